@@ -1,0 +1,49 @@
+# Sets up what each target needs in a virtual environment and keeps it there for the next time.
+#   make demo     index the standard library's docstrings and answer a few questions
+#   make test     run the tests
+#   make check    run the formatter, the linters and the type checker
+#   make bench    measure the figures of the README
+#   make clean    remove everything that these targets made
+# PYTHON names the interpreter to set up with, VENV the folder of the environment, TESTS what pytest runs.
+
+PYTHON ?= python3
+VENV ?= .venv
+TESTS ?= tests
+BIN := $(VENV)/bin
+CORE := $(VENV)/.stamp
+DEV := $(VENV)/.stamp-dev
+
+.PHONY: demo test check bench clean
+
+demo: $(CORE)
+	$(BIN)/quarry demo .demo
+
+test: $(DEV)
+	$(BIN)/python -m pytest $(TESTS)
+
+check: $(DEV)
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+bench: $(DEV)
+	$(BIN)/python -m bench.figures
+
+clean:
+	rm -rf $(VENV) .demo build dist *.egg-info
+	rm -rf .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+	find bench engine exporters formats tests -name __pycache__ -prune -exec rm -rf {} +
+
+# A stamp is written last: a set-up that was interrupted starts again.
+
+$(CORE): pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo "Quarry needs Python 3.11 or later; name one: make PYTHON=python3.12" >&2; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --editable .
+	touch $@
+
+$(DEV): $(CORE)
+	$(BIN)/python -m pip install --quiet --editable '.[dev]'
+	touch $@

@@ -1,0 +1,1 @@
+"""Measurements: quality, speed and memory, and the raw results the documents quote."""

@@ -1,0 +1,59 @@
+"""Quarry: an embeddable semantic search engine for text.
+
+``build`` makes an index out of documents, ``Engine.open`` opens one for searching and changing. Names are
+imported when they are first used, so that importing the package costs next to nothing.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+from formats import errors as _errors
+from formats.errors import *  # noqa: F403
+
+if TYPE_CHECKING:
+    from engine.builder import BuildReport, build
+    from engine.documents import Document
+    from engine.engine import Engine, VerifyReport
+    from engine.hits import Hit, Match
+    from engine.representation import Cls, FirstM, KMeans, Mean, Pieces
+
+_PLACES = {
+    "BuildReport": "engine.builder",
+    "build": "engine.builder",
+    "Document": "engine.documents",
+    "Engine": "engine.engine",
+    "VerifyReport": "engine.engine",
+    "Hit": "engine.hits",
+    "Match": "engine.hits",
+    "Cls": "engine.representation",
+    "FirstM": "engine.representation",
+    "KMeans": "engine.representation",
+    "Mean": "engine.representation",
+    "Pieces": "engine.representation",
+}
+
+__all__ = [  # noqa: PLE0604 - the errors are listed where they are defined
+    *_errors.__all__,
+    "BuildReport",
+    "Cls",
+    "Document",
+    "Engine",
+    "FirstM",
+    "Hit",
+    "KMeans",
+    "Match",
+    "Mean",
+    "Pieces",
+    "VerifyReport",
+    "build",
+]
+
+
+def __getattr__(name: str) -> object:
+    if name not in _PLACES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value: object = getattr(import_module(_PLACES[name]), name)
+    globals()[name] = value
+    return value

@@ -1,0 +1,97 @@
+"""One score for a document out of the scores of its centroids."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import numpy.typing as npt
+
+__all__ = ["aggregate", "centroid_weights"]
+
+
+def aggregate(
+    scores: npt.NDArray[np.float32], offsets: npt.NDArray[np.int64], beta: float | None
+) -> npt.NDArray[np.float32]:
+    """Aggregate the scores of every document's centroids.
+
+    With ``beta`` None a document's score is the largest of its centroids' scores (Luan et al. 2021, section
+    3; Tang et al. 2021, Eq. 7). Otherwise it is sum(softmax(beta * s) * s): Eq. 4-6 of Tang et al. with an
+    inverse temperature, 1 in the paper. A softmax score is never above the largest score, and below it by at
+    most W((n - 1) / e) / beta for n centroids (W: Lambert's function).
+
+    Args:
+        scores: (n_rows,) float32, finite: the inner product of the query with each centroid, document after
+            document.
+        offsets: (n_docs + 1,) int64, strictly ascending from 0 to n_rows: document d has the rows from
+            offsets[d] to offsets[d + 1].
+        beta: inverse temperature, finite and above 0, or None.
+
+    Returns:
+        (n_docs,) float32.
+
+    Raises:
+        ValueError: offsets that do not divide the rows, a document without centroids, or a bad beta.
+    """
+    _check(len(scores), offsets, beta)
+    if len(offsets) == 1:
+        return np.empty(0, np.float32)
+    first_rows = offsets[:-1]
+    best: npt.NDArray[np.float32] = np.maximum.reduceat(scores, first_rows)
+    if beta is not None:
+        best -= _softmax_gaps(scores, best, offsets, beta)
+    return best
+
+
+def centroid_weights(scores: npt.NDArray[np.float32], beta: float | None) -> npt.NDArray[np.float32]:
+    """Say how much each centroid of one document counts in its aggregated score.
+
+    Args:
+        scores: (n_centroids,) float32, finite, n_centroids >= 1.
+        beta: inverse temperature, finite and above 0, or None.
+
+    Returns:
+        (n_centroids,) float32 that add up to 1: softmax(beta * s) (Tang et al. 2021, Eq. 4), or with ``beta``
+        None 1 for the first of the best centroids and 0 for the others (Eq. 7).
+
+    Raises:
+        ValueError: no centroids, or a bad beta.
+    """
+    _check(len(scores), np.array([0, len(scores)]), beta)
+    if beta is None:
+        alone = np.zeros(len(scores), np.float32)
+        alone[scores.argmax()] = 1
+        return alone
+    weights: npt.NDArray[np.float32] = np.exp((scores - scores.max()) * np.float32(beta))
+    weights /= weights.sum()
+    return weights
+
+
+def _softmax_gaps(
+    scores: npt.NDArray[np.float32],
+    best: npt.NDArray[np.float32],
+    offsets: npt.NDArray[np.int64],
+    beta: float,
+) -> npt.NDArray[np.float32]:
+    """How far each document's softmax score lies below its best score.
+
+    Every exponent is at most 0, and each document has one that is 0, so nothing overflows and no sum of
+    weights is below 1. No term is negative, so that a score is at most its maximum in floating point too:
+    stage 2 stops by that.
+    """
+    first_rows = offsets[:-1]
+    below = np.repeat(best, np.diff(offsets)) - scores
+    weights = np.exp(below * np.float32(-beta))
+    gaps: npt.NDArray[np.float32] = np.add.reduceat(weights * below, first_rows)
+    gaps /= np.add.reduceat(weights, first_rows)
+    return gaps
+
+
+def _check(n_rows: int, offsets: npt.NDArray[np.int64], beta: float | None) -> None:
+    if len(offsets) == 0 or offsets[0] != 0 or offsets[-1] != n_rows:
+        raise ValueError(f"offsets must run from 0 to the number of scores, {n_rows}; found {offsets!r}")
+    if (np.diff(offsets) <= 0).any():
+        document = int(np.flatnonzero(np.diff(offsets) <= 0)[0])
+        raise ValueError(f"every document needs one centroid at least; document {document} has none")
+    if beta is not None and not (math.isfinite(beta) and beta > 0):
+        raise ValueError(f"beta must be finite and above 0, or None; found {beta!r}")

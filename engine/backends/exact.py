@@ -1,0 +1,57 @@
+"""The oracle: every centroid of a segment against every query in plain numpy, no shortcut."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from engine.backends.protocol import Candidates
+from engine.stored_vectors import StoredVectors
+from formats.snapshot import OpenSegment
+
+__all__ = ["ExactBackend"]
+
+_BATCH_ROWS = 16384
+
+
+class ExactBackend:
+    """Returns the documents with the largest maximum, computed in float32 from the dequantised centroids."""
+
+    def __init__(self, segment: OpenSegment) -> None:
+        self._vectors = StoredVectors(segment)
+        self._table = segment.reader.centroids
+        self._deleted = segment.deleted
+
+    def candidates(
+        self, queries: npt.NDArray[np.float32], n: int, nprobe: int | None, threads: int
+    ) -> list[Candidates]:
+        """See `engine.backends.protocol.Backend`; `nprobe` and `threads` have no effect."""
+        del nprobe, threads
+        best = np.maximum.reduceat(self._scores(queries), self._table.offsets[:-1], axis=1)
+        if self._deleted is not None:
+            best[:, self._deleted] = -np.inf
+        return [top_candidates(row, n) for row in best]
+
+    def _scores(self, queries: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
+        """(n_queries, n_rows) float32."""
+        scores = np.empty((len(queries), self._table.n_rows), np.float32)
+        for low in range(0, self._table.n_rows, _BATCH_ROWS):
+            rows = np.arange(low, min(low + _BATCH_ROWS, self._table.n_rows))
+            scores[:, rows] = queries @ self._vectors.vectors(rows).T
+        return scores
+
+
+def top_candidates(best: npt.NDArray[np.float32], n: int, slack: float = 0.0) -> Candidates:
+    """The n documents with the largest scores among (n_docs,) `best`, -inf where deleted.
+
+    Args:
+        best: scores, each at most `slack` below the true one.
+        n: how many are wanted.
+        slack: see above.
+    """
+    if n >= len(best):
+        docs, ceiling = np.arange(len(best)), -np.inf
+    else:
+        order = np.argpartition(best, len(best) - n - 1)
+        docs, ceiling = order[-n:], float(best[order[-n - 1]]) + slack
+    return Candidates(docs[best[docs] > -np.inf].astype(np.int64), ceiling)

@@ -1,0 +1,53 @@
+"""Stage 1 without an index: SIMD over all centroids of a segment, exact in the end.
+
+For segments too small for inverted lists to pay. Scores are rough (the query in 8 bits), but how far off
+they can be is known, so the ceiling lets the searcher prove that its answer is the exact one.
+"""
+
+from __future__ import annotations
+
+from typing import cast
+
+import numpy as np
+import numpy.typing as npt
+
+from engine.backends.exact import top_candidates
+from engine.backends.protocol import Candidates
+from engine.integer_query import IntegerQuery
+from formats.snapshot import OpenSegment
+
+__all__ = ["ScanBackend"]
+
+_BATCH_ROWS = 65536
+_FLOAT_ROUNDING = 1e-6  # of float32 sums, relative to the norms
+
+
+class ScanBackend:
+    """Reads every stored centroid; needs "int8" or "float16" centroids."""
+
+    def __init__(self, segment: OpenSegment) -> None:
+        self._table = segment.reader.centroids
+        self._deleted = segment.deleted
+
+    def candidates(
+        self, queries: npt.NDArray[np.float32], n: int, nprobe: int | None, threads: int
+    ) -> list[Candidates]:
+        """See `engine.backends.protocol.Backend`; `nprobe` and `threads` have no effect."""
+        del nprobe, threads
+        return [self._candidates(query, n) for query in queries]
+
+    def _candidates(self, query: npt.NDArray[np.float32], n: int) -> Candidates:
+        rounded = IntegerQuery(query)
+        scores = np.empty(self._table.n_rows, np.float32)
+        for low in range(0, self._table.n_rows, _BATCH_ROWS):
+            high = min(low + _BATCH_ROWS, self._table.n_rows)
+            values, scales = self._table.stored_slice(low, high)
+            if self._table.kind == "int8":
+                scores[low:high] = rounded.rough_scores(cast(npt.NDArray[np.int8], values), scales)
+            else:
+                scores[low:high] = values.astype(np.float32) @ query
+        rounding = rounded.rounding + _FLOAT_ROUNDING * float(np.linalg.norm(query))
+        best = np.maximum.reduceat(scores, self._table.offsets[:-1])
+        if self._deleted is not None:
+            best[self._deleted] = -np.inf
+        return top_candidates(best, n, slack=rounding * self._table.largest_norm)

@@ -1,0 +1,191 @@
+"""`build`: documents in, an index out."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from engine.document_reader import DocumentSource, DocumentStream, read_documents
+from engine.documents import Document
+from engine.encoder import Encoder, open_encoder
+from engine.index_writer import IndexWriter
+from engine.options import BuildOptions, OpenOptions
+from engine.progress import Progress, ProgressSetting
+from engine.representation import Pieces, Representation, representation_from
+from formats.directory import Directory, sync_folder
+from formats.errors import IndexExists, IndexNotFound, InvalidSetting
+from formats.manifest import IndexSettings, Manifest, latest_generation
+from formats.write_lock import LOCK_NAME
+
+__all__ = ["BuildReport", "build"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class BuildReport:
+    """What a build did.
+
+    Attributes:
+        n_documents: documents in the index.
+        n_replaced: documents that a later one of the same id replaced.
+        n_skipped: documents left out because they were not valid (with `skip_invalid`).
+        skipped: why, for the first ten of them.
+        n_centroids: vectors stored.
+        n_tokens: tokens encoded.
+        size_bytes: of all files of the index.
+        duration_s: wall time of the whole build.
+    """
+
+    n_documents: int
+    n_replaced: int
+    n_skipped: int
+    skipped: tuple[str, ...]
+    n_centroids: int
+    n_tokens: int
+    size_bytes: int
+    duration_s: float
+
+
+def build(
+    docs: DocumentSource,
+    path: str | Path,
+    *,
+    encoder: str | Path | Encoder | None = None,
+    representation: str | Representation | None = None,
+    overwrite: bool = False,
+    skip_invalid: bool = False,
+    progress: ProgressSetting = None,
+    threads: int | None = None,
+    **settings: object,
+) -> BuildReport:
+    """Build an index.
+
+    Documents are read, encoded and written as they come: memory stays bounded but for less than 32 bytes a
+    document. Until the build is complete there is no new index: one that is replaced stays readable, and an
+    interrupted build leaves it, or nothing.
+
+    Args:
+        docs: an iterable of texts or of mappings {"id", "text", "title"?, "metadata"?}; or a path: .jsonl,
+            .jsonl.gz, .jsonl.zst, or a folder in BEIR format. A document without an id gets a random one; of
+            documents with the same id the last one stays.
+        path: folder of the index; made where it is missing.
+        encoder: a bundle's folder, an `Encoder`, or None for the bundled all-MiniLM-L6-v2.
+        representation: "pieces" (the default), "kmeans", "first_m", "mean", "cls", or one of the classes.
+        overwrite: replace an index that is there.
+        skip_invalid: leave invalid documents out and count them, instead of failing.
+        progress: True, False, None (only on a terminal), or a function of (documents done, total or None).
+        threads: for encoding; None: one for each CPU this process may use.
+        **settings: fields of `engine.options.BuildOptions`: `centroids`, `code_bytes`, `seed`.
+
+    Raises:
+        IndexExists: there is an index and `overwrite` is false.
+        IndexLocked: somebody is writing to it.
+        InvalidDocument: a document is not valid.
+        InvalidSetting: a setting is not valid.
+    """
+    started = time.perf_counter()
+    index_settings, opened = _settings(encoder, representation, settings)
+    resources = OpenOptions(threads=threads)
+    stream = read_documents(docs, skip_invalid=skip_invalid)
+    folder = Path(path)
+    _check_free(folder, overwrite)
+    with _prepared(folder), _writer(folder, index_settings, opened, resources) as writer:
+        writer.add(_shown(stream, progress))
+        generation, n_replaced = writer.commit()
+        manifest = Manifest.load(Directory(folder), generation)
+        return BuildReport(
+            n_documents=sum(segment.n_docs - segment.n_deleted for segment in manifest.segments),
+            n_replaced=n_replaced,
+            n_skipped=stream.n_skipped,
+            skipped=tuple(stream.first_errors),
+            n_centroids=writer.n_rows,
+            n_tokens=writer.n_tokens,
+            size_bytes=sum((folder / name).stat().st_size for name in manifest.file_names()),
+            duration_s=time.perf_counter() - started,
+        )
+
+
+def _writer(
+    folder: Path, settings: IndexSettings, encoder: Encoder, resources: OpenOptions
+) -> contextlib.closing[IndexWriter]:
+    return contextlib.closing(IndexWriter(Directory(folder), settings, encoder, resources.n_threads, fresh=True))
+
+
+def _shown(stream: DocumentStream, setting: ProgressSetting) -> Iterator[Document]:
+    """The documents of a stream, their progress shown."""
+    with Progress(setting, "building") as progress:
+        for number, document in enumerate(stream, 1):
+            yield document
+            progress.update(number, stream.n_expected())
+
+
+def _settings(
+    encoder: str | Path | Encoder | None,
+    representation: str | Representation | None,
+    settings: dict[str, object],
+) -> tuple[IndexSettings, Encoder]:
+    unknown = sorted(settings.keys() - BuildOptions.__dataclass_fields__.keys())
+    if unknown:
+        raise InvalidSetting(
+            "unknown setting",
+            expected=", ".join(BuildOptions.__dataclass_fields__),
+            actual=", ".join(unknown),
+        )
+    options = BuildOptions(**settings)  # type: ignore[arg-type]
+    chosen = representation_from(Pieces() if representation is None else representation)
+    opened = open_encoder(encoder)
+    return (
+        IndexSettings(
+            dim=opened.dim,
+            representation=chosen.name,
+            representation_settings=chosen.settings(),
+            beta=opened.beta,
+            centroids=options.centroids,
+            code_bytes=options.code_bytes_for(opened.dim),
+            seed=options.seed,
+        ),
+        opened,
+    )
+
+
+def _check_free(folder: Path, overwrite: bool) -> None:
+    if folder.exists() and not folder.is_dir():
+        raise IndexExists("a file is in the way", path=folder, expected="a folder, or nothing")
+    if not folder.exists() or overwrite:
+        return
+    try:
+        generation = latest_generation(Directory(folder))
+    except IndexNotFound:
+        return
+    raise IndexExists(
+        "there is an index already; overwrite=True replaces it",
+        path=folder,
+        actual=f"generation {generation}",
+    )
+
+
+@contextlib.contextmanager
+def _prepared(folder: Path) -> Iterator[None]:
+    """Make the folder; when the build fails say what is left, and take away a folder that was made for it."""
+    made = not folder.exists()
+    folder.mkdir(parents=True, exist_ok=True)
+    if made:
+        sync_folder(folder.resolve().parent)
+    try:
+        yield
+    except BaseException as error:
+        error.add_note(_left_behind(folder, made))
+        raise
+
+
+def _left_behind(folder: Path, made: bool) -> str:
+    with contextlib.suppress(IndexNotFound):
+        generation = latest_generation(Directory(folder))
+        return f"The build was not completed; {folder} is as it was, at generation {generation}."
+    if made:
+        with contextlib.suppress(OSError):
+            (folder / LOCK_NAME).unlink(missing_ok=True)
+            folder.rmdir()
+    return f"The build was not completed; there is no index at {folder}."

@@ -1,0 +1,88 @@
+"""What an encoder is to the engine, and how one is opened."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Protocol, runtime_checkable
+
+import numpy as np
+import numpy.typing as npt
+
+from engine.token_vectors import TokenVectors
+from formats.errors import InvalidSetting
+
+__all__ = ["Encoder", "open_encoder"]
+
+
+@runtime_checkable
+class Encoder(Protocol):
+    """Turns text into vectors; safe to use from several threads at once.
+
+    The vectors of a text depend on that text alone: not on what else is being encoded, in which order, or on how
+    many threads.
+
+    Attributes:
+        name: for people.
+        identity: vectors of encoders with the same identity may be compared, others may not.
+        dim: length of a vector.
+        normalise: whether query vectors have L2 norm 1, and document vectors are to have it.
+        beta: inverse temperature of the softmax aggregation it was trained with; None: take the maximum.
+    """
+
+    @property
+    def name(self) -> str: ...  # noqa: D102
+    @property
+    def identity(self) -> str: ...  # noqa: D102
+    @property
+    def dim(self) -> int: ...  # noqa: D102
+    @property
+    def normalise(self) -> bool: ...  # noqa: D102
+    @property
+    def beta(self) -> float | None: ...  # noqa: D102
+
+    def windows(self, text: str) -> Iterator[TokenVectors]:
+        """Encode a document window after window, so that memory holds one window's vectors at a time.
+
+        Offsets are code points of ``text``. A text without tokens (empty, blank, only control characters) has
+        no windows: whether that is an error is for the caller to say.
+
+        Raises:
+            InvalidDocument: the text holds a lone surrogate; the message names its position.
+        """
+        ...
+
+    def encode_query(self, text: str) -> npt.NDArray[np.float32]:
+        """Encode a query: (dim,) float32, with L2 norm 1 where `normalise`.
+
+        Of a query longer than the encoder's window, the windows' vectors are averaged, weighted by their tokens.
+
+        Raises:
+            InvalidQuery: the text has no token, or holds a lone surrogate.
+        """
+        ...
+
+
+def open_encoder(source: str | Path | Encoder | None = None) -> Encoder:
+    """Open an encoder; its model is loaded when it is first used.
+
+    Args:
+        source: the folder of an encoder bundle, an encoder (returned as it is), or None for the bundled default.
+
+    Raises:
+        InvalidSetting: there is no bundle at the path, or the source is none of the above.
+        FormatError: the bundle is damaged or of a version that this one does not read.
+    """
+    if isinstance(source, Encoder):
+        return source
+    if source is not None and not isinstance(source, str | Path):
+        raise InvalidSetting(
+            "not an encoder",
+            expected="a bundle's folder or an object with Encoder's methods",
+            actual=type(source),
+        )
+    from engine.bundled import default_bundle_path
+    from engine.encoder_onnx import OnnxEncoder
+    from formats.encoder_bundle import load_bundle
+
+    return OnnxEncoder(load_bundle(default_bundle_path() if source is None else source))

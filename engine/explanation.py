@@ -1,0 +1,50 @@
+"""Why a document was found: the parts of its text whose centroids carry its score."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from engine.aggregation import centroid_weights
+from engine.documents import full_text
+from engine.hits import Match
+from formats.doc_store import StoredDocument
+from formats.errors import CorruptFile
+from formats.spans import unpack_spans
+
+__all__ = ["matches"]
+
+_MIN_WEIGHT = 0.01  # centroids with a smaller share in the score are left out
+
+
+def matches(
+    stored: StoredDocument, scores: npt.NDArray[np.float32], beta: float | None, path: Path
+) -> tuple[Match, ...]:
+    """The parts that carry the score of a document, by falling weight.
+
+    Args:
+        stored: the document.
+        scores: (n_centroids,) float32, the scores of its centroids.
+        beta: inverse temperature of the aggregation; None (the maximum) leaves the best centroid alone.
+        path: file of the document, for messages.
+
+    Raises:
+        CorruptFile: the stored spans do not fit the document's centroids.
+    """
+    spans = unpack_spans(stored.spans, path)
+    if len(spans) != len(scores):
+        raise CorruptFile("spans do not fit the centroids", path=path, expected=len(scores), actual=len(spans))
+    text = full_text(stored.title, stored.text)
+    weights = centroid_weights(scores, beta)
+    order = np.argsort(-weights, kind="stable")
+    return tuple(
+        Match(
+            spans=tuple(spans[number]),
+            text=" … ".join(text[low:high] for low, high in spans[number]),
+            score=float(scores[number]),
+            weight=float(weights[number]),
+        )
+        for number in order[weights[order] >= _MIN_WEIGHT].tolist()
+    )

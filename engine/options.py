@@ -1,0 +1,109 @@
+"""The three kinds of options: fixed when an index is built, chosen per query, about resources only."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+
+from formats.centroids import CENTROID_TYPES
+from formats.errors import InvalidSetting
+
+__all__ = ["BuildOptions", "OpenOptions", "SearchOptions"]
+
+MAX_K = 1 << 20
+
+
+@dataclass(frozen=True, kw_only=True)
+class BuildOptions:
+    """Fixed when an index is built, and stored with it.
+
+    Attributes:
+        centroids: how centroids are stored: "int8" (dim + 4 bytes each), "float16" (2 dim bytes), or "none"
+            (codes alone: the smallest index; segments too small to train codes on keep int8).
+        code_bytes: bytes of a centroid's PQ code in indexes large enough for inverted lists; dim must be
+            divisible by twice that. None: the largest of 48 and less that fits. 0: no lists, search is exact.
+        seed: of every random choice.
+    """
+
+    centroids: str = "int8"
+    code_bytes: int | None = None
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.centroids not in CENTROID_TYPES:
+            raise InvalidSetting(
+                "unknown type of centroids", expected=" or ".join(CENTROID_TYPES), actual=repr(self.centroids)
+            )
+        _check_integer("seed", self.seed, 0, (1 << 63) - 1)
+        if self.code_bytes == 0 and self.centroids == "none":
+            raise InvalidSetting("an index with neither centroids nor codes", expected="code_bytes above 0")
+
+    def code_bytes_for(self, dim: int) -> int:
+        """Bytes of a code for vectors of `dim`: a byte holds two 4-bit sub-quantizers of equal parts of a vector."""
+        if self.code_bytes is None:
+            return max((n for n in range(1, 49) if dim % (2 * n) == 0), default=0)
+        _check_integer("code_bytes", self.code_bytes, 0, dim // 2)
+        if self.code_bytes and dim % (2 * self.code_bytes):
+            raise InvalidSetting(
+                "code_bytes does not divide the vectors",
+                expected=f"half a divisor of {dim}",
+                actual=self.code_bytes,
+            )
+        return self.code_bytes
+
+
+@dataclass(frozen=True, kw_only=True)
+class SearchOptions:
+    """Chosen per query.
+
+    Attributes:
+        k: how many hits; fewer come back only where the index holds fewer documents.
+        candidates: documents that stage 2 rescores, at least k; None: a measured default.
+        nprobe: inverted lists that stage 1 reads; None: a measured default.
+        explain: whether hits say which spans of their text matched.
+    """
+
+    k: int = 10
+    candidates: int | None = None
+    nprobe: int | None = None
+    explain: bool = False
+
+    def __post_init__(self) -> None:
+        _check_integer("k", self.k, 1, MAX_K)
+        if self.candidates is not None:
+            _check_integer("candidates", self.candidates, self.k, MAX_K)
+        if self.nprobe is not None:
+            _check_integer("nprobe", self.nprobe, 1, MAX_K)
+
+
+@dataclass(frozen=True, kw_only=True)
+class OpenOptions:
+    """About resources: the answers are the same whatever is chosen here, as far as the backend is exact.
+
+    Attributes:
+        backend: "auto", or the name of one (see `engine.backends`).
+        threads: for batches of queries and for encoding documents; None: one for each CPU this process may use.
+    """
+
+    backend: str = "auto"
+    threads: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.threads is not None:
+            _check_integer("threads", self.threads, 1, 1024)
+
+    @property
+    def n_threads(self) -> int:
+        """The number of threads to use."""
+        if self.threads is not None:
+            return self.threads
+        if hasattr(os, "sched_getaffinity"):
+            return len(os.sched_getaffinity(0))
+        return os.cpu_count() or 1
+
+
+def _check_integer(name: str, value: object, low: int, high: int) -> None:
+    if type(value) is not int or not low <= value <= high:
+        raise InvalidSetting(
+            f"{name} is out of range", expected=f"an integer from {low} to {high}", actual=repr(value)
+        )

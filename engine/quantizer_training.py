@@ -1,0 +1,97 @@
+"""Trains quantizers and codes vectors with them, by FAISS on the CPU."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import numpy.typing as npt
+
+from formats.quantizer import Quantizer
+
+__all__ = ["MIN_TRAINING_ROWS", "VectorCoder", "n_training_rows", "nlist_for", "train_quantizer"]
+
+Floats = npt.NDArray[np.float32]
+
+MIN_TRAINING_ROWS = 1024  # fewer do not make a codebook of 16 sub-vectors that is worth its bytes
+_ROWS_PER_LIST = 64
+_TRAINING_BYTES = 256 << 20
+_COARSE_ITERATIONS = 10
+_PQ_ITERATIONS = 15
+
+
+def nlist_for(n_rows: int) -> int:
+    """Number of inverted lists for `n_rows` centroids: the power of two nearest to three times their root."""
+    return int(2 ** max(0, round(math.log2(3 * math.sqrt(max(1, n_rows))))))
+
+
+def n_training_rows(n_rows: int, dim: int) -> int:
+    """How many of `n_rows` centroids a quantizer is trained on."""
+    return min(n_rows, _ROWS_PER_LIST * nlist_for(n_rows), _TRAINING_BYTES // (4 * dim))
+
+
+def train_quantizer(sample: Floats, nlist: int, code_bytes: int, seed: int, threads: int) -> Quantizer:
+    """Train coarse centroids and a PQ codebook of 4-bit codes.
+
+    Args:
+        sample: (n, dim) float32 training vectors.
+        nlist: number of inverted lists; lowered where the sample is too small for as many.
+        code_bytes: bytes of a code: 2 x code_bytes sub-quantizers of 16 sub-vectors each (Jégou et al. 2011).
+        seed: of the k-means.
+        threads: how many to use.
+    """
+    import faiss
+
+    faiss.omp_set_num_threads(threads)
+    dim = sample.shape[1]
+    nlist = max(1, min(nlist, len(sample) // 16))
+    kmeans = faiss.Kmeans(
+        dim,
+        nlist,
+        niter=_COARSE_ITERATIONS,
+        seed=seed & 0x7FFFFFFF,
+        spherical=False,
+        min_points_per_centroid=1,
+        max_points_per_centroid=1 << 30,
+    )
+    kmeans.train(sample)
+    coarse = np.ascontiguousarray(kmeans.centroids, np.float32)
+    pq = faiss.ProductQuantizer(dim, 2 * code_bytes, 4)
+    pq.cp.niter = _PQ_ITERATIONS
+    pq.cp.seed = seed & 0x7FFFFFFF
+    pq.cp.min_points_per_centroid = 1
+    pq.train(sample[:: max(1, len(sample) // 65536)])
+    codebook = faiss.vector_to_array(pq.centroids).reshape(2 * code_bytes, 16, -1).astype(np.float32)
+    return Quantizer(coarse, codebook, codebook, None, by_residual=False)
+
+
+class VectorCoder:
+    """Assigns vectors to lists and codes them with one quantizer.
+
+    Args:
+        quantizer: what to code with.
+        threads: how many to use.
+    """
+
+    def __init__(self, quantizer: Quantizer, threads: int) -> None:
+        import faiss
+
+        self._quantizer = quantizer
+        self._threads = threads
+        n_sub, ksub, dsub = quantizer.encode_codebook.shape
+        self._coarse = faiss.IndexFlatIP(n_sub * dsub)
+        self._coarse.add(quantizer.coarse)
+        self._pq = faiss.ProductQuantizer(n_sub * dsub, n_sub, int(ksub).bit_length() - 1)
+        faiss.copy_array_to_vector(np.ascontiguousarray(quantizer.encode_codebook).ravel(), self._pq.centroids)
+
+    def code(self, vectors: Floats) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint8]]:
+        """(n, dim) float32 vectors to (n,) list numbers and (n, code_bytes) uint8 codes."""
+        import faiss
+
+        faiss.omp_set_num_threads(self._threads)
+        rotation = self._quantizer.rotation
+        turned = vectors if rotation is None else vectors @ rotation.T
+        turned = np.ascontiguousarray(turned, np.float32)
+        lists = self._coarse.search(turned, 1)[1][:, 0].astype(np.int64)
+        rest = turned - self._quantizer.coarse[lists] if self._quantizer.by_residual else turned
+        return lists, self._pq.compute_codes(np.ascontiguousarray(rest))

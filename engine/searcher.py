@@ -1,0 +1,122 @@
+"""Two-stage search over a snapshot: candidates from each segment, exact scores, the best k of all."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from engine.backends.protocol import Backend
+from engine.backends.registry import open_backend
+from engine.options import OpenOptions, SearchOptions
+from engine.stage2 import Rescorer
+from formats.snapshot import OpenSegment, Snapshot
+
+__all__ = ["Found", "Searcher"]
+
+_CANDIDATES_FACTOR = 2  # default candidates for each hit wanted
+_MIN_CANDIDATES = 100
+_WIDER = 4  # how many times more candidates where the first ones do not settle an exact answer
+
+Query = npt.NDArray[np.float32]
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A document that made it into the answer.
+
+    Attributes:
+        segment: number of its segment in the snapshot.
+        doc: its ordinal there.
+        score: its aggregated score.
+    """
+
+    segment: int
+    doc: int
+    score: float
+
+
+class Searcher:
+    """Searches one snapshot; safe to use from several threads.
+
+    Backends are opened when they are first needed.
+    """
+
+    def __init__(self, snapshot: Snapshot, options: OpenOptions) -> None:
+        self._options = options
+        beta = snapshot.manifest.settings.beta
+        self._segments = [_SegmentSearcher(segment, options, beta) for segment in snapshot.segments]
+
+    def search(self, queries: npt.NDArray[np.float32], options: SearchOptions) -> list[list[Found]]:
+        """The best documents for each of (n_queries, dim) float32 queries, best first.
+
+        Equal scores are ordered by segment and ordinal.
+        """
+        answers = [segment.search(queries, options) for segment in self._segments]
+        return [_best([answer[number] for answer in answers], options.k) for number in range(len(queries))]
+
+    def centroid_scores(self, query: Query, found: Found) -> npt.NDArray[np.float32]:
+        """Scores of the centroids of a document that was found."""
+        return self._segments[found.segment].rescorer.centroid_scores(query, found.doc)
+
+
+Scored = tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]]
+
+
+class _SegmentSearcher:
+    def __init__(self, segment: OpenSegment, options: OpenOptions, beta: float | None) -> None:
+        self._segment = segment
+        self._options = options
+        self._lock = threading.Lock()
+        self._opened: Backend | None = None
+        self._n_live = segment.record.n_docs - segment.record.n_deleted
+        self.rescorer = Rescorer(segment, beta)
+
+    def search(self, queries: Query, options: SearchOptions) -> list[Scored]:
+        """Documents and their scores, unordered, for each query."""
+        n = options.candidates or max(_MIN_CANDIDATES, _CANDIDATES_FACTOR * options.k)
+        found = self._backend().candidates(queries, n, options.nprobe, self._options.n_threads)
+        return [
+            self._settle(query, candidates.docs, candidates.ceiling, n, options)
+            for query, candidates in zip(queries, found, strict=True)
+        ]
+
+    def _settle(
+        self, query: Query, docs: npt.NDArray[np.int64], ceiling: float, n: int, options: SearchOptions
+    ) -> Scored:
+        """Rescore, and where the backend knows a ceiling widen the search until no other document can win."""
+        scores = self.rescorer.scores(query, docs)
+        while np.isfinite(ceiling) and _kth(scores, options.k) < ceiling:
+            n *= _WIDER
+            wider = self._backend().candidates(query[None], n, options.nprobe, 1)[0]
+            docs, ceiling = wider.docs, wider.ceiling
+            scores = self.rescorer.scores(query, docs)
+        return docs, scores
+
+    def _backend(self) -> Backend:
+        if self._opened is None:
+            with self._lock:
+                if self._opened is None:
+                    self._opened = open_backend(self._options.backend, self._segment)
+        return self._opened
+
+
+def _kth(scores: npt.NDArray[np.float32], k: int) -> float:
+    """The k-th largest score, -inf where there are fewer."""
+    return float(np.partition(scores, len(scores) - k)[len(scores) - k]) if len(scores) >= k else -np.inf
+
+
+def _best(answers: list[Scored], k: int) -> list[Found]:
+    """The k best of all segments' documents."""
+    docs = np.concatenate([docs for docs, _ in answers] or [np.empty(0, np.int64)])
+    scores = np.concatenate([scores for _, scores in answers] or [np.empty(0, np.float32)])
+    segments = np.repeat(np.arange(len(answers)), [len(docs) for docs, _ in answers])
+    order = np.lexsort((docs, segments, -scores))[:k]
+    return [
+        Found(segment, doc, score)
+        for segment, doc, score in zip(
+            segments[order].tolist(), docs[order].tolist(), scores[order].tolist(), strict=True
+        )
+    ]

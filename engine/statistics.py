@@ -1,0 +1,60 @@
+"""Numbers about an index, for people and programs."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from formats.snapshot import Snapshot
+
+__all__ = ["index_statistics"]
+
+_PARTS = {
+    "centroids": "centroids",
+    "centroid_scales": "centroids",
+    "centroid_offsets": "centroids",
+    "codes": "codes",
+    "list_offsets": "codes",
+    "list_rows": "codes",
+    "documents": "documents",
+    "document_offsets": "documents",
+    "document_dictionary": "documents",
+    "ids": "ids",
+    "id_offsets": "ids",
+    "id_hashes": "ids",
+    "id_ordinals": "ids",
+}
+"""Section -> the part of the index it counts as."""
+
+
+def index_statistics(snapshot: Snapshot) -> dict[str, object]:
+    """Describe a snapshot.
+
+    Returns:
+        generation, n_documents, n_deleted, n_centroids, n_segments, dim, representation (name and settings),
+        encoder (its name), stored (int8, float16 or none), code_bytes, size_bytes (all files), and bytes: a
+        mapping of part (centroids, codes, documents, ids, quantizers, other) to its bytes.
+    """
+    manifest = snapshot.manifest
+    settings = manifest.settings
+    names = manifest.file_names()
+    size = sum((snapshot.directory.path / name).stat().st_size for name in names)
+    parts: Counter[str] = Counter(centroids=0, codes=0, documents=0, ids=0)
+    for segment in snapshot.segments:
+        for section, n_bytes in segment.reader.section_bytes().items():
+            parts[_PARTS[section]] += n_bytes
+    parts["quantizers"] = sum(record.n_bytes for record in manifest.quantizers)
+    parts["other"] = size - sum(parts.values())
+    return {
+        "generation": manifest.generation,
+        "n_documents": len(snapshot),
+        "n_deleted": sum(segment.n_deleted for segment in manifest.segments),
+        "n_centroids": sum(segment.reader.n_rows for segment in snapshot.segments),
+        "n_segments": len(manifest.segments),
+        "dim": settings.dim,
+        "representation": {"name": settings.representation, **settings.representation_settings},
+        "encoder": manifest.encoder.name,
+        "stored": settings.centroids,
+        "code_bytes": settings.code_bytes,
+        "size_bytes": size,
+        "bytes": dict(parts),
+    }

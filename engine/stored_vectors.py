@@ -1,0 +1,91 @@
+"""Scores of a segment's centroids as they are stored: int8, float16, or codes alone."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import cast
+
+import numpy as np
+import numpy.typing as npt
+
+from engine.integer_query import IntegerQuery
+from formats.quantizer import Quantizer
+from formats.snapshot import OpenSegment
+
+__all__ = ["StoredVectors", "unpack_codes"]
+
+Floats = npt.NDArray[np.float32]
+Rows = npt.NDArray[np.int64]
+
+
+class StoredVectors:
+    """The centroids of one segment, whatever they are stored as."""
+
+    def __init__(self, segment: OpenSegment) -> None:
+        self._table = segment.reader.centroids
+        self._lists = segment.reader.lists
+        self._quantizer = segment.quantizer
+
+    def scores(self, query: Floats, rows: Rows) -> Floats:
+        """Inner products of a (dim,) float32 query with the stored centroids `rows`: (n,) float32.
+
+        This is the score every backend ends with: the query in full precision against the vectors as stored.
+        """
+        if self._table.kind == "none":
+            return self._code_scores(query, rows)
+        values, scales = self._table.stored(rows)
+        if self._table.kind == "int8":
+            return IntegerQuery(query).scores(cast(npt.NDArray[np.int8], values), scales)
+        return values.astype(np.float32) @ query
+
+    def vectors(self, rows: Rows) -> Floats:
+        """The stored centroids `rows` as (n, dim) float32; from codes: coarse centroid plus code, rotated back."""
+        if self._table.kind != "none":
+            values, scales = self._table.stored(rows)
+            return values.astype(np.float32) * scales[:, None]
+        quantizer = self._required_quantizer()
+        decoded = quantizer.score_codebook[np.arange(quantizer.score_codebook.shape[0]), self._codes(rows)]
+        vectors = decoded.reshape(len(rows), -1)
+        if quantizer.by_residual:
+            vectors = vectors + quantizer.coarse[self._list_numbers(rows)]
+        return vectors if quantizer.rotation is None else vectors @ quantizer.rotation
+
+    def _code_scores(self, query: Floats, rows: Rows) -> Floats:
+        """The same product without decoding: one table look-up for each sub-quantizer (asymmetric distances)."""
+        quantizer = self._required_quantizer()
+        turned = query if quantizer.rotation is None else quantizer.rotation @ query
+        n_sub, _, dsub = quantizer.score_codebook.shape
+        table = np.einsum("mkd,md->mk", quantizer.score_codebook, turned.reshape(n_sub, dsub))
+        scores: Floats = table[np.arange(n_sub), self._codes(rows)].sum(axis=1, dtype=np.float32)
+        if quantizer.by_residual:
+            scores += (quantizer.coarse @ turned)[self._list_numbers(rows)]
+        return scores
+
+    def _codes(self, rows: Rows) -> npt.NDArray[np.uint8]:
+        assert self._lists is not None
+        return unpack_codes(self._lists.codes()[self._places[rows]], self._required_quantizer().nbits)
+
+    def _list_numbers(self, rows: Rows) -> Rows:
+        assert self._lists is not None
+        return np.searchsorted(self._lists.offsets, self._places[rows], side="right") - 1
+
+    def _required_quantizer(self) -> Quantizer:
+        assert self._quantizer is not None
+        return self._quantizer
+
+    @cached_property
+    def _places(self) -> npt.NDArray[np.uint32]:
+        """(n_rows,) uint32: where in the inverted lists each row is."""
+        assert self._lists is not None
+        rows = self._lists.rows()
+        places = np.empty(len(rows), np.uint32)
+        places[rows] = np.arange(len(rows), dtype=np.uint32)
+        return places
+
+
+def unpack_codes(codes: npt.NDArray[np.uint8], nbits: int) -> npt.NDArray[np.uint8]:
+    """(n, code_bytes) packed codes as (n, M) sub-quantizer numbers."""
+    if nbits == 8:
+        return codes
+    halves = np.stack([codes & 0x0F, codes >> 4], axis=2)
+    return halves.reshape(len(codes), -1)

@@ -1,0 +1,30 @@
+"""The vectors of a text's tokens, with the characters each token stands for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+__all__ = ["TokenVectors"]
+
+
+@dataclass(frozen=True)
+class TokenVectors:
+    """The tokens of one window of one text, special tokens left out.
+
+    Attributes:
+        values: (n_tokens, dim) float32, the encoder's last hidden states.
+        starts: (n_tokens,) int64, first character (code point) of each token in the document's text.
+        ends: (n_tokens,) int64, one past its last character.
+        text_mean: (dim,) float32, the mean over *all* tokens of the window, special ones included:
+            what the encoder's own mean pooling gives, before any normalisation.
+        first: (dim,) float32, the vector of the first special token ([CLS]).
+    """
+
+    values: npt.NDArray[np.float32]
+    starts: npt.NDArray[np.int64]
+    ends: npt.NDArray[np.int64]
+    text_mean: npt.NDArray[np.float32]
+    first: npt.NDArray[np.float32]

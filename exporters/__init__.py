@@ -1,0 +1,1 @@
+"""Trained encoders to bundles that the engine runs."""

@@ -1,0 +1,169 @@
+"""The centroids of a segment's documents: int8 with a scale each, or float16.
+
+Sections: ``centroid_offsets`` (where each document's rows start), ``centroids`` (the rows, one after the
+other by document), and for int8 ``centroid_scales``: a stored vector is its int8 row times its scale. A
+codes-only segment has the offsets alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from formats.directory import Directory
+from formats.envelope import BULK_ALIGNMENT, Envelope, EnvelopeWriter
+from formats.errors import CorruptFile
+from formats.spool import Spool
+
+__all__ = ["CENTROID_TYPES", "CentroidTable", "CentroidsWriter", "quantise_int8"]
+
+CENTROID_TYPES = ("int8", "float16", "none")
+_BATCH_ROWS = 8192
+
+
+def quantise_int8(
+    vectors: npt.NDArray[np.float32],
+) -> tuple[npt.NDArray[np.int8], npt.NDArray[np.float32]]:
+    """Quantise each row symmetrically to -127..127.
+
+    Args:
+        vectors: (n, dim) float32, finite.
+
+    Returns:
+        (n, dim) int8 and (n,) float32 scales; a row is about its int8 values times its scale.
+    """
+    scales = np.abs(vectors).max(axis=1) / np.float32(127)
+    safe = np.where(scales > 0, scales, np.float32(1))
+    return np.rint(vectors / safe[:, None]).astype(np.int8), scales.astype(np.float32)
+
+
+class CentroidsWriter:
+    """Collects the centroids of documents in ordinal order; they wait in temporary files.
+
+    Args:
+        directory: where.
+        dim: length of a vector.
+        kind: "int8" or "float16".
+    """
+
+    def __init__(self, directory: Directory, dim: int, kind: str) -> None:
+        self.dim = dim
+        self.kind = kind
+        self.n_rows = 0
+        self.largest_norm = 0.0
+        self._rows = Spool(directory)
+        self._scales = Spool(directory)
+        self._offsets = Spool(directory)
+        self._offsets.write_array(np.zeros(1, np.uint64))
+
+    def add(self, vectors: npt.NDArray[np.float32]) -> None:
+        """Append the (n, dim) float32 centroids of the next document, n >= 1."""
+        if self.kind == "int8":
+            rows, scales = quantise_int8(vectors)
+            self._rows.write_array(rows)
+            self._scales.write_array(scales)
+            self._note_norm(rows.astype(np.float32) * scales[:, None])
+        else:
+            halves = vectors.astype(np.float16)
+            self._rows.write_array(halves)
+            self._note_norm(halves.astype(np.float32))
+        self.n_rows += len(vectors)
+        self._offsets.write(self.n_rows.to_bytes(8, "little"))
+
+    def _note_norm(self, stored: npt.NDArray[np.float32]) -> None:
+        norms = np.sqrt(np.einsum("ij,ij->i", stored, stored))
+        self.largest_norm = max(self.largest_norm, float(norms.max()))
+
+    def vectors(self, low: int, high: int) -> npt.NDArray[np.float32]:
+        """Rows low to high - 1 as they will be read back: (high - low, dim) float32."""
+        raw = self._rows.read_array(self.kind, low * self.dim, high * self.dim).reshape(-1, self.dim)
+        values = raw.astype(np.float32)
+        if self.kind == "int8":
+            values *= self._scales.read_array(np.float32, low, high)[:, None]
+        return values
+
+    def batches(self) -> Iterator[npt.NDArray[np.float32]]:
+        """All rows in order, a bounded number at a time."""
+        for low in range(0, self.n_rows, _BATCH_ROWS):
+            yield self.vectors(low, min(low + _BATCH_ROWS, self.n_rows))
+
+    def write(self, envelope: EnvelopeWriter, keep_rows: bool) -> None:
+        """Write the sections; the rows themselves only if `keep_rows`."""
+        n_offsets = self._offsets.n_bytes // 8
+        envelope.add_chunks("centroid_offsets", np.uint64, (n_offsets,), self._offsets.chunks())
+        if not keep_rows:
+            return
+        shape = (self.n_rows, self.dim)
+        envelope.add_chunks("centroids", self.kind, shape, self._rows.chunks(), BULK_ALIGNMENT)
+        if self.kind == "int8":
+            envelope.add_chunks("centroid_scales", np.float32, (self.n_rows,), self._scales.chunks())
+
+    def close(self) -> None:
+        """Drop the temporary files."""
+        for spool in (self._rows, self._scales, self._offsets):
+            spool.close()
+
+
+class CentroidTable:
+    """The centroids of a segment, read from its file.
+
+    Attributes:
+        kind: "int8", "float16" or "none".
+        largest_norm: no centroid is longer than this.
+        offsets: (n_docs + 1,) int64, the first row of each document; document d owns rows
+            offsets[d] to offsets[d + 1] - 1.
+    """
+
+    def __init__(
+        self, envelope: Envelope, n_docs: int, n_rows: int, dim: int, kind: str, largest_norm: float
+    ) -> None:
+        self.kind = kind
+        self.largest_norm = largest_norm
+        self.dim = dim
+        self.n_rows = n_rows
+        section = envelope.section("centroid_offsets", np.uint64, (n_docs + 1,))
+        self.offsets = _checked_offsets(section.array(), n_rows, envelope)
+        self._rows = envelope.section("centroids", kind, (n_rows, dim)) if kind != "none" else None
+        scaled = kind == "int8"
+        self._scales = envelope.section("centroid_scales", np.float32, (n_rows,)) if scaled else None
+
+    def stored(self, ordinals: npt.NDArray[np.int64]) -> tuple[npt.NDArray[Any], npt.NDArray[np.float32]]:
+        """Rows as stored, (n, dim) int8 or float16, with their scales, (n,) float32 (1 for float16)."""
+        assert self._rows is not None
+        rows = self._rows.rows(ordinals)
+        if self._scales is None:
+            return rows, np.ones(len(rows), np.float32)
+        return rows, self._scales.rows(ordinals).astype(np.float32, copy=False)
+
+    def stored_slice(self, low: int, high: int) -> tuple[npt.NDArray[Any], npt.NDArray[np.float32]]:
+        """Rows low to high - 1 as stored, without a copy, with their scales."""
+        assert self._rows is not None
+        rows = self._rows.slice(low, high)
+        if self._scales is None:
+            return rows, np.ones(len(rows), np.float32)
+        return rows, self._scales.slice(low, high).astype(np.float32, copy=False)
+
+    def rows_of(self, docs: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """The rows of the documents `docs`, and where each document starts among them.
+
+        Returns:
+            (n_rows,) int64 row ordinals, document after document, and (len(docs) + 1,) int64 offsets.
+        """
+        starts, ends = self.offsets[docs], self.offsets[docs + 1]
+        bounds = np.zeros(len(docs) + 1, np.int64)
+        np.cumsum(ends - starts, out=bounds[1:])
+        return np.arange(bounds[-1]) + np.repeat(starts - bounds[:-1], ends - starts), bounds
+
+    def docs_of(self, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """The document that owns each row."""
+        return np.searchsorted(self.offsets, rows, side="right") - 1
+
+
+def _checked_offsets(raw: npt.NDArray[Any], n_rows: int, envelope: Envelope) -> npt.NDArray[np.int64]:
+    offsets = raw.astype(np.int64)
+    if offsets[0] != 0 or offsets[-1] != n_rows or (np.diff(offsets) < 1).any():
+        raise CorruptFile("centroid offsets do not ascend from 0 to the number of rows", path=envelope.path)
+    return offsets

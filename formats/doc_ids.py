@@ -1,0 +1,125 @@
+"""The map between a segment's document ordinals and the documents' own ids, both ways.
+
+Sections: ``ids`` (the ids' UTF-8, one after the other, by ordinal), ``id_offsets`` (where each starts),
+``id_hashes`` (XXH3-64 of each id, ascending) and ``id_ordinals`` (the ordinal behind each hash).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+import numpy.typing as npt
+import xxhash
+
+from formats.directory import Directory
+from formats.envelope import Envelope, EnvelopeWriter
+from formats.errors import CorruptFile
+from formats.spool import Spool
+
+__all__ = ["DocIds", "DocIdsWriter", "id_hash"]
+
+
+def id_hash(doc_id: str) -> int:
+    """XXH3-64 of the id's UTF-8."""
+    return int(xxhash.xxh3_64_intdigest(doc_id.encode("utf-8")))
+
+
+class DocIdsWriter:
+    """Collects ids in ordinal order; memory grows by 8 bytes a document, 28 while it finishes."""
+
+    def __init__(self, directory: Directory) -> None:
+        self._ids = Spool(directory)
+        self._offsets = Spool(directory)
+        self._hashes = bytearray()
+        self._offsets.write_array(np.zeros(1, np.uint64))
+
+    def __len__(self) -> int:
+        return len(self._hashes) // 8
+
+    def add(self, doc_id: str) -> None:
+        """Append the id of the next document."""
+        self._ids.write(doc_id.encode("utf-8"))
+        self._offsets.write(self._ids.n_bytes.to_bytes(8, "little"))
+        self._hashes += id_hash(doc_id).to_bytes(8, "little")
+
+    def ordinals_of(self, doc_id: str) -> list[int]:
+        """Every ordinal so far that bears the id, ascending."""
+        hashes = np.frombuffer(self._hashes, np.uint64)
+        wanted = doc_id.encode("utf-8")
+        found = np.flatnonzero(hashes == np.uint64(id_hash(doc_id))).tolist()
+        return [ordinal for ordinal in found if self._id(ordinal) == wanted]
+
+    def superseded(self) -> npt.NDArray[np.uint32]:
+        """Ordinals of documents whose id a later document of this segment bears, ascending."""
+        hashes = np.frombuffer(self._hashes, np.uint64)
+        order = np.argsort(hashes, kind="stable")
+        ranked = hashes[order]
+        again = np.flatnonzero(ranked[1:] == ranked[:-1]) + 1
+        groups: dict[int, list[int]] = {}
+        for position in again.tolist():
+            group = groups.setdefault(int(ranked[position]), [int(order[position - 1])])
+            group.append(int(order[position]))
+        lost = [ordinal for group in groups.values() for ordinal in self._all_but_last(group)]
+        return np.array(sorted(lost), np.uint32)
+
+    def write(self, envelope: EnvelopeWriter) -> None:
+        """Write the four sections."""
+        hashes = np.frombuffer(self._hashes, np.uint64)
+        order = np.argsort(hashes, kind="stable").astype(np.uint32)
+        envelope.add_chunks("ids", np.uint8, (self._ids.n_bytes,), self._ids.chunks())
+        envelope.add_chunks("id_offsets", np.uint64, (len(self) + 1,), self._offsets.chunks())
+        envelope.add("id_hashes", hashes[order])
+        envelope.add("id_ordinals", order)
+
+    def close(self) -> None:
+        """Drop the temporary files."""
+        self._ids.close()
+        self._offsets.close()
+
+    def _id(self, ordinal: int) -> bytes:
+        low, high = self._offsets.read_array(np.uint64, ordinal, ordinal + 2).tolist()
+        return self._ids.read(low, high - low)
+
+    def _all_but_last(self, ordinals: list[int]) -> Iterable[int]:
+        """Of documents whose ids have one hash, those whose very id comes again."""
+        last = {self._id(ordinal): ordinal for ordinal in sorted(ordinals)}
+        return (ordinal for ordinal in ordinals if last[self._id(ordinal)] != ordinal)
+
+
+class DocIds:
+    """The ids of a segment, read from its file."""
+
+    def __init__(self, envelope: Envelope, n_docs: int) -> None:
+        self._path = envelope.path
+        self._ids = envelope.section("ids", np.uint8, (None,))
+        self._offsets = envelope.section("id_offsets", np.uint64, (n_docs + 1,))
+        self._hashes = envelope.section("id_hashes", np.uint64, (n_docs,))
+        self._ordinals = envelope.section("id_ordinals", np.uint32, (n_docs,))
+        self.n_docs = n_docs
+
+    def __getitem__(self, ordinal: int) -> str:
+        """The id of document `ordinal`.
+
+        Raises:
+            FormatError: the stored id is damaged.
+        """
+        low, high = self._offsets.slice(ordinal, ordinal + 2).tolist()
+        if not low <= high <= self._ids.n_bytes:
+            raise CorruptFile(f"id of document {ordinal} lies outside its section", path=self._path)
+        try:
+            return self._ids.slice(low, high).tobytes().decode("utf-8")
+        except UnicodeDecodeError as error:
+            raise CorruptFile(f"id of document {ordinal} is no UTF-8", path=self._path) from error
+
+    def ordinals_of(self, doc_id: str) -> list[int]:
+        """Every ordinal that bears the id, ascending: the last one is the live one, if any is."""
+        wanted = id_hash(doc_id)
+        hashes = self._hashes.array()
+        low = int(np.searchsorted(hashes, np.uint64(wanted), side="left"))
+        high = int(np.searchsorted(hashes, np.uint64(wanted), side="right"))
+        found = self._ordinals.slice(low, high).tolist()
+        for ordinal in found:
+            if ordinal >= self.n_docs:
+                raise CorruptFile("id map names a document that is not there", path=self._path, actual=ordinal)
+        return [ordinal for ordinal in found if self[ordinal] == doc_id]

@@ -1,0 +1,457 @@
+"""The container every file of an index uses: preamble, sections, table of contents, footer.
+
+::
+
+    0        preamble, 64 bytes: magic, kind, version, byte order, feature flags, file id, checksum
+    64       sections, each aligned to 64 bytes (4096 for bulk tensors), zeros between
+    ...      table of contents (msgpack): the file's own fields, and name, type, shape, offset of each section
+    n - 64   footer, 64 bytes: place and digest of the table of contents, length of the file, file id, magic
+
+Every section is cut into chunks of 1 MiB, each with its XXH3-128 in the table of contents. Opening a file
+checks preamble, table of contents and footer, whatever the size of the file; a chunk is checked when it is
+first touched. `SPEC.md` has the bytes.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import IntEnum
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import xxhash
+
+from formats.directory import Directory, MappedFile, OutputFile, is_safe_name
+from formats.errors import (
+    ChecksumMismatch,
+    CorruptFile,
+    FormatError,
+    FormatTooNew,
+    FormatTooOld,
+    TruncatedFile,
+)
+from formats.packing import Fields, pack, unpack
+
+__all__ = [
+    "BULK_ALIGNMENT",
+    "CHUNK_BYTES",
+    "Envelope",
+    "EnvelopeWriter",
+    "FileKind",
+    "FileRecord",
+    "Section",
+    "digest",
+]
+
+MAGIC = b"\x89QRRY\r\n\x1a\n"
+END_MAGIC = b"QRRYEND\n"
+VERSION = (0, 1)  # (major, minor)
+BYTE_ORDER = 0x0A0B0C0D
+KNOWN_REQUIRED_FLAGS = 0
+PREAMBLE = struct.Struct("<9sBHHI16sIII10s")  # then the XXH3-64 of these 56 bytes
+FOOTER = struct.Struct("<QQ16sQ16s8s")
+PREAMBLE_BYTES = FOOTER_BYTES = ALIGNMENT = 64
+BULK_ALIGNMENT = 4096
+CHUNK_BYTES = 1 << 20
+DIGEST_BYTES = 16
+MAX_CONTENTS_BYTES = 16 << 20
+MAX_SECTIONS = 4096
+MAX_EXTENT = 1 << 48
+DTYPES = ("int8", "uint8", "uint16", "uint32", "uint64", "float16", "float32")
+
+
+class FileKind(IntEnum):
+    """What a file holds; the number is in its preamble. Numbers never change."""
+
+    MANIFEST = 1
+    SEGMENT = 2
+    QUANTIZER = 3
+    TOMBSTONES = 4
+
+
+def digest(data: bytes | memoryview) -> bytes:
+    """XXH3-128 of `data`, 16 bytes."""
+    return xxhash.xxh3_128_digest(data)
+
+
+@dataclass(frozen=True)
+class FileRecord:
+    """What a manifest says of a file, so that a swapped or stale one is found out at open.
+
+    Attributes:
+        name: file name within the index's folder.
+        n_bytes: length of the file.
+        file_id: the 16 random bytes in its preamble and footer.
+        digest: XXH3-128 of its table of contents.
+    """
+
+    name: str
+    n_bytes: int
+    file_id: bytes
+    digest: bytes
+
+    def to_fields(self) -> dict[str, object]:
+        """The record as it stands in a manifest."""
+        return {"name": self.name, "n_bytes": self.n_bytes, "file_id": self.file_id, "digest": self.digest}
+
+    @classmethod
+    def from_fields(cls, fields: Fields) -> FileRecord:
+        """Read what `to_fields` wrote; the name is checked to be a plain one."""
+        record = cls(
+            name=fields.text("name", 96),
+            n_bytes=fields.integer("n_bytes", PREAMBLE_BYTES + FOOTER_BYTES, MAX_EXTENT),
+            file_id=fields.data("file_id", 16),
+            digest=fields.data("digest", DIGEST_BYTES),
+        )
+        fields.done()
+        return record
+
+
+class EnvelopeWriter:
+    """Writes one file, section after section.
+
+    Args:
+        directory: where.
+        name: the file's name.
+        kind: what it holds.
+        file_id: 16 random bytes that no other file has.
+    """
+
+    def __init__(self, directory: Directory, name: str, kind: FileKind, file_id: bytes) -> None:
+        self._name = name
+        self._file_id = file_id
+        self._file: OutputFile = directory.create(name)
+        self._sections: dict[str, dict[str, object]] = {}
+        self._file.write(_preamble(kind, file_id))
+
+    def add(self, name: str, array: npt.NDArray[Any], alignment: int = ALIGNMENT) -> None:
+        """Write a whole array as section `name`."""
+        data = np.ascontiguousarray(array)
+        self.add_chunks(name, data.dtype, data.shape, _chunks_of(data), alignment)
+
+    def add_chunks(
+        self,
+        name: str,
+        dtype: npt.DTypeLike,
+        shape: tuple[int, ...],
+        chunks: Iterator[bytes | memoryview],
+        alignment: int = ALIGNMENT,
+    ) -> None:
+        """Write section `name` from `chunks`, each of CHUNK_BYTES but the last."""
+        self._pad(alignment)
+        offset, digests = self._file.position, []
+        for chunk in chunks:
+            digests.append(digest(chunk))
+            self._file.write(chunk)
+        self._sections[name] = {
+            "dtype": np.dtype(dtype).name,
+            "shape": list(shape),
+            "offset": offset,
+            "chunks": b"".join(digests),
+        }
+
+    def finish(self, fields: dict[str, object]) -> FileRecord:
+        """Write `fields` and the table of contents, and make the file durable."""
+        self._pad(ALIGNMENT)
+        contents = pack({"fields": fields, "sections": self._sections})
+        offset, contents_digest = self._file.position, digest(contents)
+        total = offset + len(contents) + FOOTER_BYTES
+        self._file.write(contents)
+        self._file.write(FOOTER.pack(offset, len(contents), contents_digest, total, self._file_id, END_MAGIC))
+        self._file.sync()
+        self._file.close()
+        return FileRecord(self._name, total, self._file_id, contents_digest)
+
+    def abandon(self) -> None:
+        """Close the unfinished file."""
+        self._file.close()
+
+    def _pad(self, alignment: int) -> None:
+        self._file.write(bytes(-self._file.position % alignment))
+
+
+class Section:
+    """One array of a file; its chunks are verified when they are first touched.
+
+    Attributes:
+        name: the section's name.
+        dtype: type of the elements, little-endian.
+        shape: extent of each axis; rows are the first axis.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        data: memoryview,
+        name: str,
+        dtype: np.dtype[Any],
+        shape: tuple[int, ...],
+        offset: int,
+        digests: bytes,
+    ) -> None:
+        self.name = name
+        self.dtype = dtype
+        self.shape = shape
+        self.offset = offset
+        self._path = path
+        self._digests = digests
+        count = _product(shape)
+        self.n_bytes = count * dtype.itemsize
+        self._bytes = data[offset : offset + self.n_bytes]
+        flat = np.frombuffer(data, dtype, count, offset) if count else np.empty(0, dtype)
+        self._array = flat.reshape(shape)
+        self._row_bytes = self.n_bytes // shape[0] if shape[0] else 1
+        self._verified = np.zeros(len(digests) // DIGEST_BYTES, bool)
+
+    def array(self) -> npt.NDArray[Any]:
+        """The whole section, verified; a read-only view of the mapped file."""
+        self._touch_chunks(0, len(self._verified))
+        return self._array
+
+    def rows(self, ordinals: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """A copy of the rows `ordinals` (ascending order is fastest), verified."""
+        if not self._verified.all() and len(ordinals):
+            first = ordinals * self._row_bytes // CHUNK_BYTES
+            last = (ordinals * self._row_bytes + self._row_bytes - 1) // CHUNK_BYTES
+            for chunk in np.unique(np.concatenate([first, last])).tolist():
+                self._touch_chunks(chunk, chunk + 1)
+        return np.take(self._array, ordinals, axis=0)
+
+    def slice(self, low: int, high: int) -> npt.NDArray[Any]:
+        """The rows low to high - 1, verified; a read-only view of the mapped file."""
+        if low < high:
+            self._touch_chunks(low * self._row_bytes // CHUNK_BYTES, -(-high * self._row_bytes // CHUNK_BYTES))
+        return self._array[low:high]
+
+    def damaged_chunks(self) -> list[int]:
+        """The numbers of the chunks whose bytes do not match their checksum; reads everything."""
+        return [chunk for chunk in range(len(self._verified)) if not self._is_sound(chunk)]
+
+    def _touch_chunks(self, low: int, high: int) -> None:
+        if self._verified[low:high].all():
+            return
+        for chunk in range(low, high):
+            if not self._verified[chunk]:
+                if not self._is_sound(chunk):
+                    raise self.damage(chunk)
+                self._verified[chunk] = True
+
+    def _is_sound(self, chunk: int) -> bool:
+        data = self._bytes[chunk * CHUNK_BYTES : (chunk + 1) * CHUNK_BYTES]
+        return digest(data) == self._digests[chunk * DIGEST_BYTES : (chunk + 1) * DIGEST_BYTES]
+
+    def damage(self, chunk: int) -> ChecksumMismatch:
+        """The error that reports a damaged chunk."""
+        at = self.offset + chunk * CHUNK_BYTES
+        return ChecksumMismatch(
+            f"section {self.name}: the bytes from offset {at} are not those that were written",
+            path=self._path,
+        )
+
+
+class Envelope:
+    """A file opened for reading: preamble, table of contents and footer are verified.
+
+    Args:
+        directory: where.
+        name: the file's name.
+        kind: what it must hold.
+        record: what the manifest says of it, where there is one.
+
+    Raises:
+        FileNotFoundError: it is not there.
+        FormatError: it is not what it should be.
+    """
+
+    def __init__(self, directory: Directory, name: str, kind: FileKind, record: FileRecord | None = None) -> None:
+        self.path = directory.path / name
+        self._file: MappedFile = directory.map(name)
+        self._sections: dict[str, Section] = {}
+        try:
+            self._read(kind, record)
+        except BaseException:
+            self.close()
+            raise
+
+    def _read(self, kind: FileKind, record: FileRecord | None) -> None:
+        data = self._file.data
+        if len(data) < PREAMBLE_BYTES + FOOTER_BYTES:
+            raise TruncatedFile("too short for any file of an index", path=self.path, actual=f"{len(data)} bytes")
+        file_id = _check_preamble(data[:PREAMBLE_BYTES], kind, self.path)
+        self.record = _check_footer(data, file_id, self.path)
+        if record is not None:
+            _check_record(self.record, record, self.path)
+        offset, length = FOOTER.unpack(data[-FOOTER_BYTES:])[:2]
+        contents = data[offset : offset + length]
+        if digest(contents) != self.record.digest:
+            raise ChecksumMismatch("the table of contents is not what was written", path=self.path)
+        top = Fields(unpack(contents, self.path, "table of contents"), self.path, "table of contents")
+        self.fields = top.child("fields")
+        self._sections = _sections(top.child("sections"), data, offset, self.path)
+        top.done()
+
+    def section(self, name: str, dtype: npt.DTypeLike, shape: tuple[int | None, ...]) -> Section:
+        """The section `name`, whose type and shape must be as given (None: any extent)."""
+        section = self._sections.get(name)
+        if section is None:
+            raise CorruptFile("a section is missing", path=self.path, expected=name)
+        fits = len(section.shape) == len(shape) and all(
+            want is None or want == have for want, have in zip(shape, section.shape, strict=True)
+        )
+        if section.dtype != np.dtype(dtype) or not fits:
+            raise CorruptFile(
+                f"section {name} has the wrong shape or type",
+                path=self.path,
+                expected=f"{np.dtype(dtype).name} {list(shape)}",
+                actual=f"{section.dtype.name} {list(section.shape)}",
+            )
+        return section
+
+    def has(self, name: str) -> bool:
+        """Whether there is a section `name`."""
+        return name in self._sections
+
+    def section_bytes(self) -> dict[str, int]:
+        """Length of every section, by name."""
+        return {name: section.n_bytes for name, section in self._sections.items()}
+
+    @property
+    def n_bytes(self) -> int:
+        """Length of the file."""
+        return self.record.n_bytes
+
+    def findings(self) -> list[FormatError]:
+        """Read every byte; one error for each damaged chunk and each stretch of padding that is not zero."""
+        found: list[FormatError] = []
+        end = PREAMBLE_BYTES
+        for section in sorted(self._sections.values(), key=lambda s: (s.offset, s.n_bytes)):
+            found += self._padding_findings(end, section.offset)
+            found += [section.damage(chunk) for chunk in section.damaged_chunks()]
+            end = section.offset + section.n_bytes
+        contents_at = FOOTER.unpack(self._file.data[-FOOTER_BYTES:])[0]
+        return found + self._padding_findings(end, contents_at)
+
+    def close(self) -> None:
+        """Close the file; arrays that came from it stay valid."""
+        self._sections = {}
+        self._file.close()
+
+    def _padding_findings(self, low: int, high: int) -> list[FormatError]:
+        if any(self._file.data[low:high]):
+            return [CorruptFile(f"padding from offset {low} to {high} is not zero", path=self.path)]
+        return []
+
+
+def _preamble(kind: FileKind, file_id: bytes) -> bytes:
+    head = PREAMBLE.pack(MAGIC, kind, *VERSION, BYTE_ORDER, file_id, 0, 0, 0, bytes(10))
+    return head + struct.pack("<Q", xxhash.xxh3_64_intdigest(head))
+
+
+def _check_preamble(data: memoryview, kind: FileKind, path: Path) -> bytes:
+    head = data[: PREAMBLE.size]
+    magic, found_kind, major, minor, order, file_id, required, _, _, reserved = PREAMBLE.unpack(head)
+    if magic != MAGIC:
+        raise CorruptFile("not a file of an index", path=path, expected=MAGIC, actual=magic)
+    if struct.unpack("<Q", data[PREAMBLE.size :])[0] != xxhash.xxh3_64_intdigest(head):
+        raise ChecksumMismatch("the preamble is not what was written", path=path)
+    _check_version((major, minor), required, path)
+    if order != BYTE_ORDER or reserved != bytes(10):
+        raise CorruptFile("the preamble contradicts the specification", path=path)
+    if found_kind != kind:
+        raise CorruptFile("a file of another kind", path=path, expected=kind.name.lower(), actual=found_kind)
+    return bytes(file_id)
+
+
+def _check_version(version: tuple[int, int], required: int, path: Path) -> None:
+    if version[0] > VERSION[0] or (version[0] == 0 and version[1] > VERSION[1]):
+        raise FormatTooNew("written by a later version of Quarry", path=path, expected=VERSION, actual=version)
+    if version[0] == 0 and version[1] < VERSION[1]:
+        raise FormatTooOld("written by an early version of Quarry", path=path, expected=VERSION, actual=version)
+    unknown = required & ~KNOWN_REQUIRED_FLAGS
+    if unknown:
+        raise FormatTooNew("needs a feature this version lacks", path=path, actual=f"flags {unknown:#x}")
+
+
+def _check_footer(data: memoryview, file_id: bytes, path: Path) -> FileRecord:
+    offset, length, contents_digest, total, end_id, magic = FOOTER.unpack(data[-FOOTER_BYTES:])
+    if magic != END_MAGIC or total != len(data):
+        raise TruncatedFile("the file does not end where it should", path=path, expected=total, actual=len(data))
+    if end_id != file_id:
+        raise CorruptFile("preamble and footer are of two files", path=path)
+    inside = offset >= PREAMBLE_BYTES and offset + length == total - FOOTER_BYTES
+    if not inside or length > MAX_CONTENTS_BYTES:
+        raise CorruptFile("the table of contents is out of place", path=path, actual=f"{offset} + {length}")
+    return FileRecord(path.name, total, file_id, contents_digest)
+
+
+def _check_record(found: FileRecord, record: FileRecord, path: Path) -> None:
+    if found.n_bytes != record.n_bytes:
+        raise TruncatedFile(
+            "not the length the manifest names", path=path, expected=record.n_bytes, actual=found.n_bytes
+        )
+    if (found.file_id, found.digest) != (record.file_id, record.digest):
+        raise CorruptFile(
+            "not the file the manifest names",
+            path=path,
+            expected=record.file_id.hex(),
+            actual=found.file_id.hex(),
+        )
+
+
+def _sections(entries: Fields, data: memoryview, limit: int, path: Path) -> dict[str, Section]:
+    raw = entries.remaining()
+    if len(raw) > MAX_SECTIONS:
+        raise CorruptFile("too many sections", path=path, expected=MAX_SECTIONS, actual=len(raw))
+    sections = {
+        name: _section(name, Fields(raw[name], path, f"section {name!r}"), data, limit, path) for name in raw
+    }
+    end = PREAMBLE_BYTES
+    for section in sorted(sections.values(), key=lambda s: (s.offset, s.n_bytes)):
+        if not end <= section.offset < end + BULK_ALIGNMENT:
+            raise CorruptFile(
+                f"section {section.name} is out of place", path=path, expected=end, actual=section.offset
+            )
+        end = section.offset + section.n_bytes
+    return sections
+
+
+def _section(name: str, fields: Fields, data: memoryview, limit: int, path: Path) -> Section:
+    dtype = np.dtype(fields.choice("dtype", DTYPES))
+    shape = _shape(fields.items("shape", 4), name, path)
+    offset = fields.integer("offset", PREAMBLE_BYTES, limit)
+    n_bytes = _product(shape) * dtype.itemsize
+    digests = fields.data("chunks", -(-n_bytes // CHUNK_BYTES) * DIGEST_BYTES)
+    fields.done()
+    if not is_safe_name(name) or offset % ALIGNMENT or offset + n_bytes > limit:
+        raise CorruptFile(
+            f"section {name!r} does not lie within the file", path=path, actual=f"{offset} + {n_bytes}"
+        )
+    return Section(path, data, name, dtype, shape, offset, digests)
+
+
+def _shape(extents: list[object], name: str, path: Path) -> tuple[int, ...]:
+    shape: list[int] = []
+    for extent in extents:
+        if type(extent) is not int or not 0 <= extent <= MAX_EXTENT:
+            raise CorruptFile(f"section {name!r} has a bad shape", path=path, actual=repr(extents)[:80])
+        shape.append(extent)
+    if not shape:
+        raise CorruptFile(f"section {name!r} has no axis", path=path)
+    return tuple(shape)
+
+
+def _product(shape: tuple[int, ...]) -> int:
+    result = 1
+    for extent in shape:
+        result *= extent
+    return result
+
+
+def _chunks_of(array: npt.NDArray[Any]) -> Iterator[memoryview]:
+    data = memoryview(array.reshape(-1).view(np.uint8).data)
+    for low in range(0, len(data), CHUNK_BYTES):
+        yield data[low : low + CHUNK_BYTES]

@@ -1,0 +1,258 @@
+"""The manifest: which files make up the index, and the settings fixed when it was created.
+
+``MANIFEST-<generation>`` is the only root. A commit writes all other files, makes them durable, and then
+renames a finished manifest to its name; the highest generation is the index. A damaged one is an error.
+"""
+
+from __future__ import annotations
+
+import re
+import secrets
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from formats.centroids import CENTROID_TYPES
+from formats.directory import Directory
+from formats.envelope import Envelope, EnvelopeWriter, FileKind, FileRecord
+from formats.errors import CorruptFile, IndexNotFound
+from formats.packing import Fields
+from formats.quantizer import MAX_DIM
+from formats.spool import TEMPORARY_SUFFIX
+
+__all__ = ["EncoderRecord", "IndexSettings", "Manifest", "SegmentRecord", "latest_generation"]
+
+_NAME = re.compile(r"MANIFEST-(\d{20})")
+_MAX_SEGMENTS = 1 << 16
+_MAX_DOCS = 1 << 32
+_MAX_GENERATION = 10**20 - 1
+_MAX_CENTROIDS = 1 << 16
+
+
+@dataclass(frozen=True, kw_only=True)
+class EncoderRecord:
+    """Which encoder made the vectors.
+
+    Attributes:
+        name: for messages.
+        identity: digest that every variant (precision, runtime) of one encoder shares.
+        normalise: whether its vectors have length 1.
+    """
+
+    name: str
+    identity: str
+    normalise: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class IndexSettings:
+    """What is fixed when an index is created.
+
+    Attributes:
+        dim: length of a vector.
+        representation: name of the representation (see `engine.representation`).
+        representation_settings: its numbers.
+        beta: inverse temperature of the softmax aggregation, or None for the maximum.
+        centroids: how centroids are stored: "int8", "float16", or "none" (codes only).
+        code_bytes: bytes of a PQ code, 0 for none.
+        seed: of every random choice.
+    """
+
+    dim: int
+    representation: str
+    representation_settings: dict[str, int]
+    beta: float | None
+    centroids: str
+    code_bytes: int
+    seed: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class SegmentRecord:
+    """A segment as a manifest names it.
+
+    Attributes:
+        file: the segment file.
+        tombstones: the file of its deleted documents, if any is deleted.
+        quantizer: name of the quantizer file its codes were made with, or "".
+        n_docs: documents in the file, deleted ones included.
+        n_deleted: how many of them are deleted.
+    """
+
+    file: FileRecord
+    tombstones: FileRecord | None
+    quantizer: str
+    n_docs: int
+    n_deleted: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Manifest:
+    """One committed state of an index.
+
+    Attributes:
+        generation: counts the commits, from 1.
+        commit_id: 16 random bytes.
+        parent_id: commit_id of the generation before, or zeros.
+        settings: fixed at creation.
+        encoder: who made the vectors.
+        segments: oldest first.
+        quantizers: the quantizer files that the segments name.
+    """
+
+    generation: int
+    commit_id: bytes
+    parent_id: bytes
+    settings: IndexSettings
+    encoder: EncoderRecord
+    segments: tuple[SegmentRecord, ...]
+    quantizers: tuple[FileRecord, ...]
+
+    @property
+    def name(self) -> str:
+        """The manifest's file name."""
+        return f"MANIFEST-{self.generation:020d}"
+
+    def next(self, segments: tuple[SegmentRecord, ...], quantizers: tuple[FileRecord, ...]) -> Manifest:
+        """The manifest of the commit after this one."""
+        return replace(
+            self,
+            generation=self.generation + 1,
+            commit_id=secrets.token_bytes(16),
+            parent_id=self.commit_id,
+            segments=segments,
+            quantizers=quantizers,
+        )
+
+    def file_names(self) -> set[str]:
+        """The names of all files that belong to this generation, its own included."""
+        names = {self.name} | {record.name for record in self.quantizers}
+        for segment in self.segments:
+            names.add(segment.file.name)
+            names |= {segment.tombstones.name} if segment.tombstones else set()
+        return names
+
+    def commit(self, directory: Directory) -> None:
+        """Make this manifest the index: write it, sync it, rename it into place.
+
+        Everything it names must be durable already. When this returns or raises, either the old or the new
+        generation is visible, whole.
+        """
+        temporary = f"manifest-{self.commit_id.hex()}{TEMPORARY_SUFFIX}"
+        EnvelopeWriter(directory, temporary, FileKind.MANIFEST, self.commit_id).finish(_to_fields(self))
+        directory.rename(temporary, self.name)
+
+    @classmethod
+    def load(cls, directory: Directory, generation: int) -> Manifest:
+        """Read one generation.
+
+        Raises:
+            FileNotFoundError: it is not there (any more).
+            FormatError: it is damaged.
+        """
+        name = f"MANIFEST-{generation:020d}"
+        envelope = Envelope(directory, name, FileKind.MANIFEST)
+        try:
+            manifest = _from_fields(envelope.fields, envelope.record.file_id, envelope.path)
+        finally:
+            envelope.close()
+        if manifest.generation != generation:
+            raise CorruptFile("a manifest of another generation", path=envelope.path, actual=manifest.generation)
+        return manifest
+
+
+def latest_generation(directory: Directory) -> int:
+    """The highest generation in the folder.
+
+    Raises:
+        IndexNotFound: there is none.
+    """
+    found = [int(match[1]) for name in directory.names() if (match := _NAME.fullmatch(name))]
+    if not found:
+        raise IndexNotFound("no index here", path=directory.path, expected="a file MANIFEST-<generation>")
+    return max(found)
+
+
+def _to_fields(manifest: Manifest) -> dict[str, object]:
+    return {
+        "generation": manifest.generation,
+        "parent_id": manifest.parent_id,
+        "settings": dict(vars(manifest.settings)),
+        "encoder": dict(vars(manifest.encoder)),
+        "segments": [_segment_to_fields(segment) for segment in manifest.segments],
+        "quantizers": [record.to_fields() for record in manifest.quantizers],
+    }
+
+
+def _segment_to_fields(segment: SegmentRecord) -> dict[str, object]:
+    return {
+        "file": segment.file.to_fields(),
+        "tombstones": segment.tombstones.to_fields() if segment.tombstones else None,
+        "quantizer": segment.quantizer,
+        "n_docs": segment.n_docs,
+        "n_deleted": segment.n_deleted,
+    }
+
+
+def _from_fields(fields: Fields, commit_id: bytes, path: Path) -> Manifest:
+    manifest = Manifest(
+        generation=fields.integer("generation", 1, _MAX_GENERATION),
+        commit_id=commit_id,
+        parent_id=fields.data("parent_id", 16),
+        settings=_settings(fields.child("settings"), path),
+        encoder=_encoder(fields.child("encoder")),
+        segments=tuple(
+            _segment(Fields(item, path, f"segment {number}"))
+            for number, item in enumerate(fields.items("segments", _MAX_SEGMENTS))
+        ),
+        quantizers=tuple(
+            FileRecord.from_fields(Fields(item, path, f"quantizer {number}"))
+            for number, item in enumerate(fields.items("quantizers", _MAX_SEGMENTS))
+        ),
+    )
+    fields.done()
+    known = {record.name for record in manifest.quantizers} | {""}
+    for segment in manifest.segments:
+        if segment.quantizer not in known:
+            raise CorruptFile("a segment names an unknown quantizer", path=path, actual=segment.quantizer)
+    return manifest
+
+
+def _settings(fields: Fields, path: Path) -> IndexSettings:
+    numbers = fields.child("representation_settings").remaining()
+    if any(type(value) is not int or not 0 < value <= _MAX_CENTROIDS for value in numbers.values()):
+        raise CorruptFile("settings of the representation out of bounds", path=path, actual=repr(numbers)[:80])
+    settings = IndexSettings(
+        dim=fields.integer("dim", 1, MAX_DIM),
+        representation=fields.text("representation", 64),
+        representation_settings={name: value for name, value in numbers.items() if isinstance(value, int)},
+        beta=fields.optional_number("beta", 1e-6, 1e6),
+        centroids=fields.choice("centroids", CENTROID_TYPES),
+        code_bytes=fields.integer("code_bytes", 0, MAX_DIM),
+        seed=fields.integer("seed", 0, (1 << 63) - 1),
+    )
+    fields.done()
+    return settings
+
+
+def _encoder(fields: Fields) -> EncoderRecord:
+    record = EncoderRecord(
+        name=fields.text("name", 256),
+        identity=fields.text("identity", 128),
+        normalise=fields.flag("normalise"),
+    )
+    fields.done()
+    return record
+
+
+def _segment(fields: Fields) -> SegmentRecord:
+    tombstones = fields.optional_child("tombstones")
+    n_docs = fields.integer("n_docs", 1, _MAX_DOCS)
+    segment = SegmentRecord(
+        file=FileRecord.from_fields(fields.child("file")),
+        tombstones=FileRecord.from_fields(tombstones) if tombstones else None,
+        quantizer=fields.text("quantizer", 96),
+        n_docs=n_docs,
+        n_deleted=fields.integer("n_deleted", 0, n_docs),
+    )
+    fields.done()
+    return segment

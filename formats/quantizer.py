@@ -1,0 +1,147 @@
+"""The quantizer file: coarse centroids of IVF, PQ codebooks, and the OPQ rotation where there is one.
+
+It is immutable and named by its content, so that segments which share it can be recognised and merged by
+concatenating their lists. Sections: ``coarse`` (nlist, dim) float32, ``encode_codebook`` (M, ksub, dsub)
+float32, ``score_codebook`` of the same shape where it was trained apart (RepCONC section 4, JPQ: documents
+are encoded with one, scored with the other), ``rotation`` (dim, input_dim) float32 where there is one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from formats.directory import Directory
+from formats.envelope import Envelope, EnvelopeWriter, FileKind, FileRecord, digest
+from formats.errors import CorruptFile
+
+__all__ = ["MAX_DIM", "MAX_NLIST", "Quantizer", "read_quantizer", "write_quantizer"]
+
+MAX_DIM = 1 << 16
+MAX_NLIST = 1 << 24
+METRIC = "inner_product"
+Floats = npt.NDArray[np.float32]
+
+
+@dataclass(frozen=True, eq=False)
+class Quantizer:
+    """What turns a vector into a list number and a code.
+
+    Attributes:
+        coarse: (nlist, dim) float32, the coarse centroids.
+        encode_codebook: (M, ksub, dsub) float32, sub-vectors that documents are encoded with.
+        score_codebook: (M, ksub, dsub) float32, sub-vectors that codes are scored with.
+        rotation: (dim, input_dim) float32 applied to every vector first, or None.
+        by_residual: whether a code stands for the vector minus its coarse centroid.
+    """
+
+    coarse: Floats
+    encode_codebook: Floats
+    score_codebook: Floats
+    rotation: Floats | None
+    by_residual: bool
+
+    @property
+    def nlist(self) -> int:
+        """Number of inverted lists."""
+        return len(self.coarse)
+
+    @property
+    def nbits(self) -> int:
+        """Bits of one sub-quantizer's code: 4 or 8."""
+        return int(self.encode_codebook.shape[1]).bit_length() - 1
+
+    @property
+    def code_bytes(self) -> int:
+        """Bytes of one vector's code."""
+        return len(self.encode_codebook) * self.nbits // 8
+
+    @property
+    def input_dim(self) -> int:
+        """Length of the vectors it takes."""
+        return int((self.coarse if self.rotation is None else self.rotation).shape[1])
+
+    def identity(self) -> str:
+        """XXH3-128 of everything in it, 32 hex digits."""
+        parts = [self.coarse, self.encode_codebook, self.score_codebook]
+        parts += [] if self.rotation is None else [self.rotation]
+        shapes = repr(([part.shape for part in parts], self.by_residual, METRIC)).encode()
+        data = b"".join(np.ascontiguousarray(part, np.float32).tobytes() for part in parts)
+        return digest(shapes + data).hex()
+
+
+def write_quantizer(directory: Directory, quantizer: Quantizer) -> FileRecord:
+    """Write the quantizer under the name of its content, unless a file of that name is there already."""
+    identity = quantizer.identity()
+    name = f"{identity}.quant"
+    if name in directory.names():
+        present = Envelope(directory, name, FileKind.QUANTIZER)
+        present.close()
+        return present.record
+    writer = EnvelopeWriter(directory, name, FileKind.QUANTIZER, bytes.fromhex(identity))
+    writer.add("coarse", quantizer.coarse)
+    writer.add("encode_codebook", quantizer.encode_codebook)
+    if quantizer.score_codebook is not quantizer.encode_codebook:
+        writer.add("score_codebook", quantizer.score_codebook)
+    if quantizer.rotation is not None:
+        writer.add("rotation", quantizer.rotation)
+    n_sub, ksub, dsub = quantizer.encode_codebook.shape
+    return writer.finish(
+        {
+            "metric": METRIC,
+            "by_residual": quantizer.by_residual,
+            "nlist": quantizer.nlist,
+            "dim": n_sub * dsub,
+            "input_dim": quantizer.input_dim,
+            "M": n_sub,
+            "nbits": int(ksub).bit_length() - 1,
+        }
+    )
+
+
+def read_quantizer(directory: Directory, record: FileRecord) -> Quantizer:
+    """Read a quantizer file, whole: it is small next to the segments.
+
+    Raises:
+        FormatError: it is damaged, or contradicts itself or its name.
+    """
+    envelope = Envelope(directory, record.name, FileKind.QUANTIZER, record)
+    try:
+        quantizer = _read(envelope)
+    finally:
+        envelope.close()
+    if f"{quantizer.identity()}.quant" != record.name:
+        raise CorruptFile("the quantizer is not the one its name says", path=envelope.path)
+    return quantizer
+
+
+def _read(envelope: Envelope) -> Quantizer:
+    fields = envelope.fields
+    fields.choice("metric", (METRIC,))
+    by_residual = fields.flag("by_residual")
+    nlist = fields.integer("nlist", 1, MAX_NLIST)
+    dim = fields.integer("dim", 1, MAX_DIM)
+    input_dim = fields.integer("input_dim", 1, MAX_DIM)
+    n_sub = fields.integer("M", 1, dim)
+    nbits = fields.integer("nbits", 4, 8)
+    fields.done()
+    if nbits not in (4, 8) or dim % n_sub or n_sub * nbits % 8:
+        raise CorruptFile(
+            "impossible code layout", path=envelope.path, actual=f"M {n_sub}, nbits {nbits}, dim {dim}"
+        )
+    if not envelope.has("rotation") and input_dim != dim:
+        raise CorruptFile("rotation is missing", path=envelope.path)
+    shape = (n_sub, 1 << nbits, dim // n_sub)
+    encode = _floats(envelope, "encode_codebook", shape)
+    score = _floats(envelope, "score_codebook", shape) if envelope.has("score_codebook") else encode
+    rotation = _floats(envelope, "rotation", (dim, input_dim)) if envelope.has("rotation") else None
+    return Quantizer(_floats(envelope, "coarse", (nlist, dim)), encode, score, rotation, by_residual)
+
+
+def _floats(envelope: Envelope, name: str, shape: tuple[int, ...]) -> Floats:
+    values = envelope.section(name, np.float32, shape).array().astype(np.float32)
+    if not np.isfinite(values).all():
+        raise CorruptFile(f"section {name} holds numbers that are not finite", path=envelope.path)
+    return values

@@ -1,0 +1,156 @@
+"""The segment file: the documents of one batch with their ids, texts, centroids and inverted lists.
+
+A segment is written once and never changed. `SegmentWriter` takes documents in order, `SegmentReader` gives
+access to the parts of a finished file.
+"""
+
+from __future__ import annotations
+
+import secrets
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from formats.centroids import CENTROID_TYPES, CentroidsWriter, CentroidTable
+from formats.directory import Directory
+from formats.doc_ids import DocIds, DocIdsWriter
+from formats.doc_store import DocStore, DocStoreWriter, StoredDocument
+from formats.envelope import Envelope, EnvelopeWriter, FileKind, FileRecord
+from formats.errors import CorruptFile
+from formats.inverted_lists import InvertedLists, InvertedListsWriter
+from formats.quantizer import MAX_DIM, MAX_NLIST
+
+__all__ = ["SegmentReader", "SegmentWriter"]
+
+_NORM_MARGIN = 1 + 1e-5  # for the rounding of the norm itself
+_MAX_NORM = 1e30
+MAX_ROWS = (1 << 32) - 1  # a row's ordinal takes 32 bits in the inverted lists
+
+
+class SegmentWriter:
+    """Collects documents and writes them as one segment file.
+
+    Args:
+        directory: where.
+        dim: length of a vector.
+        centroid_type: how centroids are stored meanwhile: "int8" or "float16".
+    """
+
+    def __init__(self, directory: Directory, dim: int, centroid_type: str) -> None:
+        self._directory = directory
+        self.ids = DocIdsWriter(directory)
+        self.documents = DocStoreWriter(directory)
+        self.centroids = CentroidsWriter(directory, dim, centroid_type)
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def add(self, doc_id: str, document: StoredDocument, vectors: npt.NDArray[np.float32]) -> None:
+        """Append a document with its (n, dim) float32 centroids, n >= 1."""
+        if self.centroids.n_rows + len(vectors) > MAX_ROWS:
+            raise OverflowError(f"a segment holds at most {MAX_ROWS} centroids")
+        self.ids.add(doc_id)
+        self.documents.add(document)
+        self.centroids.add(vectors)
+
+    def finish(
+        self, lists: InvertedListsWriter | None, nlist: int, code_bytes: int, keep_centroids: bool
+    ) -> FileRecord:
+        """Write the file, durably.
+
+        Args:
+            lists: the inverted lists of all rows, or None for a segment that is searched exactly.
+            nlist: number of lists, 0 without.
+            code_bytes: bytes of a code, 0 without lists.
+            keep_centroids: whether the centroids themselves are stored, not only their codes.
+        """
+        segment_id = secrets.token_bytes(16)
+        envelope = EnvelopeWriter(self._directory, f"{segment_id.hex()}.seg", FileKind.SEGMENT, segment_id)
+        try:
+            self.centroids.write(envelope, keep_centroids)
+            if lists:
+                lists.write(envelope)
+            self.ids.write(envelope)
+            self.documents.write(envelope)
+            return envelope.finish(
+                {
+                    "n_docs": len(self),
+                    "n_rows": self.centroids.n_rows,
+                    "dim": self.centroids.dim,
+                    "largest_norm": self.centroids.largest_norm * _NORM_MARGIN,
+                    "centroids": self.centroids.kind if keep_centroids else "none",
+                    "nlist": nlist,
+                    "code_bytes": code_bytes,
+                }
+            )
+        finally:
+            envelope.abandon()
+
+    def close(self) -> None:
+        """Drop the temporary files."""
+        self.ids.close()
+        self.documents.close()
+        self.centroids.close()
+
+
+class SegmentReader:
+    """One segment file, opened.
+
+    Attributes:
+        n_docs: documents in it, deleted ones included.
+        n_rows: centroids in it.
+        ids: ids by ordinal and ordinals by id.
+        documents: stored documents by ordinal.
+        centroids: the vectors.
+        lists: the inverted lists, or None.
+    """
+
+    def __init__(self, directory: Directory, record: FileRecord, dim: int) -> None:
+        self._envelope = Envelope(directory, record.name, FileKind.SEGMENT, record)
+        try:
+            self._read(dim)
+        except BaseException:
+            self.close()
+            raise
+
+    def _read(self, dim: int) -> None:
+        envelope, fields = self._envelope, self._envelope.fields
+        self.n_docs = fields.integer("n_docs", 1, MAX_ROWS)
+        self.n_rows = fields.integer("n_rows", self.n_docs, MAX_ROWS)
+        if fields.integer("dim", 1, MAX_DIM) != dim:
+            raise CorruptFile("a segment of vectors of another length", path=envelope.path, expected=dim)
+        largest_norm = fields.number("largest_norm", 0.0, _MAX_NORM)
+        kind = fields.choice("centroids", CENTROID_TYPES)
+        nlist = fields.integer("nlist", 0, MAX_NLIST)
+        code_bytes = fields.integer("code_bytes", 0, MAX_DIM)
+        fields.done()
+        if (nlist == 0) != (code_bytes == 0) or (kind == "none" and not nlist):
+            raise CorruptFile("a segment with half a quantizer", path=envelope.path)
+        self.ids = DocIds(envelope, self.n_docs)
+        self.documents = DocStore(envelope, self.n_docs)
+        self.centroids = CentroidTable(envelope, self.n_docs, self.n_rows, dim, kind, largest_norm)
+        self.lists = InvertedLists(envelope, nlist, self.n_rows, code_bytes) if nlist else None
+
+    @property
+    def path(self) -> Path:
+        """Where the file is."""
+        return self._envelope.path
+
+    @property
+    def segment_id(self) -> bytes:
+        """The 16 bytes that name the segment."""
+        return self._envelope.record.file_id
+
+    def section_bytes(self) -> dict[str, int]:
+        """Length of every section of the file, by name."""
+        return self._envelope.section_bytes()
+
+    @property
+    def n_bytes(self) -> int:
+        """Length of the file."""
+        return self._envelope.n_bytes
+
+    def close(self) -> None:
+        """Close the file; arrays that came from it stay valid."""
+        self._envelope.close()

@@ -1,0 +1,156 @@
+"""One generation of an index, with all its files open: what a reader holds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from formats.directory import Directory
+from formats.envelope import Envelope, FileKind, FileRecord
+from formats.errors import CorruptFile, FormatError
+from formats.manifest import Manifest, SegmentRecord, latest_generation
+from formats.quantizer import Quantizer, read_quantizer
+from formats.segment import SegmentReader
+from formats.tombstones import read_tombstones
+
+__all__ = ["OpenSegment", "Snapshot", "check_files"]
+
+_ATTEMPTS = 10  # a commit and its collection of old files may come between reading a manifest and its files
+
+
+@dataclass(frozen=True, eq=False)
+class OpenSegment:
+    """A segment of a snapshot.
+
+    Attributes:
+        record: what the manifest says of it.
+        reader: its file.
+        deleted: (n_docs,) bool, or None where nothing is deleted.
+        quantizer: what its codes were made with, or None.
+    """
+
+    record: SegmentRecord
+    reader: SegmentReader
+    deleted: npt.NDArray[np.bool_] | None
+    quantizer: Quantizer | None
+
+    def live_ordinal(self, doc_id: str) -> int | None:
+        """The ordinal of the live document of that id, if there is one."""
+        for ordinal in reversed(self.reader.ids.ordinals_of(doc_id)):
+            if self.deleted is None or not self.deleted[ordinal]:
+                return ordinal
+        return None
+
+
+class Snapshot:
+    """The newest generation of the index in `directory`.
+
+    Raises:
+        IndexNotFound: there is no index.
+        FormatError: a file is damaged.
+    """
+
+    def __init__(self, directory: Directory) -> None:
+        self.directory = directory
+        self.segments: tuple[OpenSegment, ...] = ()
+        for attempt in range(_ATTEMPTS):
+            generation = latest_generation(directory)
+            try:
+                self.manifest = Manifest.load(directory, generation)
+                self._open()
+            except FileNotFoundError as error:
+                self.close()
+                if attempt + 1 == _ATTEMPTS or latest_generation(directory) == generation:
+                    raise CorruptFile("a file of the index is missing", path=error.filename) from error
+            else:
+                return
+
+    def _open(self) -> None:
+        records = {record.name: record for record in self.manifest.quantizers}
+        quantizers = {name: read_quantizer(self.directory, record) for name, record in records.items()}
+        opened: list[OpenSegment] = []
+        try:
+            for record in self.manifest.segments:
+                opened.append(self._open_segment(record, quantizers.get(record.quantizer)))  # noqa: PERF401
+        finally:
+            self.segments = tuple(opened)
+
+    def _open_segment(self, record: SegmentRecord, quantizer: Quantizer | None) -> OpenSegment:
+        reader = SegmentReader(self.directory, record.file, self.manifest.settings.dim)
+        try:
+            _check_segment(self.directory, record, reader, quantizer)
+            deleted = None
+            if record.tombstones:
+                deleted = read_tombstones(self.directory, record.tombstones, reader.segment_id, reader.n_docs)
+        except BaseException:
+            reader.close()
+            raise
+        return OpenSegment(record, reader, deleted, quantizer)
+
+    def __len__(self) -> int:
+        return sum(segment.n_docs - segment.n_deleted for segment in self.manifest.segments)
+
+    def find(self, doc_id: str) -> tuple[OpenSegment, int] | None:
+        """The segment and ordinal of the live document of that id, if there is one."""
+        for segment in reversed(self.segments):
+            ordinal = segment.live_ordinal(doc_id)
+            if ordinal is not None:
+                return segment, ordinal
+        return None
+
+    def close(self) -> None:
+        """Close all files."""
+        for segment in self.segments:
+            segment.reader.close()
+        self.segments = ()
+
+
+def _check_segment(
+    directory: Directory, record: SegmentRecord, reader: SegmentReader, quantizer: Quantizer | None
+) -> None:
+    """What the manifest, the segment and its quantizer say of one another must agree."""
+    path = directory.path / record.file.name
+    if reader.n_docs != record.n_docs:
+        raise CorruptFile(
+            "not as many documents as the manifest says",
+            path=path,
+            expected=record.n_docs,
+            actual=reader.n_docs,
+        )
+    if (reader.lists is None) != (quantizer is None):
+        raise CorruptFile("inverted lists without a quantizer, or the reverse", path=path)
+    if reader.lists and quantizer:
+        found = (len(reader.lists.offsets) - 1, reader.lists.code_bytes)
+        if found != (quantizer.nlist, quantizer.code_bytes):
+            raise CorruptFile(
+                "inverted lists of another quantizer", path=path, expected=quantizer.nlist, actual=found[0]
+            )
+
+
+def check_files(directory: Directory, manifest: Manifest) -> list[FormatError]:
+    """Read every byte of every file of a generation; one error for each thing that is wrong."""
+    files: list[tuple[FileKind, str, FileRecord | None]] = [(FileKind.MANIFEST, manifest.name, None)]
+    files += [(FileKind.QUANTIZER, record.name, record) for record in manifest.quantizers]
+    for segment in manifest.segments:
+        files.append((FileKind.SEGMENT, segment.file.name, segment.file))
+        if segment.tombstones:
+            files.append((FileKind.TOMBSTONES, segment.tombstones.name, segment.tombstones))
+    findings: list[FormatError] = []
+    for kind, name, record in files:
+        findings += _check_file(directory, kind, name, record)
+    return findings
+
+
+def _check_file(directory: Directory, kind: FileKind, name: str, record: FileRecord | None) -> list[FormatError]:
+    try:
+        envelope = Envelope(directory, name, kind, record)
+    except FileNotFoundError:
+        return [CorruptFile("a file of the index is missing", path=directory.path / name)]
+    except FormatError as error:
+        return [error]
+    try:
+        return envelope.findings()
+    finally:
+        envelope.close()

@@ -1,0 +1,77 @@
+"""Which characters of a document stand behind each of its centroids, packed into a few bytes.
+
+For each centroid: the number of its spans, then for each span the gap since the one before it ended and its
+length; all as LEB128 varints (7 bits a byte, low bits first).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from formats.errors import CorruptFile
+
+__all__ = ["Span", "pack_spans", "unpack_spans"]
+
+Span = tuple[int, int]
+_MAX_POSITION = 1 << 32
+
+
+def pack_spans(centroids: Iterable[Sequence[Span]]) -> bytes:
+    """Pack the spans (start, end), ascending and disjoint, of each centroid."""
+    packed = bytearray()
+    for spans in centroids:
+        _append(packed, len(spans))
+        end = 0
+        for low, high in spans:
+            _append(packed, low - end)
+            _append(packed, high - low)
+            end = high
+    return bytes(packed)
+
+
+def unpack_spans(packed: bytes, path: Path) -> list[list[Span]]:
+    """The spans of each centroid.
+
+    Raises:
+        CorruptFile: the bytes end within a number, or a position is out of bounds.
+    """
+    numbers = iter(_numbers(packed, path))
+    centroids: list[list[Span]] = []
+    try:
+        for n_spans in numbers:
+            end, spans = 0, []
+            for _ in range(n_spans):
+                low = end + next(numbers)
+                end = low + next(numbers)
+                spans.append((low, end))
+            centroids.append(spans)
+    except StopIteration:
+        raise CorruptFile("spans of a document end early", path=path) from None
+    return centroids
+
+
+def _append(packed: bytearray, number: int) -> None:
+    if number < 0:
+        raise ValueError("spans must ascend and not overlap")
+    while number > 0x7F:
+        packed.append(number & 0x7F | 0x80)
+        number >>= 7
+    packed.append(number)
+
+
+def _numbers(packed: bytes, path: Path) -> list[int]:
+    numbers: list[int] = []
+    value = shift = 0
+    for byte in packed:
+        value |= (byte & 0x7F) << shift
+        shift += 7
+        if byte & 0x80:
+            continue
+        if value > _MAX_POSITION:
+            break
+        numbers.append(value)
+        value = shift = 0
+    if shift:
+        raise CorruptFile("spans of a document cannot be read", path=path)
+    return numbers

@@ -1,0 +1,80 @@
+"""A section in the making: bytes appended piece by piece, in memory while few, then in a temporary file."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from formats.directory import Directory, OutputFile
+from formats.envelope import CHUNK_BYTES
+
+__all__ = ["TEMPORARY_SUFFIX", "Spool"]
+
+TEMPORARY_SUFFIX = ".tmp"  # files of that name are leftovers, deleted by the next writer
+_MEMORY_BYTES = 4 << 20
+
+
+class Spool:
+    """Bytes of unknown number on their way into a file.
+
+    Args:
+        directory: where the temporary file goes once there are more than 4 MiB.
+    """
+
+    def __init__(self, directory: Directory) -> None:
+        self._directory = directory
+        self._buffer = bytearray()
+        self._file: OutputFile | None = None
+        self._name = f"spool-{secrets.token_hex(8)}{TEMPORARY_SUFFIX}"
+
+    @property
+    def n_bytes(self) -> int:
+        """How many bytes were written."""
+        return len(self._buffer) + (self._file.position if self._file else 0)
+
+    def write(self, data: bytes | memoryview) -> None:
+        """Append `data`."""
+        self._buffer += data
+        if len(self._buffer) >= _MEMORY_BYTES:
+            self._spill()
+
+    def write_array(self, array: npt.NDArray[Any]) -> None:
+        """Append the elements of `array`."""
+        self.write(np.ascontiguousarray(array).tobytes())
+
+    def read(self, offset: int, n_bytes: int) -> bytes:
+        """`n_bytes` from `offset`, all of which must have been written."""
+        written = self._file.position if self._file else 0
+        head = b""
+        if self._file and offset < written:
+            head = self._file.read_back(offset, min(n_bytes, written - offset))
+        start = offset + len(head) - written
+        return head + bytes(self._buffer[start : start + n_bytes - len(head)])
+
+    def read_array(self, dtype: npt.DTypeLike, low: int, high: int) -> npt.NDArray[Any]:
+        """The elements low to high - 1, for a spool of elements of `dtype`."""
+        size = np.dtype(dtype).itemsize
+        return np.frombuffer(self.read(low * size, (high - low) * size), dtype)
+
+    def chunks(self) -> Iterator[bytes]:
+        """Everything, in chunks as a file's sections want them."""
+        for offset in range(0, self.n_bytes, CHUNK_BYTES):
+            yield self.read(offset, min(CHUNK_BYTES, self.n_bytes - offset))
+
+    def close(self) -> None:
+        """Forget the content and delete the temporary file."""
+        self._buffer.clear()
+        if self._file:
+            self._file.close()
+            self._directory.delete(self._name)
+            self._file = None
+
+    def _spill(self) -> None:
+        if self._file is None:
+            self._file = self._directory.create(self._name)
+        self._file.write(bytes(self._buffer))
+        self._buffer.clear()

@@ -1,0 +1,90 @@
+"""The writer's lock: an operating system lock on a file that is never deleted.
+
+The kernel releases it when its holder ends, however it ends, so there is no stale lock to clean up. What
+the file says about its holder serves messages only.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from pathlib import Path
+
+from formats.errors import IndexLocked
+
+__all__ = ["WriteLock"]
+
+LOCK_NAME = "write.lock"
+
+
+class WriteLock:
+    """Held from construction to `release` (or the end of the process).
+
+    Raises:
+        IndexLocked: another writer holds it, in this process or another.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._path = folder / LOCK_NAME
+        self._pid = os.getpid()
+        flags = os.O_RDWR | os.O_CREAT | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOFOLLOW", 0)
+        self._descriptor = os.open(self._path, flags, 0o644)
+        try:
+            _lock(self._descriptor)
+        except OSError as error:
+            holder = self._holder()
+            os.close(self._descriptor)
+            self._descriptor = -1
+            raise IndexLocked("another writer holds the index", path=folder, actual=holder) from error
+        self._say_who()
+
+    def release(self) -> None:
+        """Let the next writer in; releasing twice is harmless, and a forked child releases nothing."""
+        if self._descriptor < 0:
+            return
+        descriptor, self._descriptor = self._descriptor, -1
+        if os.getpid() == self._pid:
+            _unlock(descriptor)
+        os.close(descriptor)
+
+    def _say_who(self) -> None:
+        started = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+        text = json.dumps({"pid": os.getpid(), "since": started}).encode()
+        os.ftruncate(self._descriptor, 0)
+        os.lseek(self._descriptor, _INFO_AT, os.SEEK_SET)
+        os.write(self._descriptor, text)
+
+    def _holder(self) -> str:
+        try:
+            os.lseek(self._descriptor, _INFO_AT, os.SEEK_SET)
+            said = json.loads(os.read(self._descriptor, 200))
+            return f"process {int(said['pid'])}, since {str(said['since'])[:40]}"
+        except (OSError, ValueError, KeyError, TypeError):
+            return "a writer that has not said who it is"
+
+
+if sys.platform == "win32":
+    import msvcrt
+
+    _INFO_AT = 1  # the locked byte cannot be read by others, so the text starts behind it
+
+    def _lock(descriptor: int) -> None:
+        os.lseek(descriptor, 0, os.SEEK_SET)
+        msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)
+
+    def _unlock(descriptor: int) -> None:
+        os.lseek(descriptor, 0, os.SEEK_SET)
+        msvcrt.locking(descriptor, msvcrt.LK_UNLCK, 1)
+
+else:
+    import fcntl
+
+    _INFO_AT = 0
+
+    def _lock(descriptor: int) -> None:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+    def _unlock(descriptor: int) -> None:
+        fcntl.flock(descriptor, fcntl.LOCK_UN)

@@ -1,0 +1,111 @@
+"""What the tests share: collections found on this machine, and a small corpus of their own."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+REPOSITORY = Path(__file__).resolve().parent.parent
+
+
+@pytest.fixture(scope="session")
+def repository() -> Path:
+    """The root of the checkout."""
+    return REPOSITORY
+
+
+@pytest.fixture(scope="session")
+def data_folder() -> Callable[[str], Path]:
+    """A function: name of a collection -> its BEIR folder; the test is skipped where it is not there."""
+    root = Path(os.environ.get("QUARRY_DATA", REPOSITORY.parent / "shared" / "data"))
+
+    def find(name: str) -> Path:
+        folder = root / name
+        if not folder.is_dir():
+            pytest.skip(f"the collection {name} is not there; QUARRY_DATA names the folder of collections")
+        return folder
+
+    return find
+
+
+@pytest.fixture(scope="session")
+def small_corpus() -> list[dict[str, object]]:
+    """Forty documents on ten subjects, four each: odd ids, titles, metadata, long and short texts."""
+    return [
+        {
+            "id": f"{subject}/{number} é 文",
+            "title": subject.title() if number % 2 else "",
+            "text": " ".join([sentence] + [_FILLER] * (8 * (number == 3))),
+            "metadata": {"subject": subject, "number": number},
+        }
+        for subject, sentences in _SUBJECTS.items()
+        for number, sentence in enumerate(sentences)
+    ]
+
+
+_FILLER = "More can be said about it, and people who care about such things have said it at length elsewhere."
+_SUBJECTS = {
+    "bread": (
+        "A sourdough loaf rises slowly because wild yeast works at its own pace.",
+        "Knead the dough until it is smooth and elastic, then let it rest under a cloth.",
+        "An oven that is hot enough gives the loaf a dark, crackling crust.",
+        "Rye flour holds more water than wheat flour and makes a denser bread.",
+    ),
+    "volcano": (
+        "Lava with little silica flows far before it becomes solid rock.",
+        "Ash from an eruption can stop flights over half a continent.",
+        "A caldera forms when the roof of an emptied magma chamber falls in.",
+        "Earthquakes below a mountain often warn of an eruption weeks ahead.",
+    ),
+    "chess": (
+        "A bishop never leaves the colour of the squares it starts on.",
+        "Castling moves the king to safety and brings a rook into play.",
+        "In the endgame the king becomes a strong piece and should move to the centre.",
+        "A pawn that reaches the last rank may be promoted to a queen.",
+    ),
+    "bicycle": (
+        "A worn chain slips on the sprockets when the rider pedals hard.",
+        "Disc brakes keep their power in rain and mud.",
+        "Tyres with lower pressure roll comfortably over gravel.",
+        "The saddle is at the right height when the leg is almost straight at the lowest point of the pedal.",
+    ),
+    "moon": (
+        "The same side of the moon always faces the earth.",
+        "Tides follow the pull of the moon on the water of the oceans.",
+        "Craters on the moon stay for millions of years because no wind wears them down.",
+        "A lunar eclipse happens when the earth stands between the sun and the moon.",
+    ),
+    "violin": (
+        "The bow of a violin is strung with hair from a horse's tail.",
+        "A luthier carves the belly of the instrument from spruce.",
+        "Vibrato comes from rocking the finger that stops the string.",
+        "The four strings are tuned in fifths, from G to E.",
+    ),
+    "bee": (
+        "A worker bee dances to tell the others where the flowers are.",
+        "Honey keeps for years because it holds so little water.",
+        "The queen lays up to two thousand eggs a day in summer.",
+        "In winter the bees of a hive huddle together and shiver to keep warm.",
+    ),
+    "bridge": (
+        "A suspension bridge hangs its deck from cables between two towers.",
+        "Stone arches carry weight by pressing it sideways into their feet.",
+        "Wind made the slender deck twist until it tore apart.",
+        "Expansion joints let a long deck grow on hot days.",
+    ),
+    "tea": (
+        "Green tea turns bitter when it is brewed with boiling water.",
+        "Black tea is made from leaves that were left to oxidise.",
+        "High gardens with cool nights give a tea its flowery scent.",
+        "Matcha is whisked into hot water with a bamboo brush.",
+    ),
+    "printing": (
+        "Movable type let a printer set a page from single letters of metal.",
+        "An offset press carries the ink from a plate to a rubber blanket and then to paper.",
+        "Kerning brings two letters closer so that the gap between them looks even.",
+        "Early printers mixed their ink from linseed oil and soot.",
+    ),
+}
