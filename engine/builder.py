@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from engine.document_encoder import OnInvalid
 from engine.document_reader import DocumentSource, DocumentStream, read_documents
 from engine.documents import Document
 from engine.encoder import Encoder, open_encoder
@@ -16,11 +17,13 @@ from engine.options import BuildOptions, OpenOptions
 from engine.progress import Progress, ProgressSetting
 from engine.representation import Pieces, Representation, representation_from
 from formats.directory import Directory, sync_folder
-from formats.errors import IndexExists, IndexNotFound, InvalidSetting
+from formats.errors import IndexExists, IndexNotFound, InvalidDocument, InvalidSetting
 from formats.manifest import IndexSettings, Manifest, latest_generation
 from formats.write_lock import LOCK_NAME
 
 __all__ = ["BuildReport", "build"]
+
+_N_ERRORS_KEPT = 10
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,7 +95,8 @@ def build(
     folder = Path(path)
     _check_free(folder, overwrite)
     with _prepared(folder), _writer(folder, index_settings, opened, resources) as writer:
-        writer.add(_shown(stream, progress))
+        _check_free(folder, overwrite)  # again: another build may have been quicker
+        writer.add(_shown(stream, progress), _counted(stream) if skip_invalid else None)
         generation, n_replaced = writer.commit()
         manifest = Manifest.load(Directory(folder), generation)
         return BuildReport(
@@ -110,7 +114,7 @@ def build(
 def _writer(
     folder: Path, settings: IndexSettings, encoder: Encoder, resources: OpenOptions
 ) -> contextlib.closing[IndexWriter]:
-    return contextlib.closing(IndexWriter(Directory(folder), settings, encoder, resources.n_threads, fresh=True))
+    return contextlib.closing(IndexWriter(Directory(folder), encoder, resources.n_threads, fresh=settings))
 
 
 def _shown(stream: DocumentStream, setting: ProgressSetting) -> Iterator[Document]:
@@ -119,6 +123,17 @@ def _shown(stream: DocumentStream, setting: ProgressSetting) -> Iterator[Documen
         for number, document in enumerate(stream, 1):
             yield document
             progress.update(number, stream.n_expected())
+
+
+def _counted(stream: DocumentStream) -> OnInvalid:
+    """Counts documents that cannot be encoded along with those that could not be read."""
+
+    def count(error: InvalidDocument) -> None:
+        stream.n_skipped += 1
+        if len(stream.first_errors) < _N_ERRORS_KEPT:
+            stream.first_errors.append(str(error))
+
+    return count
 
 
 def _settings(
@@ -155,15 +170,21 @@ def _check_free(folder: Path, overwrite: bool) -> None:
         raise IndexExists("a file is in the way", path=folder, expected="a folder, or nothing")
     if not folder.exists() or overwrite:
         return
+    generation = _generation(folder)
+    if generation:
+        raise IndexExists(
+            "there is an index already; overwrite=True replaces it",
+            path=folder,
+            actual=f"generation {generation}",
+        )
+
+
+def _generation(folder: Path) -> int:
+    """The generation of the index there, 0 where there is none."""
     try:
-        generation = latest_generation(Directory(folder))
+        return latest_generation(Directory(folder))
     except IndexNotFound:
-        return
-    raise IndexExists(
-        "there is an index already; overwrite=True replaces it",
-        path=folder,
-        actual=f"generation {generation}",
-    )
+        return 0
 
 
 @contextlib.contextmanager
@@ -173,17 +194,20 @@ def _prepared(folder: Path) -> Iterator[None]:
     folder.mkdir(parents=True, exist_ok=True)
     if made:
         sync_folder(folder.resolve().parent)
+    before = _generation(folder)
     try:
         yield
     except BaseException as error:
-        error.add_note(_left_behind(folder, made))
+        error.add_note(_left_behind(folder, made, before))
         raise
 
 
-def _left_behind(folder: Path, made: bool) -> str:
-    with contextlib.suppress(IndexNotFound):
-        generation = latest_generation(Directory(folder))
-        return f"The build was not completed; {folder} is as it was, at generation {generation}."
+def _left_behind(folder: Path, made: bool, before: int) -> str:
+    now = _generation(folder)
+    if now > before:
+        return f"{folder} was changed all the same: it is at generation {now}."
+    if now:
+        return f"The build was not completed; {folder} is as it was, at generation {now}."
     if made:
         with contextlib.suppress(OSError):
             (folder / LOCK_NAME).unlink(missing_ok=True)

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from importlib.metadata import entry_points
 from pathlib import Path
-from typing import cast
+from typing import TypeAlias, cast
 
 import engine
 from engine.demo import run_demo
@@ -33,7 +33,7 @@ exit codes:
 _PLUGINS = "quarry.commands"
 _DEMO_FOLDER = Path(".demo")
 
-_Subparsers = "argparse._SubParsersAction[argparse.ArgumentParser]"
+_Subparsers: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -212,7 +212,7 @@ def _queries(words: Iterable[str]) -> Iterator[str]:
 
 def _print_hits(query: str, hits: Sequence[engine.Hit], as_json: bool) -> None:
     if as_json:
-        print(json.dumps({"query": query, "hits": [asdict(hit) for hit in hits]}), flush=True)
+        print(json.dumps({"query": query, "hits": [hit.to_dict() for hit in hits]}), flush=True)
         return
     print(query)
     for hit in hits:

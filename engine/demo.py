@@ -24,11 +24,11 @@ QUESTIONS = (
     "parse command line arguments",
     "run another program and read what it prints",
     "wait until several threads have reached the same point",
-    "which day of the week is a date",
-    "guess whether two texts are alike and show what differs",
-    "store a secret password safely",
+    "pick some elements of a list at random",
+    "show how two texts differ",
+    "make a temporary folder that goes away",
 )
-_N_HITS = 3
+_N_HITS = 10
 
 
 @dataclass(frozen=True)
@@ -120,6 +120,9 @@ def _print_json(index: Engine, path: Path, report: BuildReport | None, answers: 
         "n_documents": len(index),
         "size_bytes": _size_bytes(path),
         "build": None if report is None else asdict(report),
-        "answers": [asdict(answer) for answer in answers],
+        "answers": [
+            {"query": each.query, "duration_s": each.duration_s, "hits": [hit.to_dict() for hit in each.hits]}
+            for each in answers
+        ],
     }
     sys.stdout.write(json.dumps(fields) + "\n")

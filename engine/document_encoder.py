@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 
@@ -15,9 +15,13 @@ from engine.representation import DocumentVectors, Representation
 from engine.token_vectors import TokenVectors
 from formats.errors import InvalidDocument
 
-__all__ = ["EncodedDocument", "encode_documents"]
+__all__ = ["EncodedDocument", "OnInvalid", "encode_documents"]
+
+OnInvalid = Callable[[InvalidDocument], None]
+"""What is told of a document that is left out; it may raise."""
 
 _AHEAD = 8  # documents under way for each thread
+_LARGEST = 65504  # of float16, one of the types that vectors are stored as
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,25 +40,64 @@ class EncodedDocument:
 
 
 def encode_documents(
-    documents: Iterable[Document], encoder: Encoder, representation: Representation, threads: int
+    documents: Iterable[Document],
+    encoder: Encoder,
+    representation: Representation,
+    threads: int,
+    on_invalid: OnInvalid | None = None,
 ) -> Iterator[EncodedDocument]:
     """Encode documents, each on one thread, and yield them in order.
+
+    Where `documents` raises, all that came before is yielded first.
+
+    Args:
+        documents: what to encode.
+        encoder: what with.
+        representation: makes centroids of token vectors.
+        threads: how many to use.
+        on_invalid: called for a document that cannot be encoded, which is then left out; None: raise.
 
     Raises:
         InvalidDocument: a document has no token, or its vectors are not finite.
     """
+    for future in _futures(documents, encoder, representation, threads):
+        try:
+            encoded = future.result()
+        except InvalidDocument as error:
+            if on_invalid is None:
+                raise
+            on_invalid(error)
+        else:
+            yield encoded
+
+
+def _futures(
+    documents: Iterable[Document], encoder: Encoder, representation: Representation, threads: int
+) -> Iterator[Future[EncodedDocument]]:
+    """The documents being encoded, in order; those under way are bounded by `threads`."""
+    failures: list[Exception] = []
     with ThreadPoolExecutor(threads, thread_name_prefix="quarry-encode") as pool:
         waiting: deque[Future[EncodedDocument]] = deque()
         try:
-            for document in documents:
+            for document in _until_failure(documents, failures):
                 waiting.append(pool.submit(_encode, document, encoder, representation))
                 if len(waiting) >= threads * _AHEAD:
-                    yield waiting.popleft().result()
+                    yield waiting.popleft()
             while waiting:
-                yield waiting.popleft().result()
+                yield waiting.popleft()
         finally:
             for future in waiting:
                 future.cancel()
+    for failure in failures:
+        raise failure
+
+
+def _until_failure(documents: Iterable[Document], failures: list[Exception]) -> Iterator[Document]:
+    """The documents up to the first error, which is put into `failures`."""
+    try:
+        yield from documents
+    except Exception as error:  # whatever it is, it is raised again in its turn
+        failures.append(error)
 
 
 def _encode(document: Document, encoder: Encoder, representation: Representation) -> EncodedDocument:
@@ -65,10 +108,11 @@ def _encode(document: Document, encoder: Encoder, representation: Representation
         raise InvalidDocument(
             f"document {document.id!r}: {error.message}", expected=error.expected, actual=error.actual
         ) from error
-    if vectors.values.shape[1:] != (encoder.dim,) or not np.isfinite(vectors.values).all():
+    fits = vectors.values.shape[1:] == (encoder.dim,)
+    if not fits or not (np.abs(vectors.values) <= _LARGEST).all():
         raise InvalidDocument(
             f"document {document.id!r}: the encoder gave no usable vectors",
-            expected=f"finite numbers, {encoder.dim} a vector",
+            expected=f"numbers up to {_LARGEST}, {encoder.dim} a vector",
             actual=f"shape {vectors.values.shape}",
         )
     return EncodedDocument(document, vectors, windows.n_tokens)

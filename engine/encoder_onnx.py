@@ -6,7 +6,8 @@ import os
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -20,11 +21,13 @@ if TYPE_CHECKING:
     from onnxruntime import InferenceSession
     from tokenizers import Tokenizer
 
-__all__ = ["OnnxEncoder"]
+__all__ = ["OnnxEncoder", "import_onnxruntime"]
 
 # ONNX Runtime's fused kernel (1.31) takes six times as long as the addition and normalisation it replaces, a
 # quarter of the whole run.
 _SLOW_FUSIONS = ["SkipLayerNormFusion"]
+
+_INPUT_NAMES = {"input_ids", "attention_mask", "token_type_ids"}
 
 Ids = npt.NDArray[np.int64]
 Vectors = npt.NDArray[np.float32]
@@ -55,8 +58,8 @@ class OnnxEncoder:
 
     def __init__(self, bundle: EncoderBundle) -> None:
         self._bundle = bundle
-        # By process id. What was inherited by a fork is kept and never used: its threads are gone, so that not
-        # even destroying it is safe. Locks too: another thread of the parent may have held one.
+        # By process id. A session inherited by a fork is kept and not used: destroying it is not safe where it
+        # has threads. Nor is an inherited lock, which another thread of the parent may have held.
         self._runtimes: dict[int, _Runtime] = {}
         self._locks: dict[int, threading.Lock] = {}
 
@@ -111,7 +114,8 @@ class OnnxEncoder:
         pooled = [runtime.query_vector(tokens.ids[first:stop]) for first, stop in bounds]
         if len(pooled) == 1:
             return pooled[0]
-        mean = np.average(pooled, axis=0, weights=[stop - first for first, stop in bounds])
+        weights = np.array([stop - first for first, stop in bounds], np.float64)
+        mean = weights @ np.stack(pooled) / weights.sum()
         return _normalised(mean) if self.normalise else mean.astype(np.float32)
 
     def _bounds(self, text: str, tokens: _Tokens, frame: _Frame) -> Iterator[tuple[int, int]]:
@@ -152,7 +156,9 @@ class _Runtime:
         bundle.verify_files([MODEL_NAME, TOKENIZER_NAME])
         self._tokenizer = _open_tokenizer(bundle)
         self._session = _open_session(bundle)
+        _check_interface(self._session, bundle)
         self._input_names = [node.name for node in self._session.get_inputs()]
+        self._bundle = bundle
         self.document_frame = self._frame(bundle.settings.document_prefix)
         self.query_frame = self._frame(bundle.settings.query_prefix)
 
@@ -162,7 +168,15 @@ class _Runtime:
         ids = np.array(marked.ids, np.int64)
         inside = np.flatnonzero(np.array(marked.special_tokens_mask) == 0)
         prefix_ids = self.tokenise(prefix).ids
-        return _Frame(np.concatenate((ids[: inside[0]], prefix_ids)), ids[inside[-1] + 1 :])
+        frame = _Frame(np.concatenate((ids[: inside[0]], prefix_ids)), ids[inside[-1] + 1 :])
+        if frame.n_tokens >= self._bundle.settings.window:
+            raise CorruptFile(
+                "the bundle's window has no room for text beside prefix and special tokens",
+                path=self._bundle.path,
+                expected=f"more than {frame.n_tokens} tokens",
+                actual=self._bundle.settings.window,
+            )
+        return frame
 
     def tokenise(self, text: str) -> _Tokens:
         """Return the tokens of a text; one call takes one core, whatever the tokenizer's own thread pool."""
@@ -212,9 +226,20 @@ def _open_tokenizer(bundle: EncoderBundle) -> Tokenizer:
     return tokenizer
 
 
-def _open_session(bundle: EncoderBundle) -> InferenceSession:
+def import_onnxruntime() -> ModuleType:
+    """Import ONNX Runtime with its telemetry off, as its Privacy.md describes.
+
+    Otherwise the import starts a thread that sends usage events over the network, and a forked child that ends
+    normally hangs or aborts waiting for that thread. Who wants it sets ``ORT_DISABLE_TELEMETRY=0``.
+    """
+    os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
     import onnxruntime
 
+    return cast("ModuleType", onnxruntime)
+
+
+def _open_session(bundle: EncoderBundle) -> InferenceSession:
+    onnxruntime = import_onnxruntime()
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1
     options.inter_op_num_threads = 1
@@ -232,6 +257,20 @@ def _open_session(bundle: EncoderBundle) -> InferenceSession:
         )
     except Exception as error:  # the library's errors have no public common class
         raise CorruptFile(f"the graph cannot be loaded: {error}", path=bundle.model_path) from error
+
+
+def _check_interface(session: InferenceSession, bundle: EncoderBundle) -> None:
+    """Refuse a graph that does not take token ids and give vectors of the bundle's length."""
+    inputs = {node.name for node in session.get_inputs()}
+    dims = {node.name: node.shape[-1] for node in session.get_outputs() if node.shape}
+    wanted = dict.fromkeys(("token_vectors", "pooled"), bundle.settings.dim)
+    if "input_ids" not in inputs or not inputs <= _INPUT_NAMES or not wanted.items() <= dims.items():
+        raise CorruptFile(
+            "the graph has other inputs or outputs than an encoder's",
+            path=bundle.model_path,
+            expected=f"{sorted(_INPUT_NAMES)} -> {wanted}",
+            actual=f"{sorted(inputs)} -> {dims}",
+        )
 
 
 def _lone_surrogate(text: str) -> int | None:

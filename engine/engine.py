@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -15,16 +15,19 @@ import numpy.typing as npt
 
 from engine.backends.registry import check_backend
 from engine.document_reader import DocumentSource, read_documents
+from engine.documents import Document
 from engine.encoder import Encoder, open_encoder
 from engine.explanation import matches
 from engine.hits import Hit, Match
 from engine.index_writer import IndexWriter
 from engine.options import OpenOptions, SearchOptions
+from engine.query_vectors import Vectors, check_vectors, query_vectors
 from engine.searcher import Found, Searcher
 from engine.statistics import index_statistics
 from formats.directory import Directory
+from formats.doc_store import StoredDocument
 from formats.errors import EncoderMismatch, FormatError, IndexClosed, InvalidQuery, ReadOnlyIndex
-from formats.manifest import EncoderRecord, latest_generation
+from formats.manifest import EncoderRecord, Manifest, latest_generation
 from formats.snapshot import Snapshot, check_files
 
 __all__ = ["Engine", "VerifyReport"]
@@ -62,9 +65,8 @@ class Engine:
         self._state: _State | None = _State(directory, options)
         self._writer: IndexWriter | None = None
         if writable:
-            self._writer = IndexWriter(
-                directory, self._state.snapshot.manifest.settings, encoder, options.n_threads
-            )
+            self._writer = IndexWriter(directory, encoder, options.n_threads)
+            self.refresh()  # another writer may have committed before the lock was ours
 
     @classmethod
     def open(
@@ -153,17 +155,17 @@ class Engine:
             The hits of the text, or for several texts a list of hits for each.
 
         Raises:
-            InvalidQuery: a query is no text, or has no token.
+            InvalidQuery: a query is no text, has no token, or the encoder gives no usable vector for it.
             InvalidSetting: an option is out of range.
             EncoderMismatch: the index holds vectors of another encoder.
         """
         options = SearchOptions(k=k, candidates=candidates, nprobe=nprobe, explain=explain)
-        texts = [queries] if isinstance(queries, str) else list(queries)
-        self._check_encoder()
+        texts = [queries] if isinstance(queries, str) else _sequence(queries)
+        state = self._check_encoder()
         vectors = np.empty((len(texts), self._encoder.dim), np.float32)
         for number, text in enumerate(texts):
             vectors[number] = self._encode(text, number)
-        found = self._search(vectors, options)
+        found = state.search(vectors, options)
         return found[0] if isinstance(queries, str) else found
 
     def search_vectors(
@@ -178,30 +180,25 @@ class Engine:
         """Find documents for (n, dim) query vectors, converted to float32; see `search`.
 
         Raises:
-            InvalidQuery: wrong shape, or numbers that are not finite.
+            InvalidQuery: no numbers, the wrong shape, or numbers that are not finite or above 1e18.
         """
         options = SearchOptions(k=k, candidates=candidates, nprobe=nprobe, explain=explain)
-        vectors = np.asarray(queries, dtype=np.float32)
-        dim = self._current().snapshot.manifest.settings.dim
-        if vectors.ndim != 2 or vectors.shape[1] != dim:
-            raise InvalidQuery("query vectors of the wrong shape", expected=f"(n, {dim})", actual=vectors.shape)
-        if not np.isfinite(vectors).all():
-            bad = int(np.flatnonzero(~np.isfinite(vectors).all(axis=1))[0])
-            raise InvalidQuery(f"query vector {bad} holds numbers that are not finite")
-        return self._search(vectors, options)
+        state = self._current()
+        return state.search(query_vectors(queries, state.snapshot.manifest.settings.dim), options)
 
     def add(self, docs: DocumentSource) -> int:
         """Collect documents for the next commit; one whose id exists replaces it. Returns how many.
 
         Raises:
             InvalidDocument: a document is not valid; those before it stay collected until `rollback`.
+            CommitFailed: the system failed; nothing is collected any more, and nothing can be until a new open.
             ReadOnlyIndex: the index was not opened writable.
         """
         return self._require_writer().add(read_documents(docs))
 
     def delete(self, ids: Iterable[str] | str) -> int:
         """Delete documents at the next commit. Returns how many of the ids there were."""
-        return self._require_writer().delete([ids] if isinstance(ids, str) else ids)
+        return self._require_writer().delete(_possible(ids))
 
     def commit(self) -> int:
         """Make all additions and deletions visible, durably, in one step. Returns the generation.
@@ -220,24 +217,24 @@ class Engine:
 
     def refresh(self) -> bool:
         """Answer from the newest generation from now on. Returns whether there was a newer one."""
-        before = self._current()
-        if latest_generation(self._directory) == before.snapshot.manifest.generation:
-            return False
-        newer = _State(self._directory, self._options)
+        self._current()
         with self._lock:
-            self._state = newer
+            before = self._current()
+            if latest_generation(self._directory) == before.snapshot.manifest.generation:
+                return False
+            self._state = _State(self._directory, self._options)
         return True
 
-    def get(self, ids: Iterable[str]) -> list[Hit]:
-        """The documents of these ids, as hits of score 0; ids that are not there are passed over."""
-        state = self._current()
-        found = [(doc_id, state.snapshot.find(doc_id)) for doc_id in ids]
-        hits = []
-        for doc_id, place in found:
+    def get(self, ids: Iterable[str] | str) -> list[Document]:
+        """The documents of these ids, in their order; ids that are not there are passed over."""
+        snapshot = self._current().snapshot
+        documents = []
+        for doc_id in _possible(ids):
+            place = snapshot.find(doc_id)
             if place:
                 stored = place[0].reader.documents[place[1]]
-                hits.append(Hit(doc_id, 0.0, stored.text, stored.title, stored.metadata))
-        return hits
+                documents.append(Document(doc_id, stored.text, stored.title, stored.metadata))
+        return documents
 
     def __contains__(self, doc_id: object) -> bool:
         return isinstance(doc_id, str) and self._current().snapshot.find(doc_id) is not None
@@ -250,22 +247,26 @@ class Engine:
         return index_statistics(self._current().snapshot)
 
     def verify(self) -> VerifyReport:
-        """Read every byte of the generation that is open.
+        """Read every byte of the generation that is open, or if its files are gone of the newest.
 
         Raises:
             FormatError: something is wrong; the message lists everything that is, `findings` holds the errors.
         """
-        snapshot = self._current().snapshot
-        findings = check_files(self._directory, snapshot.manifest)
+        manifest = self._current().snapshot.manifest
+        findings = check_files(self._directory, manifest)
+        while findings and latest_generation(self._directory) != manifest.generation:  # a commit came between
+            manifest = Manifest.load(self._directory, latest_generation(self._directory))
+            findings = check_files(self._directory, manifest)
         if findings:
             error = FormatError(
                 f"{len(findings)} damages:\n" + "\n".join(map(str, findings)), path=self._directory.path
             )
             error.findings = tuple(findings)
             raise error
-        names = snapshot.manifest.file_names()
+        names = manifest.file_names()
         n_bytes = sum((self._directory.path / name).stat().st_size for name in names)
-        return VerifyReport(n_files=len(names), n_bytes=n_bytes, n_documents=len(snapshot))
+        n_documents = sum(segment.n_docs - segment.n_deleted for segment in manifest.segments)
+        return VerifyReport(n_files=len(names), n_bytes=n_bytes, n_documents=n_documents)
 
     def close(self) -> None:
         """Close all files and release the lock; hits stay valid, and closing twice is harmless."""
@@ -304,8 +305,10 @@ class Engine:
             )
         return self._writer
 
-    def _check_encoder(self) -> None:
-        made: EncoderRecord = self._current().snapshot.manifest.encoder
+    def _check_encoder(self) -> _State:
+        """What is open, whose vectors must be this encoder's."""
+        state = self._current()
+        made: EncoderRecord = state.snapshot.manifest.encoder
         if made.identity != self._encoder.identity:
             raise EncoderMismatch(
                 "the vectors of this index are another encoder's; open it with encoder=...",
@@ -313,24 +316,24 @@ class Engine:
                 expected=f"{made.name} ({made.identity})",
                 actual=f"{self._encoder.name} ({self._encoder.identity})",
             )
+        return state
 
-    def _encode(self, text: object, number: int) -> npt.NDArray[np.float32]:
+    def _encode(self, text: object, number: int) -> Vectors:
         if not isinstance(text, str):
             raise InvalidQuery(f"query {number} is no text", expected="str", actual=type(text).__name__)
         try:
-            return self._encoder.encode_query(text)
+            vector = self._encoder.encode_query(text)
         except InvalidQuery as error:
             raise InvalidQuery(
                 f"query {number}: {error.message}", expected=error.expected, actual=error.actual
             ) from error
-
-    def _search(self, vectors: npt.NDArray[np.float32], options: SearchOptions) -> list[list[Hit]]:
-        state = self._current()
-        answers = state.searcher.search(vectors, options)
-        return [
-            [state.hit(found, query if options.explain else None) for found in answer]
-            for query, answer in zip(vectors, answers, strict=True)
-        ]
+        if vector.shape != (self._encoder.dim,):
+            raise InvalidQuery(
+                f"query {number}: the encoder gave no usable vector",
+                expected=f"shape ({self._encoder.dim},)",
+                actual=vector.shape,
+            )
+        return vector
 
 
 class _State:
@@ -338,16 +341,44 @@ class _State:
 
     def __init__(self, directory: Directory, options: OpenOptions) -> None:
         self.snapshot = Snapshot(directory)
-        self.searcher = Searcher(self.snapshot, options)
+        self._segments = self.snapshot.segments  # what is being searched stays, even if the snapshot is closed
+        self._searcher = Searcher(self.snapshot, options)
 
-    def hit(self, found: Found, query: npt.NDArray[np.float32] | None) -> Hit:
-        """The hit for a document found; explained where the query is given."""
-        segment = self.snapshot.segments[found.segment]
-        stored = segment.reader.documents[found.doc]
-        explained: tuple[Match, ...] = ()
-        if query is not None:
-            scores = self.searcher.centroid_scores(query, found)
-            explained = matches(stored, scores, self.snapshot.manifest.settings.beta, segment.reader.path)
-        return Hit(
-            segment.reader.ids[found.doc], found.score, stored.text, stored.title, stored.metadata, explained
-        )
+    def search(self, vectors: Vectors, options: SearchOptions) -> list[list[Hit]]:
+        """The hits for each of (n, dim) query vectors."""
+        check_vectors(vectors)
+        answers = self._searcher.search(vectors, options)
+        return [
+            self._hits(answer, query if options.explain else None)
+            for query, answer in zip(vectors, answers, strict=True)
+        ]
+
+    def _hits(self, answer: list[Found], query: Vectors | None) -> list[Hit]:
+        """The hits for documents found, in their order; explained where the query is given."""
+        hits: dict[Found, Hit] = {}
+        for number, segment in enumerate(self._segments):
+            found = [each for each in answer if each.segment == number]
+            docs = np.array([each.doc for each in found], np.int64)
+            packed = zip(found, segment.reader.ids.many(docs), segment.reader.documents.packed(docs), strict=True)
+            for each, doc_id, document in packed:
+                matched = () if query is None else self._matches(each, document.unpacked(), query)
+                hits[each] = Hit(doc_id, each.score, document, matched)
+        return [hits[each] for each in answer]
+
+    def _matches(self, found: Found, stored: StoredDocument, query: Vectors) -> tuple[Match, ...]:
+        scores = self._searcher.centroid_scores(query, found)
+        path = self._segments[found.segment].reader.path
+        return matches(stored, scores, self.snapshot.manifest.settings.beta, path)
+
+
+def _sequence(queries: object) -> list[object]:
+    if not isinstance(queries, Iterable):
+        raise InvalidQuery("no text to search for", expected="a str or several", actual=type(queries).__name__)
+    return list(queries)
+
+
+def _possible(ids: Iterable[str] | str) -> Iterator[str]:
+    """Those of `ids` that a document can have."""
+    for doc_id in [ids] if isinstance(ids, str) else ids:
+        if isinstance(doc_id, str):
+            yield doc_id

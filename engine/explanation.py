@@ -16,13 +16,11 @@ from formats.spans import unpack_spans
 
 __all__ = ["matches"]
 
-_MIN_WEIGHT = 0.01  # centroids with a smaller share in the score are left out
-
 
 def matches(
     stored: StoredDocument, scores: npt.NDArray[np.float32], beta: float | None, path: Path
 ) -> tuple[Match, ...]:
-    """The parts that carry the score of a document, by falling weight.
+    """The parts that carry the score of a document, by falling weight; those of weight 0 are left out.
 
     Args:
         stored: the document.
@@ -46,5 +44,5 @@ def matches(
             score=float(scores[number]),
             weight=float(weights[number]),
         )
-        for number in order[weights[order] >= _MIN_WEIGHT].tolist()
+        for number in order[weights[order] > 0].tolist()
     )

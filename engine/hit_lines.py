@@ -11,7 +11,11 @@ if TYPE_CHECKING:
 
 __all__ = ["hit_lines"]
 
+_ID_WIDTH = 36
+
 
 def hit_lines(hit: Hit) -> list[str]:
-    """Write a hit: its score and id, the beginning of its text, and what matched where that was asked for."""
-    return [f"  {hit.score:6.3f}  {snippet(hit.id, 48)}", f"          {snippet(hit.text)}"]
+    """Write a hit: its score, its id and the beginning of its text; below, what matched if that was asked for."""
+    lines = [f"  {hit.score:6.3f}  {snippet(hit.id, _ID_WIDTH):<{_ID_WIDTH}}  {snippet(hit.text, 70)}"]
+    lines += [f"          {match.weight:4.0%}  {snippet(match.text, 100)}" for match in hit.matches]
+    return lines

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
+
+from formats.doc_store import PackedDocument
 
 __all__ = ["Hit", "Match"]
 
@@ -25,22 +27,46 @@ class Match:
     weight: float
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Hit:
-    """A document found.
+    """A document found. It needs no open index: what it holds of the document is inflated when asked for.
 
     Attributes:
         id: the document's id.
         score: larger is better, always.
-        text: the document's text.
-        title: its title, or "".
-        metadata: what was stored with it.
         matches: with ``explain=True`` the parts that matched, by falling weight; else empty.
     """
 
     id: str
     score: float
-    text: str
-    title: str
-    metadata: Mapping[str, object]
-    matches: tuple[Match, ...] = field(default=())
+    _document: PackedDocument = field(compare=False)
+    matches: tuple[Match, ...] = ()
+
+    @property
+    def text(self) -> str:
+        """The document's text."""
+        return self._document.unpacked().text
+
+    @property
+    def title(self) -> str:
+        """Its title, or ""."""
+        return self._document.unpacked().title
+
+    @property
+    def metadata(self) -> Mapping[str, object]:
+        """What was stored with it."""
+        return self._document.unpacked().metadata
+
+    def to_dict(self) -> dict[str, object]:
+        """All of it as plain values, for JSON."""
+        return {
+            "id": self.id,
+            "score": self.score,
+            "title": self.title,
+            "text": self.text,
+            "metadata": dict(self.metadata),
+            "matches": [asdict(match) for match in self.matches],
+        }
+
+    def __repr__(self) -> str:
+        return f"Hit(id={self.id!r}, score={self.score:.4f}, title={self.title!r}, text={self.text!r})"

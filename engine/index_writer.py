@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterable
 from dataclasses import replace
@@ -9,7 +10,7 @@ from dataclasses import replace
 import numpy as np
 import numpy.typing as npt
 
-from engine.document_encoder import encode_documents
+from engine.document_encoder import EncodedDocument, OnInvalid, encode_documents
 from engine.documents import Document
 from engine.encoder import Encoder
 from engine.representation import Representation, representation_from
@@ -33,10 +34,10 @@ class IndexWriter:
 
     Args:
         directory: of the index.
-        settings: of the index.
         encoder: that makes the vectors.
         threads: for encoding, training and coding.
-        fresh: start from an empty index, whatever is there; the first commit replaces it whole.
+        fresh: settings of a new index: the first commit puts it in the place of whatever is there. None: the index
+            that is there is changed.
 
     Attributes:
         n_tokens: tokens encoded so far.
@@ -49,46 +50,58 @@ class IndexWriter:
     def __init__(
         self,
         directory: Directory,
-        settings: IndexSettings,
         encoder: Encoder,
         threads: int,
         *,
-        fresh: bool = False,
+        fresh: IndexSettings | None = None,
     ) -> None:
         self._directory = directory
-        self._settings = settings
         self._encoder = encoder
         self._threads = threads
-        self._fresh = fresh
-        self._representation: Representation = representation_from(
-            settings.representation, settings.representation_settings
-        )
+        self._pid = os.getpid()
         self._lock: WriteLock | None = WriteLock(directory.path)
         self._pending: SegmentBuilder | None = None
         self._deleted: dict[int, npt.NDArray[np.bool_]] = {}
         self._base: Snapshot | None = None
         self.n_tokens = self.n_rows = 0
         try:
-            self._load_base()
+            if fresh is None:
+                self._base = Snapshot(directory)
+            self._settings = fresh or self._parent().settings
+            self._representation: Representation = representation_from(
+                self._settings.representation, self._settings.representation_settings
+            )
             self._collect_garbage()
         except BaseException:
             self.close()
             raise
 
-    def add(self, documents: Iterable[Document]) -> int:
+    def add(self, documents: Iterable[Document], on_invalid: OnInvalid | None = None) -> int:
         """Encode and collect documents; one whose id exists replaces it. Returns how many were taken.
+
+        Args:
+            documents: what to add.
+            on_invalid: called for each document that cannot be encoded, which is then left out; None: raise.
 
         Raises:
             InvalidDocument: a document cannot be indexed; those before it are collected.
+            CommitFailed: the system failed; nothing is collected any more, and this writer is closed.
         """
         self._check_open()
         n_before = len(self._builder())
-        for encoded in encode_documents(documents, self._encoder, self._representation, self._threads):
-            self._delete_committed(encoded.document.id)
-            self._builder().add(encoded)
-            self.n_tokens += encoded.n_tokens
-            self.n_rows += len(encoded.vectors.values)
+        for encoded in encode_documents(documents, self._encoder, self._representation, self._threads, on_invalid):
+            self._take(encoded)
         return len(self._builder()) - n_before
+
+    def _take(self, encoded: EncodedDocument) -> None:
+        try:
+            self._builder().add(encoded)
+            self._delete_committed(encoded.document.id)
+        except BaseException as error:  # half a document may have been taken
+            self._give_up(error)
+            raise
+        self.n_tokens += encoded.n_tokens
+        self.n_rows += len(encoded.vectors.values)
 
     def delete(self, doc_ids: Iterable[str]) -> int:
         """Delete the documents of these ids, where there are any. Returns how many there were."""
@@ -118,17 +131,11 @@ class IndexWriter:
             manifest = self._next_manifest(built)
             self._directory.sync()
             manifest.commit(self._directory)
-        except OSError as error:
-            self.close()
-            raise CommitFailed("nothing was committed", path=self._directory.path, actual=str(error)) from error
-        except BaseException:
-            self.close()
+        except BaseException as error:
+            self._give_up(error)
             raise
         self._make_durable(manifest)
-        self._forget_pending()
-        self._fresh = False
-        self._load_base()
-        self._collect_garbage()
+        self._start_over()
         return manifest.generation, built.n_replaced if built else 0
 
     def rollback(self) -> None:
@@ -137,8 +144,12 @@ class IndexWriter:
         self._forget_pending()
 
     def close(self) -> None:
-        """Forget what was not committed and release the lock; closing twice is harmless."""
-        self._forget_pending()
+        """Forget what was not committed and release the lock; closing twice is harmless.
+
+        In a forked child this leaves the parent's files and lock alone.
+        """
+        if os.getpid() == self._pid:
+            self._forget_pending()
         if self._base:
             self._base.close()
             self._base = None
@@ -150,21 +161,37 @@ class IndexWriter:
         if self._lock is None:
             raise IndexClosed("this writer is closed", path=self._directory.path)
 
-    def _load_base(self) -> None:
-        """Open the generation that the next commit builds on, if there is one."""
-        if self._base:
-            self._base.close()
-            self._base = None
-        if not self._fresh:
-            self._base = Snapshot(self._directory)
+    def _start_over(self) -> None:
+        """After a commit: forget what was collected, and build on the new generation."""
+        try:
+            self._forget_pending()
+            old, self._base = self._base, Snapshot(self._directory)
+            if old:
+                old.close()
+            self._collect_garbage()
+        except BaseException:  # what the next commit would build on is not known
+            self.close()
+            raise
+
+    def _give_up(self, error: BaseException) -> None:
+        """Close this writer and delete what it wrote; a failure of the system becomes CommitFailed."""
+        self._forget_pending()
+        self._collect_garbage()
+        self.close()
+        if isinstance(error, OSError):
+            raise CommitFailed("nothing was committed", path=self._directory.path, actual=str(error)) from error
 
     def _collect_garbage(self) -> None:
-        """Delete files of our own making that the current generation does not name."""
+        """Delete files of our own making that the current generation does not name.
+
+        Not before that generation is certain to outlive a power loss: the files may be those of the one before it.
+        """
         try:
+            self._directory.sync()
             current = Manifest.load(self._directory, latest_generation(self._directory)).file_names()
         except IndexNotFound:
             current = set()
-        except FormatError:  # an index about to be replaced: what it needs cannot be known until then
+        except (FormatError, OSError):  # what the index needs cannot be known now
             return
         for name in self._directory.names():
             if _OWN_FILES.fullmatch(name) and name not in current:
@@ -199,7 +226,7 @@ class IndexWriter:
         return False
 
     def _has_changes(self) -> bool:
-        return self._fresh or bool(self._deleted) or (self._pending is not None and len(self._pending) > 0)
+        return self._base is None or bool(self._deleted) or (self._pending is not None and len(self._pending) > 0)
 
     def _generation(self) -> int:
         assert self._base is not None

@@ -39,9 +39,9 @@ class BuildOptions:
             raise InvalidSetting("an index with neither centroids nor codes", expected="code_bytes above 0")
 
     def code_bytes_for(self, dim: int) -> int:
-        """Bytes of a code for vectors of `dim`: a byte holds two 4-bit sub-quantizers of equal parts of a vector."""
+        """Bytes of a code for vectors of `dim`; a byte holds two 4-bit sub-quantizers of equal parts."""
         if self.code_bytes is None:
-            return max((n for n in range(1, 49) if dim % (2 * n) == 0), default=0)
+            return self._largest_code(dim)
         _check_integer("code_bytes", self.code_bytes, 0, dim // 2)
         if self.code_bytes and dim % (2 * self.code_bytes):
             raise InvalidSetting(
@@ -50,6 +50,12 @@ class BuildOptions:
                 actual=self.code_bytes,
             )
         return self.code_bytes
+
+    def _largest_code(self, dim: int) -> int:
+        largest = max((n for n in range(1, 49) if dim % (2 * n) == 0), default=0)
+        if largest == 0 and self.centroids == "none":
+            raise InvalidSetting("vectors of an odd length have no codes", expected="an even dim", actual=dim)
+        return largest
 
 
 @dataclass(frozen=True, kw_only=True)

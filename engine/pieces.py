@@ -28,7 +28,7 @@ def piece_starts(sentence_ends: npt.NDArray[np.bool_], tokens_per_piece: int) ->
     n_tokens = len(sentence_ends)
     n_pieces = max(1, round(n_tokens / tokens_per_piece))
     starts = np.arange(n_pieces) * n_tokens // n_pieces
-    candidates = np.flatnonzero(sentence_ends[:-1]) + 1
+    candidates = np.flatnonzero(sentence_ends) + 1
     if n_pieces == 1 or candidates.size == 0:
         return starts
     length = n_tokens / n_pieces

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 from collections.abc import Callable
 from types import TracebackType
@@ -52,4 +53,5 @@ class Progress:
 def _bar(label: str, unit: str) -> tqdm[None]:
     from tqdm import tqdm
 
-    return tqdm(desc=label, unit=f" {unit}", file=sys.stderr, dynamic_ncols=True)
+    size = shutil.get_terminal_size()  # tqdm itself shows nothing on a terminal that does not tell its size
+    return tqdm(desc=label, unit=f" {unit}", file=sys.stderr, ncols=size.columns, nrows=size.lines)

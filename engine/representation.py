@@ -107,7 +107,7 @@ class Pieces(_Settings):
     """
 
     name: ClassVar[str] = "pieces"
-    tokens_per_piece: int = 32
+    tokens_per_piece: int = 24
 
     def represent(self, text: str, windows: Iterable[TokenVectors], normalise: bool) -> DocumentVectors:
         """Make the centroids of a document; see ``Representation.represent``."""
@@ -315,7 +315,7 @@ def _cluster_spans(
         before = spans[label]
         # Tokens can share a character (byte-level vocabularies): spans of one centroid stay disjoint.
         if before and start <= before[-1][1]:
-            before[-1] = (before[-1][0], max(end, before[-1][1]))
+            before[-1] = (before[-1][0], end)
         else:
             before.append((start, end))
     return tuple(map(tuple, spans))

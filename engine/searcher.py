@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import threading
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
 
-from engine.backends.protocol import Backend
+from engine.backends.protocol import Backend, Candidates, Wanted
 from engine.backends.registry import open_backend
 from engine.options import OpenOptions, SearchOptions
 from engine.stage2 import Rescorer
@@ -16,7 +16,7 @@ from formats.snapshot import OpenSegment, Snapshot
 
 __all__ = ["Found", "Searcher"]
 
-_CANDIDATES_FACTOR = 2  # default candidates for each hit wanted
+_CANDIDATES_FACTOR = 4  # default candidates for each hit wanted
 _MIN_CANDIDATES = 100
 _WIDER = 4  # how many times more candidates where the first ones do not settle an exact answer
 
@@ -54,6 +54,8 @@ class Searcher:
 
         Equal scores are ordered by segment and ordinal.
         """
+        if not len(queries):
+            return []
         answers = [segment.search(queries, options) for segment in self._segments]
         return [_best([answer[number] for answer in answers], options.k) for number in range(len(queries))]
 
@@ -71,29 +73,23 @@ class _SegmentSearcher:
         self._options = options
         self._lock = threading.Lock()
         self._opened: Backend | None = None
-        self._n_live = segment.record.n_docs - segment.record.n_deleted
         self.rescorer = Rescorer(segment, beta)
 
     def search(self, queries: Query, options: SearchOptions) -> list[Scored]:
         """Documents and their scores, unordered, for each query."""
         n = options.candidates or max(_MIN_CANDIDATES, _CANDIDATES_FACTOR * options.k)
-        found = self._backend().candidates(queries, n, options.nprobe, self._options.n_threads)
-        return [
-            self._settle(query, candidates.docs, candidates.ceiling, n, options)
-            for query, candidates in zip(queries, found, strict=True)
-        ]
+        wanted = Wanted(options.k, n, options.nprobe, self._options.n_threads)
+        found = self._backend().candidates(queries, wanted)
+        return [self._settle(query, first, wanted) for query, first in zip(queries, found, strict=True)]
 
-    def _settle(
-        self, query: Query, docs: npt.NDArray[np.int64], ceiling: float, n: int, options: SearchOptions
-    ) -> Scored:
-        """Rescore, and where the backend knows a ceiling widen the search until no other document can win."""
-        scores = self.rescorer.scores(query, docs)
-        while np.isfinite(ceiling) and _kth(scores, options.k) < ceiling:
-            n *= _WIDER
-            wider = self._backend().candidates(query[None], n, options.nprobe, 1)[0]
-            docs, ceiling = wider.docs, wider.ceiling
-            scores = self.rescorer.scores(query, docs)
-        return docs, scores
+    def _settle(self, query: Query, found: Candidates, wanted: Wanted) -> Scored:
+        """Rescore; where the backend knows a ceiling, widen until no other document can win or tie."""
+        scores = self.rescorer.scores(query, found.docs)
+        while np.isfinite(found.ceiling) and _kth(scores, wanted.k) <= found.ceiling:
+            wanted = replace(wanted, n=wanted.n * _WIDER, threads=1)
+            found = self._backend().candidates(query[None], wanted)[0]
+            scores = self.rescorer.scores(query, found.docs)
+        return found.docs, scores
 
     def _backend(self) -> Backend:
         if self._opened is None:
@@ -112,7 +108,8 @@ def _best(answers: list[Scored], k: int) -> list[Found]:
     """The k best of all segments' documents."""
     docs = np.concatenate([docs for docs, _ in answers] or [np.empty(0, np.int64)])
     scores = np.concatenate([scores for _, scores in answers] or [np.empty(0, np.float32)])
-    segments = np.repeat(np.arange(len(answers)), [len(docs) for docs, _ in answers])
+    lengths = np.array([len(docs) for docs, _ in answers], np.int64)
+    segments = np.repeat(np.arange(len(answers)), lengths)
     order = np.lexsort((docs, segments, -scores))[:k]
     return [
         Found(segment, doc, score)

@@ -32,10 +32,10 @@ def sentence_end_flags(
 ) -> npt.NDArray[np.bool_]:
     """Tell after which tokens a sentence ends.
 
-    A sentence ends at ``. ! ?`` (and their kin of other scripts) with the quotes and brackets that close after
-    it, at a CJK full stop, and at a line break. This is a rule of thumb for choosing cuts, not a parser: after
-    an abbreviation that a capital follows ("Dr. Who") it is wrong. Only the part of the text that the tokens
-    cover is read, so that calling it window after window costs no more than once for all.
+    A sentence ends at ``. ! ?`` (and their kin of other scripts) with the quotes and brackets that close
+    after it, at a CJK full stop, and at a line break. This is a rule of thumb for choosing cuts, not a parser:
+    after an abbreviation that a capital follows ("Dr. Who") it is wrong. Only the part of the text that the
+    tokens cover is read, so that calling it window after window costs no more than once for all.
 
     Args:
         text: the text that the offsets refer to.

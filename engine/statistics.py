@@ -31,13 +31,12 @@ def index_statistics(snapshot: Snapshot) -> dict[str, object]:
 
     Returns:
         generation, n_documents, n_deleted, n_centroids, n_segments, dim, representation (name and settings),
-        encoder (its name), stored (int8, float16 or none), code_bytes, size_bytes (all files), and bytes: a
-        mapping of part (centroids, codes, documents, ids, quantizers, other) to its bytes.
+        encoder (its name), stored (int8, float16 or none), code_bytes, size_bytes (all files but the manifest),
+        and bytes: a mapping of part (centroids, codes, documents, ids, quantizers, other) to its bytes.
     """
     manifest = snapshot.manifest
     settings = manifest.settings
-    names = manifest.file_names()
-    size = sum((snapshot.directory.path / name).stat().st_size for name in names)
+    size = _size_bytes(snapshot)
     parts: Counter[str] = Counter(centroids=0, codes=0, documents=0, ids=0)
     for segment in snapshot.segments:
         for section, n_bytes in segment.reader.section_bytes().items():
@@ -58,3 +57,11 @@ def index_statistics(snapshot: Snapshot) -> dict[str, object]:
         "size_bytes": size,
         "bytes": dict(parts),
     }
+
+
+def _size_bytes(snapshot: Snapshot) -> int:
+    """Bytes of all files by what the manifest says: a later commit may have deleted them."""
+    records = list(snapshot.manifest.quantizers)
+    for segment in snapshot.manifest.segments:
+        records += [segment.file, segment.tombstones] if segment.tombstones else [segment.file]
+    return sum(record.n_bytes for record in records)

@@ -87,7 +87,8 @@ def stdlib_documents() -> Iterator[StdlibDocument]:
     The order is the same at every run of the same Python; ids are unique.
 
     Yields:
-        ``id``: the dotted name; ``title``: the same with its signature where that is known; ``text``:
+        ``id``: the dotted name; ``title``: the same after its kind, with its signature where
+        that is known; ``text``:
         the docstring without its indentation, at least 20 characters; ``metadata``: ``kind`` ("module",
         "class", "function" or "method") and ``module``.
     """
@@ -108,7 +109,7 @@ def _all_documents() -> Iterator[StdlibDocument]:
 
 def _document(name: str, signature: str, text: str, kind: str, module: str) -> StdlibDocument:
     metadata = {"kind": kind, "module": module}
-    return {"id": name, "title": name + signature, "text": text, "metadata": metadata}
+    return {"id": name, "title": f"{kind} {name}{signature}", "text": text, "metadata": metadata}
 
 
 # Modules in Python

@@ -36,7 +36,9 @@ class StoredVectors:
         values, scales = self._table.stored(rows)
         if self._table.kind == "int8":
             return IntegerQuery(query).scores(cast(npt.NDArray[np.int8], values), scales)
-        return values.astype(np.float32) @ query
+        # no matrix product: its last bits depend on how many rows there are
+        scores: Floats = np.einsum("ij,j->i", values.astype(np.float32), query)
+        return scores
 
     def vectors(self, rows: Rows) -> Floats:
         """The stored centroids `rows` as (n, dim) float32; from codes: coarse centroid plus code, rotated back."""
@@ -45,7 +47,7 @@ class StoredVectors:
             return values.astype(np.float32) * scales[:, None]
         quantizer = self._required_quantizer()
         decoded = quantizer.score_codebook[np.arange(quantizer.score_codebook.shape[0]), self._codes(rows)]
-        vectors = decoded.reshape(len(rows), -1)
+        vectors = decoded.reshape(len(rows), quantizer.coarse.shape[1])
         if quantizer.by_residual:
             vectors = vectors + quantizer.coarse[self._list_numbers(rows)]
         return vectors if quantizer.rotation is None else vectors @ quantizer.rotation
@@ -88,4 +90,4 @@ def unpack_codes(codes: npt.NDArray[np.uint8], nbits: int) -> npt.NDArray[np.uin
     if nbits == 8:
         return codes
     halves = np.stack([codes & 0x0F, codes >> 4], axis=2)
-    return halves.reshape(len(codes), -1)
+    return halves.reshape(len(codes), 2 * codes.shape[1])

@@ -17,8 +17,8 @@ def window_bounds(
 ) -> Iterator[tuple[int, int]]:
     """Cut tokens into consecutive windows, without overlap and without dropping any.
 
-    A window is full unless it is the last. It is cut at the last sentence end in its last quarter; where there
-    is none, at the last word boundary there (a gap between two tokens); where there is none either, when full.
+    A window is cut at the last sentence end in its last quarter; where there is none, at the last word boundary
+    there (a gap between two tokens); where there is none either, when it is full. The rest is the last window.
 
     Args:
         text: the document's text, which the offsets refer to.

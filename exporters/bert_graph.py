@@ -68,15 +68,10 @@ class _BertBuilder:
         found = self._weights.get(name)
         if found is None:
             raise CorruptFile(f"the weights lack {name!r}", path=self._checkpoint.path)
-        lengths = found.shape
-        if len(lengths) != len(shape) or any(
-            want not in (None, is_) for want, is_ in zip(shape, lengths, strict=True)
-        ):
+        lengths = tuple(have if want is None else want for want, have in zip(shape, found.shape, strict=False))
+        if found.shape != lengths:
             raise CorruptFile(
-                f"the weights' {name!r} has a wrong shape",
-                path=self._checkpoint.path,
-                expected=shape,
-                actual=lengths,
+                f"{name!r} has a wrong shape", path=self._checkpoint.path, expected=shape, actual=found.shape
             )
         return found
 

@@ -6,8 +6,9 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import takewhile
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -161,20 +162,26 @@ def _shape_from(config: Mapping[str, object], folder: Path) -> BertShape:
 
 def _head_from(folder: Path) -> tuple[Pooling, bool]:
     """Read what follows the network: pooling, and whether the result is normalised."""
-    if not (folder / "modules.json").is_file():
-        return "mean", False
-    modules = cast("list[dict[str, str]]", _read_json(folder / "modules.json"))
     pooling: Pooling = "mean"
     normalise = False
-    for module in modules:
-        kind = module["type"].rsplit(".", 1)[-1]
+    for kind, subfolder in _modules(folder):
         if kind == "Pooling":
-            pooling = _pooling_from(_read_object(folder / module["path"], "config.json"), folder)
+            pooling = _pooling_from(_read_object(folder / subfolder, "config.json"), folder)
         elif kind == "Normalize":
             normalise = True
         elif kind != "Transformer":
-            raise InvalidSetting("this module cannot be exported", path=folder, actual=module["type"])
+            raise InvalidSetting("this module cannot be exported", path=folder, actual=kind)
     return pooling, normalise
+
+
+def _modules(folder: Path) -> list[tuple[str, str]]:
+    """Return kind and folder of sentence-transformers' modules, in order."""
+    path = folder / "modules.json"
+    modules = _read_json(path) if path.is_file() else []
+    try:
+        return [(str(module["type"]).rsplit(".", 1)[-1], str(module["path"])) for module in cast("Any", modules)]
+    except (TypeError, KeyError) as error:
+        raise CorruptFile("not a list of modules with type and path", path=path) from error
 
 
 def _pooling_from(config: Mapping[str, object], folder: Path) -> Pooling:
@@ -189,8 +196,11 @@ def _pooling_from(config: Mapping[str, object], folder: Path) -> Pooling:
 
 
 def _prompts(folder: Path) -> dict[str, str]:
-    prompts = _optional_object(folder, "config_sentence_transformers.json").get("prompts", {})
-    return cast("dict[str, str]", prompts)
+    name = "config_sentence_transformers.json"
+    prompts = _optional_object(folder, name).get("prompts", {})
+    if not isinstance(prompts, dict):
+        raise CorruptFile("bad prompts", path=folder / name, expected="an object", actual=prompts)
+    return {key: str(prompt or "") for key, prompt in prompts.items()}
 
 
 def _window(folder: Path, shape: BertShape) -> int:
@@ -199,12 +209,13 @@ def _window(folder: Path, shape: BertShape) -> int:
 
 
 def _licence(folder: Path) -> str:
+    """Return what the front matter of README.md, between two lines of dashes, calls ``license``."""
     readme = folder / "README.md"
     lines = readme.read_text("utf-8", errors="replace").splitlines() if readme.is_file() else []
     if lines[:1] == ["---"]:
-        for line in lines[1 : lines.index("---", 1) if "---" in lines[1:] else None]:
+        for line in takewhile("---".__ne__, lines[1:]):
             key, _, value = line.partition(":")
-            if key == "license":
+            if key == "license" and value.strip():
                 return value.strip()
     return "unknown"
 

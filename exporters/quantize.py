@@ -10,6 +10,8 @@ from pathlib import Path
 
 import onnx
 
+from engine.encoder_onnx import import_onnxruntime
+
 __all__ = ["quantize_int8"]
 
 
@@ -23,6 +25,7 @@ def quantize_int8(model: onnx.ModelProto) -> onnx.ModelProto:
     Weights take 7 of the 8 bits: CPUs without VNNI add two products in 16 bits, which full-range weights would
     overflow, and an index built on one machine is searched on others.
     """
+    import_onnxruntime()
     from onnxruntime.quantization import QuantType, quantize_dynamic
 
     with tempfile.TemporaryDirectory() as folder, _quiet_root_logger():

@@ -8,6 +8,8 @@ codes-only segment has the offsets alone.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,13 +17,14 @@ import numpy.typing as npt
 
 from formats.directory import Directory
 from formats.envelope import BULK_ALIGNMENT, Envelope, EnvelopeWriter
-from formats.errors import CorruptFile
+from formats.errors import CorruptFile, InvalidDocument
 from formats.spool import Spool
 
 __all__ = ["CENTROID_TYPES", "CentroidTable", "CentroidsWriter", "quantise_int8"]
 
 CENTROID_TYPES = ("int8", "float16", "none")
 _BATCH_ROWS = 8192
+_TINY = np.finfo(np.float32).tiny
 
 
 def quantise_int8(
@@ -36,6 +39,7 @@ def quantise_int8(
         (n, dim) int8 and (n,) float32 scales; a row is about its int8 values times its scale.
     """
     scales = np.abs(vectors).max(axis=1) / np.float32(127)
+    scales[scales < _TINY] = 0  # a subnormal scale is too coarse to keep its quotients within 127
     safe = np.where(scales > 0, scales, np.float32(1))
     return np.rint(vectors / safe[:, None]).astype(np.int8), scales.astype(np.float32)
 
@@ -60,22 +64,29 @@ class CentroidsWriter:
         self._offsets.write_array(np.zeros(1, np.uint64))
 
     def add(self, vectors: npt.NDArray[np.float32]) -> None:
-        """Append the (n, dim) float32 centroids of the next document, n >= 1."""
+        """Append the (n, dim) float32 centroids of the next document, n >= 1.
+
+        Raises:
+            InvalidDocument: they are too long to be stored; nothing was appended.
+        """
         if self.kind == "int8":
             rows, scales = quantise_int8(vectors)
+            self._note_norm(rows.astype(np.float32) * scales[:, None])
             self._rows.write_array(rows)
             self._scales.write_array(scales)
-            self._note_norm(rows.astype(np.float32) * scales[:, None])
         else:
-            halves = vectors.astype(np.float16)
-            self._rows.write_array(halves)
+            with np.errstate(over="ignore"):
+                halves = vectors.astype(np.float16)
             self._note_norm(halves.astype(np.float32))
+            self._rows.write_array(halves)
         self.n_rows += len(vectors)
         self._offsets.write(self.n_rows.to_bytes(8, "little"))
 
     def _note_norm(self, stored: npt.NDArray[np.float32]) -> None:
-        norms = np.sqrt(np.einsum("ij,ij->i", stored, stored))
-        self.largest_norm = max(self.largest_norm, float(norms.max()))
+        longest = float(np.sqrt(np.einsum("ij,ij->i", stored, stored).max()))
+        if not np.isfinite(longest):
+            raise InvalidDocument(f"vectors too long to be stored as {self.kind}", actual=longest)
+        self.largest_norm = max(self.largest_norm, longest)
 
     def vectors(self, low: int, high: int) -> npt.NDArray[np.float32]:
         """Rows low to high - 1 as they will be read back: (high - low, dim) float32."""
@@ -113,8 +124,6 @@ class CentroidTable:
     Attributes:
         kind: "int8", "float16" or "none".
         largest_norm: no centroid is longer than this.
-        offsets: (n_docs + 1,) int64, the first row of each document; document d owns rows
-            offsets[d] to offsets[d + 1] - 1.
     """
 
     def __init__(
@@ -124,11 +133,20 @@ class CentroidTable:
         self.largest_norm = largest_norm
         self.dim = dim
         self.n_rows = n_rows
-        section = envelope.section("centroid_offsets", np.uint64, (n_docs + 1,))
-        self.offsets = _checked_offsets(section.array(), n_rows, envelope)
+        self._offsets = envelope.section("centroid_offsets", np.uint64, (n_docs + 1,))
+        self._path = envelope.path
         self._rows = envelope.section("centroids", kind, (n_rows, dim)) if kind != "none" else None
         scaled = kind == "int8"
         self._scales = envelope.section("centroid_scales", np.float32, (n_rows,)) if scaled else None
+
+    @cached_property
+    def offsets(self) -> npt.NDArray[np.int64]:
+        """(n_docs + 1,) int64, the first row of each document: d owns the rows offsets[d] to offsets[d + 1] - 1.
+
+        Raises:
+            CorruptFile: they do not ascend from 0 to the number of rows; checked at first use.
+        """
+        return _checked_offsets(self._offsets.array(), self.n_rows, self._path)
 
     def stored(self, ordinals: npt.NDArray[np.int64]) -> tuple[npt.NDArray[Any], npt.NDArray[np.float32]]:
         """Rows as stored, (n, dim) int8 or float16, with their scales, (n,) float32 (1 for float16)."""
@@ -157,13 +175,8 @@ class CentroidTable:
         np.cumsum(ends - starts, out=bounds[1:])
         return np.arange(bounds[-1]) + np.repeat(starts - bounds[:-1], ends - starts), bounds
 
-    def docs_of(self, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        """The document that owns each row."""
-        return np.searchsorted(self.offsets, rows, side="right") - 1
 
-
-def _checked_offsets(raw: npt.NDArray[Any], n_rows: int, envelope: Envelope) -> npt.NDArray[np.int64]:
-    offsets = raw.astype(np.int64)
-    if offsets[0] != 0 or offsets[-1] != n_rows or (np.diff(offsets) < 1).any():
-        raise CorruptFile("centroid offsets do not ascend from 0 to the number of rows", path=envelope.path)
-    return offsets
+def _checked_offsets(raw: npt.NDArray[Any], n_rows: int, path: Path) -> npt.NDArray[np.int64]:
+    if raw[0] != 0 or raw[-1] != n_rows or (raw[1:] <= raw[:-1]).any():
+        raise CorruptFile("centroid offsets do not ascend from 0 to the number of rows", path=path)
+    return raw.view(np.int64)

@@ -22,6 +22,7 @@ from formats.errors import CorruptFile, IndexNotFound, TruncatedFile
 __all__ = ["Directory", "MappedFile", "OutputFile", "is_safe_name"]
 
 _SAFE_NAME = re.compile(r"[A-Za-z0-9_-]{1,80}(\.[a-z0-9]{1,8})?")
+_DEVICE = re.compile(r"(con|prn|aux|nul|com\d|lpt\d)(\..*)?", re.IGNORECASE)  # on Windows, in every folder
 _CREATE = os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
 _READ = (
     os.O_RDONLY
@@ -36,7 +37,7 @@ _BUSY = {5, 32}  # Windows: access denied, sharing violation; a scanner may hold
 
 def is_safe_name(name: str) -> bool:
     """Whether `name` can be the name of a file of an index: no separators, no dots in front, no devices."""
-    return _SAFE_NAME.fullmatch(name) is not None
+    return _SAFE_NAME.fullmatch(name) is not None and _DEVICE.fullmatch(name) is None
 
 
 class Directory:
@@ -66,7 +67,7 @@ class Directory:
     def read(self, name: str, max_bytes: int) -> bytes:
         """The whole content of a small file; it is not mapped, so it can be replaced on every system."""
         path = self._at(name)
-        descriptor = os.open(path, _READ)
+        descriptor = _open_to_read(path)
         try:
             size = _regular_size(descriptor, path)
             if size > max_bytes:
@@ -77,7 +78,7 @@ class Directory:
 
     def rename(self, source: str, target: str) -> None:
         """Give a file its final name; `target` must not exist (the writer's lock makes that certain)."""
-        if self._at(target).exists():
+        if os.path.lexists(self._at(target)):
             raise FileExistsError(errno.EEXIST, "file exists", str(self._at(target)))
         _retry_busy(lambda: os.rename(self._at(source), self._at(target)))  # noqa: PTH104
 
@@ -150,7 +151,7 @@ class MappedFile:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        descriptor = os.open(path, _READ)
+        descriptor = _open_to_read(path)
         try:
             size = _regular_size(descriptor, path)
             if size == 0:
@@ -169,6 +170,15 @@ class MappedFile:
             self.data.release()
             self._map.close()
         self._map = None
+
+
+def _open_to_read(path: Path) -> int:
+    try:
+        return os.open(path, _READ)
+    except OSError as error:
+        if error.errno in {errno.ELOOP, errno.EMLINK, errno.ENXIO}:  # a link, the same on BSD, a socket
+            raise CorruptFile("not a regular file", path=path, actual=error.strerror) from error
+        raise
 
 
 def _regular_size(descriptor: int, path: Path) -> int:

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import xxhash
 
+from formats.byte_strings import ByteStrings
 from formats.directory import Directory
 from formats.envelope import Envelope, EnvelopeWriter
 from formats.errors import CorruptFile
@@ -21,8 +22,8 @@ __all__ = ["DocIds", "DocIdsWriter", "id_hash"]
 
 
 def id_hash(doc_id: str) -> int:
-    """XXH3-64 of the id's UTF-8."""
-    return int(xxhash.xxh3_64_intdigest(doc_id.encode("utf-8")))
+    """XXH3-64 of the id's UTF-8; a text that has none, with a lone surrogate, can be looked for all the same."""
+    return int(xxhash.xxh3_64_intdigest(doc_id.encode("utf-8", "surrogatepass")))
 
 
 class DocIdsWriter:
@@ -46,7 +47,7 @@ class DocIdsWriter:
     def ordinals_of(self, doc_id: str) -> list[int]:
         """Every ordinal so far that bears the id, ascending."""
         hashes = np.frombuffer(self._hashes, np.uint64)
-        wanted = doc_id.encode("utf-8")
+        wanted = doc_id.encode("utf-8", "surrogatepass")
         found = np.flatnonzero(hashes == np.uint64(id_hash(doc_id))).tolist()
         return [ordinal for ordinal in found if self._id(ordinal) == wanted]
 
@@ -92,8 +93,7 @@ class DocIds:
 
     def __init__(self, envelope: Envelope, n_docs: int) -> None:
         self._path = envelope.path
-        self._ids = envelope.section("ids", np.uint8, (None,))
-        self._offsets = envelope.section("id_offsets", np.uint64, (n_docs + 1,))
+        self._ids = ByteStrings(envelope, "ids", "id_offsets", n_docs)
         self._hashes = envelope.section("id_hashes", np.uint64, (n_docs,))
         self._ordinals = envelope.section("id_ordinals", np.uint32, (n_docs,))
         self.n_docs = n_docs
@@ -104,13 +104,14 @@ class DocIds:
         Raises:
             FormatError: the stored id is damaged.
         """
-        low, high = self._offsets.slice(ordinal, ordinal + 2).tolist()
-        if not low <= high <= self._ids.n_bytes:
-            raise CorruptFile(f"id of document {ordinal} lies outside its section", path=self._path)
+        return self.many(np.array([ordinal]))[0]
+
+    def many(self, ordinals: npt.NDArray[np.int64]) -> list[str]:
+        """The ids of the documents (n,) `ordinals`."""
         try:
-            return self._ids.slice(low, high).tobytes().decode("utf-8")
+            return [doc_id.decode("utf-8") for doc_id in self._ids.many(ordinals)]
         except UnicodeDecodeError as error:
-            raise CorruptFile(f"id of document {ordinal} is no UTF-8", path=self._path) from error
+            raise CorruptFile("the id of a document is no UTF-8", path=self._path, actual=str(error)) from error
 
     def ordinals_of(self, doc_id: str) -> list[int]:
         """Every ordinal that bears the id, ascending: the last one is the live one, if any is."""

@@ -10,18 +10,22 @@ from __future__ import annotations
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 import msgpack
 import numpy as np
+import numpy.typing as npt
 import zstandard
 
+from formats.byte_strings import ByteStrings
 from formats.directory import Directory
 from formats.envelope import Envelope, EnvelopeWriter
 from formats.errors import CorruptFile
+from formats.packing import unpack_bounded
 from formats.spool import Spool
 
-__all__ = ["DocStore", "DocStoreWriter", "StoredDocument"]
+__all__ = ["DocStore", "DocStoreWriter", "PackedDocument", "StoredDocument"]
 
 _LEVEL = 6
 _SAMPLE_BYTES = 4 << 20  # documents held back, uncompressed, to train the dictionary on
@@ -29,6 +33,7 @@ _DICTIONARY_BYTES = 64 << 10
 _MIN_TRAINING_DOCS = 64
 _MAX_DOCUMENT_BYTES = 64 << 20
 _MAX_WINDOW_BYTES = 64 << 20
+_MAX_VALUES = 1 << 17  # in a document: its fields, and all values of its metadata
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,8 +66,10 @@ class DocStoreWriter:
         self._compressor: zstandard.ZstdCompressor | None = None
 
     def add(self, document: StoredDocument) -> None:
-        """Append the next document."""
+        """Append the next document, of at most 64 MiB when serialised."""
         record = msgpack.packb([document.title, document.text, document.metadata, document.spans])
+        if len(record) > _MAX_DOCUMENT_BYTES:
+            raise OverflowError(f"a document of {len(record)} bytes, and {_MAX_DOCUMENT_BYTES} can be stored")
         if self._compressor:
             self._write(record)
             return
@@ -115,10 +122,8 @@ class DocStore:
 
     def __init__(self, envelope: Envelope, n_docs: int) -> None:
         self._path = envelope.path
-        self._frames = envelope.section("documents", np.uint8, (None,))
-        self._offsets = envelope.section("document_offsets", np.uint64, (n_docs + 1,))
+        self._frames = ByteStrings(envelope, "documents", "document_offsets", n_docs)
         self._dictionary = envelope.section("document_dictionary", np.uint8, (None,))
-        self._local = threading.local()
 
     def __getitem__(self, ordinal: int) -> StoredDocument:
         """Document `ordinal`.
@@ -126,20 +131,70 @@ class DocStore:
         Raises:
             FormatError: the stored document is damaged.
         """
-        low, high = self._offsets.slice(ordinal, ordinal + 2).tolist()
-        if not low < high <= self._frames.n_bytes:
-            raise CorruptFile(f"document {ordinal} lies outside its section", path=self._path)
-        record = _inflate(self._decompressor(), self._frames.slice(low, high).tobytes(), ordinal, self._path)
-        return _parse(record, ordinal, self._path)
+        return self.packed(np.array([ordinal]))[0].unpacked()
+
+    def packed(self, ordinals: npt.NDArray[np.int64]) -> list[PackedDocument]:
+        """The documents (n,) `ordinals`, read but not inflated yet."""
+        codec = self._codec
+        frames = self._frames.many(ordinals)
+        return [PackedDocument(frame, codec, int(n)) for frame, n in zip(frames, ordinals.tolist(), strict=True)]
+
+    @cached_property
+    def _codec(self) -> _Codec:
+        return _Codec(self._dictionary.array().tobytes(), self._path)
+
+
+class PackedDocument:
+    """A document as it is stored, inflated when it is first asked for; it needs no open file."""
+
+    __slots__ = ("_codec", "_frame", "_ordinal", "_unpacked")
+
+    def __init__(self, frame: bytes, codec: _Codec, ordinal: int) -> None:
+        self._frame = frame
+        self._codec = codec
+        self._ordinal = ordinal
+        self._unpacked: StoredDocument | None = None
+
+    def unpacked(self) -> StoredDocument:
+        """The document.
+
+        Raises:
+            CorruptFile: it cannot be read.
+        """
+        if self._unpacked is None:
+            self._unpacked = self._codec.document(self._frame, self._ordinal)
+        return self._unpacked
+
+    def __reduce__(self) -> tuple[type[PackedDocument], tuple[bytes, _Codec, int]]:
+        return PackedDocument, (self._frame, self._codec, self._ordinal)
+
+
+class _Codec:
+    """Inflates the frames of one segment."""
+
+    def __init__(self, dictionary: bytes, path: Path) -> None:
+        self._dictionary = dictionary
+        self._path = path
+        self._local = threading.local()
+
+    def __reduce__(self) -> tuple[type[_Codec], tuple[bytes, Path]]:
+        return _Codec, (self._dictionary, self._path)
+
+    def document(self, frame: bytes, ordinal: int) -> StoredDocument:
+        """The document in a frame."""
+        return _parse(_inflate(self._decompressor(), frame, ordinal, self._path), ordinal, self._path)
 
     def _decompressor(self) -> zstandard.ZstdDecompressor:
         """One per thread: they keep state while they work."""
         if not hasattr(self._local, "decompressor"):
-            data = self._dictionary.array().tobytes()
-            trained = zstandard.ZstdCompressionDict(data) if data else None
-            self._local.decompressor = zstandard.ZstdDecompressor(
-                dict_data=trained, max_window_size=_MAX_WINDOW_BYTES
-            )
+            data = self._dictionary
+            try:
+                trained = zstandard.ZstdCompressionDict(data) if data else None
+                self._local.decompressor = zstandard.ZstdDecompressor(
+                    dict_data=trained, max_window_size=_MAX_WINDOW_BYTES
+                )
+            except zstandard.ZstdError as error:
+                raise CorruptFile("no usable dictionary", path=self._path, actual=str(error)) from error
         decompressor: zstandard.ZstdDecompressor = self._local.decompressor
         return decompressor
 
@@ -157,10 +212,9 @@ def _inflate(decompressor: zstandard.ZstdDecompressor, frame: bytes, ordinal: in
 
 def _parse(record: bytes, ordinal: int, path: Path) -> StoredDocument:
     try:
-        title, text, metadata, spans = msgpack.unpackb(record, max_ext_len=0)
-    except (ValueError, TypeError, RecursionError, msgpack.UnpackException) as error:
-        raise CorruptFile(f"document {ordinal} cannot be read", path=path, actual=repr(error)) from error
-    kinds = (type(title), type(text), type(metadata), type(spans))
-    if kinds != (str, str, dict, bytes):
+        fields = unpack_bounded(record, _MAX_VALUES)
+    except ValueError as error:
+        raise CorruptFile(f"document {ordinal} cannot be read", path=path, actual=str(error)) from error
+    if not isinstance(fields, list) or [type(field) for field in fields] != [str, str, dict, bytes]:
         raise CorruptFile(f"document {ordinal} has fields of wrong types", path=path)
-    return StoredDocument(title, text, metadata, spans)
+    return StoredDocument(*fields)

@@ -18,28 +18,26 @@ import hashlib
 import json
 import math
 import re
+import secrets
 import shutil
 import stat
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Final, Literal, NoReturn, cast
+from typing import Final, Literal, cast
 
-from formats.errors import (
-    ChecksumMismatch,
-    CorruptFile,
-    FormatTooNew,
-    InvalidSetting,
-    TruncatedFile,
-)
+from formats.errors import ChecksumMismatch, CorruptFile, FormatTooNew, InvalidSetting, TruncatedFile
+from formats.json_fields import JsonFields, read_json
 
 __all__ = [
     "BUNDLE_FORMAT",
+    "MODEL_NAME",
+    "TOKENIZER_NAME",
     "EncoderBundle",
     "EncoderSettings",
     "FileRecord",
     "ParityRecord",
+    "Pooling",
     "SourceRecord",
     "encoder_identity",
     "load_bundle",
@@ -56,7 +54,6 @@ _MAX_FILE_BYTES: Final = 2**40
 _MAX_FILES: Final = 32
 _MAX_DIM: Final = 65536
 _MAX_WINDOW: Final = 2**20
-_MAX_CHARACTERS: Final = 1024
 
 _FILE_NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
 _SHA256: Final = re.compile(r"[0-9a-f]{64}")
@@ -124,11 +121,11 @@ class EncoderSettings:
         normalise: whether pooled vectors have L2 norm 1.
         query_prefix: put before the text of a query.
         document_prefix: put before every window of a document.
-        beta: inverse temperature of the softmax aggregation the encoder was trained with, None when it was not:
-            then the score of a document is the largest of its centroids' scores.
+        beta: inverse temperature of the softmax aggregation the encoder was trained with; None when it was not:
+            a document's score is then the largest of its centroids' scores.
         trained_representation: name of the representation it was trained for, None when for none.
         source: the trained weights.
-        licence: SPDX expression of the weights, or ``unknown``.
+        licence: of the weights, as their folder names it, or ``unknown``.
         parity: closeness to fp32, None where the graph is fp32 itself.
     """
 
@@ -235,7 +232,9 @@ def load_bundle(path: str | Path) -> EncoderBundle:
     """
     folder = Path(path)
     manifest_path = folder / MANIFEST_NAME
-    fields = _Fields(_read_json(manifest_path), manifest_path, "")
+    if not manifest_path.is_file():
+        raise InvalidSetting("there is no encoder bundle", path=folder, expected=MANIFEST_NAME)
+    fields = JsonFields(read_json(manifest_path, _MAX_MANIFEST_BYTES), manifest_path)
     bundle = _bundle_from(fields, folder)
     for name, record in bundle.files.items():
         _check_size(folder / name, record)
@@ -260,8 +259,7 @@ def write_bundle(path: str | Path, settings: EncoderSettings, files: Mapping[str
     folder = Path(path)
     if folder.exists():
         raise InvalidSetting("there is something at the path already; a bundle needs a new folder", path=folder)
-    part = folder.with_name(folder.name + ".part")
-    shutil.rmtree(part, ignore_errors=True)
+    part = folder.with_name(f".{folder.name}.{secrets.token_hex(8)}.part")
     part.mkdir(parents=True)
     try:
         _write_files(part, settings, files)
@@ -279,10 +277,14 @@ def _write_files(part: Path, settings: EncoderSettings, files: Mapping[str, byte
         if not _FILE_NAME.fullmatch(name):
             raise CorruptFile("not a plain file name", path=part, actual=name)
         target = part / name
-        target.write_bytes(content if isinstance(content, bytes) else content.read_bytes())
+        if isinstance(content, bytes):
+            target.write_bytes(content)
+        else:
+            shutil.copyfile(content, target)
         records[name] = FileRecord(_file_sha256(target), target.stat().st_size)
-    if TOKENIZER_NAME not in records:
-        raise CorruptFile("a bundle needs a tokenizer", path=part, expected=TOKENIZER_NAME)
+    for name in (MODEL_NAME, TOKENIZER_NAME):
+        if name not in records:
+            raise CorruptFile("a bundle lacks a file", path=part, expected=name)
     identity = encoder_identity(settings, records[TOKENIZER_NAME].sha256)
     manifest = {
         "format": BUNDLE_FORMAT,
@@ -319,117 +321,7 @@ def _check_size(path: Path, record: FileRecord) -> None:
         )
 
 
-def _read_json(path: Path) -> object:
-    """Parse a manifest that is small, UTF-8 and strictly JSON: no duplicate keys, no NaN."""
-    if not path.is_file():
-        raise InvalidSetting("there is no encoder bundle: no manifest", path=path)
-    if path.stat().st_size > _MAX_MANIFEST_BYTES:
-        raise CorruptFile("the manifest is too long", path=path, expected=f"at most {_MAX_MANIFEST_BYTES} bytes")
-    with _as_corrupt(path):
-        text = path.read_bytes().decode("utf-8")
-        return json.loads(text, object_pairs_hook=_unique, parse_constant=_no_constant)
-
-
-@contextmanager
-def _as_corrupt(path: Path) -> Iterator[None]:
-    try:
-        yield
-    except (ValueError, RecursionError) as error:
-        raise CorruptFile(f"the manifest is no JSON: {error}", path=path) from None
-
-
-def _unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
-        keys = [key for key, _ in pairs]
-        repeated = next(key for key in keys if keys.count(key) > 1)
-        msg = f"the key {repeated!r} appears twice"
-        raise ValueError(msg)
-    return found
-
-
-def _no_constant(name: str) -> NoReturn:
-    msg = f"{name} is not a JSON number"
-    raise ValueError(msg)
-
-
-class _Fields:
-    """The members of one JSON object, each taken once and checked; `done` refuses what is left."""
-
-    def __init__(self, value: object, path: Path, where: str) -> None:
-        self._path = path
-        self._where = where
-        if type(value) is not dict:
-            raise CorruptFile(f"{where or 'the manifest'} is no JSON object", path=path, actual=value)
-        self._members = cast("dict[str, object]", value.copy())
-
-    def refuse(self, key: str, expected: str, actual: object) -> NoReturn:
-        """Raise the error for a member with a wrong value."""
-        raise CorruptFile(
-            f"bad value of {self._where}{key!r}",
-            path=self._path,
-            expected=expected,
-            actual=repr(actual)[:200],
-        )
-
-    def take(self, key: str) -> object:
-        """Return a member's value, whatever it is."""
-        if key not in self._members:
-            raise CorruptFile(f"the manifest lacks {self._where}{key!r}", path=self._path)
-        return self._members.pop(key)
-
-    def text(self, key: str, pattern: re.Pattern[str] | None = None) -> str:
-        """Take a string, of the pattern where one is given."""
-        value = self.take(key)
-        if not isinstance(value, str) or len(value) > _MAX_CHARACTERS:
-            self.refuse(key, f"a string of at most {_MAX_CHARACTERS} characters", value)
-        if pattern is not None and not pattern.fullmatch(value):
-            self.refuse(key, f"a string like {pattern.pattern}", value)
-        return value
-
-    def integer(self, key: str, low: int, high: int) -> int:
-        """Take an integer within bounds, both included."""
-        value = self.take(key)
-        if type(value) is not int or not low <= value <= high:
-            self.refuse(key, f"an integer from {low} to {high}", value)
-        return value
-
-    def number(self, key: str, low: float, high: float) -> float:
-        """Take a finite number within bounds, both included."""
-        value = self.take(key)
-        if type(value) not in (int, float) or not low <= cast("float", value) <= high:
-            self.refuse(key, f"a number from {low} to {high}", value)
-        return float(cast("float", value))
-
-    def flag(self, key: str) -> bool:
-        """Take true or false."""
-        value = self.take(key)
-        if not isinstance(value, bool):
-            self.refuse(key, "true or false", value)
-        return value
-
-    def is_null(self, key: str) -> bool:
-        """Tell whether a member is null, and drop it if so."""
-        if self._members.get(key, ...) is not None:
-            return False
-        del self._members[key]
-        return True
-
-    def inner(self, key: str) -> _Fields:
-        """Take an object."""
-        return _Fields(self.take(key), self._path, f"{self._where}{key}.")
-
-    def names(self) -> list[str]:
-        """List the members not yet taken."""
-        return list(self._members)
-
-    def done(self) -> None:
-        """Refuse members that the schema does not know."""
-        if self._members:
-            raise CorruptFile(f"unknown members {self._where}{sorted(self._members)}", path=self._path)
-
-
-def _bundle_from(fields: _Fields, folder: Path) -> EncoderBundle:
+def _bundle_from(fields: JsonFields, folder: Path) -> EncoderBundle:
     version = fields.integer("format", 1, 2**31)
     if version > BUNDLE_FORMAT:
         raise FormatTooNew(
@@ -446,7 +338,7 @@ def _bundle_from(fields: _Fields, folder: Path) -> EncoderBundle:
     return EncoderBundle(folder, identity, settings, files)
 
 
-def _settings_from(fields: _Fields) -> EncoderSettings:
+def _settings_from(fields: JsonFields) -> EncoderSettings:
     settings = EncoderSettings(
         name=fields.text("name"),
         precision=fields.text("precision", _PRECISION),
@@ -456,25 +348,25 @@ def _settings_from(fields: _Fields) -> EncoderSettings:
         normalise=fields.flag("normalise"),
         query_prefix=fields.text("query_prefix"),
         document_prefix=fields.text("document_prefix"),
-        beta=None if fields.is_null("beta") else fields.number("beta", math.ulp(0.0), 1e6),
+        beta=None if fields.take_null("beta") else fields.number("beta", math.ulp(0.0), 1e6),
         trained_representation=(
-            None if fields.is_null("trained_representation") else fields.text("trained_representation")
+            None if fields.take_null("trained_representation") else fields.text("trained_representation")
         ),
         source=_source_from(fields.inner("source")),
         licence=fields.text("licence"),
-        parity=None if fields.is_null("parity") else _parity_from(fields.inner("parity")),
+        parity=None if fields.take_null("parity") else _parity_from(fields.inner("parity")),
     )
     fields.done()
     return settings
 
 
-def _source_from(fields: _Fields) -> SourceRecord:
+def _source_from(fields: JsonFields) -> SourceRecord:
     source = SourceRecord(fields.text("file", _FILE_NAME), fields.text("sha256", _SHA256))
     fields.done()
     return source
 
 
-def _parity_from(fields: _Fields) -> ParityRecord:
+def _parity_from(fields: JsonFields) -> ParityRecord:
     cosines = ("token_mean", "token_min", "pooled_mean", "pooled_min")
     record = ParityRecord(
         fields.integer("n_texts", 1, 2**31), *(fields.number(name, -1.0, 1.0) for name in cosines)
@@ -483,21 +375,21 @@ def _parity_from(fields: _Fields) -> ParityRecord:
     return record
 
 
-def _files_from(fields: _Fields) -> dict[str, FileRecord]:
+def _files_from(fields: JsonFields) -> dict[str, FileRecord]:
     names = fields.names()
-    if len(names) > _MAX_FILES:
-        fields.refuse("", f"at most {_MAX_FILES} files", len(names))
-    files = {name: _file_from(fields, name) for name in names}
-    for required in (MODEL_NAME, TOKENIZER_NAME):
-        if required not in files:
-            fields.take(required)
-    return files
+    bad = [name for name in names if not _FILE_NAME.fullmatch(name) or name == MANIFEST_NAME]
+    missing = [name for name in (MODEL_NAME, TOKENIZER_NAME) if name not in names]
+    if bad or missing or len(names) > _MAX_FILES:
+        raise CorruptFile(
+            "bad list of files in the manifest",
+            path=fields.path,
+            expected=f"plain names, {MODEL_NAME} and {TOKENIZER_NAME} among them, at most {_MAX_FILES}",
+            actual=repr(sorted(names))[:200],
+        )
+    return {name: _file_from(fields.inner(name)) for name in names}
 
 
-def _file_from(fields: _Fields, name: str) -> FileRecord:
-    if not _FILE_NAME.fullmatch(name) or name == MANIFEST_NAME:
-        fields.refuse(name, "a plain file name", name)
-    inner = fields.inner(name)
-    record = FileRecord(inner.text("sha256", _SHA256), inner.integer("n_bytes", 0, _MAX_FILE_BYTES))
-    inner.done()
+def _file_from(fields: JsonFields) -> FileRecord:
+    record = FileRecord(fields.text("sha256", _SHA256), fields.integer("n_bytes", 0, _MAX_FILE_BYTES))
+    fields.done()
     return record

@@ -14,6 +14,8 @@ first touched. `SPEC.md` has the bytes.
 
 from __future__ import annotations
 
+import contextlib
+import reprlib
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -101,8 +103,11 @@ class FileRecord:
     @classmethod
     def from_fields(cls, fields: Fields) -> FileRecord:
         """Read what `to_fields` wrote; the name is checked to be a plain one."""
+        name = fields.text("name", 96)
+        if not is_safe_name(name):
+            raise CorruptFile("unsafe file name", path=fields.path, actual=repr(name))
         record = cls(
-            name=fields.text("name", 96),
+            name=name,
             n_bytes=fields.integer("n_bytes", PREAMBLE_BYTES + FOOTER_BYTES, MAX_EXTENT),
             file_id=fields.data("file_id", 16),
             digest=fields.data("digest", DIGEST_BYTES),
@@ -142,11 +147,12 @@ class EnvelopeWriter:
         alignment: int = ALIGNMENT,
     ) -> None:
         """Write section `name` from `chunks`, each of CHUNK_BYTES but the last."""
-        self._pad(alignment)
-        offset, digests = self._file.position, []
-        for chunk in chunks:
-            digests.append(digest(chunk))
-            self._file.write(chunk)
+        with self._closed_on_error():
+            self._pad(alignment)
+            offset, digests = self._file.position, []
+            for chunk in chunks:
+                digests.append(digest(chunk))
+                self._file.write(chunk)
         self._sections[name] = {
             "dtype": np.dtype(dtype).name,
             "shape": list(shape),
@@ -156,19 +162,30 @@ class EnvelopeWriter:
 
     def finish(self, fields: dict[str, object]) -> FileRecord:
         """Write `fields` and the table of contents, and make the file durable."""
-        self._pad(ALIGNMENT)
-        contents = pack({"fields": fields, "sections": self._sections})
-        offset, contents_digest = self._file.position, digest(contents)
-        total = offset + len(contents) + FOOTER_BYTES
-        self._file.write(contents)
-        self._file.write(FOOTER.pack(offset, len(contents), contents_digest, total, self._file_id, END_MAGIC))
-        self._file.sync()
+        with self._closed_on_error():
+            self._pad(ALIGNMENT)
+            contents = pack({"fields": fields, "sections": self._sections})
+            if len(contents) > MAX_CONTENTS_BYTES:
+                raise OverflowError(f"a table of contents of more than {MAX_CONTENTS_BYTES} bytes")
+            offset, contents_digest = self._file.position, digest(contents)
+            total = offset + len(contents) + FOOTER_BYTES
+            self._file.write(contents)
+            self._file.write(FOOTER.pack(offset, len(contents), contents_digest, total, self._file_id, END_MAGIC))
+            self._file.sync()
         self._file.close()
         return FileRecord(self._name, total, self._file_id, contents_digest)
 
     def abandon(self) -> None:
         """Close the unfinished file."""
         self._file.close()
+
+    @contextlib.contextmanager
+    def _closed_on_error(self) -> Iterator[None]:
+        try:
+            yield
+        except BaseException:
+            self._file.close()
+            raise
 
     def _pad(self, alignment: int) -> None:
         self._file.write(bytes(-self._file.position % alignment))
@@ -213,11 +230,11 @@ class Section:
         return self._array
 
     def rows(self, ordinals: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        """A copy of the rows `ordinals` (ascending order is fastest), verified."""
+        """A copy of the rows `ordinals` (ascending order is fastest), verified; a row is a chunk long at most."""
         if not self._verified.all() and len(ordinals):
-            first = ordinals * self._row_bytes // CHUNK_BYTES
-            last = (ordinals * self._row_bytes + self._row_bytes - 1) // CHUNK_BYTES
-            for chunk in np.unique(np.concatenate([first, last])).tolist():
+            starts = ordinals.astype(np.int64) * self._row_bytes
+            touched = np.concatenate([starts, starts + (self._row_bytes - 1)]) // CHUNK_BYTES
+            for chunk in np.unique(touched).tolist():
                 self._touch_chunks(chunk, chunk + 1)
         return np.take(self._array, ordinals, axis=0)
 
@@ -226,6 +243,14 @@ class Section:
         if low < high:
             self._touch_chunks(low * self._row_bytes // CHUNK_BYTES, -(-high * self._row_bytes // CHUNK_BYTES))
         return self._array[low:high]
+
+    def stretches(self, starts: npt.NDArray[np.int64], ends: npt.NDArray[np.int64]) -> list[bytes]:
+        """Copies of the elements starts[i] to ends[i] - 1 of a section of bytes, verified."""
+        if not self._verified.all():
+            for low, high in zip(starts.tolist(), ends.tolist(), strict=True):
+                self._touch_chunks(low // CHUNK_BYTES, -(-high // CHUNK_BYTES))
+        data = self._bytes
+        return [bytes(data[low:high]) for low, high in zip(starts.tolist(), ends.tolist(), strict=True)]
 
     def damaged_chunks(self) -> list[int]:
         """The numbers of the chunks whose bytes do not match their checksum; reads everything."""
@@ -271,6 +296,7 @@ class Envelope:
         self.path = directory.path / name
         self._file: MappedFile = directory.map(name)
         self._sections: dict[str, Section] = {}
+        self._asked: set[str] = set()
         try:
             self._read(kind, record)
         except BaseException:
@@ -296,6 +322,7 @@ class Envelope:
 
     def section(self, name: str, dtype: npt.DTypeLike, shape: tuple[int | None, ...]) -> Section:
         """The section `name`, whose type and shape must be as given (None: any extent)."""
+        self._asked.add(name)
         section = self._sections.get(name)
         if section is None:
             raise CorruptFile("a section is missing", path=self.path, expected=name)
@@ -314,6 +341,13 @@ class Envelope:
     def has(self, name: str) -> bool:
         """Whether there is a section `name`."""
         return name in self._sections
+
+    def done(self) -> None:
+        """Raise CorruptFile if a field or a section is left that nobody asked for."""
+        self.fields.done()
+        unknown = self._sections.keys() - self._asked
+        if unknown:
+            raise CorruptFile("unknown sections", path=self.path, actual=", ".join(sorted(unknown)[:10]))
 
     def section_bytes(self) -> dict[str, int]:
         """Length of every section, by name."""
@@ -416,6 +450,8 @@ def _sections(entries: Fields, data: memoryview, limit: int, path: Path) -> dict
                 f"section {section.name} is out of place", path=path, expected=end, actual=section.offset
             )
         end = section.offset + section.n_bytes
+    if limit != end + -end % ALIGNMENT:
+        raise CorruptFile("a hole before the table of contents", path=path, expected=end, actual=limit)
     return sections
 
 
@@ -437,10 +473,10 @@ def _shape(extents: list[object], name: str, path: Path) -> tuple[int, ...]:
     shape: list[int] = []
     for extent in extents:
         if type(extent) is not int or not 0 <= extent <= MAX_EXTENT:
-            raise CorruptFile(f"section {name!r} has a bad shape", path=path, actual=repr(extents)[:80])
+            raise CorruptFile(f"section {name!r} has a bad shape", path=path, actual=reprlib.repr(extents))
         shape.append(extent)
-    if not shape:
-        raise CorruptFile(f"section {name!r} has no axis", path=path)
+    if not shape or _product(tuple(max(1, extent) for extent in shape)) > MAX_EXTENT:
+        raise CorruptFile(f"section {name!r} has a bad shape", path=path, actual=reprlib.repr(extents))
     return tuple(shape)
 
 

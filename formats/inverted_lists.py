@@ -106,18 +106,21 @@ class InvertedLists:
         self._path = envelope.path
         self._n_rows = n_rows
         self.code_bytes = code_bytes
-        raw = envelope.section("list_offsets", np.uint64, (nlist + 1,)).array().astype(np.int64)
-        if raw[0] != 0 or raw[-1] != n_rows or (np.diff(raw) < 0).any():
+        raw = envelope.section("list_offsets", np.uint64, (nlist + 1,)).array()
+        if raw[0] != 0 or raw[-1] != n_rows or (raw[1:] < raw[:-1]).any():
             raise CorruptFile("list offsets do not ascend from 0 to the number of rows", path=self._path)
-        self.offsets: npt.NDArray[np.int64] = raw
+        self.offsets: npt.NDArray[np.int64] = raw.astype(np.int64)
         self._rows = envelope.section("list_rows", np.uint32, (n_rows,))
         self._codes = envelope.section("codes", np.uint8, (n_rows, code_bytes))
 
     def rows(self) -> npt.NDArray[np.uint32]:
-        """(n_rows,) uint32: the centroid row at each place of the lists, checked to be rows that exist."""
+        """(n_rows,) uint32: the centroid row at each place of the lists, checked to be every row exactly once."""
         rows = self._rows.array()
-        if len(rows) and int(rows.max()) >= self._n_rows:
-            raise CorruptFile("an inverted list names a row that is not there", path=self._path)
+        listed = np.zeros(self._n_rows, bool)
+        if int(rows.max()) < self._n_rows:
+            listed[rows] = True
+        if not listed.all():
+            raise CorruptFile("the inverted lists do not name every row once", path=self._path)
         return rows.astype(np.uint32, copy=False)
 
     def codes(self) -> npt.NDArray[np.uint8]:

@@ -6,7 +6,9 @@ renames a finished manifest to its name; the highest generation is the index. A 
 
 from __future__ import annotations
 
+import math
 import re
+import reprlib
 import secrets
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -24,7 +26,7 @@ __all__ = ["EncoderRecord", "IndexSettings", "Manifest", "SegmentRecord", "lates
 _NAME = re.compile(r"MANIFEST-(\d{20})")
 _MAX_SEGMENTS = 1 << 16
 _MAX_DOCS = 1 << 32
-_MAX_GENERATION = 10**20 - 1
+_MAX_GENERATION = (1 << 64) - 1
 _MAX_CENTROIDS = 1 << 16
 
 
@@ -136,9 +138,14 @@ class Manifest:
 
         Everything it names must be durable already. When this returns or raises, either the old or the new
         generation is visible, whole.
+
+        Raises:
+            CorruptFile: this manifest could not be read again; nothing was committed.
         """
         temporary = f"manifest-{self.commit_id.hex()}{TEMPORARY_SUFFIX}"
         EnvelopeWriter(directory, temporary, FileKind.MANIFEST, self.commit_id).finish(_to_fields(self))
+        if _read(directory, temporary) != self:
+            raise CorruptFile("the new manifest does not come back as it was written", path=directory.path)
         directory.rename(temporary, self.name)
 
     @classmethod
@@ -150,13 +157,11 @@ class Manifest:
             FormatError: it is damaged.
         """
         name = f"MANIFEST-{generation:020d}"
-        envelope = Envelope(directory, name, FileKind.MANIFEST)
-        try:
-            manifest = _from_fields(envelope.fields, envelope.record.file_id, envelope.path)
-        finally:
-            envelope.close()
+        manifest = _read(directory, name)
         if manifest.generation != generation:
-            raise CorruptFile("a manifest of another generation", path=envelope.path, actual=manifest.generation)
+            raise CorruptFile(
+                "a manifest of another generation", path=directory.path / name, actual=manifest.generation
+            )
         return manifest
 
 
@@ -170,6 +175,16 @@ def latest_generation(directory: Directory) -> int:
     if not found:
         raise IndexNotFound("no index here", path=directory.path, expected="a file MANIFEST-<generation>")
     return max(found)
+
+
+def _read(directory: Directory, name: str) -> Manifest:
+    envelope = Envelope(directory, name, FileKind.MANIFEST)
+    try:
+        manifest = _from_fields(envelope.fields, envelope.record.file_id, envelope.path)
+        envelope.done()
+    finally:
+        envelope.close()
+    return manifest
 
 
 def _to_fields(manifest: Manifest) -> dict[str, object]:
@@ -209,23 +224,31 @@ def _from_fields(fields: Fields, commit_id: bytes, path: Path) -> Manifest:
             for number, item in enumerate(fields.items("quantizers", _MAX_SEGMENTS))
         ),
     )
-    fields.done()
+    _check_names(manifest, path)
+    return manifest
+
+
+def _check_names(manifest: Manifest, path: Path) -> None:
+    """Every file is named once, and every quantizer that a segment names is there."""
+    n_files = 1 + len(manifest.quantizers)
+    n_files += sum(2 if segment.tombstones else 1 for segment in manifest.segments)
+    if len(manifest.file_names()) != n_files:
+        raise CorruptFile("a manifest names a file twice", path=path)
     known = {record.name for record in manifest.quantizers} | {""}
     for segment in manifest.segments:
         if segment.quantizer not in known:
             raise CorruptFile("a segment names an unknown quantizer", path=path, actual=segment.quantizer)
-    return manifest
 
 
 def _settings(fields: Fields, path: Path) -> IndexSettings:
     numbers = fields.child("representation_settings").remaining()
     if any(type(value) is not int or not 0 < value <= _MAX_CENTROIDS for value in numbers.values()):
-        raise CorruptFile("settings of the representation out of bounds", path=path, actual=repr(numbers)[:80])
+        raise CorruptFile("settings of the representation out of bounds", path=path, actual=reprlib.repr(numbers))
     settings = IndexSettings(
         dim=fields.integer("dim", 1, MAX_DIM),
         representation=fields.text("representation", 64),
         representation_settings={name: value for name, value in numbers.items() if isinstance(value, int)},
-        beta=fields.optional_number("beta", 1e-6, 1e6),
+        beta=fields.optional_number("beta", math.ulp(0.0), 1e6),
         centroids=fields.choice("centroids", CENTROID_TYPES),
         code_bytes=fields.integer("code_bytes", 0, MAX_DIM),
         seed=fields.integer("seed", 0, (1 << 63) - 1),
@@ -236,7 +259,7 @@ def _settings(fields: Fields, path: Path) -> IndexSettings:
 
 def _encoder(fields: Fields) -> EncoderRecord:
     record = EncoderRecord(
-        name=fields.text("name", 256),
+        name=fields.text("name", 1024),
         identity=fields.text("identity", 128),
         normalise=fields.flag("normalise"),
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import reprlib
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -9,13 +10,19 @@ import msgpack
 
 from formats.errors import CorruptFile
 
-__all__ = ["Fields", "pack", "unpack"]
+__all__ = ["Fields", "pack", "unpack", "unpack_bounded"]
 
-_MAX_ITEMS = 1 << 20  # items in one array or map; the largest real one is a list of sections or segments
+_MAX_ITEMS = 1 << 21  # values in all of a table of contents; the largest real one is a long list of segments
+
+_CONTAINERS = {0xDC: 2, 0xDD: 4, 0xDE: 2, 0xDF: 4}  # array and map: bytes of the number of their items
+_PAYLOADS = {0xC4: 1, 0xC5: 2, 0xC6: 4, 0xD9: 1, 0xDA: 2, 0xDB: 4}  # binary and text: bytes of their length
+_SCALARS = {0xC0: 0, 0xC2: 0, 0xC3: 0, 0xCA: 4, 0xCB: 8, 0xCC: 1, 0xCD: 2, 0xCE: 4, 0xCF: 8} | {
+    0xD0 + power: 1 << power for power in range(4)
+}
 
 
 def pack(value: object) -> bytes:
-    """Serialise `value` in the one form a reader accepts: maps with sorted keys, shortest integers."""
+    """Serialise `value` in one form, whatever the order of its maps: keys sorted, shortest integers."""
     return bytes(msgpack.packb(_sorted(value), use_bin_type=True))
 
 
@@ -31,20 +38,61 @@ def unpack(data: bytes | memoryview, path: Path, where: str) -> dict[str, object
         CorruptFile: not one msgpack map with distinct text keys, or it holds extension types.
     """
     try:
-        value = msgpack.unpackb(
-            data,
-            raw=False,
-            strict_map_key=True,
-            object_pairs_hook=_distinct,
-            max_array_len=_MAX_ITEMS,
-            max_map_len=_MAX_ITEMS,
-            max_ext_len=0,
-        )
-    except (ValueError, TypeError, RecursionError, msgpack.UnpackException) as error:
-        raise CorruptFile(f"{where} cannot be read", path=path, expected="msgpack", actual=repr(error)) from error
+        value = unpack_bounded(data, _MAX_ITEMS)
+    except ValueError as error:
+        raise CorruptFile(f"{where} cannot be read", path=path, expected="msgpack", actual=str(error)) from error
     if not isinstance(value, dict):
         raise CorruptFile(f"{where} is no map", path=path, expected="a map", actual=type(value).__name__)
     return value
+
+
+def unpack_bounded(data: bytes | memoryview, max_items: int) -> object:
+    """Read one msgpack value of at most `max_items` values, itself and everything inside it counted.
+
+    The bound is checked before anything is made of the bytes: a byte can stand for an object of 64.
+
+    Raises:
+        ValueError: too many values, not msgpack, keys that are no texts or appear twice, or extension types.
+    """
+    if len(data) > max_items:  # a value takes a byte or more
+        _check_items(data, max_items)
+    try:
+        value: object = msgpack.unpackb(data, object_pairs_hook=_distinct, ext_hook=_no_extension, max_ext_len=0)
+    except msgpack.UnpackException as error:
+        raise ValueError(str(error) or type(error).__name__) from error
+    return value
+
+
+def _check_items(data: bytes | memoryview, max_items: int) -> None:
+    at, left, n_items = 0, 1, 1
+    while left:
+        if at >= len(data):
+            raise ValueError("the bytes end within a value")
+        at, inside = _step(data, at)
+        left += inside - 1
+        n_items += inside
+        if n_items > max_items:
+            raise ValueError(f"more than {max_items} values")
+
+
+def _step(data: bytes | memoryview, at: int) -> tuple[int, int]:
+    """Where the value at `at` ends (of a container: its head), and how many values it holds."""
+    head = data[at]
+    if head < 0x80 or head >= 0xE0:
+        return at + 1, 0
+    if head < 0xA0:
+        return at + 1, (head & 0x0F) * (2 if head < 0x90 else 1)
+    if head < 0xC0:
+        return at + 1 + (head & 0x1F), 0
+    if head in _SCALARS:
+        return at + 1 + _SCALARS[head], 0
+    if head in _PAYLOADS:
+        start = at + 1 + _PAYLOADS[head]
+        return start + int.from_bytes(data[at + 1 : start], "big"), 0
+    if head in _CONTAINERS:
+        start = at + 1 + _CONTAINERS[head]
+        return start, int.from_bytes(data[at + 1 : start], "big") * (2 if head >= 0xDE else 1)
+    raise ValueError(f"no value starts with byte {head:#x}")
 
 
 def _sorted(value: object) -> object:
@@ -59,20 +107,29 @@ def _distinct(pairs: list[tuple[object, object]]) -> dict[object, object]:
     result = dict(pairs)
     if len(result) != len(pairs):
         raise ValueError("a key appears twice")
+    if any(type(key) is not str for key in result):
+        raise ValueError("a key is no text")
     return result
+
+
+def _no_extension(code: int, data: bytes) -> object:
+    raise ValueError(f"extension type {code} of {len(data)} bytes")
 
 
 class Fields:
     """A map read from a file, taken apart field by field; what is left over at `done` is an error.
 
     Types are compared exactly (True is no integer) and every number has bounds.
+
+    Attributes:
+        path: the file, for messages.
     """
 
     def __init__(self, values: object, path: Path, where: str) -> None:
         if type(values) is not dict:
             raise CorruptFile(f"{where} is no map", path=path, expected="a map", actual=type(values).__name__)
         self._left: dict[str, object] = dict(values)
-        self._path = path
+        self.path = path
         self._where = where
 
     def integer(self, name: str, low: int, high: int) -> int:
@@ -133,7 +190,7 @@ class Fields:
 
     def child(self, name: str) -> Fields:
         """The map `name`."""
-        return Fields(self._take(name), self._path, f"{self._where}, field {name}")
+        return Fields(self._take(name), self.path, f"{self._where}, field {name}")
 
     def optional_child(self, name: str) -> Fields | None:
         """The map `name`, or None where the file says nil."""
@@ -152,15 +209,15 @@ class Fields:
         if self._left:
             raise CorruptFile(
                 f"{self._where} has unknown fields",
-                path=self._path,
-                actual=", ".join(sorted(map(str, self._left))),
+                path=self.path,
+                actual=reprlib.repr(sorted(self._left)),
             )
 
     def _take(self, name: str) -> object:
         if name not in self._left:
-            raise CorruptFile(f"{self._where} lacks a field", path=self._path, expected=name)
+            raise CorruptFile(f"{self._where} lacks a field", path=self.path, expected=name)
         return self._left.pop(name)
 
     def _wrong(self, name: str, expected: str, value: object) -> CorruptFile:
-        shown = repr(value)
-        return CorruptFile(f"{self._where}: wrong {name}", path=self._path, expected=expected, actual=shown[:80])
+        shown = reprlib.repr(value)
+        return CorruptFile(f"{self._where}: wrong {name}", path=self.path, expected=expected, actual=shown)

@@ -8,6 +8,7 @@ are encoded with one, scored with the other), ``rotation`` (dim, input_dim) floa
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,7 +16,7 @@ import numpy.typing as npt
 
 from formats.directory import Directory
 from formats.envelope import Envelope, EnvelopeWriter, FileKind, FileRecord, digest
-from formats.errors import CorruptFile
+from formats.errors import CorruptFile, FormatError
 
 __all__ = ["MAX_DIM", "MAX_NLIST", "Quantizer", "read_quantizer", "write_quantizer"]
 
@@ -73,13 +74,13 @@ class Quantizer:
 
 
 def write_quantizer(directory: Directory, quantizer: Quantizer) -> FileRecord:
-    """Write the quantizer under the name of its content, unless a file of that name is there already."""
+    """Write the quantizer under the name of its content, unless a sound file of that name is there already."""
     identity = quantizer.identity()
     name = f"{identity}.quant"
     if name in directory.names():
-        present = Envelope(directory, name, FileKind.QUANTIZER)
-        present.close()
-        return present.record
+        with contextlib.suppress(FormatError):  # what an interrupted writer leaves behind
+            return _present(directory, name)
+        directory.delete(name)
     writer = EnvelopeWriter(directory, name, FileKind.QUANTIZER, bytes.fromhex(identity))
     writer.add("coarse", quantizer.coarse)
     writer.add("encode_codebook", quantizer.encode_codebook)
@@ -99,6 +100,13 @@ def write_quantizer(directory: Directory, quantizer: Quantizer) -> FileRecord:
             "nbits": int(ksub).bit_length() - 1,
         }
     )
+
+
+def _present(directory: Directory, name: str) -> FileRecord:
+    envelope = Envelope(directory, name, FileKind.QUANTIZER)
+    envelope.close()
+    read_quantizer(directory, envelope.record)
+    return envelope.record
 
 
 def read_quantizer(directory: Directory, record: FileRecord) -> Quantizer:
@@ -126,7 +134,6 @@ def _read(envelope: Envelope) -> Quantizer:
     input_dim = fields.integer("input_dim", 1, MAX_DIM)
     n_sub = fields.integer("M", 1, dim)
     nbits = fields.integer("nbits", 4, 8)
-    fields.done()
     if nbits not in (4, 8) or dim % n_sub or n_sub * nbits % 8:
         raise CorruptFile(
             "impossible code layout", path=envelope.path, actual=f"M {n_sub}, nbits {nbits}, dim {dim}"
@@ -137,7 +144,9 @@ def _read(envelope: Envelope) -> Quantizer:
     encode = _floats(envelope, "encode_codebook", shape)
     score = _floats(envelope, "score_codebook", shape) if envelope.has("score_codebook") else encode
     rotation = _floats(envelope, "rotation", (dim, input_dim)) if envelope.has("rotation") else None
-    return Quantizer(_floats(envelope, "coarse", (nlist, dim)), encode, score, rotation, by_residual)
+    coarse = _floats(envelope, "coarse", (nlist, dim))
+    envelope.done()
+    return Quantizer(coarse, encode, score, rotation, by_residual)
 
 
 def _floats(envelope: Envelope, name: str, shape: tuple[int, ...]) -> Floats:

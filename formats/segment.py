@@ -17,7 +17,7 @@ from formats.directory import Directory
 from formats.doc_ids import DocIds, DocIdsWriter
 from formats.doc_store import DocStore, DocStoreWriter, StoredDocument
 from formats.envelope import Envelope, EnvelopeWriter, FileKind, FileRecord
-from formats.errors import CorruptFile
+from formats.errors import CommitFailed, CorruptFile, InvalidDocument
 from formats.inverted_lists import InvertedLists, InvertedListsWriter
 from formats.quantizer import MAX_DIM, MAX_NLIST
 
@@ -42,17 +42,28 @@ class SegmentWriter:
         self.ids = DocIdsWriter(directory)
         self.documents = DocStoreWriter(directory)
         self.centroids = CentroidsWriter(directory, dim, centroid_type)
+        self._whole = True
 
     def __len__(self) -> int:
         return len(self.ids)
 
     def add(self, doc_id: str, document: StoredDocument, vectors: npt.NDArray[np.float32]) -> None:
-        """Append a document with its (n, dim) float32 centroids, n >= 1."""
+        """Append a document with its (n, dim) float32 centroids, n >= 1.
+
+        Raises:
+            InvalidDocument: its vectors are too long to be stored; the documents before it can be finished.
+        """
         if self.centroids.n_rows + len(vectors) > MAX_ROWS:
             raise OverflowError(f"a segment holds at most {MAX_ROWS} centroids")
-        self.ids.add(doc_id)
-        self.documents.add(document)
-        self.centroids.add(vectors)
+        try:
+            self.centroids.add(vectors)
+            self.documents.add(document)
+            self.ids.add(doc_id)
+        except InvalidDocument as error:  # raised before anything was taken
+            raise InvalidDocument(f"document {doc_id!r}: {error.message}", actual=error.actual) from error
+        except BaseException:  # a full disk, an interrupt: parts of the document may have been taken
+            self._whole = False
+            raise
 
     def finish(
         self, lists: InvertedListsWriter | None, nlist: int, code_bytes: int, keep_centroids: bool
@@ -64,7 +75,12 @@ class SegmentWriter:
             nlist: number of lists, 0 without.
             code_bytes: bytes of a code, 0 without lists.
             keep_centroids: whether the centroids themselves are stored, not only their codes.
+
+        Raises:
+            CommitFailed: an `add` failed halfway.
         """
+        if not self._whole:
+            raise CommitFailed("a document could not be taken whole", path=self._directory.path)
         segment_id = secrets.token_bytes(16)
         envelope = EnvelopeWriter(self._directory, f"{segment_id.hex()}.seg", FileKind.SEGMENT, segment_id)
         try:
@@ -124,13 +140,13 @@ class SegmentReader:
         kind = fields.choice("centroids", CENTROID_TYPES)
         nlist = fields.integer("nlist", 0, MAX_NLIST)
         code_bytes = fields.integer("code_bytes", 0, MAX_DIM)
-        fields.done()
         if (nlist == 0) != (code_bytes == 0) or (kind == "none" and not nlist):
             raise CorruptFile("a segment with half a quantizer", path=envelope.path)
         self.ids = DocIds(envelope, self.n_docs)
         self.documents = DocStore(envelope, self.n_docs)
         self.centroids = CentroidTable(envelope, self.n_docs, self.n_rows, dim, kind, largest_norm)
         self.lists = InvertedLists(envelope, nlist, self.n_rows, code_bytes) if nlist else None
+        envelope.done()
 
     @property
     def path(self) -> Path:

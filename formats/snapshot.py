@@ -61,7 +61,6 @@ class Snapshot:
                 self.manifest = Manifest.load(directory, generation)
                 self._open()
             except FileNotFoundError as error:
-                self.close()
                 if attempt + 1 == _ATTEMPTS or latest_generation(directory) == generation:
                     raise CorruptFile("a file of the index is missing", path=error.filename) from error
             else:
@@ -70,12 +69,18 @@ class Snapshot:
     def _open(self) -> None:
         records = {record.name: record for record in self.manifest.quantizers}
         quantizers = {name: read_quantizer(self.directory, record) for name, record in records.items()}
+        for name, quantizer in quantizers.items():
+            if quantizer.input_dim != self.manifest.settings.dim:
+                raise CorruptFile("a quantizer of vectors of another length", path=self.directory.path / name)
         opened: list[OpenSegment] = []
         try:
             for record in self.manifest.segments:
                 opened.append(self._open_segment(record, quantizers.get(record.quantizer)))  # noqa: PERF401
-        finally:
-            self.segments = tuple(opened)
+        except BaseException:
+            for segment in opened:
+                segment.reader.close()
+            raise
+        self.segments = tuple(opened)
 
     def _open_segment(self, record: SegmentRecord, quantizer: Quantizer | None) -> OpenSegment:
         reader = SegmentReader(self.directory, record.file, self.manifest.settings.dim)
@@ -84,6 +89,7 @@ class Snapshot:
             deleted = None
             if record.tombstones:
                 deleted = read_tombstones(self.directory, record.tombstones, reader.segment_id, reader.n_docs)
+            _check_deleted(self.directory, record, deleted)
         except BaseException:
             reader.close()
             raise
@@ -127,6 +133,17 @@ def _check_segment(
             raise CorruptFile(
                 "inverted lists of another quantizer", path=path, expected=quantizer.nlist, actual=found[0]
             )
+
+
+def _check_deleted(directory: Directory, record: SegmentRecord, deleted: npt.NDArray[np.bool_] | None) -> None:
+    n_deleted = 0 if deleted is None else int(deleted.sum())
+    if n_deleted != record.n_deleted:
+        raise CorruptFile(
+            "not as many deleted documents as the manifest says",
+            path=directory.path / record.file.name,
+            expected=record.n_deleted,
+            actual=n_deleted,
+        )
 
 
 def check_files(directory: Directory, manifest: Manifest) -> list[FormatError]:

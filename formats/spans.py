@@ -6,7 +6,7 @@ length; all as LEB128 varints (7 bits a byte, low bits first).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from formats.errors import CorruptFile
@@ -15,6 +15,8 @@ __all__ = ["Span", "pack_spans", "unpack_spans"]
 
 Span = tuple[int, int]
 _MAX_POSITION = 1 << 32
+_MAX_BITS = 35  # of a number as it is packed: five bytes
+_MAX_PACKED_BYTES = 16 << 20  # more than the longest document with a span for each of its tokens
 
 
 def pack_spans(centroids: Iterable[Sequence[Span]]) -> bytes:
@@ -36,7 +38,9 @@ def unpack_spans(packed: bytes, path: Path) -> list[list[Span]]:
     Raises:
         CorruptFile: the bytes end within a number, or a position is out of bounds.
     """
-    numbers = iter(_numbers(packed, path))
+    if len(packed) > _MAX_PACKED_BYTES:
+        raise CorruptFile("too many spans", path=path, expected=_MAX_PACKED_BYTES, actual=len(packed))
+    numbers = _numbers(packed, path)
     centroids: list[list[Span]] = []
     try:
         for n_spans in numbers:
@@ -45,6 +49,8 @@ def unpack_spans(packed: bytes, path: Path) -> list[list[Span]]:
                 low = end + next(numbers)
                 end = low + next(numbers)
                 spans.append((low, end))
+            if end > _MAX_POSITION:
+                raise CorruptFile("a span lies out of bounds", path=path, actual=end)
             centroids.append(spans)
     except StopIteration:
         raise CorruptFile("spans of a document end early", path=path) from None
@@ -60,18 +66,15 @@ def _append(packed: bytearray, number: int) -> None:
     packed.append(number)
 
 
-def _numbers(packed: bytes, path: Path) -> list[int]:
-    numbers: list[int] = []
+def _numbers(packed: bytes, path: Path) -> Iterator[int]:
     value = shift = 0
     for byte in packed:
         value |= (byte & 0x7F) << shift
         shift += 7
-        if byte & 0x80:
-            continue
-        if value > _MAX_POSITION:
+        if byte < 0x80 and value <= _MAX_POSITION:
+            yield value
+            value = shift = 0
+        elif byte < 0x80 or shift >= _MAX_BITS:
             break
-        numbers.append(value)
-        value = shift = 0
     if shift:
         raise CorruptFile("spans of a document cannot be read", path=path)
-    return numbers

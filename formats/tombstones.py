@@ -38,10 +38,10 @@ def read_tombstones(directory: Directory, record: FileRecord, segment_id: bytes,
     try:
         found = (envelope.fields.data("segment_id", 16), envelope.fields.integer("n_docs", 0, 1 << 32))
         n_deleted = envelope.fields.integer("n_deleted", 0, n_docs)
-        envelope.fields.done()
         if found != (segment_id, n_docs):
             raise CorruptFile("tombstones of another segment", path=envelope.path)
         packed = envelope.section("deleted", np.uint8, (-(-n_docs // 8),)).array().astype(np.uint8)
+        envelope.done()
     finally:
         envelope.close()
     bits = np.unpackbits(packed, bitorder="little").astype(bool)

@@ -6,10 +6,12 @@ the file says about its holder serves messages only.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import sys
 import time
+import weakref
 from pathlib import Path
 
 from formats.errors import IndexLocked
@@ -17,6 +19,7 @@ from formats.errors import IndexLocked
 __all__ = ["WriteLock"]
 
 LOCK_NAME = "write.lock"
+_held: weakref.WeakSet[WriteLock] = weakref.WeakSet()
 
 
 class WriteLock:
@@ -33,21 +36,29 @@ class WriteLock:
         self._descriptor = os.open(self._path, flags, 0o644)
         try:
             _lock(self._descriptor)
-        except OSError as error:
+        except (BlockingIOError, PermissionError) as error:
             holder = self._holder()
-            os.close(self._descriptor)
-            self._descriptor = -1
+            self._close()
             raise IndexLocked("another writer holds the index", path=folder, actual=holder) from error
-        self._say_who()
+        except OSError:  # no locks on this file system
+            self._close()
+            raise
+        _held.add(self)
+        with contextlib.suppress(OSError):  # a full disk keeps nobody from the lock
+            self._say_who()
 
     def release(self) -> None:
         """Let the next writer in; releasing twice is harmless, and a forked child releases nothing."""
-        if self._descriptor < 0:
-            return
-        descriptor, self._descriptor = self._descriptor, -1
-        if os.getpid() == self._pid:
-            _unlock(descriptor)
-        os.close(descriptor)
+        if self._descriptor >= 0 and os.getpid() == self._pid:
+            _unlock(self._descriptor)
+        self._close()
+
+    def _close(self) -> None:
+        """Without unlocking: a child that was forked shares the lock with its parent, who keeps it."""
+        _held.discard(self)
+        if self._descriptor >= 0:
+            descriptor, self._descriptor = self._descriptor, -1
+            os.close(descriptor)
 
     def _say_who(self) -> None:
         started = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
@@ -63,6 +74,16 @@ class WriteLock:
             return f"process {int(said['pid'])}, since {str(said['since'])[:40]}"
         except (OSError, ValueError, KeyError, TypeError):
             return "a writer that has not said who it is"
+
+
+def _forget_in_child() -> None:
+    """A child that keeps the descriptor would hold the lock on after its parent has died."""
+    for lock in list(_held):
+        lock._close()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_in_child)
 
 
 if sys.platform == "win32":

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+import engine
+
 REPOSITORY = Path(__file__).resolve().parent.parent
 
 
@@ -109,3 +111,11 @@ _SUBJECTS = {
         "Early printers mixed their ink from linseed oil and soot.",
     ),
 }
+
+
+@pytest.fixture(scope="session")
+def small_index(tmp_path_factory: pytest.TempPathFactory, small_corpus: list[dict[str, object]]) -> Path:
+    """An index of the small corpus, for reading only."""
+    path = tmp_path_factory.mktemp("small") / "index"
+    engine.build(small_corpus, path)
+    return path

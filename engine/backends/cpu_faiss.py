@@ -2,96 +2,118 @@
 
 The index is made from the segment's own neutral arrays when the backend is opened; FAISS interleaves the
 codes in blocks of 32, so they are copied (code_bytes + 8 bytes a centroid).
+
+The scores that FAISS sums up are 16 bits wide; a row whose sum is the least there can be is never returned,
+and of a query of zeros none is.
 """
 
 from __future__ import annotations
 
+import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from engine.backends.protocol import Candidates
+from engine.backends.protocol import Candidates, Wanted
 from formats.inverted_lists import InvertedLists
 from formats.quantizer import Quantizer
 from formats.snapshot import OpenSegment
 
 __all__ = ["FaissBackend", "default_nprobe"]
 
-_ROWS_PER_CANDIDATE = 2  # rows asked of FAISS for each document wanted; documents have several centroids
+_ROWS_PER_CANDIDATE = 2.5  # centroids asked of FAISS for each document wanted, where documents have several
+_BATCH_RESULTS = 1 << 22  # rows that FAISS is asked for at a time, over all queries
 
 
 def default_nprobe(nlist: int) -> int:
-    """Lists read where a query does not say."""
-    return max(1, nlist // 16)
+    """Lists read where a query does not say: half of 256, a smaller share of more."""
+    return min(nlist, round(8 * math.sqrt(nlist)))
 
 
 class FaissBackend:
-    """Finds rows by their codes and returns the documents that own them."""
+    """Finds centroids by their codes; in FAISS each goes by the ordinal of the document that owns it."""
 
     def __init__(self, segment: OpenSegment) -> None:
         assert segment.reader.lists is not None
         assert segment.quantizer is not None
         self._table = segment.reader.centroids
+        self._deleted = segment.deleted
+        self._n_docs = segment.record.n_docs
         self._n_live = segment.record.n_docs - segment.record.n_deleted
         self._rotation = segment.quantizer.rotation
         self._nlist = segment.quantizer.nlist
-        live = None if segment.deleted is None else ~segment.deleted
-        self._index = _faiss_index(segment.quantizer, segment.reader.lists, self._live_rows(live))
+        self._rows_per_candidate = min(_ROWS_PER_CANDIDATE, self._table.n_rows / self._n_docs)
+        self._index = _faiss_index(segment.quantizer, segment.reader.lists, self._owners())
 
-    def _live_rows(self, live: npt.NDArray[np.bool_] | None) -> npt.NDArray[np.bool_] | None:
-        return None if live is None else np.repeat(live, np.diff(self._table.offsets))
+    def _owners(self) -> npt.NDArray[np.int64]:
+        """(n_rows,) int64: the document that owns each centroid, -1 where it is deleted."""
+        docs = np.arange(self._n_docs)
+        if self._deleted is not None:
+            docs[self._deleted] = -1
+        return np.repeat(docs, np.diff(self._table.offsets))
 
-    def candidates(
-        self, queries: npt.NDArray[np.float32], n: int, nprobe: int | None, threads: int
-    ) -> list[Candidates]:
+    def candidates(self, queries: npt.NDArray[np.float32], wanted: Wanted) -> list[Candidates]:
         """See `engine.backends.protocol.Backend`.
 
-        Where the probed lists hold too few documents more lists are read, in the end all of them.
+        Where the probed lists hold fewer than `wanted.k` documents, more lists are read, in the end all of them.
         """
-        n = min(n, self._n_live)
-        nprobe = min(nprobe or default_nprobe(self._nlist), self._nlist)
+        wanted = replace(
+            wanted,
+            k=min(wanted.k, self._n_live),
+            n=min(wanted.n, self._n_live),
+            nprobe=min(wanted.nprobe or default_nprobe(self._nlist), self._nlist),
+        )
         turned = queries if self._rotation is None else queries @ self._rotation.T
-        found = [
-            self._distinct(rows, n) for rows in self._search(turned, n * _ROWS_PER_CANDIDATE, nprobe, threads)
-        ]
+        batch = max(1, _BATCH_RESULTS // self._n_rows(wanted))
+        found: list[Candidates] = []
+        for low in range(0, len(turned), batch):
+            found += self._candidates(turned[low : low + batch], wanted)
+        return found
+
+    def _candidates(self, turned: npt.NDArray[np.float32], wanted: Wanted) -> list[Candidates]:
+        found = self._search(turned, self._n_rows(wanted), wanted.nprobe or 1, wanted.threads)
         return [
-            Candidates(docs if len(docs) >= n else self._more(query, n, nprobe), np.inf)
+            Candidates(docs if len(docs) >= wanted.k else self._more(query, wanted), np.inf)
             for query, docs in zip(turned, found, strict=True)
         ]
 
-    def _more(self, query: npt.NDArray[np.float32], n: int, nprobe: int) -> npt.NDArray[np.int64]:
-        """The same for one query with more rows and more lists, until there are n documents."""
-        n_rows = n * _ROWS_PER_CANDIDATE
+    def _n_rows(self, wanted: Wanted) -> int:
+        """Centroids to ask FAISS for, so that about `wanted.n` documents own them."""
+        return min(math.ceil(wanted.n * self._rows_per_candidate), self._table.n_rows)
+
+    def _more(self, query: npt.NDArray[np.float32], wanted: Wanted) -> npt.NDArray[np.int64]:
+        """The same for one query with more centroids and more lists, until there are k documents."""
+        n_rows, nprobe = self._n_rows(wanted), wanted.nprobe or 1
         while True:
             nprobe = min(nprobe * 2, self._nlist)
             n_rows = min(n_rows * 4, self._table.n_rows)
-            docs = self._distinct(self._search(query[None], n_rows, nprobe, 1)[0], n)
-            if len(docs) >= n or (nprobe == self._nlist and n_rows == self._table.n_rows):
+            docs = self._search(query[None], n_rows, nprobe, 1)[0]
+            if len(docs) >= wanted.k:
                 return docs
+            if nprobe == self._nlist and n_rows == self._table.n_rows:
+                return self._filled_up(docs, wanted.k)
+
+    def _filled_up(self, docs: npt.NDArray[np.int64], n: int) -> npt.NDArray[np.int64]:
+        """With the first of the documents that FAISS did not return, so that there are n."""
+        missing = np.ones(self._n_docs, bool) if self._deleted is None else ~self._deleted
+        missing[docs] = False
+        return np.concatenate([docs, np.flatnonzero(missing)[: n - len(docs)]])
 
     def _search(
         self, queries: npt.NDArray[np.float32], n_rows: int, nprobe: int, threads: int
-    ) -> npt.NDArray[np.int64]:
-        """(n_queries, n_rows) int64 row ordinals, best first, -1 where there are no more."""
+    ) -> list[npt.NDArray[np.int64]]:
+        """For each query the documents that own the best `n_rows` centroids, each once."""
         import faiss
 
         faiss.omp_set_num_threads(threads if len(queries) > 1 else 1)
         parameters = faiss.SearchParametersIVF(nprobe=nprobe)
-        rows: npt.NDArray[np.int64] = self._index.search(np.ascontiguousarray(queries), n_rows, params=parameters)[
-            1
-        ]
-        return rows
-
-    def _distinct(self, rows: npt.NDArray[np.int64], n: int) -> npt.NDArray[np.int64]:
-        """The first n documents that own `rows`, which come best first."""
-        docs, first = np.unique(self._table.docs_of(rows[rows >= 0]), return_index=True)
-        if len(docs) <= n:
-            return docs
-        return np.sort(docs[np.argpartition(first, n - 1)[:n]])
+        _, owners = self._index.search(np.ascontiguousarray(queries), n_rows, params=parameters)
+        return [np.unique(found[found >= 0]) for found in owners]
 
 
-def _faiss_index(quantizer: Quantizer, lists: InvertedLists, live: npt.NDArray[np.bool_] | None) -> Any:  # noqa: ANN401
+def _faiss_index(quantizer: Quantizer, lists: InvertedLists, owners: npt.NDArray[np.int64]) -> Any:  # noqa: ANN401
     import faiss
 
     n_sub, ksub, dsub = quantizer.score_codebook.shape
@@ -102,27 +124,27 @@ def _faiss_index(quantizer: Quantizer, lists: InvertedLists, live: npt.NDArray[n
     index.by_residual = quantizer.by_residual
     faiss.copy_array_to_vector(np.ascontiguousarray(quantizer.score_codebook).ravel(), index.pq.centroids)
     index.is_trained = True
-    _fill(index, lists, live)
+    _fill(index, lists, owners)
     if nbits == 4:
         index = faiss.IndexIVFPQFastScan(index)
     index.parallel_mode = 0
-    index.coarse_quantizer_kept_alive = coarse
+    index.referenced_objects = [coarse]  # and no longer what it was converted from
     return index
 
 
-def _fill(index: Any, lists: InvertedLists, live: npt.NDArray[np.bool_] | None) -> None:  # noqa: ANN401
-    """Copy the lists into FAISS, deleted rows left out."""
+def _fill(index: Any, lists: InvertedLists, owners: npt.NDArray[np.int64]) -> None:  # noqa: ANN401
+    """Copy the lists into FAISS, the owners as ids, deleted documents left out."""
     import faiss
 
-    rows, codes, offsets = lists.rows().astype(np.int64), lists.codes(), lists.offsets
-    if live is not None:
-        keep = live[rows]
+    docs, codes, offsets = owners[lists.rows()], lists.codes(), lists.offsets
+    keep = docs >= 0
+    if not keep.all():
         offsets = np.concatenate([[0], np.cumsum(keep)])[offsets]
-        rows, codes = rows[keep], np.ascontiguousarray(codes[keep])
+        docs, codes = docs[keep], np.ascontiguousarray(codes[keep])
     inverted = index.invlists
     for number, (low, high) in enumerate(zip(offsets[:-1].tolist(), offsets[1:].tolist(), strict=True)):
         if low < high:
             inverted.add_entries(
-                number, high - low, faiss.swig_ptr(rows[low:high]), faiss.swig_ptr(codes[low:high])
+                number, high - low, faiss.swig_ptr(docs[low:high]), faiss.swig_ptr(codes[low:high])
             )
-    index.ntotal = len(rows)
+    index.ntotal = len(docs)

@@ -5,13 +5,15 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from engine.backends.protocol import Candidates
+from engine.backends.protocol import Candidates, Wanted
 from engine.stored_vectors import StoredVectors
 from formats.snapshot import OpenSegment
 
 __all__ = ["ExactBackend"]
 
 _BATCH_ROWS = 16384
+_BATCH_SCORES = 1 << 23  # scores in memory at a time, over all queries
+_FLOAT_ROUNDING = 1e-5  # of float32 sums, relative to the norms
 
 
 class ExactBackend:
@@ -22,15 +24,20 @@ class ExactBackend:
         self._table = segment.reader.centroids
         self._deleted = segment.deleted
 
-    def candidates(
-        self, queries: npt.NDArray[np.float32], n: int, nprobe: int | None, threads: int
-    ) -> list[Candidates]:
-        """See `engine.backends.protocol.Backend`; `nprobe` and `threads` have no effect."""
-        del nprobe, threads
+    def candidates(self, queries: npt.NDArray[np.float32], wanted: Wanted) -> list[Candidates]:
+        """See `engine.backends.protocol.Backend`; exactly `wanted.n` where there are as many."""
+        batch = max(1, _BATCH_SCORES // self._table.n_rows)
+        found: list[Candidates] = []
+        for low in range(0, len(queries), batch):
+            found += self._candidates(queries[low : low + batch], wanted.n)
+        return found
+
+    def _candidates(self, queries: npt.NDArray[np.float32], n: int) -> list[Candidates]:
         best = np.maximum.reduceat(self._scores(queries), self._table.offsets[:-1], axis=1)
         if self._deleted is not None:
             best[:, self._deleted] = -np.inf
-        return [top_candidates(row, n) for row in best]
+        rounding = _FLOAT_ROUNDING * self._table.largest_norm * np.linalg.norm(queries, axis=1)
+        return [top_candidates(row, n, slack) for row, slack in zip(best, rounding.tolist(), strict=True)]
 
     def _scores(self, queries: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
         """(n_queries, n_rows) float32."""

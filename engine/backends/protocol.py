@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-from formats.snapshot import OpenSegment
-
-__all__ = ["Backend", "BackendFactory", "Candidates"]
+__all__ = ["Backend", "Candidates", "Wanted"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,25 +25,33 @@ class Candidates:
     ceiling: float
 
 
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What a search asks of stage 1.
+
+    Attributes:
+        k: hits wanted in the end.
+        n: candidates wanted for each query, at least k.
+        nprobe: inverted lists to read, where there are lists; None: the backend's default.
+        threads: how many the backend may use.
+    """
+
+    k: int
+    n: int
+    nprobe: int | None
+    threads: int
+
+
 class Backend(Protocol):
     """Stage 1 over one segment: finds the documents whose best centroid has the largest score.
 
-    A backend is made for one open segment and never changes; it may be used from several threads at once. It
-    returns at least min(n, live documents) candidates, by any means.
+    A backend is made for one open segment and never changes; it may be used from several threads at once.
     """
 
-    def candidates(
-        self, queries: npt.NDArray[np.float32], n: int, nprobe: int | None, threads: int
-    ) -> list[Candidates]:
-        """Find candidates.
+    def candidates(self, queries: npt.NDArray[np.float32], wanted: Wanted) -> list[Candidates]:
+        """Find candidates for each of (n_queries, dim) float32 queries, all finite.
 
-        Args:
-            queries: (n_queries, dim) float32, finite.
-            n: how many documents are wanted for each query.
-            nprobe: inverted lists to read, where the backend has lists; None: its default.
-            threads: how many it may use.
+        There are about `wanted.n` for each query, and never fewer than the smaller of `wanted.k` and the number
+        of live documents, by any means.
         """
         ...
-
-
-BackendFactory = Callable[[OpenSegment], Backend]

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from engine.backends.exact import top_candidates
-from engine.backends.protocol import Candidates
+from engine.backends.protocol import Candidates, Wanted
 from engine.integer_query import IntegerQuery
 from formats.snapshot import OpenSegment
 
@@ -29,12 +29,9 @@ class ScanBackend:
         self._table = segment.reader.centroids
         self._deleted = segment.deleted
 
-    def candidates(
-        self, queries: npt.NDArray[np.float32], n: int, nprobe: int | None, threads: int
-    ) -> list[Candidates]:
-        """See `engine.backends.protocol.Backend`; `nprobe` and `threads` have no effect."""
-        del nprobe, threads
-        return [self._candidates(query, n) for query in queries]
+    def candidates(self, queries: npt.NDArray[np.float32], wanted: Wanted) -> list[Candidates]:
+        """See `engine.backends.protocol.Backend`; exactly `wanted.n` where there are as many."""
+        return [self._candidates(query, wanted.n) for query in queries]
 
     def _candidates(self, query: npt.NDArray[np.float32], n: int) -> Candidates:
         rounded = IntegerQuery(query)

@@ -20,7 +20,7 @@ def documents() -> dict[str, StdlibDocument]:
 def test_there_are_several_thousand_and_each_is_valid(documents: dict[str, StdlibDocument]) -> None:
     assert 4_000 < len(documents) < 12_000
     for name, document in documents.items():
-        assert document_from(document, name).title.startswith(name)
+        assert document_from(document, name).title.startswith(f"{document['metadata']['kind']} {name}")
         assert len(document["text"]) >= 20
         assert document["metadata"]["module"] in {name, name[: len(document["metadata"]["module"])]}
 
@@ -45,11 +45,11 @@ def test_all_kinds_are_there(documents: dict[str, StdlibDocument]) -> None:
 
 
 def test_a_title_shows_how_to_call_it(documents: dict[str, StdlibDocument]) -> None:
-    assert documents["subprocess.run"]["title"].startswith("subprocess.run(*popenargs, input=None")
-    assert documents["shelve.Shelf"]["title"].startswith("shelve.Shelf(dict, ")
-    assert documents["math.sqrt"]["title"] == "math.sqrt(x, /)"
-    assert documents["builtins.str.join"]["title"] == "builtins.str.join(iterable, /)"
-    assert documents["subprocess"]["title"] == "subprocess"
+    assert documents["subprocess.run"]["title"].startswith("function subprocess.run(*popenargs, input=None")
+    assert documents["shelve.Shelf"]["title"].startswith("class shelve.Shelf(dict, ")
+    assert documents["math.sqrt"]["title"] == "function math.sqrt(x, /)"
+    assert documents["builtins.str.join"]["title"] == "method builtins.str.join(iterable, /)"
+    assert documents["subprocess"]["title"] == "module subprocess"
 
 
 def test_a_module_carries_its_own_docstring(documents: dict[str, StdlibDocument]) -> None:

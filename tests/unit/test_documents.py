@@ -107,9 +107,7 @@ def test_lone_surrogates_are_refused_in_metadata(metadata: object) -> None:
     rejected({"text": "x", "metadata": metadata}, "metadata", "U+DFFF")
 
 
-@pytest.mark.parametrize(
-    "value", [math.nan, math.inf, 1 << 63, -(1 << 63) - 1, (1,), {1}, b"b", object(), 1j]
-)
+@pytest.mark.parametrize("value", [math.nan, math.inf, 1 << 63, -(1 << 63) - 1, (1,), {1}, b"b", object(), 1j])
 def test_metadata_holds_json_values_only(value: object) -> None:
     rejected({"text": "x", "metadata": {"a": [{"b": value}]}}, "'metadata.a[0].b'")
 

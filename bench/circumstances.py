@@ -1,0 +1,52 @@
+"""What a reader of a result needs to know to repeat it: machine, versions, commit."""
+
+from __future__ import annotations
+
+import os
+import platform
+import subprocess
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+__all__ = ["circumstances"]
+
+_PACKAGES = ("numpy", "onnxruntime", "tokenizers", "faiss-cpu", "simsimd", "zstandard", "ir-measures")
+
+
+def circumstances() -> dict[str, object]:
+    """Describe where a measurement ran; every raw result carries this."""
+    return {
+        "machine": f"{_processor()}, {os.cpu_count()} cores, {platform.system()} {platform.machine()}",
+        "commit": _commit(),
+        "versions": {"python": platform.python_version(), **{name: _version(name) for name in _PACKAGES}},
+    }
+
+
+def _processor() -> str:
+    """The processor's name with its family and model, which tell generations of one name apart."""
+    found: dict[str, str] = {}
+    try:
+        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
+            name, _, value = line.partition(":")
+            found.setdefault(name.strip(), value.strip())
+    except OSError:
+        return platform.processor() or platform.machine()
+    name = found.get("model name", platform.machine())
+    return f"{name} (family {found.get('cpu family', '?')}, model {found.get('model', '?')})"
+
+
+def _commit() -> str:
+    command = ["git", "describe", "--always", "--dirty"]
+    here = Path(__file__).resolve().parent
+    try:
+        done = subprocess.run(command, cwd=here, capture_output=True, text=True, check=True)
+    except (OSError, subprocess.CalledProcessError):
+        return "unknown"
+    return done.stdout.strip()
+
+
+def _version(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return "not installed"

@@ -1,0 +1,397 @@
+"""One suite for all backends: whatever finds the candidates, the answer is that of the oracle below."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+from word_encoder import TableEncoder, table_of
+
+import engine
+from engine import Engine, KMeans
+from engine.backends.protocol import Wanted
+from engine.backends.registry import BACKENDS, open_backend
+from formats.directory import Directory
+from formats.errors import BackendUnavailable, InvalidQuery, InvalidSetting
+from formats.snapshot import Snapshot
+
+DIM = 32
+N_DOCS = 600  # in the first segment; 300 in the second, 400 in the third
+EVERYTHING = 1 << 20  # candidates or nprobe of that number: all there are
+
+COMBINATIONS = [
+    ("exact", "int8"),
+    ("exact", "float16"),
+    ("exact", "none"),
+    ("scan", "int8"),
+    ("scan", "float16"),
+    ("cpu_faiss", "int8"),
+    ("cpu_faiss", "float16"),
+    ("cpu_faiss", "none"),
+]
+
+
+def unit(vectors):
+    return (vectors / np.linalg.norm(vectors, axis=-1, keepdims=True)).astype(np.float32)
+
+
+def clustered(generator, n):
+    centres = unit(np.random.default_rng(7).standard_normal((60, DIM)))
+    return unit(centres[generator.integers(0, 60, n)] + 0.12 * generator.standard_normal((n, DIM)))
+
+
+def documents(seed, n_docs):
+    """Documents of one to six centroids, two of 1 and 500; every hundredth has the same vectors as number 50."""
+    generator = np.random.default_rng(seed)
+    docs = [clustered(generator, int(n)) for n in generator.integers(1, 7, n_docs)]
+    docs[3], docs[4] = clustered(generator, 1), clustered(generator, 500)
+    docs[50] = clustered(generator, 2)
+    for copy in range(150, n_docs, 100):
+        docs[copy] = docs[50]
+    return docs
+
+
+# The oracle: float64, no shortcut, and nothing of the engine's.
+
+
+def stored_vectors(segment):
+    """The rows of a segment as they are on disk, dequantised: (n_rows, DIM) float64."""
+    table = segment.reader.centroids
+    if table.kind != "none":
+        values, scales = table.stored_slice(0, table.n_rows)
+        return values.astype(np.float64) * scales.astype(np.float64)[:, None]
+    quantizer, lists = segment.quantizer, segment.reader.lists
+    parts = []
+    for number, sub_vectors in enumerate(quantizer.score_codebook.astype(np.float64)):
+        parts.append(sub_vectors[(lists.codes()[:, number // 2] >> (4 * (number % 2))) & 15])
+    return np.concatenate(parts, axis=1)[np.argsort(lists.rows())]
+
+
+class Oracle:
+    """All live documents of an index with their vectors, in the order of insertion."""
+
+    def __init__(self, path):
+        self.ids, self.vectors = [], []
+        snapshot = Snapshot(Directory(path))
+        self.beta = snapshot.manifest.settings.beta
+        for segment in snapshot.segments:
+            vectors, offsets = stored_vectors(segment), segment.reader.centroids.offsets
+            for doc in range(segment.reader.n_docs):
+                if segment.deleted is None or not segment.deleted[doc]:
+                    self.ids.append(segment.reader.ids[doc])
+                    self.vectors.append(vectors[offsets[doc] : offsets[doc + 1]])
+        snapshot.close()
+        self._matrix = np.concatenate(self.vectors)
+        self._starts = np.cumsum([0, *map(len, self.vectors)])[:-1]
+
+    def scores(self, query):
+        """Score by id."""
+        scores = self._matrix @ query.astype(np.float64)
+        best = np.maximum.reduceat(scores, self._starts)
+        if self.beta is not None:
+            weights = np.exp(self.beta * scores)
+            best = np.add.reduceat(weights * scores, self._starts) / np.add.reduceat(weights, self._starts)
+        return dict(zip(self.ids, best.tolist(), strict=True))
+
+    def best(self, query, k):
+        scores = self.scores(query)
+        return sorted(scores, key=lambda doc_id: -scores[doc_id])[:k]  # stable: the first added of equals
+
+
+@dataclass(frozen=True)
+class Case:
+    backend: str
+    path: object
+    encoder: TableEncoder
+    oracle: Oracle
+
+    @property
+    def approximate(self):
+        return self.backend == "cpu_faiss"
+
+    def open(self):
+        return Engine.open(self.path, backend=self.backend)
+
+
+@pytest.fixture(scope="module")
+def indexes(tmp_path_factory):
+    """A function: (stored, beta, changed) -> (path, encoder, oracle), built at the first call."""
+    made = {}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("engine.segment_builder.IVF_ROWS", 1700)
+
+        def index(stored, beta, changed):
+            key = (stored, beta, changed)
+            if key not in made:
+                made[key] = (changed_index if changed else plain_index)(stored, beta)
+            return made[key]
+
+        def plain_index(stored, beta):
+            path = tmp_path_factory.mktemp("plain") / "index"
+            encoder, docs = table_of(documents(1, N_DOCS) + documents(2, 300) + documents(3, 400), beta)
+            engine.build(
+                docs[:N_DOCS], path, encoder=encoder, representation=KMeans(4096), centroids=stored, code_bytes=16
+            )
+            return path, encoder, docs, Oracle(path)
+
+        def changed_index(stored, beta):
+            plain, encoder, docs, _ = index(stored, beta, False)
+            path = tmp_path_factory.mktemp("changed") / "index"
+            shutil.copytree(plain, path)
+            with Engine.open(path, writable=True, encoder=encoder) as writer:
+                writer.add(docs[N_DOCS : N_DOCS + 300])
+                writer.commit()
+                writer.delete([str(number) for number in range(0, N_DOCS + 300, 7)])
+                writer.add(docs[N_DOCS + 300 :])
+                writer.add([{"id": "50", "text": docs[51]["text"]}, {"id": "60", "text": docs[50]["text"]}])
+                writer.commit()
+                writer.delete([str(number) for number in range(N_DOCS + 300, N_DOCS + 700, 5)])
+                writer.commit()
+            return path, encoder, docs, Oracle(path)
+
+        yield index
+
+
+@pytest.fixture(params=[False, True], ids=["plain", "changed"])
+def changed(request):
+    return request.param
+
+
+@pytest.fixture(params=[None, 8.0], ids=["max", "softmax"])
+def beta(request):
+    return request.param
+
+
+@pytest.fixture(params=COMBINATIONS, ids="-".join)
+def case(request, indexes, beta, changed):
+    backend, stored = request.param
+    path, encoder, _, oracle = indexes(stored, beta, changed)
+    return Case(backend, path, encoder, oracle)
+
+
+def some_queries(n, seed=11):
+    generator = np.random.default_rng(seed)
+    return clustered(generator, n)
+
+
+def ids_of(hits):
+    return [hit.id for hit in hits]
+
+
+def assert_scores(hits, oracle, query):
+    scores = oracle.scores(query)
+    np.testing.assert_allclose([hit.score for hit in hits], [scores[hit.id] for hit in hits], atol=1e-5)
+    found = [hit.score for hit in hits]
+    assert found == sorted(found, reverse=True)
+
+
+def test_the_cases_are_what_they_claim(indexes):
+    """Segments with lists and without, of three sizes, with deleted documents."""
+    for stored in ("int8", "float16", "none"):
+        snapshot = Snapshot(Directory(indexes(stored, None, True)[0]))
+        lists = [segment.reader.lists is not None for segment in snapshot.segments]
+        # of 300 documents the rows are too few for lists of their own, but codes-only has a quantizer already
+        assert lists == [True, stored == "none", True]
+        assert [segment.reader.centroids.kind for segment in snapshot.segments] == [stored] * 3
+        assert all(segment.deleted is not None for segment in snapshot.segments)
+        assert [segment.reader.n_docs for segment in snapshot.segments] == [600, 300, 402]
+        snapshot.close()
+
+
+def test_scores_and_ids_are_the_oracles(case):
+    queries = some_queries(8)
+    with case.open() as index:
+        found = index.search_vectors(queries, k=20, candidates=EVERYTHING, nprobe=EVERYTHING)
+        default = index.search_vectors(queries, k=20)
+    for query, hits, quick in zip(queries, found, default, strict=True):
+        assert ids_of(hits) == case.oracle.best(query, 20)
+        assert_scores(hits, case.oracle, query)
+        assert_scores(quick, case.oracle, query)
+        if not case.approximate:
+            assert ids_of(quick) == ids_of(hits)
+
+
+@pytest.mark.parametrize(("backend", "stored"), COMBINATIONS)
+def test_recall(indexes, backend, stored, beta):
+    path, _, _, oracle = indexes(stored, beta, True)
+    queries = some_queries(50, seed=5)
+    with Engine.open(path, backend=backend) as index:
+        found = index.search_vectors(queries, k=10)
+    shares = [
+        len(set(ids_of(hits)) & set(oracle.best(query, 10))) / 10 for query, hits in zip(queries, found, strict=True)
+    ]
+    assert np.mean(shares) >= (0.95 if backend == "cpu_faiss" else 1.0)
+
+
+def test_equal_documents_come_in_the_order_of_insertion(case):
+    copies = [doc_id for doc_id in case.oracle.ids if int(doc_id) % 100 == 50 or doc_id == "60"]
+    vector_of = dict(zip(case.oracle.ids, case.oracle.vectors, strict=True))
+    first = [doc_id for doc_id in copies if np.array_equal(vector_of[doc_id], vector_of["250"])]
+    assert len(first) >= 4
+    query = unit(vector_of["250"][:1])
+    with case.open() as index:
+        hits = index.search_vectors(query, k=len(first) - 1, candidates=EVERYTHING, nprobe=EVERYTHING)[0]
+    assert ids_of(hits) == first[:-1]
+    assert len({hit.score for hit in hits}) == 1
+
+
+def test_batches_are_single_queries(case):
+    many = 1000 if case.oracle.beta is None else 40  # one long batch for each backend is enough
+    queries = np.concatenate([some_queries(many - 2), np.zeros((1, DIM), np.float32), some_queries(1, seed=9)])
+    with case.open() as index:
+        batch = index.search_vectors(queries, k=7)
+        assert len(batch) == many
+        for low in (0, 20, many - 7):
+            assert index.search_vectors(queries[low : low + 7], k=7) == batch[low : low + 7]
+        for number in range(0, many, many // 8):
+            assert index.search_vectors(queries[number : number + 1], k=7) == batch[number : number + 1]
+        assert index.search_vectors(queries[:0], k=7) == []
+
+
+def test_more_hits_than_there_are_documents(case):
+    query = some_queries(1)
+    with case.open() as index:
+        for k in (len(index) - 1, len(index), len(index) + 1, EVERYTHING):
+            hits = index.search_vectors(query, k=k)[0]
+            assert len(hits) == min(k, len(index))
+        assert sorted(ids_of(hits)) == sorted(case.oracle.ids)
+        assert_scores(hits, case.oracle, query[0])
+
+
+def test_a_query_of_zeros_finds_k_documents(case):
+    with case.open() as index:
+        hits = index.search_vectors(np.zeros((1, DIM), np.float32), k=300)[0]
+    assert [hit.score for hit in hits] == [0.0] * 300
+    assert len(set(ids_of(hits))) == 300
+    assert set(ids_of(hits)) <= set(case.oracle.ids)
+    if not case.approximate:
+        assert ids_of(hits) == case.oracle.ids[:300]
+
+
+def test_a_document_is_found_by_its_own_vector(case):
+    """Of documents of one centroid, and of 500."""
+    vector_of = dict(zip(case.oracle.ids, case.oracle.vectors, strict=True))
+    assert len(vector_of["3"]) == 1
+    assert len(vector_of["4"]) == 500
+    queries = unit(np.stack([vector_of["3"][0], vector_of["4"][499]]))
+    with case.open() as index:
+        found = index.search_vectors(queries, k=1200, nprobe=EVERYTHING, candidates=EVERYTHING)
+    assert found[0][0].id == "3"
+    assert found[1][0].id == "4" or case.oracle.beta is not None  # a softmax of 500 is far below its maximum
+    assert "4" in ids_of(found[1])
+
+
+def test_candidates_keep_the_contract(case):
+    """Enough of them, distinct, none deleted, and nothing above the ceiling is left out."""
+    snapshot = Snapshot(Directory(case.path))
+    queries = np.concatenate([some_queries(3), np.zeros((1, DIM), np.float32)])
+    for segment in snapshot.segments:
+        if segment.reader.lists is None and case.backend == "cpu_faiss":
+            continue
+        backend = open_backend(case.backend, segment)
+        n_live = segment.record.n_docs - segment.record.n_deleted
+        deleted = np.zeros(segment.record.n_docs, bool) if segment.deleted is None else segment.deleted
+        offsets = segment.reader.centroids.offsets
+        best = np.maximum.reduceat(stored_vectors(segment) @ queries.T.astype(np.float64), offsets[:-1]).T
+        for k, n in ((1, 1), (10, 10), (10, 100), (n_live - 1, n_live), (n_live + 1, EVERYTHING)):
+            found = backend.candidates(queries, Wanted(k, n, None, 2))
+            for each, scores in zip(found, best, strict=True):
+                assert each.docs.dtype == np.int64
+                assert len(np.unique(each.docs)) == len(each.docs)
+                assert len(each.docs) >= min(k, n_live)
+                assert not deleted[each.docs].any()
+                others = np.setdiff1d(np.flatnonzero(~deleted), each.docs)
+                assert scores[others].max(initial=-np.inf) <= each.ceiling
+    snapshot.close()
+
+
+@pytest.mark.parametrize(("backend", "stored"), COMBINATIONS)
+def test_one_document(tmp_path, backend, stored):
+    encoder, docs = table_of([unit(np.ones((1, DIM)))])
+    engine.build(docs, tmp_path / "index", encoder=encoder, representation=KMeans(4), centroids=stored)
+    with Engine.open(tmp_path / "index", backend=backend) as index:
+        hits = index.search_vectors(unit(np.ones((2, DIM))), k=3)
+    assert [ids_of(each) for each in hits] == [["0"], ["0"]]
+    np.testing.assert_allclose(hits[0][0].score, 1, atol=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("queries", "message"),
+    [
+        (np.full((1, DIM), np.nan), "query vector 0 .* not finite"),
+        (np.array([[0.0] * DIM, [np.inf] * DIM]), "query vector 1 .* not finite"),
+        (np.array([[-np.inf] + [0.0] * (DIM - 1)]), "query vector 0 .* not finite"),
+        (np.full((1, DIM), 1e300), "query vector 0 .* not finite"),
+        (np.full((1, DIM), 1e19), "query vector 0 .* above 1e"),
+        (np.zeros((1, DIM - 1)), rf"expected \(n, {DIM}\); found \(1, {DIM - 1}\)"),
+        (np.zeros(DIM), "wrong shape"),
+        (np.zeros((1, 1, DIM)), "wrong shape"),
+        (np.zeros((1, 0)), "wrong shape"),
+        ([], "wrong shape"),
+        (np.float32(1), "wrong shape"),
+        ([["1"] * DIM], "no numbers"),
+        ([[None] * DIM], "no numbers"),
+        (np.zeros((1, DIM), np.complex64), "no numbers"),
+        ("text", "no numbers"),
+        ([[1.0], [1.0, 2.0]], "no array"),
+    ],
+)
+def test_queries_that_are_none(indexes, queries, message):
+    with Engine.open(indexes("int8", None, False)[0]) as index, pytest.raises(InvalidQuery, match=message):
+        index.search_vectors(queries)
+
+
+def test_queries_of_other_types_are_converted(indexes):
+    query = np.round(some_queries(1) * 64)
+    with Engine.open(indexes("int8", None, False)[0]) as index:
+        expected = index.search_vectors(query)
+        for dtype in (np.float64, np.float16, np.int64, np.int8):
+            assert index.search_vectors(query.astype(dtype)) == expected
+        assert index.search_vectors(query.tolist()) == expected
+        assert index.search_vectors(np.asfortranarray(np.repeat(query, 3, axis=0))[::2]) == expected * 2
+
+
+@pytest.mark.parametrize("size", [1e-45, 1e-30, 1e-6, 1e6, 1e18])
+def test_the_length_of_a_query_does_not_change_the_order(indexes, size):
+    path, _, _, oracle = indexes("int8", None, False)
+    query = some_queries(1)
+    query /= np.abs(query).max()
+    tiny = size < 1e-37
+    with Engine.open(path) as index:
+        hits = index.search_vectors(query * np.float32(size), k=5)[0]
+    assert len(hits) == 5
+    if not tiny:
+        assert ids_of(hits) == oracle.best(query[0], 5)
+
+
+def test_auto_takes_what_fits(indexes):
+    for stored, second in (("int8", "ScanBackend"), ("none", "FaissBackend")):
+        snapshot = Snapshot(Directory(indexes(stored, None, True)[0]))
+        kinds = [type(open_backend("auto", segment)).__name__ for segment in snapshot.segments]
+        assert kinds == ["FaissBackend", second, "FaissBackend"]
+        assert [type(open_backend("cpu_faiss", segment)).__name__ for segment in snapshot.segments] == kinds
+        snapshot.close()
+
+
+def test_scan_of_codes_alone_is_the_oracle(indexes):
+    snapshot = Snapshot(Directory(indexes("none", None, False)[0]))
+    assert type(open_backend("scan", snapshot.segments[0])).__name__ == "ExactBackend"
+    snapshot.close()
+
+
+def test_unknown_backend(indexes):
+    with pytest.raises(InvalidSetting, match="auto, exact, scan, cpu_faiss; found 'gpu9'"):
+        Engine.open(indexes("int8", None, False)[0], backend="gpu9")
+
+
+def test_a_missing_library_is_named(indexes, monkeypatch):
+    monkeypatch.setitem(BACKENDS, "scan", ("engine.backends.of_no_library:Backend", "gpu"))
+    with (
+        Engine.open(indexes("int8", None, False)[0], backend="scan") as index,
+        pytest.raises(BackendUnavailable, match=r"pip install 'quarry-search\[gpu\]'"),
+    ):
+        index.search_vectors(some_queries(1))
+
+

@@ -1,0 +1,159 @@
+"""What every encoder must do, whatever runs it."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from itertools import islice
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tiny_checkpoint import write_checkpoint
+from word_encoder import WordEncoder
+
+from engine.encoder import Encoder, open_encoder
+from engine.token_vectors import TokenVectors
+from exporters.to_onnx import export
+from formats.errors import InvalidDocument, InvalidQuery
+
+TEXTS = (
+    "The cat sat on the mat.",
+    "a",
+    "Ünïcödé, 北京 and 😀 emoji: ﬁne?",
+    "One sentence here. Another one there! " * 12,
+    "x" * 300,
+    "supercalifragilisticexpialidocious " * 40,
+    "A line\nand another line\n\nand a third one.",
+    "3.14159 (pi) [see below] -- \"quoted\" 'text'",
+)
+BLANK = ("", " ", "\n\t  \r\n", "\u00a0\u2003", "\x00\x01")
+
+
+def tiny_fp32(folder: Path) -> Encoder:
+    prompts = {"query": "q: ", "document": "d: "}
+    checkpoint = write_checkpoint(folder / "tiny", prompts=prompts)
+    return open_encoder(export(checkpoint, folder / "bundle", "fp32").path)
+
+
+def tiny_unnormalised(folder: Path) -> Encoder:
+    checkpoint = write_checkpoint(folder / "tiny", pooling="cls_token", normalise=False)
+    return open_encoder(export(checkpoint, folder / "bundle", "fp32").path)
+
+
+ENCODERS: dict[str, Callable[[Path], Encoder]] = {
+    "bundled int8": lambda _: open_encoder(None),
+    "tiny fp32": tiny_fp32,
+    "tiny unnormalised": tiny_unnormalised,
+    "words": lambda _: WordEncoder(),
+}
+
+
+@pytest.fixture(scope="module", params=ENCODERS.values(), ids=ENCODERS)
+def encoder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Encoder:
+    return request.param(tmp_path_factory.mktemp("encoder"))
+
+
+def as_bytes(encoder: Encoder, text: str) -> bytes:
+    """Everything an encoder says about a text."""
+    parts = [encoder.encode_query(text)]
+    for window in encoder.windows(text):
+        parts += [window.values, window.starts, window.ends, window.text_mean, window.first]
+    return b"".join(part.tobytes() for part in parts)
+
+
+def test_it_is_an_encoder_with_attributes_of_the_right_types(encoder: Encoder) -> None:
+    assert isinstance(encoder, Encoder)
+    assert open_encoder(encoder) is encoder
+    assert encoder.name
+    assert encoder.identity
+    assert encoder.dim > 0
+    assert isinstance(encoder.normalise, bool)
+    assert encoder.beta is None or encoder.beta > 0
+
+
+@pytest.mark.parametrize("text", TEXTS)
+def test_a_query_is_one_finite_vector(encoder: Encoder, text: str) -> None:
+    vector = encoder.encode_query(text)
+    assert vector.shape == (encoder.dim,)
+    assert vector.dtype == np.float32
+    assert np.isfinite(vector).all()
+    if encoder.normalise:
+        assert np.linalg.norm(vector) == pytest.approx(1, abs=1e-5)
+
+
+@pytest.mark.parametrize("text", TEXTS)
+def test_windows_have_consistent_shapes(encoder: Encoder, text: str) -> None:
+    windows = list(encoder.windows(text))
+    assert windows
+    for window in windows:
+        n_tokens = len(window.values)
+        assert n_tokens
+        assert window.values.shape == (n_tokens, encoder.dim)
+        assert window.values.dtype == window.text_mean.dtype == window.first.dtype == np.float32
+        assert window.starts.shape == window.ends.shape == (n_tokens,)
+        assert window.starts.dtype == window.ends.dtype == np.int64
+        assert window.text_mean.shape == window.first.shape == (encoder.dim,)
+        assert np.isfinite(window.values).all()
+
+
+@pytest.mark.parametrize("text", TEXTS)
+def test_offsets_are_ascending_code_points_of_the_text(encoder: Encoder, text: str) -> None:
+    windows = list(encoder.windows(text))
+    starts = np.concatenate([window.starts for window in windows])
+    ends = np.concatenate([window.ends for window in windows])
+    assert (starts < ends).all()
+    assert (np.diff(starts) >= 0).all()
+    assert (starts[1:] >= ends[:-1]).all()
+    assert starts[0] >= 0
+    assert ends[-1] <= len(text)
+
+
+@pytest.mark.parametrize("text", TEXTS)
+def test_no_letter_is_dropped(encoder: Encoder, text: str) -> None:
+    covered = np.zeros(len(text), dtype=bool)
+    for window in encoder.windows(text):
+        for start, end in zip(window.starts, window.ends, strict=True):
+            covered[start:end] = True
+    assert [c for c, seen in zip(text, covered, strict=True) if c.isalnum() and not seen] == []
+
+
+@pytest.mark.parametrize("n_threads", [1, 2, 5])
+def test_vectors_do_not_depend_on_neighbours_order_or_threads(encoder: Encoder, n_threads: int) -> None:
+    alone = {text: as_bytes(encoder, text) for text in TEXTS}
+    shuffled = list(TEXTS) * 4
+    random.Random(n_threads).shuffle(shuffled)
+    with ThreadPoolExecutor(n_threads) as pool:
+        together = list(pool.map(lambda text: as_bytes(encoder, text), shuffled))
+    assert together == [alone[text] for text in shuffled]
+
+
+def test_different_texts_have_different_vectors(encoder: Encoder) -> None:
+    assert len({as_bytes(encoder, text) for text in TEXTS}) == len(TEXTS)
+
+
+@pytest.mark.parametrize("text", BLANK)
+def test_a_text_without_tokens_has_no_windows_and_is_no_query(encoder: Encoder, text: str) -> None:
+    assert list(encoder.windows(text)) == []
+    with pytest.raises(InvalidQuery, match="no token"):
+        encoder.encode_query(text)
+
+
+@pytest.mark.parametrize("text", ["\ud800", "fine until here \udfff and on"])
+def test_lone_surrogates_are_refused(encoder: Encoder, text: str) -> None:
+    with pytest.raises(InvalidDocument, match="lone surrogate"):
+        list(encoder.windows(text))
+    with pytest.raises(InvalidQuery, match="lone surrogate"):
+        encoder.encode_query(text)
+
+
+def test_a_long_text_comes_window_after_window(encoder: Encoder) -> None:
+    text = "Some words make a sentence. " * 36_000
+    assert len(text) > 1_000_000
+    ends = 0
+    for window in islice(encoder.windows(text), 5):
+        assert isinstance(window, TokenVectors)
+        assert len(window.values) <= 512
+        assert text[ends : window.starts[0]].strip() == ""
+        ends = int(window.ends[-1])

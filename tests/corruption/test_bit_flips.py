@@ -1,0 +1,109 @@
+"""One bit is enough: found at open in what describes the data, at first touch or by a check in the data."""
+
+from __future__ import annotations
+
+import random
+from contextlib import contextmanager
+
+import pytest
+from small_index import current, everything, open_file
+
+from formats.errors import FormatError
+from formats.snapshot import Snapshot, check_files
+
+N_DATA_FLIPS = 2000
+N_TOUCHED_FLIPS = 300
+N_WHOLE_OPENS = 400
+
+
+@contextmanager
+def flipped(path, bit):
+    """A file with one bit of it turned over."""
+    with path.open("r+b", buffering=0) as file:
+        file.seek(bit // 8)
+        byte = file.read(1)
+        file.seek(bit // 8)
+        file.write(bytes([byte[0] ^ 1 << bit % 8]))
+        yield
+        file.seek(bit // 8)
+        file.write(byte)
+
+
+def bits_of_the_frame(path):
+    """Every bit of preamble, table of contents and footer."""
+    blob = path.read_bytes()
+    contents = int.from_bytes(blob[-64:-56], "little")
+    return [*range(64 * 8), *range(contents * 8, len(blob) * 8)]
+
+
+def bits_of_the_data(path):
+    """Every bit of the sections and of the zeros between them."""
+    return range(64 * 8, int.from_bytes(path.read_bytes()[-64:-56], "little") * 8)
+
+
+def test_the_index_is_what_these_tests_are_about(sound):
+    assert check_files(sound, current(sound)) == []
+    committed = current(sound)
+    assert len(committed.file_names()) == 6
+    assert 80_000 < sum((sound.path / name).stat().st_size for name in committed.file_names()) < 250_000
+    assert all(segment.n_deleted for segment in committed.segments)
+
+
+@pytest.mark.parametrize("suffix", ["MANIFEST", "seg", "del", "quant"])
+def test_every_bit_that_describes_the_data(directory, suffix):
+    """Exhaustive: each flip is found when the file is opened, and the error names the file."""
+    committed = current(directory)
+    names = sorted(name for name in committed.file_names() if suffix in name)
+    for name in names:
+        path = directory.path / name
+        open_file(directory, name, committed)
+        for bit in bits_of_the_frame(path):
+            with flipped(path, bit), pytest.raises(FormatError) as caught:
+                open_file(directory, name, committed)
+            assert caught.value.path == path
+
+
+def test_a_sample_of_them_when_the_whole_index_is_opened(directory):
+    committed, chance = current(directory), random.Random(0)
+    for name in sorted(committed.file_names()):
+        path = directory.path / name
+        for bit in chance.sample(bits_of_the_frame(path), N_WHOLE_OPENS // 6):
+            with flipped(path, bit), pytest.raises(FormatError) as caught:
+                Snapshot(directory)
+            assert caught.value.path == path
+    Snapshot(directory).close()
+
+
+def random_data_bits(directory, n, seed):
+    """Pairs of a file and a bit in its data; a file counts by its size."""
+    paths = [directory.path / name for name in sorted(current(directory).file_names())]
+    ranges = [(path, bits_of_the_data(path)) for path in paths]
+    chance = random.Random(seed)
+    for _ in range(n):
+        path, bits = chance.choices(ranges, [len(bits) for _, bits in ranges])[0]
+        yield path, chance.choice(bits)
+
+
+def test_every_bit_of_the_data_is_found_by_a_check(directory):
+    committed = current(directory)
+    for path, bit in random_data_bits(directory, N_DATA_FLIPS, 1):
+        with flipped(path, bit):
+            found = check_files(directory, committed)
+        assert [error.path for error in found] == [path]
+    assert check_files(directory, committed) == []
+
+
+def test_a_flipped_bit_never_changes_what_is_read(directory):
+    """Without a check: whoever touches the bit gets an error. Only zeros between sections are nobody's."""
+    truth, committed, n_silent = everything(directory), current(directory), 0
+    for path, bit in random_data_bits(directory, N_TOUCHED_FLIPS, 2):
+        with flipped(path, bit):
+            try:
+                assert everything(directory) == truth
+            except FormatError as error:
+                assert error.path == path
+            else:
+                (found,) = check_files(directory, committed)
+                assert "padding" in str(found)
+                n_silent += 1
+    assert n_silent < N_TOUCHED_FLIPS / 4

@@ -1,0 +1,66 @@
+"""Files that are too short or too long are refused when the index is opened."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from small_index import current
+
+from formats.errors import FormatError
+from formats.snapshot import Snapshot
+
+N_LENGTHS = 150
+
+
+def files(directory):
+    for name in sorted(current(directory).file_names()):
+        path = directory.path / name
+        yield path, path.read_bytes()
+
+
+def refused(directory, path):
+    with pytest.raises(FormatError) as caught:
+        Snapshot(directory)
+    assert caught.value.path == path
+
+
+def lengths(blob, chance):
+    """The shortest and longest lengths, those around the table of contents, and a sample of all others."""
+    contents = int.from_bytes(blob[-64:-56], "little")
+    near = {*range(70), *range(len(blob) - 70, len(blob)), *range(contents - 3, contents + 3)}
+    return sorted(near | set(chance.sample(range(len(blob)), min(len(blob), N_LENGTHS))))
+
+
+def test_truncated_files(directory):
+    chance = random.Random(0)
+    for path, blob in files(directory):
+        for length in lengths(blob, chance):
+            path.write_bytes(blob[:length])
+            refused(directory, path)
+        path.write_bytes(blob)
+    Snapshot(directory).close()
+
+
+@pytest.mark.parametrize("n_bytes", [1, 2, 63, 64, 65, 4096])
+def test_extended_files(directory, n_bytes):
+    for path, blob in files(directory):
+        for tail in (bytes(n_bytes), blob[-n_bytes:], blob[:n_bytes], b"\xff" * n_bytes):
+            path.write_bytes(blob + tail)
+            refused(directory, path)
+            path.write_bytes(tail + blob)
+            refused(directory, path)
+        path.write_bytes(blob + blob)
+        refused(directory, path)
+        path.write_bytes(blob)
+
+
+def test_a_page_that_was_never_written(directory):
+    """After a power loss a file may have its length and hold zeros."""
+    for path, blob in files(directory):
+        for low in (0, len(blob) - 4096 if len(blob) > 4096 else 0, len(blob) - 64):
+            path.write_bytes(blob[:low] + bytes(min(4096, len(blob) - low)) + blob[low + 4096 :])
+            refused(directory, path)
+        path.write_bytes(bytes(len(blob)))
+        refused(directory, path)
+        path.write_bytes(blob)

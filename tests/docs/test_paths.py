@@ -1,0 +1,23 @@
+"""Every path that a page names exists."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+PATH = re.compile(r"(?<![\w/.-])(?:bench|engine|exporters|formats|tests|\.ci)/[\w./*-]*")
+
+
+@pytest.mark.parametrize(("page", "n_paths_at_least"), [("ARCHITECTURE.md", 20), ("README.md", 1)])
+def test_the_paths_on_a_page_exist(repository: Path, page: str, n_paths_at_least: int) -> None:
+    paths = {path.rstrip(".") for path in PATH.findall((repository / page).read_text(encoding="utf-8"))}
+    assert len(paths) >= n_paths_at_least
+    missing = sorted(path for path in paths if not any(repository.glob(path.rstrip("/"))))
+    assert not missing
+
+
+@pytest.mark.parametrize("package", ["engine", "exporters", "formats"])
+def test_the_map_names_every_package(repository: Path, package: str) -> None:
+    assert f"`{package}/" in (repository / "ARCHITECTURE.md").read_text(encoding="utf-8")

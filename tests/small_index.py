@@ -1,0 +1,182 @@
+"""A small real index, two segments with everything in them, and ways to damage it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgpack
+import numpy as np
+import xxhash
+from format_samples import container, manifest
+
+from engine.options import OpenOptions, SearchOptions
+from engine.quantizer_training import VectorCoder, train_quantizer
+from engine.searcher import Searcher
+from formats.directory import Directory
+from formats.doc_store import StoredDocument
+from formats.envelope import Envelope, FileKind
+from formats.inverted_lists import InvertedListsWriter
+from formats.manifest import Manifest, SegmentRecord, latest_generation
+from formats.packing import pack
+from formats.quantizer import write_quantizer
+from formats.segment import SegmentWriter
+from formats.snapshot import Snapshot
+from formats.spans import pack_spans, unpack_spans
+from formats.tombstones import write_tombstones
+
+DIM, CODE_BYTES, NLIST = 32, 8, 16
+WORDS = [f"{first}{second}" for first in ("ba", "ko", "li", "mu", "te", "xy") for second in ("dor", "fin", "s", "way")]
+KINDS = {"seg": FileKind.SEGMENT, "del": FileKind.TOMBSTONES, "quant": FileKind.QUANTIZER}
+
+
+def build(folder):
+    """Commit an index of 2 x 150 documents and 800 vectors, about 110 KB."""
+    directory, generator = Directory(folder), np.random.default_rng(0)
+    counts = generator.integers(1, 6, (2, 150))
+    vectors = [
+        [generator.standard_normal((n, DIM)).astype(np.float32) for n in segment] for segment in counts.tolist()
+    ]
+    made = train_quantizer(np.concatenate(vectors[0]), NLIST, CODE_BYTES, 0, 1)
+    record = write_quantizer(directory, made)
+    segments = [_segment(directory, number, vectors[number], made, record, generator) for number in range(2)]
+    committed = manifest(segments, [record], dim=DIM, code_bytes=CODE_BYTES)
+    committed.commit(directory)
+    return directory
+
+
+def _segment(directory, number, vectors, made, quantizer, generator):
+    writer = SegmentWriter(directory, DIM, "int8")
+    for n, centroids in enumerate(vectors):
+        text = " ".join(generator.choice(WORDS, 60))
+        spans = pack_spans([(place * 9, place * 9 + 8)] for place in range(len(centroids)))
+        document = StoredDocument(f"title {n}", text, {"n": n, "tags": ["a", "é"]}, spans)
+        writer.add(f"{number}/{n} é" if n else "in both", document, centroids)
+    lists = InvertedListsWriter(directory, made.nlist, made.code_bytes)
+    for batch in writer.centroids.batches():
+        lists.add(*VectorCoder(made, 1).code(batch))
+    file = writer.finish(lists, made.nlist, made.code_bytes, keep_centroids=True)
+    lists.close()
+    writer.close()
+    deleted = generator.random(len(vectors)) < 0.1
+    deleted[0] = number == 0
+    return SegmentRecord(
+        file=file,
+        tombstones=write_tombstones(directory, file.file_id, deleted),
+        quantizer=quantizer.name,
+        n_docs=len(vectors),
+        n_deleted=int(deleted.sum()),
+    )
+
+
+def current(directory):
+    """The newest manifest."""
+    return Manifest.load(directory, latest_generation(directory))
+
+
+def open_file(directory, name, committed):
+    """Open one file as a reader of the generation does."""
+    if name == committed.name:
+        return Manifest.load(directory, committed.generation)
+    return Envelope(directory, name, KINDS[name.rsplit(".")[-1]], records(committed)[name])
+
+
+def records(committed):
+    """What a manifest says of each file, by name."""
+    found = list(committed.quantizers)
+    for segment in committed.segments:
+        found += [segment.file, segment.tombstones]
+    return {record.name: record for record in found}
+
+
+def everything(directory):
+    """Open the index and read all there is in it, by every way there is; what was read."""
+    snapshot = Snapshot(directory)
+    read = [repr(snapshot.manifest)]
+    for segment in snapshot.segments:
+        read += _all_of(segment)
+    read.append(repr([snapshot.find(doc_id) is None for doc_id in ("in both", "0/7 é", "1/7 é", "nobody")]))
+    snapshot.close()
+    return read
+
+
+def _all_of(segment):
+    reader, table = segment.reader, segment.reader.centroids
+    ids = [reader.ids[n] for n in range(reader.n_docs)]
+    documents = [reader.documents[n] for n in range(reader.n_docs)]
+    arrays = [table.offsets, *table.stored_slice(0, reader.n_rows), reader.lists.offsets, reader.lists.rows()]
+    arrays += [*table.stored(table.rows_of(np.arange(reader.n_docs))[0]), reader.lists.codes()]
+    arrays += [segment.deleted, segment.quantizer.coarse, segment.quantizer.encode_codebook]
+    read = [repr((ids, documents, [reader.ids.ordinals_of(doc_id) for doc_id in ids]))]
+    read += [repr([unpack_spans(document.spans, reader.path) for document in documents])]
+    return read + [array.tobytes() for array in arrays]
+
+
+def search(directory, backend):
+    """Search the index in every way; hits are of no interest, only that there is nothing worse than an error."""
+    snapshot = Snapshot(directory)
+    searcher = Searcher(snapshot, OpenOptions(backend=backend, threads=1))
+    queries = np.random.default_rng(1).standard_normal((3, DIM)).astype(np.float32)
+    with np.errstate(all="ignore"):
+        found = searcher.search(queries, SearchOptions(k=20))
+    for each in found[0]:
+        assert not snapshot.segments[each.segment].deleted[each.doc]
+    snapshot.close()
+
+
+def changed_copy(value, steps, new):
+    """A copy of nested maps and lists with another value at a path; `...` takes it away."""
+    if not steps:
+        return new
+    copy = dict(value) if isinstance(value, dict) else list(value)
+    if new is ... and len(steps) == 1:
+        del copy[steps[0]]
+    else:
+        copy[steps[0]] = changed_copy(copy[steps[0]], steps[1:], new)
+    return copy
+
+
+class Container:
+    """A file taken apart, to be changed and put together again with right checksums all over."""
+
+    def __init__(self, path):
+        blob = Path(path).read_bytes()
+        offset, length = (int.from_bytes(blob[low : low + 8], "little") for low in (len(blob) - 64, len(blob) - 56))
+        self.path = path
+        self.head, self.file_id = blob[:64], blob[18:34]
+        self.contents = msgpack.unpackb(blob[offset : offset + length])
+        self.data = bytearray(blob[64:offset])
+
+    def array(self, name):
+        """A section, to be changed in place."""
+        entry = self.contents["sections"][name]
+        count = int(np.prod(entry["shape"]))
+        return np.frombuffer(self.data, entry["dtype"], count, entry["offset"] - 64).reshape(entry["shape"])
+
+    def sign(self):
+        """Renew the checksums of all sections that lie within the data."""
+        for entry in self.contents["sections"].values():
+            n_bytes = int(np.prod(entry["shape"])) * np.dtype(entry["dtype"]).itemsize
+            entry["chunks"] = xxhash.xxh3_128_digest(self.data[entry["offset"] - 64 :][:n_bytes])[: 16 if n_bytes else 0]
+
+    def blob(self):
+        """The whole file."""
+        return container(self.contents, bytes(self.data), self.head, file_id=self.file_id)
+
+
+def resign(directory, name, change):
+    """Let `change` work on a file's `Container`; store it, and let the manifest name it as it is now."""
+    part = Container(directory.path / name)
+    change(part)
+    blob = part.blob()
+    part.path.write_bytes(blob)
+    root = Container(directory.path / current(directory).name)
+    fields = root.contents["fields"]
+    named = list(fields["quantizers"])
+    for segment in fields["segments"]:
+        named += [segment["file"], segment["tombstones"]]
+    for record in named:
+        if record["name"] == name:
+            record["n_bytes"], record["digest"] = len(blob), xxhash.xxh3_128_digest(pack(part.contents))
+    root.path.write_bytes(root.blob())
+
+

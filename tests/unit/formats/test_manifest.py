@@ -1,0 +1,215 @@
+"""Manifests: the only root of an index."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from format_samples import manifest, write_file
+
+from formats.envelope import Envelope, EnvelopeWriter, FileKind, FileRecord
+from formats.errors import CorruptFile, FormatError, IndexNotFound
+from formats.manifest import EncoderRecord, Manifest, SegmentRecord, latest_generation
+
+
+def file(name):
+    return FileRecord(name, 4096, name.encode().ljust(16)[:16], bytes(range(16)))
+
+
+def segment(number, tombstones=True, quantizer=""):
+    return SegmentRecord(
+        file=file(f"{number}.seg"),
+        tombstones=file(f"{number}.del") if tombstones else None,
+        quantizer=quantizer,
+        n_docs=number + 1,
+        n_deleted=number if tombstones else 0,
+    )
+
+
+FULL = manifest([segment(3), segment(7, False, "a.quant"), segment(1)], [file("a.quant")], beta=0.1, seed=7)
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        manifest(),
+        FULL,
+        manifest(generation=(1 << 64) - 1),
+        manifest(representation="x" * 64, representation_settings={}),
+        manifest(representation_settings={"a": 1, "b": 65536}),
+        manifest(beta=5e-324),
+        manifest(dim=1, centroids="none", code_bytes=65536, seed=(1 << 63) - 1),
+        replace(manifest(), encoder=EncoderRecord(name="é" * 1024, identity="i" * 128, normalise=False)),
+    ],
+)
+def test_a_manifest_comes_back(directory, made):
+    made.commit(directory)
+    assert directory.names() == [made.name]
+    assert Manifest.load(directory, made.generation) == made
+    assert latest_generation(directory) == made.generation
+    assert Envelope(directory, made.name, FileKind.MANIFEST).findings() == []
+
+
+def test_the_next_manifest_descends_from_this_one():
+    following = FULL.next((segment(3),), ())
+    assert (following.generation, following.name) == (2, "MANIFEST-00000000000000000002")
+    assert following.parent_id == FULL.commit_id
+    assert following.commit_id not in (FULL.commit_id, FULL.next((), ()).commit_id)
+    assert (following.settings, following.encoder) == (FULL.settings, FULL.encoder)
+    assert (following.segments, following.quantizers) == ((segment(3),), ())
+
+
+def test_file_names_are_all_files_of_the_generation():
+    assert FULL.file_names() == {
+        "MANIFEST-00000000000000000001", "3.seg", "3.del", "7.seg", "1.seg", "1.del", "a.quant"
+    }  # fmt: skip
+
+
+def test_the_highest_generation_is_the_index(directory):
+    with pytest.raises(IndexNotFound, match="MANIFEST-<generation>"):
+        latest_generation(directory)
+    for generation in (9, 10, 2):
+        manifest(generation=generation).commit(directory)
+    for stranger in ("MANIFEST-11", "MANIFEST-0000000000000000001x", "MANIFEST-00000000000000000099.tmp"):
+        (directory.path / stranger).touch()
+    assert latest_generation(directory) == 10
+
+
+def test_a_generation_is_committed_once(directory):
+    FULL.commit(directory)
+    with pytest.raises(FileExistsError):
+        manifest().commit(directory)
+    assert Manifest.load(directory, 1) == FULL
+
+
+@pytest.mark.parametrize(
+    "unreadable",
+    [
+        manifest(dim=0),
+        manifest(representation="x" * 65),
+        manifest(representation_settings={"a": 0}),
+        manifest(beta=1),
+        manifest(beta=float("nan")),
+        manifest(seed=-1),
+        manifest(centroids="int4"),
+        manifest([segment(1), segment(1)]),
+        manifest([segment(1, quantizer="a.quant")]),
+        manifest([replace(segment(3), n_deleted=5)]),
+        manifest([replace(segment(3), file=file("../x.seg"))]),
+        replace(FULL, encoder=replace(FULL.encoder, name="x" * 1025)),
+    ],
+)
+def test_a_manifest_that_could_not_be_read_is_not_committed(directory, unreadable):
+    with pytest.raises(CorruptFile):
+        unreadable.commit(directory)
+    with pytest.raises(IndexNotFound):
+        latest_generation(directory)
+
+
+def test_a_manifest_that_is_not_there(directory):
+    with pytest.raises(FileNotFoundError):
+        Manifest.load(directory, 1)
+
+
+def test_a_manifest_under_the_name_of_another_generation(directory):
+    FULL.commit(directory)
+    (directory.path / FULL.name).rename(directory.path / "MANIFEST-00000000000000000002")
+    with pytest.raises(
+        CorruptFile, match="MANIFEST-00000000000000000002: a manifest of another generation; found 1"
+    ):
+        Manifest.load(directory, 2)
+
+
+def test_a_stowaway_in_a_manifest(directory):
+    import numpy as np
+
+    FULL.commit(directory)
+    fields = Envelope(directory, FULL.name, FileKind.MANIFEST).fields.remaining()
+    write_file(directory, {"x": np.zeros(3, np.uint8)}, fields, FileKind.MANIFEST, "MANIFEST-00000000000000000002")
+    with pytest.raises(CorruptFile, match="unknown sections"):
+        Manifest.load(directory, 2)
+
+
+def changed(value, path, new):
+    """A copy of nested maps and lists with another value at a path."""
+    if not path:
+        return new
+    copy = dict(value) if isinstance(value, dict) else list(value)
+    if new is ... and len(path) == 1:
+        del copy[path[0]]
+    else:
+        copy[path[0]] = changed(copy[path[0]], path[1:], new) if not isinstance(new, dict) or path[1:] else new
+    return copy
+
+
+@pytest.mark.parametrize(
+    ("path", "new"),
+    [
+        ("generation", 1.0),
+        ("generation", 0),
+        ("generation", 2),
+        ("generation", ...),
+        ("parent_id", bytes(15)),
+        ("settings", []),
+        ("settings dim", True),
+        ("settings dim", 65537),
+        ("settings beta", "1"),
+        ("settings beta", 0.0),
+        ("settings beta", -1.0),
+        ("settings centroids", "float64"),
+        ("settings representation", b"pieces"),
+        ("settings representation_settings", None),
+        ("settings representation_settings", {"a": 1.0}),
+        ("settings representation_settings", {"a": True}),
+        ("settings representation_settings", {"a": 65537}),
+        ("settings code_bytes", -1),
+        ("settings seed", 1 << 63),
+        ("settings seed", ...),
+        ("encoder name", None),
+        ("encoder normalise", 1),
+        ("encoder identity", "x" * 129),
+        ("segments", {}),
+        ("segments 0", []),
+        ("segments 0 n_docs", 0),
+        ("segments 0 n_docs", 2),
+        ("segments 0 n_deleted", -1),
+        ("segments 0 n_deleted", ...),
+        ("segments 0 tombstones", False),
+        ("segments 0 file", None),
+        ("segments 0 file name", "/etc/passwd"),
+        ("segments 0 file name", "CON"),
+        ("segments 0 file name", "1.seg"),
+        ("segments 0 file name", "MANIFEST-00000000000000000001"),
+        ("segments 0 file n_bytes", 0),
+        ("segments 0 file file_id", "x" * 16),
+        ("segments 0 quantizer", "b.quant"),
+        ("segments 0 quantizer", None),
+        ("quantizers 0", None),
+        ("quantizers", []),
+    ],
+)
+def test_fields_that_break_the_rules(directory, path, new):
+    FULL.commit(directory)
+    fields = Envelope(directory, FULL.name, FileKind.MANIFEST).fields.remaining()
+    steps = [int(step) if step.isdigit() else step for step in path.split()]
+    (directory.path / FULL.name).unlink()
+    EnvelopeWriter(directory, FULL.name, FileKind.MANIFEST, FULL.commit_id).finish(changed(fields, steps, new))
+    with pytest.raises(FormatError, match=FULL.name):
+        Manifest.load(directory, 1)
+
+
+def test_an_unknown_field_anywhere(directory):
+    FULL.commit(directory)
+    fields = Envelope(directory, FULL.name, FileKind.MANIFEST).fields.remaining()
+    for generation, path in enumerate((["x"], ["settings", "x"], ["encoder", "x"], ["segments", 0, "x"]), 2):
+        part = fields | {"generation": generation}
+        for step in path[:-1]:
+            part = part[step]
+        name = f"MANIFEST-{generation:020d}"
+        top = fields | {"generation": generation}
+        part["x"] = 1
+        top |= {"x": 1} if path == ["x"] else {}
+        EnvelopeWriter(directory, name, FileKind.MANIFEST, bytes(16)).finish(top)
+        with pytest.raises(CorruptFile, match=f"{name}: .* has unknown fields; found .*x"):
+            Manifest.load(directory, generation)
+        part.pop("x")

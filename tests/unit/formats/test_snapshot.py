@@ -1,0 +1,201 @@
+"""What a reader holds: one generation, whole."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from format_samples import document, manifest, n_descriptors, quantizer, segment_record
+
+import formats.snapshot
+from formats.errors import CorruptFile, FormatError, IndexNotFound
+from formats.manifest import latest_generation
+from formats.quantizer import write_quantizer
+from formats.snapshot import Snapshot
+
+
+@pytest.fixture
+def first(directory):
+    """An index of two segments, the newer one with codes; some documents deleted, one replaced."""
+    made = quantizer()
+    record = write_quantizer(directory, made)
+    segments = [
+        segment_record(directory, ["a", "b", "c", "twice"], deleted=[1, 3]),
+        segment_record(
+            directory, ["d", "twice", "d", "e"], deleted=[0], made_with=made, quantizer_name=record.name
+        ),
+    ]
+    committed = manifest(segments, [record])
+    committed.commit(directory)
+    return committed
+
+
+def test_a_snapshot_opens_all_files(directory, first):
+    before = n_descriptors()
+    snapshot = Snapshot(directory)
+    assert n_descriptors() == before + 2
+    assert snapshot.manifest == first
+    assert len(snapshot) == 5
+    old, new = snapshot.segments
+    assert (old.quantizer, new.quantizer.identity()) == (None, quantizer().identity())
+    assert old.deleted.tolist() == [False, True, False, True]
+    assert [segment.record for segment in snapshot.segments] == list(first.segments)
+    snapshot.close()
+    snapshot.close()
+    assert snapshot.segments == ()
+
+
+def test_documents_are_found_where_they_are_live(directory, first):
+    snapshot = Snapshot(directory)
+    old, new = snapshot.segments
+    places = {doc_id: snapshot.find(doc_id) for doc_id in ("a", "b", "c", "twice", "d", "e", "nobody", "\ud800")}
+    assert places == {
+        "a": (old, 0), "b": None, "c": (old, 2), "twice": (new, 1), "d": (new, 2), "e": (new, 3),
+        "nobody": None, "\ud800": None,
+    }  # fmt: skip
+    assert new.reader.documents[places["d"][1]] == document(2)
+
+
+def test_no_index(directory):
+    with pytest.raises(IndexNotFound):
+        Snapshot(directory)
+
+
+def test_an_empty_index(directory):
+    manifest().commit(directory)
+    assert len(Snapshot(directory)) == 0
+    assert Snapshot(directory).find("a") is None
+
+
+def remove(directory, committed):
+    for name in committed.file_names():
+        directory.delete(name)
+
+
+@pytest.mark.parametrize("after", ["latest_generation", "read_quantizer", "SegmentReader", "read_tombstones"])
+def test_a_commit_in_between_is_followed(directory, first, monkeypatch, after):
+    """The next generation appears, and the files of this one go, after a reader's every step."""
+    step = getattr(formats.snapshot, after)
+    third = first.next((segment_record(directory, ["x", "y"]),), ())
+
+    def interrupted(*arguments):
+        result = step(*arguments)
+        if third.name not in directory.names():
+            third.commit(directory)
+            remove(directory, first)
+        return result
+
+    monkeypatch.setattr(formats.snapshot, after, interrupted)
+    snapshot = Snapshot(directory)
+    assert snapshot.manifest.generation in (1, 2)
+    ids = [segment.reader.ids[0] for segment in snapshot.segments]
+    assert ids == (["a", "d"] if snapshot.manifest.generation == 1 else ["x"])
+
+
+def test_an_index_that_never_stands_still_is_given_up(directory, monkeypatch):
+    made = manifest([segment_record(directory, ["a"])])
+    made.commit(directory)
+
+    def always_newer(directory):
+        nonlocal made
+        remove(directory, made)
+        made = made.next((segment_record(directory, ["a"]),), ())
+        made.commit(directory)
+        return made.generation - 1
+
+    monkeypatch.setattr(formats.snapshot, "latest_generation", always_newer)
+    with pytest.raises(CorruptFile, match="a file of the index is missing"):
+        Snapshot(directory)
+
+
+def test_readers_beside_a_writer_that_never_rests(directory):
+    made = manifest([segment_record(directory, ["a", "b"], deleted=[0])])
+    made.commit(directory)
+    rest = threading.Event()
+
+    def write(made):
+        while not rest.is_set():
+            following = made.next((segment_record(directory, ["a", "b"], deleted=[0]),), ())
+            following.commit(directory)
+            remove(directory, made)
+            made = following
+
+    writer = threading.Thread(target=write, args=(made,))
+    writer.start()
+    try:
+        seen = []
+        for _ in range(150):
+            snapshot = Snapshot(directory)
+            seen.append(snapshot.manifest.generation)
+            assert snapshot.find("b")[0].reader.documents[1] == document(1)
+            snapshot.close()
+    finally:
+        rest.set()
+        writer.join()
+    assert seen == sorted(seen)
+    assert latest_generation(directory) > 1
+
+
+@pytest.mark.parametrize("suffix", ["seg", "del", "quant"])
+def test_a_missing_file_is_named(directory, first, suffix):
+    name = sorted(name for name in first.file_names() if name.endswith(suffix))[0]
+    directory.delete(name)
+    with pytest.raises(CorruptFile, match=f"{name}: a file of the index is missing"):
+        Snapshot(directory)
+
+
+def test_a_damaged_newest_generation_is_an_error_and_no_fallback(directory, first):
+    (directory.path / "MANIFEST-00000000000000000002").write_bytes(b"damaged")
+    with pytest.raises(FormatError, match="MANIFEST-00000000000000000002"):
+        Snapshot(directory)
+
+
+def test_what_the_manifest_says_must_be_so(directory, first):
+    other = write_quantizer(directory, quantizer(seed=1, nlist=5))
+    longer = write_quantizer(directory, quantizer(n_sub=8, dim=8))
+    old, new = first.segments
+    for generation, (segments, quantizers) in enumerate(
+        (
+            ((replace(old, n_docs=5), new), first.quantizers),
+            ((old, replace(new, n_docs=3)), first.quantizers),
+            ((replace(old, n_deleted=1), new), first.quantizers),
+            ((replace(old, tombstones=None), new), first.quantizers),
+            ((replace(old, tombstones=new.tombstones, n_deleted=1),), first.quantizers),
+            ((replace(old, quantizer=new.quantizer), new), first.quantizers),
+            ((old, replace(new, quantizer="")), first.quantizers),
+            ((old, replace(new, quantizer=other.name)), (other,)),
+            ((old, replace(new, quantizer=longer.name)), (longer,)),
+            ((replace(old, file=replace(old.file, name=new.file.name)),), ()),
+        ),
+        2,
+    ):
+        first.next(segments, quantizers).commit(directory)
+        with pytest.raises(FormatError, match=r"expected|another|reverse"):
+            Snapshot(directory)
+        first = replace(first, generation=generation)
+
+
+@pytest.mark.parametrize("settings", [{"dim": 9}, {"dim": 16}])
+def test_vectors_of_another_length(directory, first, settings):
+    replace(first, generation=2, settings=replace(first.settings, **settings)).commit(directory)
+    with pytest.raises(CorruptFile, match="of vectors of another length"):
+        Snapshot(directory)
+
+
+def test_a_quantizer_for_vectors_of_another_length(directory, first):
+    record = write_quantizer(directory, quantizer(input_dim=9))
+    replace(first, generation=2, quantizers=(*first.quantizers, record)).commit(directory)
+    with pytest.raises(CorruptFile, match=f"{record.name}: a quantizer of vectors of another length"):
+        Snapshot(directory)
+
+
+def test_segments_outlive_the_snapshot_and_the_files(directory, first):
+    snapshot = Snapshot(directory)
+    new = snapshot.segments[1]
+    rows = new.reader.centroids.stored_slice(0, 3)[0].copy()
+    snapshot.close()
+    remove(directory, first)
+    np.testing.assert_array_equal(new.reader.centroids.stored_slice(0, 3)[0], rows)
+    assert new.reader.documents[3] == document(3)

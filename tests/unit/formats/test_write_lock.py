@@ -1,0 +1,146 @@
+"""The writer's lock, held by real processes."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+from format_samples import n_descriptors
+
+from formats.errors import IndexLocked
+from formats.write_lock import LOCK_NAME, WriteLock
+
+PRELUDE = """
+import os, sys
+from pathlib import Path
+from formats.errors import IndexLocked
+from formats.write_lock import WriteLock
+folder = Path(sys.argv[1])
+"""
+
+
+@pytest.fixture
+def start(repository, tmp_path):
+    """Start a process that runs a script on the folder; it is killed in the end."""
+    started = []
+
+    def run(script):
+        process = subprocess.Popen(
+            [sys.executable, "-c", PRELUDE + script, str(tmp_path)],
+            cwd=repository,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        started.append(process)
+        return process
+
+    yield run
+    for process in started:
+        process.kill()
+        process.communicate()
+
+
+def test_one_at_a_time_in_a_process(tmp_path):
+    first = WriteLock(tmp_path)
+    before = n_descriptors()
+    with pytest.raises(IndexLocked, match=f"{tmp_path}: another writer.*process {os.getpid()}, since 20"):
+        WriteLock(tmp_path)
+    assert n_descriptors() == before
+    first.release()
+    second = WriteLock(tmp_path)
+    first.release()
+    with pytest.raises(IndexLocked):
+        WriteLock(tmp_path)
+    second.release()
+    assert n_descriptors() == before - 1
+    assert (tmp_path / LOCK_NAME).exists()
+
+
+def test_another_process_holds_it_until_it_is_killed(tmp_path, start):
+    holder = start("lock = WriteLock(folder); print('held', flush=True); sys.stdin.read()")
+    assert holder.stdout.readline() == "held\n"
+    with pytest.raises(IndexLocked, match=f"process {holder.pid}, since"):
+        WriteLock(tmp_path)
+    holder.send_signal(signal.SIGKILL)
+    holder.wait()
+    WriteLock(tmp_path).release()
+
+
+def test_this_process_keeps_another_out(tmp_path, start):
+    lock = WriteLock(tmp_path)
+    other = start("try: WriteLock(folder)\nexcept IndexLocked as error: print(error)")
+    assert f"process {os.getpid()}" in other.communicate()[0]
+    lock.release()
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+def test_a_forked_child_releases_nothing(tmp_path, start):
+    parent = start("""
+lock = WriteLock(folder)
+child = os.fork()
+if child == 0:
+    lock.release()
+    os._exit(0)
+os.waitpid(child, 0)
+try: WriteLock(folder)
+except IndexLocked: print("still held", flush=True)
+sys.stdin.read()
+""")
+    assert parent.stdout.readline() == "still held\n"
+    with pytest.raises(IndexLocked):
+        WriteLock(tmp_path)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+def test_a_forked_child_does_not_hold_it_on_after_its_parent(tmp_path, start):
+    parent = start("""
+import time
+lock = WriteLock(folder)
+child = os.fork()
+if child == 0:
+    time.sleep(600)
+print(child, flush=True)
+sys.stdin.read()
+""")
+    child = int(parent.stdout.readline())
+    try:
+        parent.kill()
+        parent.wait()
+        os.kill(child, 0)  # still alive
+        WriteLock(tmp_path).release()
+    finally:
+        os.kill(child, signal.SIGKILL)
+
+
+@pytest.mark.parametrize("said", [b"", b"{", b"[1]", b"\xff", b'{"pid": "x", "since": 1}', b'{"pid": 1}'])
+def test_what_the_file_says_serves_messages_only(tmp_path, said):
+    (tmp_path / LOCK_NAME).write_bytes(said)
+    lock = WriteLock(tmp_path)
+    (tmp_path / LOCK_NAME).write_bytes(said)
+    with pytest.raises(IndexLocked, match="has not said who it is"):
+        WriteLock(tmp_path)
+    lock.release()
+
+
+def test_a_link_is_not_followed(tmp_path):
+    target = tmp_path / "target"
+    target.write_bytes(b"precious")
+    (tmp_path / LOCK_NAME).symlink_to(target)
+    with pytest.raises(OSError, match=LOCK_NAME):
+        WriteLock(tmp_path)
+    assert target.read_bytes() == b"precious"
+
+
+def test_a_full_disk_keeps_nobody_from_the_lock(tmp_path, monkeypatch):
+    def full(descriptor, length):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "ftruncate", full)
+    lock = WriteLock(tmp_path)
+    with pytest.raises(IndexLocked):
+        WriteLock(tmp_path)
+    lock.release()
