@@ -44,7 +44,7 @@ def _part(source: Snapshot, n_docs: int, folder: Path, *, lists: bool) -> Snapsh
     for doc in range(n_docs):
         rows, _ = segment.reader.centroids.rows_of(np.array([doc]))
         values = DocumentVectors(vectors.vectors(rows), tuple(() for _ in rows))
-        builder.add(EncodedDocument(Document(str(doc), "text"), values, 0))
+        builder.add(EncodedDocument(Document(str(doc), "text"), values, [], 0))
     built = builder.finish(None)
     builder.close()
     assert built is not None
@@ -60,11 +60,11 @@ def _commit(manifest: Manifest, built: segment_builder.BuiltSegment, folder: Pat
 def _p50_ms(snapshot: Snapshot, queries: Vectors) -> float:
     searcher = Searcher(snapshot, OpenOptions(threads=1))
     options = SearchOptions(k=10)
-    searcher.search(queries[:1], options)
+    searcher.search(queries[:1], 10, options)
     times = []
     for query in queries:
         started = time.perf_counter()
-        searcher.search(query[None], options)
+        searcher.search(query[None], 10, options)
         times.append((time.perf_counter() - started) * 1e3)
     return statistics.median(times)
 

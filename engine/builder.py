@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from engine.analysis import RULES, Analyzer
 from engine.document_encoder import OnInvalid
 from engine.document_reader import DocumentSource, DocumentStream, read_documents
 from engine.documents import Document
@@ -80,7 +81,8 @@ def build(
         skip_invalid: leave invalid documents out and count them, instead of failing.
         progress: True, False, None (only on a terminal), or a function of (documents done, total or None).
         threads: for encoding; None: one for each CPU this process may use.
-        **settings: fields of `engine.options.BuildOptions`: `centroids`, `code_bytes`, `seed`.
+        **settings: fields of `engine.options.BuildOptions`: `centroids`, `code_bytes`,
+            `language`, `k1`, `b`, `seed`.
 
     Raises:
         IndexExists: there is an index and `overwrite` is false.
@@ -150,6 +152,7 @@ def _settings(
         )
     options = BuildOptions(**settings)  # type: ignore[arg-type]
     chosen = representation_from(Pieces() if representation is None else representation)
+    analyzer = Analyzer(options.language)
     opened = open_encoder(encoder)
     return (
         IndexSettings(
@@ -159,6 +162,10 @@ def _settings(
             beta=opened.beta,
             centroids=options.centroids,
             code_bytes=options.code_bytes_for(opened.dim),
+            language=analyzer.language,
+            analysis_rules=RULES,
+            k1=float(options.k1),
+            b=float(options.b),
             seed=options.seed,
         ),
         opened,

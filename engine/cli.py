@@ -161,6 +161,7 @@ def _add_build(commands: _Subparsers) -> None:
         metavar="NAME",
         help="how a document becomes vectors: pieces (default), kmeans, ...",
     )
+    parser.add_argument("--language", default="english", help="of the words: english (default), german, ..., none")
     _add_json(parser, "the report as one JSON object")
 
 
@@ -172,6 +173,7 @@ def _build(args: argparse.Namespace) -> int:
         representation=args.representation,
         overwrite=args.overwrite,
         skip_invalid=args.skip_invalid,
+        language=args.language,
         threads=args.threads,
     )
     _print_fields(asdict(report), args.json)
@@ -185,13 +187,14 @@ def _add_search(commands: _Subparsers) -> None:
     _add_encoder(parser)
     parser.add_argument("-k", type=int, default=10, help="how many documents to answer with (default: 10)")
     parser.add_argument("--explain", action="store_true", help="show the parts of the text that matched")
+    parser.add_argument("--mode", default="hybrid", help="hybrid (default), dense (meaning) or lexical (words)")
     _add_json(parser, "one JSON object a query")
 
 
 def _search(args: argparse.Namespace) -> int:
     with engine.Engine.open(args.index, encoder=args.encoder, threads=args.threads) as index:
         for query in _queries(args.query):
-            hits = index.search(query, k=args.k, explain=args.explain)
+            hits = index.search(query, k=args.k, explain=args.explain, mode=args.mode)
             _print_hits(query, hits, args.json)
     return 0
 

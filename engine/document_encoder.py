@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from engine.analysis import Analyzer
 from engine.documents import Document
 from engine.encoder import Encoder
 from engine.representation import DocumentVectors, Representation
@@ -26,23 +27,61 @@ _LARGEST = 65504  # of float16, one of the types that vectors are stored as
 
 @dataclass(frozen=True, slots=True)
 class EncodedDocument:
-    """A document with its vectors.
+    """A document with its vectors and terms.
 
     Attributes:
         document: as it came.
         vectors: its centroids and the spans behind them.
+        terms: its terms, repeated as often as they occur.
         n_tokens: tokens that were encoded, special ones left out.
     """
 
     document: Document
     vectors: DocumentVectors
+    terms: list[str]
     n_tokens: int
+
+
+@dataclass(frozen=True)
+class DocumentEncoder:
+    """What turns a document into vectors and terms; safe to use from several threads.
+
+    Attributes:
+        encoder: makes token vectors.
+        representation: makes centroids of them.
+        analyzer: makes terms.
+    """
+
+    encoder: Encoder
+    representation: Representation
+    analyzer: Analyzer
+
+    def encode(self, document: Document) -> EncodedDocument:
+        """Encode one document.
+
+        Raises:
+            InvalidDocument: it has no token, or its vectors are not finite or too long to be stored.
+        """
+        windows = _Counted(self.encoder.windows(document.full_text))
+        try:
+            vectors = self.representation.represent(document.full_text, windows, self.encoder.normalise)
+        except InvalidDocument as error:
+            raise InvalidDocument(
+                f"document {document.id!r}: {error.message}", expected=error.expected, actual=error.actual
+            ) from error
+        fits = vectors.values.shape[1:] == (self.encoder.dim,)
+        if not fits or not (np.abs(vectors.values) <= _LARGEST).all():
+            raise InvalidDocument(
+                f"document {document.id!r}: the encoder gave no usable vectors",
+                expected=f"numbers up to {_LARGEST}, {self.encoder.dim} a vector",
+                actual=f"shape {vectors.values.shape}",
+            )
+        return EncodedDocument(document, vectors, self.analyzer.terms(document.full_text), windows.n_tokens)
 
 
 def encode_documents(
     documents: Iterable[Document],
-    encoder: Encoder,
-    representation: Representation,
+    how: DocumentEncoder,
     threads: int,
     on_invalid: OnInvalid | None = None,
 ) -> Iterator[EncodedDocument]:
@@ -52,15 +91,14 @@ def encode_documents(
 
     Args:
         documents: what to encode.
-        encoder: what with.
-        representation: makes centroids of token vectors.
+        how: what with.
         threads: how many to use.
         on_invalid: called for a document that cannot be encoded, which is then left out; None: raise.
 
     Raises:
         InvalidDocument: a document has no token, or its vectors are not finite.
     """
-    for future in _futures(documents, encoder, representation, threads):
+    for future in _futures(documents, how, threads):
         try:
             encoded = future.result()
         except InvalidDocument as error:
@@ -72,7 +110,7 @@ def encode_documents(
 
 
 def _futures(
-    documents: Iterable[Document], encoder: Encoder, representation: Representation, threads: int
+    documents: Iterable[Document], how: DocumentEncoder, threads: int
 ) -> Iterator[Future[EncodedDocument]]:
     """The documents being encoded, in order; those under way are bounded by `threads`."""
     failures: list[Exception] = []
@@ -80,7 +118,7 @@ def _futures(
         waiting: deque[Future[EncodedDocument]] = deque()
         try:
             for document in _until_failure(documents, failures):
-                waiting.append(pool.submit(_encode, document, encoder, representation))
+                waiting.append(pool.submit(how.encode, document))
                 if len(waiting) >= threads * _AHEAD:
                     yield waiting.popleft()
             while waiting:
@@ -98,24 +136,6 @@ def _until_failure(documents: Iterable[Document], failures: list[Exception]) -> 
         yield from documents
     except Exception as error:  # whatever it is, it is raised again in its turn
         failures.append(error)
-
-
-def _encode(document: Document, encoder: Encoder, representation: Representation) -> EncodedDocument:
-    windows = _Counted(encoder.windows(document.full_text))
-    try:
-        vectors = representation.represent(document.full_text, windows, encoder.normalise)
-    except InvalidDocument as error:
-        raise InvalidDocument(
-            f"document {document.id!r}: {error.message}", expected=error.expected, actual=error.actual
-        ) from error
-    fits = vectors.values.shape[1:] == (encoder.dim,)
-    if not fits or not (np.abs(vectors.values) <= _LARGEST).all():
-        raise InvalidDocument(
-            f"document {document.id!r}: the encoder gave no usable vectors",
-            expected=f"numbers up to {_LARGEST}, {encoder.dim} a vector",
-            actual=f"shape {vectors.values.shape}",
-        )
-    return EncodedDocument(document, vectors, windows.n_tokens)
 
 
 class _Counted:

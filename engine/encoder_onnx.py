@@ -2,44 +2,28 @@
 
 from __future__ import annotations
 
-import os
-import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
-from types import ModuleType
-from typing import TYPE_CHECKING, Any, cast
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
+from engine.onnx_session import INPUT_NAMES, PerProcess, import_onnxruntime, open_session
 from engine.token_vectors import TokenVectors
+from engine.tokenizer import Ids, Tokens, lone_surrogate, open_tokenizer, tokenise
 from engine.windows import window_bounds
-from formats.encoder_bundle import MODEL_NAME, TOKENIZER_NAME, EncoderBundle
+from formats.bundle_folder import MODEL_NAME, TOKENIZER_NAME
+from formats.encoder_bundle import EncoderBundle
 from formats.errors import CorruptFile, InvalidDocument, InvalidQuery
 
 if TYPE_CHECKING:
     from onnxruntime import InferenceSession
-    from tokenizers import Tokenizer
 
 __all__ = ["OnnxEncoder", "import_onnxruntime"]
 
-# ONNX Runtime's fused kernel (1.31) takes six times as long as the addition and normalisation it replaces, a
-# quarter of the whole run.
-_SLOW_FUSIONS = ["SkipLayerNormFusion"]
-
-_INPUT_NAMES = {"input_ids", "attention_mask", "token_type_ids"}
-
-Ids = npt.NDArray[np.int64]
 Vectors = npt.NDArray[np.float32]
-
-
-@dataclass(frozen=True, slots=True)
-class _Tokens:
-    """A text's tokens, special ones left out: ids and offsets, (n_tokens,) int64 each."""
-
-    ids: Ids
-    starts: Ids
-    ends: Ids
 
 
 class OnnxEncoder:
@@ -58,10 +42,7 @@ class OnnxEncoder:
 
     def __init__(self, bundle: EncoderBundle) -> None:
         self._bundle = bundle
-        # By process id. A session inherited by a fork is kept and not used: destroying it is not safe where it
-        # has threads. Nor is an inherited lock, which another thread of the parent may have held.
-        self._runtimes: dict[int, _Runtime] = {}
-        self._locks: dict[int, threading.Lock] = {}
+        self._runtimes = PerProcess(partial(_Runtime, bundle))
 
     @property
     def name(self) -> str:
@@ -93,20 +74,20 @@ class OnnxEncoder:
 
     def windows(self, text: str) -> Iterator[TokenVectors]:
         """Encode a document window after window, see `engine.encoder.Encoder.windows`."""
-        position = _lone_surrogate(text)
+        position = lone_surrogate(text)
         if position is not None:
             raise InvalidDocument("the text holds a lone surrogate", actual=f"one at character {position}")
-        runtime = self._runtime()
+        runtime = self._runtimes.get()
         tokens = runtime.tokenise(text)
         for first, stop in self._bounds(text, tokens, runtime.document_frame):
             yield runtime.document_window(tokens, first, stop)
 
     def encode_query(self, text: str) -> Vectors:
         """Encode a query into (dim,) float32, see `engine.encoder.Encoder.encode_query`."""
-        position = _lone_surrogate(text)
+        position = lone_surrogate(text)
         if position is not None:
             raise InvalidQuery("the query holds a lone surrogate", actual=f"one at character {position}")
-        runtime = self._runtime()
+        runtime = self._runtimes.get()
         tokens = runtime.tokenise(text)
         bounds = list(self._bounds(text, tokens, runtime.query_frame))
         if not bounds:
@@ -118,19 +99,9 @@ class OnnxEncoder:
         mean = weights @ np.stack(pooled) / weights.sum()
         return _normalised(mean) if self.normalise else mean.astype(np.float32)
 
-    def _bounds(self, text: str, tokens: _Tokens, frame: _Frame) -> Iterator[tuple[int, int]]:
+    def _bounds(self, text: str, tokens: Tokens, frame: _Frame) -> Iterator[tuple[int, int]]:
         room = self._bundle.settings.window - frame.n_tokens
         return window_bounds(text, tokens.starts, tokens.ends, room)
-
-    def _runtime(self) -> _Runtime:
-        process = os.getpid()
-        runtime = self._runtimes.get(process)
-        if runtime is None:
-            with self._locks.setdefault(process, threading.Lock()):
-                runtime = self._runtimes.get(process)
-                if runtime is None:
-                    runtime = self._runtimes[process] = _Runtime(self._bundle)
-        return runtime
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,8 +125,8 @@ class _Runtime:
 
     def __init__(self, bundle: EncoderBundle) -> None:
         bundle.verify_files([MODEL_NAME, TOKENIZER_NAME])
-        self._tokenizer = _open_tokenizer(bundle)
-        self._session = _open_session(bundle)
+        self._tokenizer = open_tokenizer(bundle.tokenizer_path)
+        self._session = open_session(bundle.model_path)
         _check_interface(self._session, bundle)
         self._input_names = [node.name for node in self._session.get_inputs()]
         self._bundle = bundle
@@ -178,14 +149,11 @@ class _Runtime:
             )
         return frame
 
-    def tokenise(self, text: str) -> _Tokens:
-        """Return the tokens of a text; one call takes one core, whatever the tokenizer's own thread pool."""
-        encoding = self._tokenizer.encode(text, add_special_tokens=False)
-        offsets = np.array(encoding.offsets, np.int64).reshape(-1, 2)
-        starts, ends = np.ascontiguousarray(offsets.T)
-        return _Tokens(np.array(encoding.ids, np.int64), starts, ends)
+    def tokenise(self, text: str) -> Tokens:
+        """Return the tokens of a text."""
+        return tokenise(self._tokenizer, text)
 
-    def document_window(self, tokens: _Tokens, first: int, stop: int) -> TokenVectors:
+    def document_window(self, tokens: Tokens, first: int, stop: int) -> TokenVectors:
         """Encode the tokens from ``first`` to ``stop``."""
         frame = self.document_frame
         vectors = self._run("token_vectors", frame.around(tokens.ids[first:stop]))
@@ -214,72 +182,18 @@ class _Runtime:
         return vectors
 
 
-def _open_tokenizer(bundle: EncoderBundle) -> Tokenizer:
-    from tokenizers import Tokenizer
-
-    try:
-        tokenizer = Tokenizer.from_file(str(bundle.tokenizer_path))
-    except Exception as error:  # the library raises bare Exception
-        raise CorruptFile(f"the tokenizer cannot be read: {error}", path=bundle.tokenizer_path) from error
-    tokenizer.no_padding()
-    tokenizer.no_truncation()
-    return tokenizer
-
-
-def import_onnxruntime() -> ModuleType:
-    """Import ONNX Runtime with its telemetry off, as its Privacy.md describes.
-
-    Otherwise the import starts a thread that sends usage events over the network, and a forked child that ends
-    normally hangs or aborts waiting for that thread. Who wants it sets ``ORT_DISABLE_TELEMETRY=0``.
-    """
-    os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
-    import onnxruntime
-
-    return cast("ModuleType", onnxruntime)
-
-
-def _open_session(bundle: EncoderBundle) -> InferenceSession:
-    onnxruntime = import_onnxruntime()
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = 1
-    options.inter_op_num_threads = 1
-    options.execution_mode = onnxruntime.ExecutionMode.ORT_SEQUENTIAL
-    options.log_severity_level = 3
-    # Plans of past shapes save nothing measurable and cost 15 MB: nearly every text has a length of its own.
-    options.enable_mem_pattern = False
-    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-    try:
-        return onnxruntime.InferenceSession(
-            bundle.model_path,
-            options,
-            providers=["CPUExecutionProvider"],
-            disabled_optimizers=_SLOW_FUSIONS,
-        )
-    except Exception as error:  # the library's errors have no public common class
-        raise CorruptFile(f"the graph cannot be loaded: {error}", path=bundle.model_path) from error
-
-
 def _check_interface(session: InferenceSession, bundle: EncoderBundle) -> None:
     """Refuse a graph that does not take token ids and give vectors of the bundle's length."""
     inputs = {node.name for node in session.get_inputs()}
     dims = {node.name: node.shape[-1] for node in session.get_outputs() if node.shape}
     wanted = dict.fromkeys(("token_vectors", "pooled"), bundle.settings.dim)
-    if "input_ids" not in inputs or not inputs <= _INPUT_NAMES or not wanted.items() <= dims.items():
+    if "input_ids" not in inputs or not inputs <= INPUT_NAMES or not wanted.items() <= dims.items():
         raise CorruptFile(
             "the graph has other inputs or outputs than an encoder's",
             path=bundle.model_path,
-            expected=f"{sorted(_INPUT_NAMES)} -> {wanted}",
+            expected=f"{sorted(INPUT_NAMES)} -> {wanted}",
             actual=f"{sorted(inputs)} -> {dims}",
         )
-
-
-def _lone_surrogate(text: str) -> int | None:
-    """Return the position of the first character that UTF-8 cannot hold."""
-    try:
-        text.encode("utf-8")
-    except UnicodeEncodeError as error:
-        return error.start
-    return None
 
 
 def _normalised(vector: npt.NDArray[np.float64]) -> Vectors:

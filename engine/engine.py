@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
-from typing import Self, overload
+from typing import Self, Unpack, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -17,18 +17,18 @@ from engine.backends.registry import check_backend
 from engine.document_reader import DocumentSource, read_documents
 from engine.documents import Document
 from engine.encoder import Encoder, open_encoder
-from engine.explanation import matches
-from engine.hits import Hit, Match
+from engine.hits import Hit
+from engine.index_view import IndexView
 from engine.index_writer import IndexWriter
-from engine.options import OpenOptions, SearchOptions
-from engine.query_vectors import Vectors, check_vectors, query_vectors
-from engine.searcher import Found, Searcher
+from engine.options import OpenOptions, SearchKeywords, SearchOptions
+from engine.query_vectors import Vectors, query_vectors
+from engine.reranker import Reranker, open_reranker
+from engine.reranking import reranked
 from engine.statistics import index_statistics
 from formats.directory import Directory
-from formats.doc_store import StoredDocument
-from formats.errors import EncoderMismatch, FormatError, IndexClosed, InvalidQuery, ReadOnlyIndex
+from formats.errors import EncoderMismatch, FormatError, IndexClosed, InvalidQuery, InvalidSetting, ReadOnlyIndex
 from formats.manifest import EncoderRecord, Manifest, latest_generation
-from formats.snapshot import Snapshot, check_files
+from formats.snapshot import check_files
 
 __all__ = ["Engine", "VerifyReport"]
 
@@ -62,7 +62,8 @@ class Engine:
         self._writable = writable
         self._pid = os.getpid()
         self._lock = threading.Lock()
-        self._state: _State | None = _State(directory, options)
+        self._view: IndexView | None = IndexView(directory, options)
+        self._reranker: Reranker | None = None
         self._writer: IndexWriter | None = None
         if writable:
             self._writer = IndexWriter(directory, encoder, options.n_threads)
@@ -76,6 +77,7 @@ class Engine:
         writable: bool = False,
         backend: str = "auto",
         encoder: str | Path | Encoder | None = None,
+        reranker: str | Path | Reranker | None = None,
         threads: int | None = None,
     ) -> Engine:
         """Open an index. The encoder's model is loaded at the first text.
@@ -88,6 +90,7 @@ class Engine:
             encoder: the one the index was built with: a bundle's folder, an `Encoder`, or None for the bundled
                 default. An index of another encoder's vectors can be opened without it, and searched with
                 `search_vectors`.
+            reranker: for searches with `rerank`: the folder of a cross-encoder's bundle, or a `Reranker`.
             threads: for batches of queries and for encoding; None: one for each CPU this process may use.
 
         Raises:
@@ -97,13 +100,11 @@ class Engine:
             FormatError: a file of the index is damaged.
         """
         check_backend(backend)
-        index = cls(
-            Directory(Path(path)),
-            OpenOptions(backend=backend, threads=threads),
-            open_encoder(encoder),
-            writable,
-        )
+        options = OpenOptions(backend=backend, threads=threads)
+        index = cls(Directory(Path(path)), options, open_encoder(encoder), writable)
         try:
+            if reranker is not None:
+                index._reranker = open_reranker(reranker, options.n_threads)
             if encoder is not None or writable:
                 index._check_encoder()
         except BaseException:
@@ -113,78 +114,56 @@ class Engine:
 
     @overload
     def search(  # type: ignore[overload-overlap]  # a str is a sequence of str
-        self,
-        queries: str,
-        k: int = ...,
-        *,
-        candidates: int | None = ...,
-        nprobe: int | None = ...,
-        explain: bool = ...,
+        self, queries: str, k: int = ..., **options: Unpack[SearchKeywords]
     ) -> list[Hit]: ...
 
     @overload
     def search(
-        self,
-        queries: Sequence[str],
-        k: int = ...,
-        *,
-        candidates: int | None = ...,
-        nprobe: int | None = ...,
-        explain: bool = ...,
+        self, queries: Sequence[str], k: int = ..., **options: Unpack[SearchKeywords]
     ) -> list[list[Hit]]: ...
 
     def search(
-        self,
-        queries: str | Sequence[str],
-        k: int = 10,
-        *,
-        candidates: int | None = None,
-        nprobe: int | None = None,
-        explain: bool = False,
+        self, queries: str | Sequence[str], k: int = 10, **options: Unpack[SearchKeywords]
     ) -> list[Hit] | list[list[Hit]]:
         """Find the documents that answer a text, best first.
 
         Args:
             queries: one text, or several.
             k: how many hits; fewer come back only where the index holds fewer documents.
-            candidates: documents that stage 2 rescores; see `engine.options.SearchOptions`.
-            nprobe: inverted lists that stage 1 reads; see there.
-            explain: whether hits say which parts of their text matched.
+            **options: the other fields of `engine.options.SearchOptions`: `mode`, `candidates`, `nprobe`,
+                `explain`, `fusion`, `dense_weight`, `rerank`.
 
         Returns:
             The hits of the text, or for several texts a list of hits for each.
 
         Raises:
-            InvalidQuery: a query is no text, has no token, or the encoder gives no usable vector for it.
+            InvalidQuery: a query is no text; or by its meaning it has no token, or the encoder gives no usable
+                vector for it. In lexical mode a query without terms finds nothing.
             InvalidSetting: an option is out of range.
-            EncoderMismatch: the index holds vectors of another encoder.
+            EncoderMismatch: the index holds vectors of another encoder (lexical mode works all the same).
         """
-        options = SearchOptions(k=k, candidates=candidates, nprobe=nprobe, explain=explain)
-        texts = [queries] if isinstance(queries, str) else _sequence(queries)
-        state = self._check_encoder()
-        vectors = np.empty((len(texts), self._encoder.dim), np.float32)
-        for number, text in enumerate(texts):
-            vectors[number] = self._encode(text, number)
-        found = state.search(vectors, options)
+        chosen = SearchOptions(k=k, **options)
+        texts = _texts([queries] if isinstance(queries, str) else queries)
+        found = self._found(texts, replace(chosen, k=chosen.n_hits))
+        if chosen.rerank:
+            reranker = self._require_reranker()
+            found = [reranked(text, hits, reranker, k) for text, hits in zip(texts, found, strict=True)]
         return found[0] if isinstance(queries, str) else found
 
     def search_vectors(
-        self,
-        queries: npt.ArrayLike,
-        k: int = 10,
-        *,
-        candidates: int | None = None,
-        nprobe: int | None = None,
-        explain: bool = False,
+        self, queries: npt.ArrayLike, k: int = 10, **options: Unpack[SearchKeywords]
     ) -> list[list[Hit]]:
-        """Find documents for (n, dim) query vectors, converted to float32; see `search`.
+        """Find documents for (n, dim) query vectors, converted to float32; see `search`. The mode is dense.
 
         Raises:
             InvalidQuery: no numbers, the wrong shape, or numbers that are not finite or above 1e18.
         """
-        options = SearchOptions(k=k, candidates=candidates, nprobe=nprobe, explain=explain)
-        state = self._current()
-        return state.search(query_vectors(queries, state.snapshot.manifest.settings.dim), options)
+        options.setdefault("mode", "dense")
+        chosen = SearchOptions(k=k, **options)
+        if chosen.mode != "dense" or chosen.rerank:
+            raise InvalidSetting("vectors have no words", expected="mode dense, no rerank", actual=chosen.mode)
+        view = self._current()
+        return view.search_dense(query_vectors(queries, view.snapshot.manifest.settings.dim), chosen)
 
     def add(self, docs: DocumentSource) -> int:
         """Collect documents for the next commit; one whose id exists replaces it. Returns how many.
@@ -222,7 +201,7 @@ class Engine:
             before = self._current()
             if latest_generation(self._directory) == before.snapshot.manifest.generation:
                 return False
-            self._state = _State(self._directory, self._options)
+            self._view = IndexView(self._directory, self._options)
         return True
 
     def get(self, ids: Iterable[str] | str) -> list[Document]:
@@ -274,9 +253,9 @@ class Engine:
         if writer:
             writer.close()
         with self._lock:
-            state, self._state = self._state, None
-        if state:
-            state.snapshot.close()
+            view, self._view = self._view, None
+        if view:
+            view.snapshot.close()
 
     def __enter__(self) -> Self:
         return self
@@ -286,16 +265,16 @@ class Engine:
     ) -> None:
         self.close()
 
-    def _current(self) -> _State:
-        state = self._state
-        if state is None:
+    def _current(self) -> IndexView:
+        view = self._view
+        if view is None:
             raise IndexClosed("the index is closed", path=self._directory.path)
         if os.getpid() != self._pid:
             raise IndexClosed(
                 "the index was opened by another process; open it again after a fork",
                 path=self._directory.path,
             )
-        return state
+        return view
 
     def _require_writer(self) -> IndexWriter:
         self._current()
@@ -305,10 +284,10 @@ class Engine:
             )
         return self._writer
 
-    def _check_encoder(self) -> _State:
+    def _check_encoder(self) -> IndexView:
         """What is open, whose vectors must be this encoder's."""
-        state = self._current()
-        made: EncoderRecord = state.snapshot.manifest.encoder
+        view = self._current()
+        made: EncoderRecord = view.snapshot.manifest.encoder
         if made.identity != self._encoder.identity:
             raise EncoderMismatch(
                 "the vectors of this index are another encoder's; open it with encoder=...",
@@ -316,65 +295,54 @@ class Engine:
                 expected=f"{made.name} ({made.identity})",
                 actual=f"{self._encoder.name} ({self._encoder.identity})",
             )
-        return state
+        return view
 
-    def _encode(self, text: object, number: int) -> Vectors:
-        if not isinstance(text, str):
-            raise InvalidQuery(f"query {number} is no text", expected="str", actual=type(text).__name__)
-        try:
-            vector = self._encoder.encode_query(text)
-        except InvalidQuery as error:
-            raise InvalidQuery(
-                f"query {number}: {error.message}", expected=error.expected, actual=error.actual
-            ) from error
-        if vector.shape != (self._encoder.dim,):
-            raise InvalidQuery(
-                f"query {number}: the encoder gave no usable vector",
-                expected=f"shape ({self._encoder.dim},)",
-                actual=vector.shape,
+    def _found(self, texts: list[str], options: SearchOptions) -> list[list[Hit]]:
+        """The hits for each text, before reranking."""
+        if options.mode == "lexical":
+            return self._current().search_lexical(texts, options)
+        view = self._check_encoder()
+        vectors = self._encode(texts)
+        if options.mode == "dense":
+            return view.search_dense(vectors, options)
+        return view.search_hybrid(vectors, texts, options)
+
+    def _require_reranker(self) -> Reranker:
+        if self._reranker is None:
+            raise InvalidSetting(
+                "nothing to rerank with; open the index with reranker=...", path=self._directory.path
             )
-        return vector
+        return self._reranker
+
+    def _encode(self, texts: list[str]) -> Vectors:
+        """(n, dim) float32, a row for each text."""
+        vectors = np.empty((len(texts), self._encoder.dim), np.float32)
+        for number, text in enumerate(texts):
+            try:
+                vector = self._encoder.encode_query(text)
+            except InvalidQuery as error:
+                raise InvalidQuery(
+                    f"query {number}: {error.message}", expected=error.expected, actual=error.actual
+                ) from error
+            if vector.shape != vectors.shape[1:]:
+                raise InvalidQuery(
+                    f"query {number}: the encoder gave no usable vector",
+                    expected=f"shape {vectors.shape[1:]}",
+                    actual=vector.shape,
+                )
+            vectors[number] = vector
+        return vectors
 
 
-class _State:
-    """What changes together at a refresh: a snapshot and the searcher over it."""
-
-    def __init__(self, directory: Directory, options: OpenOptions) -> None:
-        self.snapshot = Snapshot(directory)
-        self._segments = self.snapshot.segments  # what is being searched stays, even if the snapshot is closed
-        self._searcher = Searcher(self.snapshot, options)
-
-    def search(self, vectors: Vectors, options: SearchOptions) -> list[list[Hit]]:
-        """The hits for each of (n, dim) query vectors."""
-        check_vectors(vectors)
-        answers = self._searcher.search(vectors, options)
-        return [
-            self._hits(answer, query if options.explain else None)
-            for query, answer in zip(vectors, answers, strict=True)
-        ]
-
-    def _hits(self, answer: list[Found], query: Vectors | None) -> list[Hit]:
-        """The hits for documents found, in their order; explained where the query is given."""
-        hits: dict[Found, Hit] = {}
-        for number, segment in enumerate(self._segments):
-            found = [each for each in answer if each.segment == number]
-            docs = np.array([each.doc for each in found], np.int64)
-            packed = zip(found, segment.reader.ids.many(docs), segment.reader.documents.packed(docs), strict=True)
-            for each, doc_id, document in packed:
-                matched = () if query is None else self._matches(each, document.unpacked(), query)
-                hits[each] = Hit(doc_id, each.score, document, matched)
-        return [hits[each] for each in answer]
-
-    def _matches(self, found: Found, stored: StoredDocument, query: Vectors) -> tuple[Match, ...]:
-        scores = self._searcher.centroid_scores(query, found)
-        path = self._segments[found.segment].reader.path
-        return matches(stored, scores, self.snapshot.manifest.settings.beta, path)
-
-
-def _sequence(queries: object) -> list[object]:
+def _texts(queries: object) -> list[str]:
+    """The queries, all of which must be texts."""
     if not isinstance(queries, Iterable):
         raise InvalidQuery("no text to search for", expected="a str or several", actual=type(queries).__name__)
-    return list(queries)
+    texts = list(queries)
+    for number, text in enumerate(texts):
+        if not isinstance(text, str):
+            raise InvalidQuery(f"query {number} is no text", expected="str", actual=type(text).__name__)
+    return texts
 
 
 def _possible(ids: Iterable[str] | str) -> Iterator[str]:

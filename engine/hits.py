@@ -35,12 +35,19 @@ class Hit:
         id: the document's id.
         score: larger is better, always.
         matches: with ``explain=True`` the parts that matched, by falling weight; else empty.
+        terms: with ``explain=True`` the query's terms (as they were analysed) that the document has, and what
+            each adds to the lexical score; else empty.
+        dense_score: how well the meanings match, where that was computed.
+        lexical_score: how well the words match (BM25), where that was computed.
     """
 
     id: str
     score: float
     _document: PackedDocument = field(compare=False)
     matches: tuple[Match, ...] = ()
+    terms: Mapping[str, float] = field(default_factory=dict)
+    dense_score: float | None = None
+    lexical_score: float | None = None
 
     @property
     def text(self) -> str:
@@ -66,6 +73,9 @@ class Hit:
             "text": self.text,
             "metadata": dict(self.metadata),
             "matches": [asdict(match) for match in self.matches],
+            "terms": dict(self.terms),
+            "dense_score": self.dense_score,
+            "lexical_score": self.lexical_score,
         }
 
     def __repr__(self) -> str:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
 
-from engine.document_encoder import EncodedDocument, OnInvalid, encode_documents
+from engine.analysis import Analyzer
+from engine.document_encoder import DocumentEncoder, EncodedDocument, OnInvalid, encode_documents
 from engine.documents import Document
 from engine.encoder import Encoder
 from engine.representation import Representation, representation_from
@@ -71,6 +72,9 @@ class IndexWriter:
             self._representation: Representation = representation_from(
                 self._settings.representation, self._settings.representation_settings
             )
+            self._analyzer = Analyzer.from_settings(
+                {"language": self._settings.language, "rules": self._settings.analysis_rules}
+            )
             self._collect_garbage()
         except BaseException:
             self.close()
@@ -89,9 +93,13 @@ class IndexWriter:
         """
         self._check_open()
         n_before = len(self._builder())
-        for encoded in encode_documents(documents, self._encoder, self._representation, self._threads, on_invalid):
+        for encoded in self._encoded(documents, on_invalid):
             self._take(encoded)
         return len(self._builder()) - n_before
+
+    def _encoded(self, documents: Iterable[Document], on_invalid: OnInvalid | None) -> Iterator[EncodedDocument]:
+        how = DocumentEncoder(self._encoder, self._representation, self._analyzer)
+        return encode_documents(documents, how, self._threads, on_invalid)
 
     def _take(self, encoded: EncodedDocument) -> None:
         try:
@@ -150,7 +158,7 @@ class IndexWriter:
         """
         if os.getpid() == self._pid:
             self._forget_pending()
-        if self._base:
+        if self._base is not None:
             self._base.close()
             self._base = None
         if self._lock:
@@ -166,7 +174,7 @@ class IndexWriter:
         try:
             self._forget_pending()
             old, self._base = self._base, Snapshot(self._directory)
-            if old:
+            if old is not None:
                 old.close()
             self._collect_garbage()
         except BaseException:  # what the next commit would build on is not known
@@ -209,7 +217,7 @@ class IndexWriter:
             self._pending = None
 
     def _segments(self) -> tuple[OpenSegment, ...]:
-        return self._base.segments if self._base else ()
+        return self._base.segments if self._base is not None else ()
 
     def _delete_committed(self, doc_id: str) -> bool:
         """Mark the document of that id in the segments there are; whether it was live until now."""
@@ -247,7 +255,7 @@ class IndexWriter:
 
     def _next_manifest(self, built: BuiltSegment | None) -> Manifest:
         segments = [record for record in map(self._kept, range(len(self._segments()))) if record]
-        quantizers = list(self._base.manifest.quantizers) if self._base else []
+        quantizers = list(self._base.manifest.quantizers) if self._base is not None else []
         if built:
             segments.append(built.record)
             quantizers += [built.quantizer] if built.quantizer else []
@@ -256,7 +264,7 @@ class IndexWriter:
 
     def _parent(self) -> Manifest:
         """The manifest that the next one follows; for a new index a stand-in that was never written."""
-        if self._base:
+        if self._base is not None:
             return self._base.manifest
         generation, commit_id = _root(self._directory)
         return Manifest(

@@ -50,7 +50,8 @@ class IntegerQuery:
 
     def rough_scores(self, rows: npt.NDArray[np.int8], scales: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
         """Scores by the first digit alone; each is within `rounding` times the centroid's norm of the score."""
-        scaled: npt.NDArray[np.float32] = _products(self.digits[:1], rows)[0] * (scales * np.float32(self.scale))
+        rough = _products(self.digits[:1], rows)[0] * (scales * np.float64(self.scale))
+        scaled: npt.NDArray[np.float32] = rough.astype(np.float32)
         return scaled
 
 

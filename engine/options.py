@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
+from typing import TypedDict
 
+from engine.bm25 import DEFAULT_B, DEFAULT_K1
+from engine.fusion import FUSIONS
 from formats.centroids import CENTROID_TYPES
 from formats.errors import InvalidSetting
 
-__all__ = ["BuildOptions", "OpenOptions", "SearchOptions"]
+__all__ = ["BuildOptions", "OpenOptions", "SearchKeywords", "SearchOptions"]
 
 MAX_K = 1 << 20
+MODES = ("hybrid", "dense", "lexical")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,11 +26,18 @@ class BuildOptions:
             (codes alone: the smallest index; segments too small to train codes on keep int8).
         code_bytes: bytes of a centroid's PQ code in indexes large enough for inverted lists; dim must be
             divisible by twice that. None: the largest of 48 and less that fits. 0: no lists, search is exact.
+        language: whose words documents and queries are analysed as for lexical search: "english", another
+            language of the Snowball stemmers, or "none" (words as they are).
+        k1: of BM25: how soon more occurrences of a term count no more; 0 or larger.
+        b: of BM25: how much a document's length counts, from 0 to 1.
         seed: of every random choice.
     """
 
     centroids: str = "int8"
     code_bytes: int | None = None
+    language: str = "english"
+    k1: float = DEFAULT_K1
+    b: float = DEFAULT_B
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -34,6 +45,8 @@ class BuildOptions:
             raise InvalidSetting(
                 "unknown type of centroids", expected=" or ".join(CENTROID_TYPES), actual=repr(self.centroids)
             )
+        _check_number("k1", self.k1, 0, 1000)
+        _check_number("b", self.b, 0, 1)
         _check_integer("seed", self.seed, 0, (1 << 63) - 1)
         if self.code_bytes == 0 and self.centroids == "none":
             raise InvalidSetting("an index with neither centroids nor codes", expected="code_bytes above 0")
@@ -58,6 +71,18 @@ class BuildOptions:
         return largest
 
 
+class SearchKeywords(TypedDict, total=False):
+    """The fields of `SearchOptions` but `k`, as keywords of a search."""
+
+    candidates: int | None
+    nprobe: int | None
+    explain: bool
+    mode: str
+    fusion: str
+    dense_weight: float
+    rerank: int | None
+
+
 @dataclass(frozen=True, kw_only=True)
 class SearchOptions:
     """Chosen per query.
@@ -66,20 +91,38 @@ class SearchOptions:
         k: how many hits; fewer come back only where the index holds fewer documents.
         candidates: documents that stage 2 rescores, at least k; None: a measured default.
         nprobe: inverted lists that stage 1 reads; None: a measured default.
-        explain: whether hits say which spans of their text matched.
+        explain: whether hits say which spans of their text matched, and which terms.
+        mode: "hybrid" (dense and lexical scores together), "dense" (meaning), "lexical" (BM25, exact words).
+        fusion: of hybrid scores: "linear" (weighted mean of scores brought to 0..1) or "rrf" (reciprocal ranks).
+        dense_weight: of the dense side in "linear", from 0 to 1.
+        rerank: how many hits the reranker that the index was opened with reads again, at least k; None: none.
     """
 
     k: int = 10
     candidates: int | None = None
     nprobe: int | None = None
     explain: bool = False
+    mode: str = "hybrid"
+    fusion: str = "linear"
+    dense_weight: float = 0.6
+    rerank: int | None = None
 
     def __post_init__(self) -> None:
+        _check_choice("mode", self.mode, MODES)
+        _check_choice("fusion", self.fusion, FUSIONS)
+        _check_number("dense_weight", self.dense_weight, 0, 1)
         _check_integer("k", self.k, 1, MAX_K)
         if self.candidates is not None:
             _check_integer("candidates", self.candidates, self.k, MAX_K)
         if self.nprobe is not None:
             _check_integer("nprobe", self.nprobe, 1, MAX_K)
+        if self.rerank is not None:
+            _check_integer("rerank", self.rerank, self.k, MAX_K)
+
+    @property
+    def n_hits(self) -> int:
+        """Hits wanted before reranking."""
+        return self.rerank or self.k
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,3 +156,15 @@ def _check_integer(name: str, value: object, low: int, high: int) -> None:
         raise InvalidSetting(
             f"{name} is out of range", expected=f"an integer from {low} to {high}", actual=repr(value)
         )
+
+
+def _check_number(name: str, value: object, low: float, high: float) -> None:
+    if type(value) not in (int, float) or not low <= value <= high:  # type: ignore[operator]
+        raise InvalidSetting(
+            f"{name} is out of range", expected=f"a number from {low} to {high}", actual=repr(value)
+        )
+
+
+def _check_choice(name: str, value: object, allowed: tuple[str, ...]) -> None:
+    if value not in allowed:
+        raise InvalidSetting(f"unknown {name}", expected=" or ".join(allowed), actual=repr(value))

@@ -7,6 +7,7 @@ import math
 import numpy as np
 import numpy.typing as npt
 
+from engine.faiss_threads import set_faiss_threads
 from formats.quantizer import Quantizer
 
 __all__ = ["MIN_TRAINING_ROWS", "VectorCoder", "n_training_rows", "nlist_for", "train_quantizer"]
@@ -42,7 +43,7 @@ def train_quantizer(sample: Floats, nlist: int, code_bytes: int, seed: int, thre
     """
     import faiss
 
-    faiss.omp_set_num_threads(threads)
+    set_faiss_threads(threads)
     dim = sample.shape[1]
     nlist = max(1, min(nlist, len(sample) // 16))
     kmeans = faiss.Kmeans(
@@ -60,7 +61,7 @@ def train_quantizer(sample: Floats, nlist: int, code_bytes: int, seed: int, thre
     pq.cp.niter = _PQ_ITERATIONS
     pq.cp.seed = seed & 0x7FFFFFFF
     pq.cp.min_points_per_centroid = 1
-    faiss.omp_set_num_threads(1)  # sub-quantizers are so small that waiting for one another takes longer
+    set_faiss_threads(1)  # sub-quantizers are so small that waiting for one another takes longer
     pq.train(sample[:: max(1, len(sample) // 65536)])
     codebook = faiss.vector_to_array(pq.centroids).reshape(2 * code_bytes, 16, -1).astype(np.float32)
     return Quantizer(coarse, codebook, codebook, None, by_residual=False)
@@ -87,9 +88,7 @@ class VectorCoder:
 
     def code(self, vectors: Floats) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint8]]:
         """(n, dim) float32 vectors to (n,) list numbers and (n, code_bytes) uint8 codes."""
-        import faiss
-
-        faiss.omp_set_num_threads(self._threads)
+        set_faiss_threads(self._threads)
         rotation = self._quantizer.rotation
         turned = vectors if rotation is None else vectors @ rotation.T
         turned = np.ascontiguousarray(turned, np.float32)

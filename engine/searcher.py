@@ -3,39 +3,25 @@
 from __future__ import annotations
 
 import threading
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
 
 from engine.backends.protocol import Backend, Candidates, Wanted
 from engine.backends.registry import open_backend
+from engine.found import Found
 from engine.options import OpenOptions, SearchOptions
 from engine.stage2 import Rescorer
 from formats.snapshot import OpenSegment, Snapshot
 
-__all__ = ["Found", "Searcher"]
+__all__ = ["Searcher", "n_candidates"]
 
 _CANDIDATES_FACTOR = 4  # default candidates for each hit wanted
 _MIN_CANDIDATES = 100
 _WIDER = 4  # how many times more candidates where the first ones do not settle an exact answer
 
 Query = npt.NDArray[np.float32]
-
-
-@dataclass(frozen=True, slots=True)
-class Found:
-    """A document that made it into the answer.
-
-    Attributes:
-        segment: number of its segment in the snapshot.
-        doc: its ordinal there.
-        score: its aggregated score.
-    """
-
-    segment: int
-    doc: int
-    score: float
 
 
 class Searcher:
@@ -49,19 +35,29 @@ class Searcher:
         beta = snapshot.manifest.settings.beta
         self._segments = [_SegmentSearcher(segment, options, beta) for segment in snapshot.segments]
 
-    def search(self, queries: npt.NDArray[np.float32], options: SearchOptions) -> list[list[Found]]:
-        """The best documents for each of (n_queries, dim) float32 queries, best first.
+    def search(self, queries: npt.NDArray[np.float32], k: int, options: SearchOptions) -> list[list[Found]]:
+        """The best k documents for each of (n_queries, dim) float32 queries, best first.
 
         Equal scores are ordered by segment and ordinal.
         """
         if not len(queries):
             return []
-        answers = [segment.search(queries, options) for segment in self._segments]
-        return [_best([answer[number] for answer in answers], options.k) for number in range(len(queries))]
+        wanted = Wanted(k, max(k, n_candidates(options)), options.nprobe, self._options.n_threads)
+        answers = [segment.search(queries, wanted) for segment in self._segments]
+        return [_best([answer[number] for answer in answers], k) for number in range(len(queries))]
+
+    def scores(self, query: Query, segment: int, docs: npt.NDArray[np.int64]) -> npt.NDArray[np.float32]:
+        """Exact aggregated scores of documents of one segment: (len(docs),) float32."""
+        return self._segments[segment].rescorer.scores(query, docs)
 
     def centroid_scores(self, query: Query, found: Found) -> npt.NDArray[np.float32]:
         """Scores of the centroids of a document that was found."""
         return self._segments[found.segment].rescorer.centroid_scores(query, found.doc)
+
+
+def n_candidates(options: SearchOptions) -> int:
+    """How many documents are looked at more closely."""
+    return options.candidates or max(_MIN_CANDIDATES, _CANDIDATES_FACTOR * options.k)
 
 
 Scored = tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]]
@@ -75,10 +71,8 @@ class _SegmentSearcher:
         self._opened: Backend | None = None
         self.rescorer = Rescorer(segment, beta)
 
-    def search(self, queries: Query, options: SearchOptions) -> list[Scored]:
+    def search(self, queries: Query, wanted: Wanted) -> list[Scored]:
         """Documents and their scores, unordered, for each query."""
-        n = options.candidates or max(_MIN_CANDIDATES, _CANDIDATES_FACTOR * options.k)
-        wanted = Wanted(options.k, n, options.nprobe, self._options.n_threads)
         found = self._backend().candidates(queries, wanted)
         return [self._settle(query, first, wanted) for query, first in zip(queries, found, strict=True)]
 
@@ -106,14 +100,10 @@ def _kth(scores: npt.NDArray[np.float32], k: int) -> float:
 
 def _best(answers: list[Scored], k: int) -> list[Found]:
     """The k best of all segments' documents."""
-    docs = np.concatenate([docs for docs, _ in answers] or [np.empty(0, np.int64)])
-    scores = np.concatenate([scores for _, scores in answers] or [np.empty(0, np.float32)])
-    lengths = np.array([len(docs) for docs, _ in answers], np.int64)
-    segments = np.repeat(np.arange(len(answers)), lengths)
-    order = np.lexsort((docs, segments, -scores))[:k]
-    return [
-        Found(segment, doc, score)
-        for segment, doc, score in zip(
-            segments[order].tolist(), docs[order].tolist(), scores[order].tolist(), strict=True
-        )
-    ]
+    found: list[Found] = []
+    for segment, (docs, scores) in enumerate(answers):
+        kept = np.flatnonzero(scores >= _kth(scores, k))
+        pairs = zip(docs[kept].tolist(), scores[kept].tolist(), strict=True)
+        found += [Found(segment, doc, score, dense=score) for doc, score in pairs]
+    found.sort(key=lambda each: (-each.score, each.segment, each.doc))
+    return found[:k]

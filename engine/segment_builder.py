@@ -75,7 +75,7 @@ class SegmentBuilder:
         document = encoded.document
         spans = pack_spans(encoded.vectors.spans)
         stored = StoredDocument(document.title, document.text, document.metadata, spans)
-        self._writer.add(document.id, stored, encoded.vectors.values)
+        self._writer.add(document.id, stored, encoded.vectors.values, encoded.terms)
 
     def delete(self, doc_id: str) -> bool:
         """Delete the document of that id among those taken so far; whether there was one."""
@@ -90,9 +90,12 @@ class SegmentBuilder:
             existing: the quantizer the index has, with its file; where there is none and the segment is large
                 enough, one is trained on it.
         """
-        superseded = set(self._writer.ids.superseded().tolist())
-        dead = self._dead | superseded
-        if len(dead) == len(self):
+        dead = np.zeros(len(self), bool)
+        dead[list(self._dead)] = True
+        superseded = self._writer.ids.superseded()
+        n_replaced = int(np.count_nonzero(~dead[superseded]))
+        dead[superseded] = True
+        if dead.all():
             return None
         quantizer, record, written = self._quantizer(existing)
         file = self._write(quantizer)
@@ -102,10 +105,10 @@ class SegmentBuilder:
                 tombstones=self._tombstones(file.file_id, dead),
                 quantizer=record.name if record else "",
                 n_docs=len(self),
-                n_deleted=len(dead),
+                n_deleted=int(np.count_nonzero(dead)),
             ),
             quantizer=written,
-            n_replaced=len(superseded - self._dead),
+            n_replaced=n_replaced,
         )
 
     def close(self) -> None:
@@ -155,9 +158,5 @@ class SegmentBuilder:
         finally:
             lists.close()
 
-    def _tombstones(self, segment_id: bytes, dead: set[int]) -> FileRecord | None:
-        if not dead:
-            return None
-        flags: npt.NDArray[np.bool_] = np.zeros(len(self), bool)
-        flags[sorted(dead)] = True
-        return write_tombstones(self._directory, segment_id, flags)
+    def _tombstones(self, segment_id: bytes, dead: npt.NDArray[np.bool_]) -> FileRecord | None:
+        return write_tombstones(self._directory, segment_id, dead) if dead.any() else None

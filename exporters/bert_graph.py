@@ -1,18 +1,19 @@
-"""Builds the ONNX graph of a BERT encoder from its weights, with standard operators only and without torch."""
+"""Builds the ONNX graph of a BERT model from its weights, with standard operators only and without torch."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from exporters.checkpoint import Checkpoint, Weights
+from exporters.checkpoint import Checkpoint, Network, Weights
+from formats.encoder_bundle import Pooling
 from formats.errors import CorruptFile
 
-__all__ = ["OPSET", "build_bert_graph"]
+__all__ = ["OPSET", "build_bert_graph", "build_reranker_graph"]
 
 OPSET = 20
 _IR_VERSION = 10
@@ -57,32 +58,46 @@ class _Graph:
 class _BertBuilder:
     """Writes one checkpoint's network into a graph."""
 
-    def __init__(self, checkpoint: Checkpoint) -> None:
-        self._checkpoint = checkpoint
-        self._shape = checkpoint.shape
-        self._weights: Weights = checkpoint.weights
+    def __init__(self, network: Network) -> None:
+        self._path = network.path
+        self._shape = network.shape
+        self._weights: Weights = network.weights
         self.graph = _Graph()
 
     def weight(self, name: str, *shape: int | None) -> npt.NDArray[np.float32]:
         """Return a tensor of the checkpoint, of the shape given (None: any length)."""
         found = self._weights.get(name)
         if found is None:
-            raise CorruptFile(f"the weights lack {name!r}", path=self._checkpoint.path)
-        lengths = tuple(have if want is None else want for want, have in zip(shape, found.shape, strict=False))
-        if found.shape != lengths:
-            raise CorruptFile(
-                f"{name!r} has a wrong shape", path=self._checkpoint.path, expected=shape, actual=found.shape
-            )
+            raise CorruptFile(f"the weights lack {name!r}", path=self._path)
+        fits = len(found.shape) == len(shape) and all(
+            want in (None, have) for want, have in zip(shape, found.shape, strict=True)
+        )
+        if not fits:
+            raise CorruptFile(f"{name!r} has a wrong shape", path=self._path, expected=shape, actual=found.shape)
         return found
 
-    def build(self) -> None:
-        """Add everything from token ids to pooled vector."""
+    def hidden_states(self) -> str:
+        """Add everything from token ids to the last hidden states, (batch, length, dim)."""
         hidden = self._embeddings()
         bias = self._mask_bias()
         for layer in range(self._shape.n_layers):
             hidden = self._layer(hidden, bias, f"encoder.layer.{layer}")
-        self.graph.add("Identity", [hidden], "token_vectors")
-        self._pool(hidden)
+        return hidden
+
+    def pooled(self, hidden: str, pooling: Pooling, normalise: bool) -> str:
+        """Add an encoder's head: (batch, dim)."""
+        add = self.graph.add
+        pooled = self._mean(hidden) if pooling == "mean" else self._first(hidden)
+        if not normalise:
+            return pooled
+        norm = add("ReduceL2", [pooled, self.graph.integers(-1)], keepdims=1)
+        return add("Div", [pooled, add("Max", [norm, self.graph.floats("tiny", 1e-12)])])
+
+    def score(self, hidden: str) -> str:
+        """Add a reranker's head, the classifier's only logit: (batch,)."""
+        add, dim = self.graph.add, self._shape.dim
+        pooled = add("Tanh", [self._linear(self._first(hidden), "pooler.dense", dim, dim)])
+        return add("Squeeze", [self._linear(pooled, "classifier", 1, dim), self.graph.integers(1)])
 
     def _embeddings(self) -> str:
         add, dim = self.graph.add, self._shape.dim
@@ -136,10 +151,9 @@ class _BertBuilder:
         mixed = add("MatMul", [add("Softmax", [logits], axis=-1), value])
         return add("Reshape", [add("Transpose", [mixed], perm=[0, 2, 1, 3]), integers(0, 0, dim)])
 
-    def _linear(self, value: str, name: str) -> str:
-        return self._product(
-            value, self.weight(f"{name}.weight", None, None), self.weight(f"{name}.bias", None), name
-        )
+    def _linear(self, value: str, name: str, n_out: int | None = None, n_in: int | None = None) -> str:
+        weights, biases = self.weight(f"{name}.weight", n_out, n_in), self.weight(f"{name}.bias", n_out)
+        return self._product(value, weights, biases, name)
 
     def _product(
         self, value: str, weights: npt.NDArray[np.float32], biases: npt.NDArray[np.float32], name: str
@@ -153,14 +167,6 @@ class _BertBuilder:
         dim, floats = self._shape.dim, self.graph.floats
         parameters = [floats(f"{name}.{part}", self.weight(f"{name}.{part}", dim)) for part in ("weight", "bias")]
         return self.graph.add("LayerNormalization", [value, *parameters], axis=-1, epsilon=self._shape.epsilon)
-
-    def _pool(self, hidden: str) -> None:
-        add = self.graph.add
-        pooled = self._mean(hidden) if self._checkpoint.pooling == "mean" else self._first(hidden)
-        if self._checkpoint.normalise:
-            norm = add("ReduceL2", [pooled, self.graph.integers(-1)], keepdims=1)
-            pooled = add("Div", [pooled, add("Max", [norm, self.graph.floats("tiny", 1e-12)])])
-        add("Identity", [pooled], "pooled")
 
     def _mean(self, hidden: str) -> str:
         add, integers = self.graph.add, self.graph.integers
@@ -185,18 +191,38 @@ def build_bert_graph(checkpoint: Checkpoint) -> onnx.ModelProto:
         CorruptFile: a tensor is missing or has a shape that contradicts config.json.
     """
     builder = _BertBuilder(checkpoint)
-    builder.build()
+    hidden = builder.hidden_states()
+    builder.graph.add("Identity", [hidden], "token_vectors")
+    builder.graph.add("Identity", [builder.pooled(hidden, checkpoint.pooling, checkpoint.normalise)], "pooled")
+    dim = checkpoint.shape.dim
+    return _model(builder.graph, {"token_vectors": ["batch", "length", dim], "pooled": ["batch", dim]})
+
+
+def build_reranker_graph(network: Network) -> onnx.ModelProto:
+    """Build the fp32 graph of a BERT cross-encoder (Nogueira and Cho 2019).
+
+    Inputs as of `build_bert_graph`. Output, float32: ``scores`` (batch,), the logit of a linear layer (classifier)
+    over tanh of a linear layer (pooler) over the last hidden state of the first token.
+
+    Raises:
+        CorruptFile: a tensor is missing or has a shape that contradicts config.json.
+    """
+    builder = _BertBuilder(network)
+    builder.graph.add("Identity", [builder.score(builder.hidden_states())], "scores")
+    return _model(builder.graph, {"scores": ["batch"]})
+
+
+def _model(graph: _Graph, shapes: Mapping[str, Sequence[str | int]]) -> onnx.ModelProto:
+    """Wrap a graph, with its outputs' names and shapes, into a checked model."""
     inputs = [
         helper.make_tensor_value_info(name, TensorProto.INT64, ["batch", "length"])
         for name in ("input_ids", "attention_mask", "token_type_ids")
     ]
-    dim = checkpoint.shape.dim
     outputs = [
-        helper.make_tensor_value_info("token_vectors", TensorProto.FLOAT, ["batch", "length", dim]),
-        helper.make_tensor_value_info("pooled", TensorProto.FLOAT, ["batch", dim]),
+        helper.make_tensor_value_info(name, TensorProto.FLOAT, list(shape)) for name, shape in shapes.items()
     ]
-    graph = helper.make_graph(builder.graph.nodes, "bert", inputs, outputs, list(builder.graph.constants.values()))
+    whole = helper.make_graph(graph.nodes, "bert", inputs, outputs, list(graph.constants.values()))
     opsets = [helper.make_opsetid("", OPSET)]
-    model = helper.make_model(graph, opset_imports=opsets, ir_version=_IR_VERSION, producer_name="quarry")
+    model = helper.make_model(whole, opset_imports=opsets, ir_version=_IR_VERSION, producer_name="quarry")
     onnx.checker.check_model(model, full_check=True)
     return model

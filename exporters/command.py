@@ -1,4 +1,4 @@
-"""Convert a trained checkpoint into an encoder bundle."""
+"""Convert a trained checkpoint, encoder or reranker, into a bundle."""
 
 from __future__ import annotations
 
@@ -22,8 +22,11 @@ def run(args: argparse.Namespace) -> int:
     Raises:
         QuarryError: the checkpoint cannot be exported.
     """
-    from exporters.to_onnx import export
+    from exporters.checkpoint import checkpoint_kind
+    from exporters.to_onnx import export, export_reranker
 
-    bundle = export(args.checkpoint, args.out, args.precision)
-    sys.stdout.write(f"{bundle.path}: {bundle.settings.name}, {bundle.settings.precision}, {bundle.identity}\n")
+    kind = checkpoint_kind(args.checkpoint)
+    exported = (export_reranker if kind == "reranker" else export)(args.checkpoint, args.out, args.precision)
+    settings = exported.settings
+    sys.stdout.write(f"{exported.path}: {kind} {settings.name}, {settings.precision}, {exported.identity}\n")
     return 0

@@ -1,4 +1,4 @@
-"""Makes the int8 variant of an encoder's graph."""
+"""Makes the int8 variant of a graph."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 
 import onnx
 
-from engine.encoder_onnx import import_onnxruntime
+from engine.onnx_session import import_onnxruntime
 
 __all__ = ["quantize_int8"]
 

@@ -15,7 +15,6 @@ first touched. `SPEC.md` has the bytes.
 from __future__ import annotations
 
 import contextlib
-import reprlib
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -37,17 +36,9 @@ from formats.errors import (
     TruncatedFile,
 )
 from formats.packing import Fields, pack, unpack
+from formats.sections import ALIGNMENT, CHUNK_BYTES, DIGEST_BYTES, MAX_EXTENT, Section, digest, read_sections
 
-__all__ = [
-    "BULK_ALIGNMENT",
-    "CHUNK_BYTES",
-    "Envelope",
-    "EnvelopeWriter",
-    "FileKind",
-    "FileRecord",
-    "Section",
-    "digest",
-]
+__all__ = ["Envelope", "EnvelopeWriter", "FileKind", "FileRecord"]
 
 MAGIC = b"\x89QRRY\r\n\x1a\n"
 END_MAGIC = b"QRRYEND\n"
@@ -56,14 +47,8 @@ BYTE_ORDER = 0x0A0B0C0D
 KNOWN_REQUIRED_FLAGS = 0
 PREAMBLE = struct.Struct("<9sBHHI16sIII10s")  # then the XXH3-64 of these 56 bytes
 FOOTER = struct.Struct("<QQ16sQ16s8s")
-PREAMBLE_BYTES = FOOTER_BYTES = ALIGNMENT = 64
-BULK_ALIGNMENT = 4096
-CHUNK_BYTES = 1 << 20
-DIGEST_BYTES = 16
+PREAMBLE_BYTES = FOOTER_BYTES = 64
 MAX_CONTENTS_BYTES = 16 << 20
-MAX_SECTIONS = 4096
-MAX_EXTENT = 1 << 48
-DTYPES = ("int8", "uint8", "uint16", "uint32", "uint64", "float16", "float32")
 
 
 class FileKind(IntEnum):
@@ -73,11 +58,6 @@ class FileKind(IntEnum):
     SEGMENT = 2
     QUANTIZER = 3
     TOMBSTONES = 4
-
-
-def digest(data: bytes | memoryview) -> bytes:
-    """XXH3-128 of `data`, 16 bytes."""
-    return xxhash.xxh3_128_digest(data)
 
 
 @dataclass(frozen=True)
@@ -191,93 +171,6 @@ class EnvelopeWriter:
         self._file.write(bytes(-self._file.position % alignment))
 
 
-class Section:
-    """One array of a file; its chunks are verified when they are first touched.
-
-    Attributes:
-        name: the section's name.
-        dtype: type of the elements, little-endian.
-        shape: extent of each axis; rows are the first axis.
-    """
-
-    def __init__(
-        self,
-        path: Path,
-        data: memoryview,
-        name: str,
-        dtype: np.dtype[Any],
-        shape: tuple[int, ...],
-        offset: int,
-        digests: bytes,
-    ) -> None:
-        self.name = name
-        self.dtype = dtype
-        self.shape = shape
-        self.offset = offset
-        self._path = path
-        self._digests = digests
-        count = _product(shape)
-        self.n_bytes = count * dtype.itemsize
-        self._bytes = data[offset : offset + self.n_bytes]
-        flat = np.frombuffer(data, dtype, count, offset) if count else np.empty(0, dtype)
-        self._array = flat.reshape(shape)
-        self._row_bytes = self.n_bytes // shape[0] if shape[0] else 1
-        self._verified = np.zeros(len(digests) // DIGEST_BYTES, bool)
-
-    def array(self) -> npt.NDArray[Any]:
-        """The whole section, verified; a read-only view of the mapped file."""
-        self._touch_chunks(0, len(self._verified))
-        return self._array
-
-    def rows(self, ordinals: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        """A copy of the rows `ordinals` (ascending order is fastest), verified; a row is a chunk long at most."""
-        if not self._verified.all() and len(ordinals):
-            starts = ordinals.astype(np.int64) * self._row_bytes
-            touched = np.concatenate([starts, starts + (self._row_bytes - 1)]) // CHUNK_BYTES
-            for chunk in np.unique(touched).tolist():
-                self._touch_chunks(chunk, chunk + 1)
-        return np.take(self._array, ordinals, axis=0)
-
-    def slice(self, low: int, high: int) -> npt.NDArray[Any]:
-        """The rows low to high - 1, verified; a read-only view of the mapped file."""
-        if low < high:
-            self._touch_chunks(low * self._row_bytes // CHUNK_BYTES, -(-high * self._row_bytes // CHUNK_BYTES))
-        return self._array[low:high]
-
-    def stretches(self, starts: npt.NDArray[np.int64], ends: npt.NDArray[np.int64]) -> list[bytes]:
-        """Copies of the elements starts[i] to ends[i] - 1 of a section of bytes, verified."""
-        if not self._verified.all():
-            for low, high in zip(starts.tolist(), ends.tolist(), strict=True):
-                self._touch_chunks(low // CHUNK_BYTES, -(-high // CHUNK_BYTES))
-        data = self._bytes
-        return [bytes(data[low:high]) for low, high in zip(starts.tolist(), ends.tolist(), strict=True)]
-
-    def damaged_chunks(self) -> list[int]:
-        """The numbers of the chunks whose bytes do not match their checksum; reads everything."""
-        return [chunk for chunk in range(len(self._verified)) if not self._is_sound(chunk)]
-
-    def _touch_chunks(self, low: int, high: int) -> None:
-        if self._verified[low:high].all():
-            return
-        for chunk in range(low, high):
-            if not self._verified[chunk]:
-                if not self._is_sound(chunk):
-                    raise self.damage(chunk)
-                self._verified[chunk] = True
-
-    def _is_sound(self, chunk: int) -> bool:
-        data = self._bytes[chunk * CHUNK_BYTES : (chunk + 1) * CHUNK_BYTES]
-        return digest(data) == self._digests[chunk * DIGEST_BYTES : (chunk + 1) * DIGEST_BYTES]
-
-    def damage(self, chunk: int) -> ChecksumMismatch:
-        """The error that reports a damaged chunk."""
-        at = self.offset + chunk * CHUNK_BYTES
-        return ChecksumMismatch(
-            f"section {self.name}: the bytes from offset {at} are not those that were written",
-            path=self._path,
-        )
-
-
 class Envelope:
     """A file opened for reading: preamble, table of contents and footer are verified.
 
@@ -317,7 +210,7 @@ class Envelope:
             raise ChecksumMismatch("the table of contents is not what was written", path=self.path)
         top = Fields(unpack(contents, self.path, "table of contents"), self.path, "table of contents")
         self.fields = top.child("fields")
-        self._sections = _sections(top.child("sections"), data, offset, self.path)
+        self._sections = read_sections(top.child("sections"), data, PREAMBLE_BYTES, offset, self.path)
         top.done()
 
     def section(self, name: str, dtype: npt.DTypeLike, shape: tuple[int | None, ...]) -> Section:
@@ -434,57 +327,6 @@ def _check_record(found: FileRecord, record: FileRecord, path: Path) -> None:
             expected=record.file_id.hex(),
             actual=found.file_id.hex(),
         )
-
-
-def _sections(entries: Fields, data: memoryview, limit: int, path: Path) -> dict[str, Section]:
-    raw = entries.remaining()
-    if len(raw) > MAX_SECTIONS:
-        raise CorruptFile("too many sections", path=path, expected=MAX_SECTIONS, actual=len(raw))
-    sections = {
-        name: _section(name, Fields(raw[name], path, f"section {name!r}"), data, limit, path) for name in raw
-    }
-    end = PREAMBLE_BYTES
-    for section in sorted(sections.values(), key=lambda s: (s.offset, s.n_bytes)):
-        if not end <= section.offset < end + BULK_ALIGNMENT:
-            raise CorruptFile(
-                f"section {section.name} is out of place", path=path, expected=end, actual=section.offset
-            )
-        end = section.offset + section.n_bytes
-    if limit != end + -end % ALIGNMENT:
-        raise CorruptFile("a hole before the table of contents", path=path, expected=end, actual=limit)
-    return sections
-
-
-def _section(name: str, fields: Fields, data: memoryview, limit: int, path: Path) -> Section:
-    dtype = np.dtype(fields.choice("dtype", DTYPES))
-    shape = _shape(fields.items("shape", 4), name, path)
-    offset = fields.integer("offset", PREAMBLE_BYTES, limit)
-    n_bytes = _product(shape) * dtype.itemsize
-    digests = fields.data("chunks", -(-n_bytes // CHUNK_BYTES) * DIGEST_BYTES)
-    fields.done()
-    if not is_safe_name(name) or offset % ALIGNMENT or offset + n_bytes > limit:
-        raise CorruptFile(
-            f"section {name!r} does not lie within the file", path=path, actual=f"{offset} + {n_bytes}"
-        )
-    return Section(path, data, name, dtype, shape, offset, digests)
-
-
-def _shape(extents: list[object], name: str, path: Path) -> tuple[int, ...]:
-    shape: list[int] = []
-    for extent in extents:
-        if type(extent) is not int or not 0 <= extent <= MAX_EXTENT:
-            raise CorruptFile(f"section {name!r} has a bad shape", path=path, actual=reprlib.repr(extents))
-        shape.append(extent)
-    if not shape or _product(tuple(max(1, extent) for extent in shape)) > MAX_EXTENT:
-        raise CorruptFile(f"section {name!r} has a bad shape", path=path, actual=reprlib.repr(extents))
-    return tuple(shape)
-
-
-def _product(shape: tuple[int, ...]) -> int:
-    result = 1
-    for extent in shape:
-        result *= extent
-    return result
 
 
 def _chunks_of(array: npt.NDArray[Any]) -> Iterator[memoryview]:

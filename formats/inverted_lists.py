@@ -13,8 +13,9 @@ import numpy as np
 import numpy.typing as npt
 
 from formats.directory import Directory
-from formats.envelope import BULK_ALIGNMENT, Envelope, EnvelopeWriter
+from formats.envelope import Envelope, EnvelopeWriter
 from formats.errors import CorruptFile
+from formats.sections import BULK_ALIGNMENT
 from formats.spool import Spool
 
 __all__ = ["InvertedLists", "InvertedListsWriter"]

@@ -56,6 +56,10 @@ class IndexSettings:
         beta: inverse temperature of the softmax aggregation, or None for the maximum.
         centroids: how centroids are stored: "int8", "float16", or "none" (codes only).
         code_bytes: bytes of a PQ code, 0 for none.
+        language: whose words the postings are made of (see `engine.analysis`).
+        analysis_rules: version of the rules that cut texts into terms.
+        k1: of BM25.
+        b: of BM25.
         seed: of every random choice.
     """
 
@@ -65,6 +69,10 @@ class IndexSettings:
     beta: float | None
     centroids: str
     code_bytes: int
+    language: str
+    analysis_rules: int
+    k1: float
+    b: float
     seed: int
 
 
@@ -251,6 +259,10 @@ def _settings(fields: Fields, path: Path) -> IndexSettings:
         beta=fields.optional_number("beta", math.ulp(0.0), 1e6),
         centroids=fields.choice("centroids", CENTROID_TYPES),
         code_bytes=fields.integer("code_bytes", 0, MAX_DIM),
+        language=fields.text("language", 64),
+        analysis_rules=fields.integer("analysis_rules", 1, 1 << 16),
+        k1=fields.number("k1", 0.0, 1000.0),
+        b=fields.number("b", 0.0, 1.0),
         seed=fields.integer("seed", 0, (1 << 63) - 1),
     )
     fields.done()

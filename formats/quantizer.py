@@ -15,8 +15,9 @@ import numpy as np
 import numpy.typing as npt
 
 from formats.directory import Directory
-from formats.envelope import Envelope, EnvelopeWriter, FileKind, FileRecord, digest
+from formats.envelope import Envelope, EnvelopeWriter, FileKind, FileRecord
 from formats.errors import CorruptFile, FormatError
+from formats.sections import digest
 
 __all__ = ["MAX_DIM", "MAX_NLIST", "Quantizer", "read_quantizer", "write_quantizer"]
 

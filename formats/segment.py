@@ -7,6 +7,7 @@ access to the parts of a finished file.
 from __future__ import annotations
 
 import secrets
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +20,7 @@ from formats.doc_store import DocStore, DocStoreWriter, StoredDocument
 from formats.envelope import Envelope, EnvelopeWriter, FileKind, FileRecord
 from formats.errors import CommitFailed, CorruptFile, InvalidDocument
 from formats.inverted_lists import InvertedLists, InvertedListsWriter
+from formats.postings import PostingsReader, PostingsWriter
 from formats.quantizer import MAX_DIM, MAX_NLIST
 
 __all__ = ["SegmentReader", "SegmentWriter"]
@@ -42,13 +44,16 @@ class SegmentWriter:
         self.ids = DocIdsWriter(directory)
         self.documents = DocStoreWriter(directory)
         self.centroids = CentroidsWriter(directory, dim, centroid_type)
+        self.postings = PostingsWriter(directory)
         self._whole = True
 
     def __len__(self) -> int:
         return len(self.ids)
 
-    def add(self, doc_id: str, document: StoredDocument, vectors: npt.NDArray[np.float32]) -> None:
-        """Append a document with its (n, dim) float32 centroids, n >= 1.
+    def add(
+        self, doc_id: str, document: StoredDocument, vectors: npt.NDArray[np.float32], terms: Sequence[str] = ()
+    ) -> None:
+        """Append a document with its (n, dim) float32 centroids, n >= 1, and its terms, in any order.
 
         Raises:
             InvalidDocument: its vectors are too long to be stored; the documents before it can be finished.
@@ -58,6 +63,7 @@ class SegmentWriter:
         try:
             self.centroids.add(vectors)
             self.documents.add(document)
+            self.postings.add(terms)
             self.ids.add(doc_id)
         except InvalidDocument as error:  # raised before anything was taken
             raise InvalidDocument(f"document {doc_id!r}: {error.message}", actual=error.actual) from error
@@ -88,6 +94,7 @@ class SegmentWriter:
             if lists:
                 lists.write(envelope)
             self.ids.write(envelope)
+            self.postings.write(envelope)
             self.documents.write(envelope)
             return envelope.finish(
                 {
@@ -108,6 +115,7 @@ class SegmentWriter:
         self.ids.close()
         self.documents.close()
         self.centroids.close()
+        self.postings.close()
 
 
 class SegmentReader:
@@ -118,6 +126,7 @@ class SegmentReader:
         n_rows: centroids in it.
         ids: ids by ordinal and ordinals by id.
         documents: stored documents by ordinal.
+        postings: the terms of the documents.
         centroids: the vectors.
         lists: the inverted lists, or None.
     """
@@ -144,6 +153,7 @@ class SegmentReader:
             raise CorruptFile("a segment with half a quantizer", path=envelope.path)
         self.ids = DocIds(envelope, self.n_docs)
         self.documents = DocStore(envelope, self.n_docs)
+        self.postings = PostingsReader(envelope, self.n_docs)
         self.centroids = CentroidTable(envelope, self.n_docs, self.n_rows, dim, kind, largest_norm)
         self.lists = InvertedLists(envelope, nlist, self.n_rows, code_bytes) if nlist else None
         envelope.done()

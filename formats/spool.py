@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from formats.directory import Directory, OutputFile
-from formats.envelope import CHUNK_BYTES
+from formats.sections import CHUNK_BYTES
 
 __all__ = ["TEMPORARY_SUFFIX", "Spool"]
 

@@ -31,7 +31,6 @@ class WriteLock:
 
     def __init__(self, folder: Path) -> None:
         self._path = folder / LOCK_NAME
-        self._pid = os.getpid()
         flags = os.O_RDWR | os.O_CREAT | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOFOLLOW", 0)
         self._descriptor = os.open(self._path, flags, 0o644)
         try:
@@ -48,8 +47,8 @@ class WriteLock:
             self._say_who()
 
     def release(self) -> None:
-        """Let the next writer in; releasing twice is harmless, and a forked child releases nothing."""
-        if self._descriptor >= 0 and os.getpid() == self._pid:
+        """Let the next writer in; releasing twice is harmless, and a forked child has nothing to release."""
+        if self._descriptor >= 0:
             _unlock(self._descriptor)
         self._close()
 

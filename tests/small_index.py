@@ -15,6 +15,7 @@ from engine.searcher import Searcher
 from formats.directory import Directory
 from formats.doc_store import StoredDocument
 from formats.envelope import Envelope, FileKind
+from formats.errors import FormatError
 from formats.inverted_lists import InvertedListsWriter
 from formats.manifest import Manifest, SegmentRecord, latest_generation
 from formats.packing import pack
@@ -25,7 +26,9 @@ from formats.spans import pack_spans, unpack_spans
 from formats.tombstones import write_tombstones
 
 DIM, CODE_BYTES, NLIST = 32, 8, 16
-WORDS = [f"{first}{second}" for first in ("ba", "ko", "li", "mu", "te", "xy") for second in ("dor", "fin", "s", "way")]
+WORDS = [
+    f"{first}{second}" for first in ("ba", "ko", "li", "mu", "te", "xy") for second in ("dor", "fin", "s", "way")
+]
 KINDS = {"seg": FileKind.SEGMENT, "del": FileKind.TOMBSTONES, "quant": FileKind.QUANTIZER}
 
 
@@ -50,7 +53,7 @@ def _segment(directory, number, vectors, made, quantizer, generator):
         text = " ".join(generator.choice(WORDS, 60))
         spans = pack_spans([(place * 9, place * 9 + 8)] for place in range(len(centroids)))
         document = StoredDocument(f"title {n}", text, {"n": n, "tags": ["a", "é"]}, spans)
-        writer.add(f"{number}/{n} é" if n else "in both", document, centroids)
+        writer.add(f"{number}/{n} é" if n else "in both", document, centroids, text.split())
     lists = InvertedListsWriter(directory, made.nlist, made.code_bytes)
     for batch in writer.centroids.batches():
         lists.add(*VectorCoder(made, 1).code(batch))
@@ -102,13 +105,29 @@ def everything(directory):
 def _all_of(segment):
     reader, table = segment.reader, segment.reader.centroids
     ids = [reader.ids[n] for n in range(reader.n_docs)]
-    documents = [reader.documents[n] for n in range(reader.n_docs)]
+    documents = [_document(reader, n) for n in range(reader.n_docs)]
     arrays = [table.offsets, *table.stored_slice(0, reader.n_rows), reader.lists.offsets, reader.lists.rows()]
     arrays += [*table.stored(table.rows_of(np.arange(reader.n_docs))[0]), reader.lists.codes()]
     arrays += [segment.deleted, segment.quantizer.coarse, segment.quantizer.encode_codebook]
-    read = [repr((ids, documents, [reader.ids.ordinals_of(doc_id) for doc_id in ids]))]
-    read += [repr([unpack_spans(document.spans, reader.path) for document in documents])]
+    arrays += [reader.postings.lengths]
+    for word in WORDS:
+        arrays += list(reader.postings.postings(word))
+    read = [repr((ids, documents, [reader.ids.ordinals_of(doc_id) for doc_id in ids], list(reader.postings)))]
     return read + [array.tobytes() for array in arrays]
+
+
+def _document(reader, number):
+    document = reader.documents[number]
+    return document, unpack_spans(document.spans, reader.path)
+
+
+def refusal(use, *arguments):
+    """The FormatError that `use` ends with, or None where it ends well; any other error is the test's."""
+    try:
+        use(*arguments)
+    except FormatError as error:
+        return error
+    return None
 
 
 def search(directory, backend):
@@ -117,7 +136,7 @@ def search(directory, backend):
     searcher = Searcher(snapshot, OpenOptions(backend=backend, threads=1))
     queries = np.random.default_rng(1).standard_normal((3, DIM)).astype(np.float32)
     with np.errstate(all="ignore"):
-        found = searcher.search(queries, SearchOptions(k=20))
+        found = searcher.search(queries, 20, SearchOptions(k=20))
     for each in found[0]:
         assert not snapshot.segments[each.segment].deleted[each.doc]
     snapshot.close()
@@ -140,7 +159,9 @@ class Container:
 
     def __init__(self, path):
         blob = Path(path).read_bytes()
-        offset, length = (int.from_bytes(blob[low : low + 8], "little") for low in (len(blob) - 64, len(blob) - 56))
+        offset, length = (
+            int.from_bytes(blob[low : low + 8], "little") for low in (len(blob) - 64, len(blob) - 56)
+        )
         self.path = path
         self.head, self.file_id = blob[:64], blob[18:34]
         self.contents = msgpack.unpackb(blob[offset : offset + length])
@@ -156,7 +177,9 @@ class Container:
         """Renew the checksums of all sections that lie within the data."""
         for entry in self.contents["sections"].values():
             n_bytes = int(np.prod(entry["shape"])) * np.dtype(entry["dtype"]).itemsize
-            entry["chunks"] = xxhash.xxh3_128_digest(self.data[entry["offset"] - 64 :][:n_bytes])[: 16 if n_bytes else 0]
+            entry["chunks"] = xxhash.xxh3_128_digest(self.data[entry["offset"] - 64 :][:n_bytes])[
+                : 16 if n_bytes else 0
+            ]
 
     def blob(self):
         """The whole file."""
@@ -169,6 +192,8 @@ def resign(directory, name, change):
     change(part)
     blob = part.blob()
     part.path.write_bytes(blob)
+    if part.head[9] == FileKind.MANIFEST:
+        return
     root = Container(directory.path / current(directory).name)
     fields = root.contents["fields"]
     named = list(fields["quantizers"])
@@ -178,5 +203,3 @@ def resign(directory, name, change):
         if record["name"] == name:
             record["n_bytes"], record["digest"] = len(blob), xxhash.xxh3_128_digest(pack(part.contents))
     root.path.write_bytes(root.blob())
-
-

@@ -66,6 +66,7 @@ def tokenizer_object() -> dict[str, object]:
         {"Sequence": {"id": "A", "type_id": 0}},
         {"SpecialToken": {"id": "[SEP]", "type_id": 0}},
     ]
+    second = [{"Sequence": {"id": "B", "type_id": 1}}, {"SpecialToken": {"id": "[SEP]", "type_id": 1}}]
     return {
         "version": "1.0",
         "truncation": {"max_length": 8, "strategy": "LongestFirst", "stride": 0, "direction": "Right"},
@@ -77,12 +78,25 @@ def tokenizer_object() -> dict[str, object]:
         "normalizer": {"type": "BertNormalizer", "clean_text": True, "handle_chinese_chars": True,
                        "strip_accents": None, "lowercase": True},
         "pre_tokenizer": {"type": "BertPreTokenizer"},
-        "post_processor": {"type": "TemplateProcessing", "single": single, "pair": single,
+        "post_processor": {"type": "TemplateProcessing", "single": single, "pair": [*single, *second],
                            "special_tokens": frame},
         "decoder": {"type": "WordPiece", "prefix": "##", "cleanup": True},
         "model": {"type": "WordPiece", "unk_token": "[UNK]", "continuing_subword_prefix": "##",
                   "max_input_chars_per_word": 100, "vocab": {word: i for i, word in enumerate(WORDS)}},
     }  # fmt: skip
+
+
+def reranker_weights(seed: int = 0) -> Weights:
+    """The weights of a cross-encoder: `random_weights` under their names there, a pooler, a classifier."""
+    rng = np.random.default_rng(seed + 1)
+    shapes = {
+        "bert.pooler.dense.weight": (DIM, DIM),
+        "bert.pooler.dense.bias": (DIM,),
+        "classifier.weight": (1, DIM),
+        "classifier.bias": (1,),
+    }
+    head = {name: rng.normal(0, shape[-1] ** -0.5, shape).astype(np.float32) for name, shape in shapes.items()}
+    return {f"bert.{name}": values for name, values in random_weights(seed).items()} | head
 
 
 CONFIG: Mapping[str, object] = {
@@ -98,6 +112,36 @@ CONFIG: Mapping[str, object] = {
     "type_vocab_size": 2,
     "vocab_size": len(WORDS),
 }
+
+
+RERANKER_CONFIG: Mapping[str, object] = {
+    **CONFIG,
+    "architectures": ["BertForSequenceClassification"],
+    "id2label": {"0": "LABEL_0"},
+    "label2id": {"LABEL_0": 0},
+}
+
+
+def write_reranker_checkpoint(
+    folder: Path,
+    *,
+    weights: Weights | None = None,
+    config: Mapping[str, object] = RERANKER_CONFIG,
+    window: int = 24,
+) -> Path:
+    """Write a cross-encoder's folder and return it."""
+    folder.mkdir(parents=True)
+    files = {
+        "config.json": config,
+        "tokenizer.json": tokenizer_object(),
+        "tokenizer_config.json": {"do_lower_case": True, "model_max_length": window},
+    }
+    for name, content in files.items():
+        (folder / name).write_text(json.dumps(content), "utf-8")
+    (folder / "README.md").write_text("---\nlicense: mit\n---\n# Tiny\n", "utf-8")
+    (folder / "LICENSE").write_text("Do what you like.\n", "utf-8")
+    save_file(reranker_weights() if weights is None else weights, folder / "model.safetensors")
+    return folder
 
 
 def write_checkpoint(

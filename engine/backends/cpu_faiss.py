@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from engine.backends.protocol import Candidates, Wanted
+from engine.faiss_threads import set_faiss_threads
 from formats.inverted_lists import InvertedLists
 from formats.quantizer import Quantizer
 from formats.snapshot import OpenSegment
@@ -107,7 +108,7 @@ class FaissBackend:
         """For each query the documents that own the best `n_rows` centroids, each once."""
         import faiss
 
-        faiss.omp_set_num_threads(threads if len(queries) > 1 else 1)
+        set_faiss_threads(threads if len(queries) > 1 else 1)
         parameters = faiss.SearchParametersIVF(nprobe=nprobe)
         _, owners = self._index.search(np.ascontiguousarray(queries), n_rows, params=parameters)
         return [np.unique(found[found >= 0]) for found in owners]

@@ -220,7 +220,8 @@ def test_recall(indexes, backend, stored, beta):
     with Engine.open(path, backend=backend) as index:
         found = index.search_vectors(queries, k=10)
     shares = [
-        len(set(ids_of(hits)) & set(oracle.best(query, 10))) / 10 for query, hits in zip(queries, found, strict=True)
+        len(set(ids_of(hits)) & set(oracle.best(query, 10))) / 10
+        for query, hits in zip(queries, found, strict=True)
     ]
     assert np.mean(shares) >= (0.95 if backend == "cpu_faiss" else 1.0)
 
@@ -260,14 +261,16 @@ def test_more_hits_than_there_are_documents(case):
         assert_scores(hits, case.oracle, query[0])
 
 
-def test_a_query_of_zeros_finds_k_documents(case):
+@pytest.mark.parametrize("k", [3, 300])
+def test_a_query_of_zeros_finds_k_documents(case, k):
+    """All scores are equal, and the first k of all documents are wanted, not any k."""
     with case.open() as index:
-        hits = index.search_vectors(np.zeros((1, DIM), np.float32), k=300)[0]
-    assert [hit.score for hit in hits] == [0.0] * 300
-    assert len(set(ids_of(hits))) == 300
+        hits = index.search_vectors(np.zeros((1, DIM), np.float32), k=k, candidates=k)[0]
+    assert [hit.score for hit in hits] == [0.0] * k
+    assert len(set(ids_of(hits))) == k
     assert set(ids_of(hits)) <= set(case.oracle.ids)
     if not case.approximate:
-        assert ids_of(hits) == case.oracle.ids[:300]
+        assert ids_of(hits) == case.oracle.ids[:k]
 
 
 def test_a_document_is_found_by_its_own_vector(case):
@@ -393,5 +396,3 @@ def test_a_missing_library_is_named(indexes, monkeypatch):
         pytest.raises(BackendUnavailable, match=r"pip install 'quarry-search\[gpu\]'"),
     ):
         index.search_vectors(some_queries(1))
-
-

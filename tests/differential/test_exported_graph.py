@@ -1,4 +1,4 @@
-"""The exported fp32 graph against BERT written down once more in plain numpy."""
+"""The exported fp32 graphs against BERT written down once more in plain numpy."""
 
 from __future__ import annotations
 
@@ -8,10 +8,23 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 import pytest
-from tiny_checkpoint import DIM, EPSILON, N_HEADS, N_LAYERS, N_POSITIONS, WORDS, Weights, random_weights, write_checkpoint
+from tiny_checkpoint import (
+    DIM,
+    EPSILON,
+    N_HEADS,
+    N_LAYERS,
+    N_POSITIONS,
+    WORDS,
+    Weights,
+    random_weights,
+    reranker_weights,
+    write_checkpoint,
+    write_reranker_checkpoint,
+)
 
-from engine.encoder_onnx import import_onnxruntime
-from exporters.to_onnx import export
+from engine.onnx_session import import_onnxruntime
+from engine.reranker import open_reranker
+from exporters.to_onnx import export, export_reranker
 
 Array = npt.NDArray[np.float64]
 
@@ -61,6 +74,14 @@ def _one_text(weights: Weights, ids: Array, mask: Array, types: Array) -> Array:
         inner = inner * 0.5 * (1 + np.vectorize(math.erf)(inner / math.sqrt(2)))
         x = norm(x + linear(inner, f"{layer}.output.dense"), f"{layer}.output.LayerNorm")
     return x
+
+
+def reference_scores(weights: Weights, ids: Array, mask: Array, types: Array) -> Array:
+    """(batch,): the head of a cross-encoder over the first token's vector."""
+    w = {name.removeprefix("bert."): values.astype(np.float64) for name, values in weights.items()}
+    first = reference(w, ids, mask, types)[:, 0]
+    pooled = np.tanh(first @ w["pooler.dense.weight"].T + w["pooler.dense.bias"])
+    return (pooled @ w["classifier.weight"].T + w["classifier.bias"])[:, 0]
 
 
 def run(bundle_path: Path, ids: Array, mask: Array, types: Array) -> tuple[Array, Array]:
@@ -120,3 +141,64 @@ def test_padding_does_not_change_the_tokens(bundles: dict[tuple[str, bool], Path
     padded, _ = run(bundles["mean_tokens", True], ids, attention, types)
     alone, _ = run(bundles["mean_tokens", True], ids[:, :3], attention[:, :3], types[:, :3])
     np.testing.assert_allclose(padded[:, :3], alone, atol=2e-5)
+
+
+@pytest.fixture(scope="module")
+def reranker_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("reranker")
+    return export_reranker(write_reranker_checkpoint(root / "checkpoint"), root / "bundle", "fp32").path
+
+
+@pytest.mark.parametrize("mask", MASKS.values(), ids=MASKS)
+def test_scores_equal_the_reference(reranker_path: Path, mask: list[list[int]]) -> None:
+    ids, attention, types = inputs_for(mask)
+    path = reranker_path / "model.onnx"
+    session = import_onnxruntime().InferenceSession(path, providers=["CPUExecutionProvider"])
+    inputs = {"input_ids": ids, "attention_mask": attention, "token_type_ids": types}
+    (scores,) = session.run(["scores"], inputs)
+    assert scores.dtype == np.float32
+    assert scores.shape == (len(mask),)
+    np.testing.assert_allclose(scores, reference_scores(reranker_weights(), ids, attention, types), atol=2e-5)
+
+
+def pair_score(query: str, text: str) -> float:
+    """The reference's score of ``[CLS] query [SEP] text [SEP]``, for words of letters."""
+
+    def ids(part: str) -> list[int]:
+        pieces = [f"##{letter}" if i else letter for word in part.split() for i, letter in enumerate(word)]
+        return [WORDS.index(piece) for piece in pieces]
+
+    cls, sep = WORDS.index("[CLS]"), WORDS.index("[SEP]")
+    one, two = [cls, *ids(query), sep], [*ids(text), sep]
+    row = np.array([one + two])
+    types = np.array([[0] * len(one) + [1] * len(two)])
+    return float(reference_scores(reranker_weights(), row, np.ones_like(row), types)[0])
+
+
+def test_pairs_are_framed_and_typed_as_the_model_was_trained(reranker_path: Path) -> None:
+    texts = ["dog", "a cat sat", "x", "cat and mouse"]
+    expected = [pair_score("the cat", text) for text in texts]
+    np.testing.assert_allclose(open_reranker(reranker_path).scores("the cat", texts), expected, atol=2e-5)
+    assert np.ptp(expected) > 0.1
+
+
+def test_a_long_query_is_cut_at_half_the_window(reranker_path: Path) -> None:
+    (score,) = open_reranker(reranker_path).scores("abcdefghijklmnopqrstuvwxyz", ["cat"])
+    assert score == pytest.approx(pair_score("abcdefghijkl", "cat"), abs=2e-5)
+    assert abs(score - pair_score("abcdefghijklm", "cat")) > 1e-3
+
+
+@pytest.mark.parametrize(
+    ("windows", "best"),  # 16 tokens fit: the query has 5, special ones take 3
+    [
+        (["abcdefghi jklmnop"], 0),
+        (["f" * 16, "eee"], 0),
+        (["z" * 16, "f" * 16, "eee"], 1),
+        (["abcdefghi jklmno", "ddddd"], 1),  # cut where a word ends in the last quarter
+    ],
+)
+def test_a_long_text_scores_like_its_best_window(reranker_path: Path, windows: list[str], best: int) -> None:
+    expected = [pair_score("query", window) for window in windows]
+    assert np.argmax(expected) == best
+    (score,) = open_reranker(reranker_path).scores("query", [" ".join(windows)])
+    assert score == pytest.approx(expected[best], abs=2e-5)

@@ -99,7 +99,9 @@ def test_the_answer_is_exact(tmp_path, collection, beta, stored, dim):
     generator = np.random.default_rng(dim)
     documents = collection(generator, dim)
     encoder, docs = table_of(documents, beta)
-    engine.build(docs, tmp_path / "index", encoder=encoder, representation=KMeans(4096), centroids=stored, threads=1)
+    engine.build(
+        docs, tmp_path / "index", encoder=encoder, representation=KMeans(4096), centroids=stored, threads=1
+    )
     queries = np.concatenate([documents[5][:1], documents[-1][:1], sphere(generator, 1, dim)])
     stored_vectors = stored_documents(tmp_path / "index")
     for backend in ("scan", "exact"):
@@ -171,7 +173,7 @@ def test_scores_are_the_aggregation_of_all_centroids(tmp_path):
     engine.build(texts, tmp_path / "index", encoder=encoder, representation=KMeans(8), centroids="float16")
     query = encoder.encode_query("two one")
     with Engine.open(tmp_path / "index", encoder=encoder) as index:
-        hits = index.search("two one", k=4)
+        hits = index.search("two one", k=4, mode="dense")
     for hit in hits:
         words = np.stack([encoder.vector(word) for word in sorted(set(hit.text.split()))])
         expected = aggregate(words @ query, np.array([0, len(words)]), 3.0)[0]

@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import sys
 from collections.abc import Callable
 from dataclasses import replace
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from engine.bundled import default_bundle_path
+from formats.bundle_folder import SourceRecord
 from formats.encoder_bundle import (
     EncoderBundle,
     EncoderSettings,
     ParityRecord,
-    SourceRecord,
     encoder_identity,
     load_bundle,
     write_bundle,
@@ -134,14 +135,19 @@ def test_identity_depends_on_what_makes_vectors_and_on_nothing_else() -> None:
 
 
 def test_identity_is_computed_as_documented() -> None:
-    """A fixed value: were it to change, indexes would no longer know their encoder."""
-    assert encoder_identity(SETTINGS, "1" * 64) == "IDENTITY"
+    """Were this to change, indexes would no longer know their encoder."""
+    text = (
+        r'{"document_prefix":"passage:\n","normalise":true,"pooling":"mean","projection":null,'
+        rf'"query_prefix":"query: ","source":"{"0" * 64}","tokenizer":"{"1" * 64}","window":16}}'
+    )
+    assert encoder_identity(SETTINGS, "1" * 64) == sha256(text.encode()).hexdigest()[:32]
 
 
 MEMBERS = [
     ("name", 3), ("name", "x" * 2000), ("name", "\ud800"), ("precision", "FP 32"), ("precision", None),
     ("dim", 0), ("dim", 8.0), ("dim", True), ("dim", "8"), ("dim", 2**40), ("window", 2), ("pooling", "max"),
-    ("pooling", "mean,cls"), ("normalise", 1), ("normalise", None), ("query_prefix", None), ("document_prefix", []),
+    ("pooling", "mean,cls"), ("normalise", 1), ("normalise", None), ("query_prefix", None),
+    ("document_prefix", []),
     ("beta", 0), ("beta", -1.0), ("beta", "1"), ("beta", True), ("beta", 1e300), ("trained_representation", 1),
     ("source", None), ("source", {"file": "x"}), ("source", {"file": "a/b", "sha256": "0" * 64}),
     ("source", {"file": "x", "sha256": "0" * 63}), ("source", {"file": "x", "sha256": "0" * 64, "more": 1}),
@@ -149,7 +155,7 @@ MEMBERS = [
     ("parity", {"n_texts": 0, "token_mean": 1, "token_min": 1, "pooled_mean": 1, "pooled_min": 1}),
     ("parity", {"n_texts": 1, "token_mean": 2, "token_min": 1, "pooled_mean": 1, "pooled_min": 1}),
     ("identity", "0" * 32), ("identity", "x"), ("identity", None), ("format", 0), ("format", "1"), ("format", 1.0),
-    ("files", []), ("files", {}), ("files", None), ("unknown", 1),
+    ("files", []), ("files", {}), ("files", None), ("unknown", 1), ("kind", 1), ("kind", None), ("kind", "A b"),
 ]  # fmt: skip
 
 
@@ -171,7 +177,9 @@ def test_a_missing_member_is_refused(bundle: EncoderBundle, key: str) -> None:
         load_bundle(path)
 
 
-@pytest.mark.parametrize("name", ["../model.onnx", "/etc/passwd", "a/b", "a\\b", "", ".hidden", "bundle.json", "a\n"])
+@pytest.mark.parametrize(
+    "name", ["../model.onnx", "/etc/passwd", "a/b", "a\\b", "", ".hidden", "bundle.json", "a\n"]
+)
 def test_names_that_lead_elsewhere_are_refused(bundle: EncoderBundle, name: str) -> None:
     record = {"sha256": "0" * 64, "n_bytes": 0}
     path = damage(bundle, lambda manifest: manifest["files"].__setitem__(name, record))
@@ -218,6 +226,22 @@ def test_a_repeated_member_is_refused_inside_too(bundle: EncoderBundle) -> None:
         load_bundle(bundle.path)
 
 
+def test_a_manifest_without_a_kind_is_an_encoders(bundle: EncoderBundle) -> None:
+    assert "kind" not in json.loads((bundle.path / "bundle.json").read_bytes())
+    assert load_bundle(damage(bundle, lambda manifest: manifest.update(kind="encoder"))) == bundle
+
+
+def test_another_kind_is_named(bundle: EncoderBundle) -> None:
+    path = damage(bundle, lambda manifest: manifest.update(kind="reranker"))
+    with pytest.raises(InvalidSetting, match="holds no encoder; expected kind encoder; found kind reranker"):
+        load_bundle(path)
+
+
+def test_the_bundled_encoder_keeps_its_identity() -> None:
+    """Indexes in the world are tied to it."""
+    assert load_bundle(default_bundle_path()).identity == "a5d4b94e229bbcc70d2387a095aa1302"
+
+
 def test_a_later_format_is_recognised_whatever_else_it_holds(bundle: EncoderBundle) -> None:
     path = damage(bundle, lambda manifest: manifest.update(format=2, novelty=True))
     with pytest.raises(FormatTooNew, match="expected 1; found 2"):
@@ -260,7 +284,7 @@ def test_a_changed_file_is_found_by_verify(bundle: EncoderBundle, name: str) -> 
 @pytest.mark.skipif(sys.platform == "win32", reason="symbolic links need a privilege on Windows")
 def test_links_are_refused(bundle: EncoderBundle, tmp_path: Path) -> None:
     shutil.move(bundle.model_path, tmp_path / "elsewhere")
-    os.symlink(tmp_path / "elsewhere", bundle.model_path)
+    bundle.model_path.symlink_to(tmp_path / "elsewhere")
     with pytest.raises(CorruptFile, match="no links"):
         load_bundle(bundle.path)
 

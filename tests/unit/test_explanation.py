@@ -73,8 +73,8 @@ def test_the_engine_explains(tmp_path, beta, representation):
     encoder = WordEncoder(beta=beta)
     engine.build(DOCUMENTS, tmp_path / "index", encoder=encoder, representation=representation)
     with Engine.open(tmp_path / "index", encoder=encoder) as index:
-        hits = index.search("thing3", explain=True)
-        assert [hit.matches for hit in index.search("thing3")] == [()] * 3
+        hits = index.search("thing3", explain=True, mode="dense")
+        assert [hit.matches for hit in index.search("thing3", mode="dense")] == [()] * 3
     assert {hit.id for hit in hits} == {"long", "short", "one"}
     for hit in hits:
         full = f"{hit.title}\n{hit.text}" if hit.title else hit.text
@@ -94,7 +94,7 @@ def test_the_best_part_is_the_one_that_was_asked_for(tmp_path):
     encoder = WordEncoder()
     engine.build(DOCUMENTS, tmp_path / "index", encoder=encoder, representation=Pieces(8))
     with Engine.open(tmp_path / "index", encoder=encoder) as index:
-        hits = index.search("Sentence 41 speaks of thing41", explain=True)
+        hits = index.search("Sentence 41 speaks of thing41", explain=True, mode="dense")
     assert hits[0].id == "long"
     assert "thing41" in hits[0].matches[0].text
     assert len(hits[0].matches[0].text) < 100

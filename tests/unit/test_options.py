@@ -11,7 +11,20 @@ from formats.errors import InvalidSetting
 class TestBuildOptions:
     @pytest.mark.parametrize(
         ("dim", "expected"),
-        [(384, 48), (768, 48), (1024, 32), (32, 16), (2, 1), (96, 48), (100, 25), (10, 5), (62, 31), (194, 1), (3, 0), (1, 0)],
+        [
+            (384, 48),
+            (768, 48),
+            (1024, 32),
+            (32, 16),
+            (2, 1),
+            (96, 48),
+            (100, 25),
+            (10, 5),
+            (62, 31),
+            (194, 1),
+            (3, 0),
+            (1, 0),
+        ],
     )
     def test_code_bytes_by_default(self, dim, expected):
         assert BuildOptions().code_bytes_for(dim) == expected

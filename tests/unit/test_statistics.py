@@ -12,7 +12,10 @@ ENCODER = WordEncoder()
 
 
 def texts(n, first=0):
-    return [{"id": str(number), "text": f"word{number} and word{number + 1} more"} for number in range(first, first + n)]
+    return [
+        {"id": str(number), "text": f"word{number} and word{number + 1} more"}
+        for number in range(first, first + n)
+    ]
 
 
 @pytest.fixture
@@ -60,7 +63,9 @@ def test_after_changes(path):
 
 
 def test_codes(path, tmp_path):
-    engine.build(texts(600), tmp_path / "codes", encoder=ENCODER, representation=KMeans(3), centroids="none", code_bytes=4)
+    engine.build(
+        texts(600), tmp_path / "codes", encoder=ENCODER, representation=KMeans(3), centroids="none", code_bytes=4
+    )
     with Engine.open(tmp_path / "codes") as index:
         found = index.stats()
     assert found["stored"] == "none"

@@ -30,7 +30,7 @@ def table(directory, documents, kind="int8", keep=True):
     return read, writer
 
 
-@pytest.mark.parametrize("scale", [1.0, 1e-6, 1e6, 3e37, 1e-30, 1.2e-38, 1e-40, 1e-44])
+@pytest.mark.parametrize("scale", [1.0, 1e-6, 1e6, 3e37, 1e-30, 1.2e-38, 1e-40, 2.6e-43, 1e-44])
 def test_int8_is_within_half_a_step(scale):
     vectors = (np.random.default_rng(0).uniform(-1, 1, (2000, DIM)) * scale).astype(np.float32)
     vectors[0] = 0
@@ -42,6 +42,7 @@ def test_int8_is_within_half_a_step(scale):
     error = np.abs(rows.astype(np.float64) * scales[:, None] - vectors)
     smallest_normal = float(np.finfo(np.float32).tiny)
     assert (error <= scales[:, None] * 0.5001 + 127 * smallest_normal).all()
+    assert (rows * np.sign(vectors) >= 0).all()
 
 
 def test_the_largest_number_of_a_row_takes_the_whole_range():
@@ -91,6 +92,14 @@ def test_the_writer_reads_what_will_be_read_back(directory, kind):
     assert np.linalg.norm(expected, axis=1).max() == pytest.approx(writer.largest_norm, rel=1e-5)
     writer.close()
     assert directory.names() == ["sample.seg"]
+
+
+@pytest.mark.parametrize("kind", ["int8", "float16"])
+def test_the_largest_norm_is_of_all_documents(directory, kind):
+    writer = CentroidsWriter(directory, DIM, kind)
+    for factor in (1, 5, 2):
+        writer.add(np.full((2, DIM), factor, np.float32))
+    assert writer.largest_norm == pytest.approx(5 * DIM**0.5)
 
 
 def test_codes_only_keeps_the_offsets(directory):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import os
 import socket
 
@@ -184,8 +183,6 @@ def test_a_view_outlives_the_close_and_the_file(directory, make):
     view = make(file.data)
     file.close()
     directory.delete("a.seg")
-    gc.collect()
     assert bytes(view) == b"2345"
     del view, file
-    gc.collect()
     assert n_descriptors() == before

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import struct
 
 import msgpack
@@ -11,7 +10,7 @@ import pytest
 import xxhash
 from format_samples import FILE_ID, container, n_descriptors, preamble, reread, section, store, write_file
 
-from formats.envelope import BULK_ALIGNMENT, CHUNK_BYTES, Envelope, EnvelopeWriter, FileKind, FileRecord
+from formats.envelope import Envelope, EnvelopeWriter, FileKind, FileRecord
 from formats.errors import (
     ChecksumMismatch,
     CorruptFile,
@@ -21,6 +20,7 @@ from formats.errors import (
     TruncatedFile,
 )
 from formats.packing import Fields
+from formats.sections import BULK_ALIGNMENT, CHUNK_BYTES
 
 ONE = {"fields": {}, "sections": {"a": section()}}
 BIG = np.random.default_rng(0).integers(0, 256, 2 * CHUNK_BYTES + 5000, np.uint8)
@@ -256,13 +256,11 @@ def test_a_preamble_with_a_wrong_checksum(directory):
 
 def test_a_file_that_is_refused_is_closed(directory):
     whole = container(ONE, bytes(64))
-    gc.collect()
     before = n_descriptors()
     for blob in (b"", whole[:50], whole + b"\0", container([], bytes(64)), container(ONE, bytes(128))):
         store(directory, blob)
         with pytest.raises(FormatError):
             opened(directory)
-    gc.collect()
     assert n_descriptors() == before
 
 

@@ -154,6 +154,11 @@ def test_fields_that_contradict_the_sections(directory, changes):
         read_quantizer(directory, by_hand(directory, changes))
 
 
+def zeros(*shapes):
+    names = ("coarse", "encode_codebook", "rotation")
+    return {name: np.zeros(shape, np.float32) for name, shape in zip(names, shapes, strict=True)}
+
+
 def tainted(name, value):
     array = getattr(quantizer(dim=8, n_sub=4, input_dim=8), name).copy()
     array.flat[-1] = value
@@ -177,6 +182,9 @@ def test_numbers_that_are_not_finite(directory, name, value):
         ({}, {"score_codebook": np.zeros((4, 16, 3), np.float32)}),
         ({"input_dim": 9}, {"rotation": None}),
         ({}, {"stowaway": np.zeros(3, np.uint8)}),
+        ({"dim": 7, "M": 3}, zeros((4, 7), (3, 16, 2), (7, 8))),
+        ({"dim": 6, "M": 3}, zeros((4, 6), (3, 16, 2), (6, 8))),
+        ({"nbits": 6}, zeros((4, 8), (4, 64, 2), (8, 8))),
     ],
 )
 def test_sections_of_other_shapes(directory, changes, sections):

@@ -58,6 +58,15 @@ def test_documents_are_found_where_they_are_live(directory, first):
     assert new.reader.documents[places["d"][1]] == document(2)
 
 
+def test_the_newest_of_two_live_documents(directory):
+    """No writer leaves two live documents with one id; where there are, the last is taken."""
+    segments = [segment_record(directory, ["a", "b", "a"]), segment_record(directory, ["a", "a", "c"])]
+    manifest(segments).commit(directory)
+    snapshot = Snapshot(directory)
+    assert snapshot.find("a") == (snapshot.segments[1], 1)
+    assert snapshot.segments[0].live_ordinal("a") == 2
+
+
 def test_no_index(directory):
     with pytest.raises(IndexNotFound):
         Snapshot(directory)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from formats.envelope import CHUNK_BYTES
+from formats.sections import CHUNK_BYTES
 from formats.spool import Spool
 
 PIECE = np.random.default_rng(0).integers(0, 256, 700_001, np.uint8).tobytes()

@@ -100,10 +100,9 @@ def test_a_forked_child_does_not_hold_it_on_after_its_parent(tmp_path, start):
     parent = start("""
 import time
 lock = WriteLock(folder)
-child = os.fork()
-if child == 0:
+if os.fork() == 0:
+    print(os.getpid(), flush=True)
     time.sleep(600)
-print(child, flush=True)
 sys.stdin.read()
 """)
     child = int(parent.stdout.readline())

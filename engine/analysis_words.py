@@ -1,0 +1,92 @@
+"""Where words begin and end: a text to raw words, case and inner punctuation kept.
+
+A raw word is a run of letters, digits, marks and underscores; runs that an apostrophe, a full stop, a hyphen
+or ``::`` joins are one word, and so is a ``++`` or ``#`` that ends it (``C++``). Scripts that put no spaces
+between words are words of their own: their runs are found whole (see `is_unspaced`).
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Iterator
+from functools import cache
+
+__all__ = ["is_unspaced", "plain", "raw_words"]
+
+_JOINTS = "['.-]|::"
+_WIDE_JOINTS = "['\u2019.\u2010-]|::"  # also the typographic apostrophe and hyphen
+_INVISIBLE = "\u00ad\u200c\u200d"  # soft hyphen, zero-width joiners: inside words, and no part of them
+_PLAIN = str.maketrans({"\u2019": "'", "\u2010": "-"} | dict.fromkeys(_INVISIBLE))
+_SUPPLEMENTARY = "\U00010000-\U0001cfff\U0001d400-\U0001efff"  # rare scripts, letters and all; no emoji
+_UNSPACED = (
+    "\u0e00-\u0eff"  # Thai, Lao
+    "\u1000-\u109f"  # Myanmar
+    "\u1100-\u11ff"  # Hangul letters
+    "\u1780-\u17ff"  # Khmer
+    "\u3005-\u3007\u3021-\u3029\u3031-\u3035\u303b\u303c"  # ideographic marks and numerals
+    "\u3041-\u3096\u3099\u309a\u309d-\u309f"  # Hiragana
+    "\u30a1-\u30fa\u30fc-\u30ff\u31f0-\u31ff"  # Katakana
+    "\u3105-\u312f\u3131-\u318e\u31a0-\u31bf"  # Bopomofo, Hangul letters
+    "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"  # ideographs
+    "\uac00-\ud7a3"  # Hangul syllables
+    "\U00020000-\U0003fffd"  # more ideographs
+)
+_UNSPACED_RUN = re.compile(f"[{_UNSPACED}]")
+
+
+def _pattern(characters: str, joints: str, signs: bool) -> re.Pattern[str]:
+    word = f"[{characters}]+(?:(?:{joints})[{characters}]+)*"
+    return re.compile(word + (f"(?:\\+\\+|#(?![{characters}]))?" if signs else ""))
+
+
+_ASCII = "A-Za-z0-9_"
+_ASCII_WORD = _pattern(_ASCII, _JOINTS, signs=False)
+_ASCII_SIGNED = _pattern(_ASCII, _JOINTS, signs=True)
+
+
+def raw_words(text: str) -> list[str]:
+    """The raw words of a text in their order, compatibility forms normalised (NFKC); see also `plain`."""
+    if not text.isascii():
+        text = unicodedata.normalize("NFKC", text)
+    if text.isascii():
+        return (_ASCII_SIGNED if "++" in text or "#" in text else _ASCII_WORD).findall(text)
+    words: list[str] = _any_script().findall(text)
+    return words
+
+
+def plain(word: str) -> str:
+    """A raw word with plain apostrophes and hyphens, and without invisible characters."""
+    return word if word.isascii() else word.translate(_PLAIN)
+
+
+def is_unspaced(word: str) -> bool:
+    """Whether a raw word is a run of a script without spaces: ideographs, kana, Hangul, Thai and their like."""
+    return _UNSPACED_RUN.match(word) is not None
+
+
+@cache
+def _any_script() -> re.Pattern[str]:
+    """The pattern for texts beyond ASCII, made once (20 ms).
+
+    Ranges beyond 16 bits make a pattern slow, one by one: so there are only two, which are coarse.
+    """
+    spaced = _pattern("".join(_spaced_ranges()) + _SUPPLEMENTARY, _WIDE_JOINTS, signs=True)
+    return re.compile(f"{spaced.pattern}|[{_UNSPACED}]+")
+
+
+def _spaced_ranges() -> Iterator[str]:
+    """The 16-bit characters of words of all other scripts: letters, digits, marks, the underscore."""
+    start = -1
+    for code in range(0x10001):
+        inside = code <= 0xFFFF and _is_spaced(chr(code))
+        if inside and start < 0:
+            start = code
+        elif not inside and start >= 0:
+            yield f"{chr(start)}-{chr(code - 1)}"
+            start = -1
+
+
+def _is_spaced(character: str) -> bool:
+    belongs = character.isalnum() or character in _INVISIBLE or character == "_"
+    return (belongs or unicodedata.category(character)[0] == "M") and not is_unspaced(character)

@@ -1,0 +1,213 @@
+"""BM25 over the segments of an index, with the statistics of all of them together.
+
+A document d scores, as in Lucene (`BM25Similarity`), the sum over the query's terms t of ::
+
+    idf(t) tf / (tf + k1 (1 - b + b |d| / average))     idf(t) = ln(1 + (N - df + 1/2) / (df + 1/2))
+
+tf: how often t is in d; |d|: its terms, counted exactly; N, df, average: documents, documents with t and their
+mean length over all segments, deleted documents included until a merge removes them; a term that is n times in
+the query counts n times. (S. Robertson, H. Zaragoza, The probabilistic relevance framework: BM25 and beyond,
+2009, Eq. 3.15, without the constant factor k1 + 1.)
+
+Scores do not depend on how documents fell into segments, to the last bit: every document's terms are added up
+in the same order, the rarest first.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections import Counter, OrderedDict
+from collections.abc import Iterable, Sequence
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+
+from engine.bm25_segment import Flags, Floats, Ints, Scored, SegmentScorer, TermPart, looked_up
+from formats.errors import InvalidSetting
+from formats.postings import PostingsReader
+
+__all__ = ["DEFAULT_B", "DEFAULT_K1", "MAX_QUERY_TERMS", "Bm25", "Ranking"]
+
+DEFAULT_K1 = 1.2
+DEFAULT_B = 0.75
+MAX_QUERY_TERMS = 1000  # distinct terms; of more than that the rarest count
+
+_CACHE_BYTES = 96 << 20
+_TERM_BYTES, _PART_BYTES = 256, 320  # what Python's objects take, about
+_SMALLEST_NORM = 1e-30  # so that a document without a term has 0 / norm of it, whatever k1 and b
+
+
+class Ranking(NamedTuple):
+    """Documents, best first; equal scores in the order of segment and ordinal.
+
+    Attributes:
+        segments: (n,) int64, numbers of the segments.
+        docs: (n,) int64, ordinals there.
+        scores: (n,) float32.
+    """
+
+    segments: Ints
+    docs: Ints
+    scores: Floats
+
+
+class Bm25:
+    """Scores the documents of some segments, which never change; safe to use from several threads.
+
+    Args:
+        readers: the segments' postings.
+        deleted: for each segment (n_docs,) bool, or None where nothing is deleted.
+        k1: how soon more occurrences of a term count no more; 0 or larger.
+        b: how much a document's length counts, from 0 to 1.
+        cache_bytes: memory for the decoded postings of terms asked for lately.
+
+    Raises:
+        InvalidSetting: k1 or b is out of bounds.
+    """
+
+    def __init__(
+        self,
+        readers: Sequence[PostingsReader],
+        deleted: Sequence[Flags | None],
+        k1: float = DEFAULT_K1,
+        b: float = DEFAULT_B,
+        cache_bytes: int = _CACHE_BYTES,
+    ) -> None:
+        if not (0 <= k1 < math.inf and 0 <= b <= 1):
+            raise InvalidSetting("settings of BM25 out of bounds", expected="k1 >= 0, 0 <= b <= 1", actual=(k1, b))
+        self._readers = tuple(readers)
+        self._scorers = [
+            SegmentScorer(reader.n_docs, flags) for reader, flags in zip(self._readers, deleted, strict=True)
+        ]
+        self._k1 = k1
+        self._b = b
+        self._cache = _TermCache(cache_bytes)
+
+    def scores(self, query_terms: Iterable[str]) -> list[Scored]:
+        """For each segment the live documents with a term of the query, ascending, and their scores."""
+        terms = self._terms(query_terms)
+        return [scorer.scores(_parts(terms, segment)) for segment, scorer in enumerate(self._scorers)]
+
+    def top(self, query_terms: Iterable[str], n: int) -> Ranking:
+        """The n >= 1 best live documents; fewer where fewer have a term of the query."""
+        terms = self._terms(query_terms)
+        found = [scorer.best(_parts(terms, segment), n) for segment, scorer in enumerate(self._scorers)]
+        segments = np.repeat(np.arange(len(found)), [len(docs) for docs, _ in found])
+        docs = np.concatenate([docs for docs, _ in found] or [np.empty(0, np.int64)])
+        scores = np.concatenate([scores for _, scores in found] or [np.empty(0, np.float32)])
+        order = np.lexsort((docs, segments, -scores))[:n]
+        return Ranking(segments[order], docs[order], scores[order])
+
+    def score_documents(self, query_terms: Iterable[str], segment: int, docs: Ints) -> Floats:
+        """(n,) float32, the scores of the documents (n,) `docs` of one segment: 0 where they have no term."""
+        return looked_up(_parts(self._terms(query_terms), segment), docs)
+
+    def term_scores(self, query_terms: Iterable[str], segment: int, doc: int) -> dict[str, float]:
+        """What each of the query's terms adds to the score of a document; terms that it lacks are left out."""
+        place = np.array([doc])
+        found = {
+            term.name: float(term.parts[segment].repeated(term.times).looked_up(place)[0])
+            for term in self._terms(query_terms)
+        }
+        return {name: score for name, score in found.items() if score > 0}
+
+    @cached_property
+    def n_docs(self) -> int:
+        """Documents of all segments, deleted ones included."""
+        return sum(reader.n_docs for reader in self._readers)
+
+    @cached_property
+    def average_length(self) -> float:
+        """Their mean length in terms."""
+        return sum(reader.total_length for reader in self._readers) / max(1, self.n_docs)
+
+    @cached_property
+    def _norms(self) -> list[Floats]:
+        """For each segment k1 (1 - b + b |d| / average) of each document."""
+        slope = self._k1 * self._b / max(self.average_length, 1e-9)
+        least = self._k1 * (1 - self._b)
+        norms = [reader.lengths * slope + least for reader in self._readers]
+        return [np.maximum(norm, _SMALLEST_NORM).astype(np.float32) for norm in norms]
+
+    def _terms(self, query_terms: Iterable[str]) -> list[_QueryTerm]:
+        """The query's terms that occur in the index, at most MAX_QUERY_TERMS; the rarest first, then by name."""
+        counts = Counter(query_terms)
+        names = list(counts) if len(counts) <= MAX_QUERY_TERMS else self._rarest(counts)
+        terms = []
+        for name, known in zip(names, self._cache.get(names), strict=True):
+            term = self._read(name) if known is None else known
+            if term.n_docs:
+                terms.append(_QueryTerm(term.n_docs, name, counts[name], term.parts))
+        terms.sort()
+        return terms
+
+    def _rarest(self, names: Iterable[str]) -> list[str]:
+        frequencies = [(sum(reader.document_frequency(name) for reader in self._readers), name) for name in names]
+        return [name for frequency, name in sorted(frequencies) if frequency][:MAX_QUERY_TERMS]
+
+    def _read(self, name: str) -> _Term:
+        entries = [reader.find(name) for reader in self._readers]
+        n_docs = sum(entry.n_docs for entry in entries if entry)
+        idf = math.log1p((self.n_docs - n_docs + 0.5) / (n_docs + 0.5))
+        parts = [
+            TermPart.of(reader.read(entry), norms, idf) if entry else _NOTHING
+            for reader, entry, norms in zip(self._readers, entries, self._norms, strict=True)
+        ]
+        term = _Term(n_docs, tuple(parts))
+        self._cache.put(name, term)
+        return term
+
+
+_NOTHING = TermPart(0, np.empty(0, np.int64), np.empty(0, np.float32), 0.0)
+
+
+class _Term(NamedTuple):
+    """A term: how many documents have it, and what it adds in each segment."""
+
+    n_docs: int
+    parts: tuple[TermPart, ...]
+
+    @property
+    def n_bytes(self) -> int:
+        return _TERM_BYTES + sum(_PART_BYTES + part.n_bytes for part in self.parts)
+
+
+class _QueryTerm(NamedTuple):
+    """A term of a query with how many times it is there; no two have the same name, so they can be sorted."""
+
+    n_docs: int
+    name: str
+    times: int
+    parts: tuple[TermPart, ...]
+
+
+def _parts(terms: Sequence[_QueryTerm], segment: int) -> list[TermPart]:
+    return [term.parts[segment].repeated(term.times) for term in terms]
+
+
+class _TermCache:
+    """The terms used last, within a bound of bytes."""
+
+    def __init__(self, max_bytes: int) -> None:
+        self._max_bytes = max_bytes
+        self._n_bytes = 0
+        self._terms: OrderedDict[str, _Term] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def get(self, names: Sequence[str]) -> list[_Term | None]:
+        """What is kept of each term, None where it is not."""
+        with self._lock:
+            for name in self._terms.keys() & names:
+                self._terms.move_to_end(name)
+            return [self._terms.get(name) for name in names]
+
+    def put(self, name: str, term: _Term) -> None:
+        """Keep a term, and forget those not asked for lately."""
+        with self._lock:
+            if name not in self._terms:
+                self._terms[name] = term
+                self._n_bytes += term.n_bytes
+            while self._n_bytes > self._max_bytes:
+                self._n_bytes -= self._terms.popitem(last=False)[1].n_bytes

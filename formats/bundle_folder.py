@@ -1,0 +1,321 @@
+"""The folder of an exported model: a manifest, an ONNX graph, its tokenizer, licences.
+
+::
+
+    <name>/
+    ├── bundle.json       the manifest, UTF-8 JSON
+    ├── model.onnx        what to run
+    ├── tokenizer.json    text -> token ids, as the tokenizers library reads it
+    └── LICENSE, NOTICE   and whatever else the manifest lists under "files"
+
+A bundle holds an encoder (`formats.encoder_bundle`) or a reranker (`formats.reranker_bundle`). The manifest's
+member ``kind`` says which; without one it is an encoder. Nothing in a bundle is trusted: the manifest has a strict
+schema, every file is named in it with its size and SHA-256, and names are plain names of regular files in the
+folder.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import secrets
+import shutil
+import stat
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Final, Literal
+
+from formats.errors import ChecksumMismatch, CorruptFile, FormatTooNew, InvalidSetting, TruncatedFile
+from formats.json_fields import JsonFields, read_json
+
+__all__ = [
+    "BUNDLE_FORMAT",
+    "MAX_WINDOW",
+    "MODEL_NAME",
+    "PRECISION",
+    "TOKENIZER_NAME",
+    "BundleFolder",
+    "BundleKind",
+    "FileRecord",
+    "SourceRecord",
+    "read_manifest",
+    "source_from",
+    "write_folder",
+]
+
+BUNDLE_FORMAT: Final = 1
+MANIFEST_NAME: Final = "bundle.json"
+MODEL_NAME: Final = "model.onnx"
+TOKENIZER_NAME: Final = "tokenizer.json"
+
+MAX_WINDOW: Final = 2**20
+PRECISION: Final = re.compile(r"[a-z][a-z0-9]{0,15}")
+
+_MAX_MANIFEST_BYTES: Final = 64 * 1024
+_MAX_FILE_BYTES: Final = 2**40
+_MAX_FILES: Final = 32
+
+_FILE_NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
+_SHA256: Final = re.compile(r"[0-9a-f]{64}")
+_IDENTITY: Final = re.compile(r"[0-9a-f]{32}")
+_KIND: Final = re.compile(r"[a-z]{1,16}")
+
+BundleKind = Literal["encoder", "reranker"]
+
+
+@dataclass(frozen=True, slots=True)
+class FileRecord:
+    """What the manifest says about one file.
+
+    Attributes:
+        sha256: 64 lower-case hexadecimal digits.
+        n_bytes: its size.
+    """
+
+    sha256: str
+    n_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class SourceRecord:
+    """The file of trained weights that the graph was made from.
+
+    Attributes:
+        file: its name, without a folder.
+        sha256: 64 lower-case hexadecimal digits.
+    """
+
+    file: str
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True)
+class BundleFolder:
+    """What all bundles have in common; a loader has checked it against the manifest and the files' sizes.
+
+    Attributes:
+        path: the folder.
+        identity: 32 hexadecimal digits; the same for all precisions of a model.
+        files: every file of the bundle but the manifest, by name.
+    """
+
+    path: Path
+    identity: str
+    files: Mapping[str, FileRecord]
+
+    @property
+    def model_path(self) -> Path:
+        """The ONNX graph."""
+        return self.path / MODEL_NAME
+
+    @property
+    def tokenizer_path(self) -> Path:
+        """The tokenizer."""
+        return self.path / TOKENIZER_NAME
+
+    def check_identity(self, computed: str) -> None:
+        """Refuse a manifest whose identity is not the one computed from its members.
+
+        Raises:
+            CorruptFile: it is another.
+        """
+        if self.identity != computed:
+            raise CorruptFile(
+                "the identity does not follow from the manifest",
+                path=self.path,
+                expected=computed,
+                actual=self.identity,
+            )
+
+    def check_sizes(self) -> None:
+        """Refuse files that are not what the manifest says at first sight.
+
+        Raises:
+            CorruptFile: a file is missing or is not a regular file (links included).
+            TruncatedFile: a file has another size.
+        """
+        for name, record in self.files.items():
+            _check_size(self.path / name, record)
+
+    def verify_files(self, names: Iterable[str] | None = None) -> int:
+        """Read files whole and compare their digests with the manifest.
+
+        Args:
+            names: which of `files`; None for all.
+
+        Returns:
+            The number of bytes read.
+
+        Raises:
+            ChecksumMismatch: a file's SHA-256 is not the recorded one.
+            CorruptFile: a file is gone or is not a regular file.
+            TruncatedFile: a file has another size than recorded.
+        """
+        n_bytes = 0
+        for name in self.files if names is None else names:
+            record = self.files[name]
+            _check_size(self.path / name, record)
+            digest = _file_sha256(self.path / name)
+            if digest != record.sha256:
+                raise ChecksumMismatch(
+                    "the file is not the one the manifest names",
+                    path=self.path / name,
+                    expected=record.sha256,
+                    actual=digest,
+                )
+            n_bytes += record.n_bytes
+        return n_bytes
+
+
+def read_manifest(path: str | Path, kind: BundleKind) -> tuple[BundleFolder, JsonFields]:
+    """Read the manifest of a bundle of one kind, and check what all kinds have in common.
+
+    Returns:
+        The folder, and the members of the manifest that are left: the settings of this kind.
+
+    Raises:
+        InvalidSetting: there is no bundle at the path, or one of another kind.
+        FormatTooNew: a later version wrote it.
+        CorruptFile: the manifest breaks its schema.
+    """
+    folder = Path(path)
+    manifest_path = folder / MANIFEST_NAME
+    if not manifest_path.is_file():
+        raise InvalidSetting(f"there is no {kind} bundle", path=folder, expected=MANIFEST_NAME)
+    fields = JsonFields(read_json(manifest_path, _MAX_MANIFEST_BYTES), manifest_path)
+    version = fields.integer("format", 1, 2**31)
+    if version > BUNDLE_FORMAT:
+        raise FormatTooNew(
+            "a later version of Quarry wrote this bundle", path=folder, expected=BUNDLE_FORMAT, actual=version
+        )
+    found = fields.text("kind", _KIND) if "kind" in fields.names() else "encoder"
+    if found != kind:
+        raise InvalidSetting(
+            f"the bundle holds no {kind}", path=folder, expected=f"kind {kind}", actual=f"kind {found}"
+        )
+    identity = fields.text("identity", _IDENTITY)
+    return BundleFolder(folder, identity, _files_from(fields.inner("files"))), fields
+
+
+def write_folder(
+    path: str | Path,
+    members: Mapping[str, object],
+    identity_for: Callable[[str], str],
+    files: Mapping[str, bytes | Path],
+    load: Callable[[Path], object],
+) -> None:
+    """Write a bundle into a new folder: in full beside it first, then moved to its name.
+
+    Args:
+        path: the folder to make.
+        members: of the manifest, beside ``format``, ``identity`` and ``files``.
+        identity_for: computes the identity from the tokenizer's SHA-256.
+        files: contents, or files to copy, by name; ``model.onnx`` and ``tokenizer.json`` among them.
+        load: reads a bundle of this kind, and refuses what a reader would.
+
+    Raises:
+        InvalidSetting: the folder exists already.
+        CorruptFile: members or names that a reader would refuse; nothing is left behind then.
+    """
+    folder = Path(path)
+    if folder.exists():
+        raise InvalidSetting("there is something at the path already; a bundle needs a new folder", path=folder)
+    part = folder.with_name(f".{folder.name}.{secrets.token_hex(8)}.part")
+    part.mkdir(parents=True)
+    try:
+        records = _write_files(part, files)
+        identity = identity_for(records[TOKENIZER_NAME].sha256)
+        _write_manifest(part, members, identity, records)
+        load(part)
+        part.rename(folder)
+    except BaseException:
+        shutil.rmtree(part, ignore_errors=True)
+        raise
+
+
+def source_from(fields: JsonFields) -> SourceRecord:
+    """Take the members of a `SourceRecord`.
+
+    Raises:
+        CorruptFile: a member is not what it should be.
+    """
+    source = SourceRecord(fields.text("file", _FILE_NAME), fields.text("sha256", _SHA256))
+    fields.done()
+    return source
+
+
+def _write_files(part: Path, files: Mapping[str, bytes | Path]) -> dict[str, FileRecord]:
+    records = {}
+    for name, content in sorted(files.items()):
+        if not _FILE_NAME.fullmatch(name):
+            raise CorruptFile("not a plain file name", path=part, actual=name)
+        target = part / name
+        if isinstance(content, bytes):
+            target.write_bytes(content)
+        else:
+            shutil.copyfile(content, target)
+        records[name] = FileRecord(_file_sha256(target), target.stat().st_size)
+    for name in (MODEL_NAME, TOKENIZER_NAME):
+        if name not in records:
+            raise CorruptFile("a bundle lacks a file", path=part, expected=name)
+    return records
+
+
+def _write_manifest(
+    part: Path, members: Mapping[str, object], identity: str, records: Mapping[str, FileRecord]
+) -> None:
+    manifest = {
+        "format": BUNDLE_FORMAT,
+        "identity": identity,
+        **members,
+        "files": {name: asdict(record) for name, record in records.items()},
+    }
+    text = json.dumps(manifest, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+    (part / MANIFEST_NAME).write_bytes(text.encode("utf-8"))
+
+
+def _file_sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _check_size(path: Path, record: FileRecord) -> None:
+    """Refuse a file that is missing, no regular file (links included) or of another size."""
+    try:
+        status = path.lstat()
+    except FileNotFoundError:
+        raise CorruptFile("a file of the bundle is missing", path=path) from None
+    if not stat.S_ISREG(status.st_mode):
+        kind = stat.filemode(status.st_mode)
+        raise CorruptFile(
+            "not a regular file; a bundle holds no links", path=path, expected="-rw-r--r--", actual=kind
+        )
+    if status.st_size != record.n_bytes:
+        raise TruncatedFile(
+            "the file has another size than the manifest says",
+            path=path,
+            expected=f"{record.n_bytes} bytes",
+            actual=f"{status.st_size} bytes",
+        )
+
+
+def _files_from(fields: JsonFields) -> dict[str, FileRecord]:
+    names = fields.names()
+    bad = [name for name in names if not _FILE_NAME.fullmatch(name) or name == MANIFEST_NAME]
+    missing = [name for name in (MODEL_NAME, TOKENIZER_NAME) if name not in names]
+    if bad or missing or len(names) > _MAX_FILES:
+        raise CorruptFile(
+            "bad list of files in the manifest",
+            path=fields.path,
+            expected=f"plain names, {MODEL_NAME} and {TOKENIZER_NAME} among them, at most {_MAX_FILES}",
+            actual=repr(sorted(names))[:200],
+        )
+    return {name: _file_from(fields.inner(name)) for name in names}
+
+
+def _file_from(fields: JsonFields) -> FileRecord:
+    record = FileRecord(fields.text("sha256", _SHA256), fields.integer("n_bytes", 0, _MAX_FILE_BYTES))
+    fields.done()
+    return record

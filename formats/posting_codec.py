@@ -1,0 +1,172 @@
+"""The postings of one term as bits: Elias-Fano for the documents, unary for how often the term is in each.
+
+A record of n postings in a segment of n_docs documents has, low bits of a byte first:
+
+1. n times the low w bits of a document's ordinal, w = floor(log2(n_docs / n)), low bits first;
+2. for each document the rest of its ordinal, ordinal >> w: as many zeros as it is larger than the one before
+   (than 0, for the first), then a one;
+3. for each document its frequency f >= 1: f - 1 zeros, then a one;
+4. zeros up to a whole byte.
+
+So there are exactly 2 n ones behind the low bits, and the last one is in the last byte.
+(P. Elias, Efficient storage and retrieval by content and address of static files, 1974; S. Vigna,
+Quasi-succinct indices, 2013.)
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+__all__ = ["MAX_RECORD_BYTES", "Postings", "decode", "encode"]
+
+MAX_RECORD_BYTES = 1 << 29  # so that the place of a bit takes 32 bits
+
+Ints = npt.NDArray[np.int64]
+Bytes = npt.NDArray[np.uint8]
+
+_FEW = 24  # postings up to which Python's integers are faster than arrays
+_CHUNK = 1 << 14  # postings at a time: what a chunk takes fits in a cache, and costs no fresh pages of memory
+_WRONG_ONES = "a record with another number of ones, or too long"
+_OUT_OF_ORDER = "document ordinals that do not ascend, or not within the segment"
+
+
+class Postings(NamedTuple):
+    """In which documents a term is, and how often.
+
+    Attributes:
+        docs: (n,) uint32 ordinals, ascending.
+        frequencies: (n,) uint32, each at least 1.
+    """
+
+    docs: npt.NDArray[np.uint32]
+    frequencies: npt.NDArray[np.uint32]
+
+
+def encode(n_docs: int, counts: Ints, postings: Postings) -> tuple[Bytes, Ints]:
+    """Encode the postings of several terms.
+
+    Args:
+        n_docs: documents in the segment.
+        counts: (n_terms,) int64, how many postings each term has, at least 1.
+        postings: of all terms, one term after the other.
+
+    Returns:
+        The records one after the other, and (n_terms,) int64, their lengths in bytes.
+    """
+    ends = np.cumsum(counts)
+    docs, totals = postings.docs.astype(np.int64), np.cumsum(postings.frequencies, dtype=np.int64)
+    totals_before = np.concatenate([[0], totals[ends[:-1] - 1]])
+    widths = _widths(n_docs, counts)
+    n_low_bits = widths * counts
+    n_high_bits = (docs[ends - 1] >> widths) + counts
+    lengths = -(-(n_low_bits + n_high_bits + totals[ends - 1] - totals_before) // 8)
+    if lengths.max() > MAX_RECORD_BYTES:
+        raise OverflowError(f"postings of {lengths.max()} bytes, and {MAX_RECORD_BYTES} can be stored")
+    starts = 8 * (np.cumsum(lengths) - lengths)
+    bits = np.zeros(8 * int(lengths.sum()), np.uint8)
+    places = np.arange(len(docs)) - np.repeat(ends - counts, counts)
+    bits[np.repeat(starts + n_low_bits, counts) + places + (docs >> np.repeat(widths, counts))] = 1
+    bits[np.repeat(starts + n_low_bits + n_high_bits - totals_before, counts) + totals - 1] = 1
+    _set_low_bits(bits, docs, np.repeat(widths, counts), np.repeat(starts, counts), places)
+    return np.packbits(bits, bitorder="little"), lengths
+
+
+def _set_low_bits(bits: Bytes, docs: Ints, widths: Ints, starts: Ints, places: Ints) -> None:
+    at = starts + places * widths
+    for bit in range(int(widths.max(initial=0))):
+        wide = np.flatnonzero(widths > bit)
+        bits[at[wide] + bit] = docs[wide] >> bit & 1
+
+
+def _widths(n_docs: int, counts: Ints) -> Ints:
+    return np.frexp(n_docs // counts)[1].astype(np.int64) - 1  # the exponent is exact below 2^53
+
+
+def decode(record: Bytes, n: int, n_docs: int) -> Postings:
+    """Decode the record of `n` postings, 1 <= n <= n_docs.
+
+    Raises:
+        ValueError: the bytes are no such record.
+    """
+    width = (n_docs // n).bit_length() - 1
+    if not n * (width + 2) <= 8 * len(record) <= 8 * MAX_RECORD_BYTES:
+        raise ValueError("a record too short for its postings, or too long")
+    if n <= _FEW:
+        return _decode_few(record.tobytes(), n, n_docs, width)
+    return _decode_many(record, n, n_docs, width)
+
+
+def _decode_few(record: bytes, n: int, n_docs: int, width: int) -> Postings:
+    bits = int.from_bytes(record, "little")
+    ones = bits >> n * width
+    if ones.bit_count() != 2 * n or bits.bit_length() <= 8 * len(record) - 8:
+        raise ValueError(_WRONG_ONES)
+    high, before = 0, -1
+    numbers = []
+    for place in range(n):
+        gap = (ones & -ones).bit_length()
+        ones >>= gap
+        high += gap - 1
+        doc = high << width | bits >> place * width & (1 << width) - 1
+        if not before < doc < n_docs:
+            raise ValueError(_OUT_OF_ORDER)
+        numbers.append(doc)
+        before = doc
+    for _ in range(n):
+        gap = (ones & -ones).bit_length()
+        ones >>= gap
+        numbers.append(gap)
+    both = np.array(numbers, np.uint32)
+    return Postings(both[:n], both[n:])
+
+
+def _decode_many(record: Bytes, n: int, n_docs: int, width: int) -> Postings:
+    ones = _ones(record, n * width, 2 * n)
+    docs = np.empty(n, np.uint32)
+    if int(ones[n - 1]) - (n - 1) > n_docs >> width:
+        raise ValueError(_OUT_OF_ORDER)
+    for low in range(0, n, _CHUNK):
+        high = min(n, low + _CHUNK)
+        part = np.subtract(ones[low:high], np.arange(low, high, dtype=np.uint32), out=docs[low:high])
+        if width:
+            part <<= width
+            part |= _low_bits(record[low * width // 8 :], high - low, width)
+    if docs[-1] >= n_docs or not (docs[1:] > docs[:-1]).all():
+        raise ValueError(_OUT_OF_ORDER)
+    return Postings(docs, np.diff(ones[n - 1 :]))
+
+
+def _ones(record: Bytes, skipped: int, n: int) -> npt.NDArray[np.uint32]:
+    """Where the n ones behind the first `skipped` bits are, counted from there."""
+    places = np.empty(n, np.uint32)
+    n_found = 0
+    for low in range(skipped // 8, len(record), _CHUNK // 2):
+        bits = np.unpackbits(record[low : low + _CHUNK // 2], bitorder="little").view(bool)
+        bits[: max(0, skipped - 8 * low)] = False
+        here = np.flatnonzero(bits)
+        here += 8 * low - skipped
+        if n_found + len(here) > n:
+            raise ValueError(_WRONG_ONES)
+        places[n_found : n_found + len(here)] = here
+        n_found += len(here)
+    if n_found != n or int(places[-1]) + skipped < 8 * len(record) - 8:
+        raise ValueError(_WRONG_ONES)
+    return places
+
+
+def _low_bits(data: Bytes, n: int, width: int) -> npt.NDArray[np.uint32]:
+    """The first n numbers of `width` < 32 bits; eight of them fill whole bytes and are read side by side."""
+    n_eights = -(-n // 8)
+    data = data[: n_eights * width]
+    padded = np.zeros(n_eights * width + 8, np.uint8)
+    padded[: len(data)] = data
+    numbers = np.empty((n_eights, 8), np.uint32)
+    for lane in range(8):
+        byte, shift = divmod(lane * width, 8)
+        words = np.ndarray((n_eights,), "<u8", padded, byte, (width,))
+        np.right_shift(words, np.uint64(shift), out=numbers[:, lane], casting="unsafe")
+    numbers &= np.uint32((1 << width) - 1)
+    return numbers.reshape(-1)[:n]

@@ -1,0 +1,108 @@
+"""What holds for the postings of any documents, and for any bytes taken as postings."""
+
+from __future__ import annotations
+
+import numpy as np
+from format_samples import reread
+from hypothesis import given
+from hypothesis import strategies as st
+
+from formats.directory import Directory
+from formats.posting_codec import Postings, decode, encode
+from formats.postings import PostingsReader, PostingsWriter, merge_postings
+
+words = st.one_of(
+    st.sampled_from(["a", "ab", "abc", "b", "é", "文", "\0", "prefix-and-more", "prefix-and-most"]),
+    st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=9),
+)
+collections = st.lists(st.lists(words, max_size=12), min_size=1, max_size=40)
+
+
+@st.composite
+def posting_lists(draw):
+    """A number of documents, and postings within it."""
+    n_docs = draw(st.one_of(st.integers(1, 200), st.integers(1, (1 << 32) - 1)))
+    docs = draw(st.sets(st.integers(0, n_docs - 1), min_size=1, max_size=min(n_docs, 80)))
+    frequencies = draw(st.lists(st.integers(1, 300), min_size=len(docs), max_size=len(docs)))
+    return n_docs, sorted(docs), frequencies
+
+
+def as_postings(docs, frequencies):
+    return Postings(np.array(docs, np.uint32), np.array(frequencies, np.uint32))
+
+
+@given(posting_lists())
+def test_a_record_holds_its_postings(given_postings):
+    n_docs, docs, frequencies = given_postings
+    record, _ = encode(n_docs, np.array([len(docs)]), as_postings(docs, frequencies))
+    found = decode(record, len(docs), n_docs)
+    assert found.docs.tolist() == docs
+    assert found.frequencies.tolist() == frequencies
+
+
+@given(st.lists(posting_lists(), min_size=1, max_size=8))
+def test_records_do_not_depend_on_what_is_encoded_with_them(lists):
+    n_docs = max(each[0] for each in lists)
+    docs = np.concatenate([np.array(each[1], np.uint32) for each in lists])
+    frequencies = np.concatenate([np.array(each[2], np.uint32) for each in lists])
+    counts = np.array([len(each[1]) for each in lists])
+    data, lengths = encode(n_docs, counts, Postings(docs, frequencies))
+    alone = [encode(n_docs, np.array([len(each[1])]), as_postings(*each[1:]))[0].tobytes() for each in lists]
+    assert data.tobytes() == b"".join(alone)
+    assert lengths.tolist() == [len(record) for record in alone]
+
+
+@given(st.binary(max_size=80), st.integers(1, 60), st.integers(1, 1 << 32))
+def test_any_bytes_are_postings_or_refused(data, n, n_docs):
+    n_docs = min((1 << 32) - 1, max(n, n_docs))
+    try:
+        docs, frequencies = decode(np.frombuffer(data, np.uint8), n, n_docs)
+    except ValueError:
+        return
+    assert len(docs) == len(frequencies) == n
+    assert docs[-1] < n_docs
+    assert (np.diff(docs.astype(np.int64)) > 0).all()
+    assert frequencies.min() >= 1
+    record, _ = encode(n_docs, np.array([n]), Postings(docs, frequencies))
+    width = (n_docs // n).bit_length() - 1
+    assert width * n > 8 * len(data) or record.tobytes() == data
+
+
+def write(directory, documents, name):
+    writer = PostingsWriter(directory)
+    for terms in documents:
+        writer.add(terms)
+    envelope = reread(directory, writer.write, name=name)
+    writer.close()
+    return envelope
+
+
+@given(collections)
+def test_documents_come_back(tmp_path_factory, documents):
+    reader = PostingsReader(
+        write(Directory(tmp_path_factory.mktemp("index")), documents, "all.seg"), len(documents)
+    )
+    found = [[] for _ in documents]
+    for term, (docs, frequencies) in reader:
+        for doc, frequency in zip(docs.tolist(), frequencies.tolist(), strict=True):
+            found[doc] += [term.decode()] * frequency
+        assert reader.postings(term.decode()).docs.tolist() == docs.tolist()
+    assert found == [sorted(terms) for terms in documents]
+    assert reader.lengths.tolist() == [len(terms) for terms in documents]
+
+
+@given(collections, st.data())
+def test_merging_parts_is_writing_what_is_kept(tmp_path_factory, documents, data):
+    directory = Directory(tmp_path_factory.mktemp("index"))
+    cuts = sorted(data.draw(st.sets(st.integers(1, len(documents) - 1), max_size=4))) if documents[1:] else []
+    keep = np.array(data.draw(st.lists(st.booleans(), min_size=len(documents), max_size=len(documents))))
+    keep[data.draw(st.integers(0, len(documents) - 1))] = True
+    bounds = [0, *cuts, len(documents)]
+    readers, masks = [], []
+    for number, (low, high) in enumerate(zip(bounds, bounds[1:], strict=False)):
+        envelope = write(directory, documents[low:high], f"part{number}.seg")
+        readers.append(PostingsReader(envelope, high - low))
+        masks.append(keep[low:high])
+    merged = reread(directory, lambda out: merge_postings(directory, readers, masks, out), name="merged.seg")
+    anew = write(directory, [terms for terms, stays in zip(documents, keep, strict=True) if stays], "anew.seg")
+    assert merged.record.digest == anew.record.digest

@@ -1,0 +1,213 @@
+"""`formats/SPEC.md` is enough to read an index: a reader that follows it, without a line of the package's."""
+
+from __future__ import annotations
+
+import struct
+
+import msgpack
+import numpy as np
+import pytest
+import zstandard
+from format_samples import ODD_IDS, document, manifest, quantizer, segment_record, write_file
+from xxhash import xxh3_64_intdigest, xxh3_128_digest, xxh3_128_hexdigest
+
+from formats.envelope import FileKind
+from formats.quantizer import write_quantizer
+from formats.snapshot import Snapshot
+from formats.spans import pack_spans
+
+
+class File:
+    """A container, taken apart by sections 1 and 3."""
+
+    def __init__(self, path, kind):
+        blob = path.read_bytes()
+        head, tail = struct.unpack("<9sBHHI16sIII10sQ", blob[:64]), struct.unpack("<QQ16sQ16s8s", blob[-64:])
+        assert head[:5] == (b"\x89QRRY\r\n\x1a\n", kind, 0, 1, 0x0A0B0C0D)
+        assert head[6:] == (0, 0, 0, bytes(10), xxh3_64_intdigest(blob[:56]))
+        offset, length, self.digest, self.n_bytes, self.id, end = tail
+        table = blob[offset : offset + length]
+        assert (offset + length, self.n_bytes, self.id, end) == (len(blob) - 64, len(blob), head[5], b"QRRYEND\n")
+        assert (offset % 64, self.digest) == (0, xxh3_128_digest(table))
+        contents = msgpack.unpackb(table)
+        self.fields, entries = contents["fields"], contents["sections"]
+        self.sections = {name: self._section(blob, entry) for name, entry in entries.items()}
+        self._check_gaps(blob, sorted(entries.values(), key=lambda entry: entry["offset"]), offset)
+
+    def _section(self, blob, entry):
+        array = np.frombuffer(blob, entry["dtype"], int(np.prod(entry["shape"])), entry["offset"])
+        data = array.tobytes()
+        mebibytes = [data[low : low + (1 << 20)] for low in range(0, len(data), 1 << 20)]
+        assert entry["chunks"] == b"".join(map(xxh3_128_digest, mebibytes))
+        return array.reshape(entry["shape"])
+
+    def _check_gaps(self, blob, entries, contents):
+        end = 64
+        for entry in entries:
+            assert end <= entry["offset"] < end + 4096
+            assert not any(blob[end : entry["offset"]])
+            end = entry["offset"] + int(np.prod(entry["shape"])) * np.dtype(entry["dtype"]).itemsize
+        assert contents == -(-end // 64) * 64
+        assert not any(blob[end:contents])
+
+
+class Index:
+    """An index, read by sections 2 and 4 to 7."""
+
+    def __init__(self, folder):
+        self.folder = folder
+        root = File(max(folder.glob("MANIFEST-*")), 1)
+        self.fields = root.fields
+        assert root.fields["generation"] == int(max(folder.glob("MANIFEST-*")).name.removeprefix("MANIFEST-"))
+        self.quantizers = {record["name"]: self.file(record, 3) for record in root.fields["quantizers"]}
+
+    def file(self, record, kind):
+        file = File(self.folder / record["name"], kind)
+        assert (file.n_bytes, file.id, file.digest) == (record["n_bytes"], record["file_id"], record["digest"])
+        return file
+
+    def documents(self):
+        """The live documents: id, title, text, metadata, spans, rows."""
+        for entry in self.fields["segments"]:
+            segment, dead = self.file(entry["file"], 2), set()
+            if entry["tombstones"]:
+                dead = self.deleted(self.file(entry["tombstones"], 4), segment)
+            assert len(dead) == entry["n_deleted"]
+            for d in sorted(set(range(entry["n_docs"])) - dead):
+                yield self.document(segment, d, self.quantizers.get(entry["quantizer"]))
+
+    def deleted(self, tombstones, segment):
+        assert tombstones.fields["segment_id"] == segment.id
+        bits = tombstones.sections["deleted"]
+        return {d for d in range(segment.fields["n_docs"]) if bits[d // 8] >> d % 8 & 1}
+
+    def document(self, segment, d, quantizer):
+        sections = segment.sections
+        doc_id = stretch(sections["ids"], sections["id_offsets"], d)
+        hashes, wanted = sections["id_hashes"], xxh3_64_intdigest(doc_id)
+        places = [place for place in range(len(hashes)) if hashes[place] == wanted]
+        assert d in [sections["id_ordinals"][place] for place in places]
+        dictionary = sections["document_dictionary"].tobytes()
+        trained = zstandard.ZstdCompressionDict(dictionary) if dictionary else None
+        frame = stretch(sections["documents"], sections["document_offsets"], d)
+        title, text, metadata, spans = msgpack.unpackb(zstandard.ZstdDecompressor(trained).decompress(frame))
+        rows = range(*sections["centroid_offsets"][d : d + 2].tolist())
+        vectors = [self.row(segment, row, quantizer) for row in rows]
+        return doc_id.decode(), title, text, metadata, spans_of(spans), np.array(vectors)
+
+    def row(self, segment, row, quantizer):
+        sections = segment.sections
+        if segment.fields["centroids"] == "int8":
+            return sections["centroids"][row].astype(np.float32) * sections["centroid_scales"][row]
+        if segment.fields["centroids"] == "float16":
+            return sections["centroids"][row].astype(np.float32)
+        (place,) = np.flatnonzero(sections["list_rows"] == row).tolist()
+        list_number = int(np.flatnonzero(sections["list_offsets"] <= place)[-1])
+        return decoded(quantizer, sections["codes"][place].tolist(), list_number)
+
+
+def stretch(data, offsets, number):
+    return data[int(offsets[number]) : int(offsets[number + 1])].tobytes()
+
+
+def spans_of(packed):
+    numbers, value, shift = [], 0, 0
+    for byte in packed:
+        value, shift = value | (byte & 127) << shift, shift + 7
+        if byte < 128:
+            numbers.append(value)
+            value = shift = 0
+    numbers, rows = iter(numbers), []
+    for n_spans in numbers:
+        end, spans = 0, []
+        for _ in range(n_spans):
+            start = end + next(numbers)
+            end = start + next(numbers)
+            spans.append((start, end))
+        rows.append(spans)
+    return rows
+
+
+def decoded(quantizer, code, list_number):
+    sections, fields = quantizer.sections, quantizer.fields
+    numbers = code if fields["nbits"] == 8 else [half for byte in code for half in (byte & 15, byte >> 4)]
+    codebook = sections.get("score_codebook", sections["encode_codebook"])
+    vector = np.concatenate([codebook[m][number] for m, number in enumerate(numbers)])
+    if fields["by_residual"]:
+        vector = vector + sections["coarse"][list_number]
+    return vector @ sections["rotation"] if "rotation" in sections else vector
+
+
+def identity_of(file):
+    names = ["coarse", "encode_codebook", "score_codebook", "rotation"]
+    if "score_codebook" not in file.sections:
+        names[2] = "encode_codebook"
+    arrays = [file.sections[name] for name in names if name in file.sections]
+    shapes = ", ".join(f"({', '.join(map(str, array.shape))})" for array in arrays)
+    text = f"([{shapes}], {file.fields['by_residual']}, 'inner_product')"
+    return xxh3_128_hexdigest(text.encode() + b"".join(array.tobytes() for array in arrays))
+
+
+KINDS = [
+    {"kind": "int8"},
+    {"kind": "float16"},
+    {"kind": "int8", "made_with": quantizer(dim=8, n_sub=4)},
+    {"kind": "int8", "made_with": quantizer(dim=8, n_sub=2, nbits=8, apart=True), "keep": False},
+    {"kind": "int8", "made_with": quantizer(dim=8, n_sub=4, input_dim=8, by_residual=True), "keep": False},
+]
+
+
+@pytest.mark.parametrize("options", KINDS)
+@pytest.mark.parametrize("ids", [ODD_IDS, [f"document {n}" for n in range(150)]])
+def test_a_reader_that_follows_the_specification(directory, options, ids):
+    """It reads the same documents as the package, vectors included."""
+    made_with = options.get("made_with")
+    record = write_quantizer(directory, made_with) if made_with else None
+    name = record.name if record else ""
+    segments = [
+        segment_record(directory, part, [2, 3, len(part) - 1], quantizer_name=name, **options)
+        for part in (ids, ids[: len(ids) // 2])
+    ]
+    manifest(segments, [record] if record else []).commit(directory)
+    read = list(Index(directory.path).documents())
+    assert [(fields[0], fields[2]) for fields in read] == [
+        (part[d], document(d).text)
+        for part in (ids, ids[: len(ids) // 2])
+        for d in range(len(part))
+        if d not in (2, 3, len(part) - 1)
+    ]
+    assert all(metadata["n"] == int(title.split()[1]) for _, title, _, metadata, _, _ in read)
+    assert all(spans == [[(0, 4)]] for *_, spans, _ in read)
+    if options.get("keep", True):
+        snapshot = Snapshot(directory)
+        tables = [(segment.reader.centroids, ~segment.deleted) for segment in snapshot.segments]
+        rows = [
+            (values * scales[:, None])[np.repeat(live, np.diff(table.offsets))]
+            for table, live in tables
+            for values, scales in [table.stored_slice(0, table.n_rows)]
+        ]
+        np.testing.assert_array_equal(np.concatenate([fields[-1] for fields in read]), np.concatenate(rows))
+
+
+@pytest.mark.parametrize("made", [made["made_with"] for made in KINDS if "made_with" in made])
+def test_the_identity_of_a_quantizer(directory, made):
+    record = write_quantizer(directory, made)
+    file = File(directory.path / record.name, 3)
+    assert identity_of(file) == made.identity() == record.name.removesuffix(".quant") == file.id.hex()
+
+
+def test_decoded_codes_are_near_what_was_coded(directory):
+    """Section 6 in numbers: half bytes in order, the list's centroid added, the rotation turned back."""
+    made = quantizer(dim=4, n_sub=2, input_dim=4, by_residual=True, apart=True)
+    record = write_quantizer(directory, made)
+    expected = np.concatenate([made.score_codebook[0, 5], made.score_codebook[1, 12]]) + made.coarse[3]
+    found = decoded(File(directory.path / record.name, 3), [12 << 4 | 5], 3)
+    np.testing.assert_allclose(found, made.rotation.T @ expected, rtol=1e-5)
+
+
+def test_spans_and_long_sections(directory):
+    rows = [[(0, 300), (301, 100_000)], [], [(5, 5)]]
+    assert spans_of(pack_spans(rows)) == rows
+    long = np.random.default_rng(0).integers(0, 256, 3 << 20, np.uint8)
+    write_file(directory, {"long": long, "short": long[:5]}, {"n": 1}, FileKind.SEGMENT)
+    assert File(directory.path / "sample.seg", 2).fields == {"n": 1}

@@ -1,0 +1,551 @@
+from __future__ import annotations
+
+import os
+
+import numpy as np
+import pytest
+from word_encoder import WordEncoder
+
+import engine
+from engine import Engine
+from engine.documents import Document
+from engine.index_writer import IndexWriter
+from formats.directory import Directory
+from formats.errors import (
+    CommitFailed,
+    DurabilityUnknown,
+    IndexClosed,
+    IndexLocked,
+    IndexNotFound,
+    InvalidDocument,
+)
+from formats.manifest import IndexSettings, Manifest, latest_generation
+from formats.snapshot import Snapshot
+
+ENCODER = WordEncoder(dim=16)
+SETTINGS = IndexSettings(
+    dim=16,
+    representation="kmeans",
+    representation_settings={"n_centroids": 3},
+    beta=None,
+    centroids="int8",
+    code_bytes=4,
+    language="english",
+    analysis_rules=1,
+    k1=1.2,
+    b=0.75,
+    seed=0,
+)
+
+
+def docs(*numbers):
+    return [Document(f"d{number}", f"text{number} word") for number in numbers]
+
+
+@pytest.fixture
+def directory(tmp_path):
+    return Directory(tmp_path)
+
+
+@pytest.fixture
+def filled(directory):
+    """A directory with an index of d0 to d9 in one segment."""
+    writer = IndexWriter(directory, ENCODER, 2, fresh=SETTINGS)
+    assert writer.add(docs(*range(10))) == 10
+    assert writer.commit() == (1, 0)
+    writer.close()
+    return directory
+
+
+@pytest.fixture
+def writer(filled):
+    opened = IndexWriter(filled, ENCODER, 2)
+    yield opened
+    opened.close()
+
+
+def live(directory):
+    """Ids and texts of all live documents, in the order of segments and ordinals."""
+    snapshot = Snapshot(directory)
+    found = [
+        (segment.reader.ids[doc], segment.reader.documents[doc].text)
+        for segment in snapshot.segments
+        for doc in range(segment.reader.n_docs)
+        if segment.deleted is None or not segment.deleted[doc]
+    ]
+    assert len(found) == len(snapshot)
+    snapshot.close()
+    return found
+
+
+def ids(directory):
+    return [doc_id for doc_id, _ in live(directory)]
+
+
+def names(path):
+    return {file.name for file in path.iterdir()}
+
+
+def stray_files(directory):
+    generation = latest_generation(directory)
+    return names(directory.path) - Manifest.load(directory, generation).file_names() - {"write.lock"}
+
+
+class TestCommit:
+    def test_nothing_to_commit(self, writer, filled):
+        assert writer.commit() == (1, 0)
+        assert writer.add([]) == 0
+        assert writer.delete(["nobody"]) == 0
+        assert writer.commit() == (1, 0)
+        assert latest_generation(filled) == 1
+
+    def test_segments_and_their_order(self, writer, filled):
+        writer.add(docs(10, 11))
+        assert writer.commit() == (2, 0)
+        writer.add(docs(12))
+        assert writer.commit() == (3, 0)
+        assert ids(filled) == [f"d{number}" for number in range(13)]
+        manifest = Manifest.load(filled, 3)
+        assert [segment.n_docs for segment in manifest.segments] == [10, 2, 1]
+        assert not stray_files(filled)
+
+    def test_the_chain_of_commits(self, writer, filled):
+        first = Manifest.load(filled, 1)
+        writer.delete(["d0"])
+        writer.commit()
+        second = Manifest.load(filled, 2)
+        assert (first.parent_id, second.parent_id) == (bytes(16), first.commit_id)
+        assert first.settings == second.settings == SETTINGS
+        assert second.encoder.identity == ENCODER.identity
+
+    def test_an_id_given_twice(self, writer, filled):
+        assert writer.add([Document("x", "first"), Document("y", "other"), Document("x", "second")]) == 3
+        assert writer.add([Document("x", "third")]) == 1
+        assert writer.commit() == (2, 2)
+        assert live(filled)[10:] == [("y", "other"), ("x", "third")]
+        writer.add([Document("x", "fourth")])
+        assert writer.commit() == (3, 0)
+        assert live(filled)[10:] == [("y", "other"), ("x", "fourth")]
+
+    def test_replacing_committed_documents(self, writer, filled):
+        writer.add([Document("d3", "new three"), Document("d5", "new five")])
+        writer.commit()
+        assert dict(live(filled))["d3"] == "new three"
+        assert ids(filled) == ["d0", "d1", "d2", "d4", "d6", "d7", "d8", "d9", "d3", "d5"]
+
+    def test_deletions(self, writer, filled):
+        assert writer.delete(["d1", "d1", "nobody", "d9"]) == 2
+        assert writer.delete(["d1"]) == 0
+        writer.commit()
+        assert ids(filled) == ["d0", "d2", "d3", "d4", "d5", "d6", "d7", "d8"]
+        assert writer.delete(["d1"]) == 0
+        assert writer.delete(iter(["d2"])) == 1
+        writer.commit()
+        assert len(live(filled)) == 7
+        assert not stray_files(filled)
+
+    def test_add_then_delete(self, writer, filled):
+        writer.add(docs(20, 21))
+        assert writer.delete(["d20", "d3"]) == 2
+        assert writer.delete(["d20"]) == 0
+        writer.commit()
+        assert ids(filled) == ["d0", "d1", "d2", "d4", "d5", "d6", "d7", "d8", "d9", "d21"]
+
+    def test_add_then_delete_leaves_nothing(self, writer, filled):
+        writer.add(docs(20))
+        assert writer.delete(["d20"]) == 1
+        writer.commit()
+        assert len(live(filled)) == 10
+        assert len(Manifest.load(filled, latest_generation(filled)).segments) == 1
+
+    def test_delete_then_add_again(self, writer, filled):
+        assert writer.delete(["d4"]) == 1
+        writer.add([Document("d4", "back")])
+        writer.commit()
+        assert dict(live(filled))["d4"] == "back"
+        assert len(live(filled)) == 10
+
+    def test_add_delete_add(self, writer, filled):
+        writer.add([Document("x", "one")])
+        writer.delete(["x"])
+        writer.add([Document("x", "two")])
+        assert writer.commit() == (2, 0)
+        assert live(filled)[10:] == [("x", "two")]
+
+    def test_a_replacement_that_is_deleted_deletes_what_it_replaced(self, writer, filled):
+        writer.add([Document("d4", "new")])
+        assert writer.delete(["d4"]) == 1
+        writer.commit()
+        assert "d4" not in ids(filled)
+
+    def test_a_segment_without_documents_goes(self, writer, filled):
+        writer.add(docs(10))
+        writer.commit()
+        assert writer.delete([f"d{number}" for number in range(10)]) == 10
+        writer.commit()
+        assert ids(filled) == ["d10"]
+        assert len(Manifest.load(filled, 3).segments) == 1
+        writer.delete(["d10"])
+        writer.commit()
+        assert ids(filled) == []
+        assert not stray_files(filled)
+        writer.add(docs(1))
+        writer.commit()
+        assert ids(filled) == ["d1"]
+
+    def test_rollback(self, writer, filled):
+        writer.add(docs(20))
+        writer.delete(["d1", "d20"])
+        writer.rollback()
+        assert writer.commit() == (1, 0)
+        assert writer.delete(["d1"]) == 1
+        writer.rollback()
+        assert len(live(filled)) == 10
+        assert not stray_files(filled)
+
+    def test_counts(self, filled):
+        writer = IndexWriter(filled, ENCODER, 1)
+        writer.add([Document("a", "one two three four"), Document("b", "one one")])
+        assert (writer.n_tokens, writer.n_rows) == (6, 4)
+        writer.close()
+
+
+class TestAdd:
+    def test_documents_before_an_invalid_one_are_collected(self, writer, filled):
+        """However many documents are being encoded at the time."""
+
+        def given():
+            yield from docs(10, 11, 12)
+            raise InvalidDocument("the fourth")
+
+        with pytest.raises(InvalidDocument, match="the fourth"):
+            writer.add(given())
+        writer.commit()
+        assert ids(filled)[10:] == ["d10", "d11", "d12"]
+
+    def test_documents_before_one_that_cannot_be_encoded_are_collected(self, writer, filled):
+        with pytest.raises(InvalidDocument, match="document 'bad': the document has no token"):
+            writer.add([*docs(10, 11), Document("bad", "..."), *docs(12)])
+        writer.commit()
+        assert ids(filled)[10:] == ["d10", "d11"]
+
+    def test_documents_that_cannot_be_encoded_may_be_left_out(self, writer, filled):
+        left_out = []
+        given = [Document("bad", "..."), *docs(10), Document("worse", "!"), *docs(11)]
+        assert writer.add(given, left_out.append) == 2
+        writer.commit()
+        assert ids(filled)[10:] == ["d10", "d11"]
+        assert [str(error).split(":")[0] for error in left_out] == ["document 'bad'", "document 'worse'"]
+
+    @pytest.mark.parametrize("value", [np.nan, np.inf, 1e7])
+    @pytest.mark.filterwarnings("ignore:invalid value")
+    def test_vectors_that_cannot_be_stored(self, filled, value):
+        class Broken(WordEncoder):
+            def vector(self, word):
+                return super().vector(word) * np.float32(value if word == "broken" else 1)
+
+        writer = IndexWriter(filled, Broken(dim=16, normalise=False), 2)
+        with pytest.raises(InvalidDocument, match="document 'x': the encoder gave no usable vectors"):
+            writer.add([Document("x", "a broken word")])
+        writer.add(docs(10))
+        writer.commit()
+        writer.close()
+        assert ids(filled)[10:] == ["d10"]
+
+    def test_vectors_of_another_length(self, filled):
+        class Longer(WordEncoder):
+            def vector(self, word):
+                return np.resize(super().vector(word), 24)
+
+        writer = IndexWriter(filled, Longer(dim=16), 1)
+        with pytest.raises(InvalidDocument, match=r"numbers up to 65504, 16 a vector; found shape \(2, 24\)"):
+            writer.add([Document("x", "two words")])
+        writer.close()
+
+    def test_order_is_kept_by_many_threads(self, directory):
+        writer = IndexWriter(directory, ENCODER, 8, fresh=SETTINGS)
+        given = [Document(str(number), "word " * (1 + number * 7919 % 300)) for number in range(300)]
+        writer.add(given)
+        writer.commit()
+        writer.close()
+        assert ids(directory) == [str(number) for number in range(300)]
+
+    def test_few_documents_are_under_way(self, directory):
+        """What an iterable gives is not read far ahead of what is written."""
+        given = []
+
+        def numbered():
+            for number in range(500):
+                given.append(number)
+                yield Document(str(number), "word")
+
+        taken = []
+        writer = IndexWriter(directory, ENCODER, 2, fresh=SETTINGS)
+        writer._take = lambda encoded: taken.append(len(given) - len(taken))
+        writer.add(numbered())
+        writer.close()
+        assert len(taken) == 500
+        assert max(taken) <= 2 * 8 + 1
+
+
+class TestLifeCycle:
+    def test_one_writer_at_a_time(self, writer, filled):
+        with pytest.raises(IndexLocked, match=f"process {os.getpid()}"):
+            IndexWriter(filled, ENCODER, 1)
+        with pytest.raises(IndexLocked):
+            IndexWriter(filled, ENCODER, 1, fresh=SETTINGS)
+        writer.close()
+        IndexWriter(filled, ENCODER, 1).close()
+
+    def test_closed(self, writer):
+        writer.close()
+        writer.close()
+        for action in (lambda: writer.add(docs(1)), lambda: writer.delete(["a"]), writer.commit, writer.rollback):
+            with pytest.raises(IndexClosed, match="this writer is closed"):
+                action()
+
+    def test_closing_forgets(self, filled):
+        writer = IndexWriter(filled, ENCODER, 1)
+        writer.add(docs(10))
+        writer.delete(["d0"])
+        writer.close()
+        assert len(live(filled)) == 10
+        assert not stray_files(filled)
+
+    def test_no_index(self, directory):
+        with pytest.raises(IndexNotFound):
+            IndexWriter(directory, ENCODER, 1)
+        IndexWriter(directory, ENCODER, 1, fresh=SETTINGS).close()
+
+    def test_settings_are_the_indexs(self, filled):
+        writer = IndexWriter(filled, ENCODER, 1)
+        writer.add([Document("x", "one two three four five")])
+        assert writer.n_rows == 3
+        writer.close()
+
+    def test_a_fresh_index_replaces_all(self, filled):
+        writer = IndexWriter(filled, ENCODER, 1, fresh=SETTINGS)
+        writer.add(docs(3))
+        assert len(live(filled)) == 10
+        assert writer.commit() == (2, 0)
+        assert ids(filled) == ["d3"]
+        assert not stray_files(filled)
+        assert Manifest.load(filled, 2).parent_id != bytes(16)
+        writer.add(docs(4))
+        assert writer.commit() == (3, 0)
+        assert ids(filled) == ["d3", "d4"]
+        writer.close()
+
+    def test_a_fresh_index_may_be_empty(self, filled):
+        writer = IndexWriter(filled, ENCODER, 1, fresh=SETTINGS)
+        assert writer.commit() == (2, 0)
+        assert writer.commit() == (2, 0)
+        writer.close()
+        assert ids(filled) == []
+        reopened = IndexWriter(filled, ENCODER, 1)
+        reopened.add(docs(1))
+        assert reopened.commit() == (3, 0)
+        reopened.close()
+        assert ids(filled) == ["d1"]
+
+
+class TestGarbage:
+    LEFT_BEHIND = (
+        "spool-0123456789abcdef.tmp",
+        "manifest-00112233445566778899aabbccddeeff.tmp",
+        "0" * 32 + ".seg",
+        "1" * 32 + ".del",
+        "2" * 32 + ".quant",
+        "MANIFEST-" + "0" * 20,
+    )
+    NOT_OURS = ("notes.txt", "model.seg", "spool.tmp", "write.lock", "MANIFEST-1", "0" * 31 + ".seg", ".hidden")
+
+    def test_leftovers_go_and_strangers_stay(self, filled):
+        for name in (*self.LEFT_BEHIND, *self.NOT_OURS):
+            (filled.path / name).write_bytes(b"x")
+        IndexWriter(filled, ENCODER, 1).close()
+        assert stray_files(filled) == set(self.NOT_OURS) - {"write.lock"}
+        assert len(live(filled)) == 10
+
+    def test_nothing_goes_where_the_manifest_cannot_be_read(self, filled):
+        manifest = filled.path / f"MANIFEST-{1:020d}"
+        manifest.write_bytes(manifest.read_bytes()[:-1])
+        before = names(filled.path)
+        IndexWriter(filled, ENCODER, 1, fresh=SETTINGS).close()
+        assert names(filled.path) == before
+        writer = IndexWriter(filled, ENCODER, 1, fresh=SETTINGS)
+        writer.add(docs(1))
+        assert writer.commit() == (2, 0)
+        writer.close()
+        assert ids(filled) == ["d1"]
+        assert not stray_files(filled)
+
+
+def failing(monkeypatch, owner, name, error, after=0):
+    """Let calls of a method fail from a given one on; the real one runs before."""
+    real, calls = getattr(owner, name), []
+
+    def call(*args, **named):
+        calls.append(args)
+        if len(calls) > after:
+            raise error
+        return real(*args, **named)
+
+    monkeypatch.setattr(owner, name, call)
+
+
+NO_SPACE = OSError(28, "No space left on device")
+
+
+class TestFailures:
+    @pytest.mark.parametrize(
+        ("owner", "name", "after"),
+        [
+            ("formats.directory.Directory", "create", 0),
+            ("formats.directory.Directory", "create", 1),
+            ("formats.directory.OutputFile", "write", 3),
+            ("formats.directory.OutputFile", "sync", 0),
+            ("formats.directory.OutputFile", "sync", 1),
+            ("formats.directory.OutputFile", "sync", 2),
+            ("formats.directory.Directory", "rename", 0),
+        ],
+    )
+    def test_a_commit_that_fails(self, writer, filled, monkeypatch, owner, name, after):
+        """Nothing has happened, nothing is left, and the writer is of no more use."""
+        writer.add(docs(10, 11))
+        writer.delete(["d0"])
+        with monkeypatch.context() as patch:
+            module, _, class_name = owner.rpartition(".")
+            failing(patch, getattr(__import__(module, fromlist=["x"]), class_name), name, NO_SPACE, after)
+            with pytest.raises(CommitFailed, match=r"nothing was committed.*No space left") as caught:
+                writer.commit()
+        assert caught.value.path == filled.path
+        assert len(live(filled)) == 10
+        assert not stray_files(filled)
+        with pytest.raises(IndexClosed):
+            writer.commit()
+        again = IndexWriter(filled, ENCODER, 1)
+        again.add(docs(10))
+        assert again.commit() == (2, 0)
+        again.close()
+        assert len(live(filled)) == 11
+
+    def test_a_commit_that_may_not_last(self, writer, filled, monkeypatch):
+        """The files of the generation before stay: after a power loss it may be the index again."""
+        before = Manifest.load(filled, 1).file_names()
+        writer.add(docs(10))
+        writer.delete(["d0"])
+        with monkeypatch.context() as patch:
+            failing(patch, Directory, "sync", OSError(5, "Input/output error"), after=1)
+            with pytest.raises(DurabilityUnknown, match="generation 2 is visible"):
+                writer.commit()
+        assert ids(filled) == [f"d{number}" for number in range(1, 11)]
+        assert before <= names(filled.path)
+        with pytest.raises(IndexClosed):
+            writer.add(docs(11))
+
+    def test_old_files_stay_until_a_sync_succeeds(self, filled, monkeypatch):
+        leftover = filled.path / ("0" * 32 + ".seg")
+        leftover.write_bytes(b"")
+        with monkeypatch.context() as patch:
+            failing(patch, Directory, "sync", OSError(5, "Input/output error"))
+            IndexWriter(filled, ENCODER, 1).close()
+        assert leftover.exists()
+        IndexWriter(filled, ENCODER, 1).close()
+        assert not leftover.exists()
+
+    def test_a_document_that_is_written_half(self, writer, filled, monkeypatch):
+        """The next commit must not take what is there."""
+        monkeypatch.setattr("formats.spool._MEMORY_BYTES", 64)
+        writer.add(docs(10))
+        with monkeypatch.context() as patch:
+            failing(patch, __import__("formats.directory").directory.OutputFile, "write", NO_SPACE)
+            with pytest.raises(CommitFailed, match="No space left"):
+                writer.add(docs(*range(11, 50)))
+        with pytest.raises(IndexClosed):
+            writer.commit()
+        assert len(live(filled)) == 10
+        assert not stray_files(filled)
+
+    def test_an_interrupt_while_a_commit_is_followed_up(self, writer, filled, monkeypatch):
+        """Committed is committed; what the next commit would build on is not known, so there is none."""
+        writer.add(docs(10))
+        with monkeypatch.context() as patch:
+            failing(patch, Manifest, "load", KeyboardInterrupt())
+            with pytest.raises(KeyboardInterrupt):
+                writer.commit()
+        assert len(live(filled)) == 11
+        with pytest.raises(IndexClosed):
+            writer.add(docs(11))
+        again = IndexWriter(filled, ENCODER, 1)
+        again.add(docs(12))
+        again.commit()
+        again.close()
+        assert len(live(filled)) == 12
+
+    def test_an_interrupt_while_documents_are_read(self, writer, filled):
+        def given():
+            yield from docs(10, 11)
+            raise KeyboardInterrupt
+
+        with pytest.raises(KeyboardInterrupt):
+            writer.add(given())
+        writer.rollback()
+        writer.add(docs(12))
+        writer.commit()
+        assert ids(filled)[10:] == ["d12"]
+
+
+class TestQuantizers:
+    @pytest.fixture
+    def path(self, tmp_path, monkeypatch):
+        monkeypatch.setattr("engine.segment_builder.IVF_ROWS", 300)
+        texts = [{"id": str(number), "text": f"text{number} word{number % 7}"} for number in range(400)]
+        engine.build(texts, tmp_path / "index", encoder=ENCODER, representation="kmeans", code_bytes=4, threads=1)
+        return tmp_path / "index"
+
+    def test_later_segments_share_it(self, path):
+        directory = Directory(path)
+        first = Manifest.load(directory, 1)
+        assert len(first.quantizers) == 1
+        with Engine.open(path, writable=True, encoder=ENCODER) as index:
+            index.add([{"id": f"new{number}", "text": f"other{number} words"} for number in range(301)])
+            index.commit()
+            index.add([{"id": "alone", "text": "alone"}])
+            index.commit()
+            assert len(index) == 702
+            index.verify()
+            assert index.search("other7 words", k=1)[0].id == "new7"
+            assert index.search("alone", k=1)[0].id == "alone"
+        manifest = Manifest.load(directory, 3)
+        assert manifest.quantizers == first.quantizers
+        name = first.quantizers[0].name
+        assert [segment.quantizer for segment in manifest.segments] == [name, name, ""]
+
+    def test_it_goes_with_its_last_segment(self, path):
+        directory = Directory(path)
+        with Engine.open(path, writable=True, encoder=ENCODER) as index:
+            index.add([{"id": "alone", "text": "alone"}])
+            index.delete([str(number) for number in range(400)])
+            index.commit()
+        assert Manifest.load(directory, 2).quantizers == ()
+        assert not list(path.glob("*.quant"))
+        assert not stray_files(directory)
+
+    def test_the_same_documents_give_the_same_files(self, path, tmp_path):
+        texts = [{"id": str(number), "text": f"text{number} word{number % 7}"} for number in range(400)]
+        options = {"encoder": ENCODER, "representation": "kmeans", "code_bytes": 4}
+        engine.build(texts, tmp_path / "again", **options, threads=3)
+        assert next(path.glob("*.quant")).name == next((tmp_path / "again").glob("*.quant")).name
+        engine.build(texts, tmp_path / "other", **options, seed=5)
+        assert next(path.glob("*.quant")).name != next((tmp_path / "other").glob("*.quant")).name
+
+    def test_a_build_over_its_own_quantizer(self, path):
+        name = next(path.glob("*.quant")).name
+        texts = [{"id": str(number), "text": f"text{number} word{number % 7}"} for number in range(400)]
+        engine.build(
+            texts, path, encoder=ENCODER, representation="kmeans", code_bytes=4, threads=1, overwrite=True
+        )
+        assert [file.name for file in path.glob("*.quant")] == [name]
+        with Engine.open(path) as index:
+            index.verify()
