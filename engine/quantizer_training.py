@@ -19,6 +19,7 @@ _ROWS_PER_LIST = 64  # more trained no better lists on 122,084 vectors; a codebo
 _TRAINING_BYTES = 256 << 20
 _COARSE_ITERATIONS = 8
 _PQ_ITERATIONS = 15
+_PQ_ROWS = 4096  # 256 for each of 16 sub-vectors, which is what k-means in FAISS takes at most
 
 
 def nlist_for(n_rows: int) -> int:
@@ -62,7 +63,7 @@ def train_quantizer(sample: Floats, nlist: int, code_bytes: int, seed: int, thre
     pq.cp.seed = seed & 0x7FFFFFFF
     pq.cp.min_points_per_centroid = 1
     set_faiss_threads(1)  # sub-quantizers are so small that waiting for one another takes longer
-    pq.train(sample[:: max(1, len(sample) // 65536)])
+    pq.train(sample[:: max(1, len(sample) // _PQ_ROWS)][:_PQ_ROWS])
     codebook = faiss.vector_to_array(pq.centroids).reshape(2 * code_bytes, 16, -1).astype(np.float32)
     return Quantizer(coarse, codebook, codebook, None, by_residual=False)
 

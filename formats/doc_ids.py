@@ -6,7 +6,8 @@ Sections: ``ids`` (the ids' UTF-8, one after the other, by ordinal), ``id_offset
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from array import array
+from collections.abc import Iterator
 
 import numpy as np
 import numpy.typing as npt
@@ -56,13 +57,12 @@ class DocIdsWriter:
         hashes = np.frombuffer(self._hashes, np.uint64)
         order = np.argsort(hashes, kind="stable")
         ranked = hashes[order]
-        again = np.flatnonzero(ranked[1:] == ranked[:-1]) + 1
-        groups: dict[int, list[int]] = {}
-        for position in again.tolist():
-            group = groups.setdefault(int(ranked[position]), [int(order[position - 1])])
-            group.append(int(order[position]))
-        lost = [ordinal for group in groups.values() for ordinal in self._all_but_last(group)]
-        return np.array(sorted(lost), np.uint32)
+        again = ranked[1:] == ranked[:-1]
+        firsts = np.flatnonzero(np.diff(again, prepend=False, append=False)).reshape(-1, 2)
+        lost = array("I")
+        for low, high in firsts:
+            lost.extend(self._all_but_last(order[low : high + 1]))
+        return np.sort(np.frombuffer(lost, np.uintc).astype(np.uint32))
 
     def write(self, envelope: EnvelopeWriter) -> None:
         """Write the four sections."""
@@ -82,10 +82,14 @@ class DocIdsWriter:
         low, high = self._offsets.read_array(np.uint64, ordinal, ordinal + 2).tolist()
         return self._ids.read(low, high - low)
 
-    def _all_but_last(self, ordinals: list[int]) -> Iterable[int]:
-        """Of documents whose ids have one hash, those whose very id comes again."""
-        last = {self._id(ordinal): ordinal for ordinal in sorted(ordinals)}
-        return (ordinal for ordinal in ordinals if last[self._id(ordinal)] != ordinal)
+    def _all_but_last(self, ordinals: npt.NDArray[np.int64]) -> Iterator[int]:
+        """Of documents whose ids have one hash, ascending, those whose very id comes again."""
+        later: set[bytes] = set()
+        for ordinal in map(int, ordinals[::-1]):
+            doc_id = self._id(ordinal)
+            if doc_id in later:
+                yield ordinal
+            later.add(doc_id)
 
 
 class DocIds:

@@ -122,7 +122,8 @@ def write_segment(directory, ids, kind="int8", made_with=None, dim=8, keep=True,
     writer = SegmentWriter(directory, dim, kind)
     for number, doc_id in enumerate(ids):
         vectors = generator.standard_normal((1 + number % rows_per_doc, dim)).astype(np.float32)
-        writer.add(doc_id, document(number), vectors)
+        stored = document(number)
+        writer.add(doc_id, stored, vectors, stored.text.split())
     lists = None
     if made_with:
         n_rows = writer.centroids.n_rows

@@ -93,7 +93,7 @@ COLLECTIONS = [plain, crowd, misleading_maxima, one_giant, many_lengths, mostly_
 
 @pytest.mark.parametrize("dim", [2, 33])
 @pytest.mark.parametrize("stored", ["int8", "float16"])
-@pytest.mark.parametrize("beta", [None, 1.0, 20.0])
+@pytest.mark.parametrize("beta", [None, 8.0])
 @pytest.mark.parametrize("collection", COLLECTIONS, ids=lambda each: each.__name__)
 def test_the_answer_is_exact(tmp_path, collection, beta, stored, dim):
     generator = np.random.default_rng(dim)

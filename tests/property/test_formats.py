@@ -19,12 +19,12 @@ from formats.directory import Directory
 from formats.doc_ids import DocIds, DocIdsWriter
 from formats.doc_store import DocStore, DocStoreWriter, StoredDocument
 from formats.envelope import Envelope, FileKind, FileRecord
-from formats.sections import DTYPES
 from formats.errors import CorruptFile
 from formats.inverted_lists import InvertedLists, InvertedListsWriter
 from formats.manifest import EncoderRecord, Manifest, SegmentRecord
 from formats.packing import pack, unpack, unpack_bounded
 from formats.quantizer import Quantizer, read_quantizer, write_quantizer
+from formats.sections import DTYPES
 from formats.segment import SegmentReader, SegmentWriter
 from formats.spans import pack_spans, unpack_spans
 from formats.spool import Spool

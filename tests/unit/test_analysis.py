@@ -145,8 +145,15 @@ def test_settings_make_the_same_analyzer(analyzer):
 
 @pytest.mark.parametrize(
     "settings",
-    [{}, {"language": "english"}, {"language": 1, "rules": 1}, {"language": "english", "rules": 2}, {"rules": 1}]
-    + [{"language": "english", "rules": 1, "more": 1}, {"language": "klingon", "rules": 1}],
+    [
+        {},
+        {"language": "english"},
+        {"rules": 1},
+        {"language": 1, "rules": 1},
+        {"language": "english", "rules": 2},
+        {"language": "english", "rules": 1, "more": 1},
+        {"language": "klingon", "rules": 1},
+    ],
 )
 def test_settings_of_no_analyzer(settings):
     with pytest.raises(InvalidSetting):

@@ -98,7 +98,9 @@ def test_search_prints_one_object_a_query_for_programs(quarry, index: Path) -> N
     first, second = output.json
     assert (first["query"], second["query"]) == ("ocean voyage", "a loaf")
     assert [hit["id"] for hit in first["hits"] + second["hits"]] == ["sea", "bread"]
-    assert set(first["hits"][0]) == {"id", "score", "text", "title", "metadata", "matches"}
+    assert set(first["hits"][0]) == {
+        *("id", "score", "text", "title", "metadata", "matches", "terms", "dense_score", "lexical_score")
+    }
     assert first["hits"][0]["matches"][0]["text"] == "A ship sails on the sea."
 
 

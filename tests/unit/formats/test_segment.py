@@ -109,6 +109,8 @@ def by_hand(directory, changes, without=(), stowaway=False):
         "centroid_offsets": ("uint64", 1), "centroids": ("int8", 2), "centroid_scales": ("float32", 1),
         "list_offsets": ("uint64", 1), "list_rows": ("uint32", 1), "codes": ("uint8", 2), "ids": ("uint8", 1),
         "id_offsets": ("uint64", 1), "id_hashes": ("uint64", 1), "id_ordinals": ("uint32", 1),
+        "terms": ("uint8", 1), "term_offsets": ("uint64", 1), "term_keys": ("uint64", 1),
+        "posting_offsets": ("uint64", 1), "postings": ("uint8", 1), "doc_lengths": ("uint32", 1),
         "document_dictionary": ("uint8", 1), "documents": ("uint8", 1), "document_offsets": ("uint64", 1),
     }.items():  # fmt: skip
         if name not in without:
@@ -162,7 +164,8 @@ def test_fields_that_contradict_the_sections(directory, changes):
 @pytest.mark.parametrize(
     "name",
     ["centroid_offsets", "centroids", "centroid_scales", "list_offsets", "list_rows", "codes", "ids", "id_offsets",
-     "id_hashes", "id_ordinals", "document_dictionary", "documents", "document_offsets"],
+     "id_hashes", "id_ordinals", "terms", "term_offsets", "term_keys", "posting_offsets", "postings",
+     "doc_lengths", "document_dictionary", "documents", "document_offsets"],
 )  # fmt: skip
 def test_every_section_is_needed(directory, name):
     with pytest.raises(CorruptFile, match=rf"copy\.seg: a section is missing; expected {name}"):

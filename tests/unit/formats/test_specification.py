@@ -95,6 +95,21 @@ class Index:
         vectors = [self.row(segment, row, quantizer) for row in rows]
         return doc_id.decode(), title, text, metadata, spans_of(spans), np.array(vectors)
 
+    def postings(self):
+        """For each segment its terms, with the documents that have them and how often."""
+        for entry in self.fields["segments"]:
+            segment = self.file(entry["file"], 2)
+            sections, n_docs, record, found = segment.sections, entry["n_docs"], 0, {}
+            for block in range(len(sections["term_keys"])):
+                assert sections["posting_offsets"][block] == record
+                terms = list(terms_of(stretch(sections["terms"], sections["term_offsets"], block)))
+                assert int(sections["term_keys"][block]).to_bytes(8, "big") == terms[0][0][:8].ljust(8, b"\0")
+                for term, n, n_bytes in terms:
+                    bits = sections["postings"][record : record + n_bytes].tobytes()
+                    found[term.decode()], record = postings_of(bits, n, n_docs), record + n_bytes
+            assert record == len(sections["postings"])
+            yield found, sections["doc_lengths"].tolist()
+
     def row(self, segment, row, quantizer):
         sections = segment.sections
         if segment.fields["centroids"] == "int8":
@@ -108,6 +123,40 @@ class Index:
 
 def stretch(data, offsets, number):
     return data[int(offsets[number]) : int(offsets[number + 1])].tobytes()
+
+
+def varint(packed, at):
+    value = shift = 0
+    while True:
+        value, shift, at = value | (packed[at] & 127) << shift, shift + 7, at + 1
+        if packed[at - 1] < 128:
+            return value, at
+
+
+def terms_of(block):
+    """Term, number of documents, length of its record."""
+    term, at = b"", 0
+    while at < len(block):
+        n_shared, n_more = block[at : at + 2]
+        term, at = term[:n_shared] + block[at + 2 : at + 2 + n_more], at + 2 + n_more
+        n, at = varint(block, at)
+        n_bytes, at = varint(block, at)
+        yield term, n, n_bytes
+
+
+def postings_of(record, n, n_docs):
+    width = (n_docs // n).bit_length() - 1
+    bits = [byte >> place & 1 for byte in record for place in range(8)]
+    low = [sum(bits[width * i + place] << place for place in range(width)) for i in range(n)]
+    zeros, runs = 0, []
+    for bit in bits[width * n :]:
+        zeros += not bit
+        if bit:
+            runs.append(zeros)
+            zeros = 0
+    assert (len(runs), zeros < 8) == (2 * n, True)
+    high = np.cumsum(runs[:n]).tolist()
+    return [(high[i] << width | low[i], runs[n + i] + 1) for i in range(n)]
 
 
 def spans_of(packed):
@@ -178,6 +227,14 @@ def test_a_reader_that_follows_the_specification(directory, options, ids):
     ]
     assert all(metadata["n"] == int(title.split()[1]) for _, title, _, metadata, _, _ in read)
     assert all(spans == [[(0, 4)]] for *_, spans, _ in read)
+    for part, (postings, lengths) in zip(
+        (ids, ids[: len(ids) // 2]), Index(directory.path).postings(), strict=True
+    ):
+        assert lengths == [3] * len(part)
+        assert postings["of"] == [(d, 1) for d in range(len(part))]
+        assert {term: docs for term, docs in postings.items() if term.isdigit()} == {
+            str(d): [(d, 1)] for d in range(len(part))
+        }
     if options.get("keep", True):
         snapshot = Snapshot(directory)
         tables = [(segment.reader.centroids, ~segment.deleted) for segment in snapshot.segments]

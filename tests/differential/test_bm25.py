@@ -1,0 +1,311 @@
+"""BM25 over compressed postings and segments against the formula written out, and against bm25s."""
+
+from __future__ import annotations
+
+import json
+import math
+import threading
+from collections import Counter
+
+import numpy as np
+import pytest
+from format_samples import reread
+
+from engine import bm25, bm25_segment
+from engine.analysis import Analyzer
+from engine.bm25 import Bm25
+from formats.directory import Directory
+from formats.errors import ChecksumMismatch, InvalidSetting
+from formats.postings import PostingsReader, PostingsWriter
+
+K1, B = 1.2, 0.75
+
+
+class Oracle:
+    """The formula over lists of terms, in double precision."""
+
+    def __init__(self, documents, k1=K1, b=B):
+        self.counts = [Counter(terms) for terms in documents]
+        self.frequency = Counter(term for counts in self.counts for term in counts)
+        self.k1, self.b = k1, b
+        self.average = sum(map(len, documents)) / len(documents)
+        self.lengths = [len(terms) for terms in documents]
+
+    def scores(self, query):
+        return np.array([self.score(query, doc) for doc in range(len(self.counts))])
+
+    def score(self, query, doc):
+        return sum(self.term_score(term, doc) for term in query if term in self.counts[doc])
+
+    def term_score(self, term, doc):
+        n, df, tf = len(self.counts), self.frequency[term], self.counts[doc][term]
+        norm = self.k1 * (1 - self.b + self.b * self.lengths[doc] / self.average)
+        return math.log(1 + (n - df + 0.5) / (df + 0.5)) * tf / (tf + norm)
+
+
+def segments(folder, documents, n_segments=1):
+    """Readers of the documents in so many segments, about equal."""
+    readers = []
+    directory = Directory(folder)
+    for number, part in enumerate(np.array_split(np.arange(len(documents)), n_segments)):
+        writer = PostingsWriter(directory)
+        for doc in part.tolist():
+            writer.add(documents[doc])
+        name = f"{n_segments}-{number}.seg"
+        readers.append(PostingsReader(reread(directory, writer.write, name=name), len(part)))
+        writer.close()
+    return readers
+
+
+def flattened(searcher, readers, query, n):
+    """The n best as (ordinal in all segments, score)."""
+    starts = np.cumsum([0] + [reader.n_docs for reader in readers])
+    found = searcher.top(query, n)
+    return list(zip((starts[found.segments] + found.docs).tolist(), found.scores.tolist(), strict=True))
+
+
+def all_scores(searcher, query):
+    """The scores of all documents of all segments, 0 for those that are not found."""
+    per_segment = []
+    for reader, (docs, scores) in zip(searcher._readers, searcher.scores(query), strict=True):
+        assert (np.diff(docs) > 0).all()
+        assert (scores > 0).all()
+        every = np.zeros(reader.n_docs, np.float32)
+        every[docs] = scores
+        per_segment.append(every)
+    return np.concatenate(per_segment)
+
+
+def zipf_documents(n_documents, seed=0, n_terms=2000, mean_length=30):
+    generator = np.random.default_rng(seed)
+    weights = 1 / np.arange(1, n_terms + 1)
+    weights /= weights.sum()
+    lengths = generator.poisson(mean_length, n_documents)
+    drawn = generator.choice(n_terms, lengths.sum(), p=weights)
+    return [[f"t{number}" for number in part] for part in np.split(drawn, np.cumsum(lengths)[:-1])]
+
+
+def zipf_queries(n_queries, seed=1, n_terms=2000):
+    generator = np.random.default_rng(seed)
+    numbers = (generator.random((n_queries, 8)) ** 4 * n_terms).astype(int)
+    return [[f"t{number}" for number in row[: generator.integers(1, 9)]] for row in numbers]
+
+
+SPECIAL = [["t0"], ["t0", "t0", "t0"], ["t1999", "t0"], ["absent"], [], ["t3", "absent", "t3", "t1500"]]
+
+
+@pytest.fixture(scope="module")
+def collection(tmp_path_factory):
+    documents = zipf_documents(4000)
+    folder = tmp_path_factory.mktemp("index")
+    return documents, {n: segments(folder, documents, n) for n in (1, 3, 10)}
+
+
+@pytest.mark.parametrize(("k1", "b"), [(K1, B), (0.9, 0.4), (2.0, 1.0), (1.5, 0.0), (0.0, 0.5)])
+def test_scores_are_the_formula(collection, k1, b):
+    documents, readers = collection
+    searcher, oracle = Bm25(readers[1], [None], k1, b), Oracle(documents, k1, b)
+    for query in SPECIAL + zipf_queries(40):
+        np.testing.assert_allclose(all_scores(searcher, query), oracle.scores(query), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("n_segments", [1, 3, 10])
+def test_scores_do_not_depend_on_segments(collection, n_segments):
+    """To the last bit, whichever way they are computed."""
+    _, readers = collection
+    one = Bm25(readers[1], [None])
+    many = Bm25(readers[n_segments], [None] * n_segments)
+    for query in SPECIAL + zipf_queries(60):
+        expected = all_scores(one, query)
+        assert all_scores(many, query).tobytes() == expected.tobytes()
+        for segment, part in enumerate(np.array_split(expected, n_segments)):
+            docs = np.random.default_rng(segment).permutation(len(part))[:50]
+            assert many.score_documents(query, segment, docs).tobytes() == part[docs].tobytes()
+        for n in (1, 10, 100, 5000):
+            best = np.lexsort((np.arange(len(expected)), -expected))[:n]
+            assert flattened(many, readers[n_segments], query, n) == [
+                (doc, expected[doc]) for doc in best.tolist() if expected[doc] > 0
+            ]
+
+
+@pytest.mark.parametrize(("dense", "sparse"), [(0, 0), (0, 10**6), (6, 10**6), (100, 10**6), (10**6, 10**6)])
+def test_however_parts_are_held(collection, monkeypatch, dense, sparse):
+    """Terms with a place for every document: none to all; queries with totals for every document: none or all."""
+    _, readers = collection
+    expected = Bm25(readers[1], [None])
+    wanted = [(query, n) for query in SPECIAL + zipf_queries(40) for n in (1, 20, 4000)]
+    answers = [(expected.top(*each), all_scores(expected, each[0])) for each in wanted]
+    monkeypatch.setattr(bm25_segment, "_DENSE_FACTOR", dense)
+    monkeypatch.setattr(bm25_segment, "_SPARSE_FACTOR", sparse)
+    searcher = Bm25(readers[1], [None])
+    for (query, n), (best, every) in zip(wanted, answers, strict=True):
+        for found, right in zip(searcher.top(query, n), best, strict=True):
+            assert found.tolist() == right.tolist()
+        assert all_scores(searcher, query).tobytes() == every.tobytes()
+
+
+def test_deleted_documents_are_not_found_but_count(collection):
+    documents, readers = collection
+    oracle = Oracle(documents)
+    deleted = np.random.default_rng(3).random(4000) < 0.5
+    for n_segments in (1, 3):
+        flags = np.array_split(deleted, n_segments)
+        searcher = Bm25(readers[n_segments], flags)
+        for query in SPECIAL + zipf_queries(30):
+            expected = np.where(deleted, 0, oracle.scores(query))
+            np.testing.assert_allclose(all_scores(searcher, query), expected, rtol=1e-5, atol=1e-6)
+            for n in (10, 4000):
+                found = flattened(searcher, readers[n_segments], query, n)
+                assert len(found) == min(n, np.count_nonzero(expected))
+                assert not deleted[[doc for doc, _ in found]].any()
+                if found:
+                    assert found[-1][1] >= np.sort(expected)[-len(found)] * (1 - 1e-5)
+
+
+def test_a_segment_of_deleted_documents_only(collection):
+    _, readers = collection
+    assert len(Bm25(readers[1], [np.ones(4000, bool)]).top(["t0", "t1", "t500"], 10).docs) == 0
+
+
+def test_no_segments():
+    searcher = Bm25([], [])
+    assert searcher.scores(["x"]) == []
+    assert len(searcher.top(["x"], 10).docs) == 0
+
+
+def test_documents_without_terms(tmp_path):
+    readers = segments(tmp_path, [[], ["a"], []])
+    for b in (0.0, 1.0):
+        assert flattened(Bm25(readers, [None], b=b), readers, ["a"], 10)[0][0] == 1
+    empty = segments(tmp_path, [[], []], 2)
+    assert len(Bm25(empty, [None, None]).top(["a"], 10).docs) == 0
+
+
+def test_equal_scores_are_in_the_order_of_the_documents(tmp_path):
+    documents = [["a", "b"] if number % 3 else ["c", "b"] for number in range(3000)]
+    for n_segments in (1, 4):
+        readers = segments(tmp_path, documents, n_segments)
+        found = flattened(Bm25(readers, [None] * n_segments), readers, ["a"], 5)
+        assert [doc for doc, _ in found] == [1, 2, 4, 5, 7]
+
+
+def test_what_each_term_adds(collection):
+    documents, readers = collection
+    searcher, oracle = Bm25(readers[3], [None] * 3), Oracle(documents)
+    query = ["t0", "t2", "t2", "t40", "absent"]
+    for doc in range(0, 4000, 97):
+        segment = next(n for n in range(3) if doc < sum(len(reader.lengths) for reader in readers[3][: n + 1]))
+        start = sum(len(reader.lengths) for reader in readers[3][:segment])
+        found = searcher.term_scores(query, segment, doc - start)
+        assert found.keys() == set(query) & set(documents[doc])
+        for term, score in found.items():
+            assert score == pytest.approx(query.count(term) * oracle.term_score(term, doc), rel=1e-5)
+
+
+def test_of_too_many_terms_the_rarest_count(tmp_path, monkeypatch):
+    monkeypatch.setattr(bm25, "MAX_QUERY_TERMS", 2)
+    documents = [["a", "b", "c"], ["a", "b"], ["a"], ["d"]]
+    readers = segments(tmp_path, documents, 2)
+    oracle = Oracle(documents)
+    found = all_scores(Bm25(readers, [None] * 2), ["a", "absent", "b", "c", "zero"])
+    np.testing.assert_allclose(found, oracle.scores(["b", "c"]), rtol=1e-5)
+
+
+def test_a_query_of_ten_thousand_words(collection):
+    documents, readers = collection
+    oracle = Oracle(documents)
+    query = [f"t{number}" for number in range(2000)] * 5
+    present = sorted(term for term in set(query) if oracle.frequency[term])
+    kept = sorted(present, key=lambda term: oracle.frequency[term])[: bm25.MAX_QUERY_TERMS]
+    assert len(kept) < len(present)
+    for n_segments in (1, 3):
+        found = all_scores(Bm25(readers[n_segments], [None] * n_segments), query)
+        expected = [oracle.score(kept * 5, doc) for doc in range(200)]
+        np.testing.assert_allclose(found[:200], expected, rtol=1e-4)
+
+
+@pytest.mark.parametrize("settings", [{"k1": -1}, {"k1": math.inf}, {"k1": math.nan}, {"b": -0.1}, {"b": 1.1}])
+def test_settings_out_of_bounds(settings):
+    with pytest.raises(InvalidSetting):
+        Bm25([], [], **settings)
+
+
+@pytest.mark.parametrize("cache_bytes", [0, 5_000, 100_000])
+def test_a_small_cache_changes_nothing(collection, cache_bytes):
+    _, readers = collection
+    large, small = Bm25(readers[3], [None] * 3), Bm25(readers[3], [None] * 3, cache_bytes=cache_bytes)
+    for query in zipf_queries(40) + zipf_queries(40):
+        assert all_scores(small, query).tobytes() == all_scores(large, query).tobytes()
+    assert small._cache._n_bytes <= cache_bytes
+    assert small._cache._n_bytes == sum(term.n_bytes for term in small._cache._terms.values())
+
+
+def test_many_threads_search_at_once(collection):
+    _, readers = collection
+    searcher = Bm25(readers[3], [None] * 3, cache_bytes=50_000)
+    queries = zipf_queries(60)
+    expected = [flattened(Bm25(readers[3], [None] * 3), readers[3], query, 20) for query in queries]
+    wrong = []
+
+    def search(seed):
+        order = np.random.default_rng(seed).permutation(len(queries)).tolist()
+        wrong.extend(
+            number for number in order if flattened(searcher, readers[3], queries[number], 20) != expected[number]
+        )
+
+    threads = [threading.Thread(target=search, args=(seed,)) for seed in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+
+
+def test_damaged_postings_are_reported(tmp_path):
+    (reader,) = segments(tmp_path, zipf_documents(300))
+    path = tmp_path / "1-0.seg"
+    offset = reader._records.offset
+    data = bytearray(path.read_bytes())
+    data[offset : offset + reader._records.n_bytes] = b"\xff" * reader._records.n_bytes
+    path.write_bytes(data)
+    with pytest.raises(ChecksumMismatch, match="postings"):
+        Bm25([reader], [None]).top(["t0", "t1"], 10)
+
+
+def cranfield(data_folder):
+    folder = data_folder("cranfield")
+    analyzer = Analyzer()
+    with (folder / "corpus.jsonl").open(encoding="utf-8") as lines:
+        documents = [analyzer.terms(f"{each['title']}\n{each['text']}") for each in map(json.loads, lines)]
+    with (folder / "queries.jsonl").open(encoding="utf-8") as lines:
+        queries = [analyzer.terms(each["text"]) for each in map(json.loads, lines)]
+    return documents, queries
+
+
+def test_a_real_collection(data_folder, tmp_path):
+    documents, queries = cranfield(data_folder)
+    oracle = Oracle(documents)
+    readers = segments(tmp_path, documents, 4)
+    searcher = Bm25(readers, [None] * 4)
+    for query in queries[::8]:
+        expected = oracle.scores(query)
+        np.testing.assert_allclose(all_scores(searcher, query), expected, rtol=1e-5, atol=1e-6)
+        found = flattened(searcher, readers, query, 10)
+        np.testing.assert_allclose([score for _, score in found], np.sort(expected)[:-11:-1], rtol=1e-5)
+
+
+def test_bm25s_gives_the_same_scores(data_folder, tmp_path):
+    bm25s = pytest.importorskip(
+        "bm25s", reason="bm25s is no dependency; it is compared with where it is installed"
+    )
+    documents, queries = cranfield(data_folder)
+    readers = segments(tmp_path, documents, 3)
+    searcher = Bm25(readers, [None] * 3)
+    peer = bm25s.BM25(k1=K1, b=B, method="lucene", backend="numpy")
+    peer.index(documents, show_progress=False)
+    for query in queries:
+        every = all_scores(searcher, query)
+        docs, scores = peer.retrieve([query], k=100, show_progress=False)
+        np.testing.assert_allclose(every[docs[0]], scores[0], atol=1e-4)
+        ours = [score for _, score in flattened(searcher, readers, query, 100)]
+        np.testing.assert_allclose(ours, scores[0][: len(ours)], atol=1e-4)
