@@ -60,11 +60,11 @@ def _commit(manifest: Manifest, built: segment_builder.BuiltSegment, folder: Pat
 def _p50_ms(snapshot: Snapshot, queries: Vectors) -> float:
     searcher = Searcher(snapshot, OpenOptions(threads=1))
     options = SearchOptions(k=10)
-    searcher.search(queries[:1], 10, options)
+    searcher.search(queries[:1], options)
     times = []
     for query in queries:
         started = time.perf_counter()
-        searcher.search(query[None], 10, options)
+        searcher.search(query[None], options)
         times.append((time.perf_counter() - started) * 1e3)
     return statistics.median(times)
 

@@ -135,14 +135,14 @@ def memory(index: str, collection: str) -> Numbers:
     return {"rss_mb": resident, "anonymous_mb": anonymous}
 
 
-def quality(index: str, collection: str, n_queries: str) -> Numbers:
-    """NDCG@10 (linear gain, and 2^g - 1) and R@100 of the default search."""
+def quality(index: str, collection: str, mode: str) -> Numbers:
+    """NDCG@10 (linear gain, and 2^g - 1) and R@100 of a mode of search."""
     from engine import Engine
 
     split = _split(collection)
-    judged = read_collection(Path(collection), split).subset(None, int(n_queries))
+    judged = read_collection(Path(collection), split)
     with Engine.open(index) as opened:
-        answers = opened.search(list(judged.queries.values()), k=100)
+        answers = opened.search(list(judged.queries.values()), k=100, mode=mode)
     run = {query: {hit.id: hit.score for hit in hits} for query, hits in zip(judged.queries, answers, strict=True)}
     found = measure_quality(judged.qrels, run)
     return {"ndcg_10": found.ndcg_10, "ndcg_exp_10": found.ndcg_exp_10, "recall_100": found.recall_100}

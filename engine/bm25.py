@@ -25,10 +25,11 @@ from typing import NamedTuple
 import numpy as np
 
 from engine.bm25_segment import Flags, Floats, Ints, Scored, SegmentScorer, TermPart, looked_up
+from engine.found import Ranking, ranked
 from formats.errors import InvalidSetting
 from formats.postings import PostingsReader
 
-__all__ = ["DEFAULT_B", "DEFAULT_K1", "MAX_QUERY_TERMS", "Bm25", "Ranking"]
+__all__ = ["DEFAULT_B", "DEFAULT_K1", "MAX_QUERY_TERMS", "Bm25"]
 
 DEFAULT_K1 = 1.2
 DEFAULT_B = 0.75
@@ -36,21 +37,6 @@ MAX_QUERY_TERMS = 1000  # distinct terms; of more than that the rarest count
 
 _CACHE_BYTES = 96 << 20
 _TERM_BYTES, _PART_BYTES = 256, 320  # what Python's objects take, about
-_SMALLEST_NORM = 1e-30  # so that a document without a term has 0 / norm of it, whatever k1 and b
-
-
-class Ranking(NamedTuple):
-    """Documents, best first; equal scores in the order of segment and ordinal.
-
-    Attributes:
-        segments: (n,) int64, numbers of the segments.
-        docs: (n,) int64, ordinals there.
-        scores: (n,) float32.
-    """
-
-    segments: Ints
-    docs: Ints
-    scores: Floats
 
 
 class Bm25:
@@ -94,11 +80,7 @@ class Bm25:
         """The n >= 1 best live documents; fewer where fewer have a term of the query."""
         terms = self._terms(query_terms)
         found = [scorer.best(_parts(terms, segment), n) for segment, scorer in enumerate(self._scorers)]
-        segments = np.repeat(np.arange(len(found)), [len(docs) for docs, _ in found])
-        docs = np.concatenate([docs for docs, _ in found] or [np.empty(0, np.int64)])
-        scores = np.concatenate([scores for _, scores in found] or [np.empty(0, np.float32)])
-        order = np.lexsort((docs, segments, -scores))[:n]
-        return Ranking(segments[order], docs[order], scores[order])
+        return ranked(found, n)
 
     def score_documents(self, query_terms: Iterable[str], segment: int, docs: Ints) -> Floats:
         """(n,) float32, the scores of the documents (n,) `docs` of one segment: 0 where they have no term."""
@@ -128,8 +110,7 @@ class Bm25:
         """For each segment k1 (1 - b + b |d| / average) of each document."""
         slope = self._k1 * self._b / max(self.average_length, 1e-9)
         least = self._k1 * (1 - self._b)
-        norms = [reader.lengths * slope + least for reader in self._readers]
-        return [np.maximum(norm, _SMALLEST_NORM).astype(np.float32) for norm in norms]
+        return [(reader.lengths * slope + least).astype(np.float32) for reader in self._readers]
 
     def _terms(self, query_terms: Iterable[str]) -> list[_QueryTerm]:
         """The query's terms that occur in the index, at most MAX_QUERY_TERMS; the rarest first, then by name."""

@@ -1,10 +1,17 @@
-"""A document in an answer, before its text is read."""
+"""Documents of an answer, before their texts are read: one, and a ranking of many."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
-__all__ = ["Found"]
+import numpy as np
+import numpy.typing as npt
+
+__all__ = ["Found", "Ranking", "ranked"]
+
+Ints = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float32]
 
 
 class Found(NamedTuple):
@@ -23,3 +30,29 @@ class Found(NamedTuple):
     score: float
     dense: float | None = None
     lexical: float | None = None
+
+
+class Ranking(NamedTuple):
+    """Documents, best first; equal scores in the order of segment and ordinal.
+
+    Attributes:
+        segments: (n,) int64, numbers of the segments.
+        docs: (n,) int64, ordinals there.
+        scores: (n,) float32.
+    """
+
+    segments: Ints
+    docs: Ints
+    scores: Floats
+
+
+def ranked(answers: Sequence[tuple[Ints, Floats]], n: int) -> Ranking:
+    """The n best of the documents found in each segment, given with their scores."""
+    segments = np.repeat(np.arange(len(answers)), [len(docs) for docs, _ in answers])
+    docs = np.concatenate([docs for docs, _ in answers] or [np.empty(0, np.int64)])
+    scores = np.concatenate([scores for _, scores in answers] or [np.empty(0, np.float32)])
+    if len(scores) > n:
+        kept = np.flatnonzero(scores >= np.partition(scores, len(scores) - n)[len(scores) - n])
+        segments, docs, scores = segments[kept], docs[kept], scores[kept]
+    order = np.lexsort((docs, segments, -scores))[:n]
+    return Ranking(segments[order], docs[order], scores[order])

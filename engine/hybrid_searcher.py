@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from engine.found import Found
+from engine.found import Found, Ranking
 from engine.fusion import fuse
 from engine.lexical_searcher import LexicalSearcher
 from engine.options import SearchOptions
@@ -33,36 +33,39 @@ class HybridSearcher:
         Candidates are the best of both sides; those that only one side found are scored by the other, so that
         every document has both scores when they are fused.
         """
-        n = max(n_candidates(options), _MIN_CANDIDATES) if options.candidates is None else options.candidates
-        by_vector = self._dense.search(vectors, n, options)
-        answers = []
-        for vector, text, found in zip(vectors, texts, by_vector, strict=True):
-            terms = self._lexical.terms(text)
-            scored = self._scored(vector, terms, found, self._lexical.search(terms, n))
-            answers.append(_ranked(scored, options))
-        return answers
+        if not self._n_segments:
+            return [[] for _ in texts]
+        n = options.candidates or max(n_candidates(options), _MIN_CANDIDATES)
+        rankings = self._dense.rankings(vectors, n, options)
+        answers = zip(vectors, texts, rankings, strict=True)
+        return [self._answer(vector, text, ranking, n, options) for vector, text, ranking in answers]
+
+    def _answer(
+        self, vector: Floats, text: str, by_vector: Ranking, n: int, options: SearchOptions
+    ) -> list[Found]:
+        terms = self._lexical.terms(text)
+        by_terms = self._lexical.ranking(terms, n)
+        parts = [self._scored(vector, terms, by_vector, by_terms, number) for number in range(self._n_segments)]
+        lengths = [len(docs) for docs, _, _ in parts]
+        docs, dense, lexical = (np.concatenate(column) for column in zip(*parts, strict=True))
+        fused = fuse(dense, lexical, options.fusion, options.dense_weight)
+        segments = np.repeat(np.arange(self._n_segments), lengths)
+        order = np.lexsort((docs, segments, -fused))[: options.k]
+        columns = (column[order].tolist() for column in (segments, docs, fused, dense, lexical))
+        return [Found(*values) for values in zip(*columns, strict=True)]
 
     def _scored(
-        self, vector: Floats, terms: list[str], by_vector: list[Found], by_terms: list[Found]
-    ) -> list[Found]:
-        """All candidates with both scores."""
-        scored = []
-        for segment in range(self._n_segments):
-            dense = {each.doc: each.score for each in by_vector if each.segment == segment}
-            only_lexical = {each.doc for each in by_terms if each.segment == segment} - dense.keys()
-            extra = np.array(sorted(only_lexical), np.int64)
-            dense |= zip(extra.tolist(), self._dense.scores(vector, segment, extra).tolist(), strict=True)
-            docs = np.array(sorted(dense), np.int64)
-            lexical = self._lexical.scores(terms, segment, docs).tolist()
-            pairs = zip(docs.tolist(), lexical, strict=True)
-            scored += [Found(segment, doc, 0.0, dense[doc], score) for doc, score in pairs]
-        return scored
-
-
-def _ranked(scored: list[Found], options: SearchOptions) -> list[Found]:
-    dense = np.array([each.dense for each in scored], np.float32)
-    lexical = np.array([each.lexical for each in scored], np.float32)
-    fused = fuse(dense, lexical, options.fusion, options.dense_weight)
-    ranked = [each._replace(score=score) for each, score in zip(scored, fused.tolist(), strict=True)]
-    ranked.sort(key=lambda each: (-each.score, each.segment, each.doc))
-    return ranked[: options.k]
+        self, vector: Floats, terms: list[str], by_vector: Ranking, by_terms: Ranking, segment: int
+    ) -> tuple[Ints, Floats, Floats]:
+        """The candidates of one segment, ascending, with their dense and their lexical scores."""
+        inside = by_vector.segments == segment
+        known = by_vector.docs[inside]
+        docs = np.union1d(known, by_terms.docs[by_terms.segments == segment])
+        dense = np.empty(len(docs), np.float32)
+        places = np.searchsorted(docs, known)
+        dense[places] = by_vector.scores[inside]
+        missing = np.ones(len(docs), bool)
+        missing[places] = False
+        if missing.any():
+            dense[missing] = self._dense.scores(vector, segment, docs[missing])
+        return docs, dense, self._lexical.scores(terms, segment, docs)

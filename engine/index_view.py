@@ -32,7 +32,7 @@ class IndexView:
     def search_dense(self, vectors: Vectors, options: SearchOptions) -> list[list[Hit]]:
         """The hits for each of (n, dim) query vectors."""
         check_vectors(vectors)
-        answers = self._dense.search(vectors, options.k, options)
+        answers = self._dense.search(vectors, options)
         return [
             self._hits(answer, vector if options.explain else None, [])
             for vector, answer in zip(vectors, answers, strict=True)

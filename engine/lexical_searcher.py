@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from engine.analysis import Analyzer
 from engine.bm25 import Bm25
-from engine.found import Found
+from engine.found import Found, Ranking
 from formats.snapshot import Snapshot
 
 __all__ = ["LexicalSearcher"]
@@ -31,9 +31,12 @@ class LexicalSearcher:
 
     def search(self, terms: list[str], n: int) -> list[Found]:
         """The n best documents that have a term of the query, best first."""
-        ranking = self._bm25.top(terms, n)
-        columns = (ranking.segments.tolist(), ranking.docs.tolist(), ranking.scores.tolist())
+        columns = (column.tolist() for column in self.ranking(terms, n))
         return [Found(segment, doc, score, lexical=score) for segment, doc, score in zip(*columns, strict=True)]
+
+    def ranking(self, terms: list[str], n: int) -> Ranking:
+        """The same as columns."""
+        return self._bm25.top(terms, n)
 
     def scores(self, terms: list[str], segment: int, docs: npt.NDArray[np.int64]) -> npt.NDArray[np.float32]:
         """BM25 of documents of one segment: (n,) float32, 0 where no term of the query is in them."""

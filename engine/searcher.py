@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from engine.backends.protocol import Backend, Candidates, Wanted
 from engine.backends.registry import open_backend
-from engine.found import Found
+from engine.found import Found, Ranking, ranked
 from engine.options import OpenOptions, SearchOptions
 from engine.stage2 import Rescorer
 from formats.snapshot import OpenSegment, Snapshot
@@ -35,16 +35,18 @@ class Searcher:
         beta = snapshot.manifest.settings.beta
         self._segments = [_SegmentSearcher(segment, options, beta) for segment in snapshot.segments]
 
-    def search(self, queries: npt.NDArray[np.float32], k: int, options: SearchOptions) -> list[list[Found]]:
-        """The best k documents for each of (n_queries, dim) float32 queries, best first.
+    def search(self, queries: npt.NDArray[np.float32], options: SearchOptions) -> list[list[Found]]:
+        """The best documents for each of (n_queries, dim) float32 queries, best first."""
+        rankings = self.rankings(queries, n_candidates(options), options)
+        return [_found(ranking, options.k) for ranking in rankings]
 
-        Equal scores are ordered by segment and ordinal.
-        """
+    def rankings(self, queries: npt.NDArray[np.float32], n: int, options: SearchOptions) -> list[Ranking]:
+        """About the n best documents for each query, k at least, with their exact scores."""
         if not len(queries):
             return []
-        wanted = Wanted(k, max(k, n_candidates(options)), options.nprobe, self._options.n_threads)
+        wanted = Wanted(options.k, n, options.nprobe, self._options.n_threads)
         answers = [segment.search(queries, wanted) for segment in self._segments]
-        return [_best([answer[number] for answer in answers], k) for number in range(len(queries))]
+        return [ranked([answer[number] for answer in answers], n) for number in range(len(queries))]
 
     def scores(self, query: Query, segment: int, docs: npt.NDArray[np.int64]) -> npt.NDArray[np.float32]:
         """Exact aggregated scores of documents of one segment: (len(docs),) float32."""
@@ -98,12 +100,6 @@ def _kth(scores: npt.NDArray[np.float32], k: int) -> float:
     return float(np.partition(scores, len(scores) - k)[len(scores) - k]) if len(scores) >= k else -np.inf
 
 
-def _best(answers: list[Scored], k: int) -> list[Found]:
-    """The k best of all segments' documents."""
-    found: list[Found] = []
-    for segment, (docs, scores) in enumerate(answers):
-        kept = np.flatnonzero(scores >= _kth(scores, k))
-        pairs = zip(docs[kept].tolist(), scores[kept].tolist(), strict=True)
-        found += [Found(segment, doc, score, dense=score) for doc, score in pairs]
-    found.sort(key=lambda each: (-each.score, each.segment, each.doc))
-    return found[:k]
+def _found(ranking: Ranking, k: int) -> list[Found]:
+    columns = (column[:k].tolist() for column in ranking)
+    return [Found(segment, doc, score, dense=score) for segment, doc, score in zip(*columns, strict=True)]

@@ -136,7 +136,7 @@ def search(directory, backend):
     searcher = Searcher(snapshot, OpenOptions(backend=backend, threads=1))
     queries = np.random.default_rng(1).standard_normal((3, DIM)).astype(np.float32)
     with np.errstate(all="ignore"):
-        found = searcher.search(queries, 20, SearchOptions(k=20))
+        found = searcher.search(queries, SearchOptions(k=20))
     for each in found[0]:
         assert not snapshot.segments[each.segment].deleted[each.doc]
     snapshot.close()

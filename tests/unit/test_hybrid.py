@@ -218,3 +218,11 @@ def test_reranking_needs_a_reranker_and_at_least_k_hits(index):
         index.search("walk", k=2, rerank=3)
     with pytest.raises(InvalidSetting, match="rerank is out of range"):
         index.search("walk", k=3, rerank=2)
+
+
+@pytest.mark.parametrize("mode", ["dense", "lexical", "hybrid"])
+def test_an_index_without_documents_answers_nothing(index, mode):
+    index.delete([doc["id"] for doc in DOCS])
+    index.commit()
+    assert index.search("walk", mode=mode) == []
+    assert index.search(["walk", "error"], mode=mode) == [[], []]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import threading
 import tracemalloc
-from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -308,6 +307,16 @@ def far_record(n):
     return slow_record(25 * n, [*range(n - 1), 1 << 20], [1] * n)
 
 
+def test_ordinals_that_would_be_right_but_for_a_bit_too_many():
+    """Each is 2^32 too large."""
+    docs = list(range(0, 1 << 31, 1 << 26))
+    fine = slow_record(1 << 31, docs, [1] * 32)
+    assert decode(np.frombuffer(fine, np.uint8), 32, 1 << 31).docs.tolist() == docs
+    far = slow_record(1 << 31, [doc + (1 << 32) for doc in docs], [1] * 32)
+    with pytest.raises(ValueError, match="ordinals"):
+        decode(np.frombuffer(far, np.uint8), 32, 1 << 31)
+
+
 def test_a_record_too_long_for_its_places():
     huge = np.lib.stride_tricks.as_strided(np.zeros(1, np.uint8), (MAX_RECORD_BYTES + 1,), (0,))
     with pytest.raises(ValueError, match="too long"):
@@ -362,19 +371,20 @@ def test_a_missing_section(directory, sections):
             opened(directory, {key: value for key, value in sections.items() if key != name})
 
 
-def test_terms_that_do_not_ascend_from_block_to_block(directory, sections):
-    swapped = dict(sections)
-    ends = sections["term_offsets"]
-    blocks = [sections["terms"][low:high] for low, high in pairwise(ends)]
-    swapped["terms"] = np.concatenate([blocks[1], blocks[0], *blocks[2:]])
-    swapped["term_offsets"] = np.cumsum([0, len(blocks[1]), len(blocks[0]), *map(len, blocks[2:])]).astype(
-        np.uint64
-    )
-    with pytest.raises(CorruptFile, match="cannot be read"):
-        list(opened(directory, swapped))
+def test_terms_that_do_not_ascend_from_block_to_block(directory):
+    """Two blocks of as many bytes, each with records of one byte, change places."""
+    _, envelope = stored(directory, [[f"{number:02x}"] for number in range(32)], "good.seg")
+    sections = arrays(envelope)
+    blocks = sections["terms"].reshape(2, -1)
+    sections["terms"] = np.concatenate([blocks[1], blocks[0]])
+    with pytest.raises(CorruptFile, match="block 1 of the terms cannot be read; found terms do not ascend"):
+        list(opened(directory, sections, 32))
 
 
-def by_hand(directory, block, n_docs=3, records=b"\0"):
+RECORD = slow_record(3, [1], [2])
+
+
+def by_hand(directory, block, n_docs=3, records=RECORD):
     """One block of terms."""
     sections = {
         "terms": np.frombuffer(block, np.uint8),
@@ -387,11 +397,9 @@ def by_hand(directory, block, n_docs=3, records=b"\0"):
     return opened(directory, sections, n_docs)
 
 
-RECORD = slow_record(3, [1], [2])
-
-
 def test_a_block_made_by_hand_is_read(directory):
-    reader = by_hand(directory, b"\0\2ab\1" + bytes([len(RECORD)]), records=RECORD)
+    assert len(RECORD) == 1
+    reader = by_hand(directory, b"\0\2ab\1\1")
     assert read_all(reader) == {"ab": {1: 2}}
     assert reader.n_terms == 1
 
@@ -407,7 +415,6 @@ def test_a_block_made_by_hand_is_read(directory):
         b"\0\2ab\1\x80",
         b"\0\2ab\1" + b"\x80" * 9 + b"\1",
         b"\0\2ab\1\2",  # more bytes of postings than there are
-        b"\0\2ab\1\0",  # fewer
         b"\0\2ab\0\1",  # no documents
         b"\0\2ab\4\1",  # more than there are
         b"\1\2ab\1\1",  # shares a byte with nothing
@@ -418,9 +425,13 @@ def test_a_block_made_by_hand_is_read(directory):
     ],
 )
 def test_blocks_that_are_none(directory, block):
-    reader = by_hand(directory, block)
-    with pytest.raises(CorruptFile, match="cannot be read"):
-        list(reader)
+    with pytest.raises(CorruptFile, match="block 0 of the terms cannot be read"):
+        list(by_hand(directory, block))
+
+
+def test_records_that_leave_a_gap(directory):
+    with pytest.raises(CorruptFile, match="block 0 of the terms cannot be read"):
+        list(by_hand(directory, b"\0\2ab\1\1", records=RECORD + RECORD))
 
 
 def test_postings_outside_their_section(directory, sections):
