@@ -10,7 +10,18 @@ from pathlib import Path
 
 __all__ = ["circumstances"]
 
-_PACKAGES = ("numpy", "onnxruntime", "tokenizers", "faiss-cpu", "simsimd", "zstandard", "ir-measures")
+_PACKAGES = (
+    "numpy",
+    "onnxruntime",
+    "tokenizers",
+    "faiss-cpu",
+    "simsimd",
+    "zstandard",
+    "ir-measures",
+    "PyStemmer",
+    "bm25s",
+    "numba",
+)
 
 
 def circumstances() -> dict[str, object]:

@@ -35,7 +35,7 @@ DEFAULT_K1 = 1.2
 DEFAULT_B = 0.75
 MAX_QUERY_TERMS = 1000  # distinct terms; of more than that the rarest count
 
-_CACHE_BYTES = 96 << 20
+_CACHE_BYTES = 128 << 20
 _TERM_BYTES, _PART_BYTES = 256, 320  # what Python's objects take, about
 
 

@@ -144,10 +144,11 @@ class Engine:
         """
         chosen = SearchOptions(k=k, **options)
         texts = _texts([queries] if isinstance(queries, str) else queries)
-        found = self._found(texts, replace(chosen, k=chosen.n_hits))
         if chosen.rerank:
-            reranker = self._require_reranker()
+            reranker, found = self._require_reranker(), self._found(texts, replace(chosen, k=chosen.rerank))
             found = [reranked(text, hits, reranker, k) for text, hits in zip(texts, found, strict=True)]
+        else:
+            found = self._found(texts, chosen)
         return found[0] if isinstance(queries, str) else found
 
     def search_vectors(

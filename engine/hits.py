@@ -27,7 +27,7 @@ class Match:
     weight: float
 
 
-@dataclass(frozen=True, slots=True, repr=False)
+@dataclass(slots=True, repr=False)
 class Hit:
     """A document found. It needs no open index: what it holds of the document is inflated when asked for.
 

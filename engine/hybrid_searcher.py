@@ -13,7 +13,7 @@ from engine.searcher import Searcher, n_candidates
 
 __all__ = ["HybridSearcher"]
 
-_MIN_CANDIDATES = 400  # of each side: as many for 10 hits as for 100, so that the first 10 are the same
+_MIN_CANDIDATES = 300  # of each side: as many for 10 hits as for 100, so that the first 10 are the same
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float32]

@@ -119,11 +119,6 @@ class SearchOptions:
         if self.rerank is not None:
             _check_integer("rerank", self.rerank, self.k, MAX_K)
 
-    @property
-    def n_hits(self) -> int:
-        """Hits wanted before reranking."""
-        return self.rerank or self.k
-
 
 @dataclass(frozen=True, kw_only=True)
 class OpenOptions:

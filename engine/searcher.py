@@ -17,7 +17,7 @@ from formats.snapshot import OpenSegment, Snapshot
 
 __all__ = ["Searcher", "n_candidates"]
 
-_CANDIDATES_FACTOR = 4  # default candidates for each hit wanted
+_CANDIDATES_FACTOR = 3  # default candidates for each hit wanted
 _MIN_CANDIDATES = 100
 _WIDER = 4  # how many times more candidates where the first ones do not settle an exact answer
 
