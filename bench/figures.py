@@ -64,7 +64,7 @@ def figures(squad: Path, cranfield: Path, work: Path) -> Iterator[Figure]:
     yield from _quality_figures("cranfield", cranfield, str(work / "cranfield"), work, gain=0.0)
     for part, n_bytes in _probe("size_on_disk", index).items():
         yield Figure(f"squad, {part.removesuffix('_bytes_per_doc')}", n_bytes, "bytes a document")
-    yield Figure("installed core", _probe("installed")["installed_mb"], "MB", 280)
+    yield Figure("installed core", _probe("installed")["installed_mib"], "MiB", 280)
 
 
 def _build_figures(built: Numbers, tokens_per_s: float) -> Iterator[Figure]:
@@ -77,8 +77,10 @@ def _build_figures(built: Numbers, tokens_per_s: float) -> Iterator[Figure]:
 
 def _search_figures(index: str, squad: Path) -> Iterator[Figure]:
     times = _probe("latency", index, squad, _N_QUERIES)
-    yield Figure("text to 100 hits, p50", times["text_p50_ms"], "ms", 3)
-    yield Figure("text to 100 hits, p99", times["text_p99_ms"], "ms")
+    yield Figure("text to 100 hits, dense, p50", times["text_p50_ms"], "ms", 3)
+    yield Figure("text to 100 hits, dense, p99", times["text_p99_ms"], "ms")
+    yield Figure("text to 100 hits, hybrid, p50", times["hybrid_p50_ms"], "ms", 6)
+    yield Figure("text to 100 hits, hybrid, p99", times["hybrid_p99_ms"], "ms")
     yield Figure("vector to 100 hits, p50", times["vector_p50_ms"], "ms", 0.7)
     yield Figure("vector to 100 hits, p99", times["vector_p99_ms"], "ms")
     yield Figure("vector to 10 hits, p50", times["vector_top_10_p50_ms"], "ms")

@@ -25,7 +25,7 @@ from typing import NamedTuple
 import numpy as np
 
 from engine.bm25_segment import Flags, Floats, Ints, Scored, SegmentScorer, TermPart, looked_up
-from engine.found import Ranking, ranked
+from engine.ranking import Ranking, ranked
 from formats.errors import InvalidSetting
 from formats.postings import PostingsReader
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from engine.found import Found, Ranking
 from engine.fusion import fuse
 from engine.lexical_searcher import LexicalSearcher
 from engine.options import SearchOptions
+from engine.ranking import Ranking
 from engine.searcher import Searcher, n_candidates
 
 __all__ = ["HybridSearcher"]
@@ -27,32 +27,29 @@ class HybridSearcher:
         self._lexical = lexical
         self._n_segments = n_segments
 
-    def search(self, vectors: Floats, texts: list[str], options: SearchOptions) -> list[list[Found]]:
+    def search(self, vectors: Floats, texts: list[str], options: SearchOptions) -> list[Ranking]:
         """The best documents for each query, given as a text and as its vector, best first.
 
         Candidates are the best of both sides; those that only one side found are scored by the other, so that
         every document has both scores when they are fused.
         """
         if not self._n_segments:
-            return [[] for _ in texts]
+            return self._dense.search(vectors, options)
         n = options.candidates or max(n_candidates(options), _MIN_CANDIDATES)
-        rankings = self._dense.rankings(vectors, n, options)
+        rankings = self._dense.candidates(vectors, n, n, options)
         answers = zip(vectors, texts, rankings, strict=True)
         return [self._answer(vector, text, ranking, n, options) for vector, text, ranking in answers]
 
-    def _answer(
-        self, vector: Floats, text: str, by_vector: Ranking, n: int, options: SearchOptions
-    ) -> list[Found]:
+    def _answer(self, vector: Floats, text: str, by_vector: Ranking, n: int, options: SearchOptions) -> Ranking:
         terms = self._lexical.terms(text)
-        by_terms = self._lexical.ranking(terms, n)
+        by_terms = self._lexical.search(terms, n)
         parts = [self._scored(vector, terms, by_vector, by_terms, number) for number in range(self._n_segments)]
         lengths = [len(docs) for docs, _, _ in parts]
         docs, dense, lexical = (np.concatenate(column) for column in zip(*parts, strict=True))
         fused = fuse(dense, lexical, options.fusion, options.dense_weight)
         segments = np.repeat(np.arange(self._n_segments), lengths)
         order = np.lexsort((docs, segments, -fused))[: options.k]
-        columns = (column[order].tolist() for column in (segments, docs, fused, dense, lexical))
-        return [Found(*values) for values in zip(*columns, strict=True)]
+        return Ranking(segments[order], docs[order], fused[order], dense[order], lexical[order])
 
     def _scored(
         self, vector: Floats, terms: list[str], by_vector: Ranking, by_terms: Ranking, segment: int

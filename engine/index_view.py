@@ -5,15 +5,15 @@ from __future__ import annotations
 import numpy as np
 
 from engine.explanation import matches
-from engine.found import Found
-from engine.hits import Hit, Match
+from engine.hits import Hit
 from engine.hybrid_searcher import HybridSearcher
 from engine.lexical_searcher import LexicalSearcher
 from engine.options import OpenOptions, SearchOptions
 from engine.query_vectors import Vectors, check_vectors
+from engine.ranking import Ranking
 from engine.searcher import Searcher
 from formats.directory import Directory
-from formats.doc_store import StoredDocument
+from formats.doc_store import PackedDocument
 from formats.snapshot import Snapshot
 
 __all__ = ["IndexView"]
@@ -57,22 +57,48 @@ class IndexView:
             for vector, text, answer in zip(vectors, texts, answers, strict=True)
         ]
 
-    def _hits(self, answer: list[Found], vector: Vectors | None, terms: list[str]) -> list[Hit]:
+    def _hits(self, ranking: Ranking, vector: Vectors | None, terms: list[str]) -> list[Hit]:
         """The hits for documents found, in their order; explained by what is given of the query."""
-        hits: dict[int, Hit] = {}
-        for number in {each.segment for each in answer}:
-            places = [place for place, each in enumerate(answer) if each.segment == number]
-            docs = np.array([answer[place].doc for place in places], np.int64)
-            reader = self._segments[number].reader
-            packed = zip(places, reader.ids.many(docs), reader.documents.packed(docs), strict=True)
-            for place, doc_id, document in packed:
-                found = answer[place]
-                matched = () if vector is None else self._matches(found, document.unpacked(), vector)
-                by_term = self._lexical.term_scores(terms, found) if terms else {}
-                hits[place] = Hit(doc_id, found.score, document, matched, by_term, found.dense, found.lexical)
-        return [hits[place] for place in range(len(answer))]
+        ids, documents = self._stored(ranking)
+        nothing = [None] * len(ids)
+        dense = nothing if ranking.dense is None else ranking.dense.tolist()
+        lexical = nothing if ranking.lexical is None else ranking.lexical.tolist()
+        columns = zip(ids, ranking.scores.tolist(), documents, dense, lexical, strict=True)
+        hits = [
+            Hit(doc_id, score, document, dense_score=meaning, lexical_score=words)
+            for doc_id, score, document, meaning, words in columns
+        ]
+        if vector is not None or terms:
+            self._explain(hits, documents, ranking, vector, terms)
+        return hits
 
-    def _matches(self, found: Found, stored: StoredDocument, vector: Vectors) -> tuple[Match, ...]:
-        scores = self._dense.centroid_scores(vector, found)
-        path = self._segments[found.segment].reader.path
-        return matches(stored, scores, self.snapshot.manifest.settings.beta, path)
+    def _stored(self, ranking: Ranking) -> tuple[list[str], list[PackedDocument]]:
+        """Ids and documents, in the order of the ranking."""
+        stored: dict[int, tuple[str, PackedDocument]] = {}
+        numbers = set(ranking.segments.tolist())
+        for number in numbers:
+            places = np.flatnonzero(ranking.segments == number)
+            reader, docs = self._segments[number].reader, ranking.docs[places]
+            ids, documents = reader.ids.many(docs), reader.documents.packed(docs)
+            if len(numbers) == 1:
+                return ids, documents
+            stored |= zip(places.tolist(), zip(ids, documents, strict=True), strict=True)
+        pairs = [stored[place] for place in range(len(stored))]
+        return [doc_id for doc_id, _ in pairs], [document for _, document in pairs]
+
+    def _explain(
+        self,
+        hits: list[Hit],
+        documents: list[PackedDocument],
+        ranking: Ranking,
+        vector: Vectors | None,
+        terms: list[str],
+    ) -> None:
+        places = zip(hits, documents, ranking.segments.tolist(), ranking.docs.tolist(), strict=True)
+        for hit, document, segment, doc in places:
+            if vector is not None:
+                scores = self._dense.centroid_scores(vector, segment, doc)
+                path = self._segments[segment].reader.path
+                hit.matches = matches(document.unpacked(), scores, self.snapshot.manifest.settings.beta, path)
+            if terms:
+                hit.terms = self._lexical.term_scores(terms, segment, doc)

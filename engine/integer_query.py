@@ -61,4 +61,4 @@ def _products(digits: npt.NDArray[np.int8], rows: npt.NDArray[np.int8]) -> npt.N
 
     if not len(rows):
         return np.empty((len(digits), 0))
-    return np.asarray(simsimd.cdist(digits, rows, "dot")).reshape(len(digits), len(rows))
+    return np.asarray(simsimd.cdist(rows, digits, "dot")).reshape(len(rows), len(digits)).T

@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from engine.analysis import Analyzer
 from engine.bm25 import Bm25
-from engine.found import Found, Ranking
+from engine.ranking import Ranking
 from formats.snapshot import Snapshot
 
 __all__ = ["LexicalSearcher"]
@@ -29,22 +29,18 @@ class LexicalSearcher:
         """The terms of a query."""
         return self._analyzer.terms(text)
 
-    def search(self, terms: list[str], n: int) -> list[Found]:
-        """The n best documents that have a term of the query, best first."""
-        columns = (column.tolist() for column in self.ranking(terms, n))
-        return [Found(segment, doc, score, lexical=score) for segment, doc, score in zip(*columns, strict=True)]
-
-    def ranking(self, terms: list[str], n: int) -> Ranking:
-        """The same as columns."""
-        return self._bm25.top(terms, n)
+    def search(self, terms: list[str], n: int) -> Ranking:
+        """The n best documents that have a term of the query."""
+        ranking = self._bm25.top(terms, n)
+        return ranking._replace(lexical=ranking.scores)
 
     def scores(self, terms: list[str], segment: int, docs: npt.NDArray[np.int64]) -> npt.NDArray[np.float32]:
         """BM25 of documents of one segment: (n,) float32, 0 where no term of the query is in them."""
         return self._bm25.score_documents(terms, segment, docs)
 
-    def term_scores(self, terms: list[str], found: Found) -> dict[str, float]:
+    def term_scores(self, terms: list[str], segment: int, doc: int) -> dict[str, float]:
         """What each term of the query adds to a document's score; terms that it lacks are left out."""
-        return self._bm25.term_scores(terms, found.segment, found.doc)
+        return self._bm25.term_scores(terms, segment, doc)
 
     @cached_property
     def _analyzer(self) -> Analyzer:

@@ -10,8 +10,8 @@ import numpy.typing as npt
 
 from engine.backends.protocol import Backend, Candidates, Wanted
 from engine.backends.registry import open_backend
-from engine.found import Found, Ranking, ranked
 from engine.options import OpenOptions, SearchOptions
+from engine.ranking import Ranking, ranked
 from engine.stage2 import Rescorer
 from formats.snapshot import OpenSegment, Snapshot
 
@@ -35,26 +35,28 @@ class Searcher:
         beta = snapshot.manifest.settings.beta
         self._segments = [_SegmentSearcher(segment, options, beta) for segment in snapshot.segments]
 
-    def search(self, queries: npt.NDArray[np.float32], options: SearchOptions) -> list[list[Found]]:
-        """The best documents for each of (n_queries, dim) float32 queries, best first."""
-        rankings = self.rankings(queries, n_candidates(options), options)
-        return [_found(ranking, options.k) for ranking in rankings]
+    def search(self, queries: npt.NDArray[np.float32], options: SearchOptions) -> list[Ranking]:
+        """The best k documents for each of (n_queries, dim) float32 queries."""
+        return self.candidates(queries, n_candidates(options), options.k, options)
 
-    def rankings(self, queries: npt.NDArray[np.float32], n: int, options: SearchOptions) -> list[Ranking]:
-        """About the n best documents for each query, k at least, with their exact scores."""
+    def candidates(
+        self, queries: npt.NDArray[np.float32], n: int, n_kept: int, options: SearchOptions
+    ) -> list[Ranking]:
+        """The best `n_kept` of n documents looked at for each query, k at least, with their exact scores."""
         if not len(queries):
             return []
         wanted = Wanted(options.k, n, options.nprobe, self._options.n_threads)
         answers = [segment.search(queries, wanted) for segment in self._segments]
-        return [ranked([answer[number] for answer in answers], n) for number in range(len(queries))]
+        found = (ranked([answer[number] for answer in answers], n_kept) for number in range(len(queries)))
+        return [ranking._replace(dense=ranking.scores) for ranking in found]
 
     def scores(self, query: Query, segment: int, docs: npt.NDArray[np.int64]) -> npt.NDArray[np.float32]:
         """Exact aggregated scores of documents of one segment: (len(docs),) float32."""
         return self._segments[segment].rescorer.scores(query, docs)
 
-    def centroid_scores(self, query: Query, found: Found) -> npt.NDArray[np.float32]:
-        """Scores of the centroids of a document that was found."""
-        return self._segments[found.segment].rescorer.centroid_scores(query, found.doc)
+    def centroid_scores(self, query: Query, segment: int, doc: int) -> npt.NDArray[np.float32]:
+        """Scores of the centroids of one document."""
+        return self._segments[segment].rescorer.centroid_scores(query, doc)
 
 
 def n_candidates(options: SearchOptions) -> int:
@@ -98,8 +100,3 @@ class _SegmentSearcher:
 def _kth(scores: npt.NDArray[np.float32], k: int) -> float:
     """The k-th largest score, -inf where there are fewer."""
     return float(np.partition(scores, len(scores) - k)[len(scores) - k]) if len(scores) >= k else -np.inf
-
-
-def _found(ranking: Ranking, k: int) -> list[Found]:
-    columns = (column[:k].tolist() for column in ranking)
-    return [Found(segment, doc, score, dense=score) for segment, doc, score in zip(*columns, strict=True)]

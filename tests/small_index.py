@@ -137,8 +137,8 @@ def search(directory, backend):
     queries = np.random.default_rng(1).standard_normal((3, DIM)).astype(np.float32)
     with np.errstate(all="ignore"):
         found = searcher.search(queries, SearchOptions(k=20))
-    for each in found[0]:
-        assert not snapshot.segments[each.segment].deleted[each.doc]
+    for segment, doc in zip(found[0].segments.tolist(), found[0].docs.tolist(), strict=True):
+        assert not snapshot.segments[segment].deleted[doc]
     snapshot.close()
 
 

@@ -29,8 +29,8 @@ _BATCH_RESULTS = 1 << 22  # rows that FAISS is asked for at a time, over all que
 
 
 def default_nprobe(nlist: int) -> int:
-    """Lists read where a query does not say: half of 256, a smaller share of more."""
-    return min(nlist, round(8 * math.sqrt(nlist)))
+    """Lists read where a query does not say: 112 of 256, a smaller share of more."""
+    return min(nlist, round(7 * math.sqrt(nlist)))
 
 
 class FaissBackend:

@@ -1,4 +1,4 @@
-"""Documents of an answer, before their texts are read: one, and a ranking of many."""
+"""The documents of an answer, best first, before their texts are read."""
 
 from __future__ import annotations
 
@@ -8,28 +8,10 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["Found", "Ranking", "ranked"]
+__all__ = ["Ranking", "ranked"]
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float32]
-
-
-class Found(NamedTuple):
-    """A document that made it into an answer.
-
-    Attributes:
-        segment: number of its segment in the snapshot.
-        doc: its ordinal there.
-        score: what it is ranked by.
-        dense: its aggregated dense score, where it was computed.
-        lexical: its BM25 score, where it was computed.
-    """
-
-    segment: int
-    doc: int
-    score: float
-    dense: float | None = None
-    lexical: float | None = None
 
 
 class Ranking(NamedTuple):
@@ -38,12 +20,16 @@ class Ranking(NamedTuple):
     Attributes:
         segments: (n,) int64, numbers of the segments.
         docs: (n,) int64, ordinals there.
-        scores: (n,) float32.
+        scores: (n,) float32, what they are ranked by.
+        dense: (n,) float32, their aggregated dense scores, where those were computed.
+        lexical: (n,) float32, their BM25 scores, where those were computed.
     """
 
     segments: Ints
     docs: Ints
     scores: Floats
+    dense: Floats | None = None
+    lexical: Floats | None = None
 
 
 def ranked(answers: Sequence[tuple[Ints, Floats]], n: int) -> Ranking:
