@@ -111,7 +111,16 @@ class FaissBackend:
         set_faiss_threads(threads if len(queries) > 1 else 1)
         parameters = faiss.SearchParametersIVF(nprobe=nprobe)
         _, owners = self._index.search(np.ascontiguousarray(queries), n_rows, params=parameters)
-        return [np.unique(found[found >= 0]) for found in owners]
+        owners.sort(axis=1)
+        return [_distinct(found) for found in owners]
+
+
+def _distinct(docs: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """Each of the ascending ordinals once; -1 stands for none."""
+    first = np.empty(len(docs), bool)
+    first[0] = docs[0] >= 0
+    np.not_equal(docs[1:], docs[:-1], out=first[1:])
+    return docs[first]
 
 
 def _faiss_index(quantizer: Quantizer, lists: InvertedLists, owners: npt.NDArray[np.int64]) -> Any:  # noqa: ANN401
