@@ -8,17 +8,15 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import platform
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
-from importlib.metadata import version
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
+from bench.circumstances import circumstances
 from bench.collections import Collection, data_folder, read_collection
 from bench.quality import Quality, measure_quality
 from engine.aggregation import aggregate
@@ -150,11 +148,7 @@ def _circumstances(collection: Collection, encoder: Encoder) -> dict[str, object
         "encoder": encoder.name,
         "encoder_identity": encoder.identity,
         "aggregation": "max",
-        "machine": f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores",
-        "versions": {
-            "python": platform.python_version(),
-            **{name: version(name) for name in ("numpy", "onnxruntime", "tokenizers", "ir-measures")},
-        },
+        **circumstances(),
     }
 
 
@@ -175,13 +169,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     collection = read_collection(data_folder(options.collection), options.split)
     collection = collection.subset(options.documents, options.queries)
     encoder = open_encoder(options.encoder)
-    circumstances = _circumstances(collection, encoder)
+    about = _circumstances(collection, encoder)
     print(f"{collection.name}: {len(collection.documents)} documents, {len(collection.queries)} queries")
     print(f"{'':<28} {'vectors':>8} {'nDCG@10':>8} {'(2^g-1)':>8} {'R@100':>8} {'RR@10':>8} {'us/doc':>8}")
     with options.out.open("a", encoding="utf-8") as out:
         for result in measure(collection, encoder, COMPARED):
             print(_table_row(result), flush=True)
-            out.write(json.dumps({**circumstances, **asdict(result)}, sort_keys=True) + "\n")
+            out.write(json.dumps({**about, **asdict(result)}, sort_keys=True) + "\n")
     return 0
 
 

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from engine.analysis import RULES, Analyzer
-from engine.document_encoder import OnInvalid
 from engine.document_reader import DocumentSource, DocumentStream, read_documents
 from engine.documents import Document
 from engine.encoder import Encoder, open_encoder
@@ -18,13 +17,11 @@ from engine.options import BuildOptions, OpenOptions
 from engine.progress import Progress, ProgressSetting
 from engine.representation import Pieces, Representation, representation_from
 from formats.directory import Directory, sync_folder
-from formats.errors import IndexExists, IndexNotFound, InvalidDocument, InvalidSetting
+from formats.errors import IndexExists, IndexNotFound, InvalidSetting
 from formats.manifest import IndexSettings, Manifest, latest_generation
 from formats.write_lock import LOCK_NAME
 
 __all__ = ["BuildReport", "build"]
-
-_N_ERRORS_KEPT = 10
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,7 +95,7 @@ def build(
     _check_free(folder, overwrite)
     with _prepared(folder), _writer(folder, index_settings, opened, resources) as writer:
         _check_free(folder, overwrite)  # again: another build may have been quicker
-        writer.add(_shown(stream, progress), _counted(stream) if skip_invalid else None)
+        writer.add(_shown(stream, progress), stream.skip)
         generation, n_replaced = writer.commit()
         manifest = Manifest.load(Directory(folder), generation)
         return BuildReport(
@@ -125,17 +122,6 @@ def _shown(stream: DocumentStream, setting: ProgressSetting) -> Iterator[Documen
         for number, document in enumerate(stream, 1):
             yield document
             progress.update(number, stream.n_expected())
-
-
-def _counted(stream: DocumentStream) -> OnInvalid:
-    """Counts documents that cannot be encoded along with those that could not be read."""
-
-    def count(error: InvalidDocument) -> None:
-        stream.n_skipped += 1
-        if len(stream.first_errors) < _N_ERRORS_KEPT:
-            stream.first_errors.append(str(error))
-
-    return count
 
 
 def _settings(

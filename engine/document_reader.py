@@ -49,7 +49,7 @@ class DocumentStream:
             try:
                 document = entry.document()
             except InvalidDocument as error:
-                self._skip(error)
+                self.skip(error)
             else:
                 self.n_read += 1
                 yield document
@@ -64,7 +64,8 @@ class DocumentStream:
         n_seen = self.n_read + self.n_skipped
         return max(n_seen, round(n_seen / fraction)) if fraction and n_seen else None
 
-    def _skip(self, error: InvalidDocument) -> None:
+    def skip(self, error: InvalidDocument) -> None:
+        """Count a document as left out, or raise `error` where invalid ones are not skipped."""
         if not self._skip_invalid:
             raise error
         self.n_skipped += 1

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from engine.onnx_session import INPUT_NAMES, PerProcess, import_onnxruntime, open_session
+from engine.onnx_session import INPUT_NAMES, PerProcess, open_session
 from engine.token_vectors import TokenVectors
 from engine.tokenizer import Ids, Tokens, lone_surrogate, open_tokenizer, tokenise
 from engine.windows import window_bounds
@@ -21,7 +21,7 @@ from formats.errors import CorruptFile, InvalidDocument, InvalidQuery
 if TYPE_CHECKING:
     from onnxruntime import InferenceSession
 
-__all__ = ["OnnxEncoder", "import_onnxruntime"]
+__all__ = ["OnnxEncoder"]
 
 Vectors = npt.NDArray[np.float32]
 

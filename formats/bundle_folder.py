@@ -40,6 +40,7 @@ __all__ = [
     "BundleKind",
     "FileRecord",
     "SourceRecord",
+    "identity_of",
     "read_manifest",
     "source_from",
     "write_folder",
@@ -167,6 +168,12 @@ class BundleFolder:
                 )
             n_bytes += record.n_bytes
         return n_bytes
+
+
+def identity_of(parts: Mapping[str, object]) -> str:
+    """The first 32 hexadecimal digits of the SHA-256 of `parts` as JSON: keys sorted, no spaces, ASCII."""
+    text = json.dumps(parts, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode("ascii")).hexdigest()[:32]
 
 
 def read_manifest(path: str | Path, kind: BundleKind) -> tuple[BundleFolder, JsonFields]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import math
 import re
 from collections.abc import Mapping
@@ -17,6 +15,7 @@ from formats.bundle_folder import (
     TOKENIZER_NAME,
     BundleFolder,
     SourceRecord,
+    identity_of,
     read_manifest,
     source_from,
     write_folder,
@@ -123,8 +122,7 @@ def encoder_identity(settings: EncoderSettings, tokenizer_sha256: str) -> str:
         "document_prefix": settings.document_prefix,
         "window": settings.window,
     }
-    text = json.dumps(parts, sort_keys=True, separators=(",", ":"))
-    return hashlib.sha256(text.encode("ascii")).hexdigest()[:32]
+    return identity_of(parts)
 
 
 def load_bundle(path: str | Path) -> EncoderBundle:

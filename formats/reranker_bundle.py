@@ -6,8 +6,6 @@ The graph takes ``input_ids``, ``attention_mask`` and ``token_type_ids``, (batch
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -18,6 +16,7 @@ from formats.bundle_folder import (
     TOKENIZER_NAME,
     BundleFolder,
     SourceRecord,
+    identity_of,
     read_manifest,
     source_from,
     write_folder,
@@ -99,8 +98,7 @@ def reranker_identity(settings: RerankerSettings, tokenizer_sha256: str) -> str:
         "tokenizer": tokenizer_sha256,
         "window": settings.window,
     }
-    text = json.dumps(parts, sort_keys=True, separators=(",", ":"))
-    return hashlib.sha256(text.encode("ascii")).hexdigest()[:32]
+    return identity_of(parts)
 
 
 def load_reranker_bundle(path: str | Path) -> RerankerBundle:
