@@ -16,8 +16,8 @@ class Candidates:
     """The documents of one segment that stage 2 shall rescore for one query.
 
     Attributes:
-        docs: (n,) int64 document ordinals, distinct, none deleted, in any order.
-        ceiling: no document that is not in `docs` can have a score above this: -inf when all are in, +inf when
+        docs: (n,) int64 document ordinals, distinct, all of them allowed, in any order.
+        ceiling: no other allowed document can have a score above this: -inf when all are in, +inf when
             nothing is known.
     """
 
@@ -25,7 +25,7 @@ class Candidates:
     ceiling: float
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Wanted:
     """What a search asks of stage 1.
 
@@ -34,12 +34,15 @@ class Wanted:
         n: candidates wanted for each query, at least k.
         nprobe: inverted lists to read, where there are lists; None: the backend's default.
         threads: how many the backend may use.
+        allowed: (n_docs,) bool, the documents of this segment that may be found, none of them deleted; None: all
+            that are not deleted.
     """
 
     k: int
     n: int
     nprobe: int | None
     threads: int
+    allowed: npt.NDArray[np.bool_] | None = None
 
 
 class Backend(Protocol):
@@ -52,6 +55,6 @@ class Backend(Protocol):
         """Find candidates for each of (n_queries, dim) float32 queries, all finite.
 
         There are about `wanted.n` for each query, and never fewer than the smaller of `wanted.k` and the number
-        of live documents, by any means.
+        of documents that may be found, by any means.
         """
         ...
