@@ -3,6 +3,8 @@
 The index is made from the segment's own neutral arrays when the backend is opened; FAISS interleaves the
 codes in blocks of 32, so they are copied (code_bytes + 8 bytes a centroid).
 
+A filter is a selector that FAISS asks about each document; deleted documents are left out of the copy.
+
 The scores that FAISS sums up are 16 bits wide; a row whose sum is the least there can be is never returned,
 and of a query of zeros none is.
 """
@@ -26,6 +28,7 @@ __all__ = ["FaissBackend", "default_nprobe"]
 
 _ROWS_PER_CANDIDATE = 2.5  # centroids asked of FAISS for each document wanted, where documents have several
 _BATCH_RESULTS = 1 << 22  # rows that FAISS is asked for at a time, over all queries
+_FEW_ROWS = 8192  # so many centroids are rescored, all of them, as quickly as lists are read
 
 
 def default_nprobe(nlist: int) -> int:
@@ -58,14 +61,14 @@ class FaissBackend:
     def candidates(self, queries: npt.NDArray[np.float32], wanted: Wanted) -> list[Candidates]:
         """See `engine.backends.protocol.Backend`.
 
+        Few documents that a filter allows are all candidates, and so are all documents where as many are wanted.
         Where the probed lists hold fewer than `wanted.k` documents, more lists are read, in the end all of them.
         """
-        wanted = replace(
-            wanted,
-            k=min(wanted.k, self._n_live),
-            n=min(wanted.n, self._n_live),
-            nprobe=min(wanted.nprobe or default_nprobe(self._nlist), self._nlist),
-        )
+        n_allowed = self._n_live if wanted.allowed is None else int(np.count_nonzero(wanted.allowed))
+        few = 0 if wanted.allowed is None else _FEW_ROWS * self._n_docs // self._table.n_rows
+        if n_allowed <= max(wanted.n, few):
+            return [Candidates(np.flatnonzero(self._allowed(wanted)), -np.inf)] * len(queries)
+        wanted = replace(wanted, nprobe=self._nprobe(wanted, n_allowed / self._n_live))
         turned = queries if self._rotation is None else queries @ self._rotation.T
         batch = max(1, _BATCH_RESULTS // self._n_rows(wanted))
         found: list[Candidates] = []
@@ -73,8 +76,23 @@ class FaissBackend:
             found += self._candidates(turned[low : low + batch], wanted)
         return found
 
+    def _allowed(self, wanted: Wanted) -> npt.NDArray[np.bool_]:
+        """(n_docs,) bool: the documents that may be found."""
+        if wanted.allowed is not None:
+            return wanted.allowed
+        return np.ones(self._n_docs, bool) if self._deleted is None else ~self._deleted
+
+    def _nprobe(self, wanted: Wanted, share: float) -> int:
+        """Lists to read for a filter that leaves that share of the documents: by default more for fewer.
+
+        The documents of a filter often lie together, away from the query: with a tenth of them allowed the top 10
+        of 256 lists were .962 complete after 112 lists, .998 after all.
+        """
+        default = math.ceil(default_nprobe(self._nlist) / math.sqrt(share))
+        return min(wanted.nprobe or default, self._nlist)
+
     def _candidates(self, turned: npt.NDArray[np.float32], wanted: Wanted) -> list[Candidates]:
-        found = self._search(turned, self._n_rows(wanted), wanted.nprobe or 1, wanted.threads)
+        found = self._search(turned, self._n_rows(wanted), wanted)
         return [
             Candidates(docs if len(docs) >= wanted.k else self._more(query, wanted), np.inf)
             for query, docs in zip(turned, found, strict=True)
@@ -90,26 +108,26 @@ class FaissBackend:
         while True:
             nprobe = min(nprobe * 2, self._nlist)
             n_rows = min(n_rows * 4, self._table.n_rows)
-            docs = self._search(query[None], n_rows, nprobe, 1)[0]
+            docs = self._search(query[None], n_rows, replace(wanted, nprobe=nprobe))[0]
             if len(docs) >= wanted.k:
                 return docs
             if nprobe == self._nlist and n_rows == self._table.n_rows:
-                return self._filled_up(docs, wanted.k)
+                return self._filled_up(docs, wanted)
 
-    def _filled_up(self, docs: npt.NDArray[np.int64], n: int) -> npt.NDArray[np.int64]:
-        """With the first of the documents that FAISS did not return, so that there are n."""
-        missing = np.ones(self._n_docs, bool) if self._deleted is None else ~self._deleted
+    def _filled_up(self, docs: npt.NDArray[np.int64], wanted: Wanted) -> npt.NDArray[np.int64]:
+        """With the first of the allowed documents that FAISS did not return, so that there are k."""
+        missing = self._allowed(wanted).copy()
         missing[docs] = False
-        return np.concatenate([docs, np.flatnonzero(missing)[: n - len(docs)]])
+        return np.concatenate([docs, np.flatnonzero(missing)[: wanted.k - len(docs)]])
 
     def _search(
-        self, queries: npt.NDArray[np.float32], n_rows: int, nprobe: int, threads: int
+        self, queries: npt.NDArray[np.float32], n_rows: int, wanted: Wanted
     ) -> list[npt.NDArray[np.int64]]:
-        """For each query the documents that own the best `n_rows` centroids, each once."""
+        """For each query the allowed documents that own the best `n_rows` centroids, each once."""
         import faiss
 
-        set_faiss_threads(threads if len(queries) > 1 else 1)
-        parameters = faiss.SearchParametersIVF(nprobe=nprobe)
+        set_faiss_threads(wanted.threads if len(queries) > 1 else 1)
+        parameters = faiss.SearchParametersIVF(nprobe=wanted.nprobe, sel=_selector(wanted.allowed))
         _, owners = self._index.search(np.ascontiguousarray(queries), n_rows, params=parameters)
         owners.sort(axis=1)
         return [_distinct(found) for found in owners]
@@ -121,6 +139,18 @@ def _distinct(docs: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
     first[0] = docs[0] >= 0
     np.not_equal(docs[1:], docs[:-1], out=first[1:])
     return docs[first]
+
+
+def _selector(allowed: npt.NDArray[np.bool_] | None) -> Any:  # noqa: ANN401
+    """What says to FAISS which documents may be found; None: all."""
+    import faiss
+
+    if allowed is None:
+        return None
+    bits = np.packbits(allowed, bitorder="little")
+    selector = faiss.IDSelectorBitmap(len(allowed), faiss.swig_ptr(bits))
+    selector.referenced_objects = [bits]
+    return selector
 
 
 def _faiss_index(quantizer: Quantizer, lists: InvertedLists, owners: npt.NDArray[np.int64]) -> Any:  # noqa: ANN401

@@ -1,0 +1,74 @@
+"""What is FAISS's alone; the contract that all backends keep is in tests/contract."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import small_index
+
+from engine.backends.cpu_faiss import FaissBackend, default_nprobe
+from engine.backends.protocol import Wanted
+from engine.stored_vectors import StoredVectors
+from formats.snapshot import Snapshot
+
+
+@pytest.fixture(scope="module")
+def segments(tmp_path_factory):
+    snapshot = Snapshot(small_index.build(tmp_path_factory.mktemp("index")))
+    yield snapshot.segments
+    snapshot.close()
+
+
+@pytest.fixture(scope="module")
+def queries():
+    generator = np.random.default_rng(3)
+    return generator.standard_normal((20, small_index.DIM)).astype(np.float32)
+
+
+def best_scores(segment, queries):
+    """(n_queries, n_docs): each document's maximum."""
+    table = segment.reader.centroids
+    scores = queries @ StoredVectors(segment).vectors(np.arange(table.n_rows)).T
+    return np.maximum.reduceat(scores, table.offsets[:-1], axis=1)
+
+
+def allowed_by(segment, share):
+    """Some of the documents that are not deleted, those near one another by number rather than spread."""
+    allowed = ~segment.deleted
+    allowed[int(share * len(allowed)) :] = False
+    return allowed
+
+
+@pytest.mark.parametrize("share", [0.0, 0.05, 0.3, 0.9, 1.0])
+@pytest.mark.parametrize("few_rows", [0, 100, 1 << 20])
+def test_only_allowed_documents_and_enough_of_them(segments, queries, monkeypatch, share, few_rows):
+    monkeypatch.setattr("engine.backends.cpu_faiss._FEW_ROWS", few_rows)
+    for segment in segments:
+        backend, allowed = FaissBackend(segment), allowed_by(segment, share)
+        for k, n, nprobe in ((1, 1, 1), (10, 10, None), (10, 40, 2), (200, 200, 1)):
+            for found in backend.candidates(queries, Wanted(k, n, nprobe, 2, allowed)):
+                assert allowed[found.docs].all()
+                assert len(np.unique(found.docs)) == len(found.docs) >= min(k, allowed.sum())
+                assert found.ceiling == np.inf or len(found.docs) == allowed.sum()
+
+
+def test_the_best_of_the_allowed_are_found(segments, queries, monkeypatch):
+    monkeypatch.setattr("engine.backends.cpu_faiss._FEW_ROWS", 0)
+    segment = segments[0]
+    allowed, backend = allowed_by(segment, 0.5), FaissBackend(segment)
+    scores = np.where(allowed, best_scores(segment, queries), -np.inf)
+    found = backend.candidates(queries, Wanted(10, 40, 16, 1, allowed))
+    first = [row.argmax() in each.docs for row, each in zip(scores, found, strict=True)]
+    assert all(first)
+    all_allowed = backend.candidates(queries, Wanted(10, 40, 16, 1, ~segment.deleted))
+    unfiltered = backend.candidates(queries, Wanted(10, 40, 16, 1))
+    for one, other in zip(all_allowed, unfiltered, strict=True):
+        assert sorted(one.docs) == sorted(other.docs)
+
+
+def test_a_filter_reads_more_lists_unless_told(segments):
+    backend = FaissBackend(segments[0])
+    assert default_nprobe(1024) == 224
+    backend._nlist = 1024
+    assert [backend._nprobe(Wanted(1, 1, None, 1), share) for share in (1.0, 0.25, 0.01)] == [224, 448, 1024]
+    assert backend._nprobe(Wanted(1, 1, 7, 1), 0.01) == 7
