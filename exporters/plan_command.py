@@ -1,0 +1,32 @@
+"""Build a TensorRT engine for an encoder's bundle."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from formats.plan_file import LIBRARIES
+
+__all__ = ["add_arguments", "run"]
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments of ``quarry plan``."""
+    parser.add_argument("bundle", type=Path, metavar="BUNDLE", help="an encoder's bundle in fp16 or fp32")
+    parser.add_argument("--target", help="compute capability to build for, such as sm89; default: this GPU's")
+    parser.add_argument("--library", choices=LIBRARIES, help="default: the first that is installed")
+    parser.add_argument("--timing-cache", type=Path, metavar="FILE", help="keeps kernel timings between builds")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Run ``quarry plan``; return the exit status.
+
+    Raises:
+        QuarryError: the engine cannot be built.
+    """
+    from exporters.to_tensorrt import build_plan
+
+    plan = build_plan(args.bundle, target=args.target, library=args.library, timing_cache=args.timing_cache)
+    sys.stdout.write(f"{args.bundle / plan.stem}.plan: {plan.file.n_bytes} bytes\n")
+    return 0

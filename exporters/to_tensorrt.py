@@ -1,0 +1,211 @@
+"""Builds TensorRT engines ("plans") out of a bundle's graph.
+
+A plan fits one version of the library and one kind of GPU. TensorRT builds for the GPU it runs on; TensorRT-RTX,
+the library for GeForce and workstation GPUs, builds for a named one too, and needs none at all for that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from formats.encoder_bundle import EncoderBundle, load_bundle
+from formats.errors import BackendUnavailable, InvalidSetting
+from formats.plan_file import LIBRARIES, PlanProfile, PlanRecord, plan_digest, write_plan
+
+__all__ = ["build_plan", "default_profiles"]
+
+_MODULES = {"tensorrt": "tensorrt", "tensorrt-rtx": "tensorrt_rtx"}
+_PACKAGES = {"tensorrt": "tensorrt", "tensorrt-rtx": "tensorrt-rtx-cu13"}
+_PRECISIONS = ("fp16", "fp32")  # its parser takes no graph quantised for ONNX Runtime
+_OLDEST = 10
+
+
+def default_profiles(window: int) -> tuple[PlanProfile, ...]:
+    """Three profiles for an encoder that reads `window` tokens: a short query, some passages, many long ones.
+
+    The library tunes its kernels for each profile's usual shape, and takes memory for its largest.
+    """
+    short, passage = min(64, window), min(256, window)
+    return (
+        PlanProfile((1, 1), (1, min(16, window)), (1, short)),
+        PlanProfile((1, 1), (32, min(128, window)), (64, passage)),
+        PlanProfile((1, 1), (32, min(256, window)), (64, window)),
+    )
+
+
+def build_plan(
+    bundle: str | Path,
+    *,
+    target: str | None = None,
+    library: str | None = None,
+    profiles: Sequence[PlanProfile] | None = None,
+    timing_cache: str | Path | None = None,
+) -> PlanRecord:
+    """Build the plan of a bundle for one kind of GPU, and put it into the bundle's folder.
+
+    Args:
+        bundle: the folder of an encoder's bundle in fp16 or fp32. Networks are strongly typed: a plan computes in
+            the precision of the graph.
+        target: compute capability to build for, such as "sm89"; None: that of this machine's GPU, which TensorRT
+            can only build for.
+        library: "tensorrt" or "tensorrt-rtx"; None: the first that is installed.
+        profiles: ranges of shapes; None: `default_profiles` of the bundle's window.
+        timing_cache: for TensorRT, which times kernels while it builds: a file that keeps the timings from one
+            build to the next, made where it is missing.
+
+    Raises:
+        BackendUnavailable: the library is not installed, or there is no GPU to build for.
+        InvalidSetting: the bundle's precision, or the target, cannot be built.
+        FormatError: the bundle is damaged.
+    """
+    opened = load_bundle(bundle)
+    if opened.settings.precision not in _PRECISIONS:
+        raise InvalidSetting(
+            "TensorRT reads no graph of this precision; export the checkpoint with --precision fp16",
+            path=opened.path,
+            expected=" or ".join(_PRECISIONS),
+            actual=opened.settings.precision,
+        )
+    opened.verify_files(["model.onnx"])
+    builder = _PlanBuilder(_chosen_library(library), target)
+    if timing_cache is not None and builder.library != "tensorrt":
+        raise InvalidSetting(f"{builder.library} times nothing while it builds", expected="no timing cache")
+    chosen = tuple(profiles or default_profiles(opened.settings.window))
+    plan = builder.build(opened, chosen, Path(timing_cache) if timing_cache else None)
+    record = PlanRecord(
+        identity=opened.identity,
+        model_sha256=opened.files["model.onnx"].sha256,
+        library=builder.library,
+        version=builder.version,
+        target=builder.target,
+        precision=opened.settings.precision,
+        profiles=chosen,
+        file=plan_digest(plan),
+    )
+    write_plan(opened.path, record, plan)
+    return record
+
+
+def _chosen_library(name: str | None) -> str:
+    if name is not None and name not in LIBRARIES:
+        raise InvalidSetting("unknown library", expected=" or ".join(LIBRARIES), actual=name)
+    for candidate in [name] if name else LIBRARIES:
+        try:
+            import_module(_MODULES[candidate])
+        except ImportError:
+            continue
+        return candidate
+    packages = [_PACKAGES[candidate] for candidate in ([name] if name else LIBRARIES)]
+    raise BackendUnavailable(
+        "a library that builds TensorRT engines is not installed",
+        expected=" or ".join(f"pip install {package}" for package in packages),
+    )
+
+
+class _PlanBuilder:
+    """One library, set up to build for one kind of GPU."""
+
+    def __init__(self, library: str, target: str | None) -> None:
+        self.library = library
+        self._trt: Any = import_module(_MODULES[library])
+        self.version = str(self._trt.__version__)
+        if int(self.version.split(".")[0]) < _OLDEST and library == "tensorrt":
+            raise BackendUnavailable("TensorRT is too old", expected=f"{_OLDEST} or later", actual=self.version)
+        self._capability = self._named_capability(target) if target else None
+        self.target = target or _present_target()
+        self._messages: list[str] = []
+
+    def build(
+        self, bundle: EncoderBundle, profiles: Sequence[PlanProfile], timing_cache: Path | None
+    ) -> memoryview:
+        """Parse the bundle's graph and build the plan."""
+        builder = self._trt.Builder(_logger(self._trt, self._messages))
+        network = builder.create_network(self._network_flags())
+        self._parse(network, bundle.model_path)
+        config = builder.create_builder_config()
+        for profile in profiles:
+            config.add_optimization_profile(self._profile(builder, network, profile))
+        if self._capability is not None:
+            config.num_compute_capabilities = 1
+            config.set_compute_capability(self._capability, 0)
+        with self._timings(config, timing_cache):
+            plan = builder.build_serialized_network(network, config)
+        if plan is None:
+            raise self._failure("the engine cannot be built", bundle.model_path)
+        return memoryview(plan)
+
+    def _named_capability(self, target: str) -> object:
+        """What the library calls a GPU that is not the one at hand."""
+        known = getattr(self._trt, "ComputeCapability", None)
+        names = sorted(name.lower() for name in known.__members__ if name.startswith("SM")) if known else []
+        if target not in names:
+            raise InvalidSetting(
+                f"{self.library} {self.version} does not build for this target",
+                expected=", ".join(names) or "no target: it builds for the GPU it runs on",
+                actual=target,
+            )
+        return known.__members__[target.upper()] if known else None
+
+    def _network_flags(self) -> int:
+        """TensorRT 10 has to be told that the types in the graph are meant; later ones know nothing else."""
+        flag = getattr(self._trt.NetworkDefinitionCreationFlag, "STRONGLY_TYPED", None)
+        return 0 if flag is None else 1 << int(flag)
+
+    def _parse(self, network: Any, path: Path) -> None:  # noqa: ANN401
+        parser = self._trt.OnnxParser(network, _logger(self._trt, self._messages))
+        if not parser.parse(path.read_bytes()):
+            self._messages += [parser.get_error(number).desc() for number in range(parser.num_errors)]
+            raise self._failure("the graph cannot be read", path)
+
+    def _profile(self, builder: Any, network: Any, profile: PlanProfile) -> object:  # noqa: ANN401
+        made = builder.create_optimization_profile()
+        for number in range(network.num_inputs):
+            made.set_shape(network.get_input(number).name, profile.smallest, profile.usual, profile.largest)
+        return made
+
+    @contextmanager
+    def _timings(self, config: Any, path: Path | None) -> Iterator[None]:  # noqa: ANN401
+        """Let a build use the timings of those before it, and keep its own."""
+        if path is None:
+            yield
+            return
+        cache = config.create_timing_cache(path.read_bytes() if path.exists() else b"")
+        config.set_timing_cache(cache, ignore_mismatch=False)
+        yield
+        path.write_bytes(config.get_timing_cache().serialize())
+
+    def _failure(self, what: str, path: Path) -> InvalidSetting:
+        said = "; ".join(self._messages[-3:]) or "no reason given"
+        return InvalidSetting(f"{self.library} {self.version}: {what}", path=path, actual=said)
+
+
+def _logger(trt: Any, messages: list[str]) -> Any:  # noqa: ANN401
+    """A logger of the library that keeps its errors for our own messages."""
+
+    class _Kept(trt.ILogger):  # type: ignore[misc]
+        def __init__(self) -> None:
+            trt.ILogger.__init__(self)
+
+        def log(self, severity: object, message: str) -> None:
+            if severity in (trt.ILogger.Severity.ERROR, trt.ILogger.Severity.INTERNAL_ERROR):
+                messages.append(message)
+
+    return _Kept()
+
+
+def _present_target() -> str:
+    """The compute capability of this machine's GPU."""
+    try:
+        import torch
+    except ImportError as error:
+        raise BackendUnavailable(
+            "the GPU's kind is asked of torch, which is not installed", expected="pip install torch, or a target"
+        ) from error
+    if not torch.cuda.is_available():
+        raise BackendUnavailable("there is no GPU to build a TensorRT engine for", expected="a GPU, or a target")
+    major, minor = torch.cuda.get_device_capability()
+    return f"sm{major}{minor}"
