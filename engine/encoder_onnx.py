@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from engine.onnx_session import INPUT_NAMES, PerProcess, open_session
+from engine.token_frame import TokenFrame, token_frame
 from engine.token_vectors import TokenVectors
 from engine.tokenizer import Ids, Tokens, lone_surrogate, open_tokenizer, tokenise
 from engine.windows import window_bounds
@@ -99,25 +99,9 @@ class OnnxEncoder:
         mean = weights @ np.stack(pooled) / weights.sum()
         return _normalised(mean) if self.normalise else mean.astype(np.float32)
 
-    def _bounds(self, text: str, tokens: Tokens, frame: _Frame) -> Iterator[tuple[int, int]]:
+    def _bounds(self, text: str, tokens: Tokens, frame: TokenFrame) -> Iterator[tuple[int, int]]:
         room = self._bundle.settings.window - frame.n_tokens
         return window_bounds(text, tokens.starts, tokens.ends, room)
-
-
-@dataclass(frozen=True, slots=True)
-class _Frame:
-    """The tokens put around those of a text: special ones and a prefix."""
-
-    before: Ids
-    after: Ids
-
-    @property
-    def n_tokens(self) -> int:
-        return len(self.before) + len(self.after)
-
-    def around(self, ids: Ids) -> Ids:
-        """Return the (1, n_tokens) input of a text's tokens."""
-        return np.concatenate((self.before, ids, self.after))[np.newaxis]
 
 
 class _Runtime:
@@ -129,25 +113,12 @@ class _Runtime:
         self._session = open_session(bundle.model_path)
         _check_interface(self._session, bundle)
         self._input_names = [node.name for node in self._session.get_inputs()]
-        self._bundle = bundle
-        self.document_frame = self._frame(bundle.settings.document_prefix)
-        self.query_frame = self._frame(bundle.settings.query_prefix)
-
-    def _frame(self, prefix: str) -> _Frame:
-        """Find the special tokens before and after a text, and add a prefix's tokens to those before."""
-        marked = self._tokenizer.encode("a")
-        ids = np.array(marked.ids, np.int64)
-        inside = np.flatnonzero(np.array(marked.special_tokens_mask) == 0)
-        prefix_ids = self.tokenise(prefix).ids
-        frame = _Frame(np.concatenate((ids[: inside[0]], prefix_ids)), ids[inside[-1] + 1 :])
-        if frame.n_tokens >= self._bundle.settings.window:
-            raise CorruptFile(
-                "the bundle's window has no room for text beside prefix and special tokens",
-                path=self._bundle.path,
-                expected=f"more than {frame.n_tokens} tokens",
-                actual=self._bundle.settings.window,
-            )
-        return frame
+        settings = bundle.settings
+        frames = [
+            token_frame(self._tokenizer, prefix, settings.window, bundle.path)
+            for prefix in (settings.document_prefix, settings.query_prefix)
+        ]
+        self.document_frame, self.query_frame = frames
 
     def tokenise(self, text: str) -> Tokens:
         """Return the tokens of a text."""
@@ -172,6 +143,7 @@ class _Runtime:
 
     def _run(self, output: str, ids: Ids) -> Vectors:
         """Return one output for one text."""
+        ids = ids[np.newaxis]
         inputs = {
             "input_ids": ids,
             "attention_mask": np.ones_like(ids),
