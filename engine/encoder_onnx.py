@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from engine.bundle_encoder import BundleEncoder, check_document, check_query, pooled_over_windows
 from engine.onnx_session import INPUT_NAMES, PerProcess, open_session
-from engine.token_frame import TokenFrame, token_frame
+from engine.token_frame import token_frame
 from engine.token_vectors import TokenVectors
-from engine.tokenizer import Ids, Tokens, lone_surrogate, open_tokenizer, tokenise
-from engine.windows import window_bounds
+from engine.tokenizer import Ids, Tokens, open_tokenizer, tokenise
 from formats.bundle_folder import MODEL_NAME, TOKENIZER_NAME
 from formats.encoder_bundle import EncoderBundle
-from formats.errors import CorruptFile, InvalidDocument, InvalidQuery
+from formats.errors import CorruptFile, InvalidQuery
 
 if TYPE_CHECKING:
     from onnxruntime import InferenceSession
@@ -26,7 +26,7 @@ __all__ = ["OnnxEncoder"]
 Vectors = npt.NDArray[np.float32]
 
 
-class OnnxEncoder:
+class OnnxEncoder(BundleEncoder):
     """An `engine.encoder.Encoder` that runs a bundle's graph with ONNX Runtime.
 
     One text is run at a time, unpadded, on one thread: int8 graphs quantise activations per tensor, so that in a
@@ -41,42 +41,12 @@ class OnnxEncoder:
     """
 
     def __init__(self, bundle: EncoderBundle) -> None:
-        self._bundle = bundle
+        super().__init__(bundle)
         self._runtimes = PerProcess(partial(_Runtime, bundle))
-
-    @property
-    def name(self) -> str:
-        """The bundle's name."""
-        return self._bundle.settings.name
-
-    @property
-    def identity(self) -> str:
-        """The bundle's identity, 32 hexadecimal digits."""
-        return self._bundle.identity
-
-    @property
-    def dim(self) -> int:
-        """Length of a vector."""
-        return self._bundle.settings.dim
-
-    @property
-    def normalise(self) -> bool:
-        """Whether query vectors have L2 norm 1."""
-        return self._bundle.settings.normalise
-
-    @property
-    def beta(self) -> float | None:
-        """Inverse temperature of the softmax aggregation, None where the encoder was not trained for it."""
-        return self._bundle.settings.beta
-
-    def __repr__(self) -> str:
-        return f"OnnxEncoder({self.name!r}, {self._bundle.settings.precision}, identity={self.identity})"
 
     def windows(self, text: str) -> Iterator[TokenVectors]:
         """Encode a document window after window, see `engine.encoder.Encoder.windows`."""
-        position = lone_surrogate(text)
-        if position is not None:
-            raise InvalidDocument("the text holds a lone surrogate", actual=f"one at character {position}")
+        check_document(text)
         runtime = self._runtimes.get()
         tokens = runtime.tokenise(text)
         for first, stop in self._bounds(text, tokens, runtime.document_frame):
@@ -84,24 +54,14 @@ class OnnxEncoder:
 
     def encode_query(self, text: str) -> Vectors:
         """Encode a query into (dim,) float32, see `engine.encoder.Encoder.encode_query`."""
-        position = lone_surrogate(text)
-        if position is not None:
-            raise InvalidQuery("the query holds a lone surrogate", actual=f"one at character {position}")
+        check_query(text)
         runtime = self._runtimes.get()
         tokens = runtime.tokenise(text)
         bounds = list(self._bounds(text, tokens, runtime.query_frame))
         if not bounds:
             raise InvalidQuery("the query has no token", actual=repr(text[:80]))
         pooled = [runtime.query_vector(tokens.ids[first:stop]) for first, stop in bounds]
-        if len(pooled) == 1:
-            return pooled[0]
-        weights = np.array([stop - first for first, stop in bounds], np.float64)
-        mean = weights @ np.stack(pooled) / weights.sum()
-        return _normalised(mean) if self.normalise else mean.astype(np.float32)
-
-    def _bounds(self, text: str, tokens: Tokens, frame: TokenFrame) -> Iterator[tuple[int, int]]:
-        room = self._bundle.settings.window - frame.n_tokens
-        return window_bounds(text, tokens.starts, tokens.ends, room)
+        return pooled_over_windows(pooled, [stop - first for first, stop in bounds], self.normalise)
 
 
 class _Runtime:
@@ -166,7 +126,3 @@ def _check_interface(session: InferenceSession, bundle: EncoderBundle) -> None:
             expected=f"{sorted(INPUT_NAMES)} -> {wanted}",
             actual=f"{sorted(inputs)} -> {dims}",
         )
-
-
-def _normalised(vector: npt.NDArray[np.float64]) -> Vectors:
-    return (vector / max(float(np.linalg.norm(vector)), 1e-12)).astype(np.float32)
