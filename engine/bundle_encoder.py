@@ -8,12 +8,13 @@ import numpy as np
 import numpy.typing as npt
 
 from engine.token_frame import TokenFrame
+from engine.token_vectors import VectorKind
 from engine.tokenizer import Tokens, lone_surrogate
 from engine.windows import window_bounds
-from formats.encoder_bundle import EncoderBundle
+from formats.encoder_bundle import EncoderBundle, EncoderSettings
 from formats.errors import InvalidDocument, InvalidQuery
 
-__all__ = ["BundleEncoder", "check_document", "check_query", "pooled_over_windows"]
+__all__ = ["BundleEncoder", "check_document", "check_query", "pooled_of_tokens", "pooled_over_windows"]
 
 Vectors = npt.NDArray[np.float32]
 
@@ -35,8 +36,8 @@ class BundleEncoder:
 
     @property
     def identity(self) -> str:
-        """The bundle's identity, 32 hexadecimal digits."""
-        return self._bundle.identity
+        """The identity of the bundle's vectors, 32 hexadecimal digits."""
+        return self._bundle.vector_identity
 
     @property
     def dim(self) -> int:
@@ -52,6 +53,16 @@ class BundleEncoder:
     def beta(self) -> float | None:
         """Inverse temperature of the softmax aggregation, None where the encoder was not trained for it."""
         return self._bundle.settings.beta
+
+    @property
+    def vector_kinds(self) -> frozenset[VectorKind]:
+        """``pooled``, and ``token`` where the bundle has them."""
+        return frozenset({"token", "pooled"} if self._bundle.settings.token_vectors else {"pooled"})
+
+    @property
+    def trained_representation(self) -> str | None:
+        """Name of the representation the encoder was trained for, None when for none."""
+        return self._bundle.settings.trained_representation
 
     def __repr__(self) -> str:
         settings = self._bundle.settings
@@ -75,6 +86,17 @@ def check_query(text: str) -> None:
     position = lone_surrogate(text)
     if position is not None:
         raise InvalidQuery("the query holds a lone surrogate", actual=f"one at character {position}")
+
+
+def pooled_of_tokens(vectors: Vectors, mean: Vectors, settings: EncoderSettings) -> Vectors:
+    """Pool the (n_tokens, dim) vectors of all tokens of a window, whose mean is given, as the graph itself would.
+
+    For bundles that give token vectors.
+    """
+    pooled: Vectors = {"mean": mean, "cls": vectors[0], "max": vectors.max(axis=0)}[settings.pooling]
+    if settings.normalise:
+        pooled = (pooled / max(float(np.linalg.norm(pooled.astype(np.float64))), 1e-12)).astype(np.float32)
+    return pooled
 
 
 def pooled_over_windows(pooled: list[Vectors], n_tokens: list[int], normalise: bool) -> Vectors:
