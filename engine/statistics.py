@@ -24,6 +24,8 @@ _PARTS = {
     "posting_offsets": "postings",
     "postings": "postings",
     "doc_lengths": "postings",
+    "metadata": "metadata",
+    "metadata_directory": "metadata",
     "ids": "ids",
     "id_offsets": "ids",
     "id_hashes": "ids",
@@ -38,12 +40,13 @@ def index_statistics(snapshot: Snapshot) -> dict[str, object]:
     Returns:
         generation, n_documents, n_deleted, n_centroids, n_segments, dim, representation (name and settings),
         encoder (its name), stored (int8, float16 or none), code_bytes, size_bytes (all files but the manifest),
-        and bytes: a mapping of part (centroids, codes, documents, ids, postings, quantizers, other) to its bytes.
+        and bytes: a mapping of part (centroids, codes, documents, ids, metadata, postings, quantizers, other) to
+        its bytes.
     """
     manifest = snapshot.manifest
     settings = manifest.settings
     size = _size_bytes(snapshot)
-    parts: Counter[str] = Counter(centroids=0, codes=0, documents=0, ids=0, postings=0)
+    parts: Counter[str] = Counter(centroids=0, codes=0, documents=0, ids=0, metadata=0, postings=0)
     for segment in snapshot.segments:
         for section, n_bytes in segment.reader.section_bytes().items():
             parts[_PARTS[section]] += n_bytes

@@ -20,6 +20,7 @@ from formats.doc_store import DocStore, DocStoreWriter, StoredDocument
 from formats.envelope import Envelope, EnvelopeWriter, FileKind, FileRecord
 from formats.errors import CommitFailed, CorruptFile, InvalidDocument
 from formats.inverted_lists import InvertedLists, InvertedListsWriter
+from formats.metadata_columns import MetadataReader, MetadataWriter
 from formats.postings import PostingsReader, PostingsWriter
 from formats.quantizer import MAX_DIM, MAX_NLIST
 
@@ -45,6 +46,7 @@ class SegmentWriter:
         self.documents = DocStoreWriter(directory)
         self.centroids = CentroidsWriter(directory, dim, centroid_type)
         self.postings = PostingsWriter(directory)
+        self.metadata = MetadataWriter(directory)
         self._whole = True
 
     def __len__(self) -> int:
@@ -64,6 +66,7 @@ class SegmentWriter:
             self.centroids.add(vectors)
             self.documents.add(document)
             self.postings.add(terms)
+            self.metadata.add(document.metadata)
             self.ids.add(doc_id)
         except InvalidDocument as error:  # raised before anything was taken
             raise InvalidDocument(f"document {doc_id!r}: {error.message}", actual=error.actual) from error
@@ -95,6 +98,7 @@ class SegmentWriter:
                 lists.write(envelope)
             self.ids.write(envelope)
             self.postings.write(envelope)
+            self.metadata.write(envelope)
             self.documents.write(envelope)
             return envelope.finish(
                 {
@@ -116,6 +120,7 @@ class SegmentWriter:
         self.documents.close()
         self.centroids.close()
         self.postings.close()
+        self.metadata.close()
 
 
 class SegmentReader:
@@ -127,6 +132,7 @@ class SegmentReader:
         ids: ids by ordinal and ordinals by id.
         documents: stored documents by ordinal.
         postings: the terms of the documents.
+        metadata: the values in their metadata, by path.
         centroids: the vectors.
         lists: the inverted lists, or None.
     """
@@ -154,6 +160,7 @@ class SegmentReader:
         self.ids = DocIds(envelope, self.n_docs)
         self.documents = DocStore(envelope, self.n_docs)
         self.postings = PostingsReader(envelope, self.n_docs)
+        self.metadata = MetadataReader(envelope, self.n_docs)
         self.centroids = CentroidTable(envelope, self.n_docs, self.n_rows, dim, kind, largest_norm)
         self.lists = InvertedLists(envelope, nlist, self.n_rows, code_bytes) if nlist else None
         envelope.done()

@@ -116,13 +116,16 @@ def document(number=0, **changes):
     return StoredDocument(**(fields | changes))
 
 
-def write_segment(directory, ids, kind="int8", made_with=None, dim=8, keep=True, rows_per_doc=3):
-    """A segment of random vectors, with inverted lists of random codes where there is a quantizer."""
+def write_segment(directory, ids, kind="int8", made_with=None, dim=8, keep=True, rows_per_doc=3, metadata=None):
+    """A segment of random vectors, with inverted lists of random codes where there is a quantizer.
+
+    `metadata` makes that of a document from its number; else it is the number.
+    """
     generator = np.random.default_rng(len(ids))
     writer = SegmentWriter(directory, dim, kind)
     for number, doc_id in enumerate(ids):
         vectors = generator.standard_normal((1 + number % rows_per_doc, dim)).astype(np.float32)
-        stored = document(number)
+        stored = document(number, **({"metadata": metadata(number)} if metadata else {}))
         writer.add(doc_id, stored, vectors, stored.text.split())
     lists = None
     if made_with:

@@ -112,8 +112,20 @@ def _all_of(segment):
     arrays += [reader.postings.lengths]
     for word in WORDS:
         arrays += list(reader.postings.postings(word))
+    arrays += _columns(reader)
     read = [repr((ids, documents, [reader.ids.ordinals_of(doc_id) for doc_id in ids], list(reader.postings)))]
     return read + [array.tobytes() for array in arrays]
+
+
+def _columns(reader):
+    """All of the metadata's columns."""
+    everyone, parts = np.ones(reader.n_docs, bool), [np.array(reader.metadata.paths)]
+    for path in reader.metadata.paths:
+        column = reader.metadata.column(path)
+        parts.append(column.docs_with([column.dictionary.everything]))
+        for *value, docs in column.values(everyone, np.arange(reader.n_docs, dtype=np.uint32)):
+            parts += [np.array([repr(value)]), docs]
+    return parts
 
 
 def _document(reader, number):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from itertools import pairwise
 
 import msgpack
 import numpy as np
@@ -110,6 +111,15 @@ class Index:
             assert record == len(sections["postings"])
             yield found, sections["doc_lengths"].tolist()
 
+    def metadata(self):
+        """For each segment path -> documents -> the values that the columns give them."""
+        for entry in self.fields["segments"]:
+            sections = self.file(entry["file"], 2).sections
+            directory = msgpack.unpackb(sections["metadata_directory"].tobytes())
+            assert list(directory) == ["beyond", "columns"]
+            data, n_docs = sections["metadata"].tobytes(), entry["n_docs"]
+            yield {path: column_of(data, n_docs, each) for path, each in directory["columns"].items()}
+
     def row(self, segment, row, quantizer):
         sections = segment.sections
         if segment.fields["centroids"] == "int8":
@@ -157,6 +167,34 @@ def postings_of(record, n, n_docs):
     assert (len(runs), zeros < 8) == (2 * n, True)
     high = np.cumsum(runs[:n]).tolist()
     return [(high[i] << width | low[i], runs[n + i] + 1) for i in range(n)]
+
+
+def column_of(data, n_docs, column):
+    counts, at = column["counts"], column["offset"]
+    n_values, n_texts = sum(counts), counts[6] + counts[7]
+    code = "u1" if n_values < 1 << 8 else "u2" if n_values < 1 << 16 else "u4"
+
+    def part(dtype, n, gap=True):
+        nonlocal at
+        array = np.frombuffer(data, f"<{dtype}", n, at)
+        at += array.nbytes + (-array.nbytes % 8 if gap else 0)
+        return array.tolist()
+
+    assert at % 8 == 0
+    values = [{}, None, False, True]
+    values = [value for value, n in zip(values, counts[:4], strict=True) for _ in range(n)]
+    values += part("i8", counts[4], gap=False) + part("f8", counts[5])
+    offsets, texts = part("u8", n_texts + 1), bytes(part("u1", column["text_bytes"]))
+    values += [texts[low:high].decode() for low, high in pairwise(offsets)]
+    found = {
+        doc: [values[number - 1]] for doc, number in enumerate(part(code, n_docs * column["dense"])) if number
+    }
+    docs = part("u4", column["n_pairs"])
+    codes = part(code, column["n_pairs"])
+    assert codes == sorted(codes)
+    for doc, number in zip(docs, codes, strict=True):
+        found.setdefault(doc, []).append(values[number - 1])
+    return found
 
 
 def spans_of(packed):
@@ -244,6 +282,39 @@ def test_a_reader_that_follows_the_specification(directory, options, ids):
             for values, scales in [table.stored_slice(0, table.n_rows)]
         ]
         np.testing.assert_array_equal(np.concatenate([fields[-1] for fields in read]), np.concatenate(rows))
+
+
+ODD_METADATA = {
+    "number": 7,
+    "float": 7.0,
+    "half": -0.5,
+    "texts": ["b", "a", "x" * 128, "y" * 70 + "é" * 30, "y" * 63 + "é" * 40],
+    "all": [None, True, False, 1, [2.5, ["z"]], {}],
+    "inside": {"deep": {"empty": []}, "list": [{"k": 1}, {"k": 2}]},
+    "inside.deep": "by a dot",
+}
+
+
+def test_the_columns_of_metadata(directory):
+    ids = [f"document {n}" for n in range(300)]
+    manifest([segment_record(directory, ids, metadata=lambda n: ODD_METADATA if n == 5 else {"n": n})]).commit(
+        directory
+    )
+    (columns,) = Index(directory.path).metadata()
+    assert columns.pop("n") == {n: [n] for n in range(300) if n != 5}
+    assert {path: found.pop(5) for path, found in columns.items()} == {
+        "number": [7],
+        "float": [7],
+        "half": [-0.5],
+        "texts": ["a", "b", "x" * 128, "y" * 63, "y" * 64],
+        "all": [{}, None, False, True, 1, 2.5, "z"],
+        "inside": [{}],
+        "inside.deep": [{}, "by a dot"],
+        "inside.deep.empty": [{}],
+        "inside.list": [{}],
+        "inside.list.k": [1, 2],
+    }
+    assert not any(columns.values())
 
 
 @pytest.mark.parametrize("made", [made["made_with"] for made in KINDS if "made_with" in made])

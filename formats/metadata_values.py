@@ -1,0 +1,79 @@
+"""The values in a document's metadata, by path: what filters compare.
+
+A path is the keys that lead to a value, joined by dots. Members of a list stand at the path of the list, those of
+lists in lists too, so that a path can have several values. A mapping or an empty list has the value
+`Kind.CONTAINER` at its own path: that it is there can be asked for, and nothing else.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Mapping
+from enum import IntEnum
+from typing import NamedTuple
+
+__all__ = ["LONG_PREFIX_BYTES", "MAX_TEXT_BYTES", "Kind", "Scalar", "long_prefix", "scalar", "values_of"]
+
+MAX_TEXT_BYTES = 128  # of UTF-8; of a longer text a column has a prefix
+LONG_PREFIX_BYTES = 64  # the most of it, cut between characters: 61 at least
+_INTEGERS = range(-(1 << 63), 1 << 63)
+
+
+class Kind(IntEnum):
+    """What a value is; a column has its values in this order."""
+
+    CONTAINER = 0
+    NULL = 1
+    FALSE = 2
+    TRUE = 3
+    INTEGER = 4
+    FLOAT = 5
+    TEXT = 6
+    LONG_TEXT = 7
+
+
+class Scalar(NamedTuple):
+    """A value that can be compared with others of its kind, and a number with every number.
+
+    Attributes:
+        kind: never LONG_TEXT, which is what columns make of long texts.
+        payload: the number or the text; 0 where the kind says it all.
+    """
+
+    kind: Kind
+    payload: int | float | str = 0
+
+
+def scalar(value: object) -> Scalar:
+    """The value as it is compared: a float that is a signed 64-bit integer is that integer, -0.0 is 0."""
+    if value is None:
+        return Scalar(Kind.NULL)
+    if isinstance(value, bool):
+        return Scalar(Kind.TRUE if value else Kind.FALSE)
+    if isinstance(value, str):
+        return Scalar(Kind.TEXT, str(value))
+    if isinstance(value, int):
+        return Scalar(Kind.INTEGER, int(value))
+    if isinstance(value, float):
+        whole = value.is_integer() and int(value) in _INTEGERS
+        return Scalar(Kind.INTEGER, int(value)) if whole else Scalar(Kind.FLOAT, float(value))
+    return Scalar(Kind.CONTAINER)
+
+
+def values_of(metadata: Mapping[str, object]) -> Iterator[tuple[str, Scalar]]:
+    """Every path with every value there, the shortest paths first; what a list holds twice comes twice."""
+    waiting = deque(metadata.items())
+    while waiting:
+        path, value = waiting.popleft()
+        if isinstance(value, Mapping):
+            yield path, Scalar(Kind.CONTAINER)
+            waiting.extend((f"{path}.{key}", member) for key, member in value.items())
+        elif isinstance(value, list | tuple) and value:
+            waiting.extend((path, member) for member in value)
+        else:
+            yield path, scalar(value)
+
+
+def long_prefix(text: str) -> str:
+    """What a column has of a text of more than MAX_TEXT_BYTES: 61 to 64 bytes of whole characters."""
+    return text[:LONG_PREFIX_BYTES].encode()[:LONG_PREFIX_BYTES].decode(errors="ignore")

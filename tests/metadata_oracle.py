@@ -1,0 +1,103 @@
+"""What a filter means, said in plain Python over the metadata itself; and metadata made at random."""
+
+from __future__ import annotations
+
+import operator
+
+from hypothesis import strategies as st
+
+OPERATORS = {
+    "$gt": operator.gt,
+    "$gte": operator.ge,
+    "$lt": operator.lt,
+    "$lte": operator.le,
+}
+
+
+def found_at(metadata, path):
+    """All values at a path, lists taken apart; a mapping or an empty list stands for itself as `...`."""
+    found = []
+
+    def walk(value, here):
+        if isinstance(value, dict):
+            found.extend([...] if here == path else [])
+            for key, member in value.items():
+                walk(member, f"{here}.{key}")
+        elif isinstance(value, list) and value:
+            for member in value:
+                walk(member, here)
+        elif here == path:
+            found.append(... if value == [] else value)
+
+    for key, value in metadata.items():
+        walk(value, key)
+    return found
+
+
+def type_of(value):
+    """What a value can be compared with: "number", "text", "bool", or nothing."""
+    if isinstance(value, bool):
+        return "bool"
+    return "number" if isinstance(value, int | float) else "text" if isinstance(value, str) else None
+
+
+def same(value, operand):
+    return type_of(value) == type_of(operand) and value == operand
+
+
+def passes(metadata, condition):
+    """Whether a document passes a filter."""
+    for name, value in condition.items():
+        if name == "$and":
+            holds = all(passes(metadata, part) for part in value)
+        elif name == "$or":
+            holds = any(passes(metadata, part) for part in value)
+        elif name == "$not":
+            holds = not passes(metadata, value)
+        else:
+            holds = all_hold(found_at(metadata, name), value if isinstance(value, dict) else {"$eq": value})
+        if not holds:
+            return False
+    return True
+
+
+def all_hold(values, conditions):
+    return all(one_holds(values, name, operand) for name, operand in conditions.items())
+
+
+def one_holds(values, name, operand):
+    if name == "$exists":
+        return bool(values) == operand
+    if name == "$not":
+        return not all_hold(values, operand)
+    if name in ("$ne", "$nin"):
+        return not one_holds(values, {"$ne": "$eq", "$nin": "$in"}[name], operand)
+    if name in ("$eq", "$in"):
+        return any(same(value, each) for value in values for each in (operand if name == "$in" else [operand]))
+    return any(type_of(value) == type_of(operand) and OPERATORS[name](value, operand) for value in values)
+
+
+KEYS = ["a", "b", "c", "a.b", "é", ""]
+WORDS = ["", "a", "b", "é", "\U0001f600", "x" * 64, "x" * 128, "x" * 129, "x" * 60 + "é" * 40, "x" * 63 + "é" * 40]
+NUMBERS = [0, 1, -1, 2, 255, 1 << 53, (1 << 53) + 1, (1 << 63) - 1, -(1 << 63)]
+FLOATS = [0.0, -0.0, 1.0, 0.5, -0.5, 1.5, 2.0**53, 2.0**63, -(2.0**63), 1e300, 5e-324]
+
+scalars = st.one_of(
+    st.sampled_from(WORDS),
+    st.sampled_from(NUMBERS),
+    st.sampled_from(FLOATS),
+    st.none(),
+    st.booleans(),
+    st.text(st.characters(exclude_categories=["Cs"]), max_size=4),
+    st.text("xyé", min_size=60, max_size=140),
+    st.integers(-(1 << 63), (1 << 63) - 1),
+    st.floats(allow_nan=False, allow_infinity=False),
+)
+values = st.recursive(
+    scalars,
+    lambda inside: st.one_of(
+        st.lists(inside, max_size=3), st.dictionaries(st.sampled_from(KEYS), inside, max_size=3)
+    ),
+    max_leaves=5,
+)
+metadata = st.dictionaries(st.sampled_from(KEYS), values, max_size=4)

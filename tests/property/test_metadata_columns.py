@@ -1,0 +1,117 @@
+"""Columns hold the values of any metadata, in one segment or merged from several."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+from format_samples import reread
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from metadata_oracle import KEYS, OPERATORS, found_at, metadata, same, scalars, type_of
+
+from formats import metadata_columns, posting_runs
+from formats.directory import Directory
+from formats.metadata_columns import MetadataReader, MetadataWriter, merge_metadata
+from formats.metadata_values import scalar
+
+collections = st.lists(metadata, min_size=1, max_size=30)
+few = settings(deadline=None, max_examples=40)
+PATHS = [*KEYS, "a.a", "b.a", "c.é", "a.b.c", "."]
+
+
+def stored(directory, documents, name="sample.seg"):
+    writer = MetadataWriter(directory)
+    for each in documents:
+        writer.add(each)
+    envelope = reread(directory, writer.write, name=name)
+    writer.close()
+    return MetadataReader(envelope, len(documents))
+
+
+def marked(column, runs):
+    return set(np.flatnonzero(column.docs_with(runs)).tolist())
+
+
+def check(reader, documents, operands):
+    """Every column of the reader agrees with what is in the documents."""
+    beyond = set() if reader.beyond is None else set(np.flatnonzero(reader.beyond).tolist())
+    for path in PATHS:
+        values = [found_at(each, path) for each in documents]
+        having = {doc for doc, found in enumerate(values) if found}
+        column = reader.column(path)
+        if column is None:
+            assert having <= beyond
+            continue
+        assert marked(column, [column.dictionary.everything]) == having
+        for operand in operands:
+            equal = {doc for doc, found in enumerate(values) if any(same(value, operand) for value in found)}
+            agree(column, "eq", operand, equal)
+            for name, compare in OPERATORS.items() if type_of(operand) in ("number", "text") else ():
+                holding = {
+                    doc
+                    for doc, found in enumerate(values)
+                    if any(type_of(value) == type_of(operand) and compare(value, operand) for value in found)
+                }
+                agree(column, name[1:], operand, holding)
+
+
+def agree(column, operator, operand, expected):
+    codes = column.dictionary.compared(operator, scalar(operand))
+    sure, doubtful = marked(column, codes.sure), marked(column, codes.doubtful)
+    assert sure <= expected <= sure | doubtful
+    if not isinstance(operand, str) or len(operand.encode()) < 61:
+        assert not codes.doubtful
+
+
+@few
+@given(collections, st.lists(scalars, max_size=6))
+def test_a_segment_holds_what_its_documents_have(documents, operands):
+    with tempfile.TemporaryDirectory() as folder:
+        check(stored(Directory(Path(folder)), documents), documents, operands)
+
+
+@few
+@given(st.lists(collections, min_size=1, max_size=4), st.lists(scalars, max_size=4), st.data())
+def test_merged_segments_are_one_segment_of_what_is_kept(segments, operands, data):
+    with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
+        directory = Directory(Path(folder))
+        patch.setattr(metadata_columns, "MAX_PATHS", data.draw(st.sampled_from([1, 3, 4096])))
+        readers = [stored(directory, docs, f"part{number}.seg") for number, docs in enumerate(segments)]
+        keeps = [
+            data.draw(st.none() | st.lists(st.booleans(), min_size=len(docs), max_size=len(docs)).map(np.array))
+            for docs in segments
+        ]
+        merged = reread(directory, lambda envelope: merge_metadata(directory, readers, keeps, envelope))
+        kept = [
+            each
+            for docs, keep in zip(segments, keeps, strict=True)
+            for each, stays in zip(docs, keep if keep is not None else [True] * len(docs), strict=True)
+            if stays
+        ]
+        check(MetadataReader(merged, len(kept)), kept, operands)
+
+
+@few
+@given(collections)
+def test_merging_is_writing_anew(documents):
+    """The bytes do not depend on how the documents came together."""
+    with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
+        directory = Directory(Path(folder))
+        halves = [documents[: len(documents) // 2], documents[len(documents) // 2 :]]
+        readers = [stored(directory, half, f"half{n}.seg") for n, half in enumerate(halves)]
+        merged = reread(directory, lambda envelope: merge_metadata(directory, readers, [None, None], envelope))
+        again = reread(
+            directory,
+            lambda envelope: merge_metadata(directory, [MetadataReader(merged, len(documents))], [None], envelope),
+            name="again.seg",
+        )
+        patch.setattr(posting_runs, "_MEMORY_BYTES", 300)
+        spilled = stored(directory, documents, "spilled.seg")
+        whole = stored(directory, documents, "whole.seg")
+        assert merged.section_bytes() == again.section_bytes()
+        for path in whole.paths:
+            assert spilled.column(path).counts == whole.column(path).counts
+            assert MetadataReader(merged, len(documents)).column(path).counts == whole.column(path).counts
