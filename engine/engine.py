@@ -79,19 +79,25 @@ class Engine:
         encoder: str | Path | Encoder | None = None,
         reranker: str | Path | Reranker | None = None,
         threads: int | None = None,
+        device: str | None = None,
+        device_bytes: int | None = None,
     ) -> Engine:
         """Open an index. The encoder's model is loaded at the first text.
 
         Args:
             path: the folder of the index.
             writable: whether to add and delete; takes the write lock.
-            backend: "auto", "exact" (numpy, slow, the reference), "scan" (SIMD over all centroids) or
-                "cpu_faiss" (IVF lists where the index has them).
+            backend: "auto", "exact" (numpy, slow, the reference), "scan" (SIMD over all centroids),
+                "cpu_faiss" (IVF lists where the index has them) or "gpu" (all centroids, or where they do not
+                fit its memory the lists, on a device).
             encoder: the one the index was built with: a bundle's folder, an `Encoder`, or None for the bundled
                 default. An index of another encoder's vectors can be opened without it, and searched with
                 `search_vectors`.
             reranker: for searches with `rerank`: the folder of a cross-encoder's bundle, or a `Reranker`.
             threads: for batches of queries and for encoding; None: one for each CPU this process may use.
+            device: where backend "gpu" runs: "cuda", "cuda:1", or "cpu" (slow: the same code, for tests); None:
+                the first CUDA device.
+            device_bytes: of the device's memory that may be used; None: nine tenths of what is free.
 
         Raises:
             IndexNotFound: there is no index.
@@ -100,7 +106,7 @@ class Engine:
             FormatError: a file of the index is damaged.
         """
         check_backend(backend)
-        options = OpenOptions(backend=backend, threads=threads)
+        options = OpenOptions(backend=backend, threads=threads, device=device, device_bytes=device_bytes)
         index = cls(Directory(Path(path)), options, open_encoder(encoder), writable)
         try:
             if reranker is not None:

@@ -48,6 +48,12 @@ class IntegerQuery:
         scaled: npt.NDArray[np.float32] = (exact * (scales * np.float64(self.scale))).astype(np.float32)
         return scaled
 
+    def rounded(self) -> npt.NDArray[np.float64]:
+        """(dim,) float64: what the three digits stand for, in units of `scale`; `scores` multiplies with this."""
+        first, second, third = self.digits.astype(np.float64)
+        rounded: npt.NDArray[np.float64] = first + (second + third / float(_BASE)) / float(_BASE)
+        return rounded
+
     def rough_scores(self, rows: npt.NDArray[np.int8], scales: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
         """Scores by the first digit alone; each is within `rounding` times the centroid's norm of the score."""
         rough = _products(self.digits[:1], rows)[0] * (scales * np.float64(self.scale))

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypedDict
 
+from engine.backends.gpu_device import Device
 from engine.bm25 import DEFAULT_B, DEFAULT_K1
 from engine.fusion import FUSIONS
 from formats.centroids import CENTROID_TYPES
@@ -127,14 +128,24 @@ class OpenOptions:
     Attributes:
         backend: "auto", or the name of one (see `engine.backends`).
         threads: for batches of queries and for encoding documents; None: one for each CPU this process may use.
+        device: where backend "gpu" runs: "cuda", "cuda:1", or "cpu" (slow: the same code, for tests); None: the
+            first CUDA device.
+        device_bytes: of the device's memory that may be used; None: nine tenths of what is free.
+        accelerator: the device, and the account of its memory.
     """
 
     backend: str = "auto"
     threads: int | None = None
+    device: str | None = None
+    device_bytes: int | None = None
+    accelerator: Device = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if self.threads is not None:
             _check_integer("threads", self.threads, 1, 1024)
+        if self.device_bytes is not None:
+            _check_integer("device_bytes", self.device_bytes, 1, 1 << 62)
+        object.__setattr__(self, "accelerator", Device(self.device, self.device_bytes))
 
     @property
     def n_threads(self) -> int:

@@ -32,8 +32,8 @@ class Searcher:
 
     def __init__(self, snapshot: Snapshot, options: OpenOptions) -> None:
         self._options = options
-        beta = snapshot.manifest.settings.beta
-        self._segments = [_SegmentSearcher(segment, options, beta) for segment in snapshot.segments]
+        self._beta = snapshot.manifest.settings.beta
+        self._segments = [_SegmentSearcher(segment, options, self._beta) for segment in snapshot.segments]
 
     def search(self, queries: npt.NDArray[np.float32], options: SearchOptions) -> list[Ranking]:
         """The best k documents for each of (n_queries, dim) float32 queries."""
@@ -45,7 +45,7 @@ class Searcher:
         """The best `n_kept` of n documents looked at for each query, k at least, with their exact scores."""
         if not len(queries):
             return []
-        wanted = Wanted(options.k, n, options.nprobe, self._options.n_threads)
+        wanted = Wanted(options.k, n, options.nprobe, self._options.n_threads, beta=self._beta)
         answers = [segment.search(queries, wanted) for segment in self._segments]
         found = (ranked([answer[number] for answer in answers], n_kept) for number in range(len(queries)))
         return [ranking._replace(dense=ranking.scores) for ranking in found]
@@ -82,18 +82,21 @@ class _SegmentSearcher:
 
     def _settle(self, query: Query, found: Candidates, wanted: Wanted) -> Scored:
         """Rescore; where the backend knows a ceiling, widen until no other document can win or tie."""
-        scores = self.rescorer.scores(query, found.docs)
+        scores = self._scores(query, found)
         while np.isfinite(found.ceiling) and _kth(scores, wanted.k) <= found.ceiling:
             wanted = replace(wanted, n=wanted.n * _WIDER, threads=1)
             found = self._backend().candidates(query[None], wanted)[0]
-            scores = self.rescorer.scores(query, found.docs)
+            scores = self._scores(query, found)
         return found.docs, scores
+
+    def _scores(self, query: Query, found: Candidates) -> npt.NDArray[np.float32]:
+        return self.rescorer.scores(query, found.docs) if found.scores is None else found.scores
 
     def _backend(self) -> Backend:
         if self._opened is None:
             with self._lock:
                 if self._opened is None:
-                    self._opened = open_backend(self._options.backend, self._segment)
+                    self._opened = open_backend(self._options.backend, self._segment, self._options)
         return self._opened
 
 

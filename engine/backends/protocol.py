@@ -19,10 +19,13 @@ class Candidates:
         docs: (n,) int64 document ordinals, distinct, all of them allowed, in any order.
         ceiling: no other allowed document can have a score above this: -inf when all are in, +inf when
             nothing is known.
+        scores: (n,) float32, the final score of each, where the backend has computed them; None: stage 2 does.
+            Final is the query in full precision against the centroids as stored, aggregated with `Wanted.beta`.
     """
 
     docs: npt.NDArray[np.int64]
     ceiling: float
+    scores: npt.NDArray[np.float32] | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -36,6 +39,8 @@ class Wanted:
         threads: how many the backend may use.
         allowed: (n_docs,) bool, the documents of this segment that may be found, none of them deleted; None: all
             that are not deleted.
+        beta: inverse temperature of the softmax aggregation that final scores have, None: the maximum. A backend
+            that gives no final scores may rank by the maximum all the same: a final score is never above it.
     """
 
     k: int
@@ -43,10 +48,13 @@ class Wanted:
     nprobe: int | None
     threads: int
     allowed: npt.NDArray[np.bool_] | None = None
+    beta: float | None = None
 
 
 class Backend(Protocol):
     """Stage 1 over one segment: finds the documents whose best centroid has the largest score.
+
+    One that holds the centroids where it works may give the final scores of stage 2 too (`Candidates.scores`).
 
     A backend is made for one open segment and never changes; it may be used from several threads at once.
     """

@@ -18,7 +18,6 @@ DOCUMENTED = {
     "Match",
     "Mean",
     "Pieces",
-    "Pooled",
     "VerifyReport",
     "build",
 }

@@ -1,0 +1,98 @@
+"""Which device the GPU backend works on, and how many bytes of its memory the segments of an index may take."""
+
+from __future__ import annotations
+
+import threading
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from formats.errors import BackendUnavailable, InvalidSetting
+
+if TYPE_CHECKING:
+    import torch
+
+__all__ = ["Device"]
+
+_SHARE_OF_FREE = 0.9  # of the memory that is free when the device is first used
+_WORK_SHARE = 8  # an eighth of the budget is for what a search computes,
+_MOST_WORK_BYTES = 1 << 29  # at most this,
+_LEAST_WORK_BYTES = 1 << 20  # and at least this
+_HOST_WORK_BYTES = 1 << 26
+
+
+class Device:
+    """A torch device and a budget of its memory, shared by the segments of one searcher; thread-safe.
+
+    Making one imports nothing: torch is loaded when the device is first used.
+
+    Args:
+        name: "cuda", "cuda:1", "cpu"; None: the first CUDA device.
+        limit_bytes: bytes of the device's memory to use, intermediate results included; None: nine tenths of
+            what is free at first use (on "cpu": no limit).
+    """
+
+    def __init__(self, name: str | None = None, limit_bytes: int | None = None) -> None:
+        self.name = name or "cuda"
+        self._asked_bytes = limit_bytes
+        self._used_bytes = 0
+        self._lock = threading.Lock()
+
+    @cached_property
+    def place(self) -> torch.device:
+        """The device, as torch names it.
+
+        Raises:
+            BackendUnavailable: there is no such device.
+            InvalidSetting: torch knows no device of that name, or it is neither a CUDA device nor the CPU.
+        """
+        import torch
+
+        try:
+            place = torch.device(self.name)
+        except RuntimeError as error:
+            raise InvalidSetting("unknown device", expected="cuda, cuda:N or cpu", actual=self.name) from error
+        if place.type not in ("cuda", "cpu"):
+            raise InvalidSetting("unknown device", expected="cuda, cuda:N or cpu", actual=self.name)
+        if place.type == "cuda" and (place.index or 0) >= torch.cuda.device_count():
+            raise BackendUnavailable(
+                f"backend gpu: there is no device {self.name}; device='cpu' runs the same code, slowly",
+                expected="a CUDA device, its driver, and a torch built for CUDA",
+                actual=f"torch {torch.__version__}, {torch.cuda.device_count()} CUDA devices",
+            )
+        return place
+
+    @cached_property
+    def limit_bytes(self) -> int:
+        """The budget in bytes."""
+        if self._asked_bytes is not None:
+            return self._asked_bytes
+        if self.place.type == "cpu":
+            return 1 << 62
+        import torch
+
+        free, _ = torch.cuda.mem_get_info(self.place)
+        return int(free * _SHARE_OF_FREE)
+
+    @cached_property
+    def work_bytes(self) -> int:
+        """How much of the budget is for intermediate results, not for segments."""
+        most = _HOST_WORK_BYTES if self.place.type == "cpu" else _MOST_WORK_BYTES
+        return max(min(self.limit_bytes // _WORK_SHARE, most), _LEAST_WORK_BYTES)
+
+    @property
+    def left_bytes(self) -> int:
+        """Bytes that segments can still take."""
+        return max(0, self.limit_bytes - self.work_bytes - self._used_bytes)
+
+    def reserve(self, n_bytes: int) -> bool:
+        """Take `n_bytes` of the budget if they are left; whether they were."""
+        with self._lock:
+            if n_bytes > self.left_bytes:
+                return False
+            self._used_bytes += n_bytes
+            return True
+
+    def release(self, n_bytes: int) -> None:
+        """Give back what `reserve` took."""
+        with self._lock:
+            self._used_bytes -= n_bytes

@@ -1,0 +1,228 @@
+"""The parts of the GPU backend on torch's CPU device against numpy in float64."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+
+import numpy as np
+import pytest
+from one_segment import DIM, random_documents, random_quantizer, segment_of
+from word_encoder import table_of
+
+import engine
+from engine import Engine, KMeans
+from engine.aggregation import aggregate
+from engine.backends.protocol import Wanted
+from engine.backends.registry import open_backend
+from engine.options import OpenOptions
+from engine.stored_vectors import StoredVectors
+from formats.directory import Directory
+from formats.errors import BackendUnavailable, InvalidSetting
+
+torch = pytest.importorskip("torch", reason="backend gpu needs torch")
+EVERYTHING = 1 << 20
+
+
+def document_scores(segment, query, beta=None):
+    """(n_docs,) float64."""
+    offsets = segment.reader.centroids.offsets
+    scores = StoredVectors(segment).vectors(np.arange(offsets[-1])).astype(np.float64) @ query
+    parts = np.split(scores, offsets[1:-1])
+    if beta is None:
+        return np.array([part.max() for part in parts])
+    weights = [np.exp(beta * (part - part.max())) for part in parts]
+    return np.array([(w * part).sum() / w.sum() for w, part in zip(weights, parts, strict=True)])
+
+
+@pytest.fixture
+def directory(tmp_path):
+    return Directory(tmp_path)
+
+
+def on_cpu(**settings):
+    return OpenOptions(device="cpu", **settings)
+
+
+def documents_of_many_lengths(generator):
+    lengths = [1, 500, 2, 17, 33, 64, 65, 128, 129, *generator.integers(1, 7, 300).tolist()]
+    return [generator.standard_normal((n, DIM)).astype(np.float32) for n in lengths]
+
+
+class TestScan:
+    """All centroids on the device."""
+
+    @pytest.fixture(params=["int8", "float16"])
+    def segment(self, request, directory):
+        return segment_of(directory, documents_of_many_lengths(np.random.default_rng(1)), request.param)
+
+    @pytest.mark.parametrize("n_queries", [1, 7, 256, 1000])
+    @pytest.mark.parametrize("beta", [None, 0.5, 8.0])
+    def test_the_best_are_found_with_their_final_scores(self, segment, beta, n_queries):
+        backend = open_backend("gpu", segment, on_cpu())
+        queries = np.random.default_rng(2).standard_normal((n_queries, DIM)).astype(np.float32)
+        found = backend.candidates(queries, Wanted(10, 20, None, 1, beta=beta))
+        assert len(found) == n_queries
+        for query, each in list(zip(queries, found, strict=True))[:: max(1, n_queries // 20)]:
+            expected = document_scores(segment, query, beta)
+            assert set(each.docs) == set(np.argsort(-expected)[:20])
+            np.testing.assert_allclose(each.scores, expected[each.docs], atol=1e-5, rtol=1e-6)
+            best_left_out = np.delete(expected, each.docs).max()
+            largest = np.linalg.norm(query) * segment.reader.centroids.largest_norm
+            assert best_left_out <= each.ceiling < best_left_out + 1e-4 * largest
+
+    @pytest.mark.parametrize("beta", [None, 2.0])
+    def test_documents_that_may_not_be_found_are_not(self, segment, beta):
+        backend = open_backend("gpu", segment, on_cpu())
+        generator = np.random.default_rng(3)
+        queries = generator.standard_normal((5, DIM)).astype(np.float32)
+        for share in (0.5, 0.05):
+            allowed = generator.random(segment.reader.n_docs) < share
+            found = backend.candidates(queries, Wanted(5, 12, None, 1, allowed, beta))
+            for query, each in zip(queries, found, strict=True):
+                expected = np.where(allowed, document_scores(segment, query, beta), -np.inf)
+                assert set(each.docs) == set(np.argsort(-expected)[: min(12, allowed.sum())])
+        none = backend.candidates(queries, Wanted(5, 12, None, 1, np.zeros_like(allowed), beta))
+        assert [len(each.docs) for each in none] == [len(each.scores) for each in none] == [0] * 5
+
+    def test_int8_scores_are_those_of_the_cpu_to_the_last_bit(self, directory):
+        segment = segment_of(directory, documents_of_many_lengths(np.random.default_rng(4)))
+        backend = open_backend("gpu", segment, on_cpu())
+        queries = np.random.default_rng(5).standard_normal((30, DIM)).astype(np.float32)
+        stored, offsets = StoredVectors(segment), segment.reader.centroids.offsets
+        for query, each in zip(queries, backend.candidates(queries, Wanted(1, EVERYTHING, None, 1)), strict=True):
+            expected = aggregate(stored.scores(query, np.arange(offsets[-1])), offsets, None)
+            assert each.scores.tolist() == expected[each.docs].tolist()
+
+    def test_little_work_memory_makes_smaller_blocks_of_the_same_answer(self, segment, monkeypatch):
+        queries = np.random.default_rng(6).standard_normal((3, DIM)).astype(np.float32)
+        wanted = Wanted(10, 20, None, 1, beta=1.0)
+        expected = open_backend("gpu", segment, on_cpu()).candidates(queries, wanted)
+        monkeypatch.setattr("engine.backends.gpu_device._LEAST_WORK_BYTES", 2000)
+        backend = open_backend("gpu", segment, on_cpu(device_bytes=16000 + segment.reader.n_rows * 100))
+        for each, same in zip(backend.candidates(queries, wanted), expected, strict=True):
+            assert dict(zip(each.docs, each.scores, strict=True)) == dict(zip(same.docs, same.scores, strict=True))
+
+
+@pytest.mark.parametrize("apart", [False, True], ids=["one codebook", "two codebooks"])
+@pytest.mark.parametrize("turned", [False, True], ids=["plain", "rotated"])
+@pytest.mark.parametrize("by_residual", [False, True], ids=["whole", "residual"])
+@pytest.mark.parametrize(("n_sub", "nbits"), [(8, 4), (8, 8), (1, 8)])
+class TestLists:
+    """Only the codes on the device."""
+
+    @pytest.fixture
+    def segment(self, directory, n_sub, nbits, by_residual, turned, apart):
+        generator = np.random.default_rng(n_sub * nbits)
+        quantizer = random_quantizer(generator, n_sub, nbits, by_residual, turned, apart)
+        return segment_of(directory, random_documents(generator), quantizer=quantizer, keep_centroids=False)
+
+    def test_all_lists_are_the_exact_score_of_the_codes(self, segment):
+        backend = open_backend("gpu", segment, on_cpu())
+        queries = np.random.default_rng(7).standard_normal((20, DIM)).astype(np.float32)
+        found = backend.candidates(queries, Wanted(10, 10, EVERYTHING, 1))
+        for query, each in zip(queries, found, strict=True):
+            assert each.scores is None
+            expected = document_scores(segment, query)
+            np.testing.assert_allclose(expected[each.docs], np.sort(expected)[::-1][:10], atol=1e-4)
+
+    def test_one_list_is_widened_until_there_are_enough(self, segment):
+        backend = open_backend("gpu", segment, on_cpu())
+        queries = np.random.default_rng(8).standard_normal((20, DIM)).astype(np.float32)
+        allowed = np.random.default_rng(9).random(60) < 0.5
+        for k in (1, 20, int(allowed.sum())):
+            for each in backend.candidates(queries, Wanted(k, max(k, 22), 1, 1, allowed)):
+                assert len(each.docs) >= k
+                assert allowed[each.docs].all()
+                assert len(set(each.docs)) == len(each.docs)
+
+
+@pytest.mark.parametrize("n_docs", [1, 63, 64, 1000, 6400, 6401])
+def test_the_best_of_groups_are_the_best_of_all(n_docs):
+    from engine.backends.gpu_scan import best_documents
+
+    generator = np.random.default_rng(n_docs)
+    scores = generator.integers(0, 300, (n_docs, 9)).astype(np.float32)  # many ties
+    scores[generator.random(scores.shape) < 0.2] = -np.inf
+    for n in (1, 5, 40):
+        found, places = best_documents(torch.from_numpy(scores), n)
+        assert found.tolist() == np.sort(scores, axis=0)[::-1][:n].T.tolist()
+        assert found.tolist() == np.take_along_axis(scores.T, places.numpy(), 1).tolist()
+        assert all(len(set(row)) == min(n, n_docs) for row in places.tolist())
+
+
+@pytest.fixture(scope="module")
+def index(tmp_path_factory):
+    """An index with inverted lists and centroids, and its documents' vectors."""
+    path = tmp_path_factory.mktemp("gpu") / "index"
+    generator = np.random.default_rng(10)
+    vectors = generator.standard_normal((800, 3, 32)).astype(np.float32)
+    vectors = list(vectors / np.linalg.norm(vectors, axis=2, keepdims=True))
+    encoder, docs = table_of(vectors)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("engine.segment_builder.IVF_ROWS", 1000)
+        engine.build(docs, path, encoder=encoder, representation=KMeans(8), code_bytes=16)
+    return path, vectors
+
+
+ROWS_BYTES = 800 * 3 * (32 + 4)
+
+
+def test_where_the_centroids_do_not_fit_the_codes_are_taken(index):
+    path, vectors = index
+    queries = np.stack([each[0] for each in vectors[:50]])
+    for limit, kept in ((None, "_rows"), ((1 << 20) + ROWS_BYTES - 1, "_lists")):
+        with Engine.open(path, backend="gpu", device="cpu", device_bytes=limit) as opened:
+            hits = opened.search_vectors(queries, k=1)
+            backend = opened._current()._dense._segments[0]._opened
+        assert [each[0].id for each in hits] == [str(number) for number in range(50)]
+        assert getattr(backend, kept) is not None
+        assert backend.device_bytes > 0
+        assert limit is None or backend.device_bytes < limit - (1 << 20)
+
+
+def test_a_budget_that_nothing_fits_is_said(index):
+    with (
+        Engine.open(index[0], backend="gpu", device="cpu", device_bytes=1 << 20) as opened,
+        pytest.raises(InvalidSetting, match=r"does not fit .* device cpu; expected \d+ bytes left; found 0"),
+    ):
+        opened.search_vectors(index[1][0], k=1)
+
+
+def test_closing_frees_the_device(index):
+    opened = Engine.open(index[0], backend="gpu", device="cpu")
+    opened.search_vectors(index[1][0], k=1)
+    backend = opened._current()._dense._segments[0]._opened
+    gone, device = weakref.ref(backend), opened._options.accelerator
+    assert device._used_bytes == backend.device_bytes
+    del backend
+    opened.close()
+    gc.collect()
+    assert gone() is None
+    assert device._used_bytes == 0
+
+
+def test_without_a_device_it_says_so(index):
+    if torch.cuda.is_available():
+        pytest.skip("there is a device")
+    with (
+        Engine.open(index[0], backend="gpu") as opened,
+        pytest.raises(BackendUnavailable, match=r"no device cuda; device='cpu' runs the same code"),
+    ):
+        opened.search_vectors(index[1][0], k=1)
+
+
+@pytest.mark.parametrize("name", ["nonsense", "meta"])
+def test_devices_that_are_none(index, name):
+    with (
+        Engine.open(index[0], backend="gpu", device=name) as opened,
+        pytest.raises(InvalidSetting, match="unknown device; expected cuda, cuda:N or cpu"),
+    ):
+        opened.search_vectors(index[1][0], k=1)
+
+
+def test_hybrid_search_by_a_device_is_that_by_the_cpu(small_index):
+    queries = ["how long does the dough rest", "which piece stays on its colour"]
+    with Engine.open(small_index, backend="gpu", device="cpu") as device, Engine.open(small_index) as cpu:
+        for mode in ("dense", "hybrid"):
+            assert device.search(queries, k=5, mode=mode) == cpu.search(queries, k=5, mode=mode)
