@@ -17,6 +17,7 @@ from engine.backends.registry import check_backend
 from engine.document_reader import DocumentSource, read_documents
 from engine.documents import Document
 from engine.encoder import Encoder, open_encoder
+from engine.graph_files import write_graphs
 from engine.hits import Hit
 from engine.index_view import IndexView
 from engine.index_writer import IndexWriter
@@ -88,8 +89,8 @@ class Engine:
             path: the folder of the index.
             writable: whether to add and delete; takes the write lock.
             backend: "auto", "exact" (numpy, slow, the reference), "scan" (SIMD over all centroids),
-                "cpu_faiss" (IVF lists where the index has them) or "gpu" (all centroids, or where they do not
-                fit its memory the lists, on a device).
+                "cpu_faiss" (IVF lists where the index has them), "hnsw" (graphs; see `optimize`) or "gpu" (all
+                centroids, or where they do not fit its memory the lists, on a device).
             encoder: the one the index was built with: a bundle's folder, an `Encoder`, or None for the bundled
                 default. An index of another encoder's vectors can be opened without it, and searched with
                 `search_vectors`.
@@ -200,6 +201,23 @@ class Engine:
     def rollback(self) -> None:
         """Forget additions and deletions since the last commit."""
         self._require_writer().rollback()
+
+    def optimize(self) -> int:
+        """Write what makes searching faster and can be made again at any time. Returns how many files were new.
+
+        These are the HNSW graphs of segments of 20,000 centroids or more that have none. It takes minutes for
+        millions of centroids, and memory for their vectors; searches, here and in other processes, go on
+        meanwhile. Commit first: a graph is of committed documents.
+
+        Raises:
+            ReadOnlyIndex: the index was not opened writable.
+        """
+        self._require_writer()
+        n_written = write_graphs(self._current().snapshot, self._options.n_threads)
+        with self._lock:
+            self._current()
+            self._view = IndexView(self._directory, self._options)
+        return n_written
 
     def refresh(self) -> bool:
         """Answer from the newest generation from now on. Returns whether there was a newer one."""

@@ -19,6 +19,7 @@ from engine.segment_builder import BuiltSegment, SegmentBuilder
 from formats.directory import Directory
 from formats.envelope import FileRecord
 from formats.errors import CommitFailed, DurabilityUnknown, FormatError, IndexClosed, IndexNotFound
+from formats.hnsw_graph import graph_name
 from formats.manifest import EncoderRecord, IndexSettings, Manifest, SegmentRecord, latest_generation
 from formats.quantizer import Quantizer
 from formats.snapshot import OpenSegment, Snapshot
@@ -27,7 +28,7 @@ from formats.write_lock import WriteLock
 
 __all__ = ["IndexWriter"]
 
-_OWN_FILES = re.compile(r"MANIFEST-\d{20}|[0-9a-f]{32}\.(seg|quant|del)|(spool|manifest)-[0-9a-f]+\.tmp")
+_OWN_FILES = re.compile(r"MANIFEST-\d{20}|[0-9a-f]{32}\.(seg|quant|del|hnsw)|(spool|manifest)-[0-9a-f]+\.tmp")
 
 
 class IndexWriter:
@@ -196,7 +197,8 @@ class IndexWriter:
         """
         try:
             self._directory.sync()
-            current = Manifest.load(self._directory, latest_generation(self._directory)).file_names()
+            manifest = Manifest.load(self._directory, latest_generation(self._directory))
+            current = manifest.file_names() | {graph_name(segment.file.file_id) for segment in manifest.segments}
         except IndexNotFound:
             current = set()
         except (FormatError, OSError):  # what the index needs cannot be known now

@@ -58,6 +58,7 @@ class FileKind(IntEnum):
     SEGMENT = 2
     QUANTIZER = 3
     TOMBSTONES = 4
+    HNSW_GRAPH = 5
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ import numpy.typing as npt
 from formats.directory import Directory
 from formats.envelope import Envelope, FileKind, FileRecord
 from formats.errors import CorruptFile, FormatError
+from formats.hnsw_graph import graph_name
 from formats.manifest import Manifest, SegmentRecord, latest_generation
 from formats.quantizer import Quantizer, read_quantizer
 from formats.segment import SegmentReader
@@ -147,13 +148,16 @@ def _check_deleted(directory: Directory, record: SegmentRecord, deleted: npt.NDA
 
 
 def check_files(directory: Directory, manifest: Manifest) -> list[FormatError]:
-    """Read every byte of every file of a generation; one error for each thing that is wrong."""
+    """Read every byte of a generation and of the graphs beside it; one error for each thing that is wrong."""
     files: list[tuple[FileKind, str, FileRecord | None]] = [(FileKind.MANIFEST, manifest.name, None)]
     files += [(FileKind.QUANTIZER, record.name, record) for record in manifest.quantizers]
     for segment in manifest.segments:
         files.append((FileKind.SEGMENT, segment.file.name, segment.file))
         if segment.tombstones:
             files.append((FileKind.TOMBSTONES, segment.tombstones.name, segment.tombstones))
+    there = set(directory.names())
+    graphs = {graph_name(segment.file.file_id) for segment in manifest.segments} & there
+    files += [(FileKind.HNSW_GRAPH, name, None) for name in sorted(graphs)]
     findings: list[FormatError] = []
     for kind, name, record in files:
         findings += _check_file(directory, kind, name, record)
@@ -164,6 +168,8 @@ def _check_file(directory: Directory, kind: FileKind, name: str, record: FileRec
     try:
         envelope = Envelope(directory, name, kind, record)
     except FileNotFoundError:
+        if kind is FileKind.HNSW_GRAPH:  # deleted a moment ago, as it may be
+            return []
         return [CorruptFile("a file of the index is missing", path=directory.path / name)]
     except FormatError as error:
         return [error]

@@ -20,6 +20,7 @@ import numpy.typing as npt
 
 from engine.backends.protocol import Candidates, Wanted
 from engine.faiss_threads import set_faiss_threads
+from engine.options import OpenOptions
 from formats.inverted_lists import InvertedLists
 from formats.quantizer import Quantizer
 from formats.snapshot import OpenSegment
@@ -28,6 +29,7 @@ __all__ = ["FaissBackend", "default_nprobe"]
 
 _ROWS_PER_CANDIDATE = 2.5  # centroids asked of FAISS for each document wanted, where documents have several
 _BATCH_RESULTS = 1 << 22  # rows that FAISS is asked for at a time, over all queries
+_BLOCK_ROWS = 32  # in each of which FAISS keeps so many codes
 _FEW_ROWS = 8192  # so many centroids are rescored, all of them, as quickly as lists are read
 
 
@@ -39,9 +41,11 @@ def default_nprobe(nlist: int) -> int:
 class FaissBackend:
     """Finds centroids by their codes; in FAISS each goes by the ordinal of the document that owns it."""
 
-    def __init__(self, segment: OpenSegment) -> None:
+    def __init__(self, segment: OpenSegment, options: OpenOptions) -> None:
         assert segment.reader.lists is not None
         assert segment.quantizer is not None
+        self.resident_bytes = self.needed_bytes(segment)
+        self.device_bytes = 0
         self._table = segment.reader.centroids
         self._deleted = segment.deleted
         self._n_docs = segment.record.n_docs
@@ -50,6 +54,16 @@ class FaissBackend:
         self._nlist = segment.quantizer.nlist
         self._rows_per_candidate = min(_ROWS_PER_CANDIDATE, self._table.n_rows / self._n_docs)
         self._index = _faiss_index(segment.quantizer, segment.reader.lists, self._owners())
+
+    @staticmethod
+    def needed_bytes(segment: OpenSegment) -> int:
+        """See `engine.backends.protocol.BackendType`: codes in whole blocks, document ordinals, the quantizer."""
+        lists, quantizer = segment.reader.lists, segment.quantizer
+        if lists is None or quantizer is None:
+            return 0
+        blocks = int((-(-np.diff(lists.offsets) // _BLOCK_ROWS)).sum())
+        tables = quantizer.coarse.nbytes + 2 * quantizer.score_codebook.nbytes
+        return blocks * _BLOCK_ROWS * lists.code_bytes + 8 * segment.reader.n_rows + tables
 
     def _owners(self) -> npt.NDArray[np.int64]:
         """(n_rows,) int64: the document that owns each centroid, -1 where it is deleted."""

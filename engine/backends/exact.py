@@ -6,6 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from engine.backends.protocol import Candidates, Wanted
+from engine.options import OpenOptions
 from engine.stored_vectors import StoredVectors
 from formats.snapshot import OpenSegment
 
@@ -19,10 +20,16 @@ _FLOAT_ROUNDING = 1e-5  # of float32 sums, relative to the norms
 class ExactBackend:
     """Returns the documents with the largest maximum, computed in float32 from the dequantised centroids."""
 
-    def __init__(self, segment: OpenSegment) -> None:
+    def __init__(self, segment: OpenSegment, options: OpenOptions) -> None:
+        self.resident_bytes = self.device_bytes = 0
         self._vectors = StoredVectors(segment)
         self._table = segment.reader.centroids
         self._deleted = segment.deleted
+
+    @staticmethod
+    def needed_bytes(segment: OpenSegment) -> int:
+        """See `engine.backends.protocol.BackendType`: nothing, all is read from the mapped file."""
+        return 0
 
     def candidates(self, queries: npt.NDArray[np.float32], wanted: Wanted) -> list[Candidates]:
         """See `engine.backends.protocol.Backend`; exactly `wanted.n` where there are as many."""

@@ -8,7 +8,10 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["Backend", "Candidates", "Wanted"]
+from engine.options import OpenOptions
+from formats.snapshot import OpenSegment
+
+__all__ = ["Backend", "BackendType", "Candidates", "Wanted"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,7 +59,8 @@ class Backend(Protocol):
 
     One that holds the centroids where it works may give the final scores of stage 2 too (`Candidates.scores`).
 
-    A backend is made for one open segment and never changes; it may be used from several threads at once.
+    A backend is made for one open segment and never changes; it may be used from several threads at once. All
+    that it holds goes when the last reference to it does: a search that is under way keeps its own.
     """
 
     def candidates(self, queries: npt.NDArray[np.float32], wanted: Wanted) -> list[Candidates]:
@@ -65,4 +69,26 @@ class Backend(Protocol):
         There are about `wanted.n` for each query, and never fewer than the smaller of `wanted.k` and the number
         of documents that may be found, by any means.
         """
+        ...
+
+    @property
+    def resident_bytes(self) -> int:
+        """Main memory of its own, in bytes: copies and tables; not the mapped files, nor what a search needs."""
+        ...
+
+    @property
+    def device_bytes(self) -> int:
+        """Memory of an accelerator, in bytes; 0 without one."""
+        ...
+
+
+class BackendType(Protocol):
+    """What the registry finds: makes backends, and says beforehand what one needs."""
+
+    def __call__(self, segment: OpenSegment, options: OpenOptions) -> Backend:
+        """Open a backend for a segment; `options` are about threads and memory."""
+        ...
+
+    def needed_bytes(self, segment: OpenSegment) -> int:
+        """About the `resident_bytes` that the backend of this segment will have, without opening it."""
         ...

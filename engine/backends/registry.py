@@ -3,21 +3,54 @@
 from __future__ import annotations
 
 from importlib import import_module
+from typing import NamedTuple
 
-from engine.backends.protocol import Backend
+from engine.backends.protocol import Backend, BackendType
 from engine.options import OpenOptions
 from formats.errors import BackendUnavailable, InvalidSetting
 from formats.snapshot import OpenSegment
 
-__all__ = ["BACKENDS", "check_backend", "open_backend"]
+__all__ = ["BACKENDS", "Adapter", "check_backend", "open_backend"]
 
-BACKENDS: dict[str, tuple[str, str]] = {
-    "exact": ("engine.backends.exact:ExactBackend", ""),
-    "scan": ("engine.backends.scan:ScanBackend", ""),
-    "cpu_faiss": ("engine.backends.cpu_faiss:FaissBackend", ""),
-    "gpu": ("engine.backends.gpu:GpuBackend", "gpu"),
+
+class Adapter(NamedTuple):
+    """Where a backend is.
+
+    Attributes:
+        place: "module:class", a `BackendType`; importing the module must load no heavy library.
+        extra: of this distribution, that installs what it needs; "" where nothing more is needed.
+    """
+
+    place: str
+    extra: str = ""
+
+    def load(self, name: str) -> BackendType:
+        """The class.
+
+        Raises:
+            BackendUnavailable: the module or what it imports is missing.
+        """
+        module, _, class_name = self.place.partition(":")
+        try:
+            found: BackendType = getattr(import_module(module), class_name)
+        except ImportError as error:
+            raise self.unavailable(name, str(error)) from error
+        return found
+
+    def unavailable(self, name: str, why: str) -> BackendUnavailable:
+        """The error that says how to install what is missing."""
+        wanted = f"quarry-search[{self.extra}]" if self.extra else "quarry-search"
+        quoted = f"'{wanted}'" if self.extra else wanted
+        return BackendUnavailable(f"backend {name} cannot be loaded", expected=f"pip install {quoted}", actual=why)
+
+
+BACKENDS: dict[str, Adapter] = {
+    "exact": Adapter("engine.backends.exact:ExactBackend"),
+    "scan": Adapter("engine.backends.scan:ScanBackend"),
+    "cpu_faiss": Adapter("engine.backends.cpu_faiss:FaissBackend"),
+    "hnsw": Adapter("engine.backends.hnsw:HnswBackend"),
+    "gpu": Adapter("engine.backends.gpu:GpuBackend", "gpu"),
 }
-"""Name -> (module:class, extra that installs what it needs)."""
 
 
 def check_backend(name: str) -> None:
@@ -33,7 +66,7 @@ def open_backend(name: str, segment: OpenSegment, options: OpenOptions | None = 
     them, else a scan of all its centroids.
 
     Args:
-        name: see `BACKENDS`.
+        name: "auto" or a key of `BACKENDS`.
         segment: stays open as long as the backend is used.
         options: threads and memory, on this machine and on a device; None: the defaults.
 
@@ -46,12 +79,8 @@ def open_backend(name: str, segment: OpenSegment, options: OpenOptions | None = 
         name = "cpu_faiss" if lists else "scan"
     if name == "scan" and segment.reader.centroids.kind == "none":
         name = "exact"
-    place, extra = BACKENDS[name]
-    module, _, class_name = place.partition(":")
+    adapter = BACKENDS[name]
     try:
-        factory = getattr(import_module(module), class_name)
+        return adapter.load(name)(segment, options or OpenOptions())
     except ImportError as error:
-        hint = f"pip install 'quarry-search[{extra}]'" if extra else "pip install quarry-search"
-        raise BackendUnavailable(f"backend {name} cannot be loaded", expected=hint, actual=str(error)) from error
-    backend: Backend = factory(segment, options or OpenOptions()) if name == "gpu" else factory(segment)
-    return backend
+        raise adapter.unavailable(name, str(error)) from error

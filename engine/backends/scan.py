@@ -14,6 +14,7 @@ import numpy.typing as npt
 from engine.backends.exact import top_candidates
 from engine.backends.protocol import Candidates, Wanted
 from engine.integer_query import IntegerQuery
+from engine.options import OpenOptions
 from formats.snapshot import OpenSegment
 
 __all__ = ["ScanBackend"]
@@ -25,9 +26,15 @@ _FLOAT_ROUNDING = 1e-6  # of float32 sums, relative to the norms
 class ScanBackend:
     """Reads every stored centroid; needs "int8" or "float16" centroids."""
 
-    def __init__(self, segment: OpenSegment) -> None:
+    def __init__(self, segment: OpenSegment, options: OpenOptions) -> None:
+        self.resident_bytes = self.device_bytes = 0
         self._table = segment.reader.centroids
         self._deleted = segment.deleted
+
+    @staticmethod
+    def needed_bytes(segment: OpenSegment) -> int:
+        """See `engine.backends.protocol.BackendType`: nothing, all is read from the mapped file."""
+        return 0
 
     def candidates(self, queries: npt.NDArray[np.float32], wanted: Wanted) -> list[Candidates]:
         """See `engine.backends.protocol.Backend`; exactly `wanted.n` where there are as many."""

@@ -13,7 +13,7 @@ from word_encoder import TableEncoder, table_of
 import engine
 from engine import Engine, KMeans
 from engine.backends.protocol import Wanted
-from engine.backends.registry import BACKENDS, open_backend
+from engine.backends.registry import BACKENDS, Adapter, open_backend
 from engine.options import OpenOptions
 from formats.directory import Directory
 from formats.errors import BackendUnavailable, InvalidQuery, InvalidSetting
@@ -34,6 +34,9 @@ COMBINATIONS = [
     ("cpu_faiss", "int8"),
     ("cpu_faiss", "float16"),
     ("cpu_faiss", "none"),
+    ("hnsw", "int8"),
+    ("hnsw", "float16"),
+    ("hnsw", "none"),
     ("gpu", "int8"),
     ("gpu", "float16"),
     ("gpu", "none"),
@@ -112,9 +115,9 @@ def skip_without_library(backend):
         pytest.skip(f"backend {backend} needs {LIBRARIES[backend]}")
 
 
-def works_on_codes(backend, stored):
-    """Whether what is found is approximate."""
-    return backend == "cpu_faiss" or (backend == "gpu" and stored == "none")
+def is_approximate(backend, stored):
+    """Whether documents are found by codes, or by a graph."""
+    return backend in ("cpu_faiss", "hnsw") or (backend == "gpu" and stored == "none")
 
 
 @dataclass(frozen=True)
@@ -127,7 +130,7 @@ class Case:
 
     @property
     def approximate(self):
-        return works_on_codes(self.backend, self.stored)
+        return is_approximate(self.backend, self.stored)
 
     def open(self):
         return Engine.open(self.path, backend=self.backend, device=ON_CPU.get(self.backend))
@@ -139,6 +142,7 @@ def indexes(tmp_path_factory):
     made = {}
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("engine.segment_builder.IVF_ROWS", 1700)
+        patch.setattr("engine.graph_files.IVF_ROWS", 100)
 
         def index(stored, beta, changed):
             key = (stored, beta, changed)
@@ -152,6 +156,8 @@ def indexes(tmp_path_factory):
             engine.build(
                 docs[:N_DOCS], path, encoder=encoder, representation=KMeans(4096), centroids=stored, code_bytes=16
             )
+            with Engine.open(path, writable=True, encoder=encoder) as writer:
+                writer.optimize()
             return path, encoder, docs, Oracle(path)
 
         def changed_index(stored, beta):
@@ -167,9 +173,16 @@ def indexes(tmp_path_factory):
                 writer.commit()
                 writer.delete([str(number) for number in range(N_DOCS + 300, N_DOCS + 700, 5)])
                 writer.commit()
+                writer.optimize()
             return path, encoder, docs, Oracle(path)
 
         yield index
+
+
+@pytest.fixture(autouse=True)
+def graphs_are_searched(monkeypatch):
+    """However small the segments of these tests are; scoring all of their documents would be quicker."""
+    monkeypatch.setattr("engine.backends.hnsw._ROWS_PER_STEP", 1)
 
 
 @pytest.fixture(params=[False, True], ids=["plain", "changed"])
@@ -243,7 +256,7 @@ def test_recall(indexes, backend, stored, beta):
         len(set(ids_of(hits)) & set(oracle.best(query, 10))) / 10
         for query, hits in zip(queries, found, strict=True)
     ]
-    assert np.mean(shares) >= (0.95 if works_on_codes(backend, stored) else 1.0)
+    assert np.mean(shares) >= (0.95 if is_approximate(backend, stored) else 1.0)
 
 
 def test_equal_documents_come_in_the_order_of_insertion(case):
@@ -406,12 +419,12 @@ def test_scan_of_codes_alone_is_the_oracle(indexes):
 
 
 def test_unknown_backend(indexes):
-    with pytest.raises(InvalidSetting, match="auto, exact, scan, cpu_faiss, gpu; found 'gpu9'"):
+    with pytest.raises(InvalidSetting, match="auto, exact, scan, cpu_faiss, hnsw, gpu; found 'gpu9'"):
         Engine.open(indexes("int8", None, False)[0], backend="gpu9")
 
 
 def test_a_missing_library_is_named(indexes, monkeypatch):
-    monkeypatch.setitem(BACKENDS, "scan", ("engine.backends.of_no_library:Backend", "gpu"))
+    monkeypatch.setitem(BACKENDS, "scan", Adapter("engine.backends.of_no_library:Backend", "gpu"))
     with (
         Engine.open(indexes("int8", None, False)[0], backend="scan") as index,
         pytest.raises(BackendUnavailable, match=r"pip install 'quarry-search\[gpu\]'"),

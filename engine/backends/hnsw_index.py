@@ -1,0 +1,103 @@
+"""HNSW with FAISS: graphs are built, and searched from the neutral arrays of `formats/hnsw_graph.py`.
+
+FAISS rather than hnswlib, because it is there already, keeps vectors in 16 bits (half the memory at the same
+speed and recall, bench/results/backends.jsonl), takes `ef` with each search, and gives its graph as plain arrays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from engine.faiss_threads import set_faiss_threads
+from engine.stored_vectors import StoredVectors
+from formats.hnsw_graph import HnswGraph
+from formats.snapshot import OpenSegment
+
+__all__ = ["GRAPH_M", "build_graph", "index_of"]
+
+GRAPH_M = 16
+_EF_CONSTRUCTION = 100  # candidates for the neighbours of a new row; 200 takes twice as long for 0.002 of recall
+_BATCH_ROWS = 16384
+
+Floats = npt.NDArray[np.float32]
+
+
+def build_graph(segment: OpenSegment, threads: int) -> HnswGraph:
+    """The graph over all centroids of a segment, deleted documents included.
+
+    With more than one thread it is another one each time.
+
+    Raises:
+        ImportError: FAISS is missing.
+    """
+    index = _empty_index(segment, GRAPH_M)
+    index.hnsw.efConstruction = _EF_CONSTRUCTION
+    set_faiss_threads(threads)
+    for batch in _scaled_batches(segment):
+        index.add(batch)
+    return _graph_of(index)
+
+
+def index_of(segment: OpenSegment, graph: HnswGraph) -> Any:  # noqa: ANN401
+    """A FAISS index of a segment's centroids, each in 16 bits a component, with a graph that was checked."""
+    import faiss
+
+    index = _empty_index(segment, graph.m)
+    hnsw = index.hnsw
+    places = np.arange(1, int(graph.levels.max()) + 2, dtype=np.int32) * graph.m
+    places[0] = 0
+    faiss.copy_array_to_vector(places, hnsw.cum_nneighbor_per_level)
+    faiss.copy_array_to_vector(graph.levels.astype(np.int32), hnsw.levels)
+    faiss.copy_array_to_vector(graph.offsets.view(np.uint64), hnsw.offsets)
+    faiss.copy_array_to_vector(graph.neighbors.view(np.int32), hnsw.neighbors)
+    hnsw.entry_point = graph.entry_point
+    hnsw.max_level = int(graph.levels.max()) - 1
+    _fill(faiss.downcast_index(index.storage), segment)
+    index.ntotal = len(graph.levels)
+    return index
+
+
+def _empty_index(segment: OpenSegment, m: int) -> Any:  # noqa: ANN401
+    import faiss
+
+    kind = faiss.ScalarQuantizer.QT_fp16
+    return faiss.IndexHNSWSQ(segment.reader.centroids.dim, kind, m, faiss.METRIC_INNER_PRODUCT)
+
+
+def _graph_of(index: Any) -> HnswGraph:  # noqa: ANN401
+    import faiss
+
+    hnsw = index.hnsw
+    return HnswGraph(
+        m=hnsw.nb_neighbors(1),
+        entry_point=hnsw.entry_point,
+        levels=faiss.vector_to_array(hnsw.levels).astype(np.uint8),
+        neighbors=faiss.vector_to_array(hnsw.neighbors).view(np.uint32),
+    )
+
+
+def _fill(storage: Any, segment: OpenSegment) -> None:  # noqa: ANN401
+    """Put all vectors in place; added, they would take up to twice their memory."""
+    import faiss
+
+    n_rows, dim = segment.reader.n_rows, segment.reader.centroids.dim
+    storage.codes.resize(n_rows * dim * 2)
+    codes = faiss.rev_swig_ptr(storage.codes.data(), n_rows * dim * 2).view(np.float16).reshape(n_rows, dim)
+    low = 0
+    for batch in _scaled_batches(segment):
+        codes[low : low + len(batch)] = batch
+        low += len(batch)
+    storage.ntotal = n_rows
+
+
+def _scaled_batches(segment: OpenSegment) -> Iterator[Floats]:
+    """All stored vectors, divided by the largest norm so that they fit 16 bits; their order does not change."""
+    table, vectors = segment.reader.centroids, StoredVectors(segment)
+    scale = np.float32(1 / table.largest_norm if table.largest_norm else 1)
+    for low in range(0, table.n_rows, _BATCH_ROWS):
+        rows = np.arange(low, min(low + _BATCH_ROWS, table.n_rows))
+        yield np.ascontiguousarray(vectors.vectors(rows) * scale)

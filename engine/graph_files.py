@@ -1,0 +1,40 @@
+"""Writing the HNSW graphs of an index: derived files, made when asked for, never in the way of a commit."""
+
+from __future__ import annotations
+
+import logging
+
+from engine.backends.hnsw_index import build_graph
+from engine.segment_builder import IVF_ROWS
+from formats.directory import Directory
+from formats.errors import FormatError
+from formats.hnsw_graph import graph_name, read_graph, write_graph
+from formats.snapshot import OpenSegment, Snapshot
+
+__all__ = ["write_graphs"]
+
+_log = logging.getLogger(__name__)
+
+
+def write_graphs(snapshot: Snapshot, threads: int) -> int:
+    """Write the graphs that are missing or damaged, of segments large enough to gain from one; how many.
+
+    The writer's lock must be held.
+    """
+    missing = [segment for segment in snapshot.segments if _wants_graph(snapshot.directory, segment)]
+    for segment in missing:
+        write_graph(snapshot.directory, segment.record.file, build_graph(segment, threads))
+    return len(missing)
+
+
+def _wants_graph(directory: Directory, segment: OpenSegment) -> bool:
+    if segment.reader.n_rows < IVF_ROWS:
+        return False
+    try:
+        read_graph(directory, segment.record.file, segment.reader.n_rows)
+    except FileNotFoundError:
+        return True
+    except FormatError as error:
+        _log.warning("writing %s again: %s", graph_name(segment.record.file.file_id), error)
+        return True
+    return False
