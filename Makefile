@@ -1,6 +1,7 @@
 # Sets up what each target needs in a virtual environment and keeps it there for the next time.
 #   make demo     index the standard library's docstrings and answer a few questions
 #   make test     run the tests
+#   make torture  run the tests of crashes, faults and races at their full figures (hours; SHARE=0.1: a tenth)
 #   make check    run the formatter, the linters and the type checker
 #   make bench    measure the figures of the README
 #   make clean    remove everything that these targets made
@@ -9,17 +10,21 @@
 PYTHON ?= python3
 VENV ?= .venv
 TESTS ?= tests
+SHARE ?= 1
 BIN := $(VENV)/bin
 CORE := $(VENV)/.stamp
 DEV := $(VENV)/.stamp-dev
 
-.PHONY: demo test check bench clean
+.PHONY: demo test torture check bench clean
 
 demo: $(CORE)
 	$(BIN)/quarry demo .demo
 
 test: $(DEV)
 	$(BIN)/python -m pytest $(TESTS)
+
+torture: $(DEV)
+	QUARRY_TORTURE=$(SHARE) $(BIN)/python -m pytest tests/crash tests/corruption tests/property/test_search.py
 
 check: $(DEV)
 	$(BIN)/ruff format --check .

@@ -68,7 +68,11 @@ class Engine:
         self._writer: IndexWriter | None = None
         if writable:
             self._writer = IndexWriter(directory, encoder, options.n_threads)
-            self.refresh()  # another writer may have committed before the lock was ours
+            try:
+                self.refresh()  # another writer may have committed before the lock was ours
+            except BaseException:
+                self.close()
+                raise
 
     @classmethod
     def open(

@@ -47,6 +47,7 @@ class IndexWriter:
 
     Raises:
         IndexLocked: there is another writer.
+        FormatTooNew: the index has a feature that a writer must know, and this version does not.
     """
 
     def __init__(
@@ -69,6 +70,7 @@ class IndexWriter:
         try:
             if fresh is None:
                 self._base = Snapshot(directory)
+                self._base.manifest.check_writable(directory)
             self._settings = fresh or self._parent().settings
             self._representation: Representation = representation_from(
                 self._settings.representation, self._settings.representation_settings
@@ -139,6 +141,7 @@ class IndexWriter:
             built = self._finish_pending()
             manifest = self._next_manifest(built)
             self._directory.sync()
+            self._check_open()
             manifest.commit(self._directory)
         except BaseException as error:
             self._give_up(error)
@@ -169,6 +172,7 @@ class IndexWriter:
     def _check_open(self) -> None:
         if self._lock is None:
             raise IndexClosed("this writer is closed", path=self._directory.path)
+        self._lock.check()
 
     def _start_over(self) -> None:
         """After a commit: forget what was collected, and build on the new generation."""
@@ -194,7 +198,10 @@ class IndexWriter:
         """Delete files of our own making that the current generation does not name.
 
         Not before that generation is certain to outlive a power loss: the files may be those of the one before it.
+        Not either where the lock file was deleted: they may be another writer's.
         """
+        if self._lock is None or not self._lock.is_in_place():
+            return
         try:
             self._directory.sync()
             manifest = Manifest.load(self._directory, latest_generation(self._directory))

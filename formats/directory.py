@@ -19,7 +19,7 @@ from pathlib import Path
 
 from formats.errors import CorruptFile, IndexNotFound, TruncatedFile
 
-__all__ = ["Directory", "MappedFile", "OutputFile", "is_safe_name"]
+__all__ = ["Directory", "HeldFile", "MappedFile", "OutputFile", "is_safe_name"]
 
 _SAFE_NAME = re.compile(r"[A-Za-z0-9_-]{1,80}(\.[a-z0-9]{1,8})?")
 _DEVICE = re.compile(r"(con|prn|aux|nul|com\d|lpt\d)(\..*)?", re.IGNORECASE)  # on Windows, in every folder
@@ -53,8 +53,16 @@ class Directory:
         self.path = path
 
     def names(self) -> list[str]:
-        """The names of all files that could be an index's, sorted."""
-        return sorted(name for name in os.listdir(self.path) if is_safe_name(name))  # noqa: PTH208
+        """The names of all files that could be an index's, sorted.
+
+        Raises:
+            IndexNotFound: the folder is gone.
+        """
+        try:
+            names = os.listdir(self.path)  # noqa: PTH208
+        except (FileNotFoundError, NotADirectoryError) as error:
+            raise IndexNotFound("the folder of the index is gone", path=self.path) from error
+        return sorted(name for name in names if is_safe_name(name))
 
     def create(self, name: str) -> OutputFile:
         """Create the file `name`, which must not exist."""
@@ -63,6 +71,10 @@ class Directory:
     def map(self, name: str) -> MappedFile:
         """Map the file `name` for reading."""
         return MappedFile(self._at(name))
+
+    def hold(self, name: str, max_bytes: int) -> HeldFile:
+        """Read the file `name` whole, as `read` does."""
+        return HeldFile(self._at(name), self.read(name, max_bytes))
 
     def read(self, name: str, max_bytes: int) -> bytes:
         """The whole content of a small file; it is not mapped, so it can be replaced on every system."""
@@ -83,8 +95,8 @@ class Directory:
         _retry_busy(lambda: os.rename(self._at(source), self._at(target)))  # noqa: PTH104
 
     def delete(self, name: str) -> None:
-        """Delete a file; one that is gone, or that Windows holds mapped, is left to the next collection."""
-        with contextlib.suppress(FileNotFoundError, PermissionError):
+        """Delete a file; one that is gone, or that the system does not let go, is left to the next collection."""
+        with contextlib.suppress(OSError):
             os.unlink(self._at(name))  # noqa: PTH108
 
     def sync(self) -> None:
@@ -170,6 +182,23 @@ class MappedFile:
             self.data.release()
             self._map.close()
         self._map = None
+
+
+class HeldFile:
+    """A small file read into memory: nothing keeps it from being deleted or renamed, on any system.
+
+    Attributes:
+        data: all bytes of the file, read-only.
+        n_bytes: how many there are.
+    """
+
+    def __init__(self, path: Path, content: bytes) -> None:
+        self.path = path
+        self.data = memoryview(content)
+        self.n_bytes = len(content)
+
+    def close(self) -> None:
+        """Nothing is held of the file itself."""
 
 
 def _open_to_read(path: Path) -> int:

@@ -26,7 +26,7 @@ import numpy as np
 import numpy.typing as npt
 import xxhash
 
-from formats.directory import Directory, MappedFile, OutputFile, is_safe_name
+from formats.directory import Directory, HeldFile, MappedFile, OutputFile, is_safe_name
 from formats.errors import (
     ChecksumMismatch,
     CorruptFile,
@@ -44,11 +44,12 @@ MAGIC = b"\x89QRRY\r\n\x1a\n"
 END_MAGIC = b"QRRYEND\n"
 VERSION = (0, 1)  # (major, minor)
 BYTE_ORDER = 0x0A0B0C0D
-KNOWN_REQUIRED_FLAGS = 0
+KNOWN_REQUIRED_FEATURES = KNOWN_WRITER_FEATURES = KNOWN_OPTIONAL_FEATURES = 0  # bits of the preamble
 PREAMBLE = struct.Struct("<9sBHHI16sIII10s")  # then the XXH3-64 of these 56 bytes
 FOOTER = struct.Struct("<QQ16sQ16s8s")
 PREAMBLE_BYTES = FOOTER_BYTES = 64
 MAX_CONTENTS_BYTES = 16 << 20
+MAX_MANIFEST_BYTES = PREAMBLE_BYTES + MAX_CONTENTS_BYTES + FOOTER_BYTES  # it has no sections
 
 
 class FileKind(IntEnum):
@@ -181,6 +182,9 @@ class Envelope:
         kind: what it must hold.
         record: what the manifest says of it, where there is one.
 
+    Attributes:
+        unknown_writer_features: bits of features that a writer of the index must know and this version does not.
+
     Raises:
         FileNotFoundError: it is not there.
         FormatError: it is not what it should be.
@@ -188,7 +192,9 @@ class Envelope:
 
     def __init__(self, directory: Directory, name: str, kind: FileKind, record: FileRecord | None = None) -> None:
         self.path = directory.path / name
-        self._file: MappedFile = directory.map(name)
+        self._file: MappedFile | HeldFile = (
+            directory.hold(name, MAX_MANIFEST_BYTES) if kind == FileKind.MANIFEST else directory.map(name)
+        )
         self._sections: dict[str, Section] = {}
         self._asked: set[str] = set()
         try:
@@ -201,7 +207,9 @@ class Envelope:
         data = self._file.data
         if len(data) < PREAMBLE_BYTES + FOOTER_BYTES:
             raise TruncatedFile("too short for any file of an index", path=self.path, actual=f"{len(data)} bytes")
-        file_id = _check_preamble(data[:PREAMBLE_BYTES], kind, self.path)
+        file_id, writer_features, others = _check_preamble(data[:PREAMBLE_BYTES], kind, self.path)
+        self.unknown_writer_features = writer_features & ~KNOWN_WRITER_FEATURES
+        self._has_more = bool(self.unknown_writer_features or others & ~KNOWN_OPTIONAL_FEATURES)
         self.record = _check_footer(data, file_id, self.path)
         if record is not None:
             _check_record(self.record, record, self.path)
@@ -237,7 +245,12 @@ class Envelope:
         return name in self._sections
 
     def done(self) -> None:
-        """Raise CorruptFile if a field or a section is left that nobody asked for."""
+        """Raise CorruptFile if a field or a section is left that nobody asked for.
+
+        A file with a feature that readers need not know may have more of both.
+        """
+        if self._has_more:
+            return
         self.fields.done()
         unknown = self._sections.keys() - self._asked
         if unknown:
@@ -279,9 +292,10 @@ def _preamble(kind: FileKind, file_id: bytes) -> bytes:
     return head + struct.pack("<Q", xxhash.xxh3_64_intdigest(head))
 
 
-def _check_preamble(data: memoryview, kind: FileKind, path: Path) -> bytes:
+def _check_preamble(data: memoryview, kind: FileKind, path: Path) -> tuple[bytes, int, int]:
+    """The file id, the features that a writer must know, and those that anyone may ignore."""
     head = data[: PREAMBLE.size]
-    magic, found_kind, major, minor, order, file_id, required, _, _, reserved = PREAMBLE.unpack(head)
+    magic, found_kind, major, minor, order, file_id, required, writer, optional, reserved = PREAMBLE.unpack(head)
     if magic != MAGIC:
         raise CorruptFile("not a file of an index", path=path, expected=MAGIC, actual=magic)
     if struct.unpack("<Q", data[PREAMBLE.size :])[0] != xxhash.xxh3_64_intdigest(head):
@@ -291,7 +305,7 @@ def _check_preamble(data: memoryview, kind: FileKind, path: Path) -> bytes:
         raise CorruptFile("the preamble contradicts the specification", path=path)
     if found_kind != kind:
         raise CorruptFile("a file of another kind", path=path, expected=kind.name.lower(), actual=found_kind)
-    return bytes(file_id)
+    return bytes(file_id), int(writer), int(optional)
 
 
 def _check_version(version: tuple[int, int], required: int, path: Path) -> None:
@@ -299,7 +313,7 @@ def _check_version(version: tuple[int, int], required: int, path: Path) -> None:
         raise FormatTooNew("written by a later version of Quarry", path=path, expected=VERSION, actual=version)
     if version[0] == 0 and version[1] < VERSION[1]:
         raise FormatTooOld("written by an early version of Quarry", path=path, expected=VERSION, actual=version)
-    unknown = required & ~KNOWN_REQUIRED_FLAGS
+    unknown = required & ~KNOWN_REQUIRED_FEATURES
     if unknown:
         raise FormatTooNew("needs a feature this version lacks", path=path, actual=f"flags {unknown:#x}")
 

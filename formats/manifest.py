@@ -16,7 +16,7 @@ from pathlib import Path
 from formats.centroids import CENTROID_TYPES
 from formats.directory import Directory
 from formats.envelope import Envelope, EnvelopeWriter, FileKind, FileRecord
-from formats.errors import CorruptFile, IndexNotFound
+from formats.errors import CorruptFile, FormatTooNew, IndexNotFound
 from formats.packing import Fields
 from formats.quantizer import MAX_DIM
 from formats.spool import TEMPORARY_SUFFIX
@@ -107,6 +107,7 @@ class Manifest:
         encoder: who made the vectors.
         segments: oldest first.
         quantizers: the quantizer files that the segments name.
+        unknown_features: bits, from the preamble, of what a writer must know and this version does not.
     """
 
     generation: int
@@ -116,6 +117,7 @@ class Manifest:
     encoder: EncoderRecord
     segments: tuple[SegmentRecord, ...]
     quantizers: tuple[FileRecord, ...]
+    unknown_features: int = 0
 
     @property
     def name(self) -> str:
@@ -140,6 +142,15 @@ class Manifest:
             names.add(segment.file.name)
             names |= {segment.tombstones.name} if segment.tombstones else set()
         return names
+
+    def check_writable(self, directory: Directory) -> None:
+        """Raise FormatTooNew if a commit of this version could drop or contradict what it does not know."""
+        if self.unknown_features:
+            raise FormatTooNew(
+                "can be read, but not changed: it has a feature this version lacks",
+                path=directory.path / self.name,
+                actual=f"features {self.unknown_features:#x}",
+            )
 
     def commit(self, directory: Directory) -> None:
         """Make this manifest the index: write it, sync it, rename it into place.
@@ -190,6 +201,7 @@ def _read(directory: Directory, name: str) -> Manifest:
     try:
         manifest = _from_fields(envelope.fields, envelope.record.file_id, envelope.path)
         envelope.done()
+        manifest = replace(manifest, unknown_features=envelope.unknown_writer_features)
     finally:
         envelope.close()
     return manifest

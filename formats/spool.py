@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import secrets
 from collections.abc import Iterator
 from typing import Any
@@ -69,7 +70,8 @@ class Spool:
         """Forget the content and delete the temporary file."""
         self._buffer.clear()
         if self._file:
-            self._file.close()
+            with contextlib.suppress(OSError):  # of no matter: nothing of the file is wanted any more
+                self._file.close()
             self._directory.delete(self._name)
             self._file = None
 

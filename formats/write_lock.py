@@ -19,18 +19,55 @@ from formats.errors import IndexLocked
 __all__ = ["WriteLock"]
 
 LOCK_NAME = "write.lock"
+_ATTEMPTS = 10
 _held: weakref.WeakSet[WriteLock] = weakref.WeakSet()
 
 
 class WriteLock:
-    """Held from construction to `release` (or the end of the process).
+    """Held from construction to `release`, or until the object or the process is gone.
 
     Raises:
         IndexLocked: another writer holds it, in this process or another.
     """
 
     def __init__(self, folder: Path) -> None:
+        self._descriptor = -1
         self._path = folder / LOCK_NAME
+        for _ in range(_ATTEMPTS):
+            self._acquire()
+            if self.is_in_place():
+                break
+            self._close()  # it was deleted between our opening and locking it
+        else:
+            raise IndexLocked("the lock file is deleted again and again", path=self._path)
+        _held.add(self)
+        try:
+            with contextlib.suppress(OSError):  # a full disk keeps nobody from the lock
+                self._say_who()
+        except BaseException:  # an interrupt: nobody else could release it
+            self.release()
+            raise
+
+    def is_in_place(self) -> bool:
+        """Whether this still keeps others out: its file was not deleted or replaced, as far as can be seen."""
+        try:
+            ours, theirs = os.fstat(self._descriptor), os.lstat(self._path)
+        except OSError:
+            return False
+        return (ours.st_dev, ours.st_ino) == (theirs.st_dev, theirs.st_ino)
+
+    def check(self) -> None:
+        """Raise IndexLocked if others are no longer kept out."""
+        if not self.is_in_place():
+            raise IndexLocked("the lock file was deleted; another writer may be at work", path=self._path)
+
+    def release(self) -> None:
+        """Let the next writer in; releasing twice is harmless, and a forked child has nothing to release."""
+        if self._descriptor >= 0:
+            _unlock(self._descriptor)
+        self._close()
+
+    def _acquire(self) -> None:
         flags = os.O_RDWR | os.O_CREAT | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOFOLLOW", 0)
         self._descriptor = os.open(self._path, flags, 0o644)
         try:
@@ -38,18 +75,12 @@ class WriteLock:
         except (BlockingIOError, PermissionError) as error:
             holder = self._holder()
             self._close()
-            raise IndexLocked("another writer holds the index", path=folder, actual=holder) from error
+            raise IndexLocked("another writer holds the index", path=self._path.parent, actual=holder) from error
         except OSError:  # no locks on this file system
             self._close()
             raise
-        _held.add(self)
-        with contextlib.suppress(OSError):  # a full disk keeps nobody from the lock
-            self._say_who()
 
-    def release(self) -> None:
-        """Let the next writer in; releasing twice is harmless, and a forked child has nothing to release."""
-        if self._descriptor >= 0:
-            _unlock(self._descriptor)
+    def __del__(self) -> None:
         self._close()
 
     def _close(self) -> None:

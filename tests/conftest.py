@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from torture import Tally
 
 import engine
 
@@ -31,6 +32,16 @@ def data_folder() -> Callable[[str], Path]:
         return folder
 
     return find
+
+
+@pytest.fixture
+def torture(request: pytest.FixtureRequest) -> Iterator[Tally]:
+    """What this test counts; kept at the torture level when it passes."""
+    tally = Tally(request.node.nodeid)
+    failed = request.session.testsfailed
+    yield tally
+    if request.session.testsfailed == failed:
+        tally.save()
 
 
 @pytest.fixture(scope="session")

@@ -57,9 +57,19 @@ def reread(directory, write, kind=FileKind.SEGMENT, name="sample.seg"):
     return Envelope(directory, name, kind)
 
 
-def preamble(kind=FileKind.SEGMENT, magic=MAGIC, version=VERSION, order=0x0A0B0C0D, flags=0, reserved=bytes(10)):
+def preamble(  # noqa: PLR0917
+    kind=FileKind.SEGMENT,
+    magic=MAGIC,
+    version=VERSION,
+    order=0x0A0B0C0D,
+    flags=0,
+    writer=0,
+    optional=0,
+    reserved=bytes(10),
+    file_id=FILE_ID,
+):
     """A preamble with a right checksum, whatever it says."""
-    head = PREAMBLE.pack(magic, kind, *version, order, FILE_ID, flags, 0, 0, reserved)
+    head = PREAMBLE.pack(magic, kind, *version, order, file_id, flags, writer, optional, reserved)
     return head + xxhash.xxh3_64_intdigest(head).to_bytes(8, "little")
 
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import replace
 
 import pytest
-from format_samples import manifest, write_file
+from format_samples import manifest, preamble, write_file
+from small_index import Container
 
+import formats.directory
 from formats.envelope import Envelope, EnvelopeWriter, FileKind, FileRecord
-from formats.errors import CorruptFile, FormatError, IndexNotFound
+from formats.errors import CorruptFile, FormatError, FormatTooNew, IndexNotFound
 from formats.manifest import EncoderRecord, Manifest, SegmentRecord, latest_generation
 
 
@@ -213,3 +216,68 @@ def test_an_unknown_field_anywhere(directory):
         with pytest.raises(CorruptFile, match=f"{name}: .* has unknown fields; found .*x"):
             Manifest.load(directory, generation)
         part.pop("x")
+
+
+def with_features(directory, writer=0, optional=0, fields=()):
+    """A committed manifest that says it has features, and more fields."""
+    made = manifest()
+    made.commit(directory)
+    path = directory.path / made.name
+    part = Container(path)
+    part.contents["fields"] |= dict(fields)
+    part.head = preamble(FileKind.MANIFEST, writer=writer, optional=optional, file_id=made.commit_id)
+    path.write_bytes(part.blob())
+    return made
+
+
+@pytest.mark.parametrize("features", [{"writer": 1}, {"writer": 1 << 31}])
+def test_features_that_a_writer_must_know(directory, features):
+    """Readable, not writable; what an unknown feature adds is passed over."""
+    made = with_features(directory, **features, fields={"later": [1, {"more": b"x"}]})
+    found = Manifest.load(directory, made.generation)
+    assert replace(found, unknown_features=0) == made
+    with pytest.raises(FormatTooNew, match=f"{made.name}: can be read, but not changed"):
+        found.check_writable(directory)
+    made.check_writable(directory)
+
+
+def test_features_that_anyone_may_ignore(directory):
+    made = with_features(directory, optional=1 << 5, fields={"later": 1})
+    found = Manifest.load(directory, made.generation)
+    assert found == made
+    found.check_writable(directory)
+
+
+def test_unknown_fields_without_a_feature(directory):
+    made = with_features(directory, fields={"later": 1})
+    with pytest.raises(CorruptFile, match=r"unknown fields.*later"):
+        Manifest.load(directory, made.generation)
+
+
+def test_a_folder_that_is_deleted_meanwhile(directory):
+    manifest().commit(directory)
+    shutil.rmtree(directory.path)
+    with pytest.raises(IndexNotFound, match="the folder of the index is gone") as caught:
+        latest_generation(directory)
+    assert caught.value.path == directory.path
+
+
+def test_a_manifest_is_not_mapped(directory, monkeypatch):
+    """On Windows a mapped file could be neither renamed nor deleted."""
+
+    def no_map(path):
+        raise AssertionError(path)
+
+    monkeypatch.setattr(formats.directory, "MappedFile", no_map)
+    made = manifest()
+    made.commit(directory)
+    assert Manifest.load(directory, 1) == made
+
+
+def test_a_manifest_longer_than_any_can_be(directory):
+    made = manifest()
+    made.commit(directory)
+    with (directory.path / made.name).open("r+b") as file:
+        file.truncate((16 << 20) + 129)
+    with pytest.raises(CorruptFile, match="file too large"):
+        Manifest.load(directory, 1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import subprocess
@@ -10,6 +11,7 @@ import sys
 import pytest
 from format_samples import n_descriptors
 
+import formats.write_lock
 from formats.errors import IndexLocked
 from formats.write_lock import LOCK_NAME, WriteLock
 
@@ -143,3 +145,58 @@ def test_a_full_disk_keeps_nobody_from_the_lock(tmp_path, monkeypatch):
     with pytest.raises(IndexLocked):
         WriteLock(tmp_path)
     lock.release()
+
+
+def test_a_lock_that_nobody_has_any_more_is_released(tmp_path):
+    lock = WriteLock(tmp_path)
+    del lock
+    gc.collect()
+    WriteLock(tmp_path).release()
+
+
+def test_an_interrupt_while_it_is_taken(tmp_path, monkeypatch):
+    def interrupt(self):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(WriteLock, "_say_who", interrupt)
+        with pytest.raises(KeyboardInterrupt) as caught:
+            WriteLock(tmp_path)
+    assert caught.traceback  # its frames keep the object
+    WriteLock(tmp_path).release()
+
+
+def test_a_lock_file_that_is_deleted(tmp_path):
+    """Whoever comes next makes a new one: this one must notice that it keeps nobody out any more."""
+    lock = WriteLock(tmp_path)
+    lock.check()
+    (tmp_path / LOCK_NAME).unlink()
+    with pytest.raises(IndexLocked, match=r"write.lock: the lock file was deleted"):
+        lock.check()
+    other = WriteLock(tmp_path)
+    other.check()
+    with pytest.raises(IndexLocked, match="the lock file was deleted"):
+        lock.check()
+    lock.release()
+    other.check()
+    other.release()
+
+
+def test_a_lock_file_that_is_deleted_while_it_is_taken(tmp_path, monkeypatch):
+    """A build that failed takes its folder away again: between opening and locking the file it may go."""
+    real, left = formats.write_lock._lock, [3]
+
+    def lock_too_late(descriptor):
+        if left[0]:
+            left[0] -= 1
+            (tmp_path / LOCK_NAME).unlink()
+        real(descriptor)
+
+    monkeypatch.setattr(formats.write_lock, "_lock", lock_too_late)
+    lock = WriteLock(tmp_path)
+    with pytest.raises(IndexLocked, match="another writer holds the index"):
+        WriteLock(tmp_path)
+    lock.release()
+    left[0] = 1000
+    with pytest.raises(IndexLocked, match="deleted again and again"):
+        WriteLock(tmp_path)

@@ -1,0 +1,137 @@
+"""Changes that stop, or meet an error of the system, at every single call about a file.
+
+The process goes on here, only its calls have no effect any more; `test_build_interrupted.py` has real kills.
+"""
+
+from __future__ import annotations
+
+import errno
+import itertools
+import os
+import shutil
+
+import pytest
+from changes import CHANGES, check_recovery, make_everything_small, prepare, state_of, stray_files, work
+from system_calls import FALLIBLE, FailsAt, Killed, KilledAt, SystemCalls, let_go_of_locks
+
+from formats.errors import CommitFailed, DurabilityUnknown, IndexLocked, QuarryError
+
+pytestmark = pytest.mark.skipif(not hasattr(os, "O_DIRECTORY"), reason="folders cannot be synced on this system")
+
+
+@pytest.fixture(autouse=True)
+def small(monkeypatch):
+    make_everything_small(monkeypatch)
+
+
+@pytest.fixture
+def fresh(tmp_path):
+    """A function: change -> the folder of an index as it is before, another one each time."""
+    numbers = itertools.count()
+
+    def make(change):
+        before, path = tmp_path / change, tmp_path / f"{next(numbers)}" / "index"
+        path.parent.mkdir()
+        if not before.exists() and change != "new":
+            with SystemCalls().installed():
+                prepare(change, before)
+        if before.exists():
+            shutil.copytree(before, path)
+        return path
+
+    return make
+
+
+def killed(change, path, moment):
+    """Make the change, and be killed on the way; whether it was."""
+    calls = KilledAt(moment)
+    with calls.installed():
+        try:
+            work(change, path)
+        except Killed:
+            assert calls.struck
+        let_go_of_locks()
+    return calls.struck
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_killed_at_every_call(change, fresh, torture):
+    left = {"old": 0, "new": 0}
+    for moment in itertools.count(1):
+        path = fresh(change)
+        if not killed(change, path, moment):
+            break
+        with SystemCalls().installed():
+            left[check_recovery(change, path)] += 1
+        shutil.rmtree(path.parent)
+    torture.add(kills=moment - 1)
+    assert left["old"] > 20
+    assert left["new"] > 0 or change == "new"  # the index was there, its old files were to be collected
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_killed_again_and_again_while_recovering(change, fresh, torture):
+    """Each attempt gets as far as the n-th call and leaves its remains to the next."""
+    path, n_kills = fresh(change), 0
+    for moment in itertools.count(1):
+        if not killed(change, path, moment):
+            break
+        n_kills += 1
+        with SystemCalls().installed():
+            state = state_of(change, path)
+        if state == "new" and change == "new":
+            break
+    torture.add(kills=n_kills)
+    with SystemCalls().installed():
+        check_recovery(change, path)
+
+
+ERRORS = {
+    "an error of the device": (errno.EIO, FALLIBLE, False),
+    "a full disk": (errno.ENOSPC, frozenset({"create", "write"}), True),
+}
+
+
+@pytest.mark.parametrize("error", ERRORS)
+@pytest.mark.parametrize("change", CHANGES)
+def test_an_error_at_every_call(change, error, fresh, torture):
+    """A typed error, the last commit intact, what was written is gone; and once the system is well, it works."""
+    number, kinds, lasting = ERRORS[error]
+    n_failed = 0
+    for moment in itertools.count(1):
+        path, calls = fresh(change), FailsAt(moment, number, kinds, lasting)
+        with calls.installed():
+            try:
+                work(change, path)
+            except (QuarryError, OSError) as caught:
+                problem = caught
+            else:
+                problem = None
+            calls.mend()
+            if calls.failed:
+                check_failure(change, path, calls.failed, problem)
+        shutil.rmtree(path.parent)
+        if not calls.failed:
+            break
+        n_failed += 1
+    torture.add(failures=n_failed)
+    assert n_failed > 10
+
+
+def check_failure(change, path, failed, problem):
+    state = state_of(change, path)
+    if problem is None:  # some failures harm nothing: of deleting, of closing a file that was read
+        assert state == "new", failed
+    elif isinstance(problem, CommitFailed):
+        assert state == "old", failed
+        assert not stray_files(path), f"{failed}: left behind {stray_files(path)}"
+    elif isinstance(problem, DurabilityUnknown):
+        assert state == "new", failed
+    elif isinstance(problem, IndexLocked):
+        assert (failed, state) == ("fstat write.lock", "old")
+    else:  # reading failed, before the change or after it
+        assert isinstance(problem, OSError), f"{failed}: {problem!r}"
+        assert not failed.startswith(("write ", "rename ")), failed
+    work(change, path)
+    assert state_of(change, path) == "new"
+    assert not stray_files(path), failed

@@ -1,0 +1,207 @@
+"""How an open index begins and ends: read-only media, deleted folders and locks, exits, descriptors."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+
+import pytest
+from changes import NEW, OLD, content, documents, make_everything_small, open_index, options, prepare, stray_files
+from format_samples import n_descriptors, preamble
+from small_index import Container
+from system_calls import ReadOnlyMedium
+
+import engine
+from engine import Engine, FormatTooNew, IndexClosed, IndexLocked, IndexNotFound
+from formats.envelope import FileKind
+from formats.write_lock import LOCK_NAME
+
+
+@pytest.fixture
+def path(tmp_path, monkeypatch):
+    """An index of two segments with tombstones, a quantizer and codes."""
+    make_everything_small(monkeypatch)
+    prepare("commit", tmp_path / "index")
+    return tmp_path / "index"
+
+
+def names(path):
+    return {file.name for file in path.iterdir()}
+
+
+class TestReadOnly:
+    def test_a_reader_changes_nothing(self, path):
+        """Whatever it does, no call is made that a read-only medium would refuse."""
+        medium, before = ReadOnlyMedium(), names(path)
+        with medium.installed(), open_index(path) as index:
+            for mode in ("dense", "lexical", "hybrid"):
+                assert len(index.search("old text3", k=3, mode=mode)) == 3
+            index.refresh()
+            index.stats()
+            index.verify()
+            assert len(index.get(list(OLD))) == len(index) == len(OLD)
+        assert medium.refused == []
+        assert names(path) == before
+
+    def test_a_writer_says_what_it_cannot_do(self, path):
+        medium, before = ReadOnlyMedium(), content(path)
+        with medium.installed(), pytest.raises(OSError, match="Read-only file system"):
+            open_index(path, writable=True)
+        assert medium.refused
+        assert content(path) == before
+
+    @pytest.mark.skipif(not shutil.which("unshare"), reason="no namespaces to mount in")
+    def test_a_read_only_mount(self, path, repository):
+        script = (
+            "from changes import open_index; from pathlib import Path\n"
+            f"with open_index(Path({str(path)!r})) as index:\n"
+            "    print(len(index.search('old text3', k=3)), len(index), index.verify().n_documents)\n"
+        )
+        command = f'mount --bind "{path}" "{path}" && mount -o remount,bind,ro "{path}" && exec "$0" -c "$1"'
+        done = subprocess.run(
+            ["unshare", "-m", "sh", "-c", command, sys.executable, script],
+            env=environment(repository),
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if "denied" in done.stderr or "not permitted" in done.stderr:
+            pytest.skip("this user may not mount")
+        assert done.stdout.split() == ["3", "8", "8"], done.stderr
+
+
+class TestDeleted:
+    def test_a_folder_that_is_deleted_under_a_reader(self, path):
+        """What is open stays readable; anything that needs the folder says that it is gone."""
+        with open_index(path) as index:
+            shutil.rmtree(path)
+            assert len(index.search("old text3", k=3)) == 3
+            with pytest.raises(IndexNotFound, match="the folder of the index is gone"):
+                index.refresh()
+            with pytest.raises(IndexNotFound):
+                index.verify()
+            assert len(index.get(["old3"])) == 1
+
+    def test_a_folder_that_is_deleted_under_a_writer(self, path):
+        with open_index(path, writable=True) as index:
+            index.add(["more"])
+            shutil.rmtree(path)
+            with pytest.raises(IndexLocked, match="the lock file was deleted"):
+                index.commit()
+
+    def test_a_lock_file_that_is_deleted_under_a_writer(self, path):
+        """There may be another writer now: the first one neither commits nor deletes anything."""
+        with open_index(path, writable=True) as first:
+            first.add(documents(NEW))
+            (path / LOCK_NAME).unlink()
+            with open_index(path, writable=True) as second:
+                second.add(documents({"new0": NEW["new0"]}))
+                with pytest.raises(IndexLocked, match="the lock file was deleted; another writer may be at work"):
+                    first.commit()
+                first.close()
+                second.commit()
+        assert content(path) == OLD | {"new0": NEW["new0"]}
+        assert not stray_files(path)
+
+    def test_a_writer_that_was_never_closed(self, path):
+        index = open_index(path, writable=True)
+        index.add(["forgotten"])
+        del index
+        with open_index(path, writable=True) as index:
+            assert len(index) == len(OLD)
+
+
+def test_features_that_a_writer_must_know(path):
+    """Readable, not writable, and the lock is free again; a build may replace it."""
+    (name,) = (name for name in names(path) if name.startswith("MANIFEST"))
+    part = Container(path / name)
+    part.head = preamble(FileKind.MANIFEST, writer=4, file_id=part.file_id)
+    (path / name).write_bytes(part.blob())
+    before = names(path)
+    for _ in range(2):
+        with pytest.raises(FormatTooNew, match="can be read, but not changed") as caught:
+            open_index(path, writable=True)
+        assert caught.value.path == path / name
+    assert content(path) == OLD
+    assert names(path) == before
+    engine.build(documents(NEW), path, overwrite=True, **options())
+    assert content(path) == NEW
+
+
+def environment(repository):
+    return {**os.environ, "PYTHONPATH": f"{repository}{os.pathsep}{repository / 'tests'}"}
+
+
+ENDS = {
+    "nothing is closed": "",
+    "it is closed twice": "index.close(); index.close()",
+    "hits outlive it": "hits = index.search('old text1', k=4); index.close(); [hit.text for hit in hits]",
+    "an iterator of a batch is left": "batch = iter(index.search(['old', 'text'], k=4)); next(batch)",
+    "a thread is searching": (
+        "import threading\n"
+        "def search():\n"
+        "    while True: index.search('old text1', k=4)\n"
+        "threading.Thread(target=search, daemon=True).start()"
+    ),
+    "something was added": "index.add(['more'] * 50)",
+    "an error is on its way": "index.add(['more']); raise SystemExit(0)",
+    "a child was forked": "import os\nif not os.fork(): os._exit(0)\nos.wait()",
+}
+
+
+@pytest.mark.parametrize("end", ENDS)
+def test_the_interpreter_ends(path, repository, end):
+    """In good order and without a word; the next writer finds nothing but what was committed."""
+    script = (
+        "from changes import open_index; from pathlib import Path\n"
+        f"index = open_index(Path({str(path)!r}), writable=True)\n"
+        "index.search('old text3', k=3)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-X", "dev", "-W", "ignore::DeprecationWarning", "-c", script + ENDS[end]],
+        env=environment(repository),
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    with open_index(path, writable=True) as index:
+        assert len(index) == len(OLD)
+    assert not stray_files(path)
+
+
+def test_descriptors(path):
+    """At most one for each segment; none is left after an end, a failed open, or commits."""
+    before = n_descriptors()
+    with open_index(path) as index:
+        index.search("old text1", k=3)
+        assert n_descriptors() - before <= 2
+    assert n_descriptors() == before
+    with open_index(path, writable=True) as index:
+        for number in range(6):
+            index.add([f"more {number}"])
+            index.commit()
+            index.search("more", k=3)
+        n_segments = sum(name.endswith(".seg") for name in names(path))
+        assert n_descriptors() - before <= 2 * n_segments + 1  # the lock; reader and writer map a segment each
+    assert n_descriptors() == before
+    for name in sorted(names(path)):
+        if name != LOCK_NAME:
+            (path / name).write_bytes(b"damaged")
+    for writable in (False, True):
+        with pytest.raises(engine.FormatError):
+            open_index(path, writable=writable)
+    assert n_descriptors() == before
+
+
+def test_after_the_end(path):
+    index = open_index(path, writable=True)
+    index.close()
+    for use in (index.commit, index.refresh, index.stats, lambda: index.search("x"), lambda: index.add(["x"])):
+        with pytest.raises(IndexClosed):
+            use()
+    with Engine.open(path) as again:
+        assert len(again) == len(OLD)
