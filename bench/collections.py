@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["Collection", "data_folder", "read_collection"]
+__all__ = ["Collection", "data_folder", "read_collection", "split_of"]
 
 
 @dataclass(frozen=True)
@@ -71,6 +71,11 @@ def data_folder(name: str) -> Path:
         if place.is_dir():
             return place
     raise FileNotFoundError(f"no collection {name!r}: neither {places[0]} nor {places[1]} is a folder")
+
+
+def split_of(folder: Path) -> str:
+    """The split that measurements use: dev where a collection has one, else test."""
+    return "dev" if (folder / "qrels" / "dev.tsv").exists() else "test"
 
 
 def read_collection(folder: Path, split: str) -> Collection:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from engine.documents import Document
     from engine.engine import Engine, VerifyReport
     from engine.hits import Hit, Match
-    from engine.representation import Cls, FirstM, KMeans, Mean, Pieces
+    from engine.representation import Cls, FirstM, KMeans, Mean, Pieces, Pooled
 
 _PLACES = {
     "BuildReport": "engine.builder",
@@ -32,6 +32,7 @@ _PLACES = {
     "KMeans": "engine.representation",
     "Mean": "engine.representation",
     "Pieces": "engine.representation",
+    "Pooled": "engine.representation",
 }
 
 __all__ = [  # noqa: PLE0604 - the errors are listed where they are defined
@@ -46,6 +47,7 @@ __all__ = [  # noqa: PLE0604 - the errors are listed where they are defined
     "Match",
     "Mean",
     "Pieces",
+    "Pooled",
     "VerifyReport",
     "build",
 ]

@@ -11,11 +11,11 @@ from pathlib import Path
 from engine.analysis import RULES, Analyzer
 from engine.document_reader import DocumentSource, DocumentStream, read_documents
 from engine.documents import Document
-from engine.encoder import Encoder, open_encoder
+from engine.encoder import Encoder, open_encoder, trained_representation, vector_kinds
 from engine.index_writer import IndexWriter
 from engine.options import BuildOptions, OpenOptions
 from engine.progress import Progress, ProgressSetting
-from engine.representation import Pieces, Representation, representation_from
+from engine.representation import Representation, check_readable, representation_for, representation_from
 from formats.directory import Directory, sync_folder
 from formats.errors import IndexExists, IndexNotFound, InvalidSetting
 from formats.manifest import IndexSettings, Manifest, latest_generation
@@ -73,7 +73,8 @@ def build(
             documents with the same id the last one stays.
         path: folder of the index; made where it is missing.
         encoder: a bundle's folder, an `Encoder`, or None for the bundled all-MiniLM-L6-v2.
-        representation: "pieces" (the default), "kmeans", "first_m", "mean", "cls", or one of the classes.
+        representation: "pieces", "kmeans", "first_m", "mean", "cls", "pooled", or one of the classes; None for
+            what the encoder was trained for, or else "pieces" ("pooled" where it gives no token vectors).
         overwrite: replace an index that is there.
         skip_invalid: leave invalid documents out and count them, instead of failing.
         progress: True, False, None (only on a terminal), or a function of (documents done, total or None).
@@ -137,9 +138,9 @@ def _settings(
             actual=", ".join(unknown),
         )
     options = BuildOptions(**settings)  # type: ignore[arg-type]
-    chosen = representation_from(Pieces() if representation is None else representation)
     analyzer = Analyzer(options.language)
     opened = open_encoder(encoder)
+    chosen = _representation(representation, opened)
     return (
         IndexSettings(
             dim=opened.dim,
@@ -156,6 +157,15 @@ def _settings(
         ),
         opened,
     )
+
+
+def _representation(asked: str | Representation | None, encoder: Encoder) -> Representation:
+    kinds = vector_kinds(encoder)
+    if asked is None:
+        return representation_for(kinds, trained_representation(encoder))
+    chosen = representation_from(asked)
+    check_readable(chosen, kinds)
+    return chosen
 
 
 def _check_free(folder: Path, overwrite: bool) -> None:

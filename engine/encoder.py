@@ -9,10 +9,10 @@ from typing import Protocol, runtime_checkable
 import numpy as np
 import numpy.typing as npt
 
-from engine.token_vectors import TokenVectors
+from engine.token_vectors import TokenVectors, VectorKind
 from formats.errors import InvalidSetting
 
-__all__ = ["Encoder", "open_encoder"]
+__all__ = ["DescribedEncoder", "Encoder", "open_encoder", "trained_representation", "vector_kinds"]
 
 
 @runtime_checkable
@@ -61,6 +61,31 @@ class Encoder(Protocol):
             InvalidQuery: the text has no token, or holds a lone surrogate.
         """
         ...
+
+
+@runtime_checkable
+class DescribedEncoder(Encoder, Protocol):
+    """An encoder that says what its windows hold and what it was trained for.
+
+    Attributes:
+        vector_kinds: ``token`` where windows have `values`, ``pooled`` where they have `pooled`.
+        trained_representation: name of the representation it was trained for, None when for none.
+    """
+
+    @property
+    def vector_kinds(self) -> frozenset[VectorKind]: ...  # noqa: D102
+    @property
+    def trained_representation(self) -> str | None: ...  # noqa: D102
+
+
+def vector_kinds(encoder: Encoder) -> frozenset[VectorKind]:
+    """Return what the windows of an encoder hold: token vectors, where it does not say."""
+    return encoder.vector_kinds if isinstance(encoder, DescribedEncoder) else frozenset({"token"})
+
+
+def trained_representation(encoder: Encoder) -> str | None:
+    """Return the name of the representation that an encoder says it was trained for, None for none."""
+    return encoder.trained_representation if isinstance(encoder, DescribedEncoder) else None
 
 
 def open_encoder(source: str | Path | Encoder | None = None) -> Encoder:

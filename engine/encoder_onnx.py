@@ -4,19 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
+from engine.bundle_encoder import (
+    BundleEncoder,
+    check_document,
+    check_query,
+    pooled_of_tokens,
+    pooled_over_windows,
+)
 from engine.onnx_session import INPUT_NAMES, PerProcess, open_session
-from engine.token_frame import TokenFrame, token_frame
+from engine.token_frame import token_frame
 from engine.token_vectors import TokenVectors
-from engine.tokenizer import Ids, Tokens, lone_surrogate, open_tokenizer, tokenise
-from engine.windows import window_bounds
-from formats.bundle_folder import MODEL_NAME, TOKENIZER_NAME
+from engine.tokenizer import Ids, Tokens, open_tokenizer, tokenise
+from formats.bundle_folder import MODEL_NAME, QUERY_MODEL_NAME, TOKENIZER_NAME
 from formats.encoder_bundle import EncoderBundle
-from formats.errors import CorruptFile, InvalidDocument, InvalidQuery
+from formats.errors import CorruptFile, InvalidQuery
 
 if TYPE_CHECKING:
     from onnxruntime import InferenceSession
@@ -26,57 +33,27 @@ __all__ = ["OnnxEncoder"]
 Vectors = npt.NDArray[np.float32]
 
 
-class OnnxEncoder:
+class OnnxEncoder(BundleEncoder):
     """An `engine.encoder.Encoder` that runs a bundle's graph with ONNX Runtime.
 
     One text is run at a time, unpadded, on one thread: int8 graphs quantise activations per tensor, so that in a
     batch a text's vectors would change with its neighbours. To use several cores, call it from several threads:
     they share one session, and a run leaves the interpreter to the others.
 
-    Session and tokenizer are made at first use, once in each process: after a fork the child makes its own. The
-    digests of model and tokenizer are checked before.
+    Sessions and tokenizer are made at first use, once in each process: after a fork the child makes its own. The
+    digests of graphs and tokenizer are checked before. Queries are run by a graph of their own where there is one.
 
     Args:
         bundle: where graph and tokenizer are.
     """
 
     def __init__(self, bundle: EncoderBundle) -> None:
-        self._bundle = bundle
+        super().__init__(bundle)
         self._runtimes = PerProcess(partial(_Runtime, bundle))
-
-    @property
-    def name(self) -> str:
-        """The bundle's name."""
-        return self._bundle.settings.name
-
-    @property
-    def identity(self) -> str:
-        """The bundle's identity, 32 hexadecimal digits."""
-        return self._bundle.identity
-
-    @property
-    def dim(self) -> int:
-        """Length of a vector."""
-        return self._bundle.settings.dim
-
-    @property
-    def normalise(self) -> bool:
-        """Whether query vectors have L2 norm 1."""
-        return self._bundle.settings.normalise
-
-    @property
-    def beta(self) -> float | None:
-        """Inverse temperature of the softmax aggregation, None where the encoder was not trained for it."""
-        return self._bundle.settings.beta
-
-    def __repr__(self) -> str:
-        return f"OnnxEncoder({self.name!r}, {self._bundle.settings.precision}, identity={self.identity})"
 
     def windows(self, text: str) -> Iterator[TokenVectors]:
         """Encode a document window after window, see `engine.encoder.Encoder.windows`."""
-        position = lone_surrogate(text)
-        if position is not None:
-            raise InvalidDocument("the text holds a lone surrogate", actual=f"one at character {position}")
+        check_document(text)
         runtime = self._runtimes.get()
         tokens = runtime.tokenise(text)
         for first, stop in self._bounds(text, tokens, runtime.document_frame):
@@ -84,36 +61,26 @@ class OnnxEncoder:
 
     def encode_query(self, text: str) -> Vectors:
         """Encode a query into (dim,) float32, see `engine.encoder.Encoder.encode_query`."""
-        position = lone_surrogate(text)
-        if position is not None:
-            raise InvalidQuery("the query holds a lone surrogate", actual=f"one at character {position}")
+        check_query(text)
         runtime = self._runtimes.get()
         tokens = runtime.tokenise(text)
         bounds = list(self._bounds(text, tokens, runtime.query_frame))
         if not bounds:
             raise InvalidQuery("the query has no token", actual=repr(text[:80]))
         pooled = [runtime.query_vector(tokens.ids[first:stop]) for first, stop in bounds]
-        if len(pooled) == 1:
-            return pooled[0]
-        weights = np.array([stop - first for first, stop in bounds], np.float64)
-        mean = weights @ np.stack(pooled) / weights.sum()
-        return _normalised(mean) if self.normalise else mean.astype(np.float32)
-
-    def _bounds(self, text: str, tokens: Tokens, frame: TokenFrame) -> Iterator[tuple[int, int]]:
-        room = self._bundle.settings.window - frame.n_tokens
-        return window_bounds(text, tokens.starts, tokens.ends, room)
+        return pooled_over_windows(pooled, [stop - first for first, stop in bounds], self.normalise)
 
 
 class _Runtime:
-    """Session and tokenizer of one process."""
+    """Sessions and tokenizer of one process."""
 
     def __init__(self, bundle: EncoderBundle) -> None:
-        bundle.verify_files([MODEL_NAME, TOKENIZER_NAME])
+        self._settings = settings = bundle.settings
+        bundle.verify_files([TOKENIZER_NAME])
         self._tokenizer = open_tokenizer(bundle.tokenizer_path)
-        self._session = open_session(bundle.model_path)
-        _check_interface(self._session, bundle)
-        self._input_names = [node.name for node in self._session.get_inputs()]
-        settings = bundle.settings
+        self._documents = _Graph(bundle, MODEL_NAME, settings.token_vectors)
+        queries = QUERY_MODEL_NAME in bundle.files
+        self._queries = _Graph(bundle, QUERY_MODEL_NAME, token_vectors=False) if queries else self._documents
         frames = [
             token_frame(self._tokenizer, prefix, settings.window, bundle.path)
             for prefix in (settings.document_prefix, settings.query_prefix)
@@ -127,22 +94,42 @@ class _Runtime:
     def document_window(self, tokens: Tokens, first: int, stop: int) -> TokenVectors:
         """Encode the tokens from ``first`` to ``stop``."""
         frame = self.document_frame
-        vectors = self._run("token_vectors", frame.around(tokens.ids[first:stop]))
+        ids = frame.around(tokens.ids[first:stop])
+        if self._settings.token_vectors:
+            vectors = self._documents.run("token_vectors", ids)
+            text_mean = vectors.mean(axis=0)
+            pooled = pooled_of_tokens(vectors, text_mean, self._settings)
+        else:
+            vectors = np.empty((len(ids), 0), np.float32)
+            text_mean, pooled = vectors[0], self._documents.run("pooled", ids)
         n_before = len(frame.before)
         return TokenVectors(
             values=vectors[n_before : n_before + stop - first],
             starts=tokens.starts[first:stop],
             ends=tokens.ends[first:stop],
-            text_mean=vectors.mean(axis=0),
+            text_mean=text_mean,
             first=vectors[0],
+            pooled=pooled,
         )
 
     def query_vector(self, ids: Ids) -> Vectors:
         """Encode the tokens of one window of a query into its (dim,) pooled vector."""
-        return self._run("pooled", self.query_frame.around(ids))
+        return self._queries.run("pooled", self.query_frame.around(ids))
 
-    def _run(self, output: str, ids: Ids) -> Vectors:
-        """Return one output for one text."""
+
+class _Graph:
+    """One graph of a bundle, ready to run."""
+
+    def __init__(self, bundle: EncoderBundle, name: str, token_vectors: bool) -> None:
+        bundle.verify_files([name])
+        path = bundle.path / name
+        self._session = open_session(path)
+        outputs = ("token_vectors", "pooled") if token_vectors else ("pooled",)
+        _check_interface(self._session, path, dict.fromkeys(outputs, bundle.settings.dim))
+        self._input_names = [node.name for node in self._session.get_inputs()]
+
+    def run(self, output: str, ids: Ids) -> Vectors:
+        """Return one output for the (n_tokens,) ids of one text."""
         ids = ids[np.newaxis]
         inputs = {
             "input_ids": ids,
@@ -154,19 +141,14 @@ class _Runtime:
         return vectors
 
 
-def _check_interface(session: InferenceSession, bundle: EncoderBundle) -> None:
+def _check_interface(session: InferenceSession, path: Path, wanted: dict[str, int]) -> None:
     """Refuse a graph that does not take token ids and give vectors of the bundle's length."""
     inputs = {node.name for node in session.get_inputs()}
     dims = {node.name: node.shape[-1] for node in session.get_outputs() if node.shape}
-    wanted = dict.fromkeys(("token_vectors", "pooled"), bundle.settings.dim)
     if "input_ids" not in inputs or not inputs <= INPUT_NAMES or not wanted.items() <= dims.items():
         raise CorruptFile(
             "the graph has other inputs or outputs than an encoder's",
-            path=bundle.model_path,
+            path=path,
             expected=f"{sorted(INPUT_NAMES)} -> {wanted}",
             actual=f"{sorted(inputs)} -> {dims}",
         )
-
-
-def _normalised(vector: npt.NDArray[np.float64]) -> Vectors:
-    return (vector / max(float(np.linalg.norm(vector)), 1e-12)).astype(np.float32)

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from engine.kmeans import kmeans
 from engine.pieces import piece_starts, piece_sums
 from engine.sentences import sentence_end_flags
-from engine.token_vectors import TokenVectors
+from engine.token_vectors import TokenVectors, VectorKind
 from formats.errors import InvalidDocument, InvalidSetting
 
 __all__ = [
@@ -25,8 +25,11 @@ __all__ = [
     "KMeans",
     "Mean",
     "Pieces",
+    "Pooled",
     "Representation",
     "Spans",
+    "check_readable",
+    "representation_for",
     "representation_from",
 ]
 
@@ -54,9 +57,11 @@ class Representation(Protocol):
 
     Attributes:
         name: what an index calls it.
+        reads: which vectors of a window it is made of.
     """
 
     name: ClassVar[str]
+    reads: ClassVar[VectorKind]
 
     def represent(self, text: str, windows: Iterable[TokenVectors], normalise: bool) -> DocumentVectors:
         """Make the centroids of a document.
@@ -79,6 +84,7 @@ class _Settings:
     """What the fields of a representation have in common: whole numbers from 1 to 4096."""
 
     name: ClassVar[str]
+    reads: ClassVar[VectorKind] = "token"
 
     def __post_init__(self) -> None:
         for setting, value in self.settings().items():
@@ -222,8 +228,39 @@ class Cls(_Settings):
         return FirstM(1).represent(text, windows, normalise)
 
 
-_BY_NAME: dict[str, type[Pieces | KMeans | FirstM | Mean | Cls]] = {
-    each.name: each for each in (Pieces, KMeans, FirstM, Mean, Cls)
+@dataclass(frozen=True)
+class Pooled(_Settings):
+    """One vector: what the encoder's own pooling gives, whatever that is, averaged over all windows.
+
+    Windows are weighted by their tokens, as those of a long query are. The only one for encoders whose vectors are
+    not made of token vectors (Aggretriever: Lin et al. 2022, section 3). Memory: one window.
+    """
+
+    name: ClassVar[str] = "pooled"
+    reads: ClassVar[VectorKind] = "pooled"
+
+    def represent(self, text: str, windows: Iterable[TokenVectors], normalise: bool) -> DocumentVectors:
+        """Make the centroid of a document; see ``Representation.represent``.
+
+        Raises:
+            InvalidDocument: a window has no pooled vector, too.
+        """
+        del text
+        sizes: list[int] = []
+        vectors: list[npt.NDArray[np.float32]] = []
+        extents: list[tuple[int, int]] = []
+        for window in _with_tokens(windows):
+            if window.pooled is None:
+                raise InvalidDocument("the encoder gave no pooled vector")
+            sizes.append(len(window.values))
+            vectors.append(window.pooled)
+            extents.append(_extent(window))
+        mean = np.average(np.stack(vectors).astype(np.float64), axis=0, weights=sizes).astype(np.float32)
+        return DocumentVectors(_scaled(mean[np.newaxis], normalise), (((extents[0][0], extents[-1][1]),),))
+
+
+_BY_NAME: dict[str, type[Pieces | KMeans | FirstM | Mean | Cls | Pooled]] = {
+    each.name: each for each in (Pieces, KMeans, FirstM, Mean, Cls, Pooled)
 }
 
 
@@ -233,8 +270,8 @@ def representation_from(
     """Make a representation from what an index stores or an application asks for.
 
     Args:
-        source: ``pieces``, ``kmeans``, ``first_m``, ``mean`` or ``cls``, or a representation, which is
-            returned as it is.
+        source: ``pieces``, ``kmeans``, ``first_m``, ``mean``, ``cls`` or ``pooled``, or a representation, which
+            is returned as it is.
         settings: values for the fields of the one that is named; those left out have their defaults.
 
     Raises:
@@ -251,6 +288,31 @@ def representation_from(
             actual=repr(dict(settings)),
         )
     return source
+
+
+def representation_for(encoder_kinds: frozenset[VectorKind], trained_for: str | None) -> Representation:
+    """Choose for an encoder: what it was trained for, else pieces where it gives token vectors, else pooled.
+
+    Raises:
+        InvalidSetting: it was trained for something unknown here.
+    """
+    return representation_from(trained_for or ("pieces" if "token" in encoder_kinds else "pooled"))
+
+
+def check_readable(representation: Representation, encoder_kinds: frozenset[VectorKind]) -> None:
+    """Refuse a representation of vectors that the encoder does not give.
+
+    Raises:
+        InvalidSetting: it reads others; the message names those that would do.
+    """
+    if representation.reads not in encoder_kinds:
+        fitting = [name for name, each in _BY_NAME.items() if each.reads in encoder_kinds]
+        raise InvalidSetting(
+            f"the representation {representation.name!r} reads {representation.reads} vectors, "
+            "which this encoder does not give",
+            expected=" or ".join(fitting),
+            actual=representation.name,
+        )
 
 
 def _from_name(name: str, settings: Mapping[str, object]) -> Representation:

@@ -4,8 +4,10 @@
 
     <name>/
     ├── bundle.json       the manifest, UTF-8 JSON
-    ├── model.onnx        what to run
+    ├── model.onnx        what to run; weights it keeps outside are in model.onnx.data
+    ├── query_model.onnx  the same for queries, where an encoder has a network of its own for them
     ├── tokenizer.json    text -> token ids, as the tokenizers library reads it
+    ├── reference.json    vectors of a few texts before the conversion, to check the bundle by
     └── LICENSE, NOTICE   and whatever else the manifest lists under "files"
 
 A bundle holds an encoder (`formats.encoder_bundle`) or a reranker (`formats.reranker_bundle`). The manifest's
@@ -32,9 +34,12 @@ from formats.json_fields import JsonFields, read_json
 
 __all__ = [
     "BUNDLE_FORMAT",
+    "DATA_SUFFIX",
     "MAX_WINDOW",
     "MODEL_NAME",
     "PRECISION",
+    "QUERY_MODEL_NAME",
+    "REFERENCE_NAME",
     "TOKENIZER_NAME",
     "BundleFolder",
     "BundleKind",
@@ -49,10 +54,13 @@ __all__ = [
 BUNDLE_FORMAT: Final = 1
 MANIFEST_NAME: Final = "bundle.json"
 MODEL_NAME: Final = "model.onnx"
+QUERY_MODEL_NAME: Final = "query_model.onnx"
+DATA_SUFFIX: Final = ".data"
+REFERENCE_NAME: Final = "reference.json"
 TOKENIZER_NAME: Final = "tokenizer.json"
 
 MAX_WINDOW: Final = 2**20
-PRECISION: Final = re.compile(r"[a-z][a-z0-9]{0,15}")
+PRECISION: Final = re.compile(r"[a-z][a-z0-9]{0,15}(-[a-z0-9]{1,15})?")
 
 _MAX_MANIFEST_BYTES: Final = 64 * 1024
 _MAX_FILE_BYTES: Final = 2**40

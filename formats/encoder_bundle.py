@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import MISSING, asdict, dataclass
+from dataclasses import fields as fields_of
 from pathlib import Path
-from typing import Final, Literal, cast
+from typing import Any, Final, Literal, cast
 
 from formats.bundle_folder import (
     MAX_WINDOW,
+    MODEL_NAME,
     PRECISION,
     TOKENIZER_NAME,
     BundleFolder,
@@ -20,13 +22,16 @@ from formats.bundle_folder import (
     source_from,
     write_folder,
 )
+from formats.errors import CorruptFile
 from formats.json_fields import JsonFields
 
 __all__ = [
+    "LEAST_MEAN_COSINE",
     "EncoderBundle",
     "EncoderSettings",
     "ParityRecord",
     "Pooling",
+    "RetrievalRecord",
     "encoder_identity",
     "load_bundle",
     "write_bundle",
@@ -34,12 +39,19 @@ __all__ = [
 
 _MAX_DIM: Final = 65536
 
-Pooling = Literal["mean", "cls"]
+_SHA256: Final = re.compile(r"[0-9a-f]{64}")
+
+LEAST_MEAN_COSINE: Final = 0.98
+"""Variants of an encoder answer from one index where their mean cosines to fp32 are at least this."""
+
+Pooling = Literal["mean", "cls", "max", "aggretriever"]
 
 
 @dataclass(frozen=True, slots=True)
 class ParityRecord:
     """How close the graph is to the fp32 graph of the same weights, by cosine over real texts.
+
+    Where an encoder gives no token vectors, the vectors of windows stand for them.
 
     Attributes:
         n_texts: texts compared.
@@ -57,15 +69,33 @@ class ParityRecord:
 
 
 @dataclass(frozen=True, slots=True)
+class RetrievalRecord:
+    """What the graph's precision does to a ranking: one vector a document, all documents compared.
+
+    Attributes:
+        collection: name of the judged texts.
+        n_queries: how many queries it has.
+        ndcg_10: mean nDCG@10 (gain linear in the judgment) with this graph.
+        ndcg_10_exact: the same with the fp32 graph.
+    """
+
+    collection: str
+    n_queries: int
+    ndcg_10: float
+    ndcg_10_exact: float
+
+
+@dataclass(frozen=True, slots=True)
 class EncoderSettings:
     """What must be known, beside graph and tokenizer, to encode with them.
 
     Attributes:
         name: for people, e.g. ``all-MiniLM-L6-v2``.
-        precision: of the graph's weights: ``fp32``, ``int8``, ...
+        precision: of the graph's weights: ``fp32``, ``fp16``, ``int8``, ``int8-weights``.
         dim: length of a vector.
         window: most tokens the encoder reads at once, special tokens included.
-        pooling: ``mean`` over all tokens, or the vector of the first one (``cls``).
+        pooling: ``mean`` or ``max`` over all tokens, the vector of the first one (``cls``), or ``aggretriever``:
+            the first one's and aggregated weights of vocabulary entries (Lin et al. 2022).
         normalise: whether pooled vectors have L2 norm 1.
         query_prefix: put before the text of a query.
         document_prefix: put before every window of a document.
@@ -74,7 +104,11 @@ class EncoderSettings:
         trained_representation: name of the representation it was trained for, None when for none.
         source: the trained weights.
         licence: of the weights, as their folder names it, or ``unknown``.
-        parity: closeness to fp32, None where the graph is fp32 itself.
+        parity: closeness to the weights' own precision; None where the graph was built from them in fp32.
+        projection: SHA-256 that stands for the layers between network and pooled vector, None without any.
+        token_vectors: whether the graph gives token vectors, in the space of its pooled ones.
+        query_source: the trained weights of the network for queries, None where it is the same network.
+        retrieval: effect of the precision on a ranking, None where it was not measured.
     """
 
     name: str
@@ -90,6 +124,17 @@ class EncoderSettings:
     source: SourceRecord
     licence: str
     parity: ParityRecord | None
+    projection: str | None = None
+    token_vectors: bool = True
+    query_source: SourceRecord | None = None
+    retrieval: RetrievalRecord | None = None
+
+    @property
+    def stands_in(self) -> bool:
+        """Whether the vectors may be compared with those of other variants, by what the export recorded."""
+        if self.parity is None:
+            return self.precision == "fp32"
+        return min(self.parity.token_mean, self.parity.pooled_mean) >= LEAST_MEAN_COSINE
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,24 +149,34 @@ class EncoderBundle(BundleFolder):
 
     settings: EncoderSettings
 
+    @property
+    def vector_identity(self) -> str:
+        """The identity of its vectors: the encoder's, or one of its own for a variant too far from fp32."""
+        if self.settings.stands_in:
+            return self.identity
+        return identity_of({"identity": self.identity, "model": self.files[MODEL_NAME].sha256})
+
 
 def encoder_identity(settings: EncoderSettings, tokenizer_sha256: str) -> str:
     """Compute the identity of an encoder: vectors of one identity may be compared, others may not.
 
     It is the first 32 hexadecimal digits of the SHA-256 of a JSON object (keys sorted, no spaces, ASCII) with
-    the source weights' digest, the tokenizer's digest, pooling, projection (null so far), normalisation,
-    prefixes and window. Precision and runtime are variants of one identity and no part of it.
+    the source weights' digest, the tokenizer's digest, pooling, projection, normalisation, prefixes and window,
+    and the digest of the weights for queries where there are any. Precision and runtime are variants of one
+    identity and no part of it.
     """
-    parts = {
+    parts: dict[str, object] = {
         "source": settings.source.sha256,
         "tokenizer": tokenizer_sha256,
         "pooling": settings.pooling,
-        "projection": None,
+        "projection": settings.projection,
         "normalise": settings.normalise,
         "query_prefix": settings.query_prefix,
         "document_prefix": settings.document_prefix,
         "window": settings.window,
     }
+    if settings.query_source is not None:
+        parts["query_source"] = settings.query_source.sha256
     return identity_of(parts)
 
 
@@ -156,8 +211,17 @@ def write_bundle(path: str | Path, settings: EncoderSettings, files: Mapping[str
         InvalidSetting: the folder exists already.
         CorruptFile: settings or names that a reader would refuse; nothing is left behind then.
     """
-    write_folder(path, asdict(settings), lambda digest: encoder_identity(settings, digest), files, load_bundle)
+    write_folder(path, _members(settings), lambda digest: encoder_identity(settings, digest), files, load_bundle)
     return load_bundle(path)
+
+
+def _members(settings: EncoderSettings) -> dict[str, object]:
+    """The manifest's members; those that most encoders lack are left out where they say nothing."""
+    members = asdict(settings)
+    for field in fields_of(settings):
+        if field.default is not MISSING and members[field.name] == field.default:
+            del members[field.name]
+    return members
 
 
 def _settings_from(fields: JsonFields) -> EncoderSettings:
@@ -166,7 +230,7 @@ def _settings_from(fields: JsonFields) -> EncoderSettings:
         precision=fields.text("precision", PRECISION),
         dim=fields.integer("dim", 1, _MAX_DIM),
         window=fields.integer("window", 3, MAX_WINDOW),
-        pooling=cast("Pooling", fields.text("pooling", re.compile("mean|cls"))),
+        pooling=cast("Pooling", fields.text("pooling", re.compile("mean|cls|max|aggretriever"))),
         normalise=fields.flag("normalise"),
         query_prefix=fields.text("query_prefix"),
         document_prefix=fields.text("document_prefix"),
@@ -177,9 +241,34 @@ def _settings_from(fields: JsonFields) -> EncoderSettings:
         source=source_from(fields.inner("source")),
         licence=fields.text("licence"),
         parity=None if fields.take_null("parity") else _parity_from(fields.inner("parity")),
+        **_optional_from(fields),
     )
     fields.done()
+    if settings.pooling == "aggretriever" and settings.token_vectors:
+        raise CorruptFile("the manifest contradicts itself: Aggretriever gives no token vectors", path=fields.path)
     return settings
+
+
+def _optional_from(fields: JsonFields) -> dict[str, Any]:
+    """Take the members that may be absent."""
+    readers: dict[str, Callable[[str], object]] = {
+        "projection": lambda key: fields.text(key, _SHA256),
+        "token_vectors": fields.flag,
+        "query_source": lambda key: source_from(fields.inner(key)),
+        "retrieval": lambda key: _retrieval_from(fields.inner(key)),
+    }
+    present = set(fields.names())
+    return {key: read(key) for key, read in readers.items() if key in present}
+
+
+def _retrieval_from(fields: JsonFields) -> RetrievalRecord:
+    record = RetrievalRecord(
+        fields.text("collection"),
+        fields.integer("n_queries", 1, 2**31),
+        *(fields.number(name, 0.0, 1.0) for name in ("ndcg_10", "ndcg_10_exact")),
+    )
+    fields.done()
+    return record
 
 
 def _parity_from(fields: JsonFields) -> ParityRecord:

@@ -13,7 +13,7 @@ import pytest
 from tiny_checkpoint import write_checkpoint
 from word_encoder import WordEncoder
 
-from engine.encoder import Encoder, open_encoder
+from engine.encoder import Encoder, open_encoder, vector_kinds
 from engine.token_vectors import TokenVectors
 from exporters.to_onnx import export
 from formats.errors import InvalidDocument, InvalidQuery
@@ -127,6 +127,17 @@ def test_vectors_do_not_depend_on_neighbours_order_or_threads(encoder: Encoder, 
     with ThreadPoolExecutor(n_threads) as pool:
         together = list(pool.map(lambda text: as_bytes(encoder, text), shuffled))
     assert together == [alone[text] for text in shuffled]
+
+
+@pytest.mark.parametrize("text", TEXTS)
+def test_pooled_vectors_of_documents_are_the_encoders_own(encoder: Encoder, text: str) -> None:
+    windows = list(encoder.windows(text))
+    if "pooled" not in vector_kinds(encoder):
+        assert all(window.pooled is None for window in windows)
+        return
+    assert {window.pooled.shape for window in windows} == {(encoder.dim,)}
+    if len(windows) == 1 and encoder.name != "tiny":  # whose prefixes differ
+        np.testing.assert_allclose(windows[0].pooled, encoder.encode_query(text), atol=1e-5)
 
 
 def test_different_texts_have_different_vectors(encoder: Encoder) -> None:

@@ -19,6 +19,7 @@ from formats.encoder_bundle import (
     EncoderBundle,
     EncoderSettings,
     ParityRecord,
+    RetrievalRecord,
     encoder_identity,
     load_bundle,
     write_bundle,
@@ -130,6 +131,8 @@ def test_identity_depends_on_what_makes_vectors_and_on_nothing_else() -> None:
         encoder_identity(replace(SETTINGS, query_prefix=""), "1" * 64),
         encoder_identity(replace(SETTINGS, document_prefix=""), "1" * 64),
         encoder_identity(replace(SETTINGS, window=17), "1" * 64),
+        encoder_identity(replace(SETTINGS, projection="4" * 64), "1" * 64),
+        encoder_identity(replace(SETTINGS, query_source=SourceRecord("q", "5" * 64)), "1" * 64),
     ]
     assert len({identity, *others}) == 1 + len(others)
 
@@ -143,9 +146,67 @@ def test_identity_is_computed_as_documented() -> None:
     assert encoder_identity(SETTINGS, "1" * 64) == sha256(text.encode()).hexdigest()[:32]
 
 
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"projection": "a" * 64},
+        {"token_vectors": False, "pooling": "aggretriever"},
+        {"query_source": SourceRecord("query.safetensors", "b" * 64)},
+        {"retrieval": RetrievalRecord("docstrings", 80, 0.5, 0.25)},
+    ],
+)
+def test_members_that_say_something_come_back(tmp_path: Path, changes: dict[str, Any]) -> None:
+    settings = replace(SETTINGS, **changes)
+    bundle = write_bundle(tmp_path / "bundle", settings, FILES)
+    assert load_bundle(bundle.path).settings == settings
+    assert changes.keys() <= json.loads((bundle.path / "bundle.json").read_bytes()).keys()
+
+
+def test_members_that_say_nothing_are_not_written(bundle: EncoderBundle) -> None:
+    manifest = json.loads((bundle.path / "bundle.json").read_bytes())
+    assert not manifest.keys() & {"projection", "token_vectors", "query_source", "retrieval"}
+
+
+def test_aggretriever_gives_no_token_vectors(bundle: EncoderBundle) -> None:
+    changed = {"pooling": "aggretriever", "identity": encoder_identity(
+        replace(SETTINGS, pooling="aggretriever"), bundle.files["tokenizer.json"].sha256)}  # fmt: skip
+    path = damage(bundle, lambda manifest: manifest.update(changed))
+    with pytest.raises(CorruptFile, match="contradicts itself"):
+        load_bundle(path)
+
+
+FAR = ParityRecord(3, 0.99, 0.9, 0.97, 0.95)
+NEAR = ParityRecord(3, 0.98, 0.1, 0.98, 0.1)
+
+
+@pytest.mark.parametrize(
+    ("changes", "stands_in"),
+    [
+        ({"precision": "fp32", "parity": None}, True),
+        ({"precision": "fp32", "parity": FAR}, False),
+        ({"precision": "fp16", "parity": None}, False),
+        ({"precision": "int8-weights", "parity": NEAR}, True),
+        ({"precision": "int8", "parity": replace(NEAR, token_mean=0.9799)}, False),
+        ({"precision": "int8", "parity": FAR}, False),
+    ],
+)
+def test_only_variants_near_fp32_share_an_identity(
+    tmp_path: Path, changes: dict[str, Any], stands_in: bool
+) -> None:
+    bundle = write_bundle(tmp_path / "bundle", replace(SETTINGS, **changes), FILES)
+    other = write_bundle(tmp_path / "other", replace(SETTINGS, **changes), {**FILES, "model.onnx": b"other"})
+    assert (bundle.vector_identity == bundle.identity) == stands_in
+    assert (bundle.vector_identity == other.vector_identity) == stands_in
+
+
 MEMBERS = [
+    ("projection", "A" * 64), ("projection", None), ("token_vectors", 1), ("token_vectors", None),
+    ("query_source", None), ("query_source", {"file": "x"}), ("retrieval", {}), ("retrieval", None),
+    ("retrieval", {"collection": "x", "n_queries": 0, "ndcg_10": 0.5, "ndcg_10_exact": 0.5}),
+    ("retrieval", {"collection": "x", "n_queries": 1, "ndcg_10": 1.5, "ndcg_10_exact": 0.5}),
+    ("precision", "int8-"), ("precision", "-int8"), ("precision", "int8-weights-4"),
     ("name", 3), ("name", "x" * 2000), ("name", "\ud800"), ("precision", "FP 32"), ("precision", None),
-    ("dim", 0), ("dim", 8.0), ("dim", True), ("dim", "8"), ("dim", 2**40), ("window", 2), ("pooling", "max"),
+    ("dim", 0), ("dim", 8.0), ("dim", True), ("dim", "8"), ("dim", 2**40), ("window", 2), ("pooling", "sum"),
     ("pooling", "mean,cls"), ("normalise", 1), ("normalise", None), ("query_prefix", None),
     ("document_prefix", []),
     ("beta", 0), ("beta", -1.0), ("beta", "1"), ("beta", True), ("beta", 1e300), ("trained_representation", 1),

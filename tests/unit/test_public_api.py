@@ -18,6 +18,7 @@ DOCUMENTED = {
     "Match",
     "Mean",
     "Pieces",
+    "Pooled",
     "VerifyReport",
     "build",
 }

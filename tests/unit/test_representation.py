@@ -1,10 +1,22 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from engine.pieces import piece_starts, piece_sums
-from engine.representation import Cls, FirstM, KMeans, Mean, Pieces, representation_from
+from engine.representation import (
+    Cls,
+    FirstM,
+    KMeans,
+    Mean,
+    Pieces,
+    Pooled,
+    check_readable,
+    representation_for,
+    representation_from,
+)
 from engine.token_vectors import TokenVectors
 from formats.errors import InvalidDocument, InvalidSetting
 
@@ -23,7 +35,7 @@ def word_window(text, start=0, stop=None, seed=0):
     starts = np.array(starts, np.int64)
     ends = starts + [len(word) for word in words]
     vectors = np.random.default_rng(seed).standard_normal((len(words) + 2, DIM)).astype(np.float32)
-    return TokenVectors(vectors[1:-1], starts, ends, vectors.mean(axis=0), vectors[0])
+    return TokenVectors(vectors[1:-1], starts, ends, vectors.mean(axis=0), vectors[0], vectors.max(axis=0))
 
 
 def empty_window():
@@ -41,7 +53,49 @@ def shown(text, found):
 TEXT = "One two three four. Five six seven. Eight nine ten eleven twelve."
 LONG = "a b c d e f g h\ni j k l m n o p"
 
-ALL = (Pieces(4), KMeans(3), FirstM(5), Mean(), Cls())
+ALL = (Pieces(4), KMeans(3), FirstM(5), Mean(), Cls(), Pooled())
+
+
+class TestPooled:
+    def test_windows_count_by_their_tokens(self):
+        windows = [word_window(LONG, 0, 7, seed=1), word_window(LONG, 8, seed=2)]
+        found = Pooled().represent(LONG, windows, normalise=False)
+        expected = (4 * windows[0].pooled + 12 * windows[1].pooled) / 16
+        np.testing.assert_allclose(found.values, expected[np.newaxis], rtol=1e-6)
+        assert found.values.dtype == np.float32
+        assert shown(LONG, found) == [[LONG]]
+
+    def test_token_vectors_are_not_read(self):
+        window = word_window(TEXT)
+        bare = replace(window, values=window.values[:, :0], first=window.first[:0], text_mean=window.first[:0])
+        found, expected = (Pooled().represent(TEXT, [each], normalise=True) for each in (bare, window))
+        np.testing.assert_array_equal(found.values, expected.values)
+
+    def test_an_encoder_without_pooled_vectors(self):
+        with pytest.raises(InvalidDocument, match="no pooled vector"):
+            Pooled().represent(TEXT, [replace(word_window(TEXT), pooled=None)], normalise=False)
+
+
+@pytest.mark.parametrize(
+    ("kinds", "trained_for", "expected"),
+    [
+        ({"token"}, None, Pieces()),
+        ({"token", "pooled"}, None, Pieces()),
+        ({"pooled"}, None, Pooled()),
+        ({"token", "pooled"}, "kmeans", KMeans()),
+    ],
+)
+def test_an_encoder_has_a_representation(kinds, trained_for, expected):
+    assert representation_for(frozenset(kinds), trained_for) == expected
+
+
+def test_a_representation_of_vectors_that_are_not_there_is_refused():
+    for each in ALL:
+        check_readable(each, frozenset({each.reads}))
+    with pytest.raises(InvalidSetting, match=r"'kmeans' reads token vectors.*expected pooled; found kmeans"):
+        check_readable(KMeans(), frozenset({"pooled"}))
+    with pytest.raises(InvalidSetting, match=r"'pooled' reads pooled.*expected pieces or kmeans or first_m"):
+        check_readable(Pooled(), frozenset({"token"}))
 
 
 class TestPieces:
@@ -207,7 +261,7 @@ class TestAll:
     def test_a_vector_of_zeros_stays_one(self, representation):
         window = word_window(TEXT)
         zeros = np.zeros_like(window.values)
-        silent = TokenVectors(zeros, window.starts, window.ends, zeros[0], zeros[0])
+        silent = TokenVectors(zeros, window.starts, window.ends, zeros[0], zeros[0], zeros[0])
         found = representation.represent(TEXT, [silent], normalise=True)
         assert not found.values.any()
 

@@ -1,0 +1,71 @@
+"""Runs a function in a process of its own, so that memory and first-time costs are that function's alone.
+
+The function takes one mapping and gives one back, both as JSON: ``module:function`` is imported in the new
+process, which may run under another interpreter (a peer's own environment).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+from importlib import import_module
+from pathlib import Path
+
+__all__ = ["ProcessFailed", "in_fresh_process"]
+
+_TIMEOUT_S = 3600
+
+
+class ProcessFailed(RuntimeError):
+    """The function raised, or its process ended otherwise; the message ends with what it wrote last."""
+
+
+def in_fresh_process(
+    target: str, parameters: Mapping[str, object], python: str | Path = sys.executable
+) -> dict[str, object]:
+    """Call ``target`` in a new process.
+
+    Args:
+        target: ``module:function``.
+        parameters: its one argument.
+        python: the interpreter to run.
+
+    Raises:
+        ProcessFailed: it gave no answer.
+    """
+    root = Path(__file__).resolve().parents[1]
+    paths = [str(root), os.environ.get("PYTHONPATH", "")]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
+    with tempfile.TemporaryDirectory() as folder:
+        answer = Path(folder) / "answer.json"
+        command = [str(python), "-m", "bench.fresh_process", target, str(answer)]
+        done = subprocess.run(
+            command,
+            input=json.dumps(parameters),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            env=environment,
+            cwd=folder,
+            timeout=_TIMEOUT_S,
+            check=False,
+        )
+        if done.returncode or not answer.exists():
+            raise ProcessFailed(f"{target} ended with {done.returncode}: {done.stdout[-2000:].strip()}")
+        result: dict[str, object] = json.loads(answer.read_text(encoding="utf-8"))
+    return result
+
+
+def _main(target: str, answer: str) -> int:
+    module, _, function = target.partition(":")
+    result = getattr(import_module(module), function)(json.load(sys.stdin))
+    Path(answer).write_text(json.dumps(result), encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(_main(*sys.argv[1:]))

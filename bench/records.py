@@ -1,0 +1,41 @@
+"""Raw results: JSON lines, one measurement each, appended as they come."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+__all__ = ["Record", "append_record", "read_records"]
+
+Record = dict[str, object]
+
+
+def append_record(path: Path, record: Mapping[str, object]) -> None:
+    """Append one line, in the place of a last one that was cut off; the folder is made where it is missing."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    _drop_unfinished(path)
+    with path.open("a", encoding="utf-8") as file:
+        file.write(json.dumps(record, sort_keys=True) + "\n")
+
+
+def read_records(path: Path) -> list[Record]:
+    """Read all lines; a file that is missing has none, and a last line that was cut off is left out.
+
+    Raises:
+        ValueError: a line before the last is no JSON.
+    """
+    if not path.exists():
+        return []
+    lines = path.read_text(encoding="utf-8").split("\n")
+    whole = lines[:-1]  # what follows the last line break was never finished
+    return [json.loads(line) for line in whole if line]
+
+
+def _drop_unfinished(path: Path) -> None:
+    """Cut off what follows the last line break."""
+    if path.exists():
+        content = path.read_bytes()
+        whole = content.rfind(b"\n") + 1
+        if whole < len(content):
+            path.write_bytes(content[:whole])

@@ -1,0 +1,97 @@
+"""Quality, speed, memory and bytes of Quarry's settings on one collection: raw results and plots."""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+
+from bench.circumstances import circumstances
+from bench.clock import Clock
+from bench.collections import data_folder, read_collection, split_of
+from bench.fresh_process import in_fresh_process
+from bench.prepare import prepare, representation_key
+from bench.prepared import Prepared, cache_folder
+from bench.records import Record, append_record, read_records
+from bench.synthetic import SYNTHETIC, prepare_synthetic
+from bench.tradeoff_grid import IndexSetting, Setting, representations, settings
+from engine.encoder import open_encoder
+
+__all__ = ["add_arguments", "run"]
+
+_RESULTS = "tradeoff.jsonl"
+_QUICK_QUERIES = 100
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments of ``python -m bench tradeoff``."""
+    parser.add_argument("dataset", help="name or path of a BEIR folder, or: synthetic")
+    parser.add_argument("--out", type=Path, required=True, help="folder for results and plots")
+    parser.add_argument("--quick", action="store_true", help="a few settings, few queries: under 3 minutes")
+    parser.add_argument("--split", help="whose judgments to use (default: dev where there is one, else test)")
+    parser.add_argument("--documents", type=int, help="search this many documents only (synthetic: 100000)")
+    parser.add_argument("--queries", type=int, default=1000, help="ask at most so many (default: %(default)s)")
+    parser.add_argument("--encoder", help="bundle folder; left out: the bundled encoder")
+    parser.add_argument("--dim", type=int, default=384, help="synthetic: length of a vector")
+    parser.add_argument("--intrinsic-dim", type=int, default=32, help="synthetic: dimensions of their subspace")
+    parser.add_argument("--runs", type=Path, help="folder for the answers of every setting, as TREC run files")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Run the sweep, or what is left of it, and draw the plots; results are appended setting by setting."""
+    prepared = _prepared(args)
+    dim = prepared.query_vectors().shape[1]
+    keys = _keys(args)
+    wanted = settings(keys, dim, quick=args.quick)
+    results = args.out / _RESULTS
+    done = {(record["prepared"], record["key"]) for record in read_records(results)}
+    left = [each for each in wanted if (prepared.folder.name, each.key) not in done]
+    print(f"{len(wanted)} settings, {len(wanted) - len(left)} of them done before", file=sys.stderr)
+    clock = Clock(len(left), "settings")
+    for record in _measured(left, prepared, args.runs):
+        append_record(results, record)
+        clock.tick()
+    from bench.plots import draw_tradeoff
+
+    for path in draw_tradeoff(results, prepared.folder.name):
+        print(path)
+    return 0
+
+
+def _prepared(args: argparse.Namespace) -> Prepared:
+    n_queries = min(args.queries, _QUICK_QUERIES) if args.quick else args.queries
+    if args.dataset == SYNTHETIC:
+        n_documents = args.documents or 100_000
+        return prepare_synthetic(n_documents, n_queries, args.dim, args.intrinsic_dim, cache_folder())
+    folder = data_folder(args.dataset)
+    collection = read_collection(folder, args.split or split_of(folder))
+    collection = collection.subset(args.documents, n_queries)
+    return prepare(collection, open_encoder(args.encoder), representations(quick=args.quick), cache_folder())
+
+
+def _keys(args: argparse.Namespace) -> list[str]:
+    if args.dataset == SYNTHETIC:
+        return [SYNTHETIC]
+    return [representation_key(each) for each in representations(quick=args.quick)]
+
+
+def _measured(left: list[Setting], prepared: Prepared, runs: Path | None) -> Iterator[Record]:
+    """A record for each setting; an index is built once for all settings that search it."""
+    about = {"prepared": prepared.folder.name, **prepared.about(), **circumstances(), "seed": 0}
+    built: tuple[IndexSetting, Record] | None = None
+    with tempfile.TemporaryDirectory() as folder:
+        out = Path(folder) / "index"
+        for setting in left:
+            places = {"prepared": str(prepared.folder.resolve()), "out": str(out)}
+            if built is None or built[0] != setting.index:
+                shutil.rmtree(out, ignore_errors=True)
+                target = "bench.tradeoff_probe:build_index"
+                built = setting.index, in_fresh_process(target, {**places, **asdict(setting.index)})
+            name = str((runs / f"{setting.key}.run").resolve()) if runs else None
+            parameters = {**places, **asdict(setting.index), **asdict(setting.search), "run": name}
+            found = in_fresh_process("bench.tradeoff_probe:search_index", parameters)
+            yield {**asdict(setting), "key": setting.key, **about, **built[1], **found}

@@ -1,0 +1,193 @@
+"""One setting of `bench.tradeoff`: builds an index of vectors that are there already, and searches it.
+
+Both are called by `bench.fresh_process`, so that time to open and memory are theirs alone.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+import numpy.typing as npt
+
+from bench.latency import latency_ms
+from bench.prepared import Prepared
+from bench.process_memory import peak_rss_bytes, rss_bytes
+from bench.quality import measure_quality
+from bench.trec_run import write_run
+from engine import Engine, Hit, build, index_writer, segment_builder
+from engine.document_encoder import DocumentEncoder, EncodedDocument, OnInvalid
+from engine.documents import Document
+from engine.options import SearchKeywords
+from engine.representation import DocumentVectors
+from engine.token_vectors import TokenVectors
+
+__all__ = ["EncodedBefore", "build_index", "search_index"]
+
+Parameters = dict[str, object]
+Numbers = dict[str, object]
+_N_TIMED = 1000
+
+
+class EncodedBefore:
+    """Stands in for the encoder whose vectors were prepared.
+
+    Attributes:
+        dim: length of its vectors.
+    """
+
+    normalise = True
+    beta = None
+
+    def __init__(self, prepared: Prepared) -> None:
+        about = prepared.about()
+        self.name = str(about["encoder"])
+        self.identity = str(about["encoder_identity"])
+        self.dim = prepared.query_vectors().shape[1]
+
+    def windows(self, text: str) -> Iterator[TokenVectors]:
+        """Nothing is encoded here."""
+        raise NotImplementedError(text)
+
+    def encode_query(self, text: str) -> npt.NDArray[np.float32]:
+        """Nothing is encoded here."""
+        raise NotImplementedError(text)
+
+
+def build_index(parameters: Parameters) -> Numbers:
+    """Build an index of prepared vectors, with texts and words as ever.
+
+    Args:
+        parameters: ``prepared`` and ``out`` (folders), and the fields of `bench.tradeoff_grid.IndexSetting`.
+
+    Returns:
+        build_s (without encoding), build_peak_rss_bytes, n_documents, n_centroids, bytes (by part), size_bytes.
+    """
+    prepared, out = Prepared(Path(str(parameters["prepared"]))), str(parameters["out"])
+    _decide_lists(parameters)
+    vectors = prepared.vectors(str(parameters["representation"]))
+    vars(index_writer).update(encode_documents=partial(_encoded_before, vectors))
+    ids, texts = prepared.documents()
+    docs = ({"id": name, "text": text or "."} for name, text in zip(ids, texts, strict=True))
+    started = time.perf_counter()
+    settings = cast(dict[str, Any], parameters["build"])
+    report = build(docs, out, encoder=EncodedBefore(prepared), progress=False, **settings)
+    numbers: Numbers = {"build_s": time.perf_counter() - started, "build_peak_rss_bytes": peak_rss_bytes()}
+    with Engine.open(out) as index:
+        statistics = index.stats()
+    return numbers | {
+        "n_documents": report.n_documents,
+        "n_centroids": report.n_centroids,
+        "bytes": statistics["bytes"],
+        "size_bytes": statistics["size_bytes"],
+    }
+
+
+def _decide_lists(parameters: Parameters) -> None:
+    """Put the engine's own decisions about lists aside where a setting says otherwise."""
+    if parameters["lists"]:
+        vars(segment_builder).update(IVF_ROWS=1, MIN_TRAINING_ROWS=1)
+    nlist = parameters["nlist"]
+    if nlist is not None:
+        vars(segment_builder).update(nlist_for=lambda n_rows: min(cast(int, nlist), n_rows))
+
+
+def _encoded_before(
+    vectors: tuple[npt.NDArray[np.float32], npt.NDArray[np.int64]],
+    documents: Iterable[Document],
+    how: DocumentEncoder,
+    threads: int,
+    on_invalid: OnInvalid | None = None,
+) -> Iterator[EncodedDocument]:
+    """What `engine.document_encoder.encode_documents` yields, the vectors taken from the file in their order."""
+    del threads, on_invalid
+    values, offsets = vectors
+    for number, document in enumerate(documents):
+        rows = np.array(values[offsets[number] : offsets[number + 1]])
+        made = DocumentVectors(rows, tuple(() for _ in rows))
+        yield EncodedDocument(document, made, how.analyzer.terms(document.full_text), 0)
+
+
+def search_index(parameters: Parameters) -> Numbers:
+    """Search an index with the prepared query vectors.
+
+    Args:
+        parameters: ``prepared``, ``out`` (the index), ``representation``, ``backend``, ``nprobe``,
+            ``candidates``, and ``run``: a file for the answers in TREC's format, or None.
+
+    Returns:
+        open_ms, first_answer_ms, rss_bytes and peak_rss_bytes (one thread), p50_ms, p95_ms, p99_ms and qps of 10
+        hits with one thread, qps_all with all threads, recall_10 and recall_100 against the exact oracle over the
+        vectors before they were stored, and ndcg_10 (linear gain), ndcg_exp_10, recall_100_judged, rr_10
+        (of 100 hits) where there are judgments; memory as the engine says, where it does.
+    """
+    prepared, options = Prepared(Path(str(parameters["prepared"]))), _options(parameters)
+    queries = prepared.query_vectors()
+    numbers = _timed(str(parameters["out"]), str(parameters["backend"]), queries, options)
+    with Engine.open(str(parameters["out"]), backend=str(parameters["backend"])) as index:
+        started = time.perf_counter()
+        index.search_vectors(queries, 10, **options)
+        numbers["qps_all"] = len(queries) / (time.perf_counter() - started)
+        found = [[(hit.id, hit.score) for hit in hits] for hits in _hundred(index, queries, options)]
+        numbers["memory"] = index.stats().get("memory")
+    run = dict(zip(prepared.queries()[0], map(dict, found), strict=True))
+    if parameters.get("run"):
+        write_run(Path(str(parameters["run"])), run, tag="quarry")
+    oracle = prepared.oracle(str(parameters["representation"]))
+    names = np.array(prepared.documents()[0], object)[oracle]
+    for k in (10, 100):
+        shares = [_share(wanted[:k], hits[:k]) for wanted, hits in zip(names, found, strict=True)]
+        numbers[f"recall_{k}"] = float(np.mean(shares))
+    return numbers | _quality(prepared, run)
+
+
+def _options(parameters: Parameters) -> SearchKeywords:
+    chosen = {name: parameters[name] for name in ("nprobe", "candidates") if parameters[name] is not None}
+    return cast(SearchKeywords, chosen)
+
+
+def _timed(out: str, backend: str, queries: npt.NDArray[np.float32], options: SearchKeywords) -> Numbers:
+    started = time.perf_counter()
+    with Engine.open(out, backend=backend, threads=1) as index:
+        opened = time.perf_counter()
+        index.search_vectors(queries[:1], 10, **options)
+        answered = time.perf_counter()
+        times = latency_ms(
+            lambda query: index.search_vectors(query, 10, **options),  # type: ignore[arg-type]
+            queries[:_N_TIMED, np.newaxis],
+        )
+        return {
+            "open_ms": (opened - started) * 1e3,
+            "first_answer_ms": (answered - opened) * 1e3,
+            "rss_bytes": rss_bytes(),
+            "peak_rss_bytes": peak_rss_bytes(),
+            **times,
+        }
+
+
+def _hundred(index: Engine, queries: npt.NDArray[np.float32], options: SearchKeywords) -> list[list[Hit]]:
+    """100 hits for each query; of as many candidates at least."""
+    candidates = options.get("candidates")
+    wider = options if candidates is None else {**options, "candidates": max(candidates, 100)}
+    return index.search_vectors(queries, 100, **wider)
+
+
+def _share(wanted: npt.NDArray[np.object_], hits: list[tuple[str, float]]) -> float:
+    return len(set(wanted.tolist()) & {name for name, _ in hits}) / len(wanted)
+
+
+def _quality(prepared: Prepared, run: dict[str, dict[str, float]]) -> Numbers:
+    qrels = prepared.qrels()
+    if not qrels:
+        return {}
+    quality = measure_quality(qrels, run)
+    return {
+        "ndcg_10": quality.ndcg_10,
+        "ndcg_exp_10": quality.ndcg_exp_10,
+        "recall_100_judged": quality.recall_100,
+        "rr_10": quality.rr_10,
+    }

@@ -1,0 +1,110 @@
+"""What encoders that run a bundle have in common, whatever runs it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import numpy.typing as npt
+
+from engine.token_frame import TokenFrame
+from engine.token_vectors import VectorKind
+from engine.tokenizer import Tokens, lone_surrogate
+from engine.windows import window_bounds
+from formats.encoder_bundle import EncoderBundle, EncoderSettings
+from formats.errors import InvalidDocument, InvalidQuery
+
+__all__ = ["BundleEncoder", "check_document", "check_query", "pooled_of_tokens", "pooled_over_windows"]
+
+Vectors = npt.NDArray[np.float32]
+
+
+class BundleEncoder:
+    """The attributes of an `engine.encoder.Encoder` as a bundle gives them.
+
+    Args:
+        bundle: where graph and tokenizer are.
+    """
+
+    def __init__(self, bundle: EncoderBundle) -> None:
+        self._bundle = bundle
+
+    @property
+    def name(self) -> str:
+        """The bundle's name."""
+        return self._bundle.settings.name
+
+    @property
+    def identity(self) -> str:
+        """The identity of the bundle's vectors, 32 hexadecimal digits."""
+        return self._bundle.vector_identity
+
+    @property
+    def dim(self) -> int:
+        """Length of a vector."""
+        return self._bundle.settings.dim
+
+    @property
+    def normalise(self) -> bool:
+        """Whether query vectors have L2 norm 1."""
+        return self._bundle.settings.normalise
+
+    @property
+    def beta(self) -> float | None:
+        """Inverse temperature of the softmax aggregation, None where the encoder was not trained for it."""
+        return self._bundle.settings.beta
+
+    @property
+    def vector_kinds(self) -> frozenset[VectorKind]:
+        """``pooled``, and ``token`` where the bundle has them."""
+        return frozenset({"token", "pooled"} if self._bundle.settings.token_vectors else {"pooled"})
+
+    @property
+    def trained_representation(self) -> str | None:
+        """Name of the representation the encoder was trained for, None when for none."""
+        return self._bundle.settings.trained_representation
+
+    def __repr__(self) -> str:
+        settings = self._bundle.settings
+        return f"{type(self).__name__}({settings.name!r}, {settings.precision}, identity={self.identity})"
+
+    def _bounds(self, text: str, tokens: Tokens, frame: TokenFrame) -> Iterator[tuple[int, int]]:
+        """The windows of a text: (first, stop) token positions."""
+        room = self._bundle.settings.window - frame.n_tokens
+        return window_bounds(text, tokens.starts, tokens.ends, room)
+
+
+def check_document(text: str) -> None:
+    """Refuse a document that has no UTF-8."""
+    position = lone_surrogate(text)
+    if position is not None:
+        raise InvalidDocument("the text holds a lone surrogate", actual=f"one at character {position}")
+
+
+def check_query(text: str) -> None:
+    """Refuse a query that has no UTF-8."""
+    position = lone_surrogate(text)
+    if position is not None:
+        raise InvalidQuery("the query holds a lone surrogate", actual=f"one at character {position}")
+
+
+def pooled_of_tokens(vectors: Vectors, mean: Vectors, settings: EncoderSettings) -> Vectors:
+    """Pool the (n_tokens, dim) vectors of all tokens of a window, whose mean is given, as the graph itself would.
+
+    For bundles that give token vectors.
+    """
+    pooled: Vectors = {"mean": mean, "cls": vectors[0], "max": vectors.max(axis=0)}[settings.pooling]
+    if settings.normalise:
+        pooled = (pooled / max(float(np.linalg.norm(pooled.astype(np.float64))), 1e-12)).astype(np.float32)
+    return pooled
+
+
+def pooled_over_windows(pooled: list[Vectors], n_tokens: list[int], normalise: bool) -> Vectors:
+    """One vector for a query out of its windows' (dim,) vectors: their mean, weighted by their tokens."""
+    if len(pooled) == 1:
+        return pooled[0]
+    weights = np.array(n_tokens, np.float64)
+    mean: npt.NDArray[np.float64] = weights @ np.stack(pooled) / weights.sum()
+    if normalise:
+        mean /= max(float(np.linalg.norm(mean)), 1e-12)
+    return mean.astype(np.float32)

@@ -1,0 +1,174 @@
+"""The measurements themselves: what they compute, keep and read."""
+
+from __future__ import annotations
+
+import json
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bench.__main__ import COMMANDS, main
+from bench.collections import read_collection
+from bench.fresh_process import ProcessFailed, in_fresh_process
+from bench.plots import pareto_front
+from bench.prepare import oracle
+from bench.records import append_record, read_records
+from bench.synthetic import SYNTHETIC, prepare_synthetic
+from bench.tradeoff_grid import representations, settings
+from bench.trec_run import read_run, write_run
+
+
+@pytest.fixture
+def beir_folder(tmp_path: Path, small_corpus: list[dict[str, object]]) -> Path:
+    """The small corpus with a question for each subject, whose four documents answer it."""
+    folder = tmp_path / "subjects"
+    (folder / "qrels").mkdir(parents=True)
+    docs, queries, judged = [], [], ["query-id\tcorpus-id\tscore"]
+    for number, document in enumerate(small_corpus):
+        subject = document["metadata"]["subject"]
+        docs.append({"_id": f"d{number}", "title": document["title"], "text": document["text"]})
+        judged.append(f"q-{subject}\td{number}\t1")
+        if number % 4 == 0:
+            queries.append({"_id": f"q-{subject}", "text": f"Tell me about a {subject}."})
+    (folder / "corpus.jsonl").write_text("\n".join(map(json.dumps, docs)), encoding="utf-8")
+    (folder / "queries.jsonl").write_text("\n".join(map(json.dumps, queries)), encoding="utf-8")
+    (folder / "qrels" / "test.tsv").write_text("\n".join(judged), encoding="utf-8")
+    return folder
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A cache of this test's own."""
+    monkeypatch.setenv("QUARRY_BENCH_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+def test_a_sweep_leaves_results_and_plots_and_is_resumed(beir_folder: Path, cache: Path, tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib", reason="plots need matplotlib (extra: bench)")
+    arguments = ["tradeoff", str(beir_folder), "--quick", "--out", str(tmp_path / "out")]
+    runs = tmp_path / "runs"
+    assert main([*arguments, "--runs", str(runs)]) == 0
+    records = read_records(tmp_path / "out" / "tradeoff.jsonl")
+    plain = next(record for record in records if record["index"]["representation"] == "mean")
+    assert plain["n_documents"] == 40
+    assert plain["n_centroids"] == 40
+    assert plain["recall_100"] == 1.0
+    assert plain["ndcg_10"] > 0.8
+    assert plain["bytes"]["codes"] == 0
+    assert {record["axis"] for record in records} == {"representation", "codes", "nprobe"}
+    names = [path.name for path in (tmp_path / "out").glob("*.png")]
+    assert len(names) == 2
+    assert len(list(runs.iterdir())) == len(records)
+
+    results = tmp_path / "out" / "tradeoff.jsonl"
+    lines = results.read_text(encoding="utf-8").splitlines(keepends=True)
+    results.write_text("".join(lines[:-1]) + lines[-1][:-20], encoding="utf-8")  # stopped in the middle of a line
+    assert len(read_records(results)) == len(lines) - 1
+    before = next(cache.glob("*/mean.f32")).stat().st_mtime_ns
+    assert main(arguments) == 0
+    assert [record["key"] for record in read_records(results)] == [record["key"] for record in records]
+    assert next(cache.glob("*/mean.f32")).stat().st_mtime_ns == before
+
+    run = next(runs / f"{record['key']}.run" for record in records)
+    assert main(["judge", str(beir_folder), "--run", str(run)]) == 0
+
+
+@pytest.mark.parametrize("quick", [True, False])
+def test_the_settings_of_a_sweep_are_distinct_and_keep_indexes_together(quick: bool) -> None:
+    keys = ["mean", "pieces-24", "pieces-96"]
+    found = settings(keys, 384, quick=quick)
+    assert len({setting.key for setting in found}) == len(found)
+    assert {setting.index.representation for setting in found} == set(keys)
+    changes = sum(one.index != other.index for one, other in pairwise(found))
+    assert changes + 1 == len({repr(setting.index) for setting in found})
+    assert len(representations(quick=quick)) >= 3
+
+
+def test_synthetic_vectors_have_the_oracle_of_brute_force(tmp_path: Path) -> None:
+    prepared = prepare_synthetic(200, 5, 16, 4, tmp_path)
+    values, offsets = prepared.vectors(SYNTHETIC)
+    queries = prepared.query_vectors()
+    assert values.shape == (800, 16)
+    np.testing.assert_allclose(np.linalg.norm(values, axis=1), 1, rtol=1e-5)
+    for query, best in zip(queries, prepared.oracle(SYNTHETIC), strict=True):
+        scores = [max(values[low:high] @ query) for low, high in pairwise(offsets.tolist())]
+        assert best.tolist() == np.argsort(scores)[::-1][:100].tolist()
+
+
+def test_the_oracle_of_few_documents_has_them_all() -> None:
+    values = np.eye(3, dtype=np.float32)
+    assert oracle(values[1:2] + 0.1 * values[2:], values, np.array([0, 1, 2, 3])).tolist() == [[1, 2, 0]]
+
+
+def test_a_run_keeps_its_order_through_a_file(tmp_path: Path) -> None:
+    run = {"q1": {"b": 2.0, "c": 2.0, "a": 2.0, "d": -1.0}, "q2": {}, "q3": {"a": 1e-3}}
+    write_run(tmp_path / "x.run", run, "tag")
+    back = read_run(tmp_path / "x.run")
+    assert list(back["q1"]) == ["b", "c", "a", "d"]
+    assert sorted(back["q1"], key=lambda name: back["q1"][name])[::-1] == ["b", "c", "a", "d"]
+    assert back["q1"]["a"] == pytest.approx(2.0)
+    assert back["q3"] == {"a": 1e-3}
+    assert (tmp_path / "x.run").read_text(encoding="utf-8").splitlines()[0] == "q1 Q0 b 1 2.0 tag"
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("q Q0 d 1 0.5", "5 fields"),
+        ("q Q0 d 1 x t", "'x'"),
+        ("q Q0 d 1 nan t", "'nan'"),
+        ("q Q0 d0 1 1 t", "twice"),
+    ],
+)
+def test_a_damaged_run_file_is_refused(tmp_path: Path, line: str, message: str) -> None:
+    (tmp_path / "x.run").write_text(f"q Q0 d0 1 0.5 t\n{line}\n", encoding="utf-8")
+    with pytest.raises(ValueError, match=message) as caught:
+        read_run(tmp_path / "x.run")
+    assert "line 2" in str(caught.value)
+
+
+def test_a_run_file_cannot_hold_a_name_with_a_space(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="'a b'"):
+        write_run(tmp_path / "x.run", {"q": {"a b": 1.0}}, "tag")
+
+
+def test_the_front_holds_what_nothing_beats() -> None:
+    points = [(1.0, 0.5), (2.0, 0.4), (3.0, 0.9), (3.0, 0.8), (4.0, 0.9)]
+    assert pareto_front(points, more_is_better=False) == [(1.0, 0.5), (3.0, 0.9)]
+    assert pareto_front(points, more_is_better=True) == [(4.0, 0.9)]
+
+
+def test_records_are_appended(tmp_path: Path) -> None:
+    path = tmp_path / "new" / "x.jsonl"
+    assert read_records(path) == []
+    append_record(path, {"a": 1})
+    append_record(path, {"a": 2})
+    assert [record["a"] for record in read_records(path)] == [1, 2]
+
+
+def test_a_process_that_fails_says_why(tmp_path: Path) -> None:
+    with pytest.raises(ProcessFailed, match="no-such-folder"):
+        in_fresh_process(
+            "bench.tradeoff_probe:build_index",
+            {
+                "prepared": str(tmp_path / "no-such-folder"),
+                "out": "",
+                "representation": "mean",
+                "build": {},
+                "nlist": None,
+                "lists": False,
+            },
+        )
+
+
+def test_a_name_that_is_no_measurement_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["nonsense"]) == 2
+    listed = capsys.readouterr().err
+    assert all(name in listed for name in COMMANDS)
+
+
+def test_a_subset_and_the_split_are_the_folders(beir_folder: Path) -> None:
+    collection = read_collection(beir_folder, "test")
+    assert len(collection.subset(None, 3).queries) == 3
