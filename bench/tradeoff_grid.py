@@ -91,7 +91,9 @@ def _quick(keys: list[str], dim: int) -> Iterator[Setting]:
     for key in keys:
         yield from _one("representation", IndexSetting(key, {"code_bytes": 0}))
     for n_bytes in sizes:
-        yield from _one("codes", IndexSetting(keys[-1], {"code_bytes": n_bytes, "centroids": "none"}, lists=True))
+        yield from _one(
+            "codes alone", IndexSetting(keys[-1], {"code_bytes": n_bytes, "centroids": "none"}, lists=True)
+        )
     listed = IndexSetting(keys[-1], {"code_bytes": sizes[-1]}, nlist=4, lists=True)
     yield from (Setting("nprobe", listed, SearchSetting(nprobe=nprobe)) for nprobe in (1, 4))
 
@@ -102,8 +104,9 @@ def _full(keys: list[str], dim: int) -> Iterator[Setting]:
     compared = [key for key in keys if key in ("mean", _DEFAULT, "pieces-64", "synthetic")]
     for key in compared:
         yield from _one("precision", IndexSetting(key, {"code_bytes": 0, "centroids": "float16"}))
-        yield from _codes(key, dim)
+        yield from _codes(key, dim, "none")
     main = compared[-1] if _DEFAULT not in compared else _DEFAULT
+    yield from _codes(main, dim, "int8")
     default = IndexSetting(main, {}, lists=True)
     yield from _searches(default)
     for nlist in (64, 256, 1024):
@@ -117,12 +120,11 @@ def _full(keys: list[str], dim: int) -> Iterator[Setting]:
         yield Setting("backend", default, SearchSetting(backend))
 
 
-def _codes(key: str, dim: int) -> Iterator[Setting]:
-    """Sizes of codes: beside the centroids, and alone."""
+def _codes(key: str, dim: int, centroids: str) -> Iterator[Setting]:
+    """Sizes of codes, beside centroids or alone."""
+    axis = "codes alone" if centroids == "none" else "codes and centroids"
     for n_bytes in _fitting(_CODE_BYTES, dim):
-        for centroids in ("int8", "none"):
-            index = IndexSetting(key, {"code_bytes": n_bytes, "centroids": centroids}, lists=True)
-            yield from _one("codes", index)
+        yield from _one(axis, IndexSetting(key, {"code_bytes": n_bytes, "centroids": centroids}, lists=True))
 
 
 def _searches(index: IndexSetting) -> Iterator[Setting]:

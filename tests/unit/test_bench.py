@@ -57,7 +57,7 @@ def test_a_sweep_leaves_results_and_plots_and_is_resumed(beir_folder: Path, cach
     assert plain["recall_100"] == 1.0
     assert plain["ndcg_10"] > 0.8
     assert plain["bytes"]["codes"] == 0
-    assert {record["axis"] for record in records} == {"representation", "codes", "nprobe"}
+    assert {record["axis"] for record in records} == {"representation", "codes alone", "nprobe"}
     names = [path.name for path in (tmp_path / "out").glob("*.png")]
     assert len(names) == 2
     assert len(list(runs.iterdir())) == len(records)
