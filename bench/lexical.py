@@ -92,7 +92,7 @@ def _written(directory: Directory, name: str, documents: list[Terms]) -> Envelop
 
 def _engine_search(bm25: Bm25) -> Search:
     def search(terms: Terms) -> Found:
-        ranking = bm25.top(terms, _K)
+        ranking = bm25.query(terms).top(_K)
         return list(zip(ranking.docs.tolist(), ranking.scores.tolist(), strict=True))
 
     return search

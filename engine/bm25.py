@@ -24,8 +24,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from engine.bm25_segment import Flags, Floats, Ints, Scored, SegmentScorer, TermPart, looked_up
-from engine.ranking import Ranking, ranked
+from engine.bm25_query import Bm25Query, QueryTerm
+from engine.bm25_segment import Flags, Floats, SegmentScorer, TermPart
 from formats.errors import InvalidSetting
 from formats.postings import PostingsReader
 
@@ -71,29 +71,9 @@ class Bm25:
         self._b = b
         self._cache = _TermCache(cache_bytes)
 
-    def scores(self, query_terms: Iterable[str]) -> list[Scored]:
-        """For each segment the live documents with a term of the query, ascending, and their scores."""
-        terms = self._terms(query_terms)
-        return [scorer.scores(_parts(terms, segment)) for segment, scorer in enumerate(self._scorers)]
-
-    def top(self, query_terms: Iterable[str], n: int) -> Ranking:
-        """The n >= 1 best live documents; fewer where fewer have a term of the query."""
-        terms = self._terms(query_terms)
-        found = [scorer.best(_parts(terms, segment), n) for segment, scorer in enumerate(self._scorers)]
-        return ranked(found, n)
-
-    def score_documents(self, query_terms: Iterable[str], segment: int, docs: Ints) -> Floats:
-        """(n,) float32, the scores of the documents (n,) `docs` of one segment: 0 where they have no term."""
-        return looked_up(_parts(self._terms(query_terms), segment), docs)
-
-    def term_scores(self, query_terms: Iterable[str], segment: int, doc: int) -> dict[str, float]:
-        """What each of the query's terms adds to the score of a document; terms that it lacks are left out."""
-        place = np.array([doc])
-        found = {
-            term.name: float(term.parts[segment].repeated(term.times).looked_up(place)[0])
-            for term in self._terms(query_terms)
-        }
-        return {name: score for name, score in found.items() if score > 0}
+    def query(self, query_terms: Iterable[str]) -> Bm25Query:
+        """The query of these terms, each looked up."""
+        return Bm25Query(self._terms(query_terms), self._scorers)
 
     @cached_property
     def n_docs(self) -> int:
@@ -112,7 +92,7 @@ class Bm25:
         least = self._k1 * (1 - self._b)
         return [(reader.lengths * slope + least).astype(np.float32) for reader in self._readers]
 
-    def _terms(self, query_terms: Iterable[str]) -> list[_QueryTerm]:
+    def _terms(self, query_terms: Iterable[str]) -> list[QueryTerm]:
         """The query's terms that occur in the index, at most MAX_QUERY_TERMS; the rarest first, then by name."""
         counts = Counter(query_terms)
         names = list(counts) if len(counts) <= MAX_QUERY_TERMS else self._rarest(counts)
@@ -120,7 +100,7 @@ class Bm25:
         for name, known in zip(names, self._cache.get(names), strict=True):
             term = self._read(name) if known is None else known
             if term.n_docs:
-                terms.append(_QueryTerm(term.n_docs, name, counts[name], term.parts))
+                terms.append(QueryTerm(term.n_docs, name, counts[name], term.parts))
         terms.sort()
         return terms
 
@@ -153,19 +133,6 @@ class _Term(NamedTuple):
     @property
     def n_bytes(self) -> int:
         return _TERM_BYTES + sum(_PART_BYTES + part.n_bytes for part in self.parts)
-
-
-class _QueryTerm(NamedTuple):
-    """A term of a query with how many times it is there; no two have the same name, so they can be sorted."""
-
-    n_docs: int
-    name: str
-    times: int
-    parts: tuple[TermPart, ...]
-
-
-def _parts(terms: Sequence[_QueryTerm], segment: int) -> list[TermPart]:
-    return [term.parts[segment].repeated(term.times) for term in terms]
 
 
 class _TermCache:

@@ -8,6 +8,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from engine.allowed import Allowed
 from formats.posting_codec import Postings
 
 __all__ = ["Flags", "Floats", "Ints", "Scored", "SegmentScorer", "TermPart", "looked_up"]
@@ -19,6 +20,7 @@ Scored = tuple[Ints, Floats]  # documents and their scores
 
 _DENSE_FACTOR = 6  # documents for each posting of a term up to which each of them has a place in the term's part
 _SPARSE_FACTOR = 16  # documents for each posting of a query from which on none has a place in the totals
+_FEW_FACTOR = 16  # documents for each that a filter allows from which on only those are scored
 _LANE_DOCS = 64
 _SLACK = 1e-4  # more than rounding can change a sum of 1000 float32 numbers by, relatively
 
@@ -115,35 +117,55 @@ class SegmentScorer:
         docs = np.flatnonzero(totals > 0)
         return docs, totals[docs]
 
-    def best(self, parts: Sequence[TermPart], n: int) -> Scored:
-        """The n >= 1 best documents, all that tie with the last of them, unordered, and their scores."""
-        docs, scores = self._sparse_scores(parts) if self._is_sparse(parts) else self._good(parts, n)
+    def best(self, parts: Sequence[TermPart], n: int, allowed: Allowed | None = None) -> Scored:
+        """The n >= 1 best documents, all that tie with the last of them, unordered, and their scores.
+
+        Args:
+            parts: of the query's terms.
+            n: see above.
+            allowed: the documents that may be found; None: all that are not deleted.
+        """
+        docs, scores = self._best(parts, n, allowed)
         if len(docs) <= n:
             return docs, scores
         good = scores >= np.partition(scores, -n)[-n]
         return docs[good], scores[good]
 
+    def _best(self, parts: Sequence[TermPart], n: int, allowed: Allowed | None) -> Scored:
+        """Documents with the n best among them, and their scores."""
+        if allowed is not None and allowed.n * _FEW_FACTOR < self._n_docs:
+            scores = looked_up(parts, allowed.docs)
+            found = scores > 0
+            return allowed.docs[found], scores[found]
+        if self._is_sparse(parts):
+            return self._sparse_scores(parts, allowed)
+        return self._good(parts, n, allowed)
+
     def _is_sparse(self, parts: Sequence[TermPart]) -> bool:
         return sum(part.n_docs for part in parts) * _SPARSE_FACTOR < self._n_docs
 
-    def _sparse_scores(self, parts: Sequence[TermPart]) -> Scored:
+    def _sparse_scores(self, parts: Sequence[TermPart], allowed: Allowed | None = None) -> Scored:
         """Scores without a place for every document; the parts are so short that each lists its documents."""
         lists = [part.docs for part in parts if part.docs is not None]
         docs = np.unique(np.concatenate([np.empty(0, np.int64), *lists]))
-        if self._deleted is not None:
+        if allowed is not None:
+            docs = docs[allowed.flags[docs]]
+        elif self._deleted is not None:
             docs = docs[~self._deleted[docs]]
         return docs, looked_up(parts, docs)
 
-    def _totals(self, parts: Sequence[TermPart]) -> Floats:
-        """(n_docs,) float32, 0 for documents without any of the terms, below for deleted ones."""
+    def _totals(self, parts: Sequence[TermPart], allowed: Allowed | None = None) -> Floats:
+        """(n_docs,) float32, 0 for documents without any of the terms, below for those not to be found."""
         totals = np.zeros(self._n_docs, np.float32)
         for part in parts:
             part.add_to(totals)
-        if self._dead is not None:
+        if allowed is not None:
+            np.copyto(totals, -np.inf, where=~allowed.flags)
+        elif self._dead is not None:
             totals[self._dead] = -np.inf
         return totals
 
-    def _good(self, parts: Sequence[TermPart], n: int) -> Scored:
+    def _good(self, parts: Sequence[TermPart], n: int, allowed: Allowed | None) -> Scored:
         """Documents with the n best among them, and their scores.
 
         The last terms that nearly every document has need only be looked up for documents that they can still
@@ -153,7 +175,7 @@ class SegmentScorer:
         n_first = len(parts)
         while n_first and parts[n_first - 1].docs is None:
             n_first -= 1
-        totals, late = self._totals(parts[:n_first]), parts[n_first:]
+        totals, late = self._totals(parts[:n_first], allowed), parts[n_first:]
         floor = _floor(totals, n) * (1 - _SLACK) - sum(part.peak for part in late) * (1 + _SLACK)
         if late and floor <= 0:
             for part in late:

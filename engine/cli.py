@@ -19,7 +19,7 @@ from typing import TypeAlias, cast
 import engine
 from engine.demo import run_demo
 from engine.hit_lines import hit_lines
-from formats.errors import InvalidQuery, QuarryError
+from formats.errors import InvalidFilter, InvalidQuery, QuarryError
 
 __all__ = ["main"]
 
@@ -188,15 +188,25 @@ def _add_search(commands: _Subparsers) -> None:
     parser.add_argument("-k", type=int, default=10, help="how many documents to answer with (default: 10)")
     parser.add_argument("--explain", action="store_true", help="show the parts of the text that matched")
     parser.add_argument("--mode", default="hybrid", help="hybrid (default), dense (meaning) or lexical (words)")
+    parser.add_argument("--filter", metavar="JSON", help="""of metadata, such as '{"year": {"$gte": 2020}}'""")
     _add_json(parser, "one JSON object a query")
 
 
 def _search(args: argparse.Namespace) -> int:
+    only = _filter(args.filter)
     with engine.Engine.open(args.index, encoder=args.encoder, threads=args.threads) as index:
         for query in _queries(args.query):
-            hits = index.search(query, k=args.k, explain=args.explain, mode=args.mode)
+            hits = index.search(query, k=args.k, explain=args.explain, mode=args.mode, filter=only)
             _print_hits(query, hits, args.json)
     return 0
+
+
+def _filter(given: str | None) -> dict[str, object] | None:
+    try:
+        only: dict[str, object] | None = None if given is None else json.loads(given)
+    except ValueError as error:
+        raise InvalidFilter("--filter is no JSON", expected='{"field": value}', actual=str(error)) from error
+    return only
 
 
 def _queries(words: Iterable[str]) -> Iterator[str]:

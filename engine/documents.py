@@ -44,7 +44,7 @@ class Document:
         text: what is searched; not blank, at most 4 Mi characters together with the title.
         title: may be empty; searched together with the text.
         metadata: str keys; values str, signed 64-bit int, finite float, bool, None, and lists and dicts
-            of them; at most 64 KiB serialised. Kept and given back, not searched.
+            of them; at most 64 KiB serialised. Kept and given back; what filters read (see `engine.filter`).
     """
 
     id: str

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
@@ -17,6 +17,7 @@ from engine.backends.registry import check_backend
 from engine.document_reader import DocumentSource, read_documents
 from engine.documents import Document
 from engine.encoder import Encoder, open_encoder
+from engine.filter import parse_filter
 from engine.graph_files import write_graphs
 from engine.hits import Hit
 from engine.index_view import IndexView
@@ -140,9 +141,9 @@ class Engine:
 
         Args:
             queries: one text, or several.
-            k: how many hits; fewer come back only where the index holds fewer documents.
-            **options: the other fields of `engine.options.SearchOptions`: `mode`, `candidates`, `nprobe`,
-                `explain`, `fusion`, `dense_weight`, `rerank`.
+            k: how many hits; fewer come back only where fewer documents are in the index, or pass the filter.
+            **options: the other fields of `engine.options.SearchOptions`: `mode`, `filter`, `candidates`,
+                `nprobe`, `explain`, `fusion`, `dense_weight`, `rerank`.
 
         Returns:
             The hits of the text, or for several texts a list of hits for each.
@@ -150,6 +151,7 @@ class Engine:
         Raises:
             InvalidQuery: a query is no text; or by its meaning it has no token, or the encoder gives no usable
                 vector for it. In lexical mode a query without terms finds nothing.
+            InvalidFilter: the filter is malformed, or compares values with those of another type.
             InvalidSetting: an option is out of range.
             EncoderMismatch: the index holds vectors of another encoder (lexical mode works all the same).
         """
@@ -249,6 +251,14 @@ class Engine:
 
     def __len__(self) -> int:
         return len(self._current().snapshot)
+
+    def count(self, filter: Mapping[str, object]) -> int:  # noqa: A002  # as in search
+        """The number of documents whose metadata passes a filter (see `engine.filter`).
+
+        Raises:
+            InvalidFilter: it is malformed, or compares values with those of another type.
+        """
+        return self._current().filter.count(parse_filter(filter))
 
     def stats(self) -> dict[str, object]:
         """Numbers about the index: documents, centroids, and bytes by part. See `engine.statistics`."""

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 import numpy.typing as npt
 
+from engine.allowed import AllowedDocs
+from engine.bm25_query import Bm25Query
 from engine.fusion import fuse
 from engine.lexical_searcher import LexicalSearcher
 from engine.options import SearchOptions
@@ -27,23 +31,31 @@ class HybridSearcher:
         self._lexical = lexical
         self._n_segments = n_segments
 
-    def search(self, vectors: Floats, texts: list[str], options: SearchOptions) -> list[Ranking]:
+    def search(
+        self, vectors: Floats, texts: list[str], options: SearchOptions, allowed: AllowedDocs
+    ) -> Iterator[tuple[Ranking, Bm25Query]]:
         """The best documents for each query, given as a text and as its vector, best first.
 
         Candidates are the best of both sides; those that only one side found are scored by the other, so that
         every document has both scores when they are fused.
-        """
-        if not self._n_segments:
-            return self._dense.search(vectors, options)
-        n = options.candidates or max(n_candidates(options), _MIN_CANDIDATES)
-        rankings = self._dense.candidates(vectors, n, n, options)
-        answers = zip(vectors, texts, rankings, strict=True)
-        return [self._answer(vector, text, ranking, n, options) for vector, text, ranking in answers]
 
-    def _answer(self, vector: Floats, text: str, by_vector: Ranking, n: int, options: SearchOptions) -> Ranking:
-        terms = self._lexical.terms(text)
-        by_terms = self._lexical.search(terms, n)
-        parts = [self._scored(vector, terms, by_vector, by_terms, number) for number in range(self._n_segments)]
+        Yields:
+            A ranking and the query it answers; one at a time, for a query holds postings.
+        """
+        n = options.candidates or max(n_candidates(options), _MIN_CANDIDATES)
+        rankings = self._dense.candidates(vectors, n, n, options, allowed)
+        for vector, text, by_vector in zip(vectors, texts, rankings, strict=True):
+            query = self._lexical.query(text)
+            by_terms = query.top(n, allowed)
+            yield (
+                self._fused(vector, query, (by_vector, by_terms), options) if self._n_segments else by_terms,
+                query,
+            )
+
+    def _fused(
+        self, vector: Floats, query: Bm25Query, sides: tuple[Ranking, Ranking], options: SearchOptions
+    ) -> Ranking:
+        parts = [self._scored(vector, query, *sides, number) for number in range(self._n_segments)]
         lengths = [len(docs) for docs, _, _ in parts]
         docs, dense, lexical = (np.concatenate(column) for column in zip(*parts, strict=True))
         fused = fuse(dense, lexical, options.fusion, options.dense_weight)
@@ -52,7 +64,7 @@ class HybridSearcher:
         return Ranking(segments[order], docs[order], fused[order], dense[order], lexical[order])
 
     def _scored(
-        self, vector: Floats, terms: list[str], by_vector: Ranking, by_terms: Ranking, segment: int
+        self, vector: Floats, query: Bm25Query, by_vector: Ranking, by_terms: Ranking, segment: int
     ) -> tuple[Ints, Floats, Floats]:
         """The candidates of one segment, ascending, with their dense and their lexical scores."""
         inside = by_vector.segments == segment
@@ -65,4 +77,4 @@ class HybridSearcher:
         missing[places] = False
         if missing.any():
             dense[missing] = self._dense.scores(vector, segment, docs[missing])
-        return docs, dense, self._lexical.scores(terms, segment, docs)
+        return docs, dense, query.score_documents(segment, docs)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from engine.bm25_query import Bm25Query
+from engine.document_filter import DocumentFilter
 from engine.explanation import matches
 from engine.hits import Hit
 from engine.hybrid_searcher import HybridSearcher
@@ -27,37 +29,36 @@ class IndexView:
         self._segments = self.snapshot.segments  # what is being searched stays, even if the snapshot is closed
         self._dense = Searcher(self.snapshot, options)
         self._lexical = LexicalSearcher(self.snapshot)
+        self.filter = DocumentFilter(self._segments)
         self._hybrid = HybridSearcher(self._dense, self._lexical, len(self._segments))
 
     def search_dense(self, vectors: Vectors, options: SearchOptions) -> list[list[Hit]]:
         """The hits for each of (n, dim) query vectors."""
         check_vectors(vectors)
-        answers = self._dense.search(vectors, options)
+        answers = self._dense.search(vectors, options, self.filter.allowed(options.condition))
         return [
-            self._hits(answer, vector if options.explain else None, [])
+            self._hits(answer, vector if options.explain else None, None)
             for vector, answer in zip(vectors, answers, strict=True)
         ]
 
     def search_lexical(self, texts: list[str], options: SearchOptions) -> list[list[Hit]]:
         """The hits for each query by its words alone."""
-        hits = []
-        for text in texts:
-            terms = self._lexical.terms(text)
-            hits.append(self._hits(self._lexical.search(terms, options.k), None, terms if options.explain else []))
-        return hits
+        allowed = self.filter.allowed(options.condition)
+        return [
+            self._hits(query.top(options.k, allowed), None, query if options.explain else None)
+            for query in map(self._lexical.query, texts)
+        ]
 
     def search_hybrid(self, vectors: Vectors, texts: list[str], options: SearchOptions) -> list[list[Hit]]:
         """The hits for each query by its vector and its words."""
         check_vectors(vectors)
-        answers = self._hybrid.search(vectors, texts, options)
+        answers = self._hybrid.search(vectors, texts, options, self.filter.allowed(options.condition))
         return [
-            self._hits(answer, vector, self._lexical.terms(text))
-            if options.explain
-            else self._hits(answer, None, [])
-            for vector, text, answer in zip(vectors, texts, answers, strict=True)
+            self._hits(answer, vector, query) if options.explain else self._hits(answer, None, None)
+            for vector, (answer, query) in zip(vectors, answers, strict=True)
         ]
 
-    def _hits(self, ranking: Ranking, vector: Vectors | None, terms: list[str]) -> list[Hit]:
+    def _hits(self, ranking: Ranking, vector: Vectors | None, query: Bm25Query | None) -> list[Hit]:
         """The hits for documents found, in their order; explained by what is given of the query."""
         ids, documents = self._stored(ranking)
         nothing = [None] * len(ids)
@@ -68,8 +69,8 @@ class IndexView:
             Hit(doc_id, score, document, dense_score=meaning, lexical_score=words)
             for doc_id, score, document, meaning, words in columns
         ]
-        if vector is not None or terms:
-            self._explain(hits, documents, ranking, vector, terms)
+        if vector is not None or query is not None:
+            self._explain(hits, documents, ranking, vector, query)
         return hits
 
     def _stored(self, ranking: Ranking) -> tuple[list[str], list[PackedDocument]]:
@@ -92,7 +93,7 @@ class IndexView:
         documents: list[PackedDocument],
         ranking: Ranking,
         vector: Vectors | None,
-        terms: list[str],
+        query: Bm25Query | None,
     ) -> None:
         places = zip(hits, documents, ranking.segments.tolist(), ranking.docs.tolist(), strict=True)
         for hit, document, segment, doc in places:
@@ -100,5 +101,5 @@ class IndexView:
                 scores = self._dense.centroid_scores(vector, segment, doc)
                 path = self._segments[segment].reader.path
                 hit.matches = matches(document.unpacked(), scores, self.snapshot.manifest.settings.beta, path)
-            if terms:
-                hit.terms = self._lexical.term_scores(terms, segment, doc)
+            if query is not None:
+                hit.terms = query.term_scores(segment, doc)

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TypedDict
 
 from engine.backends.gpu_device import Device
 from engine.bm25 import DEFAULT_B, DEFAULT_K1
+from engine.filter import Condition, parse_filter
 from engine.fusion import FUSIONS
 from formats.centroids import CENTROID_TYPES
 from formats.errors import InvalidSetting
@@ -82,6 +85,7 @@ class SearchKeywords(TypedDict, total=False):
     fusion: str
     dense_weight: float
     rerank: int | None
+    filter: Mapping[str, object] | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,7 +93,7 @@ class SearchOptions:
     """Chosen per query.
 
     Attributes:
-        k: how many hits; fewer come back only where the index holds fewer documents.
+        k: how many hits; fewer come back only where fewer documents are in the index, or pass the filter.
         candidates: documents that stage 2 rescores, at least k; None: a measured default.
         nprobe: inverted lists that stage 1 reads; None: a measured default.
         explain: whether hits say which spans of their text matched, and which terms.
@@ -97,6 +101,7 @@ class SearchOptions:
         fusion: of hybrid scores: "linear" (weighted mean of scores brought to 0..1) or "rrf" (reciprocal ranks).
         dense_weight: of the dense side in "linear", from 0 to 1.
         rerank: how many hits the reranker that the index was opened with reads again, at least k; None: none.
+        filter: only documents whose metadata passes are found (see `engine.filter`); None: all.
     """
 
     k: int = 10
@@ -107,6 +112,7 @@ class SearchOptions:
     fusion: str = "linear"
     dense_weight: float = 0.6
     rerank: int | None = None
+    filter: Mapping[str, object] | None = None
 
     def __post_init__(self) -> None:
         _check_choice("mode", self.mode, MODES)
@@ -119,6 +125,16 @@ class SearchOptions:
             _check_integer("nprobe", self.nprobe, 1, MAX_K)
         if self.rerank is not None:
             _check_integer("rerank", self.rerank, self.k, MAX_K)
+        _ = self.condition
+
+    @cached_property
+    def condition(self) -> Condition | None:
+        """What the filter stands for.
+
+        Raises:
+            InvalidFilter: it stands for nothing.
+        """
+        return None if self.filter is None else parse_filter(self.filter)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 import numpy.typing as npt
 
+from engine.allowed import AllowedDocs
 from engine.backends.protocol import Backend, Candidates, Wanted
 from engine.backends.registry import open_backend
 from engine.options import OpenOptions, SearchOptions
@@ -35,18 +36,35 @@ class Searcher:
         self._beta = snapshot.manifest.settings.beta
         self._segments = [_SegmentSearcher(segment, options, self._beta) for segment in snapshot.segments]
 
-    def search(self, queries: npt.NDArray[np.float32], options: SearchOptions) -> list[Ranking]:
-        """The best k documents for each of (n_queries, dim) float32 queries."""
-        return self.candidates(queries, n_candidates(options), options.k, options)
+    def search(
+        self, queries: npt.NDArray[np.float32], options: SearchOptions, allowed: AllowedDocs | None = None
+    ) -> list[Ranking]:
+        """The best k documents for each of (n_queries, dim) float32 queries.
+
+        Args:
+            queries: see above.
+            options: of the search.
+            allowed: for each segment the documents that may be found; None: all.
+        """
+        return self.candidates(queries, n_candidates(options), options.k, options, allowed)
 
     def candidates(
-        self, queries: npt.NDArray[np.float32], n: int, n_kept: int, options: SearchOptions
+        self,
+        queries: npt.NDArray[np.float32],
+        n: int,
+        n_kept: int,
+        options: SearchOptions,
+        allowed: AllowedDocs | None = None,
     ) -> list[Ranking]:
         """The best `n_kept` of n documents looked at for each query, k at least, with their exact scores."""
         if not len(queries):
             return []
         wanted = Wanted(options.k, n, options.nprobe, self._options.n_threads, beta=self._beta)
-        answers = [segment.search(queries, wanted) for segment in self._segments]
+        each: AllowedDocs = [None] * len(self._segments) if allowed is None else allowed
+        answers = [
+            segment.search(queries, replace(wanted, allowed=docs.flags) if docs else wanted)
+            for segment, docs in zip(self._segments, each, strict=True)
+        ]
         found = (ranked([answer[number] for answer in answers], n_kept) for number in range(len(queries)))
         return [ranking._replace(dense=ranking.scores) for ranking in found]
 

@@ -11,6 +11,7 @@
     ├── EncoderMismatch       this encoder did not make the vectors of the index
     ├── InvalidDocument       a document cannot be indexed: which one, which field
     ├── InvalidQuery          a query cannot be answered: which one, which part
+    │   └── InvalidFilter     its filter is malformed, or compares what cannot be compared
     ├── InvalidSetting        a setting has a value it cannot have
     ├── BackendUnavailable    a backend asked for by name is not installed here
     ├── CommitFailed          nothing was committed; the last commit stands
@@ -42,6 +43,7 @@ __all__ = [
     "IndexLocked",
     "IndexNotFound",
     "InvalidDocument",
+    "InvalidFilter",
     "InvalidQuery",
     "InvalidSetting",
     "QuarryError",
@@ -114,6 +116,10 @@ class InvalidDocument(QuarryError):
 
 class InvalidQuery(QuarryError):
     """A query cannot be answered; the message names the query and what is wrong with it."""
+
+
+class InvalidFilter(InvalidQuery):
+    """A filter is malformed, or compares values of different types; the message names the field."""
 
 
 class InvalidSetting(QuarryError):

@@ -77,6 +77,32 @@ def one_holds(values, name, operand):
     return any(type_of(value) == type_of(operand) and OPERATORS[name](value, operand) for value in values)
 
 
+def clashes(documents, condition):
+    """Whether the filter compares something with values of other types alone."""
+    for name, value in condition.items():
+        if name in ("$and", "$or"):
+            found = any(clashes(documents, part) for part in value)
+        elif name == "$not":
+            found = clashes(documents, value)
+        else:
+            there = {type_of(each) for document in documents for each in found_at(document, name)} - {None}
+            found = operators_clash(there, value if isinstance(value, dict) else {"$eq": value})
+        if found:
+            return True
+    return False
+
+
+def operators_clash(there, conditions):
+    for name, operand in conditions.items():
+        if name == "$not" and operators_clash(there, operand):
+            return True
+        if name not in ("$not", "$exists"):
+            asked = {type_of(each) for each in (operand if name in ("$in", "$nin") else [operand])}
+            if asked and there and None not in asked and not asked & there:
+                return True
+    return False
+
+
 KEYS = ["a", "b", "c", "a.b", "é", ""]
 WORDS = ["", "a", "b", "é", "\U0001f600", "x" * 64, "x" * 128, "x" * 129, "x" * 60 + "é" * 40, "x" * 63 + "é" * 40]
 NUMBERS = [0, 1, -1, 2, 255, 1 << 53, (1 << 53) + 1, (1 << 63) - 1, -(1 << 63)]
@@ -101,3 +127,30 @@ values = st.recursive(
     max_leaves=5,
 )
 metadata = st.dictionaries(st.sampled_from(KEYS), values, max_size=4)
+
+paths = st.sampled_from([*KEYS, "a.a", "b.a", "c.é", "a.b.c", "."])
+ordered = scalars.filter(lambda value: type_of(value) in ("number", "text"))
+operators = st.recursive(
+    st.one_of(
+        st.tuples(st.sampled_from(["$eq", "$ne"]), scalars),
+        st.tuples(st.sampled_from(["$in", "$nin"]), st.lists(scalars, max_size=12)),
+        st.tuples(st.sampled_from(list(OPERATORS)), ordered),
+        st.tuples(st.just("$exists"), st.booleans()),
+    ).map(lambda pair: dict([pair])),
+    lambda inside: st.one_of(
+        inside.map(lambda condition: {"$not": condition}),
+        st.tuples(inside, inside).map(lambda pair: pair[0] | pair[1]),
+    ),
+    max_leaves=3,
+)
+fields = st.dictionaries(paths, scalars | operators, max_size=2)
+filters = st.recursive(
+    fields,
+    lambda inside: st.one_of(
+        st.lists(inside, min_size=1, max_size=3).map(lambda parts: {"$and": parts}),
+        st.lists(inside, min_size=1, max_size=3).map(lambda parts: {"$or": parts}),
+        inside.map(lambda part: {"$not": part}),
+        st.tuples(inside, fields).map(lambda pair: pair[0] | pair[1]),
+    ),
+    max_leaves=4,
+)

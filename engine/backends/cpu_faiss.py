@@ -99,10 +99,11 @@ class FaissBackend:
     def _nprobe(self, wanted: Wanted, share: float) -> int:
         """Lists to read for a filter that leaves that share of the documents: by default more for fewer.
 
-        The documents of a filter often lie together, away from the query: with a tenth of them allowed the top 10
-        of 256 lists were .962 complete after 112 lists, .998 after all.
+        The documents of a filter often lie together, away from the query: with a twentieth of them allowed the top
+        10 of 256 lists were .967 complete after 112 lists and .999 after twice as many, without a filter .994; by
+        the fourth root of the share they stay at .992 or more.
         """
-        default = math.ceil(default_nprobe(self._nlist) / math.sqrt(share))
+        default = math.ceil(default_nprobe(self._nlist) / share**0.25)
         return min(wanted.nprobe or default, self._nlist)
 
     def _candidates(self, turned: npt.NDArray[np.float32], wanted: Wanted) -> list[Candidates]:

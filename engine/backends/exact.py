@@ -36,15 +36,16 @@ class ExactBackend:
         batch = max(1, _BATCH_SCORES // self._table.n_rows)
         found: list[Candidates] = []
         for low in range(0, len(queries), batch):
-            found += self._candidates(queries[low : low + batch], wanted.n)
+            found += self._candidates(queries[low : low + batch], wanted)
         return found
 
-    def _candidates(self, queries: npt.NDArray[np.float32], n: int) -> list[Candidates]:
+    def _candidates(self, queries: npt.NDArray[np.float32], wanted: Wanted) -> list[Candidates]:
         best = np.maximum.reduceat(self._scores(queries), self._table.offsets[:-1], axis=1)
-        if self._deleted is not None:
-            best[:, self._deleted] = -np.inf
+        hidden = self._deleted if wanted.allowed is None else ~wanted.allowed
+        if hidden is not None:
+            best[:, hidden] = -np.inf
         rounding = _FLOAT_ROUNDING * self._table.largest_norm * np.linalg.norm(queries, axis=1)
-        return [top_candidates(row, n, slack) for row, slack in zip(best, rounding.tolist(), strict=True)]
+        return [top_candidates(row, wanted.n, slack) for row, slack in zip(best, rounding.tolist(), strict=True)]
 
     def _scores(self, queries: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
         """(n_queries, n_rows) float32."""
@@ -56,7 +57,7 @@ class ExactBackend:
 
 
 def top_candidates(best: npt.NDArray[np.float32], n: int, slack: float = 0.0) -> Candidates:
-    """The n documents with the largest scores among (n_docs,) `best`, -inf where deleted.
+    """The n documents with the largest scores among (n_docs,) `best`, -inf where a document may not be found.
 
     Args:
         best: scores, each at most `slack` below the true one.

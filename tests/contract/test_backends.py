@@ -12,9 +12,11 @@ from word_encoder import TableEncoder, table_of
 
 import engine
 from engine import Engine, KMeans
+from engine.allowed import Allowed
 from engine.backends.protocol import Wanted
 from engine.backends.registry import BACKENDS, Adapter, open_backend
-from engine.options import OpenOptions
+from engine.options import OpenOptions, SearchOptions
+from engine.searcher import Searcher
 from formats.directory import Directory
 from formats.errors import BackendUnavailable, InvalidQuery, InvalidSetting
 from formats.snapshot import Snapshot
@@ -319,27 +321,67 @@ def test_a_document_is_found_by_its_own_vector(case):
     assert "4" in ids_of(found[1])
 
 
-def test_candidates_keep_the_contract(case):
-    """Enough of them, distinct, none deleted, and nothing above the ceiling is left out."""
+def allowed_in(segment, share):
+    """A filter that leaves that share of a segment's documents, in stretches; None: there is no filter."""
+    if share is None:
+        return None
+    generator = np.random.default_rng(int(100 * share))
+    flags = np.repeat(generator.random(-(-segment.record.n_docs // 5)) < share, 5)[: segment.record.n_docs]
+    return flags if segment.deleted is None else flags & ~segment.deleted
+
+
+SHARES = [None, 0.0, 0.02, 0.5, 1.0]
+
+
+@pytest.mark.parametrize("share", SHARES)
+def test_candidates_keep_the_contract(case, share):
+    """Enough of them, distinct, none deleted or not allowed, and nothing above the ceiling is left out."""
     snapshot = Snapshot(Directory(case.path))
     queries = np.concatenate([some_queries(3), np.zeros((1, DIM), np.float32)])
     for segment in snapshot.segments:
         if segment.reader.lists is None and case.backend == "cpu_faiss":
             continue
         backend = open_backend(case.backend, segment, OpenOptions(device=ON_CPU.get(case.backend)))
-        n_live = segment.record.n_docs - segment.record.n_deleted
-        deleted = np.zeros(segment.record.n_docs, bool) if segment.deleted is None else segment.deleted
+        allowed = allowed_in(segment, share)
+        findable = allowed_in(segment, 1.0) if allowed is None else allowed
+        n_live = int(findable.sum())
         offsets = segment.reader.centroids.offsets
         best = np.maximum.reduceat(stored_vectors(segment) @ queries.T.astype(np.float64), offsets[:-1]).T
         for k, n in ((1, 1), (10, 10), (10, 100), (n_live - 1, n_live), (n_live + 1, EVERYTHING)):
-            found = backend.candidates(queries, Wanted(k, n, None, 2))
+            found = backend.candidates(queries, Wanted(k, n, None, 2, allowed))
             for each, scores in zip(found, best, strict=True):
                 assert each.docs.dtype == np.int64
                 assert len(np.unique(each.docs)) == len(each.docs)
                 assert len(each.docs) >= min(k, n_live)
-                assert not deleted[each.docs].any()
-                others = np.setdiff1d(np.flatnonzero(~deleted), each.docs)
+                assert findable[each.docs].all()
+                others = np.setdiff1d(np.flatnonzero(findable), each.docs)
                 assert scores[others].max(initial=-np.inf) <= each.ceiling
+    snapshot.close()
+
+
+@pytest.mark.parametrize("share", [0.02, 0.5])
+def test_a_filter_leaves_the_best_of_what_passes(case, share):
+    snapshot, queries = Snapshot(Directory(case.path)), some_queries(4)
+    allowed = [Allowed(allowed_in(segment, share)) for segment in snapshot.segments]
+    kept = {
+        segment.reader.ids[doc]
+        for segment, docs in zip(snapshot.segments, allowed, strict=True)
+        for doc in docs.docs.tolist()
+    }
+    searcher = Searcher(snapshot, OpenOptions(backend=case.backend, threads=1, device=ON_CPU.get(case.backend)))
+    options = SearchOptions(k=10, candidates=200, nprobe=EVERYTHING)
+    for query, found in zip(queries, searcher.search(queries, options, allowed), strict=True):
+        scores = {doc_id: score for doc_id, score in case.oracle.scores(query).items() if doc_id in kept}
+        ids = [
+            snapshot.segments[segment].reader.ids[doc]
+            for segment, doc in zip(found.segments.tolist(), found.docs.tolist(), strict=True)
+        ]
+        assert kept.issuperset(ids)
+        assert len(set(ids)) == len(ids) == 10
+        best = sorted(scores.values(), reverse=True)[:10]
+        if not case.approximate:
+            np.testing.assert_allclose([scores[doc_id] for doc_id in ids], best, atol=1e-4)
+        np.testing.assert_allclose(found.scores, [scores[doc_id] for doc_id in ids], atol=1e-3)
     snapshot.close()
 
 

@@ -60,14 +60,14 @@ def segments(folder, documents, n_segments=1):
 def flattened(searcher, readers, query, n):
     """The n best as (ordinal in all segments, score)."""
     starts = np.cumsum([0] + [reader.n_docs for reader in readers])
-    found = searcher.top(query, n)
+    found = searcher.query(query).top(n)
     return list(zip((starts[found.segments] + found.docs).tolist(), found.scores.tolist(), strict=True))
 
 
 def all_scores(searcher, query):
     """The scores of all documents of all segments, 0 for those that are not found."""
     per_segment = []
-    for reader, (docs, scores) in zip(searcher._readers, searcher.scores(query), strict=True):
+    for reader, (docs, scores) in zip(searcher._readers, searcher.query(query).scores(), strict=True):
         assert (np.diff(docs) > 0).all()
         assert (scores > 0).all()
         every = np.zeros(reader.n_docs, np.float32)
@@ -120,7 +120,7 @@ def test_scores_do_not_depend_on_segments(collection, n_segments):
         assert all_scores(many, query).tobytes() == expected.tobytes()
         for segment, part in enumerate(np.array_split(expected, n_segments)):
             docs = np.random.default_rng(segment).permutation(len(part))[:50]
-            assert many.score_documents(query, segment, docs).tobytes() == part[docs].tobytes()
+            assert many.query(query).score_documents(segment, docs).tobytes() == part[docs].tobytes()
         for n in (1, 10, 100, 5000):
             best = np.lexsort((np.arange(len(expected)), -expected))[:n]
             assert flattened(many, readers[n_segments], query, n) == [
@@ -134,12 +134,12 @@ def test_however_parts_are_held(collection, monkeypatch, dense, sparse):
     _, readers = collection
     expected = Bm25(readers[1], [None])
     wanted = [(query, n) for query in SPECIAL + zipf_queries(40) for n in (1, 20, 4000)]
-    answers = [(expected.top(*each), all_scores(expected, each[0])) for each in wanted]
+    answers = [(expected.query(each[0]).top(each[1]), all_scores(expected, each[0])) for each in wanted]
     monkeypatch.setattr(bm25_segment, "_DENSE_FACTOR", dense)
     monkeypatch.setattr(bm25_segment, "_SPARSE_FACTOR", sparse)
     searcher = Bm25(readers[1], [None])
     for (query, n), (best, every) in zip(wanted, answers, strict=True):
-        for found, right in zip(searcher.top(query, n)[:3], best[:3], strict=True):
+        for found, right in zip(searcher.query(query).top(n)[:3], best[:3], strict=True):
             assert found.tolist() == right.tolist()
         assert all_scores(searcher, query).tobytes() == every.tobytes()
 
@@ -181,13 +181,13 @@ def test_deleted_documents_are_not_found_but_count(collection):
 
 def test_a_segment_of_deleted_documents_only(collection):
     _, readers = collection
-    assert len(Bm25(readers[1], [np.ones(4000, bool)]).top(["t0", "t1", "t500"], 10).docs) == 0
+    assert len(Bm25(readers[1], [np.ones(4000, bool)]).query(["t0", "t1", "t500"]).top(10).docs) == 0
 
 
 def test_no_segments():
     searcher = Bm25([], [])
-    assert searcher.scores(["x"]) == []
-    assert len(searcher.top(["x"], 10).docs) == 0
+    assert searcher.query(["x"]).scores() == []
+    assert len(searcher.query(["x"]).top(10).docs) == 0
 
 
 def test_documents_without_terms(tmp_path):
@@ -195,7 +195,7 @@ def test_documents_without_terms(tmp_path):
     for b in (0.0, 1.0):
         assert flattened(Bm25(readers, [None], b=b), readers, ["a"], 10)[0][0] == 1
     empty = segments(tmp_path, [[], []], 2)
-    assert len(Bm25(empty, [None, None]).top(["a"], 10).docs) == 0
+    assert len(Bm25(empty, [None, None]).query(["a"]).top(10).docs) == 0
 
 
 def test_equal_scores_are_in_the_order_of_the_documents(tmp_path):
@@ -213,7 +213,7 @@ def test_what_each_term_adds(collection):
     for doc in range(0, 4000, 97):
         segment = next(n for n in range(3) if doc < sum(len(reader.lengths) for reader in readers[3][: n + 1]))
         start = sum(len(reader.lengths) for reader in readers[3][:segment])
-        found = searcher.term_scores(query, segment, doc - start)
+        found = searcher.query(query).term_scores(segment, doc - start)
         assert found.keys() == set(query) & set(documents[doc])
         for term, score in found.items():
             assert score == pytest.approx(query.count(term) * oracle.term_score(term, doc), rel=1e-5)
@@ -286,7 +286,7 @@ def test_damaged_postings_are_reported(tmp_path):
     data[offset : offset + reader._records.n_bytes] = b"\xff" * reader._records.n_bytes
     path.write_bytes(data)
     with pytest.raises(ChecksumMismatch, match="postings"):
-        Bm25([reader], [None]).top(["t0", "t1"], 10)
+        Bm25([reader], [None]).query(["t0", "t1"]).top(10)
 
 
 def cranfield(data_folder):

@@ -45,7 +45,9 @@ def quarry(capsys):
 def source(tmp_path: Path) -> Path:
     path = tmp_path / "docs.jsonl"
     texts = {"bread": "Flour and water make bread.", "sea": "A ship sails on the sea.", "rain": "Rain falls."}
-    lines = [json.dumps({"id": name, "text": text}) for name, text in texts.items()]
+    lines = [
+        json.dumps({"id": name, "text": text, "metadata": {"letters": len(name)}}) for name, text in texts.items()
+    ]
     path.write_text("\n".join(lines))
     return path
 
@@ -102,6 +104,20 @@ def test_search_prints_one_object_a_query_for_programs(quarry, index: Path) -> N
         *("id", "score", "text", "title", "metadata", "matches", "terms", "dense_score", "lexical_score")
     }
     assert first["hits"][0]["matches"][0]["text"] == "A ship sails on the sea."
+
+
+def test_search_keeps_to_a_filter(quarry, index: Path) -> None:
+    (answer,) = quarry("search", index, "ship", "--filter", '{"letters": {"$gte": 4}}', "--json").json
+    assert {hit["id"] for hit in answer["hits"]} == {"bread", "rain"}
+    for given, message in (
+        ("{letters", "--filter is no JSON"),
+        ("[1]", "a filter is no mapping"),
+        ('{"letters": {"$more": 4}}', "unknown operator"),
+        ('{"letters": NaN}', "field 'letters'; expected a str, int"),
+    ):
+        output = quarry("search", index, "ship", "--filter", given)
+        assert (output.code, output.out) == (1, "")
+        assert message in output.err
 
 
 def test_search_reads_queries_from_standard_input(quarry, index: Path, monkeypatch) -> None:

@@ -8,6 +8,7 @@ import small_index
 
 from engine.backends.cpu_faiss import FaissBackend, default_nprobe
 from engine.backends.protocol import Wanted
+from engine.options import OpenOptions
 from engine.stored_vectors import StoredVectors
 from formats.snapshot import Snapshot
 
@@ -44,7 +45,7 @@ def allowed_by(segment, share):
 def test_only_allowed_documents_and_enough_of_them(segments, queries, monkeypatch, share, few_rows):
     monkeypatch.setattr("engine.backends.cpu_faiss._FEW_ROWS", few_rows)
     for segment in segments:
-        backend, allowed = FaissBackend(segment), allowed_by(segment, share)
+        backend, allowed = FaissBackend(segment, OpenOptions()), allowed_by(segment, share)
         for k, n, nprobe in ((1, 1, 1), (10, 10, None), (10, 40, 2), (200, 200, 1)):
             for found in backend.candidates(queries, Wanted(k, n, nprobe, 2, allowed)):
                 assert allowed[found.docs].all()
@@ -55,7 +56,7 @@ def test_only_allowed_documents_and_enough_of_them(segments, queries, monkeypatc
 def test_the_best_of_the_allowed_are_found(segments, queries, monkeypatch):
     monkeypatch.setattr("engine.backends.cpu_faiss._FEW_ROWS", 0)
     segment = segments[0]
-    allowed, backend = allowed_by(segment, 0.5), FaissBackend(segment)
+    allowed, backend = allowed_by(segment, 0.5), FaissBackend(segment, OpenOptions())
     scores = np.where(allowed, best_scores(segment, queries), -np.inf)
     found = backend.candidates(queries, Wanted(10, 40, 16, 1, allowed))
     first = [row.argmax() in each.docs for row, each in zip(scores, found, strict=True)]
@@ -67,8 +68,8 @@ def test_the_best_of_the_allowed_are_found(segments, queries, monkeypatch):
 
 
 def test_a_filter_reads_more_lists_unless_told(segments):
-    backend = FaissBackend(segments[0])
+    backend = FaissBackend(segments[0], OpenOptions())
     assert default_nprobe(1024) == 224
     backend._nlist = 1024
-    assert [backend._nprobe(Wanted(1, 1, None, 1), share) for share in (1.0, 0.25, 0.01)] == [224, 448, 1024]
+    assert [backend._nprobe(Wanted(1, 1, None, 1), share) for share in (1.0, 0.25, 0.01)] == [224, 317, 709]
     assert backend._nprobe(Wanted(1, 1, 7, 1), 0.01) == 7

@@ -1,0 +1,34 @@
+"""The documents of one segment that a filter lets pass."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+__all__ = ["Allowed", "AllowedDocs"]
+
+
+class Allowed:
+    """Some of the documents of a segment, none of them deleted.
+
+    Attributes:
+        flags: (n_docs,) bool, never written to: which they are.
+        n: how many.
+    """
+
+    def __init__(self, flags: npt.NDArray[np.bool_]) -> None:
+        self.flags = flags
+        self.n = int(np.count_nonzero(flags))
+
+    @cached_property
+    def docs(self) -> npt.NDArray[np.int64]:
+        """(n,) int64, their ordinals, ascending."""
+        return np.flatnonzero(self.flags)
+
+
+AllowedDocs: TypeAlias = Sequence[Allowed | None]
+"""For each segment the documents that may be found; None: all that are not deleted."""
