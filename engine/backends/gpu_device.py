@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import threading
 from functools import cached_property
+from importlib import import_module
+from types import ModuleType
 from typing import TYPE_CHECKING
 
 from formats.errors import BackendUnavailable, InvalidSetting
@@ -60,6 +62,16 @@ class Device:
                 actual=f"torch {torch.__version__}, {torch.cuda.device_count()} CUDA devices",
             )
         return place
+
+    @cached_property
+    def kernels(self) -> ModuleType | None:
+        """`engine.backends.gpu_kernels` where the device is CUDA's and Triton is there, else None."""
+        if self.place.type != "cuda":
+            return None
+        try:
+            return import_module("engine.backends.gpu_kernels")
+        except ImportError:
+            return None
 
     @cached_property
     def limit_bytes(self) -> int:

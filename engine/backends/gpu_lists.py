@@ -44,6 +44,8 @@ class DeviceLists:
         assert segment.quantizer is not None
         lists, place = segment.reader.lists, device.place
         self._quantizer = _DeviceQuantizer(segment.quantizer, place)
+        self._kernels = device.kernels
+        self._longest = int(np.diff(lists.offsets).max())
         self._work_bytes = device.work_bytes
         self.n_docs = segment.reader.n_docs
         self.nlist = segment.quantizer.nlist
@@ -83,12 +85,28 @@ class DeviceLists:
     ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
         tables = self._quantizer.tables(queries, nprobe)
         best = torch.full((len(queries), self.n_docs), -torch.inf, device=self._codes.device)
-        for numbers, places in self._batches(tables.probed):
-            self._score(tables, numbers, places, best)
+        self._read(tables, best)
         if allowed is not None:
             best.masked_fill_(~allowed, -torch.inf)
         scores, docs = best_documents(best.T, n)
         return docs.cpu().numpy(), (scores > -torch.inf).sum(1).cpu().numpy()
+
+    def _read(self, tables: _Tables, best: torch.Tensor) -> None:
+        """Raise the scores of all documents with a row in a probed list."""
+        if self._kernels is None:
+            for numbers, places in self._batches(tables.probed):
+                self._score(tables, numbers, places, best)
+        else:
+            self._kernels.score_lists(
+                self._codes,
+                self._owners,
+                self._starts,
+                self._longest,
+                tables.scores,
+                tables.probed,
+                tables.lists,
+                best,
+            )
 
     def _batches(self, probed: torch.Tensor) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
         """All rows of all probed lists, a bounded number at a time: pairs of list (flat) and place, (n,) each."""

@@ -39,6 +39,7 @@ class DeviceRows:
         if table.kind == "int8":
             self.scales = upload(lambda low, high: table.stored_slice(low, high)[1], table.n_rows, place)
         self.starts = torch.tensor(table.offsets, device=place)
+        self._kernels = device.kernels
         self._batch_rows = max(1, device.work_bytes // (_COPIES * 8 * table.dim))
 
     def document_scores(
@@ -95,11 +96,19 @@ class DeviceRows:
 
     def _row_scores(self, exact: ExactQueries, numbers: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
         """(n,) float32 scores of rows, each with the query of that number."""
-        products = torch.empty(len(rows), dtype=torch.float64, device=rows.device)
-        for low in range(0, len(rows), self._batch_rows):  # one document may have more rows than a batch
-            part = slice(low, low + self._batch_rows)
-            products[part] = (self.values[rows[part]].double() * exact.values[numbers[part]]).sum(1)
+        products = self._products(exact.values, numbers, rows)
         scales = exact.scales[numbers]
         if self.scales is not None:
             scales = self.scales[rows].double() * scales
         return (products * scales).float()
+
+    def _products(self, queries: torch.Tensor, numbers: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
+        """(n,) float64 inner products of rows, each with the query of that number."""
+        if self._kernels is not None:
+            products: torch.Tensor = self._kernels.row_products(self.values, rows, queries, numbers)
+            return products
+        products = torch.empty(len(rows), dtype=torch.float64, device=rows.device)
+        for low in range(0, len(rows), self._batch_rows):  # one document may have more rows than a batch
+            part = slice(low, low + self._batch_rows)
+            products[part] = (self.values[rows[part]].double() * queries[numbers[part]]).sum(1)
+        return products

@@ -7,22 +7,20 @@ number of centroids and queries.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
-from engine.backends.gpu_aggregation import aggregate_rows
 from engine.backends.gpu_device import Device
 from engine.backends.gpu_queries import ScanQueries
 from engine.backends.gpu_rows import DeviceRows
+from engine.backends.gpu_scores import BlockScores, KernelScores, TorchScores
 
 __all__ = ["DeviceScan", "best_documents"]
 
 _BATCH_QUERIES = 256
 _GROUP = 64  # documents of which only the best is looked at first
-_LARGEST_HALF_NORM = 6e4  # longer centroids could give products beyond float16
 
 Found = tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]
 
@@ -32,9 +30,11 @@ class DeviceScan:
 
     def __init__(self, rows: DeviceRows, device: Device) -> None:
         self._rows = rows
-        self._work_bytes = device.work_bytes
-        halves = device.place.type == "cuda" and rows.largest_norm < _LARGEST_HALF_NORM
-        self._kind = torch.float16 if halves else torch.float32
+        self._scores: BlockScores
+        if device.kernels is None:
+            self._scores = TorchScores(rows, device.work_bytes)
+        else:
+            self._scores = KernelScores(rows, device.work_bytes, device.kernels)
 
     def find(
         self, queries: npt.NDArray[np.float32], n: int, allowed: torch.Tensor | None, beta: float | None
@@ -59,7 +59,9 @@ class DeviceScan:
     def _find(
         self, queries: npt.NDArray[np.float32], n: int, allowed: torch.Tensor | None, beta: float | None
     ) -> Found:
-        scanned = ScanQueries.of(queries, beta, self._rows.values.device, self._kind, wide_sums=False)
+        scanned = ScanQueries.of(
+            queries, beta, self._rows.values.device, self._scores.kind, self._scores.wide_sums
+        )
         scores, docs = self._best(scanned, n + 1, allowed)
         ceilings = scores[:, n].double().cpu().numpy() + scanned.slack * self._rows.largest_norm * self._spread(
             beta
@@ -81,33 +83,11 @@ class DeviceScan:
         place = self._rows.values.device
         scores = torch.full((len(queries), n), -torch.inf, device=place)
         docs = torch.zeros((len(queries), n), dtype=torch.int64, device=place)
-        for low, high in self._blocks(len(queries)):
-            block = self._block(queries, low, high)
-            if allowed is not None:
-                block.masked_fill_(~allowed[low:high, None], -torch.inf)
-            found, places = best_documents(block, n)
+        for low, high in self._scores.blocks(len(queries)):
+            found, places = best_documents(self._scores.scores(queries, low, high, allowed), n)
             scores, order = torch.cat([scores, found], dim=1).topk(n, dim=1)
             docs = torch.cat([docs, places + low], dim=1).gather(1, order)
         return scores, docs
-
-    def _block(self, queries: ScanQueries, low: int, high: int) -> torch.Tensor:
-        """Aggregated scores of the documents low to high - 1: (n_docs, n_queries) float32."""
-        rows = slice(int(self._rows.offsets[low]), int(self._rows.offsets[high]))
-        scores = (self._rows.values[rows].to(self._kind) @ queries.units.T).float()
-        if self._rows.scales is not None:
-            scores *= self._rows.scales[rows, None]
-        return aggregate_rows(scores, self._rows.starts[low : high + 1] - rows.start, queries.betas)
-
-    def _blocks(self, n_queries: int) -> Iterator[tuple[int, int]]:
-        """Ranges of documents whose scores fit into the work memory; at least one document each."""
-        offsets = self._rows.offsets
-        row_bytes = self._rows.values.shape[1] * 4 + n_queries * 24
-        n_rows = max(1, self._work_bytes // row_bytes)
-        low = 0
-        while low < len(offsets) - 1:
-            high = max(low + 1, int(np.searchsorted(offsets, offsets[low] + n_rows, side="right")) - 1)
-            yield low, high
-            low = high
 
 
 def best_documents(scores: torch.Tensor, n: int) -> tuple[torch.Tensor, torch.Tensor]:

@@ -1,0 +1,270 @@
+"""Triton kernels: what a scan, a rescoring and a reading of lists would otherwise write to memory in between.
+
+Each has a counterpart in plain torch, which is used where Triton or CUDA is missing: `TorchScores`,
+`DeviceRows` and `DeviceLists`. Compiled for Hopper, these block shapes use its matrix instructions and keep nearly
+everything in registers; they were not tuned on a device yet.
+"""
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+
+__all__ = ["TILE_ROWS", "document_scores", "row_products", "score_lists"]
+
+TILE_ROWS = 128
+"""Centroids that a program scans at a time; a document of more takes several rounds."""
+_WIDTH = 64  # dimensions multiplied at a time
+_PAIR_ROWS = 16
+_LIST_ROWS = 128
+
+
+def document_scores(
+    values: torch.Tensor,
+    scales: torch.Tensor | None,
+    starts: torch.Tensor,
+    docs: torch.Tensor,
+    slots: int,
+    allowed: torch.Tensor | None,
+    queries: torch.Tensor,
+    betas: torch.Tensor | None,
+    scores: torch.Tensor,
+    first_doc: int,
+) -> None:
+    """Score documents of like length against queries; the scores of their centroids are never written.
+
+    The softmax is aggregated online, as a document's centroids come by (Tang et al. 2021, Eq. 4-6; Milakov and
+    Gimelshein 2018 for the running sums).
+
+    Args:
+        values: (n_rows, dim) int8 or float16.
+        scales: (n_rows,) float32, or None for ones.
+        starts: (n_docs + 1,) int64, where each document's rows start.
+        docs: (n,) int32, n >= 1: the documents.
+        slots: a power of 2 up to TILE_ROWS; documents of more rows are slower.
+        allowed: (n_docs,) bool; the others get -inf. None: all.
+        queries: (n_queries, dim) float16.
+        betas: (n_queries,) float32, inverse temperatures, or None for the maximum.
+        scores: (at least docs.max() - first_doc + 1, n_queries) float32, is written to.
+        first_doc: the document of the first row of `scores`.
+    """
+    n_queries, dim = queries.shape
+    most = 128 if betas is None else 64  # what the registers of a Hopper multiprocessor hold
+    tile_queries = min(most, max(16, triton.next_power_of_2(n_queries)))
+    tile_docs = TILE_ROWS // slots
+    grid = (triton.cdiv(len(docs), tile_docs) * triton.cdiv(n_queries, tile_queries),)
+    _document_kernel[grid](
+        values,
+        values if scales is None else scales,
+        starts,
+        docs,
+        len(docs),
+        values if allowed is None else allowed.view(torch.uint8),
+        queries,
+        queries if betas is None else betas,
+        scores,
+        first_doc,
+        n_queries,
+        dim,
+        SCALED=scales is not None,
+        MASKED=allowed is not None,
+        SOFTMAX=betas is not None,
+        DOCS=tile_docs,
+        SLOTS=slots,
+        QUERIES=tile_queries,
+        WIDTH=_WIDTH,
+        num_warps=8 if tile_queries >= 64 else 4,
+        num_stages=3,
+    )
+
+
+@triton.jit
+def _document_kernel(
+    values,
+    scales,
+    starts,
+    docs,
+    n_docs,
+    allowed,
+    queries,
+    betas,
+    scores,
+    first_doc,
+    n_queries,
+    dim,
+    SCALED: tl.constexpr,
+    MASKED: tl.constexpr,
+    SOFTMAX: tl.constexpr,
+    DOCS: tl.constexpr,
+    SLOTS: tl.constexpr,
+    QUERIES: tl.constexpr,
+    WIDTH: tl.constexpr,
+):
+    # programs that read the same centroids are neighbours, so that all but one find them in the cache
+    n_tiles = tl.cdiv(n_queries, QUERIES)
+    place = tl.program_id(0) // n_tiles * DOCS + tl.arange(0, DOCS)
+    query = tl.program_id(0) % n_tiles * QUERIES + tl.arange(0, QUERIES)
+    present, asked = place < n_docs, query < n_queries
+    doc = tl.load(docs + place, mask=present, other=0)
+    first = tl.load(starts + doc)
+    last = tl.where(present, tl.load(starts + doc + 1), first + 1)
+    beta = tl.load(betas + query, mask=asked, other=0.0) if SOFTMAX else tl.zeros((QUERIES,), tl.float32)
+    top = tl.full((DOCS, QUERIES), -float("inf"), tl.float32)
+    weight = tl.zeros((DOCS, QUERIES), tl.float32)
+    lost = tl.zeros((DOCS, QUERIES), tl.float32)
+    for low in range(0, tl.max(last - first), SLOTS):
+        row = first[:, None] + low + tl.arange(0, SLOTS)[None, :]
+        inside = (row < last[:, None])[:, :, None]
+        row = tl.reshape(tl.minimum(row, last[:, None] - 1), (DOCS * SLOTS,))
+        product = tl.zeros((DOCS * SLOTS, QUERIES), tl.float32)
+        for start in range(0, dim, WIDTH):
+            column = start + tl.arange(0, WIDTH)
+            within = column < dim
+            centroid = tl.load(values + row[:, None] * dim + column[None, :], mask=within[None, :], other=0)
+            unit = tl.load(
+                queries + query[None, :] * dim + column[:, None], mask=within[:, None] & asked[None, :], other=0.0
+            )
+            product = tl.dot(centroid.to(tl.float16), unit, product)
+        if SCALED:
+            product *= tl.load(scales + row)[:, None]
+        score = tl.reshape(product, (DOCS, SLOTS, QUERIES))
+        risen = tl.maximum(top, tl.max(tl.where(inside, score, -float("inf")), axis=1))
+        if SOFTMAX:
+            below = tl.where(inside, risen[:, None, :] - score, 0.0)
+            share = tl.where(inside, tl.exp(-beta[None, None, :] * below), 0.0)
+            rise = tl.where(low > 0, risen - top, 0.0)
+            kept = tl.exp(-beta[None, :] * rise)
+            lost = kept * (lost + rise * weight) + tl.sum(share * below, axis=1)
+            weight = kept * weight + tl.sum(share, axis=1)
+        top = risen
+    if SOFTMAX:
+        # a document that has ended gains nothing, so each has a weight of at least 1
+        top -= lost / weight
+    if MASKED:
+        top = tl.where(tl.load(allowed + doc)[:, None] != 0, top, -float("inf"))
+    cell = (doc - first_doc).to(tl.int64)[:, None] * n_queries + query[None, :]
+    tl.store(scores + cell, top, mask=present[:, None] & asked[None, :])
+
+
+def row_products(
+    values: torch.Tensor, rows: torch.Tensor, queries: torch.Tensor, numbers: torch.Tensor
+) -> torch.Tensor:
+    """Inner products of rows, each with the query of its number, summed up in float64.
+
+    Args:
+        values: (n_rows, dim) int8 or float16.
+        rows: (n,) int64.
+        queries: (n_queries, dim) float64.
+        numbers: (n,) int64.
+
+    Returns:
+        (n,) float64.
+    """
+    products = torch.empty(len(rows), dtype=torch.float64, device=rows.device)
+    if len(rows):
+        grid = (triton.cdiv(len(rows), _PAIR_ROWS),)
+        _row_kernel[grid](
+            values, rows, queries, numbers, products, len(rows), values.shape[1], ROWS=_PAIR_ROWS, WIDTH=_WIDTH
+        )
+    return products
+
+
+@triton.jit
+def _row_kernel(
+    values,
+    rows,
+    queries,
+    numbers,
+    products,
+    n_rows,
+    dim,
+    ROWS: tl.constexpr,
+    WIDTH: tl.constexpr,
+):
+    place = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+    present = place < n_rows
+    row = tl.load(rows + place, mask=present, other=0)
+    number = tl.load(numbers + place, mask=present, other=0)
+    total = tl.zeros((ROWS, WIDTH), tl.float64)
+    for start in range(0, dim, WIDTH):
+        column = start + tl.arange(0, WIDTH)[None, :]
+        within = present[:, None] & (column < dim)
+        centroid = tl.load(values + row[:, None] * dim + column, mask=within, other=0)
+        total += centroid.to(tl.float64) * tl.load(
+            queries + number[:, None] * dim + column, mask=within, other=0.0
+        )
+    tl.store(products + place, tl.sum(total, axis=1), mask=present)
+
+
+def score_lists(
+    codes: torch.Tensor,
+    owners: torch.Tensor,
+    starts: torch.Tensor,
+    longest: int,
+    tables: torch.Tensor,
+    probed: torch.Tensor,
+    lists: torch.Tensor,
+    best: torch.Tensor,
+) -> None:
+    """Raise the scores of documents to those of their rows in the probed lists, by look-ups.
+
+    Args:
+        codes: (n_rows, code_bytes) uint8, list after list.
+        owners: (n_rows,) int32, the document of each.
+        starts: (nlist + 1,) int64, where each list starts.
+        longest: rows of the longest list, at least 1.
+        tables: (n_queries, M, ksub) float32, the score of each sub-vector; ksub 16 or 256.
+        probed: (n_queries, nprobe) int64, the lists to read.
+        lists: (n_queries, nprobe) float32, what each adds to the scores of its rows.
+        best: (n_queries, n_docs) float32, is raised.
+    """
+    n_blocks = triton.cdiv(longest, _LIST_ROWS)
+    _list_kernel[(probed.numel() * n_blocks,)](
+        codes,
+        owners,
+        starts,
+        tables,
+        probed,
+        lists,
+        best,
+        n_blocks,
+        probed.shape[1],
+        best.shape[1],
+        codes.shape[1],
+        HALVES=tables.shape[2] == 16,
+        ROWS=_LIST_ROWS,
+    )
+
+
+@triton.jit
+def _list_kernel(
+    codes,
+    owners,
+    starts,
+    tables,
+    probed,
+    lists,
+    best,
+    n_blocks,
+    nprobe,
+    n_docs,
+    code_bytes,
+    HALVES: tl.constexpr,
+    ROWS: tl.constexpr,
+):
+    pair = tl.program_id(0) // n_blocks
+    query = (pair // nprobe).to(tl.int64)
+    number = tl.load(probed + pair)
+    place = tl.load(starts + number) + tl.program_id(0) % n_blocks * ROWS + tl.arange(0, ROWS)
+    present = place < tl.load(starts + number + 1)
+    score = tl.zeros((ROWS,), tl.float32) + tl.load(lists + pair)
+    table = tables + query * code_bytes * (32 if HALVES else 256)
+    for byte in range(code_bytes):
+        code = tl.load(codes + place * code_bytes + byte, mask=present, other=0).to(tl.int32)
+        if HALVES:
+            score += tl.load(table + byte * 32 + (code & 15)) + tl.load(table + byte * 32 + 16 + (code >> 4))
+        else:
+            score += tl.load(table + byte * 256 + code)
+    owner = tl.load(owners + place, mask=present, other=0)
+    tl.atomic_max(best + query * n_docs + owner, score, mask=present)

@@ -1,0 +1,98 @@
+"""The Triton kernels against the plain torch they replace: on a GPU, or in Triton's interpreter without one."""
+
+from __future__ import annotations
+
+import os
+
+import numpy as np
+import pytest
+from one_segment import random_documents, random_quantizer, segment_of
+
+from engine.backends.protocol import Wanted
+from engine.backends.registry import open_backend
+from engine.options import OpenOptions
+from formats.directory import Directory
+
+torch = pytest.importorskip("torch", reason="backend gpu needs torch")
+gpu_kernels = pytest.importorskip(
+    "engine.backends.gpu_kernels", reason="the kernels need triton", exc_type=ImportError
+)
+PLACE = "cuda" if torch.cuda.is_available() else "cpu"
+if PLACE == "cpu" and os.environ.get("TRITON_INTERPRET") != "1":
+    pytest.skip("without a GPU the kernels need TRITON_INTERPRET=1", allow_module_level=True)
+
+
+def backend_of(segment, kernels):
+    """The backend on this machine's device, its kernels given."""
+    options = OpenOptions(device=PLACE)
+    options.accelerator.kernels = kernels
+    return open_backend("gpu", segment, options)
+
+
+@pytest.fixture
+def directory(tmp_path):
+    return Directory(tmp_path)
+
+
+def documents(generator, dim):
+    """Of 1 to 300 centroids, most of few."""
+    lengths = [1, 300, 2, 17, 64, 128, 129, *generator.integers(1, 7, 30).tolist()]
+    return [generator.standard_normal((n, dim)).astype(np.float32) for n in lengths]
+
+
+def block_scores(segment, queries, kernels, beta, allowed):
+    """(n_docs, n_queries) scores of unit queries, in two blocks, and what rounding can do to them."""
+    from engine.backends.gpu_queries import ScanQueries
+
+    with torch.inference_mode():
+        scan = backend_of(segment, kernels)._scan
+        scores = scan._scores
+        units = ScanQueries.of(queries, beta, torch.device(PLACE), scores.kind, scores.wide_sums)
+        mask = None if allowed is None else torch.from_numpy(allowed).to(PLACE)
+        middle = segment.reader.n_docs // 3
+        blocks = [scores.scores(units, *each, mask) for each in ((0, middle), (middle, segment.reader.n_docs))]
+    return torch.cat(blocks).cpu().numpy(), (units.slack * scan._spread(beta) * scan._rows.largest_norm).max()
+
+
+@pytest.mark.parametrize(("dim", "n_queries"), [(24, 1), (150, 19)])
+@pytest.mark.parametrize("beta", [None, 0.5, 8.0])
+@pytest.mark.parametrize("kind", ["int8", "float16"])
+def test_documents_are_scored(directory, monkeypatch, kind, beta, dim, n_queries):
+    monkeypatch.setattr("one_segment.DIM", dim)
+    generator = np.random.default_rng(dim)
+    segment = segment_of(directory, documents(generator, dim), kind)
+    queries = generator.standard_normal((n_queries, dim)).astype(np.float32)
+    allowed = generator.random(segment.reader.n_docs) < 0.7 if beta else None
+    expected, _ = block_scores(segment, queries, None, beta, allowed)
+    found, slack = block_scores(segment, queries, gpu_kernels, beta, allowed)
+    assert np.isfinite(found).sum() == found.size if allowed is None else allowed.sum() * n_queries
+    assert slack < 0.05
+    np.testing.assert_allclose(found, expected, atol=slack)
+
+
+@pytest.mark.parametrize("kind", ["int8", "float16"])
+def test_final_scores(directory, kind):
+    generator = np.random.default_rng(3)
+    segment = segment_of(directory, documents(generator, 24), kind)
+    queries = generator.standard_normal((4, 24)).astype(np.float32)
+    wanted = Wanted(1, 1 << 20, None, 1, beta=2.0)
+    answers = [backend_of(segment, kernels).candidates(queries, wanted) for kernels in (None, gpu_kernels)]
+    for one, other in zip(*answers, strict=True):
+        np.testing.assert_allclose(one.scores, other.scores, rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("by_residual", [False, True], ids=["whole", "residual"])
+@pytest.mark.parametrize(("n_sub", "nbits"), [(8, 4), (8, 8), (1, 8)])
+def test_lists_are_read(directory, n_sub, nbits, by_residual):
+    generator = np.random.default_rng(n_sub * nbits)
+    quantizer = random_quantizer(generator, n_sub, nbits, by_residual, turned=False, apart=True)
+    segment = segment_of(directory, random_documents(generator, 200), quantizer=quantizer, keep_centroids=False)
+    queries = generator.standard_normal((4, 24)).astype(np.float32)
+    best = []
+    for kernels in (None, gpu_kernels):
+        lists = backend_of(segment, kernels)._lists
+        tables = lists._quantizer.tables(queries, 3)
+        best.append(torch.full((4, 200), -torch.inf, device=PLACE))
+        lists._read(tables, best[-1])
+    assert 0 < torch.isinf(best[0]).sum() < best[0].numel()
+    np.testing.assert_allclose(best[1].cpu(), best[0].cpu(), rtol=1e-5, atol=1e-5)
