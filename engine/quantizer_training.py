@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from engine.faiss_threads import set_faiss_threads
+from engine.probe_curve import probe_recall
 from formats.quantizer import Quantizer
 
 __all__ = ["MIN_TRAINING_ROWS", "VectorCoder", "n_training_rows", "nlist_for", "train_quantizer"]
@@ -36,7 +37,7 @@ def train_quantizer(sample: Floats, nlist: int, code_bytes: int, seed: int, thre
     """Train coarse centroids and a PQ codebook of 4-bit codes.
 
     Args:
-        sample: (n, dim) float32 training vectors.
+        sample: (n, dim) float32 training vectors, in the order of their documents.
         nlist: number of inverted lists; lowered where the sample is too small for as many.
         code_bytes: bytes of a code: 2 x code_bytes sub-quantizers of 16 sub-vectors each (Jégou et al. 2011).
         seed: of the k-means.
@@ -65,7 +66,7 @@ def train_quantizer(sample: Floats, nlist: int, code_bytes: int, seed: int, thre
     set_faiss_threads(1)  # sub-quantizers are so small that waiting for one another takes longer
     pq.train(sample[:: max(1, len(sample) // _PQ_ROWS)][:_PQ_ROWS])
     codebook = faiss.vector_to_array(pq.centroids).reshape(2 * code_bytes, 16, -1).astype(np.float32)
-    return Quantizer(coarse, codebook, codebook, None, by_residual=False)
+    return Quantizer(coarse, codebook, codebook, None, False, probe_recall(sample, coarse))
 
 
 class VectorCoder:

@@ -38,6 +38,7 @@ def check_vectors(vectors: Vectors) -> None:
     Raises:
         InvalidQuery: a number is not finite, or above 1e18.
     """
-    bad = np.flatnonzero(~(np.abs(vectors) <= _LARGEST).all(axis=1))
-    if len(bad):
-        raise InvalidQuery(f"query vector {bad[0]} holds numbers that are not finite or above {_LARGEST:g}")
+    if np.abs(vectors).max(initial=0.0) <= _LARGEST:  # which nan is not
+        return
+    bad = int((~(np.abs(vectors) <= _LARGEST)).any(axis=1).argmax())
+    raise InvalidQuery(f"query vector {bad} holds numbers that are not finite or above {_LARGEST:g}")

@@ -3,7 +3,8 @@
 It is immutable and named by its content, so that segments which share it can be recognised and merged by
 concatenating their lists. Sections: ``coarse`` (nlist, dim) float32, ``encode_codebook`` (M, ksub, dsub)
 float32, ``score_codebook`` of the same shape where it was trained apart (RepCONC section 4, JPQ: documents
-are encoded with one, scored with the other), ``rotation`` (dim, input_dim) float32 where there is one.
+are encoded with one, scored with the other), ``rotation`` (dim, input_dim) float32 where there is one, and
+``probe_recall`` (nlist,) float32 where it was measured.
 """
 
 from __future__ import annotations
@@ -37,6 +38,8 @@ class Quantizer:
         score_codebook: (M, ksub, dsub) float32, sub-vectors that codes are scored with.
         rotation: (dim, input_dim) float32 applied to every vector first, or None.
         by_residual: whether a code stands for the vector minus its coarse centroid.
+        probe_recall: (nlist,) float32, ascending, from 0 to 1: the share of what is nearest that a search of i + 1
+            lists finds, as far as lists matter; None: not measured.
     """
 
     coarse: Floats
@@ -44,6 +47,7 @@ class Quantizer:
     score_codebook: Floats
     rotation: Floats | None
     by_residual: bool
+    probe_recall: Floats | None = None
 
     @property
     def nlist(self) -> int:
@@ -68,7 +72,7 @@ class Quantizer:
     def identity(self) -> str:
         """XXH3-128 of everything in it, 32 hex digits."""
         parts = [self.coarse, self.encode_codebook, self.score_codebook]
-        parts += [] if self.rotation is None else [self.rotation]
+        parts += [part for part in (self.rotation, self.probe_recall) if part is not None]
         shapes = repr(([part.shape for part in parts], self.by_residual, METRIC)).encode()
         data = b"".join(np.ascontiguousarray(part, np.float32).tobytes() for part in parts)
         return digest(shapes + data).hex()
@@ -89,6 +93,8 @@ def write_quantizer(directory: Directory, quantizer: Quantizer) -> FileRecord:
         writer.add("score_codebook", quantizer.score_codebook)
     if quantizer.rotation is not None:
         writer.add("rotation", quantizer.rotation)
+    if quantizer.probe_recall is not None:
+        writer.add("probe_recall", quantizer.probe_recall)
     n_sub, ksub, dsub = quantizer.encode_codebook.shape
     return writer.finish(
         {
@@ -146,8 +152,16 @@ def _read(envelope: Envelope) -> Quantizer:
     score = _floats(envelope, "score_codebook", shape) if envelope.has("score_codebook") else encode
     rotation = _floats(envelope, "rotation", (dim, input_dim)) if envelope.has("rotation") else None
     coarse = _floats(envelope, "coarse", (nlist, dim))
+    recall = _recall(envelope, nlist) if envelope.has("probe_recall") else None
     envelope.done()
-    return Quantizer(coarse, encode, score, rotation, by_residual)
+    return Quantizer(coarse, encode, score, rotation, by_residual, recall)
+
+
+def _recall(envelope: Envelope, nlist: int) -> Floats:
+    recall = _floats(envelope, "probe_recall", (nlist,))
+    if recall[0] < 0 or recall[-1] > 1 or (recall[1:] < recall[:-1]).any():
+        raise CorruptFile("section probe_recall does not ascend within 0 to 1", path=envelope.path)
+    return recall
 
 
 def _floats(envelope: Envelope, name: str, shape: tuple[int, ...]) -> Floats:

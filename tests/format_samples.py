@@ -102,7 +102,9 @@ def store(directory, blob, name="sample.seg"):
     return path
 
 
-def quantizer(seed=0, nlist=4, dim=8, n_sub=4, nbits=4, input_dim=None, apart=False, by_residual=False):
+def quantizer(
+    seed=0, nlist=4, dim=8, n_sub=4, *, nbits=4, input_dim=None, apart=False, by_residual=False, measured=False
+):
     """A quantizer of random numbers."""
     generator = np.random.default_rng(seed)
 
@@ -112,7 +114,8 @@ def quantizer(seed=0, nlist=4, dim=8, n_sub=4, nbits=4, input_dim=None, apart=Fa
     encode = floats(n_sub, 1 << nbits, dim // n_sub)
     score = floats(n_sub, 1 << nbits, dim // n_sub) if apart else encode
     rotation = None if input_dim is None else floats(dim, input_dim)
-    return Quantizer(floats(nlist, dim), encode, score, rotation, by_residual)
+    recall = np.sort(generator.random(nlist, np.float32)) if measured else None
+    return Quantizer(floats(nlist, dim), encode, score, rotation, by_residual, recall)
 
 
 def document(number=0, **changes):

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from engine.backends.cpu_faiss import default_nprobe
 from engine.backends.protocol import Candidates, Wanted
 from engine.options import OpenOptions
 from formats.errors import InvalidSetting
@@ -129,7 +128,7 @@ class GpuBackend:
         """Documents by their codes; where the probed lists hold fewer than `wanted.k`, more lists are read."""
         assert self._lists is not None
         nlist = self._lists.nlist
-        nprobe = min(wanted.nprobe or default_nprobe(nlist), nlist)
+        nprobe = min(wanted.nprobe or self._lists.default_nprobe, nlist)
         found, counts = self._lists.find(queries, wanted.n, nprobe, mask)
         docs = [each[:count] for each, count in zip(found, counts.tolist(), strict=True)]
         short = np.flatnonzero(counts < min(wanted.k, len(allowed)))

@@ -12,6 +12,7 @@ import torch
 from engine.backends.gpu_device import Device
 from engine.backends.gpu_scan import best_documents
 from engine.backends.gpu_upload import upload
+from engine.probe_curve import default_nprobe
 from formats.quantizer import Quantizer
 from formats.snapshot import OpenSegment
 
@@ -49,6 +50,7 @@ class DeviceLists:
         self._work_bytes = device.work_bytes
         self.n_docs = segment.reader.n_docs
         self.nlist = segment.quantizer.nlist
+        self.default_nprobe = default_nprobe(segment.quantizer)
         offsets = segment.reader.centroids.offsets
         rows, codes = lists.rows(), lists.codes()
         self._owners = upload(

@@ -231,14 +231,16 @@ def test_inverted_lists(numbers, code_bytes, seed):
     st.booleans(),
     st.booleans(),
     st.none() | st.integers(1, 9),
+    st.booleans(),
     seeds,
 )
-def test_quantizers(nlist, layout, dsub, apart, by_residual, input_dim, seed):
+def test_quantizers(nlist, layout, dsub, apart, by_residual, input_dim, measured, seed):
     n_sub, nbits = layout
     encode = normal(seed, n_sub, 1 << nbits, dsub)
     score = normal(seed + 1, n_sub, 1 << nbits, dsub) if apart else encode
     rotation = None if input_dim is None else normal(seed + 2, n_sub * dsub, input_dim)
-    made = Quantizer(normal(seed + 3, nlist, n_sub * dsub), encode, score, rotation, by_residual)
+    recall = np.linspace(0.5, 1, nlist, dtype=np.float32) if measured else None
+    made = Quantizer(normal(seed + 3, nlist, n_sub * dsub), encode, score, rotation, by_residual, recall)
     with index() as directory:
         read = read_quantizer(directory, write_quantizer(directory, made))
         assert read.identity() == made.identity()
@@ -246,6 +248,7 @@ def test_quantizers(nlist, layout, dsub, apart, by_residual, input_dim, seed):
         np.testing.assert_array_equal(read.encode_codebook, encode)
         np.testing.assert_array_equal(read.score_codebook, score)
         np.testing.assert_array_equal(read.rotation, rotation)
+        np.testing.assert_array_equal(read.probe_recall, recall)
         assert (read.by_residual, read.nbits) == (by_residual, nbits)
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import small_index
 
-from engine.backends.cpu_faiss import FaissBackend, default_nprobe
+from engine.backends.cpu_faiss import FaissBackend
 from engine.backends.protocol import Wanted
 from engine.options import OpenOptions
 from engine.stored_vectors import StoredVectors
@@ -69,7 +69,6 @@ def test_the_best_of_the_allowed_are_found(segments, queries, monkeypatch):
 
 def test_a_filter_reads_more_lists_unless_told(segments):
     backend = FaissBackend(segments[0], OpenOptions())
-    assert default_nprobe(1024) == 224
-    backend._nlist = 1024
-    assert [backend._nprobe(Wanted(1, 1, None, 1), share) for share in (1.0, 0.25, 0.01)] == [224, 317, 709]
+    backend._nlist, backend._default_nprobe = 1024, 224
+    assert [backend._nprobe(Wanted(1, 1, None, 1), share) for share in (1.0, 0.125, 0.001)] == [224, 448, 1024]
     assert backend._nprobe(Wanted(1, 1, 7, 1), 0.01) == 7

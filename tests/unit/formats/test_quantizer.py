@@ -154,6 +154,16 @@ def test_fields_that_contradict_the_sections(directory, changes):
         read_quantizer(directory, by_hand(directory, changes))
 
 
+@pytest.mark.parametrize(
+    "recall", [[0, 0.5, 0.4, 1], [-0.1, 0, 0, 1], [0, 0, 0, 1.01], [0, 0, np.nan, 1], [0, 0, 1]]
+)
+def test_recalls_that_cannot_be(directory, recall):
+    read_quantizer(directory, write_quantizer(directory, quantizer(measured=True)))
+    hostile = replace(quantizer(), probe_recall=np.array(recall, np.float32))
+    with pytest.raises(CorruptFile, match="probe_recall"):
+        read_quantizer(directory, write_quantizer(directory, hostile))
+
+
 def zeros(*shapes):
     names = ("coarse", "encode_codebook", "rotation")
     return {name: np.zeros(shape, np.float32) for name, shape in zip(names, shapes, strict=True)}

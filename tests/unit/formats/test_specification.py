@@ -226,19 +226,19 @@ def decoded(quantizer, code, list_number):
 
 
 def identity_of(file):
-    names = ["coarse", "encode_codebook", "score_codebook", "rotation"]
+    names = ["coarse", "encode_codebook", "score_codebook", "rotation", "probe_recall"]
     if "score_codebook" not in file.sections:
         names[2] = "encode_codebook"
     arrays = [file.sections[name] for name in names if name in file.sections]
-    shapes = ", ".join(f"({', '.join(map(str, array.shape))})" for array in arrays)
-    text = f"([{shapes}], {file.fields['by_residual']}, 'inner_product')"
+    shapes = [tuple(map(int, array.shape)) for array in arrays]
+    text = f"({shapes}, {file.fields['by_residual']}, 'inner_product')"
     return xxh3_128_hexdigest(text.encode() + b"".join(array.tobytes() for array in arrays))
 
 
 KINDS = [
     {"kind": "int8"},
     {"kind": "float16"},
-    {"kind": "int8", "made_with": quantizer(dim=8, n_sub=4)},
+    {"kind": "int8", "made_with": quantizer(dim=8, n_sub=4, measured=True)},
     {"kind": "int8", "made_with": quantizer(dim=8, n_sub=2, nbits=8, apart=True), "keep": False},
     {"kind": "int8", "made_with": quantizer(dim=8, n_sub=4, input_dim=8, by_residual=True), "keep": False},
 ]

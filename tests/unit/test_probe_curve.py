@@ -1,0 +1,53 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from format_samples import quantizer
+
+from engine import probe_curve
+from engine.probe_curve import default_nprobe, probe_recall
+
+
+def expected_recall(sample, coarse, held_out):
+    """The same, row by row."""
+    found = []
+    for place in held_out:
+        scores = sample @ sample[place]
+        others = [row for row in np.argsort(-scores) if abs(row - place) > 16][:10]
+        order = np.argsort(-(coarse @ sample[place])).tolist()
+        found += [order.index(int((coarse @ sample[row]).argmax())) for row in others]
+    return [np.mean(np.array(found) <= n) for n in range(len(coarse))]
+
+
+@pytest.mark.parametrize("batch_scores", [1, 1 << 23])
+def test_the_curve_is_a_count(monkeypatch, batch_scores):
+    monkeypatch.setattr(probe_curve, "_BATCH_SCORES", batch_scores)
+    monkeypatch.setattr(probe_curve, "_N_HELD_OUT", 40)
+    generator = np.random.default_rng(0)
+    sample = generator.standard_normal((500, 8)).astype(np.float32)
+    coarse = generator.standard_normal((20, 8)).astype(np.float32)
+    found = probe_recall(sample, coarse)
+    assert found.dtype == np.float32
+    expected = expected_recall(sample, coarse, np.linspace(0, 499, 40).astype(int))
+    np.testing.assert_allclose(found, expected, atol=1e-6)
+    assert found[-1] == 1
+
+
+@pytest.mark.parametrize("n", [1, 5, 30])
+def test_tiny_samples(n):
+    sample = np.eye(30, dtype=np.float32)[:n]
+    assert probe_recall(sample, sample[:1]).tolist() == [1.0]
+
+
+@pytest.mark.parametrize(
+    ("recall", "nprobe"), [([0.2, 0.98, 0.99, 1], 3), ([1, 1, 1, 1], 1), ([0, 0, 0, 0.5], 4), (None, 4)]
+)
+def test_the_default_is_where_the_curve_reaches_its_aim(recall, nprobe):
+    measured = None if recall is None else np.array(recall, np.float32)
+    assert default_nprobe(replace(quantizer(), probe_recall=measured)) == nprobe
+
+
+def test_without_a_curve():
+    assert default_nprobe(quantizer(nlist=256)) == 112
