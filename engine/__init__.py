@@ -15,6 +15,7 @@ from formats.errors import *  # noqa: F403
 if TYPE_CHECKING:
     from engine.builder import BuildReport, build
     from engine.documents import Document
+    from engine.encoder import open_encoder
     from engine.engine import Engine, VerifyReport
     from engine.hits import Hit, Match
     from engine.representation import Cls, FirstM, KMeans, Mean, Pieces, Pooled
@@ -25,6 +26,7 @@ _PLACES = {
     "Document": "engine.documents",
     "Engine": "engine.engine",
     "VerifyReport": "engine.engine",
+    "open_encoder": "engine.encoder",
     "Hit": "engine.hits",
     "Match": "engine.hits",
     "Cls": "engine.representation",
@@ -50,6 +52,7 @@ __all__ = [  # noqa: PLE0604 - the errors are listed where they are defined
     "Pooled",
     "VerifyReport",
     "build",
+    "open_encoder",
 ]
 
 

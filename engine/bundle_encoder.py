@@ -8,13 +8,20 @@ import numpy as np
 import numpy.typing as npt
 
 from engine.token_frame import TokenFrame
-from engine.token_vectors import VectorKind
+from engine.token_vectors import TokenVectors, VectorKind
 from engine.tokenizer import Tokens, lone_surrogate
 from engine.windows import window_bounds
 from formats.encoder_bundle import EncoderBundle, EncoderSettings
 from formats.errors import InvalidDocument, InvalidQuery
 
-__all__ = ["BundleEncoder", "check_document", "check_query", "pooled_of_tokens", "pooled_over_windows"]
+__all__ = [
+    "BundleEncoder",
+    "check_document",
+    "check_query",
+    "document_window",
+    "pooled_over_windows",
+    "pooled_window",
+]
 
 Vectors = npt.NDArray[np.float32]
 
@@ -88,11 +95,46 @@ def check_query(text: str) -> None:
         raise InvalidQuery("the query holds a lone surrogate", actual=f"one at character {position}")
 
 
-def pooled_of_tokens(vectors: Vectors, mean: Vectors, settings: EncoderSettings) -> Vectors:
-    """Pool the (n_tokens, dim) vectors of all tokens of a window, whose mean is given, as the graph itself would.
+def document_window(
+    tokens: Tokens, bounds: tuple[int, int], frame: TokenFrame, vectors: Vectors, settings: EncoderSettings
+) -> TokenVectors:
+    """One window of a document.
 
-    For bundles that give token vectors.
+    Args:
+        tokens: of the document.
+        bounds: (first, stop) token positions of the window.
+        frame: what stood around its tokens.
+        vectors: (n_tokens, dim) float32 of its tokens and the frame's.
+        settings: of the bundle.
     """
+    first, stop = bounds
+    n_before, mean = len(frame.before), vectors.mean(axis=0)
+    return TokenVectors(
+        values=vectors[n_before : n_before + stop - first],
+        starts=tokens.starts[first:stop],
+        ends=tokens.ends[first:stop],
+        text_mean=mean,
+        first=vectors[0],
+        pooled=_pooled_of_tokens(vectors, mean, settings),
+    )
+
+
+def pooled_window(tokens: Tokens, bounds: tuple[int, int], pooled: Vectors) -> TokenVectors:
+    """One window of a document where the encoder gives a (dim,) pooled vector and none for its tokens."""
+    first, stop = bounds
+    none = np.empty((stop - first, 0), np.float32)
+    return TokenVectors(
+        values=none,
+        starts=tokens.starts[first:stop],
+        ends=tokens.ends[first:stop],
+        text_mean=none[0],
+        first=none[0],
+        pooled=pooled,
+    )
+
+
+def _pooled_of_tokens(vectors: Vectors, mean: Vectors, settings: EncoderSettings) -> Vectors:
+    """Pool the (n_tokens, dim) vectors of all tokens of a window, their mean given, as the graph itself would."""
     pooled: Vectors = {"mean": mean, "cls": vectors[0], "max": vectors.max(axis=0)}[settings.pooling]
     if settings.normalise:
         pooled = (pooled / max(float(np.linalg.norm(pooled.astype(np.float64))), 1e-12)).astype(np.float32)

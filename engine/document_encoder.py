@@ -5,11 +5,15 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import islice
+from typing import TypeVar
 
 import numpy as np
 
 from engine.analysis import Analyzer
+from engine.batched_encoder import BatchedEncoder, PreparedText
 from engine.documents import Document
 from engine.encoder import Encoder
 from engine.representation import DocumentVectors, Representation
@@ -21,7 +25,11 @@ __all__ = ["EncodedDocument", "OnInvalid", "encode_documents"]
 OnInvalid = Callable[[InvalidDocument], None]
 """What is told of a document that is left out; it may raise."""
 
+T = TypeVar("T")
+R = TypeVar("R")
+
 _AHEAD = 8  # documents under way for each thread
+_GROUP = 256  # documents that an encoder of many gets at a time, to sort them by length
 _LARGEST = 65504  # of float16, one of the types that vectors are stored as
 
 
@@ -62,21 +70,21 @@ class DocumentEncoder:
         Raises:
             InvalidDocument: it has no token, or its vectors are not finite or too long to be stored.
         """
-        windows = _Counted(self.encoder.windows(document.full_text))
-        try:
-            vectors = self.representation.represent(document.full_text, windows, self.encoder.normalise)
-        except InvalidDocument as error:
-            raise InvalidDocument(
-                f"document {document.id!r}: {error.message}", expected=error.expected, actual=error.actual
-            ) from error
+        with _named(document):
+            return self.finish(document, self.encoder.windows(document.full_text))
+
+    def finish(self, document: Document, windows: Iterable[TokenVectors]) -> EncodedDocument:
+        """What becomes of a document whose windows are encoded, or are as they are read; see `encode`."""
+        counted = _Counted(windows)
+        vectors = self.representation.represent(document.full_text, counted, self.encoder.normalise)
         fits = vectors.values.shape[1:] == (self.encoder.dim,)
         if not fits or not (np.abs(vectors.values) <= _LARGEST).all():
             raise InvalidDocument(
-                f"document {document.id!r}: the encoder gave no usable vectors",
+                "the encoder gave no usable vectors",
                 expected=f"numbers up to {_LARGEST}, {self.encoder.dim} a vector",
                 actual=f"shape {vectors.values.shape}",
             )
-        return EncodedDocument(document, vectors, self.analyzer.terms(document.full_text), windows.n_tokens)
+        return EncodedDocument(document, vectors, self.analyzer.terms(document.full_text), counted.n_tokens)
 
 
 def encode_documents(
@@ -85,7 +93,7 @@ def encode_documents(
     threads: int,
     on_invalid: OnInvalid | None = None,
 ) -> Iterator[EncodedDocument]:
-    """Encode documents, each on one thread, and yield them in order.
+    """Encode documents, each on one thread or many together as the encoder wants it, and yield them in order.
 
     Where `documents` raises, all that came before is yielded first.
 
@@ -98,7 +106,11 @@ def encode_documents(
     Raises:
         InvalidDocument: a document has no token, or its vectors are not finite.
     """
-    for future in _futures(documents, how, threads):
+    if isinstance(how.encoder, BatchedEncoder):
+        futures = _encoded_in_groups(documents, how, how.encoder, threads)
+    else:
+        futures = _under_way(documents, how.encode, threads, threads * _AHEAD)
+    for future in futures:
         try:
             encoded = future.result()
         except InvalidDocument as error:
@@ -109,17 +121,50 @@ def encode_documents(
             yield encoded
 
 
-def _futures(
-    documents: Iterable[Document], how: DocumentEncoder, threads: int
+def _encoded_in_groups(
+    documents: Iterable[Document], how: DocumentEncoder, encoder: BatchedEncoder, threads: int
 ) -> Iterator[Future[EncodedDocument]]:
-    """The documents being encoded, in order; those under way are bounded by `threads`."""
+    """Documents whose encoder wants many at once: the tokenizer works ahead of it, the rest behind it."""
+
+    def prepare(document: Document) -> tuple[Document, PreparedText | InvalidDocument]:
+        try:
+            return document, encoder.prepare(document.full_text)
+        except InvalidDocument as error:  # raised in the document's turn
+            return document, error
+
+    def finish(pair: tuple[Document, list[TokenVectors] | InvalidDocument]) -> EncodedDocument:
+        document, windows = pair
+        with _named(document):
+            if isinstance(windows, InvalidDocument):
+                raise windows
+            return how.finish(document, windows)
+
+    prepared = _under_way(documents, prepare, threads, 2 * _GROUP)
+    return _under_way(_run_in_groups(prepared, encoder), finish, threads, _GROUP)
+
+
+def _run_in_groups(
+    prepared: Iterator[Future[tuple[Document, PreparedText | InvalidDocument]]], encoder: BatchedEncoder
+) -> Iterator[tuple[Document, list[TokenVectors] | InvalidDocument]]:
+    failures: list[Exception] = []
+    results = _until_failure((future.result() for future in prepared), failures)
+    while group := list(islice(results, _GROUP)):
+        windows = iter(encoder.run([text for _, text in group if isinstance(text, PreparedText)]))
+        for document, text in group:
+            yield document, next(windows) if isinstance(text, PreparedText) else text
+    for failure in failures:
+        raise failure
+
+
+def _under_way(items: Iterable[T], work: Callable[[T], R], threads: int, n_ahead: int) -> Iterator[Future[R]]:
+    """The work on each item, in order, `n_ahead` of them under way; where `items` raises, this does so last."""
     failures: list[Exception] = []
     with ThreadPoolExecutor(threads, thread_name_prefix="quarry-encode") as pool:
-        waiting: deque[Future[EncodedDocument]] = deque()
+        waiting: deque[Future[R]] = deque()
         try:
-            for document in _until_failure(documents, failures):
-                waiting.append(pool.submit(how.encode, document))
-                if len(waiting) >= threads * _AHEAD:
+            for item in _until_failure(items, failures):
+                waiting.append(pool.submit(work, item))
+                if len(waiting) >= n_ahead:
                     yield waiting.popleft()
             while waiting:
                 yield waiting.popleft()
@@ -130,10 +175,21 @@ def _futures(
         raise failure
 
 
-def _until_failure(documents: Iterable[Document], failures: list[Exception]) -> Iterator[Document]:
-    """The documents up to the first error, which is put into `failures`."""
+@contextmanager
+def _named(document: Document) -> Iterator[None]:
+    """Put a document's id before what is wrong with it."""
     try:
-        yield from documents
+        yield
+    except InvalidDocument as error:
+        raise InvalidDocument(
+            f"document {document.id!r}: {error.message}", expected=error.expected, actual=error.actual
+        ) from error
+
+
+def _until_failure(items: Iterable[T], failures: list[Exception]) -> Iterator[T]:
+    """The items up to the first error, which is put into `failures`."""
+    try:
+        yield from items
     except Exception as error:  # whatever it is, it is raised again in its turn
         failures.append(error)
 
@@ -141,7 +197,7 @@ def _until_failure(documents: Iterable[Document], failures: list[Exception]) -> 
 class _Counted:
     """Windows on their way to a representation, their tokens counted."""
 
-    def __init__(self, windows: Iterator[TokenVectors]) -> None:
+    def __init__(self, windows: Iterable[TokenVectors]) -> None:
         self._windows = windows
         self.n_tokens = 0
 

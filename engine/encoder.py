@@ -88,14 +88,18 @@ def trained_representation(encoder: Encoder) -> str | None:
     return encoder.trained_representation if isinstance(encoder, DescribedEncoder) else None
 
 
-def open_encoder(source: str | Path | Encoder | None = None) -> Encoder:
+def open_encoder(source: str | Path | Encoder | None = None, *, runtime: str = "auto") -> Encoder:
     """Open an encoder; its model is loaded when it is first used.
 
     Args:
         source: the folder of an encoder bundle, an encoder (returned as it is), or None for the bundled default.
+        runtime: what runs a bundle: "onnx-cpu", "onnx-cuda", "tensorrt", or "auto" for the best that is there and
+            fits the bundle's precision.
 
     Raises:
-        InvalidSetting: there is no bundle at the path, or the source is none of the above.
+        InvalidSetting: there is no bundle at the path, the source is none of the above, or the runtime is unknown
+            or not for the bundle's precision.
+        BackendUnavailable: a runtime that was asked for by name cannot be used.
         FormatError: the bundle is damaged or of a version that this one does not read.
     """
     if isinstance(source, Encoder):
@@ -107,7 +111,7 @@ def open_encoder(source: str | Path | Encoder | None = None) -> Encoder:
             actual=type(source),
         )
     from engine.bundled import default_bundle_path
-    from engine.encoder_onnx import OnnxEncoder
+    from engine.encoder_runtimes import open_bundle
     from formats.encoder_bundle import load_bundle
 
-    return OnnxEncoder(load_bundle(default_bundle_path() if source is None else source))
+    return open_bundle(load_bundle(default_bundle_path() if source is None else source), runtime)

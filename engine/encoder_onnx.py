@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,21 +13,22 @@ from engine.bundle_encoder import (
     BundleEncoder,
     check_document,
     check_query,
-    pooled_of_tokens,
+    document_window,
     pooled_over_windows,
+    pooled_window,
 )
+from engine.bundle_tokenizer import BundleTokenizer
 from engine.onnx_session import INPUT_NAMES, PerProcess, open_session
-from engine.token_frame import token_frame
 from engine.token_vectors import TokenVectors
-from engine.tokenizer import Ids, Tokens, open_tokenizer, tokenise
-from formats.bundle_folder import MODEL_NAME, QUERY_MODEL_NAME, TOKENIZER_NAME
+from engine.tokenizer import Ids
+from formats.bundle_folder import MODEL_NAME, QUERY_MODEL_NAME
 from formats.encoder_bundle import EncoderBundle
 from formats.errors import CorruptFile, InvalidQuery
 
 if TYPE_CHECKING:
     from onnxruntime import InferenceSession
 
-__all__ = ["OnnxEncoder"]
+__all__ = ["OnnxEncoder", "check_encoder_graph"]
 
 Vectors = npt.NDArray[np.float32]
 
@@ -55,19 +55,25 @@ class OnnxEncoder(BundleEncoder):
         """Encode a document window after window, see `engine.encoder.Encoder.windows`."""
         check_document(text)
         runtime = self._runtimes.get()
-        tokens = runtime.tokenise(text)
-        for first, stop in self._bounds(text, tokens, runtime.document_frame):
-            yield runtime.document_window(tokens, first, stop)
+        tokens, frame = runtime.tokenizer.tokenise(text), runtime.tokenizer.document_frame
+        settings = self._bundle.settings
+        for bounds in self._bounds(text, tokens, frame):
+            ids = frame.around(tokens.ids[slice(*bounds)])
+            if settings.token_vectors:
+                vectors = runtime.documents.run("token_vectors", ids)
+                yield document_window(tokens, bounds, frame, vectors, settings)
+            else:
+                yield pooled_window(tokens, bounds, runtime.documents.run("pooled", ids))
 
     def encode_query(self, text: str) -> Vectors:
         """Encode a query into (dim,) float32, see `engine.encoder.Encoder.encode_query`."""
         check_query(text)
         runtime = self._runtimes.get()
-        tokens = runtime.tokenise(text)
-        bounds = list(self._bounds(text, tokens, runtime.query_frame))
+        tokens, frame = runtime.tokenizer.tokenise(text), runtime.tokenizer.query_frame
+        bounds = list(self._bounds(text, tokens, frame))
         if not bounds:
             raise InvalidQuery("the query has no token", actual=repr(text[:80]))
-        pooled = [runtime.query_vector(tokens.ids[first:stop]) for first, stop in bounds]
+        pooled = [runtime.queries.run("pooled", frame.around(tokens.ids[first:stop])) for first, stop in bounds]
         return pooled_over_windows(pooled, [stop - first for first, stop in bounds], self.normalise)
 
 
@@ -75,57 +81,18 @@ class _Runtime:
     """Sessions and tokenizer of one process."""
 
     def __init__(self, bundle: EncoderBundle) -> None:
-        self._settings = settings = bundle.settings
-        bundle.verify_files([TOKENIZER_NAME])
-        self._tokenizer = open_tokenizer(bundle.tokenizer_path)
-        self._documents = _Graph(bundle, MODEL_NAME, settings.token_vectors)
-        queries = QUERY_MODEL_NAME in bundle.files
-        self._queries = _Graph(bundle, QUERY_MODEL_NAME, token_vectors=False) if queries else self._documents
-        frames = [
-            token_frame(self._tokenizer, prefix, settings.window, bundle.path)
-            for prefix in (settings.document_prefix, settings.query_prefix)
-        ]
-        self.document_frame, self.query_frame = frames
-
-    def tokenise(self, text: str) -> Tokens:
-        """Return the tokens of a text."""
-        return tokenise(self._tokenizer, text)
-
-    def document_window(self, tokens: Tokens, first: int, stop: int) -> TokenVectors:
-        """Encode the tokens from ``first`` to ``stop``."""
-        frame = self.document_frame
-        ids = frame.around(tokens.ids[first:stop])
-        if self._settings.token_vectors:
-            vectors = self._documents.run("token_vectors", ids)
-            text_mean = vectors.mean(axis=0)
-            pooled = pooled_of_tokens(vectors, text_mean, self._settings)
-        else:
-            vectors = np.empty((len(ids), 0), np.float32)
-            text_mean, pooled = vectors[0], self._documents.run("pooled", ids)
-        n_before = len(frame.before)
-        return TokenVectors(
-            values=vectors[n_before : n_before + stop - first],
-            starts=tokens.starts[first:stop],
-            ends=tokens.ends[first:stop],
-            text_mean=text_mean,
-            first=vectors[0],
-            pooled=pooled,
-        )
-
-    def query_vector(self, ids: Ids) -> Vectors:
-        """Encode the tokens of one window of a query into its (dim,) pooled vector."""
-        return self._queries.run("pooled", self.query_frame.around(ids))
+        self.tokenizer = BundleTokenizer(bundle)
+        self.documents = _Graph(bundle, MODEL_NAME)
+        self.queries = _Graph(bundle, QUERY_MODEL_NAME) if QUERY_MODEL_NAME in bundle.files else self.documents
 
 
 class _Graph:
     """One graph of a bundle, ready to run."""
 
-    def __init__(self, bundle: EncoderBundle, name: str, token_vectors: bool) -> None:
+    def __init__(self, bundle: EncoderBundle, name: str) -> None:
         bundle.verify_files([name])
-        path = bundle.path / name
-        self._session = open_session(path)
-        outputs = ("token_vectors", "pooled") if token_vectors else ("pooled",)
-        _check_interface(self._session, path, dict.fromkeys(outputs, bundle.settings.dim))
+        self._session = open_session(bundle.path / name)
+        check_encoder_graph(self._session, bundle, name)
         self._input_names = [node.name for node in self._session.get_inputs()]
 
     def run(self, output: str, ids: Ids) -> Vectors:
@@ -141,14 +108,20 @@ class _Graph:
         return vectors
 
 
-def _check_interface(session: InferenceSession, path: Path, wanted: dict[str, int]) -> None:
-    """Refuse a graph that does not take token ids and give vectors of the bundle's length."""
+def check_encoder_graph(session: InferenceSession, bundle: EncoderBundle, name: str) -> None:
+    """Refuse a graph that does not take token ids and give vectors of the bundle's length.
+
+    Raises:
+        CorruptFile: it does not.
+    """
     inputs = {node.name for node in session.get_inputs()}
     dims = {node.name: node.shape[-1] for node in session.get_outputs() if node.shape}
+    tokens = name == MODEL_NAME and bundle.settings.token_vectors
+    wanted = dict.fromkeys(("token_vectors", "pooled") if tokens else ("pooled",), bundle.settings.dim)
     if "input_ids" not in inputs or not inputs <= INPUT_NAMES or not wanted.items() <= dims.items():
         raise CorruptFile(
             "the graph has other inputs or outputs than an encoder's",
-            path=path,
+            path=bundle.path / name,
             expected=f"{sorted(INPUT_NAMES)} -> {wanted}",
             actual=f"{sorted(inputs)} -> {dims}",
         )

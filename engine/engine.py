@@ -10,7 +10,6 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self, Unpack, overload
 
-import numpy as np
 import numpy.typing as npt
 
 from engine.backends.registry import check_backend
@@ -23,7 +22,8 @@ from engine.hits import Hit
 from engine.index_view import IndexView
 from engine.index_writer import IndexWriter
 from engine.options import OpenOptions, SearchKeywords, SearchOptions
-from engine.query_vectors import Vectors, query_vectors
+from engine.query_encoder import encode_queries
+from engine.query_vectors import query_vectors
 from engine.reranker import Reranker, open_reranker
 from engine.reranking import reranked
 from engine.statistics import index_statistics
@@ -341,7 +341,7 @@ class Engine:
         if options.mode == "lexical":
             return self._current().search_lexical(texts, options)
         view = self._check_encoder()
-        vectors = self._encode(texts)
+        vectors = encode_queries(self._encoder, texts, self._options.n_threads)
         if options.mode == "dense":
             return view.search_dense(vectors, options)
         return view.search_hybrid(vectors, texts, options)
@@ -352,25 +352,6 @@ class Engine:
                 "nothing to rerank with; open the index with reranker=...", path=self._directory.path
             )
         return self._reranker
-
-    def _encode(self, texts: list[str]) -> Vectors:
-        """(n, dim) float32, a row for each text."""
-        vectors = np.empty((len(texts), self._encoder.dim), np.float32)
-        for number, text in enumerate(texts):
-            try:
-                vector = self._encoder.encode_query(text)
-            except InvalidQuery as error:
-                raise InvalidQuery(
-                    f"query {number}: {error.message}", expected=error.expected, actual=error.actual
-                ) from error
-            if vector.shape != vectors.shape[1:]:
-                raise InvalidQuery(
-                    f"query {number}: the encoder gave no usable vector",
-                    expected=f"shape {vectors.shape[1:]}",
-                    actual=vector.shape,
-                )
-            vectors[number] = vector
-        return vectors
 
 
 def _texts(queries: object) -> list[str]:

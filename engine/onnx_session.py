@@ -1,4 +1,4 @@
-"""How a bundle's graph is run with ONNX Runtime on the CPU."""
+"""How a bundle's graph is loaded into ONNX Runtime."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Generic, TypeVar, cast
 
-from formats.errors import CorruptFile
+from formats.errors import BackendUnavailable, CorruptFile
 
 if TYPE_CHECKING:
-    from onnxruntime import InferenceSession
+    from onnxruntime import InferenceSession, SessionOptions
 
-__all__ = ["INPUT_NAMES", "PerProcess", "import_onnxruntime", "open_session"]
+__all__ = ["INPUT_NAMES", "PerProcess", "import_onnxruntime", "open_cuda_session", "open_session"]
 
 INPUT_NAMES = frozenset({"input_ids", "attention_mask", "token_type_ids"})
 """What a graph may take: (batch, length) int64 each."""
@@ -65,26 +65,48 @@ def import_onnxruntime() -> ModuleType:
 
 
 def open_session(path: Path) -> InferenceSession:
-    """Load a graph; a run takes the calling thread and no other, and any number of threads may run it at once.
+    """Load a graph for the CPU; a run takes the calling thread and no other, and any number may run it at once.
 
     Raises:
         CorruptFile: the file is no graph that can be run.
     """
-    onnxruntime = import_onnxruntime()
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = 1
-    options.inter_op_num_threads = 1
-    options.execution_mode = onnxruntime.ExecutionMode.ORT_SEQUENTIAL
-    options.log_severity_level = 3
+    options = _options()
     # Plans of past shapes save nothing measurable and cost 15 MB: nearly every text has a length of its own.
     options.enable_mem_pattern = False
+    return _loaded(path, options, ["CPUExecutionProvider"], _SLOW_FUSIONS)
+
+
+def open_cuda_session(path: Path) -> InferenceSession:
+    """Load a graph for the first CUDA device.
+
+    Raises:
+        BackendUnavailable: ONNX Runtime was built without CUDA, or CUDA's libraries or a device are missing.
+        CorruptFile: the file is no graph that can be run.
+    """
+    hint = "pip install onnxruntime-gpu in the place of onnxruntime, and a CUDA device"
+    if "CUDAExecutionProvider" not in import_onnxruntime().get_available_providers():
+        raise BackendUnavailable("this ONNX Runtime has no CUDA", expected=hint)
+    options = _options()
+    session = _loaded(path, options, ["CUDAExecutionProvider", "CPUExecutionProvider"], [])
+    if "CUDAExecutionProvider" not in session.get_providers():  # it falls back without an error
+        raise BackendUnavailable("CUDA cannot be used", expected=hint, actual=session.get_providers())
+    return session
+
+
+def _options() -> SessionOptions:
+    options = import_onnxruntime().SessionOptions()
+    options.intra_op_num_threads = 1
+    options.inter_op_num_threads = 1
+    options.execution_mode = import_onnxruntime().ExecutionMode.ORT_SEQUENTIAL
+    options.log_severity_level = 3
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    return options
+
+
+def _loaded(path: Path, options: SessionOptions, providers: list[str], without: list[str]) -> InferenceSession:
     try:
-        return onnxruntime.InferenceSession(
-            path,
-            options,
-            providers=["CPUExecutionProvider"],
-            disabled_optimizers=_SLOW_FUSIONS,
+        return import_onnxruntime().InferenceSession(
+            path, options, providers=providers, disabled_optimizers=without
         )
     except Exception as error:  # the library's errors have no public common class
         raise CorruptFile(f"the graph cannot be loaded: {error}", path=path) from error

@@ -12,13 +12,15 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from engine.cuda_device import cuda_target
+from engine.tensorrt_runner import PLAN_MODULES
+from formats.bundle_folder import MODEL_NAME, QUERY_MODEL_NAME
 from formats.encoder_bundle import EncoderBundle, load_bundle
 from formats.errors import BackendUnavailable, InvalidSetting
 from formats.plan_file import LIBRARIES, PlanProfile, PlanRecord, plan_digest, write_plan
 
 __all__ = ["build_plan", "default_profiles"]
 
-_MODULES = {"tensorrt": "tensorrt", "tensorrt-rtx": "tensorrt_rtx"}
 _PACKAGES = {"tensorrt": "tensorrt", "tensorrt-rtx": "tensorrt-rtx-cu13"}
 _PRECISIONS = ("fp16", "fp32")  # its parser takes no graph quantised for ONNX Runtime
 _OLDEST = 10
@@ -70,7 +72,11 @@ def build_plan(
             expected=" or ".join(_PRECISIONS),
             actual=opened.settings.precision,
         )
-    opened.verify_files(["model.onnx"])
+    if QUERY_MODEL_NAME in opened.files:
+        raise InvalidSetting(
+            "a bundle with a graph of its own for queries", path=opened.path, expected="one graph"
+        )
+    opened.verify_files([MODEL_NAME])
     builder = _PlanBuilder(_chosen_library(library), target)
     if timing_cache is not None and builder.library != "tensorrt":
         raise InvalidSetting(f"{builder.library} times nothing while it builds", expected="no timing cache")
@@ -78,7 +84,7 @@ def build_plan(
     plan = builder.build(opened, chosen, Path(timing_cache) if timing_cache else None)
     record = PlanRecord(
         identity=opened.identity,
-        model_sha256=opened.files["model.onnx"].sha256,
+        model_sha256=opened.files[MODEL_NAME].sha256,
         library=builder.library,
         version=builder.version,
         target=builder.target,
@@ -95,7 +101,7 @@ def _chosen_library(name: str | None) -> str:
         raise InvalidSetting("unknown library", expected=" or ".join(LIBRARIES), actual=name)
     for candidate in [name] if name else LIBRARIES:
         try:
-            import_module(_MODULES[candidate])
+            import_module(PLAN_MODULES[candidate])
         except ImportError:
             continue
         return candidate
@@ -111,7 +117,7 @@ class _PlanBuilder:
 
     def __init__(self, library: str, target: str | None) -> None:
         self.library = library
-        self._trt: Any = import_module(_MODULES[library])
+        self._trt: Any = import_module(PLAN_MODULES[library])
         self.version = str(self._trt.__version__)
         if int(self.version.split(".")[0]) < _OLDEST and library == "tensorrt":
             raise BackendUnavailable("TensorRT is too old", expected=f"{_OLDEST} or later", actual=self.version)
@@ -199,13 +205,9 @@ def _logger(trt: Any, messages: list[str]) -> Any:  # noqa: ANN401
 
 def _present_target() -> str:
     """The compute capability of this machine's GPU."""
-    try:
-        import torch
-    except ImportError as error:
+    target = cuda_target()
+    if target is None:
         raise BackendUnavailable(
-            "the GPU's kind is asked of torch, which is not installed", expected="pip install torch, or a target"
-        ) from error
-    if not torch.cuda.is_available():
-        raise BackendUnavailable("there is no GPU to build a TensorRT engine for", expected="a GPU, or a target")
-    major, minor = torch.cuda.get_device_capability()
-    return f"sm{major}{minor}"
+            "there is no GPU to build a TensorRT engine for, or no torch to ask", expected="a GPU, or a target"
+        )
+    return target

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from itertools import islice
 from pathlib import Path
 
@@ -13,7 +14,9 @@ import pytest
 from tiny_checkpoint import write_checkpoint
 from word_encoder import WordEncoder
 
+from engine.batched_encoder import BatchedEncoder
 from engine.encoder import Encoder, open_encoder, vector_kinds
+from engine.onnx_runner import OnnxRunner
 from engine.token_vectors import TokenVectors
 from exporters.to_onnx import export
 from formats.errors import InvalidDocument, InvalidQuery
@@ -42,10 +45,17 @@ def tiny_unnormalised(folder: Path) -> Encoder:
     return open_encoder(export(checkpoint, folder / "bundle", "fp32").path)
 
 
+def tiny_batched(folder: Path) -> Encoder:
+    checkpoint = write_checkpoint(folder / "tiny", prompts={"query": "q: ", "document": "d: "})
+    bundle = export(checkpoint, folder / "bundle", "fp32")
+    return BatchedEncoder(bundle, partial(OnnxRunner, device="cpu"))
+
+
 ENCODERS: dict[str, Callable[[Path], Encoder]] = {
     "bundled int8": lambda _: open_encoder(None),
     "tiny fp32": tiny_fp32,
     "tiny unnormalised": tiny_unnormalised,
+    "tiny batched": tiny_batched,
     "words": lambda _: WordEncoder(),
 }
 

@@ -1,0 +1,189 @@
+"""Encodes many texts together, for devices that are fast at many and slow at one."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from engine.bundle_encoder import (
+    BundleEncoder,
+    check_document,
+    check_query,
+    document_window,
+    pooled_over_windows,
+    pooled_window,
+)
+from engine.bundle_tokenizer import BundleTokenizer
+from engine.onnx_session import PerProcess
+from engine.token_vectors import TokenVectors
+from engine.tokenizer import Ids, Tokens
+from formats.bundle_folder import MODEL_NAME, QUERY_MODEL_NAME
+from formats.encoder_bundle import EncoderBundle
+from formats.errors import InvalidQuery
+
+__all__ = ["BatchRunner", "BatchedEncoder", "PreparedText"]
+
+Vectors = npt.NDArray[np.float32]
+
+_BATCH_TOKENS = 16_384  # padding included; bounds what token vectors take
+
+
+class BatchRunner(Protocol):
+    """Runs a bundle's graph over batches on one device; used by one thread at a time.
+
+    Attributes:
+        max_batch: most texts in a batch.
+    """
+
+    max_batch: int
+
+    def run(self, output: str, ids: Ids, mask: Ids) -> Vectors:
+        """Run a batch.
+
+        Args:
+            output: "token_vectors" or "pooled".
+            ids: (batch, length) int64; what the mask leaves out does not matter.
+            mask: (batch, length) int64, 1 for a token and 0 for none.
+
+        Returns:
+            (batch, length, dim) float32 token vectors, whatever they are where there is no token, or (batch, dim)
+            float32 pooled vectors.
+        """
+        ...
+
+
+MakeRunner = Callable[[EncoderBundle, str], BatchRunner]
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedText:
+    """A document's tokens and windows, ready to be run.
+
+    Attributes:
+        tokens: all of them.
+        bounds: (first, stop) token positions of each window; none where there is no token.
+    """
+
+    tokens: Tokens
+    bounds: tuple[tuple[int, int], ...]
+
+
+class BatchedEncoder(BundleEncoder):
+    """An `engine.encoder.Encoder` that runs windows of several texts at once, those of like length together.
+
+    A text's vectors depend on its neighbours by the rounding of sums alone (a different order for a different
+    shape): graphs whose quantisation looks at whole batches must not be run so. Preparing is for many threads;
+    runs take turns.
+
+    Args:
+        bundle: where graph and tokenizer are.
+        make_runner: opens a graph of the bundle, given by its name, on a device; called at first use, once in each
+            process.
+    """
+
+    def __init__(self, bundle: EncoderBundle, make_runner: MakeRunner) -> None:
+        super().__init__(bundle)
+        self._tokenizers = PerProcess(partial(BundleTokenizer, bundle))
+        self._documents = PerProcess(partial(_Graph, make_runner, bundle, MODEL_NAME))
+        self._queries = self._documents
+        if QUERY_MODEL_NAME in bundle.files:
+            self._queries = PerProcess(partial(_Graph, make_runner, bundle, QUERY_MODEL_NAME))
+
+    def prepare(self, text: str) -> PreparedText:
+        """Tokenise a document and cut it into windows.
+
+        Raises:
+            InvalidDocument: the text holds a lone surrogate; the message names its position.
+        """
+        check_document(text)
+        tokenizer = self._tokenizers.get()
+        tokens = tokenizer.tokenise(text)
+        return PreparedText(tokens, tuple(self._bounds(text, tokens, tokenizer.document_frame)))
+
+    def run(self, prepared: Sequence[PreparedText]) -> list[list[TokenVectors]]:
+        """Encode the windows of several documents: a list for each, in their order."""
+        frame, settings = self._tokenizers.get().document_frame, self._bundle.settings
+        places = [(number, bounds) for number, text in enumerate(prepared) for bounds in text.bounds]
+        rows = [frame.around(prepared[number].tokens.ids[slice(*bounds)]) for number, bounds in places]
+        output = "token_vectors" if settings.token_vectors else "pooled"
+        found: list[list[TokenVectors]] = [[] for _ in prepared]
+        for (number, bounds), vectors in zip(places, self._documents.get().run(output, rows), strict=True):
+            tokens = prepared[number].tokens
+            window = (
+                document_window(tokens, bounds, frame, vectors, settings)
+                if settings.token_vectors
+                else pooled_window(tokens, bounds, vectors)
+            )
+            found[number].append(window)
+        return found
+
+    def windows(self, text: str) -> Iterator[TokenVectors]:
+        """Encode a document, all windows at once, see `engine.encoder.Encoder.windows`."""
+        yield from self.run([self.prepare(text)])[0]
+
+    def encode_query(self, text: str) -> Vectors:
+        """Encode a query into (dim,) float32, see `engine.encoder.Encoder.encode_query`."""
+        check_query(text)
+        tokenizer = self._tokenizers.get()
+        tokens = tokenizer.tokenise(text)
+        bounds = list(self._bounds(text, tokens, tokenizer.query_frame))
+        if not bounds:
+            raise InvalidQuery("the query has no token", actual=repr(text[:80]))
+        rows = [tokenizer.query_frame.around(tokens.ids[first:stop]) for first, stop in bounds]
+        pooled = self._queries.get().run("pooled", rows)
+        return pooled_over_windows(pooled, [stop - first for first, stop in bounds], self.normalise)
+
+
+class _Graph:
+    """One graph of a bundle on its device; runs take turns."""
+
+    def __init__(self, make_runner: MakeRunner, bundle: EncoderBundle, name: str) -> None:
+        bundle.verify_files([name])
+        self._runner = make_runner(bundle, name)
+        self._lock = threading.Lock()
+
+    def run(self, output: str, rows: list[Ids]) -> list[Vectors]:
+        """One output for each row of tokens, in their order."""
+        found: list[Vectors] = [np.empty(0, np.float32)] * len(rows)
+        for members in batches([len(row) for row in rows], self._runner.max_batch):
+            ids, mask = _padded([rows[member] for member in members])
+            with self._lock:
+                vectors = self._runner.run(output, ids, mask)
+            for member, vector in zip(members, vectors, strict=True):
+                found[member] = vector[: len(rows[member])] if output == "token_vectors" else vector
+        return found
+
+
+def batches(lengths: Sequence[int], max_batch: int) -> Iterator[list[int]]:
+    """Put texts of like length together.
+
+    Args:
+        lengths: tokens of each text.
+        max_batch: most texts in a batch.
+
+    Yields:
+        The numbers of the texts of each batch, longest texts first; padded, a batch of more than one has at most
+        16,384 tokens.
+    """
+    order = sorted(range(len(lengths)), key=lengths.__getitem__, reverse=True)
+    start = 0
+    while start < len(order):
+        n = min(max_batch, max(1, _BATCH_TOKENS // lengths[order[start]]))
+        yield order[start : start + n]
+        start += n
+
+
+def _padded(rows: Sequence[Ids]) -> tuple[Ids, Ids]:
+    """(batch, length) ids and mask."""
+    ids = np.zeros((len(rows), max(map(len, rows))), np.int64)
+    mask = np.zeros_like(ids)
+    for number, row in enumerate(rows):
+        ids[number, : len(row)] = row
+        mask[number, : len(row)] = 1
+    return ids, mask

@@ -1,0 +1,108 @@
+"""What runs an encoder's bundle: chosen by name, or the best that is there."""
+
+from __future__ import annotations
+
+import logging
+from functools import partial
+
+from engine.cuda_device import cuda_target
+from engine.encoder import Encoder
+from formats.bundle_folder import MODEL_NAME, QUERY_MODEL_NAME
+from formats.encoder_bundle import EncoderBundle
+from formats.errors import BackendUnavailable, InvalidSetting
+from formats.plan_file import PlanRecord, read_plans
+
+__all__ = ["RUNTIMES", "open_bundle"]
+
+RUNTIMES = ("auto", "onnx-cpu", "onnx-cuda", "tensorrt")
+
+_log = logging.getLogger(__name__)
+_FLOATS = ("fp16", "fp32")  # precisions whose vectors do not depend on what else is in a batch
+
+
+def open_bundle(bundle: EncoderBundle, runtime: str = "auto") -> Encoder:
+    """An encoder that runs a bundle.
+
+    "auto" takes for a graph in fp16 or fp32 the TensorRT engine that was built for it, this GPU and the installed
+    library (`quarry plan`), else ONNX Runtime on a CUDA device, else on the CPU; quantised graphs run on the CPU.
+
+    Args:
+        bundle: what to run.
+        runtime: "auto", "onnx-cpu", "onnx-cuda" or "tensorrt".
+
+    Raises:
+        InvalidSetting: no such runtime, or one that this bundle's precision is not for.
+        BackendUnavailable: a runtime was asked for by name and cannot be used.
+    """
+    if runtime not in RUNTIMES:
+        raise InvalidSetting("unknown runtime", expected=", ".join(RUNTIMES), actual=repr(runtime))
+    if runtime == "auto":
+        runtime = _best(bundle)
+    if runtime == "onnx-cpu":
+        from engine.encoder_onnx import OnnxEncoder
+
+        return OnnxEncoder(bundle)
+    if bundle.settings.precision not in _FLOATS:
+        raise InvalidSetting(
+            f"runtime {runtime} is for other precisions; export the checkpoint with --precision fp16",
+            path=bundle.path,
+            expected=" or ".join(_FLOATS),
+            actual=bundle.settings.precision,
+        )
+    return _on_cuda(bundle) if runtime == "onnx-cuda" else _on_tensorrt(bundle)
+
+
+def _on_cuda(bundle: EncoderBundle) -> Encoder:
+    if not _has_cuda():
+        raise BackendUnavailable(
+            "ONNX Runtime cannot use CUDA here",
+            expected="a CUDA device; pip install 'quarry-search[gpu]', and onnxruntime removed before",
+        )
+    from engine.batched_encoder import BatchedEncoder
+    from engine.onnx_runner import OnnxRunner
+
+    return BatchedEncoder(bundle, partial(OnnxRunner, device="cuda"))
+
+
+def _on_tensorrt(bundle: EncoderBundle) -> Encoder:
+    from engine.batched_encoder import BatchedEncoder
+    from engine.tensorrt_runner import TensorRtRunner
+
+    plan = _plan(bundle)
+    if plan is None:
+        raise BackendUnavailable(
+            "no TensorRT engine fits this graph, the GPU at hand and the installed library",
+            path=bundle.path,
+            expected=f"quarry plan {bundle.path}",
+            actual=", ".join(plan.stem for plan in read_plans(bundle.path)) or "none",
+        )
+    return BatchedEncoder(bundle, partial(TensorRtRunner, plan=plan))
+
+
+def _best(bundle: EncoderBundle) -> str:
+    if bundle.settings.precision not in _FLOATS:
+        return "onnx-cpu"
+    if _plan(bundle) is not None:
+        return "tensorrt"
+    return "onnx-cuda" if _has_cuda() else "onnx-cpu"
+
+
+def _plan(bundle: EncoderBundle) -> PlanRecord | None:
+    """The plan that can be used, for bundles of one graph; the log says how to build a missing one."""
+    plans = read_plans(bundle.path)
+    if not plans or QUERY_MODEL_NAME in bundle.files:
+        return None
+    from engine.tensorrt_runner import fitting_plan
+
+    plan = fitting_plan(plans, bundle.files[MODEL_NAME].sha256)
+    if plan is None:
+        found = ", ".join(plan.stem for plan in plans)
+        _log.warning("no TensorRT engine fits (found: %s); to build it: quarry plan %s", found, bundle.path)
+    return plan
+
+
+def _has_cuda() -> bool:
+    """Whether ONNX Runtime was built for CUDA and there is a device."""
+    from engine.onnx_session import import_onnxruntime
+
+    return "CUDAExecutionProvider" in import_onnxruntime().get_available_providers() and cuda_target() is not None

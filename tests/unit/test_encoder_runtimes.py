@@ -1,0 +1,93 @@
+"""Which runtime runs a bundle: by name, or the best there is."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+from tiny_checkpoint import write_checkpoint
+
+import engine
+from engine.cuda_device import cuda_target
+from engine.encoder_onnx import OnnxEncoder
+from engine.onnx_session import import_onnxruntime
+from engine.tensorrt_runner import fitting_plan
+from exporters.to_onnx import export
+from formats.encoder_bundle import load_bundle
+from formats.errors import BackendUnavailable, InvalidSetting
+from formats.plan_file import PlanProfile, PlanRecord, plan_digest, write_plan
+
+needs_no_cuda = pytest.mark.skipif(cuda_target() is not None, reason="there is a CUDA device")
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory):
+    return write_checkpoint(tmp_path_factory.mktemp("runtimes") / "checkpoint")
+
+
+@pytest.fixture
+def bundle(checkpoint, tmp_path):
+    return export(checkpoint, tmp_path / "bundle", "fp32").path
+
+
+@pytest.fixture
+def with_plan(bundle):
+    """With an engine that no library on earth can run."""
+    plan = PlanRecord(
+        identity=load_bundle(bundle).identity,
+        model_sha256=load_bundle(bundle).files["model.onnx"].sha256,
+        library="tensorrt",
+        version="1.2.3",
+        target="sm10",
+        precision="fp32",
+        profiles=(PlanProfile((1, 1), (1, 8), (1, 24)),),
+        file=plan_digest(b"plan"),
+    )
+    write_plan(bundle, plan, b"plan")
+    return bundle
+
+
+def test_the_bundled_encoder_runs_on_the_cpu():
+    assert isinstance(engine.open_encoder(), OnnxEncoder)
+    assert isinstance(engine.open_encoder(runtime="onnx-cpu"), OnnxEncoder)
+
+
+@needs_no_cuda
+def test_without_a_device_a_float_graph_runs_on_the_cpu(bundle):
+    assert isinstance(engine.open_encoder(bundle), OnnxEncoder)
+
+
+@needs_no_cuda
+def test_cuda_asked_for_by_name_says_what_is_missing(bundle):
+    assert "CUDAExecutionProvider" not in import_onnxruntime().get_available_providers() or cuda_target() is None
+    with pytest.raises(BackendUnavailable, match="CUDA"):
+        engine.open_encoder(bundle, runtime="onnx-cuda")
+
+
+def test_an_unknown_runtime_is_an_error():
+    with pytest.raises(InvalidSetting, match="runtime"):
+        engine.open_encoder(runtime="abacus")
+
+
+@pytest.mark.parametrize("runtime", ["onnx-cuda", "tensorrt"])
+def test_a_quantised_graph_is_not_run_in_batches(runtime):
+    with pytest.raises(InvalidSetting, match="fp16"):
+        engine.open_encoder(runtime=runtime)
+
+
+def test_a_plan_that_does_not_fit_is_not_used_and_the_log_says_how_to_build_it(with_plan, caplog):
+    with caplog.at_level(logging.WARNING):
+        encoder = engine.open_encoder(with_plan)
+    assert encoder.encode_query("cat").shape == (encoder.dim,)
+    assert f"quarry plan {with_plan}" in caplog.text
+    assert "tensorrt-1.2.3-sm10-fp32" in caplog.text
+
+
+def test_tensorrt_asked_for_by_name_says_how_to_build_its_engine(with_plan):
+    with pytest.raises(BackendUnavailable, match="quarry plan") as caught:
+        engine.open_encoder(with_plan, runtime="tensorrt")
+    assert "tensorrt-1.2.3-sm10-fp32" in str(caught.value)
+
+
+def test_a_bundle_without_plans_asks_no_library():
+    assert fitting_plan([], "0" * 64) is None
