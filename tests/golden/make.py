@@ -1,0 +1,148 @@
+"""Makes the golden index of the current version of the file format: `python tests/golden/make.py`.
+
+It writes `tests/golden/<major>.<minor>/`: a tiny index with everything in it, and `expected.json`, what it holds
+and answers. The folder of a released version is committed once and never made again; before version 1.0 the
+format may change, and the folder is made anew with it.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import secrets
+import shutil
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import xxhash
+
+HERE = Path(__file__).resolve().parent
+sys.path[:0] = [str(HERE.parent), str(HERE.parent.parent)]
+
+from word_encoder import Vector, WordEncoder  # noqa: E402
+
+import engine  # noqa: E402
+import engine.segment_builder  # noqa: E402
+from engine import Engine, Pieces  # noqa: E402
+from formats.envelope import VERSION  # noqa: E402
+from formats.write_lock import LOCK_NAME  # noqa: E402
+
+FOLDER = HERE / f"{VERSION[0]}.{VERSION[1]}"
+SUBJECTS = ("bread", "volcano", "chess", "moon", "violin", "bridge", "tea", "printing")
+WORDS = [
+    "old",
+    "new",
+    "small",
+    "quiet",
+    "bright",
+    "slow",
+    "first",
+    "last",
+    "warm",
+    "round",
+    "heavy",
+    "simple",
+    "rare",
+    "common",
+    "narrow",
+]
+QUERIES = ("moon quiet", "the slow bridge", "tea heavy warm printing", "nothing of this")
+MODES = ("dense", "lexical", "hybrid")
+
+
+@dataclass(frozen=True)
+class GoldenEncoder(WordEncoder):
+    """Vectors of small whole numbers: their sums are the same on every machine."""
+
+    dim: int = 16
+    normalise: bool = False
+    name: str = "golden"
+    _vectors: dict[str, Vector] = field(default_factory=dict, repr=False, compare=False)
+
+    def vector(self, word: str) -> Vector:
+        """(16,) float32, from -128 to 127."""
+        digest = xxhash.xxh3_128_digest(word.encode())
+        return np.frombuffer(digest, np.int8).astype(np.float32)
+
+
+def documents(n: int, first: int) -> Iterator[dict[str, object]]:
+    """Documents with odd ids, titles, metadata and one to four pieces."""
+    for number in range(first, first + n):
+        chance = random.Random(number)
+        subject = SUBJECTS[number % len(SUBJECTS)]
+        sentences = [
+            " ".join(chance.choices([*WORDS, subject], k=chance.randint(4, 9))) + "."
+            for _ in range(1 + number % 4)
+        ]
+        yield {
+            "id": f"{subject}/{number} é 文",
+            "title": subject.title() if number % 2 else "",
+            "text": " ".join([*sentences, f"The end of number {number}, on {subject}."]),
+            "metadata": {"subject": subject, "number": number, "even": number % 2 == 0},
+        }
+
+
+@contextmanager
+def the_same_names() -> Iterator[None]:
+    """File ids are random, but the same ones each time; segments are small, and have lists all the same."""
+    chance = random.Random("golden")
+    kept = secrets.token_bytes, engine.segment_builder.IVF_ROWS
+    secrets.token_bytes = lambda n=16: chance.randbytes(n)
+    engine.segment_builder.IVF_ROWS = 100
+    try:
+        yield
+    finally:
+        secrets.token_bytes, engine.segment_builder.IVF_ROWS = kept
+
+
+def make(path: Path) -> None:
+    """Build the index: a segment with lists and one without, some documents of both deleted."""
+    encoder = GoldenEncoder()
+    with the_same_names():
+        engine.build(
+            documents(60, 0), path, encoder=encoder, representation=Pieces(8), code_bytes=4, threads=1, seed=7
+        )
+        with Engine.open(path, writable=True, encoder=encoder, threads=1) as index:
+            index.add(documents(6, 58))
+            index.delete([document["id"] for document in documents(2, 10)])  # type: ignore[misc]
+            index.commit()
+            index.delete([document["id"] for document in documents(1, 61)])  # type: ignore[misc]
+            index.commit()
+    (path / LOCK_NAME).unlink()
+
+
+def answers(path: Path) -> dict[str, object]:
+    """All that the index holds, and its answers to a few queries in every mode."""
+    with Engine.open(path, encoder=GoldenEncoder(), threads=1) as index:
+        ids = [str(document["id"]) for document in documents(64, 0)]
+        return {
+            "n_documents": len(index),
+            "generation": index.stats()["generation"],
+            "documents": {
+                document.id: [document.title, document.text, dict(document.metadata)]
+                for document in index.get(ids)
+            },
+            "searches": [
+                {
+                    "query": query,
+                    "mode": mode,
+                    "hits": [
+                        [hit.id, hit.score, [match.text for match in hit.matches], dict(hit.terms)]
+                        for hit in index.search(query, k=5, mode=mode, explain=True)
+                    ],
+                }
+                for query in QUERIES
+                for mode in MODES
+            ],
+        }
+
+
+if __name__ == "__main__":
+    shutil.rmtree(FOLDER, ignore_errors=True)
+    make(FOLDER / "index")
+    expected = json.dumps(answers(FOLDER / "index"), indent=1, ensure_ascii=False, sort_keys=True)
+    (FOLDER / "expected.json").write_text(expected + "\n", encoding="utf-8")

@@ -1,0 +1,92 @@
+"""Every released version of the file format stays readable: an index of each is kept, with its answers.
+
+`make.py` makes the folder of the current version.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+from golden.make import FOLDER, HERE, GoldenEncoder, answers, make
+from small_index import Container
+
+from engine import Engine
+from formats.envelope import VERSION
+from formats.write_lock import LOCK_NAME
+
+VERSIONS = sorted(path.name for path in HERE.iterdir() if (path / "expected.json").exists())
+# what no other library has a say in: zstd compresses texts, FAISS trains and codes
+OUR_OWN = ("centroids", "centroid_scales", "centroid_offsets", "ids", "id_offsets", "id_hashes", "id_ordinals")
+
+
+@pytest.fixture(params=VERSIONS)
+def golden(request):
+    return HERE / request.param
+
+
+def test_there_is_one_of_every_version_that_is_read():
+    """Before 1.0 only the current version is."""
+    assert FOLDER.name in VERSIONS
+    assert VERSION[0] > 0 or [FOLDER.name] == VERSIONS
+
+
+def test_it_is_small(golden):
+    assert sum(file.stat().st_size for file in (golden / "index").iterdir()) < 100_000
+
+
+def test_it_answers_as_it_did(golden):
+    expected = json.loads((golden / "expected.json").read_text(encoding="utf-8"))
+    found = json.loads(json.dumps(answers(golden / "index")))
+    for then, now in zip(expected.pop("searches"), found.pop("searches"), strict=True):
+        question = {name: then[name] for name in ("query", "mode")}
+        assert {name: now[name] for name in question} == question
+        assert [hit[0] for hit in now["hits"]] == [hit[0] for hit in then["hits"]], question
+        for hit, hit_then in zip(now["hits"], then["hits"], strict=True):
+            assert hit[1] == pytest.approx(hit_then[1], rel=1e-5), question
+            assert hit[2] == hit_then[2], question
+            assert hit[3] == pytest.approx(hit_then[3], rel=1e-5), question
+    assert found == expected
+
+
+def test_all_kinds_of_files_are_there(golden):
+    suffixes = {file.name.partition(".")[2] for file in (golden / "index").iterdir()}
+    assert suffixes >= {"", "seg", "del", "quant"}
+
+
+def test_it_is_sound_and_can_be_changed(golden, tmp_path):
+    path = tmp_path / "index"
+    shutil.copytree(golden / "index", path)
+    with Engine.open(path, encoder=GoldenEncoder(), writable=True) as index:
+        n_documents = index.verify().n_documents
+        index.add([{"id": "later", "text": "quiet moon, quiet moon"}])
+        index.commit()
+        assert index.search("quiet moon", k=1)[0].id == "later"
+        assert len(index) == index.verify().n_documents == n_documents + 1
+
+
+def files(path):
+    return {file.name: file.read_bytes() for file in path.iterdir() if file.name != LOCK_NAME}
+
+
+def test_the_same_documents_make_the_same_bytes(tmp_path):
+    make(tmp_path / "one")
+    make(tmp_path / "two")
+    assert files(tmp_path / "one") == files(tmp_path / "two")
+
+
+def test_what_is_written_today_is_what_was_written_then(tmp_path):
+    """Byte for byte where no other library has a say, on every machine."""
+    make(tmp_path / "index")
+    names = sorted(name for name in files(tmp_path / "index") if name.endswith((".seg", ".del")))
+    assert names == sorted(name for name in files(FOLDER / "index") if name.endswith((".seg", ".del")))
+    n_compared = 0
+    for name in names:
+        now, then = Container(tmp_path / "index" / name), Container(FOLDER / "index" / name)
+        assert now.contents["sections"].keys() == then.contents["sections"].keys()
+        for section in {*OUR_OWN, "deleted"} & now.contents["sections"].keys():
+            np.testing.assert_array_equal(now.array(section), then.array(section), err_msg=f"{name}: {section}")
+            n_compared += 1
+    assert n_compared > 2 * len(OUR_OWN)
