@@ -29,6 +29,11 @@ class Allowed:
         """(n,) int64, their ordinals, ascending."""
         return np.flatnonzero(self.flags)
 
+    @cached_property
+    def floor(self) -> npt.NDArray[np.float32]:
+        """(n_docs,) float32, never written to: 0, and -inf for documents that may not be found."""
+        return np.where(self.flags, np.float32(0), np.float32(-np.inf))
+
 
 AllowedDocs: TypeAlias = Sequence[Allowed | None]
 """For each segment the documents that may be found; None: all that are not deleted."""

@@ -20,7 +20,7 @@ Scored = tuple[Ints, Floats]  # documents and their scores
 
 _DENSE_FACTOR = 6  # documents for each posting of a term up to which each of them has a place in the term's part
 _SPARSE_FACTOR = 16  # documents for each posting of a query from which on none has a place in the totals
-_FEW_FACTOR = 16  # documents for each that a filter allows from which on only those are scored
+_FEW_FACTOR = 256  # documents for each that a filter allows from which on only those are scored
 _LANE_DOCS = 64
 _SLACK = 1e-4  # more than rounding can change a sum of 1000 float32 numbers by, relatively
 
@@ -156,12 +156,10 @@ class SegmentScorer:
 
     def _totals(self, parts: Sequence[TermPart], allowed: Allowed | None = None) -> Floats:
         """(n_docs,) float32, 0 for documents without any of the terms, below for those not to be found."""
-        totals = np.zeros(self._n_docs, np.float32)
+        totals = np.zeros(self._n_docs, np.float32) if allowed is None else allowed.floor.copy()
         for part in parts:
             part.add_to(totals)
-        if allowed is not None:
-            np.copyto(totals, -np.inf, where=~allowed.flags)
-        elif self._dead is not None:
+        if allowed is None and self._dead is not None:
             totals[self._dead] = -np.inf
         return totals
 

@@ -15,6 +15,7 @@ __all__ = ["DocumentFilter"]
 
 _CACHE_BYTES = 32 << 20
 _ANSWER_BYTES = 4096  # of an answer's objects, and of the condition
+_DOC_BYTES = 5  # of a document in `Allowed`
 
 
 class DocumentFilter:
@@ -23,7 +24,7 @@ class DocumentFilter:
     def __init__(self, segments: Sequence[OpenSegment]) -> None:
         self._segments = segments
         n_docs = sum(segment.record.n_docs for segment in segments)
-        self._n_kept = _CACHE_BYTES // (n_docs + _ANSWER_BYTES)
+        self._n_kept = _CACHE_BYTES // (n_docs * _DOC_BYTES + _ANSWER_BYTES)
         self._answers: OrderedDict[Condition, AllowedDocs] = OrderedDict()
         self._lock = threading.Lock()
 

@@ -12,6 +12,7 @@ import pytest
 from format_samples import reread
 
 from engine import bm25, bm25_segment
+from engine.allowed import Allowed
 from engine.analysis import Analyzer
 from engine.bm25 import Bm25
 from formats.directory import Directory
@@ -326,3 +327,34 @@ def test_bm25s_gives_the_same_scores(data_folder, tmp_path):
         np.testing.assert_allclose(every[docs[0]], scores[0], atol=1e-4)
         ours = [score for _, score in flattened(searcher, readers, query, 100)]
         np.testing.assert_allclose(ours, scores[0][: len(ours)], atol=1e-4)
+
+
+@pytest.mark.parametrize("share", [0.0, 0.001, 0.01, 0.3, 1.0])
+def test_a_filter_leaves_the_best_of_what_passes(collection, share):
+    """The same scores to the last bit, whether few documents pass or many."""
+    _, readers = collection
+    flags = np.random.default_rng(5).random(4000) < share
+    flags[:2] = share > 0
+    for n_segments in (1, 10):
+        searcher = Bm25(readers[n_segments], [None] * n_segments)
+        allowed = [Allowed(part) for part in np.array_split(flags, n_segments)]
+        for query in SPECIAL + zipf_queries(30):
+            looked_up = searcher.query(query)
+            every = [
+                np.where(part.flags, all_of(part, scores), 0)
+                for part, scores in zip(allowed, looked_up.scores(), strict=True)
+            ]
+            found = looked_up.top(10, allowed)
+            best = np.sort(np.concatenate(every))[::-1][: len(found.docs)]
+            assert len(found.docs) == min(10, np.count_nonzero(np.concatenate(every)))
+            assert found.scores.tobytes() == best.tobytes() == found.lexical.tobytes()
+            for segment, doc, score in zip(
+                found.segments.tolist(), found.docs.tolist(), found.scores, strict=True
+            ):
+                assert every[segment][doc] == score
+
+
+def all_of(allowed, scored):
+    every = np.zeros(len(allowed.flags), np.float32)
+    every[scored[0]] = scored[1]
+    return every

@@ -242,7 +242,7 @@ def test_conditions_are_kept_apart_by_type():
 
 
 def test_many_filters_from_many_threads(path, monkeypatch):
-    monkeypatch.setattr("engine.document_filter._CACHE_BYTES", 3 * 4500)
+    monkeypatch.setattr("engine.document_filter._CACHE_BYTES", 3 * 4800)
     wrong = []
     with Engine.open(path, encoder=ENCODER) as index:
 
