@@ -5,15 +5,17 @@
 #   make check    run the formatter, the linters and the type checker
 #   make bench    measure the figures of the README
 #   make clean    remove everything that these targets made
-# PYTHON names the interpreter to set up with, VENV the folder of the environment, TESTS what pytest runs.
+# PYTHON names the interpreter to set up with, VENV the folder of the environment, TESTS what pytest runs, EXTRAS what
+# is installed for it: EXTRAS=everything brings the optional libraries too, whose tests are skipped without them.
 
 PYTHON ?= python3
 VENV ?= .venv
 TESTS ?= tests
+EXTRAS ?= dev
 SHARE ?= 1
 BIN := $(VENV)/bin
 CORE := $(VENV)/.stamp
-DEV := $(VENV)/.stamp-dev
+DEV := $(VENV)/.stamp-$(EXTRAS)
 
 .PHONY: demo test torture check bench clean
 
@@ -50,5 +52,5 @@ $(CORE): pyproject.toml
 	touch $@
 
 $(DEV): $(CORE)
-	$(BIN)/python -m pip install --quiet --editable '.[dev]'
+	$(BIN)/python -m pip install --quiet --editable '.[$(EXTRAS)]'
 	touch $@
