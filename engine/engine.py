@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -271,20 +272,22 @@ class Engine:
             FormatError: something is wrong; the message lists everything that is, `findings` holds the errors.
         """
         manifest = self._current().snapshot.manifest
-        findings = check_files(self._directory, manifest)
-        while findings and latest_generation(self._directory) != manifest.generation:  # a commit came between
-            manifest = Manifest.load(self._directory, latest_generation(self._directory))
+        while True:
             findings = check_files(self._directory, manifest)
-        if findings:
+            n_bytes = None if findings else _size_bytes(self._directory, manifest)
+            newest = latest_generation(self._directory)
+            if n_bytes is not None or (findings and newest == manifest.generation):
+                break
+            with contextlib.suppress(FileNotFoundError):  # a commit came between, and perhaps one more
+                manifest = Manifest.load(self._directory, newest)
+        if n_bytes is None:
             error = FormatError(
                 f"{len(findings)} damages:\n" + "\n".join(map(str, findings)), path=self._directory.path
             )
             error.findings = tuple(findings)
             raise error
-        names = manifest.file_names()
-        n_bytes = sum((self._directory.path / name).stat().st_size for name in names)
         n_documents = sum(segment.n_docs - segment.n_deleted for segment in manifest.segments)
-        return VerifyReport(n_files=len(names), n_bytes=n_bytes, n_documents=n_documents)
+        return VerifyReport(n_files=len(manifest.file_names()), n_bytes=n_bytes, n_documents=n_documents)
 
     def close(self) -> None:
         """Close all files and release the lock; hits stay valid, and closing twice is harmless."""
@@ -352,6 +355,14 @@ class Engine:
                 "nothing to rerank with; open the index with reranker=...", path=self._directory.path
             )
         return self._reranker
+
+
+def _size_bytes(directory: Directory, manifest: Manifest) -> int | None:
+    """Of all files of a generation; None where one of them is gone by now."""
+    try:
+        return sum((directory.path / name).stat().st_size for name in manifest.file_names())
+    except FileNotFoundError:
+        return None
 
 
 def _texts(queries: object) -> list[str]:

@@ -1,0 +1,180 @@
+"""Sixteen writers that race for the lock, some of them killed, and eight readers that watch.
+
+Every commit replaces all documents, so that whoever sees two rounds at once, or one round twice, has seen what
+was never committed. pytest starts this file as a program of its own, which forks the processes.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from changes import open_index, options, stray_files
+from torture import figure
+
+import engine
+from engine import IndexLocked
+
+pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
+
+N_WRITERS, N_READERS, N_DOCS = 16, 8, 8
+DURATION_S = (12, 600)
+
+
+def test_writers_and_readers(tmp_path, repository, torture):
+    duration = figure(*DURATION_S)
+    done = subprocess.run(
+        [sys.executable, __file__, str(tmp_path), str(duration)],
+        env={**os.environ, "PYTHONPATH": f"{repository}{os.pathsep}{repository / 'tests'}"},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=10 * duration + 120,
+    )
+    assert done.returncode == 0, (done.stdout + done.stderr)[-4000:]
+    commits, n_answers = check_logs(tmp_path)
+    torture.add(writers=N_WRITERS, readers=N_READERS, commits=len(commits), answers=n_answers)
+    torture.add(killed=sum(1 for _ in tmp_path.glob("killed-*")))
+    with open_index(tmp_path / "index", writable=True) as index:
+        assert stray_files(tmp_path / "index") == set()
+        assert seen(index) == max(commits.values())
+        index.verify()
+
+
+def check_logs(folder: Path) -> tuple[dict[int, int], int]:
+    """The rounds by their generation, each committed once; readers saw them in order, and nothing else."""
+    commits = {}
+    for log in folder.glob("writer-*"):
+        for generation, number in lines(log):
+            assert generation not in commits, f"generation {generation} was committed twice"
+            commits[generation] = number
+    assert sorted(commits.values()) == list(range(1, len(commits) + 1)), (
+        "a commit was lost, or built on an old one"
+    )
+    generations, n_answers = sorted(commits), 0
+    assert [commits[generation] for generation in generations] == sorted(commits.values())
+    for log in folder.glob("reader-*"):
+        before = (0, 0)
+        for generation, number in lines(log):
+            last = max((known for known in generations if known <= generation), default=0)
+            assert number == commits.get(last, 0), f"generation {generation} is not what was committed"
+            assert before <= (generation, number), "back in time"
+            before = (generation, number)
+            n_answers += 1
+    assert len(commits) > 3
+    assert n_answers > N_READERS
+    return commits, n_answers
+
+
+def lines(log: Path) -> Iterator[list[int]]:
+    return map(json.loads, log.read_text().splitlines())
+
+
+# The program.
+
+
+def texts(number: int) -> list[dict[str, str]]:
+    return [{"id": f"d{place}", "text": f"round {number} document {place}"} for place in range(N_DOCS)]
+
+
+def seen(index: engine.Engine) -> int:
+    """The round that an index holds, by every way of looking at it."""
+    found = [document.text for document in index.get([f"d{place}" for place in range(N_DOCS)])]
+    for mode in ("dense", "lexical", "hybrid"):
+        hits = index.search("round document", k=2 * N_DOCS, mode=mode)
+        assert sorted(hit.text for hit in hits if hit.id != "even") == sorted(found), mode
+    numbers = {int(text.split()[1]) for text in found}
+    assert len(numbers) == 1, f"several rounds at once: {found}"
+    (number,) = numbers
+    assert len(index) == N_DOCS + (number % 2 == 0), "documents of another round"
+    return number
+
+
+def write(path: Path, chance: random.Random, log: Callable[[int, int], None]) -> None:
+    """Take the lock, commit a few rounds; now and then be killed before a commit."""
+    try:
+        index = open_index(path, writable=True)
+    except IndexLocked:
+        time.sleep(chance.uniform(0.001, 0.01))
+        return
+    with index:
+        assert stray_files(path) == set()
+        for _ in range(chance.randint(1, 4)):
+            number = seen(index) + 1
+            if chance.random() < 0.2:
+                index.add(["never committed"])
+                index.rollback()
+            index.add(texts(number))
+            if number % 2:
+                index.delete("even")
+            else:
+                index.add([{"id": "even", "text": f"round {number} is even"}])
+            if chance.random() < 0.05:
+                (path.parent / f"killed-{os.getpid()}").touch()
+                os.kill(os.getpid(), signal.SIGKILL)
+            log(index.commit(), number)
+
+
+def read(path: Path, chance: random.Random, log: Callable[[int, int], None], until: float) -> None:
+    """Refresh and look, again and again; now and then check every byte."""
+    with open_index(path) as index:
+        while time.monotonic() < until and chance.random() > 0.02:
+            index.refresh()
+            number = seen(index)
+            log(int(str(index.stats()["generation"])), number)
+            if chance.random() < 0.05:
+                index.verify()
+
+
+def start(kind: str, number: int, folder: Path, until: float) -> int:
+    """Fork a writer or a reader; its process id."""
+    child = os.fork()
+    if child:
+        return child
+    try:
+        chance = random.Random(f"{kind}-{number}-{os.getpid()}")
+        with (folder / f"{kind}-{os.getpid()}").open("a", buffering=1) as file:
+
+            def log(generation: int, round_number: int) -> None:
+                file.write(f"[{generation}, {round_number}]\n")
+
+            while time.monotonic() < until:
+                if kind == "writer":
+                    write(folder / "index", chance, log)
+                else:
+                    read(folder / "index", chance, log, until)
+    except BaseException:
+        traceback.print_exc()
+        os._exit(1)
+    os._exit(0)
+
+
+def run(folder: Path, duration_s: float) -> None:
+    """Until the time is over; a writer that was killed is replaced."""
+    engine.build([*texts(0), {"id": "even", "text": "round 0 is even"}], folder / "index", **options())
+    with open_index(folder / "index") as index:  # so that the children find all libraries imported
+        assert seen(index) == 0
+    until = time.monotonic() + duration_s
+    running = {start("writer", number, folder, until): number for number in range(N_WRITERS)}
+    running |= {start("reader", number, folder, until): -1 for number in range(N_READERS)}
+    while running:
+        child, status = os.wait()
+        number = running.pop(child)
+        if os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL and number >= 0:
+            if time.monotonic() < until:
+                running[start("writer", number, folder, until)] = number
+        else:
+            assert status == 0, f"a {'reader' if number < 0 else 'writer'} ended with {status}"
+
+
+if __name__ == "__main__":
+    run(Path(sys.argv[1]), float(sys.argv[2]))
