@@ -13,6 +13,7 @@ COMMANDS = {
     "figures": "the figures of the README, set against their targets",
     "tradeoff": "quality, speed, memory and bytes of Quarry's settings: a sweep with plots",
     "judge": "judge a TREC run file",
+    "backends": "stage-1 backends side by side on one index",
     "representation": "which representation finds best, for how many vectors",
     "hybrid": "the weight of meaning against words",
     "hybrid_latency": "how long a query takes at size, by mode",

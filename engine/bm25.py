@@ -75,6 +75,11 @@ class Bm25:
         """The query of these terms, each looked up."""
         return Bm25Query(self._terms(query_terms), self._scorers)
 
+    @property
+    def cached_bytes(self) -> int:
+        """Memory of the decoded postings that are kept now."""
+        return self._cache.n_bytes
+
     @cached_property
     def n_docs(self) -> int:
         """Documents of all segments, deleted ones included."""
@@ -140,7 +145,7 @@ class _TermCache:
 
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes = max_bytes
-        self._n_bytes = 0
+        self.n_bytes = 0
         self._terms: OrderedDict[str, _Term] = OrderedDict()
         self._lock = threading.Lock()
 
@@ -156,6 +161,6 @@ class _TermCache:
         with self._lock:
             if name not in self._terms:
                 self._terms[name] = term
-                self._n_bytes += term.n_bytes
-            while self._n_bytes > self._max_bytes:
-                self._n_bytes -= self._terms.popitem(last=False)[1].n_bytes
+                self.n_bytes += term.n_bytes
+            while self.n_bytes > self._max_bytes:
+                self.n_bytes -= self._terms.popitem(last=False)[1].n_bytes

@@ -13,20 +13,30 @@ from formats.snapshot import OpenSegment
 
 __all__ = ["DocumentFilter"]
 
-_CACHE_BYTES = 32 << 20
 _ANSWER_BYTES = 4096  # of an answer's objects, and of the condition
 _DOC_BYTES = 5  # of a document in `Allowed`
 
 
 class DocumentFilter:
-    """Evaluates filters over the segments of a snapshot; safe to use from several threads."""
+    """Evaluates filters over the segments of a snapshot; safe to use from several threads.
 
-    def __init__(self, segments: Sequence[OpenSegment]) -> None:
+    Args:
+        segments: of the snapshot.
+        cache_bytes: memory for the answers to filters asked for lately.
+    """
+
+    def __init__(self, segments: Sequence[OpenSegment], cache_bytes: int) -> None:
         self._segments = segments
         n_docs = sum(segment.record.n_docs for segment in segments)
-        self._n_kept = _CACHE_BYTES // (n_docs * _DOC_BYTES + _ANSWER_BYTES)
+        self._answer_bytes = n_docs * _DOC_BYTES + _ANSWER_BYTES
+        self._n_kept = cache_bytes // self._answer_bytes
         self._answers: OrderedDict[Condition, AllowedDocs] = OrderedDict()
         self._lock = threading.Lock()
+
+    @property
+    def resident_bytes(self) -> int:
+        """Memory of the answers that are kept now."""
+        return len(self._answers) * self._answer_bytes
 
     def allowed(self, condition: Condition | None) -> AllowedDocs:
         """For each segment the documents that pass; None: all of them.

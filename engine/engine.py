@@ -22,6 +22,7 @@ from engine.graph_files import write_graphs
 from engine.hits import Hit
 from engine.index_view import IndexView
 from engine.index_writer import IndexWriter
+from engine.memory import memory_bytes
 from engine.options import OpenOptions, SearchKeywords, SearchOptions
 from engine.query_encoder import encode_queries
 from engine.query_vectors import query_vectors
@@ -77,7 +78,7 @@ class Engine:
                 raise
 
     @classmethod
-    def open(
+    def open(  # noqa: PLR0913  # keywords, each with a default
         cls,
         path: str | Path,
         *,
@@ -86,6 +87,7 @@ class Engine:
         encoder: str | Path | Encoder | None = None,
         reranker: str | Path | Reranker | None = None,
         threads: int | None = None,
+        memory: str | int | None = None,
         device: str | None = None,
         device_bytes: int | None = None,
     ) -> Engine:
@@ -102,6 +104,9 @@ class Engine:
                 `search_vectors`.
             reranker: for searches with `rerank`: the folder of a cross-encoder's bundle, or a `Reranker`.
             threads: for batches of queries and for encoding; None: one for each CPU this process may use.
+            memory: the most main memory that may be held for searching, in bytes or as "500MB": copies that
+                backends make, decoded postings, a number for each document. It does not count mapped files, the
+                model, what a search needs while it lasts, and what `add` and `merge` do. "auto" takes what fits.
             device: where backend "gpu" runs: "cuda", "cuda:1", or "cpu" (slow: the same code, for tests); None:
                 the first CUDA device.
             device_bytes: of the device's memory that may be used; None: nine tenths of what is free.
@@ -113,7 +118,13 @@ class Engine:
             FormatError: a file of the index is damaged.
         """
         check_backend(backend)
-        options = OpenOptions(backend=backend, threads=threads, device=device, device_bytes=device_bytes)
+        options = OpenOptions(
+            backend=backend,
+            memory_bytes=memory_bytes(memory),
+            threads=threads,
+            device=device,
+            device_bytes=device_bytes,
+        )
         index = cls(Directory(Path(path)), options, open_encoder(encoder), writable)
         try:
             if reranker is not None:
@@ -262,8 +273,9 @@ class Engine:
         return self._current().filter.count(parse_filter(filter))
 
     def stats(self) -> dict[str, object]:
-        """Numbers about the index: documents, centroids, and bytes by part. See `engine.statistics`."""
-        return index_statistics(self._current().snapshot)
+        """Numbers about the index, what searches it, and the memory that takes. See `engine.statistics`."""
+        view = self._current()
+        return index_statistics(view.snapshot) | view.resources()
 
     def verify(self) -> VerifyReport:
         """Read every byte of the generation that is open, or if its files are gone of the newest.

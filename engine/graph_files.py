@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import logging
 
+from engine.backends.hnsw import wants_graph
 from engine.backends.hnsw_index import build_graph
-from engine.segment_builder import IVF_ROWS
 from formats.directory import Directory
 from formats.errors import FormatError
 from formats.hnsw_graph import graph_name, read_graph, write_graph
@@ -21,14 +21,14 @@ def write_graphs(snapshot: Snapshot, threads: int) -> int:
 
     The writer's lock must be held.
     """
-    missing = [segment for segment in snapshot.segments if _wants_graph(snapshot.directory, segment)]
+    missing = [segment for segment in snapshot.segments if _lacks_graph(snapshot.directory, segment)]
     for segment in missing:
         write_graph(snapshot.directory, segment.record.file, build_graph(segment, threads))
     return len(missing)
 
 
-def _wants_graph(directory: Directory, segment: OpenSegment) -> bool:
-    if segment.reader.n_rows < IVF_ROWS:
+def _lacks_graph(directory: Directory, segment: OpenSegment) -> bool:
+    if not wants_graph(segment):
         return False
     try:
         read_graph(directory, segment.record.file, segment.reader.n_rows)

@@ -10,10 +10,12 @@ from engine.explanation import matches
 from engine.hits import Hit
 from engine.hybrid_searcher import HybridSearcher
 from engine.lexical_searcher import LexicalSearcher
+from engine.memory import plan_memory
 from engine.options import OpenOptions, SearchOptions
 from engine.query_vectors import Vectors, check_vectors
 from engine.ranking import Ranking
 from engine.searcher import Searcher
+from engine.statistics import resource_statistics
 from formats.directory import Directory
 from formats.doc_store import PackedDocument
 from formats.snapshot import Snapshot
@@ -27,10 +29,24 @@ class IndexView:
     def __init__(self, directory: Directory, options: OpenOptions) -> None:
         self.snapshot = Snapshot(directory)
         self._segments = self.snapshot.segments  # what is being searched stays, even if the snapshot is closed
-        self._dense = Searcher(self.snapshot, options)
-        self._lexical = LexicalSearcher(self.snapshot)
-        self.filter = DocumentFilter(self._segments)
+        self._options = options
+        self._plan = plan_memory(self.snapshot, options.memory_bytes)
+        self._dense = Searcher(self.snapshot, options, self._plan.backend_bytes)
+        self._lexical = LexicalSearcher(self.snapshot, self._plan.posting_bytes)
+        self.filter = DocumentFilter(self._segments, self._plan.filter_bytes)
         self._hybrid = HybridSearcher(self._dense, self._lexical, len(self._segments))
+
+    def resources(self) -> dict[str, object]:
+        """What searches the segments, and the memory that is held for it; see `engine.statistics`."""
+        held = {
+            "backends": self._dense.resident_bytes,
+            "postings": self._lexical.resident_bytes,
+            "filters": self.filter.resident_bytes,
+            "documents": self._plan.document_bytes,
+        }
+        return resource_statistics(
+            self.snapshot, self._options, self._dense.choices, held, self._dense.device_bytes
+        )
 
     def search_dense(self, vectors: Vectors, options: SearchOptions) -> list[list[Hit]]:
         """The hits for each of (n, dim) query vectors."""

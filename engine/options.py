@@ -147,6 +147,7 @@ class OpenOptions:
         device: where backend "gpu" runs: "cuda", "cuda:1", or "cpu" (slow: the same code, for tests); None: the
             first CUDA device.
         device_bytes: of the device's memory that may be used; None: nine tenths of what is free.
+        memory_bytes: of main memory that may be held for searching (see `engine.memory`); None: no limit.
         accelerator: the device, and the account of its memory.
     """
 
@@ -154,6 +155,7 @@ class OpenOptions:
     threads: int | None = None
     device: str | None = None
     device_bytes: int | None = None
+    memory_bytes: int | None = None
     accelerator: Device = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from dataclasses import replace
 
@@ -9,11 +10,13 @@ import numpy as np
 import numpy.typing as npt
 
 from engine.allowed import AllowedDocs
+from engine.backends.choice import LAST_RESORTS, Choice, choose_backends
 from engine.backends.protocol import Backend, Candidates, Wanted
 from engine.backends.registry import open_backend
 from engine.options import OpenOptions, SearchOptions
 from engine.ranking import Ranking, ranked
 from engine.stage2 import Rescorer
+from formats.errors import BackendUnavailable, InvalidSetting
 from formats.snapshot import OpenSegment, Snapshot
 
 __all__ = ["Searcher", "n_candidates"]
@@ -22,6 +25,7 @@ _CANDIDATES_FACTOR = 3  # default candidates for each hit wanted
 _MIN_CANDIDATES = 100
 _WIDER = 4  # how many times more candidates where the first ones do not settle an exact answer
 
+_log = logging.getLogger(__name__)
 Query = npt.NDArray[np.float32]
 
 
@@ -29,12 +33,24 @@ class Searcher:
     """Searches one snapshot; safe to use from several threads.
 
     Backends are opened when they are first needed.
+
+    Args:
+        snapshot: what is searched.
+        options: backend, device and threads.
+        room_bytes: main memory that backends may hold; None: as much as they need.
+
+    Raises:
+        InvalidSetting: the backend asked for needs more.
     """
 
-    def __init__(self, snapshot: Snapshot, options: OpenOptions) -> None:
+    def __init__(self, snapshot: Snapshot, options: OpenOptions, room_bytes: int | None = None) -> None:
         self._options = options
         self._beta = snapshot.manifest.settings.beta
-        self._segments = [_SegmentSearcher(segment, options, self._beta) for segment in snapshot.segments]
+        choices = choose_backends(snapshot.segments, options, room_bytes)
+        self._segments = [
+            _SegmentSearcher(segment, options, self._beta, choice)
+            for segment, choice in zip(snapshot.segments, choices, strict=True)
+        ]
 
     def search(
         self, queries: npt.NDArray[np.float32], options: SearchOptions, allowed: AllowedDocs | None = None
@@ -68,6 +84,24 @@ class Searcher:
         found = (ranked([answer[number] for answer in answers], n_kept) for number in range(len(queries)))
         return [ranking._replace(dense=ranking.scores) for ranking in found]
 
+    @property
+    def choices(self) -> list[Choice]:
+        """Which backend searches each segment, and why."""
+        return [segment.choice for segment in self._segments]
+
+    @property
+    def resident_bytes(self) -> int:
+        """Main memory of the backends that are open."""
+        return sum(backend.resident_bytes for backend in self._backends())
+
+    @property
+    def device_bytes(self) -> int:
+        """Memory of accelerators that the backends that are open hold."""
+        return sum(backend.device_bytes for backend in self._backends())
+
+    def _backends(self) -> list[Backend]:
+        return [segment.opened for segment in self._segments if segment.opened]
+
     def scores(self, query: Query, segment: int, docs: npt.NDArray[np.int64]) -> npt.NDArray[np.float32]:
         """Exact aggregated scores of documents of one segment: (len(docs),) float32."""
         return self._segments[segment].rescorer.scores(query, docs)
@@ -86,11 +120,12 @@ Scored = tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]]
 
 
 class _SegmentSearcher:
-    def __init__(self, segment: OpenSegment, options: OpenOptions, beta: float | None) -> None:
+    def __init__(self, segment: OpenSegment, options: OpenOptions, beta: float | None, choice: Choice) -> None:
         self._segment = segment
         self._options = options
         self._lock = threading.Lock()
-        self._opened: Backend | None = None
+        self.opened: Backend | None = None
+        self.choice = choice
         self.rescorer = Rescorer(segment, beta)
 
     def search(self, queries: Query, wanted: Wanted) -> list[Scored]:
@@ -111,11 +146,25 @@ class _SegmentSearcher:
         return self.rescorer.scores(query, found.docs) if found.scores is None else found.scores
 
     def _backend(self) -> Backend:
-        if self._opened is None:
+        if self.opened is None:
             with self._lock:
-                if self._opened is None:
-                    self._opened = open_backend(self._options.backend, self._segment, self._options)
-        return self._opened
+                if self.opened is None:
+                    self.opened = self._open()
+        return self.opened
+
+    def _open(self) -> Backend:
+        """What was chosen, or where "auto" chose what does not work here, the next best in the same memory."""
+        failed: list[str] = []
+        while True:
+            try:
+                return open_backend(self.choice.backend, self._segment, self._options)
+            except (BackendUnavailable, InvalidSetting) as error:
+                if self._options.backend != "auto" or self.choice.backend in LAST_RESORTS:
+                    raise
+                failed.append(self.choice.backend)
+                room_bytes = None if self._options.memory_bytes is None else self.choice.needed_bytes
+                self.choice = choose_backends([self._segment], self._options, room_bytes, failed)[0]
+                _log.warning("backend %s instead of %s: %s", self.choice.backend, failed[-1], error)
 
 
 def _kth(scores: npt.NDArray[np.float32], k: int) -> float:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping, Sequence
 
+from engine.backends.choice import Choice
+from engine.options import OpenOptions
 from formats.snapshot import Snapshot
 
-__all__ = ["index_statistics"]
+__all__ = ["index_statistics", "resource_statistics"]
 
 _PARTS = {
     "centroids": "centroids",
@@ -65,6 +68,44 @@ def index_statistics(snapshot: Snapshot) -> dict[str, object]:
         "code_bytes": settings.code_bytes,
         "size_bytes": size,
         "bytes": dict(parts),
+    }
+
+
+def resource_statistics(
+    snapshot: Snapshot,
+    options: OpenOptions,
+    choices: Sequence[Choice],
+    held: Mapping[str, int],
+    device_bytes: int,
+) -> dict[str, object]:
+    """Describe what searches a snapshot.
+
+    Args:
+        snapshot: what is searched.
+        options: that the index was opened with.
+        choices: for each segment.
+        held: bytes of main memory by part.
+        device_bytes: of accelerators.
+
+    Returns:
+        backend: what was asked for, and chosen: a list of name, reason, n_segments and n_centroids, where segments
+        of the same name and reason stand together. memory: limit_bytes (or None), mapped_bytes (files, which the
+        system takes back when it needs the memory), resident_bytes by part (backends that have been opened by a
+        search, decoded postings, answers to filters, a few bytes for each document), device_bytes.
+    """
+    groups: dict[tuple[str, str], Counter[str]] = {}
+    for choice, segment in zip(choices, snapshot.segments, strict=True):
+        group = groups.setdefault((choice.backend, choice.reason), Counter())
+        group.update(n_segments=1, n_centroids=segment.reader.n_rows)
+    chosen = [{"name": name, "reason": reason, **group} for (name, reason), group in groups.items()]
+    return {
+        "backend": {"asked_for": options.backend, "chosen": chosen},
+        "memory": {
+            "limit_bytes": options.memory_bytes,
+            "mapped_bytes": sum(segment.reader.n_bytes for segment in snapshot.segments),
+            "resident_bytes": dict(held),
+            "device_bytes": device_bytes,
+        },
     }
 
 

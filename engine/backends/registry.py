@@ -60,13 +60,10 @@ def check_backend(name: str) -> None:
 
 
 def open_backend(name: str, segment: OpenSegment, options: OpenOptions | None = None) -> Backend:
-    """The backend `name` for a segment.
-
-    "auto", and "cpu_faiss" for a segment without inverted lists, take what fits the segment: lists where it has
-    them, else a scan of all its centroids.
+    """The backend `name` for a segment, which must have what it needs (see `engine.backends.choice`).
 
     Args:
-        name: "auto" or a key of `BACKENDS`.
+        name: a key of `BACKENDS`.
         segment: stays open as long as the backend is used.
         options: threads and memory, on this machine and on a device; None: the defaults.
 
@@ -74,11 +71,6 @@ def open_backend(name: str, segment: OpenSegment, options: OpenOptions | None = 
         BackendUnavailable: a library, or the device, is missing.
         InvalidSetting: the segment does not fit into the device's memory budget.
     """
-    lists = segment.reader.lists is not None
-    if name in ("auto", "cpu_faiss"):
-        name = "cpu_faiss" if lists else "scan"
-    if name == "scan" and segment.reader.centroids.kind == "none":
-        name = "exact"
     adapter = BACKENDS[name]
     try:
         return adapter.load(name)(segment, options or OpenOptions())

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import shutil
+import weakref
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from importlib.util import find_spec
 
@@ -144,7 +146,7 @@ def indexes(tmp_path_factory):
     made = {}
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("engine.segment_builder.IVF_ROWS", 1700)
-        patch.setattr("engine.graph_files.IVF_ROWS", 100)
+        patch.setattr("engine.backends.hnsw.GRAPH_ROWS", 100)
 
         def index(stored, beta, changed):
             key = (stored, beta, changed)
@@ -445,19 +447,43 @@ def test_the_length_of_a_query_does_not_change_the_order(indexes, size):
         assert ids_of(hits) == oracle.best(query[0], 5)
 
 
-def test_auto_takes_what_fits(indexes):
-    for stored, second in (("int8", "ScanBackend"), ("none", "FaissBackend")):
-        snapshot = Snapshot(Directory(indexes(stored, None, True)[0]))
-        kinds = [type(open_backend("auto", segment)).__name__ for segment in snapshot.segments]
-        assert kinds == ["FaissBackend", second, "FaissBackend"]
-        assert [type(open_backend("cpu_faiss", segment)).__name__ for segment in snapshot.segments] == kinds
-        snapshot.close()
+def test_two_searches_at_once_answer_as_each_alone(case):
+    batches = [some_queries(n, seed) for n, seed in ((1, 21), (7, 22), (1, 23), (30, 24))]
+    with case.open() as index, ThreadPoolExecutor(2) as pool:
+        at_once = list(pool.map(lambda batch: index.search_vectors(batch, k=7), batches * 4))
+        alone = [index.search_vectors(batch, k=7) for batch in batches]
+    assert at_once == alone * 4
 
 
-def test_scan_of_codes_alone_is_the_oracle(indexes):
-    snapshot = Snapshot(Directory(indexes("none", None, False)[0]))
-    assert type(open_backend("scan", snapshot.segments[0])).__name__ == "ExactBackend"
-    snapshot.close()
+def test_memory_is_told_beforehand_and_freed_at_the_end(case):
+    with Engine.open(case.path, backend=case.backend, device=ON_CPU.get(case.backend)) as index:
+        view = index._view
+        assert index.stats()["memory"]["resident_bytes"]["backends"] == 0
+        index.search_vectors(some_queries(1))
+        opened = [segment.opened for segment in view._dense._segments]
+        told = sum(choice.needed_bytes for choice in view._dense.choices)
+        held = sum(backend.resident_bytes for backend in opened)
+        assert index.stats()["memory"]["resident_bytes"]["backends"] == held
+        assert held == told
+        chosen = index.stats()["backend"]["chosen"]
+        assert sum(group["n_segments"] for group in chosen) == len(opened)
+        left = [weakref.ref(backend) for backend in opened]
+        del view, opened
+    assert all(each() is None for each in left)
+
+
+@pytest.mark.parametrize(("backend", "stored"), COMBINATIONS)
+def test_many_segments(tmp_path, backend, stored):
+    encoder, docs = table_of(documents(31, 60))
+    engine.build(docs[:5], tmp_path / "index", encoder=encoder, representation=KMeans(4096), centroids=stored)
+    with Engine.open(tmp_path / "index", writable=True, encoder=encoder) as writer:
+        for low in range(5, 60, 5):
+            writer.add(docs[low : low + 5])
+            writer.commit()
+    oracle = Oracle(tmp_path / "index")
+    with Engine.open(tmp_path / "index", backend=backend, device=ON_CPU.get(backend)) as index:
+        for query, hits in zip(some_queries(3), index.search_vectors(some_queries(3), k=60), strict=True):
+            assert ids_of(hits) == oracle.best(query, 60)
 
 
 def test_unknown_backend(indexes):
@@ -467,8 +493,5 @@ def test_unknown_backend(indexes):
 
 def test_a_missing_library_is_named(indexes, monkeypatch):
     monkeypatch.setitem(BACKENDS, "scan", Adapter("engine.backends.of_no_library:Backend", "gpu"))
-    with (
-        Engine.open(indexes("int8", None, False)[0], backend="scan") as index,
-        pytest.raises(BackendUnavailable, match=r"pip install 'quarry-search\[gpu\]'"),
-    ):
-        index.search_vectors(some_queries(1))
+    with pytest.raises(BackendUnavailable, match=r"pip install 'quarry-search\[gpu\]'"):
+        Engine.open(indexes("int8", None, False)[0], backend="scan")

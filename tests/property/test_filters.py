@@ -56,7 +56,7 @@ def test_what_passes(parts, conditions, data):
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
         patch.setattr(metadata_columns, "MAX_PATHS", data.draw(st.sampled_from([0, 1, 3, 4096])))
         snapshot = open_index(folder, parts, deleted)
-        document_filter = DocumentFilter(snapshot.segments)
+        document_filter = DocumentFilter(snapshot.segments, 1 << 20)
         for condition in conditions:
             if clashes([each for docs in parts for each in docs], condition):
                 event("clash")

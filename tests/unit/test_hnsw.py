@@ -23,7 +23,7 @@ N_DOCS, DIM = 400, 32
 
 @pytest.fixture(autouse=True)
 def small_graphs(monkeypatch):
-    monkeypatch.setattr("engine.graph_files.IVF_ROWS", 1000)
+    monkeypatch.setattr("engine.backends.hnsw.GRAPH_ROWS", 1000)
     monkeypatch.setattr("engine.backends.hnsw._ROWS_PER_STEP", 1)
 
 
@@ -94,7 +94,7 @@ def test_a_reader_builds_what_is_not_there(index, caplog):
 
 def test_small_segments_have_no_graph(index, monkeypatch):
     path, encoder, _ = index
-    monkeypatch.setattr("engine.graph_files.IVF_ROWS", 4 * N_DOCS + 1)
+    monkeypatch.setattr("engine.backends.hnsw.GRAPH_ROWS", 4 * N_DOCS + 1)
     with Engine.open(path, writable=True, encoder=encoder) as writer:
         assert writer.optimize() == 0
 

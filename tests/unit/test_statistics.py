@@ -29,6 +29,7 @@ def test_what_is_told(path):
         found = index.stats()
     parts = found.pop("bytes")
     size = found.pop("size_bytes")
+    memory, backend = found.pop("memory"), found.pop("backend")
     assert found == {
         "generation": 1,
         "n_documents": 50,
@@ -45,7 +46,16 @@ def test_what_is_told(path):
     assert parts["codes"] == parts["quantizers"] == 0
     assert sum(parts.values()) == size
     assert size == sum(file.stat().st_size for file in path.glob("*.seg"))
-    assert json.loads(json.dumps(found)) == found
+    assert json.loads(json.dumps(found | memory | backend)) == found | memory | backend
+    assert backend["asked_for"] == "auto"
+    (chosen,) = backend["chosen"]
+    assert (chosen["name"], chosen["n_segments"], chosen["n_centroids"]) == ("scan", 1, 150)
+    assert memory == {
+        "limit_bytes": None,
+        "mapped_bytes": size,
+        "resident_bytes": {"backends": 0, "postings": 0, "filters": 0, "documents": 4 * 50},
+        "device_bytes": 0,
+    }
 
 
 def test_after_changes(path):

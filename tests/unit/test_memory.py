@@ -1,0 +1,163 @@
+"""A limit of memory: how it is written, shared out, and kept."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from word_encoder import table_of
+
+import engine
+from engine import Engine, KMeans
+from engine.document_encoder import EncodedDocument
+from engine.documents import Document
+from engine.memory import memory_bytes, plan_memory
+from engine.representation import DocumentVectors
+from engine.segment_builder import SegmentBuilder
+from formats.directory import Directory
+from formats.errors import InvalidSetting
+from formats.hnsw_graph import HnswGraph, write_graph
+from formats.snapshot import Snapshot
+
+DIM, N_DOCS, N_EACH = 64, 6000, 4
+ROWS = N_DOCS * N_EACH
+M = 16
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        (None, None),
+        (1, 1),
+        (500_000_000, 500_000_000),
+        ("500MB", 500_000_000),
+        ("500 mb", 500_000_000),
+        ("0.5 GB", 500_000_000),
+        ("512MiB", 512 << 20),
+        ("1KiB", 1024),
+        ("7B", 7),
+        (" 2TB ", 2 * 10**12),
+    ],
+)
+def test_sizes(value, expected):
+    assert memory_bytes(value) == expected
+
+
+@pytest.mark.parametrize("value", ["", "MB", "500", "-1MB", "1.5.2MB", "1 XB", "nanGB", 0, -5, 1.5, True, [1]])
+def test_what_is_no_size(value):
+    with pytest.raises(InvalidSetting, match="memory"):
+        memory_bytes(value)
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory):
+    """24,000 centroids with lists, and a graph whose edges lead nowhere in particular: as large as a real one."""
+    path = tmp_path_factory.mktemp("memory") / "index"
+    encoder, docs = table_of([np.ones((1, DIM), np.float32)])
+    engine.build(docs, path, encoder=encoder, representation=KMeans(4096))
+    directory, generator = Directory(path), np.random.default_rng(0)
+    manifest = Snapshot(directory).manifest
+    builder = SegmentBuilder(directory, manifest.settings, 2)
+    for doc in range(N_DOCS):
+        vectors = DocumentVectors(generator.standard_normal((N_EACH, DIM), np.float32), ((),) * N_EACH)
+        builder.add(EncodedDocument(Document(f"new {doc}", "text"), vectors, ["text", f"w{doc % 500}"], 0))
+    built = builder.finish(None)
+    builder.close()
+    manifest.next((built.record,), (built.quantizer,)).commit(directory)
+    neighbors = generator.integers(0, ROWS, ROWS * 2 * M).astype(np.uint32)
+    write_graph(directory, built.record.file, HnswGraph(M, 0, np.ones(ROWS, np.uint8), neighbors))
+    return path
+
+
+def needs(path, name):
+    """Bytes that a backend says it needs."""
+    with Engine.open(path, backend=name) as index:
+        index.search_vectors(np.ones((1, DIM), np.float32))
+        return index.stats()["memory"]["resident_bytes"]["backends"]
+
+
+def chosen(path, **options):
+    with Engine.open(path, **options) as index:
+        index.search_vectors(np.ones((1, DIM), np.float32))
+        stats = index.stats()
+        (group,) = stats["backend"]["chosen"]
+        assert sum(stats["memory"]["resident_bytes"].values()) <= (stats["memory"]["limit_bytes"] or 1 << 60)
+        return group["name"], group["reason"]
+
+
+def test_auto_takes_what_fits(path):
+    graph, lists = needs(path, "hnsw"), needs(path, "cpu_faiss")
+    assert graph > 3 * lists > 0
+    assert needs(path, "scan") == needs(path, "exact") == 0
+    assert chosen(path) == ("hnsw", "a graph was written")
+    name, reason = chosen(path, memory=graph)
+    assert name == "cpu_faiss"
+    assert f"memory is short for hnsw ({graph} bytes)" in reason
+    assert chosen(path, memory=2 * graph)[0] == "hnsw"
+    assert chosen(path, memory=lists)[0] == "scan"
+
+
+@pytest.mark.parametrize("name", ["hnsw", "cpu_faiss"])
+def test_a_backend_that_is_asked_for_must_fit(path, name):
+    with pytest.raises(InvalidSetting, match=f"backend {name} does not fit .* expected {needs(path, name)} bytes"):
+        Engine.open(path, backend=name, memory=needs(path, name))
+    assert chosen(path, backend=name, memory=2 * needs(path, name))[0] == name
+
+
+def test_the_least_memory(path):
+    with pytest.raises(InvalidSetting, match="too little for this index; expected at least 34910 bytes"):
+        Engine.open(path, memory="30KB")
+    assert chosen(path, memory=34_911)[0] == "scan"
+
+
+def test_a_fourth_is_for_postings(path):
+    snapshot = Snapshot(Directory(path))
+    assert plan_memory(snapshot, None)[1:] == (4 * N_DOCS, 128 << 20, 32 << 20, None)
+    assert plan_memory(snapshot, 4_000_000)[1:] == (24_000, 1_000_000, 250_000, 2_726_000)
+    assert plan_memory(snapshot, 1 << 40).posting_bytes == 128 << 20
+    snapshot.close()
+    with Engine.open(path, memory=2_000_000) as index:
+        for number in range(500):
+            index.search(f"text w{number}", mode="lexical")
+            index.search("text", mode="lexical", filter={"number": number})
+        held = index.stats()["memory"]["resident_bytes"]
+    assert 0 < held["postings"] <= 500_000
+    assert 0 < held["filters"] <= 125_000
+
+
+GROWTH = """
+import sys
+from pathlib import Path
+import numpy as np
+from engine import Engine
+
+
+def own_bytes():
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("RssAnon"))
+
+
+path, memory = sys.argv[1], sys.argv[2]
+with Engine.open(path, backend=sys.argv[3], threads=1) as index:  # what libraries take for themselves
+    index.search_vectors(np.ones((1, {dim}), np.float32))
+before = own_bytes()
+with Engine.open(path, memory=memory, threads=1) as index:
+    for _ in range(20):
+        index.search_vectors(np.ones((1, {dim}), np.float32))
+    print(own_bytes() - before, index.stats()["backend"]["chosen"][0]["name"])
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="the system does not say what memory is used")
+def test_a_limit_is_kept(path, repository):
+    """Of a process's own memory, mapped files left out; the graph would take twice the limit."""
+    limit, scratch = needs(path, "hnsw") // 2, 1 << 20
+    program = GROWTH.format(dim=DIM)
+    command = [sys.executable, "-c", program, str(path), f"{limit}B", "cpu_faiss"]
+    done = subprocess.run(command, cwd=repository, capture_output=True, text=True, check=True)
+    growth, name = done.stdout.split()
+    assert name == "cpu_faiss"
+    assert int(growth) < limit + scratch
