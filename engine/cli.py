@@ -83,7 +83,7 @@ def _parser(words: Sequence[str]) -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    for add in (_add_demo, _add_build, _add_search, _add_add, _add_delete, _add_info, _add_verify):
+    for add in (_add_demo, _add_build, _add_search, _add_add, _add_delete, _add_merge, _add_info, _add_verify):
         add(commands)
     if not words or words[0] not in commands.choices:
         _add_plugins(commands, words[0] if words else "")
@@ -261,6 +261,21 @@ def _delete(args: argparse.Namespace) -> int:
     with engine.Engine.open(args.index, writable=True) as index:
         n_deleted = index.delete(args.ids)
         _print_fields({"n_deleted": n_deleted, "generation": index.commit()}, args.json)
+    return 0
+
+
+def _add_merge(commands: _Subparsers) -> None:
+    parser = _command(commands, "merge", "make an index as small and quick as it can be", _merge)
+    _add_index(parser)
+    parser.add_argument("--retrain", action="store_true", help="train its codes anew on the documents of today")
+    parser.add_argument("--threads", type=int, metavar="N", help="threads to use; all processors by default")
+    _add_json(parser, "one JSON object")
+
+
+def _merge(args: argparse.Namespace) -> int:
+    with engine.Engine.open(args.index, writable=True, threads=args.threads) as index:
+        generation = index.merge(retrain=args.retrain)
+        _print_fields({"generation": generation, "n_segments": index.stats()["n_segments"]}, args.json)
     return 0
 
 

@@ -23,6 +23,7 @@ from engine.hits import Hit
 from engine.index_view import IndexView
 from engine.index_writer import IndexWriter
 from engine.memory import memory_bytes
+from engine.merge_policy import MergePolicy
 from engine.options import OpenOptions, SearchKeywords, SearchOptions
 from engine.query_encoder import encode_queries
 from engine.query_vectors import query_vectors
@@ -70,7 +71,9 @@ class Engine:
         self._reranker: Reranker | None = None
         self._writer: IndexWriter | None = None
         if writable:
-            self._writer = IndexWriter(directory, encoder, options.n_threads)
+            self._writer = IndexWriter(
+                directory, encoder, options.n_threads, policy=MergePolicy(), after_merge=self.refresh
+            )
             try:
                 self.refresh()  # another writer may have committed before the lock was ours
             except BaseException:
@@ -208,13 +211,43 @@ class Engine:
     def commit(self) -> int:
         """Make all additions and deletions visible, durably, in one step. Returns the generation.
 
+        After it segments are merged in the background where they have become many, or much in them is deleted:
+        a generation of its own each time, with the same answers.
+
         Raises:
             CommitFailed: nothing was committed.
             DurabilityUnknown: committed, but perhaps not for good.
+            FormatError: a merge in the background found a damaged file; a note says what was committed.
         """
-        generation, _ = self._require_writer().commit()
+        writer = self._require_writer()
+        generation, _ = writer.commit()
         self.refresh()
+        try:
+            writer.raise_merge_failure()
+        except Exception as error:
+            error.add_note(f"Generation {generation} was committed all the same; segments are merged no more.")
+            raise
         return generation
+
+    def merge(self, retrain: bool = False) -> int:
+        """Merge all segments into as few as there can be, without what is deleted. Returns the generation.
+
+        Commits do so by themselves where it pays. What is collected for the next commit stays collected.
+
+        Args:
+            retrain: also train a new quantizer on the stored centroids and code them anew: for an index whose
+                documents are no longer like those it was trained on (see `stats`).
+
+        Raises:
+            FormatError: a file is damaged; the index stays as it was.
+            InvalidSetting: `retrain` for an index that stores codes alone.
+            CommitFailed: the system failed; the last commit stands.
+        """
+        writer = self._require_writer()
+        try:
+            return writer.merge(retrain)
+        finally:
+            self.refresh()
 
     def rollback(self) -> None:
         """Forget additions and deletions since the last commit."""
@@ -244,7 +277,9 @@ class Engine:
             before = self._current()
             if latest_generation(self._directory) == before.snapshot.manifest.generation:
                 return False
-            self._view = IndexView(self._directory, self._options)
+            writer = self._writer
+            known = before.snapshot.segments + (writer.segments if writer else ())
+            self._view = IndexView(self._directory, self._options, known)
         return True
 
     def get(self, ids: Iterable[str] | str) -> list[Document]:
@@ -302,14 +337,14 @@ class Engine:
         return VerifyReport(n_files=len(manifest.file_names()), n_bytes=n_bytes, n_documents=n_documents)
 
     def close(self) -> None:
-        """Close all files and release the lock; hits stay valid, and closing twice is harmless."""
-        writer, self._writer = self._writer, None
-        if writer:
-            writer.close()
-        with self._lock:
-            view, self._view = self._view, None
-        if view:
-            view.snapshot.close()
+        """Close all files and release the lock; hits stay valid, and closing twice is harmless.
+
+        A merge in the background is waited for.
+
+        Raises:
+            FormatError: it found a damaged file; all is closed.
+        """
+        self._close(abandon=False)
 
     def __enter__(self) -> Self:
         return self
@@ -317,7 +352,19 @@ class Engine:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.close()
+        self._close(abandon=kind is not None)
+
+    def _close(self, *, abandon: bool) -> None:
+        """See `close`; where a merge is abandoned, the index stays as it was before."""
+        writer, self._writer = self._writer, None
+        try:
+            if writer:
+                writer.close(abandon=abandon)
+        finally:
+            with self._lock:
+                view, self._view = self._view, None
+            if view:
+                view.snapshot.close()
 
     def _current(self) -> IndexView:
         view = self._view

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import numpy as np
 
 from engine.bm25_query import Bm25Query
@@ -18,16 +20,22 @@ from engine.searcher import Searcher
 from engine.statistics import resource_statistics
 from formats.directory import Directory
 from formats.doc_store import PackedDocument
-from formats.snapshot import Snapshot
+from formats.snapshot import OpenSegment, Snapshot
 
 __all__ = ["IndexView"]
 
 
 class IndexView:
-    """A snapshot with its searchers, from queries to hits; safe to use from several threads."""
+    """A snapshot with its searchers, from queries to hits; safe to use from several threads.
 
-    def __init__(self, directory: Directory, options: OpenOptions) -> None:
-        self.snapshot = Snapshot(directory)
+    Args:
+        directory: of the index.
+        options: resources to use.
+        known: segments that are open already (see `formats.snapshot.Snapshot`).
+    """
+
+    def __init__(self, directory: Directory, options: OpenOptions, known: Iterable[OpenSegment] = ()) -> None:
+        self.snapshot = Snapshot(directory, known)
         self._segments = self.snapshot.segments  # what is being searched stays, even if the snapshot is closed
         self._options = options
         self._plan = plan_memory(self.snapshot, options.memory_bytes)

@@ -3,36 +3,31 @@
 from __future__ import annotations
 
 import os
-import re
-from collections.abc import Iterable, Iterator
-from dataclasses import replace
-
-import numpy as np
-import numpy.typing as npt
+from collections.abc import Callable, Iterable, Iterator
 
 from engine.analysis import Analyzer
+from engine.committer import Committer
 from engine.document_encoder import DocumentEncoder, EncodedDocument, OnInvalid, encode_documents
 from engine.documents import Document
 from engine.encoder import Encoder
+from engine.garbage import collect_garbage
+from engine.merge_policy import MergePolicy
+from engine.merge_scheduler import MergeScheduler
 from engine.representation import Representation, representation_from
 from engine.segment_builder import BuiltSegment, SegmentBuilder
 from formats.directory import Directory
-from formats.envelope import FileRecord
 from formats.errors import CommitFailed, DurabilityUnknown, FormatError, IndexClosed, IndexNotFound
-from formats.hnsw_graph import graph_name
-from formats.manifest import EncoderRecord, IndexSettings, Manifest, SegmentRecord, latest_generation
-from formats.quantizer import Quantizer
-from formats.snapshot import OpenSegment, Snapshot
-from formats.tombstones import write_tombstones
+from formats.manifest import EncoderRecord, IndexSettings, Manifest, latest_generation
+from formats.snapshot import OpenSegment
 from formats.write_lock import WriteLock
 
 __all__ = ["IndexWriter"]
 
-_OWN_FILES = re.compile(r"MANIFEST-\d{20}|[0-9a-f]{32}\.(seg|quant|del|hnsw)|(spool|manifest)-[0-9a-f]+\.tmp")
-
 
 class IndexWriter:
     """The one writer of an index; it holds the write lock until `close`.
+
+    After a commit segments are merged in the background as a policy says, in commits of their own.
 
     Args:
         directory: of the index.
@@ -40,6 +35,8 @@ class IndexWriter:
         threads: for encoding, training and coding.
         fresh: settings of a new index: the first commit puts it in the place of whatever is there. None: the index
             that is there is changed.
+        policy: when segments are merged; None: only by `merge`.
+        after_merge: called after each merge, in the background on another thread.
 
     Attributes:
         n_tokens: tokens encoded so far.
@@ -57,31 +54,40 @@ class IndexWriter:
         threads: int,
         *,
         fresh: IndexSettings | None = None,
+        policy: MergePolicy | None = None,
+        after_merge: Callable[[], object] = lambda: None,
     ) -> None:
         self._directory = directory
         self._encoder = encoder
         self._threads = threads
+        self._is_automatic = policy is not None
         self._pid = os.getpid()
         self._lock: WriteLock | None = WriteLock(directory.path)
         self._pending: SegmentBuilder | None = None
-        self._deleted: dict[int, npt.NDArray[np.bool_]] = {}
-        self._base: Snapshot | None = None
         self.n_tokens = self.n_rows = 0
         try:
-            if fresh is None:
-                self._base = Snapshot(directory)
-                self._base.manifest.check_writable(directory)
-            self._settings = fresh or self._parent().settings
+            root = _root(directory, fresh, encoder) if fresh else None
+            self._committer = Committer(directory, self._lock, root)
+        except BaseException:
+            self._lock.release()
+            raise
+        self._settings = self._committer.manifest.settings
+        self._merges = MergeScheduler(self._committer, threads, policy or MergePolicy(), after_merge)
+        try:
             self._representation: Representation = representation_from(
                 self._settings.representation, self._settings.representation_settings
             )
             self._analyzer = Analyzer.from_settings(
                 {"language": self._settings.language, "rules": self._settings.analysis_rules}
             )
-            self._collect_garbage()
         except BaseException:
             self.close()
             raise
+
+    @property
+    def segments(self) -> tuple[OpenSegment, ...]:
+        """The segments of the current generation, open."""
+        return self._committer.segments
 
     def add(self, documents: Iterable[Document], on_invalid: OnInvalid | None = None) -> int:
         """Encode and collect documents; one whose id exists replaces it. Returns how many were taken.
@@ -107,7 +113,7 @@ class IndexWriter:
     def _take(self, encoded: EncodedDocument) -> None:
         try:
             self._builder().add(encoded)
-            self._delete_committed(encoded.document.id)
+            self._committer.delete(encoded.document.id)
         except BaseException as error:  # half a document may have been taken
             self._give_up(error)
             raise
@@ -120,7 +126,7 @@ class IndexWriter:
         n_deleted = 0
         for doc_id in doc_ids:
             pending = self._pending is not None and self._pending.delete(doc_id)
-            n_deleted += self._delete_committed(doc_id) or pending
+            n_deleted += self._committer.delete(doc_id) or pending
         return n_deleted
 
     def commit(self) -> tuple[int, int]:
@@ -135,84 +141,105 @@ class IndexWriter:
             DurabilityUnknown: the commit is visible, but a power loss might undo it; this writer is closed.
         """
         self._check_open()
-        if not self._has_changes():
-            return self._generation(), 0
+        if not self._committer.has_changes() and not (self._pending and len(self._pending)):
+            return self._committer.manifest.generation, 0
         try:
             built = self._finish_pending()
-            manifest = self._next_manifest(built)
-            self._directory.sync()
-            self._check_open()
-            manifest.commit(self._directory)
+            generation = self._committer.commit(built)
+            self._forget_pending()
         except BaseException as error:
             self._give_up(error)
             raise
-        self._make_durable(manifest)
-        self._start_over()
-        return manifest.generation, built.n_replaced if built else 0
+        if self._is_automatic:
+            self._merges.start()
+        return generation, built.n_replaced if built else 0
+
+    def merge(self, retrain: bool = False) -> int:
+        """Merge all committed segments into as few as there can be, on this thread. Returns the generation.
+
+        What is collected for the next commit stays collected.
+
+        Args:
+            retrain: whether all centroids are coded anew, with a quantizer that is trained for them.
+
+        Raises:
+            FormatError: a segment is damaged; the index stays as it was.
+            InvalidSetting: `retrain` where only codes are stored.
+            CommitFailed: the system failed; the last commit stands. Where it failed before the last step,
+                this writer can be used on.
+        """
+        self._check_open()
+        try:
+            self._merges.merge_all(retrain)
+        except OSError as error:
+            raise CommitFailed("nothing was merged", path=self._directory.path, actual=str(error)) from error
+        finally:
+            if self._committer.is_broken:
+                self.close()
+        return self._committer.manifest.generation
+
+    def wait_for_merges(self) -> None:
+        """Wait until nothing is being merged in the background; see `raise_merge_failure`."""
+        self._merges.wait()
+
+    def raise_merge_failure(self) -> None:
+        """Raise what a merge in the background failed with, if one did and it was not raised yet.
+
+        The index is whole, and what was committed is. Nothing is merged any more before the index is opened anew.
+        """
+        self._merges.raise_failure()
 
     def rollback(self) -> None:
         """Forget everything collected since the last commit."""
         self._check_open()
         self._forget_pending()
+        self._committer.rollback()
 
-    def close(self) -> None:
+    def close(self, *, abandon: bool = False) -> None:
         """Forget what was not committed and release the lock; closing twice is harmless.
 
         In a forked child this leaves the parent's files and lock alone.
+
+        Args:
+            abandon: whether a merge in the background is given up instead of waited for.
+
+        Raises:
+            Exception: what a merge in the background failed with, if nothing has told yet; all is closed.
         """
-        if os.getpid() == self._pid:
-            self._forget_pending()
-        if self._base is not None:
-            self._base.close()
-            self._base = None
-        if self._lock:
+        if self._lock is None:
+            return
+        try:
+            if os.getpid() == self._pid:
+                self._finish_work(abandon)
+        finally:
+            self._committer.close()
             self._lock.release()
             self._lock = None
 
+    def _finish_work(self, abandon: bool) -> None:
+        try:
+            self._forget_pending()
+            if not abandon:
+                self._merges.wait()
+        finally:
+            self._merges.abandon()
+
     def _check_open(self) -> None:
+        if self._lock is not None and self._committer.is_broken:
+            self.close()
         if self._lock is None:
             raise IndexClosed("this writer is closed", path=self._directory.path)
         self._lock.check()
 
-    def _start_over(self) -> None:
-        """After a commit: forget what was collected, and build on the new generation."""
-        try:
-            self._forget_pending()
-            old, self._base = self._base, Snapshot(self._directory)
-            if old is not None:
-                old.close()
-            self._collect_garbage()
-        except BaseException:  # what the next commit would build on is not known
-            self.close()
-            raise
-
     def _give_up(self, error: BaseException) -> None:
         """Close this writer and delete what it wrote; a failure of the system becomes CommitFailed."""
         self._forget_pending()
-        self._collect_garbage()
-        self.close()
+        self._merges.abandon()
+        if self._lock and not isinstance(error, DurabilityUnknown):  # until it is known, both are needed
+            collect_garbage(self._directory, self._lock)
+        self.close(abandon=True)
         if isinstance(error, OSError):
             raise CommitFailed("nothing was committed", path=self._directory.path, actual=str(error)) from error
-
-    def _collect_garbage(self) -> None:
-        """Delete files of our own making that the current generation does not name.
-
-        Not before that generation is certain to outlive a power loss: the files may be those of the one before it.
-        Not either where the lock file was deleted: they may be another writer's.
-        """
-        if self._lock is None or not self._lock.is_in_place():
-            return
-        try:
-            self._directory.sync()
-            manifest = Manifest.load(self._directory, latest_generation(self._directory))
-            current = manifest.file_names() | {graph_name(segment.file.file_id) for segment in manifest.segments}
-        except IndexNotFound:
-            current = set()
-        except (FormatError, OSError):  # what the index needs cannot be known now
-            return
-        for name in self._directory.names():
-            if _OWN_FILES.fullmatch(name) and name not in current:
-                self._directory.delete(name)
 
     def _builder(self) -> SegmentBuilder:
         if self._pending is None:
@@ -220,99 +247,31 @@ class IndexWriter:
         return self._pending
 
     def _forget_pending(self) -> None:
-        self._deleted.clear()
         if self._pending:
             self._pending.close()
             self._pending = None
 
-    def _segments(self) -> tuple[OpenSegment, ...]:
-        return self._base.segments if self._base is not None else ()
-
-    def _delete_committed(self, doc_id: str) -> bool:
-        """Mark the document of that id in the segments there are; whether it was live until now."""
-        for number, segment in enumerate(self._segments()):
-            ordinal = segment.live_ordinal(doc_id)
-            if ordinal is None:
-                continue
-            if number not in self._deleted:
-                flags = segment.deleted
-                self._deleted[number] = np.zeros(segment.record.n_docs, bool) if flags is None else flags.copy()
-            was_live = not self._deleted[number][ordinal]
-            self._deleted[number][ordinal] = True
-            return was_live
-        return False
-
-    def _has_changes(self) -> bool:
-        return self._base is None or bool(self._deleted) or (self._pending is not None and len(self._pending) > 0)
-
-    def _generation(self) -> int:
-        assert self._base is not None
-        return self._base.manifest.generation
-
     def _finish_pending(self) -> BuiltSegment | None:
         if self._pending is None or not len(self._pending):
             return None
-        return self._pending.finish(self._quantizer())
-
-    def _quantizer(self) -> tuple[Quantizer, FileRecord] | None:
-        """The quantizer of the newest segment that has one."""
-        for segment in reversed(self._segments()):
-            if segment.quantizer is not None and self._base is not None:
-                records = {record.name: record for record in self._base.manifest.quantizers}
-                return segment.quantizer, records[segment.record.quantizer]
-        return None
-
-    def _next_manifest(self, built: BuiltSegment | None) -> Manifest:
-        segments = [record for record in map(self._kept, range(len(self._segments()))) if record]
-        quantizers = list(self._base.manifest.quantizers) if self._base is not None else []
-        if built:
-            segments.append(built.record)
-            quantizers += [built.quantizer] if built.quantizer else []
-        used = {segment.quantizer for segment in segments}
-        return self._parent().next(tuple(segments), tuple(q for q in quantizers if q.name in used))
-
-    def _parent(self) -> Manifest:
-        """The manifest that the next one follows; for a new index a stand-in that was never written."""
-        if self._base is not None:
-            return self._base.manifest
-        generation, commit_id = _root(self._directory)
-        return Manifest(
-            generation=generation,
-            commit_id=commit_id,
-            parent_id=bytes(16),
-            settings=self._settings,
-            encoder=EncoderRecord(
-                name=self._encoder.name, identity=self._encoder.identity, normalise=self._encoder.normalise
-            ),
-            segments=(),
-            quantizers=(),
-        )
-
-    def _kept(self, number: int) -> SegmentRecord | None:
-        """What becomes of a segment: as it is, with new tombstones, or gone when nothing in it is live."""
-        record = self._segments()[number].record
-        flags = self._deleted.get(number)
-        if flags is None:
-            return record
-        n_deleted = int(flags.sum())
-        if n_deleted == record.n_docs:
-            return None
-        tombstones = write_tombstones(self._directory, record.file.file_id, flags)
-        return replace(record, tombstones=tombstones, n_deleted=n_deleted)
-
-    def _make_durable(self, manifest: Manifest) -> None:
-        try:
-            self._directory.sync()
-        except OSError as error:
-            self.close()
-            raise DurabilityUnknown(
-                f"generation {manifest.generation} is visible, but may not survive a power loss",
-                path=self._directory.path,
-                actual=str(error),
-            ) from error
+        return self._pending.finish(self._committer.quantizer())
 
 
-def _root(directory: Directory) -> tuple[int, bytes]:
+def _root(directory: Directory, settings: IndexSettings, encoder: Encoder) -> Manifest:
+    """The manifest that the first one of a new index follows: a stand-in that is never written."""
+    generation, commit_id = _replaced(directory)
+    return Manifest(
+        generation=generation,
+        commit_id=commit_id,
+        parent_id=bytes(16),
+        settings=settings,
+        encoder=EncoderRecord(name=encoder.name, identity=encoder.identity, normalise=encoder.normalise),
+        segments=(),
+        quantizers=(),
+    )
+
+
+def _replaced(directory: Directory) -> tuple[int, bytes]:
     """Generation and commit id of what a new index replaces; (0, zeros) where nothing is there."""
     try:
         generation = latest_generation(directory)

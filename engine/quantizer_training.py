@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 
 import numpy as np
 import numpy.typing as npt
 
 from engine.faiss_threads import set_faiss_threads
 from engine.probe_curve import probe_recall
+from formats.manifest import IndexSettings
 from formats.quantizer import Quantizer
 
-__all__ = ["MIN_TRAINING_ROWS", "VectorCoder", "n_training_rows", "nlist_for", "train_quantizer"]
+__all__ = ["MIN_TRAINING_ROWS", "VectorCoder", "n_training_rows", "nlist_for", "train_on", "train_quantizer"]
 
 Floats = npt.NDArray[np.float32]
 
@@ -67,6 +69,29 @@ def train_quantizer(sample: Floats, nlist: int, code_bytes: int, seed: int, thre
     pq.train(sample[:: max(1, len(sample) // _PQ_ROWS)][:_PQ_ROWS])
     codebook = faiss.vector_to_array(pq.centroids).reshape(2 * code_bytes, 16, -1).astype(np.float32)
     return Quantizer(coarse, codebook, codebook, None, False, probe_recall(sample, coarse))
+
+
+def train_on(batches: Iterable[Floats], n_rows: int, settings: IndexSettings, threads: int) -> Quantizer:
+    """Train a quantizer for `n_rows` centroids on a sample of them, in memory that does not grow with the rows.
+
+    Args:
+        batches: the centroids, (n, dim) float32 each.
+        n_rows: how many there are in all.
+        settings: of the index.
+        threads: how many to use.
+    """
+    n_sample = n_training_rows(n_rows, settings.dim)
+    generator = np.random.default_rng(settings.seed)
+    # one row out of each of n_sample equal stretches
+    places = (np.arange(n_sample) + generator.random(n_sample)) * (n_rows / n_sample)
+    chosen = np.minimum(places.astype(np.int64), n_rows - 1)
+    sample = np.empty((n_sample, settings.dim), np.float32)
+    start = seen = 0
+    for batch in batches:
+        stop = int(np.searchsorted(chosen, seen + len(batch)))
+        sample[start:stop] = batch[chosen[start:stop] - seen]
+        start, seen = stop, seen + len(batch)
+    return train_quantizer(sample, nlist_for(n_rows), settings.code_bytes, settings.seed, threads)
 
 
 class VectorCoder:

@@ -8,26 +8,29 @@ import numpy as np
 import numpy.typing as npt
 
 from engine.document_encoder import EncodedDocument
-from engine.quantizer_training import (
-    MIN_TRAINING_ROWS,
-    VectorCoder,
-    n_training_rows,
-    nlist_for,
-    train_quantizer,
-)
+from engine.quantizer_training import MIN_TRAINING_ROWS, VectorCoder, train_on
 from formats.directory import Directory
 from formats.doc_store import StoredDocument
 from formats.envelope import FileRecord
 from formats.inverted_lists import InvertedListsWriter
 from formats.manifest import IndexSettings, SegmentRecord
-from formats.quantizer import Quantizer, write_quantizer
+from formats.quantizer import Quantizer, StoredQuantizer, write_quantizer
 from formats.segment import SegmentWriter
 from formats.spans import pack_spans
 from formats.tombstones import write_tombstones
 
-__all__ = ["IVF_ROWS", "BuiltSegment", "SegmentBuilder"]
+__all__ = ["IVF_ROWS", "BuiltSegment", "SegmentBuilder", "wants_lists"]
 
 IVF_ROWS = 20_000  # from here on lists answer in half the time of a scan (bench/results/ivf_switch.jsonl)
+
+
+def wants_lists(settings: IndexSettings, n_rows: int, has_quantizer: bool) -> bool:
+    """Whether a segment of `n_rows` centroids has inverted lists, in an index with or without a quantizer."""
+    if not settings.code_bytes:
+        return False
+    if settings.centroids == "none":
+        return has_quantizer or n_rows >= MIN_TRAINING_ROWS
+    return n_rows >= IVF_ROWS
 
 
 @dataclass(frozen=True)
@@ -83,11 +86,11 @@ class SegmentBuilder:
         self._dead |= ordinals
         return bool(ordinals)
 
-    def finish(self, existing: tuple[Quantizer, FileRecord] | None) -> BuiltSegment | None:
+    def finish(self, existing: StoredQuantizer | None) -> BuiltSegment | None:
         """Write the segment; None where nothing live is in it.
 
         Args:
-            existing: the quantizer the index has, with its file; where there is none and the segment is large
+            existing: the quantizer the index has; where there is none and the segment is large
                 enough, one is trained on it.
         """
         dead = np.zeros(len(self), bool)
@@ -97,13 +100,13 @@ class SegmentBuilder:
         dead[superseded] = True
         if dead.all():
             return None
-        quantizer, record, written = self._quantizer(existing)
-        file = self._write(quantizer)
+        chosen, written = self._quantizer(existing)
+        file = self._write(chosen.quantizer if chosen else None)
         return BuiltSegment(
             SegmentRecord(
                 file=file,
                 tombstones=self._tombstones(file.file_id, dead),
-                quantizer=record.name if record else "",
+                quantizer=chosen.record.name if chosen else "",
                 n_docs=len(self),
                 n_deleted=int(np.count_nonzero(dead)),
             ),
@@ -115,35 +118,15 @@ class SegmentBuilder:
         """Drop what was taken and not finished, and all temporary files."""
         self._writer.close()
 
-    def _quantizer(
-        self, existing: tuple[Quantizer, FileRecord] | None
-    ) -> tuple[Quantizer | None, FileRecord | None, FileRecord | None]:
-        """The quantizer to code with, its file, and that file again if it is new."""
-        codes_only = self._settings.centroids == "none"
-        enough = self.n_rows >= (MIN_TRAINING_ROWS if codes_only else IVF_ROWS)
-        if not self._settings.code_bytes or not (enough or (existing and codes_only)):
-            return None, None, None
+    def _quantizer(self, existing: StoredQuantizer | None) -> tuple[StoredQuantizer | None, FileRecord | None]:
+        """The quantizer to code with, and its file if it is new."""
+        if not wants_lists(self._settings, self.n_rows, existing is not None):
+            return None, None
         if existing:
-            return existing[0], existing[1], None
-        quantizer = self._train()
-        record = write_quantizer(self._directory, quantizer)
-        return quantizer, record, record
-
-    def _train(self) -> Quantizer:
-        n_sample = n_training_rows(self.n_rows, self._settings.dim)
-        generator = np.random.default_rng(self._settings.seed)
-        # one row out of each of n_sample equal stretches: memory does not grow with the rows
-        places = (np.arange(n_sample) + generator.random(n_sample)) * (self.n_rows / n_sample)
-        chosen = np.minimum(places.astype(np.int64), self.n_rows - 1)
-        sample = np.empty((n_sample, self._settings.dim), np.float32)
-        start = seen = 0
-        for batch in self._writer.centroids.batches():
-            stop = int(np.searchsorted(chosen, seen + len(batch)))
-            sample[start:stop] = batch[chosen[start:stop] - seen]
-            start, seen = stop, seen + len(batch)
-        return train_quantizer(
-            sample, nlist_for(self.n_rows), self._settings.code_bytes, self._settings.seed, self._threads
-        )
+            return existing, None
+        trained = train_on(self._writer.centroids.batches(), self.n_rows, self._settings, self._threads)
+        record = write_quantizer(self._directory, trained)
+        return StoredQuantizer(trained, record), record
 
     def _write(self, quantizer: Quantizer | None) -> FileRecord:
         if quantizer is None:

@@ -7,7 +7,7 @@ codes-only segment has the offsets alone.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -21,11 +21,13 @@ from formats.errors import CorruptFile, InvalidDocument
 from formats.sections import BULK_ALIGNMENT
 from formats.spool import Spool
 
-__all__ = ["CENTROID_TYPES", "CentroidTable", "CentroidsWriter", "quantise_int8"]
+__all__ = ["CENTROID_TYPES", "CentroidTable", "CentroidsWriter", "merge_centroids", "quantise_int8"]
 
 CENTROID_TYPES = ("int8", "float16", "none")
 _BATCH_ROWS = 8192
 _TINY = np.finfo(np.float32).tiny
+
+Keep = npt.NDArray[np.bool_]
 
 
 def quantise_int8(
@@ -175,6 +177,69 @@ class CentroidTable:
         bounds = np.zeros(len(docs) + 1, np.int64)
         np.cumsum(ends - starts, out=bounds[1:])
         return np.arange(bounds[-1]) + np.repeat(starts - bounds[:-1], ends - starts), bounds
+
+    def row_keep(self, keep: Keep | None) -> Keep | None:
+        """(n_rows,) bool, which rows stay where the documents `keep` do; None where all of them stay."""
+        return None if keep is None else np.repeat(keep, np.diff(self.offsets))
+
+    def batches(self, keep: Keep | None) -> Iterator[npt.NDArray[np.float32]]:
+        """The rows of the documents (n_docs,) `keep`, or all, as float32, a bounded number at a time, verified."""
+        for values, scales in self.kept(self.row_keep(keep)):
+            yield values.astype(np.float32) * scales[:, None]
+
+    def kept(self, keep: Keep | None) -> Iterator[tuple[npt.NDArray[Any], npt.NDArray[np.float32]]]:
+        """The rows that stay, as stored, with their scales; all bytes are verified, those left out too."""
+        for low in range(0, self.n_rows, _BATCH_ROWS):
+            high = min(low + _BATCH_ROWS, self.n_rows)
+            values, scales = self.stored_slice(low, high)
+            stays = slice(None) if keep is None else keep[low:high]
+            yield values[stays], scales[stays]
+
+
+def merge_centroids(
+    readers: Sequence[CentroidTable], keeps: Sequence[Keep | None], envelope: EnvelopeWriter, keep_rows: bool
+) -> float:
+    """Write the centroids of several segments as one, in bounded memory.
+
+    Args:
+        readers: the segments; their documents follow one another in the new one.
+        keeps: for each segment (n_docs,) bool, False where a document is left out, or None to keep all.
+        envelope: the new file.
+        keep_rows: whether the rows are written, all of one type, or only which rows each document has.
+
+    Returns:
+        A length that no centroid exceeds.
+
+    Raises:
+        FormatError: a segment is damaged.
+    """
+    counts = [np.diff(reader.offsets) for reader in readers]
+    counts = [each if keep is None else each[keep] for each, keep in zip(counts, keeps, strict=True)]
+    offsets = np.concatenate([[0], np.cumsum(np.concatenate(counts))]).astype(np.uint64)
+    envelope.add("centroid_offsets", offsets)
+    if keep_rows:
+        _merge_rows(readers, keeps, envelope, int(offsets[-1]))
+    return max(reader.largest_norm for reader in readers)
+
+
+def _merge_rows(
+    readers: Sequence[CentroidTable], keeps: Sequence[Keep | None], envelope: EnvelopeWriter, n_rows: int
+) -> None:
+    kind, dim = readers[0].kind, readers[0].dim
+    row_keeps = [reader.row_keep(keep) for reader, keep in zip(readers, keeps, strict=True)]
+    scales = np.empty(n_rows, np.float32)
+
+    def rows() -> Iterator[npt.NDArray[Any]]:
+        first = 0
+        for reader, keep in zip(readers, row_keeps, strict=True):
+            for values, batch_scales in reader.kept(keep):
+                scales[first : first + len(values)] = batch_scales
+                first += len(values)
+                yield values
+
+    envelope.add_pieces("centroids", kind, (n_rows, dim), rows(), BULK_ALIGNMENT)
+    if kind == "int8":
+        envelope.add("centroid_scales", scales)
 
 
 def _checked_offsets(raw: npt.NDArray[Any], n_rows: int, path: Path) -> npt.NDArray[np.int64]:

@@ -45,12 +45,14 @@ class Directory:
 
     Args:
         path: the folder; it must exist.
+        before_write: called before each write to a file; what it raises keeps the write from happening.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, before_write: Callable[[], None] | None = None) -> None:
         if not path.is_dir():
             raise IndexNotFound("no index here", path=path, expected="a folder")
         self.path = path
+        self._before_write = before_write
 
     def names(self) -> list[str]:
         """The names of all files that could be an index's, sorted.
@@ -66,7 +68,7 @@ class Directory:
 
     def create(self, name: str) -> OutputFile:
         """Create the file `name`, which must not exist."""
-        return OutputFile(self._at(name))
+        return OutputFile(self._at(name), self._before_write)
 
     def map(self, name: str) -> MappedFile:
         """Map the file `name` for reading."""
@@ -123,13 +125,16 @@ def sync_folder(path: Path) -> None:
 class OutputFile:
     """A file being written, front to back, that nobody else knows of yet."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, before_write: Callable[[], None] | None = None) -> None:
         self.path = path
         self.position = 0
+        self._before_write = before_write
         self._descriptor = os.open(path, _CREATE, 0o644)
 
     def write(self, data: bytes | memoryview) -> None:
         """Append all of `data` (a system may take it in parts)."""
+        if self._before_write:
+            self._before_write()
         view = memoryview(data).cast("B")
         while view:
             written = os.write(self._descriptor, view)

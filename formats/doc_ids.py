@@ -7,19 +7,24 @@ Sections: ``ids`` (the ids' UTF-8, one after the other, by ordinal), ``id_offset
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterator
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import numpy.typing as npt
 import xxhash
 
-from formats.byte_strings import ByteStrings
+from formats.byte_strings import ByteStrings, merge_byte_strings
 from formats.directory import Directory
 from formats.envelope import Envelope, EnvelopeWriter
 from formats.errors import CorruptFile
 from formats.spool import Spool
 
-__all__ = ["DocIds", "DocIdsWriter", "id_hash"]
+__all__ = ["DocIds", "DocIdsWriter", "id_hash", "merge_ids"]
+
+_UNSORTED = 1024  # hashes that are looked through one by one before they are sorted
+
+Keep = npt.NDArray[np.bool_]
 
 
 def id_hash(doc_id: str) -> int:
@@ -34,6 +39,7 @@ class DocIdsWriter:
         self._ids = Spool(directory)
         self._offsets = Spool(directory)
         self._hashes = bytearray()
+        self._sorted = np.empty(0, np.uint32)  # the first documents, in the order of their hashes
         self._offsets.write_array(np.zeros(1, np.uint64))
 
     def __len__(self) -> int:
@@ -47,10 +53,23 @@ class DocIdsWriter:
 
     def ordinals_of(self, doc_id: str) -> list[int]:
         """Every ordinal so far that bears the id, ascending."""
-        hashes = np.frombuffer(self._hashes, np.uint64)
         wanted = doc_id.encode("utf-8", "surrogatepass")
-        found = np.flatnonzero(hashes == np.uint64(id_hash(doc_id))).tolist()
-        return [ordinal for ordinal in found if self._id(ordinal) == wanted]
+        return [ordinal for ordinal in self._with_hash(id_hash(doc_id)) if self._id(ordinal) == wanted]
+
+    def _with_hash(self, wanted: int) -> list[int]:
+        """The ordinals of one hash: by bisection in what is sorted, the last ones one by one.
+
+        Sorting anew only when an eighth has been added since keeps the work for each added document bounded.
+        """
+        hashes, key = np.frombuffer(self._hashes, np.uint64), np.uint64(wanted)
+        if len(hashes) - len(self._sorted) > _UNSORTED + len(hashes) // 8:
+            self._sorted = np.argsort(hashes, kind="stable").astype(np.uint32)
+        low = _bisect(hashes, self._sorted, key)
+        found = []
+        while low < len(self._sorted) and hashes[self._sorted[low]] == key:
+            found.append(int(self._sorted[low]))
+            low += 1
+        return found + (np.flatnonzero(hashes[len(self._sorted) :] == key) + len(self._sorted)).tolist()
 
     def superseded(self) -> npt.NDArray[np.uint32]:
         """Ordinals of documents whose id a later document of this segment bears, ascending."""
@@ -128,3 +147,54 @@ class DocIds:
             if ordinal >= self.n_docs:
                 raise CorruptFile("id map names a document that is not there", path=self._path, actual=ordinal)
         return [ordinal for ordinal in found if self[ordinal] == doc_id]
+
+    def by_hash(self) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.uint32]]:
+        """The hashes of all ids, ascending, and (n_docs,) uint32, the document behind each.
+
+        Raises:
+            CorruptFile: not every document is behind one of them.
+        """
+        ordinals = self._ordinals.array().astype(np.uint32, copy=False)
+        named = np.zeros(self.n_docs, bool)
+        if int(ordinals.max()) < self.n_docs:
+            named[ordinals] = True
+        if not named.all():
+            raise CorruptFile("the id map does not name every document once", path=self._path)
+        return self._hashes.array().astype(np.uint64, copy=False), ordinals
+
+    @property
+    def strings(self) -> ByteStrings:
+        """The ids' UTF-8 by ordinal."""
+        return self._ids
+
+
+def merge_ids(readers: Sequence[DocIds], keeps: Sequence[Keep | None], envelope: EnvelopeWriter) -> None:
+    """Write the ids of several segments as one; memory grows by 36 bytes a document.
+
+    Args:
+        readers: the segments; their documents follow one another in the new one.
+        keeps: for each segment (n_docs,) bool, False where a document is left out, or None to keep all. Those
+            that stay are numbered anew without gaps.
+        envelope: the new file.
+
+    Raises:
+        FormatError: a segment is damaged.
+    """
+    merge_byte_strings([reader.strings for reader in readers], keeps, envelope, "ids", "id_offsets")
+    pieces, first = [], 0
+    for reader, keep in zip(readers, keeps, strict=True):
+        hashes, ordinals = reader.by_hash()
+        if keep is not None:
+            stays, numbers = keep[ordinals], np.cumsum(keep, dtype=np.uint32) - np.uint32(1)
+            hashes, ordinals = hashes[stays], numbers[ordinals[stays]]
+        pieces.append((hashes, ordinals + np.uint32(first)))
+        first += len(ordinals)
+    hashes, ordinals = (np.concatenate(column) for column in zip(*pieces, strict=True))
+    order = np.argsort(hashes, kind="stable")
+    envelope.add("id_hashes", hashes[order])
+    envelope.add("id_ordinals", ordinals[order])
+
+
+def _bisect(hashes: npt.NDArray[np.uint64], order: npt.NDArray[np.uint32], wanted: np.uint64) -> int:
+    """The first place in `order`, which sorts `hashes`, of a hash not below `wanted`."""
+    return bisect_left(order, wanted, key=lambda ordinal: hashes[ordinal])

@@ -1,17 +1,21 @@
-"""The texts of a segment: each document one zstd frame, all sharing a dictionary.
+"""The texts of a segment: each document one zstd frame, documents in a row sharing a dictionary.
 
 A frame holds msgpack ``[title, text, metadata, spans]``. With a dictionary trained on the segment's own
 documents, single frames compress about as well as blocks of many, and one document is read without
-inflating any other. Sections: ``documents`` (the frames), ``document_offsets``, ``document_dictionary``.
+inflating any other. A segment that was merged from others has their frames as they were, and so several
+dictionaries, each for a run of ordinals. Sections: ``documents`` (the frames), ``document_offsets``,
+``document_dictionaries``, ``dictionary_offsets``, ``dictionary_ordinals`` (where each run starts).
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import groupby
 from pathlib import Path
+from typing import Protocol
 
 import msgpack
 import numpy as np
@@ -25,7 +29,7 @@ from formats.errors import CorruptFile
 from formats.packing import unpack_bounded
 from formats.spool import Spool
 
-__all__ = ["DocStore", "DocStoreWriter", "PackedDocument", "StoredDocument"]
+__all__ = ["DocStore", "DocStoreWriter", "PackedDocument", "StoredDocument", "merge_documents"]
 
 _LEVEL = 6
 _SAMPLE_BYTES = 4 << 20  # documents held back, uncompressed, to train the dictionary on
@@ -34,6 +38,12 @@ _MIN_TRAINING_DOCS = 64
 _MAX_DOCUMENT_BYTES = 64 << 20
 _MAX_WINDOW_BYTES = 64 << 20
 _MAX_VALUES = 1 << 17  # in a document: its fields, and all values of its metadata
+_MAX_RUNS = 1 << 16
+_BATCH_DOCS = 256
+_COPIED_BYTES = 4 << 20  # frames of one dictionary from which on it is kept: then it takes 1.6 % of them at most
+
+Keep = npt.NDArray[np.bool_]
+Ints = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +80,10 @@ class DocStoreWriter:
         record = msgpack.packb([document.title, document.text, document.metadata, document.spans])
         if len(record) > _MAX_DOCUMENT_BYTES:
             raise OverflowError(f"a document of {len(record)} bytes, and {_MAX_DOCUMENT_BYTES} can be stored")
+        self.add_record(record)
+
+    def add_record(self, record: bytes) -> None:
+        """Append the next document as it was serialised before."""
         if self._compressor:
             self._write(record)
             return
@@ -79,13 +93,22 @@ class DocStoreWriter:
             self._start()
 
     def write(self, envelope: EnvelopeWriter) -> None:
-        """Write the three sections."""
+        """Write the sections."""
+        _write_runs([self], envelope)
+
+    def dictionary(self) -> bytes:
+        """What the frames are compressed with, perhaps nothing; trained on what there is if need be."""
         if not self._compressor:
             self._start()
-        envelope.add("document_dictionary", np.frombuffer(self._dictionary, np.uint8))
-        envelope.add_chunks("documents", np.uint8, (self._frames.n_bytes,), self._frames.chunks())
-        n_offsets = self._offsets.n_bytes // 8
-        envelope.add_chunks("document_offsets", np.uint64, (n_offsets,), self._offsets.chunks())
+        return self._dictionary
+
+    def lengths(self) -> Ints:
+        """(n,) int64, the length of each frame; only after `dictionary`."""
+        return np.diff(self._offsets.read_array(np.int64, 0, self._offsets.n_bytes // 8))
+
+    def frames(self) -> Iterator[npt.NDArray[np.uint8]]:
+        """All frames, in pieces."""
+        return (np.frombuffer(chunk, np.uint8) for chunk in self._frames.chunks())
 
     def close(self) -> None:
         """Drop the temporary files."""
@@ -121,9 +144,15 @@ class DocStore:
     """The texts of a segment, read from its file; reading is thread-safe."""
 
     def __init__(self, envelope: Envelope, n_docs: int) -> None:
+        self.n_docs = n_docs
         self._path = envelope.path
         self._frames = ByteStrings(envelope, "documents", "document_offsets", n_docs)
-        self._dictionary = envelope.section("document_dictionary", np.uint8, (None,))
+        self._ordinals = envelope.section("dictionary_ordinals", np.uint64, (None,))
+        n_runs = self._ordinals.shape[0] - 1
+        if not 1 <= n_runs <= _MAX_RUNS:
+            raise CorruptFile("no dictionaries, or too many", path=self._path, expected=_MAX_RUNS, actual=n_runs)
+        self._dictionaries = ByteStrings(envelope, "document_dictionaries", "dictionary_offsets", n_runs)
+        self._codecs: dict[int, _Codec] = {}
 
     def __getitem__(self, ordinal: int) -> StoredDocument:
         """Document `ordinal`.
@@ -133,15 +162,46 @@ class DocStore:
         """
         return self.packed(np.array([ordinal]))[0].unpacked()
 
-    def packed(self, ordinals: npt.NDArray[np.int64]) -> list[PackedDocument]:
+    def packed(self, ordinals: Ints) -> list[PackedDocument]:
         """The documents (n,) `ordinals`, read but not inflated yet."""
-        codec = self._codec
         frames = self._frames.many(ordinals)
-        return [PackedDocument(frame, codec, int(n)) for frame, n in zip(frames, ordinals.tolist(), strict=True)]
+        runs = (self.run_starts.searchsorted(ordinals, "right") - 1).tolist()
+        return [
+            PackedDocument(frame, self._codec(run), ordinal)
+            for frame, run, ordinal in zip(frames, runs, ordinals.tolist(), strict=True)
+        ]
+
+    def records(self, ordinals: Ints) -> Iterator[bytes]:
+        """The documents (n,) `ordinals`, inflated, as they were serialised; a bounded number in memory."""
+        for low in range(0, len(ordinals), _BATCH_DOCS):
+            for packed in self.packed(ordinals[low : low + _BATCH_DOCS]):
+                yield packed.record()
 
     @cached_property
-    def _codec(self) -> _Codec:
-        return _Codec(self._dictionary.array().tobytes(), self._path)
+    def run_starts(self) -> Ints:
+        """(n_runs + 1,) int64: run i has the documents starts[i] to starts[i + 1] - 1.
+
+        Raises:
+            CorruptFile: the starts do not ascend from 0 to the number of documents; checked at first use.
+        """
+        starts: Ints = self._ordinals.array().astype(np.int64)
+        if starts[0] != 0 or starts[-1] != self.n_docs or (starts[1:] <= starts[:-1]).any():
+            raise CorruptFile("runs of documents do not ascend from 0 to their number", path=self._path)
+        return starts
+
+    def dictionary(self, run: int) -> bytes:
+        """The dictionary of a run, perhaps empty."""
+        return self._dictionaries[run]
+
+    @property
+    def frames(self) -> ByteStrings:
+        """The frames by ordinal."""
+        return self._frames
+
+    def _codec(self, run: int) -> _Codec:
+        if run not in self._codecs:
+            self._codecs[run] = _Codec(self.dictionary(run), self._path)
+        return self._codecs[run]
 
 
 class PackedDocument:
@@ -165,12 +225,20 @@ class PackedDocument:
             self._unpacked = self._codec.document(self._frame, self._ordinal)
         return self._unpacked
 
+    def record(self) -> bytes:
+        """The document as it was serialised.
+
+        Raises:
+            CorruptFile: it cannot be inflated.
+        """
+        return self._codec.record(self._frame, self._ordinal)
+
     def __reduce__(self) -> tuple[type[PackedDocument], tuple[bytes, _Codec, int]]:
         return PackedDocument, (self._frame, self._codec, self._ordinal)
 
 
 class _Codec:
-    """Inflates the frames of one segment."""
+    """Inflates the frames of one dictionary."""
 
     def __init__(self, dictionary: bytes, path: Path) -> None:
         self._dictionary = dictionary
@@ -182,7 +250,11 @@ class _Codec:
 
     def document(self, frame: bytes, ordinal: int) -> StoredDocument:
         """The document in a frame."""
-        return _parse(_inflate(self._decompressor(), frame, ordinal, self._path), ordinal, self._path)
+        return _parse(self.record(frame, ordinal), ordinal, self._path)
+
+    def record(self, frame: bytes, ordinal: int) -> bytes:
+        """What is in a frame, inflated."""
+        return _inflate(self._decompressor(), frame, ordinal, self._path)
 
     def _decompressor(self) -> zstandard.ZstdDecompressor:
         """One per thread: they keep state while they work."""
@@ -218,3 +290,107 @@ def _parse(record: bytes, ordinal: int, path: Path) -> StoredDocument:
     if not isinstance(fields, list) or [type(field) for field in fields] != [str, str, dict, bytes]:
         raise CorruptFile(f"document {ordinal} has fields of wrong types", path=path)
     return StoredDocument(*fields)
+
+
+class _FrameRun(Protocol):
+    """Frames of documents in a row that share a dictionary."""
+
+    def dictionary(self) -> bytes: ...
+
+    def lengths(self) -> Ints: ...
+
+    def frames(self) -> Iterable[npt.NDArray[np.uint8]]: ...
+
+
+@dataclass(frozen=True, eq=False)
+class _StoredRun:
+    """What stays of a run of a segment that is there."""
+
+    store: DocStore
+    run: int
+    keep: Keep | None
+
+    @property
+    def bounds(self) -> tuple[int, int]:
+        low, high = self.store.run_starts[self.run : self.run + 2].tolist()
+        return low, high
+
+    def dictionary(self) -> bytes:
+        return self.store.dictionary(self.run)
+
+    def lengths(self) -> Ints:
+        low, high = self.bounds
+        lengths = self.store.frames.lengths()[low:high]
+        return lengths if self.keep is None else lengths[self.keep[low:high]]
+
+    def frames(self) -> Iterator[npt.NDArray[np.uint8]]:
+        return self.store.frames.kept(self.keep, *self.bounds)
+
+    def ordinals(self) -> Ints:
+        low, high = self.bounds
+        return np.arange(low, high) if self.keep is None else np.flatnonzero(self.keep[low:high]) + low
+
+
+def merge_documents(
+    directory: Directory, stores: Sequence[DocStore], keeps: Sequence[Keep | None], envelope: EnvelopeWriter
+) -> None:
+    """Write the documents of several segments as one, in bounded memory.
+
+    Frames that share a dictionary are copied as they are where they are many; fewer are compressed anew,
+    together with their neighbours.
+
+    Args:
+        directory: where temporary files go.
+        stores: the segments; their documents follow one another in the new one.
+        keeps: for each segment (n_docs,) bool, False where a document is left out, or None to keep all. Those
+            that stay are numbered anew without gaps.
+        envelope: the new file.
+
+    Raises:
+        FormatError: a segment is damaged.
+    """
+    stored = [
+        _StoredRun(store, run, keep)
+        for store, keep in zip(stores, keeps, strict=True)
+        for run in range(len(store.run_starts) - 1)
+    ]
+    runs: list[_FrameRun] = []
+    writers: list[DocStoreWriter] = []
+    try:
+        for copied, group in groupby(stored, lambda run: run.lengths().sum() >= _COPIED_BYTES):
+            if copied:
+                runs += group
+                continue
+            writers.append(DocStoreWriter(directory))
+            _compress_anew(group, writers[-1])
+            runs.append(writers[-1])
+        _write_runs(runs, envelope)
+    finally:
+        for writer in writers:
+            writer.close()
+
+
+def _compress_anew(runs: Iterable[_StoredRun], writer: DocStoreWriter) -> None:
+    for run in runs:
+        for record in run.store.records(run.ordinals()):
+            writer.add_record(record)
+
+
+def _write_runs(runs: Sequence[_FrameRun], envelope: EnvelopeWriter) -> None:
+    """Write the sections; a run without documents leaves no trace."""
+    parts = [(run.dictionary(), run.lengths(), run) for run in runs]
+    parts = [part for part in parts if len(part[1])]
+    dictionaries, lengths, kept = zip(*parts, strict=True)
+    envelope.add("document_dictionaries", np.frombuffer(b"".join(dictionaries), np.uint8))
+    envelope.add("dictionary_offsets", _starts(map(len, dictionaries)))
+    envelope.add("dictionary_ordinals", _starts(map(len, lengths)))
+    offsets = _starts(np.concatenate(lengths))
+    pieces = (piece for run in kept for piece in run.frames())
+    envelope.add_pieces("documents", np.uint8, (int(offsets[-1]),), pieces)
+    envelope.add("document_offsets", offsets)
+
+
+def _starts(sizes: Iterable[int] | Ints) -> npt.NDArray[np.uint64]:
+    """(n + 1,) uint64: where parts of these sizes start, and where the last one ends."""
+    ends = np.cumsum(sizes if isinstance(sizes, np.ndarray) else np.fromiter(sizes, np.int64))
+    return np.concatenate([[0], ends]).astype(np.uint64)

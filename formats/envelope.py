@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import contextlib
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import IntEnum
 from pathlib import Path
@@ -117,8 +117,7 @@ class EnvelopeWriter:
 
     def add(self, name: str, array: npt.NDArray[Any], alignment: int = ALIGNMENT) -> None:
         """Write a whole array as section `name`."""
-        data = np.ascontiguousarray(array)
-        self.add_chunks(name, data.dtype, data.shape, _chunks_of(data), alignment)
+        self.add_chunks(name, array.dtype, array.shape, _chunks_of(array), alignment)
 
     def add_chunks(
         self,
@@ -141,6 +140,17 @@ class EnvelopeWriter:
             "offset": offset,
             "chunks": b"".join(digests),
         }
+
+    def add_pieces(
+        self,
+        name: str,
+        dtype: npt.DTypeLike,
+        shape: tuple[int, ...],
+        pieces: Iterable[npt.NDArray[Any]],
+        alignment: int = ALIGNMENT,
+    ) -> None:
+        """Write section `name` from arrays of `dtype`, of any length, that follow one another."""
+        self.add_chunks(name, dtype, shape, _rechunked(pieces), alignment)
 
     def finish(self, fields: dict[str, object]) -> FileRecord:
         """Write `fields` and the table of contents, and make the file durable."""
@@ -344,7 +354,31 @@ def _check_record(found: FileRecord, record: FileRecord, path: Path) -> None:
         )
 
 
+def _rechunked(pieces: Iterable[npt.NDArray[Any]]) -> Iterator[bytes | memoryview]:
+    """The bytes of all pieces in chunks of CHUNK_BYTES, the last one shorter; whole chunks are not copied."""
+    waiting = bytearray()
+    for piece in pieces:
+        data = _bytes_of(piece)
+        if waiting:
+            taken = min(len(data), CHUNK_BYTES - len(waiting))
+            waiting += data[:taken]
+            data = data[taken:]
+        if len(waiting) == CHUNK_BYTES:
+            yield bytes(waiting)
+            waiting.clear()
+        while len(data) >= CHUNK_BYTES:
+            yield data[:CHUNK_BYTES]
+            data = data[CHUNK_BYTES:]
+        waiting += data
+    if waiting:
+        yield bytes(waiting)
+
+
+def _bytes_of(array: npt.NDArray[Any]) -> memoryview:
+    return memoryview(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
+
+
 def _chunks_of(array: npt.NDArray[Any]) -> Iterator[memoryview]:
-    data = memoryview(array.reshape(-1).view(np.uint8).data)
+    data = _bytes_of(array)
     for low in range(0, len(data), CHUNK_BYTES):
         yield data[low : low + CHUNK_BYTES]

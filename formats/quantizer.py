@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -20,7 +21,7 @@ from formats.envelope import Envelope, EnvelopeWriter, FileKind, FileRecord
 from formats.errors import CorruptFile, FormatError
 from formats.sections import digest
 
-__all__ = ["MAX_DIM", "MAX_NLIST", "Quantizer", "read_quantizer", "write_quantizer"]
+__all__ = ["MAX_DIM", "MAX_NLIST", "Quantizer", "StoredQuantizer", "read_quantizer", "write_quantizer"]
 
 MAX_DIM = 1 << 16
 MAX_NLIST = 1 << 24
@@ -76,6 +77,18 @@ class Quantizer:
         shapes = repr(([part.shape for part in parts], self.by_residual, METRIC)).encode()
         data = b"".join(np.ascontiguousarray(part, np.float32).tobytes() for part in parts)
         return digest(shapes + data).hex()
+
+
+class StoredQuantizer(NamedTuple):
+    """A quantizer with its file.
+
+    Attributes:
+        quantizer: what it does.
+        record: its file.
+    """
+
+    quantizer: Quantizer
+    record: FileRecord
 
 
 def write_quantizer(directory: Directory, quantizer: Quantizer) -> FileRecord:

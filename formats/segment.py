@@ -7,6 +7,8 @@ access to the parts of a finished file.
 from __future__ import annotations
 
 import secrets
+import threading
+import weakref
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -24,10 +26,11 @@ from formats.metadata_columns import MetadataReader, MetadataWriter
 from formats.postings import PostingsReader, PostingsWriter
 from formats.quantizer import MAX_DIM, MAX_NLIST
 
-__all__ = ["SegmentReader", "SegmentWriter"]
+__all__ = ["MAX_ROWS", "SegmentReader", "SegmentWriter", "segment_fields"]
 
 _NORM_MARGIN = 1 + 1e-5  # for the rounding of the norm itself
 _MAX_NORM = 1e30
+_HOLDING = threading.RLock()
 MAX_ROWS = (1 << 32) - 1  # a row's ordinal takes 32 bits in the inverted lists
 
 
@@ -101,15 +104,15 @@ class SegmentWriter:
             self.metadata.write(envelope)
             self.documents.write(envelope)
             return envelope.finish(
-                {
-                    "n_docs": len(self),
-                    "n_rows": self.centroids.n_rows,
-                    "dim": self.centroids.dim,
-                    "largest_norm": self.centroids.largest_norm * _NORM_MARGIN,
-                    "centroids": self.centroids.kind if keep_centroids else "none",
-                    "nlist": nlist,
-                    "code_bytes": code_bytes,
-                }
+                segment_fields(
+                    n_docs=len(self),
+                    n_rows=self.centroids.n_rows,
+                    dim=self.centroids.dim,
+                    largest_norm=self.centroids.largest_norm * _NORM_MARGIN,
+                    centroids=self.centroids.kind if keep_centroids else "none",
+                    nlist=nlist,
+                    code_bytes=code_bytes,
+                )
             )
         finally:
             envelope.abandon()
@@ -121,6 +124,13 @@ class SegmentWriter:
         self.centroids.close()
         self.postings.close()
         self.metadata.close()
+
+
+def segment_fields(
+    *, n_docs: int, n_rows: int, dim: int, largest_norm: float, centroids: str, nlist: int, code_bytes: int
+) -> dict[str, object]:
+    """The fields of a segment file (see SPEC.md, 5)."""
+    return dict(locals())
 
 
 class SegmentReader:
@@ -139,6 +149,8 @@ class SegmentReader:
 
     def __init__(self, directory: Directory, record: FileRecord, dim: int) -> None:
         self._envelope = Envelope(directory, record.name, FileKind.SEGMENT, record)
+        self._holders: weakref.WeakSet[object] = weakref.WeakSet()
+        self._is_open = True
         try:
             self._read(dim)
         except BaseException:
@@ -184,6 +196,20 @@ class SegmentReader:
         """Length of the file."""
         return self._envelope.n_bytes
 
+    def hold(self, holder: object) -> bool:
+        """Let the file be open until `holder` releases it or is gone; False if it is closed already."""
+        with _HOLDING:
+            self._holders.add(holder)
+            return self._is_open
+
+    def release(self, holder: object) -> None:
+        """Close the file if nobody else holds it."""
+        with _HOLDING:
+            self._holders.discard(holder)
+            if not self._holders:
+                self.close()
+
     def close(self) -> None:
         """Close the file; arrays that came from it stay valid."""
+        self._is_open = False
         self._envelope.close()

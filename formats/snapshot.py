@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -48,14 +49,20 @@ class OpenSegment:
 class Snapshot:
     """The newest generation of the index in `directory`.
 
+    Args:
+        directory: of the index.
+        known: segments of the same index that are open already, of other snapshots: those that are in this
+            generation too are shared. A file is closed when the last snapshot that has it is.
+
     Raises:
         IndexNotFound: there is no index.
         FormatError: a file is damaged.
     """
 
-    def __init__(self, directory: Directory) -> None:
+    def __init__(self, directory: Directory, known: Iterable[OpenSegment] = ()) -> None:
         self.directory = directory
         self.segments: tuple[OpenSegment, ...] = ()
+        self._known = {segment.record.file: segment for segment in known}
         for attempt in range(_ATTEMPTS):
             generation = latest_generation(directory)
             try:
@@ -65,26 +72,41 @@ class Snapshot:
                 if attempt + 1 == _ATTEMPTS or latest_generation(directory) == generation:
                     raise CorruptFile("a file of the index is missing", path=error.filename) from error
             else:
+                self._known.clear()
                 return
 
     def _open(self) -> None:
-        records = {record.name: record for record in self.manifest.quantizers}
-        quantizers = {name: read_quantizer(self.directory, record) for name, record in records.items()}
-        for name, quantizer in quantizers.items():
-            if quantizer.input_dim != self.manifest.settings.dim:
-                raise CorruptFile("a quantizer of vectors of another length", path=self.directory.path / name)
+        quantizers = self._quantizers()
         opened: list[OpenSegment] = []
         try:
             for record in self.manifest.segments:
                 opened.append(self._open_segment(record, quantizers.get(record.quantizer)))  # noqa: PERF401
         except BaseException:
             for segment in opened:
-                segment.reader.close()
+                segment.reader.release(self)
             raise
         self.segments = tuple(opened)
 
+    def _quantizers(self) -> dict[str, Quantizer]:
+        """The quantizers that the segments name."""
+        known = {segment.record.quantizer: segment.quantizer for segment in self._known.values()}
+        found = {}
+        for record in self.manifest.quantizers:
+            quantizer = known.get(record.name) or read_quantizer(self.directory, record)
+            if quantizer.input_dim != self.manifest.settings.dim:
+                path = self.directory.path / record.name
+                raise CorruptFile("a quantizer of vectors of another length", path=path)
+            found[record.name] = quantizer
+        return found
+
     def _open_segment(self, record: SegmentRecord, quantizer: Quantizer | None) -> OpenSegment:
-        reader = SegmentReader(self.directory, record.file, self.manifest.settings.dim)
+        known = self._known.get(record.file)
+        reader = known.reader if known else None
+        if reader is None or not reader.hold(self):
+            reader = SegmentReader(self.directory, record.file, self.manifest.settings.dim)
+            reader.hold(self)
+        elif known and known.record == record:
+            return known
         try:
             _check_segment(self.directory, record, reader, quantizer)
             deleted = None
@@ -92,7 +114,7 @@ class Snapshot:
                 deleted = read_tombstones(self.directory, record.tombstones, reader.segment_id, reader.n_docs)
             _check_deleted(self.directory, record, deleted)
         except BaseException:
-            reader.close()
+            reader.release(self)
             raise
         return OpenSegment(record, reader, deleted, quantizer)
 
@@ -108,9 +130,9 @@ class Snapshot:
         return None
 
     def close(self) -> None:
-        """Close all files."""
+        """Close all files that no other snapshot has open."""
         for segment in self.segments:
-            segment.reader.close()
+            segment.reader.release(self)
         self.segments = ()
 
 

@@ -99,7 +99,8 @@ def hole(part):
         copied("ids", "../ids"),
         without("ids"),
         without("centroid_scales"),
-        without("document_dictionary"),
+        without("document_dictionaries"),
+        without("dictionary_ordinals"),
         hole,
         entry("codes", offset=1 << 40),
         entry("codes", offset=-64),
@@ -211,7 +212,10 @@ def wrapped(name):
         reordered("document_offsets"),
         put("documents", 0),
         put("documents", 0xFF),
-        put("document_dictionary", 0xFF, at=slice(8, None)),
+        put("document_dictionaries", 0xFF, at=slice(8, None)),
+        put("dictionary_offsets", 1 << 40, at=-1),
+        put("dictionary_ordinals", 1),
+        put("dictionary_ordinals", 1 << 63, at=-1),
     ],
 )
 def test_numbers_in_a_segment(directory, change):

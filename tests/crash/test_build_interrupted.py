@@ -263,15 +263,15 @@ def strike_at(scenario: str, signal_number: int, path: Path, moment: str) -> str
         os.kill(os.getpid(), signal_number)
 
     def action() -> None:
-        builder = engine.segment_builder
-        train = builder.train_quantizer
+        training = engine.quantizer_training
+        train = training.train_quantizer
 
         def struck_training(*arguments: object) -> object:
             strike()
             return train(*arguments)
 
         if moment == "training":
-            builder.train_quantizer = struck_training
+            training.train_quantizer = struck_training
         work(scenario, path, moment, strike)
 
     state = strike_and_check(scenario, signal_number, path, action)
@@ -281,6 +281,7 @@ def strike_at(scenario: str, signal_number: int, path: Path, moment: str) -> str
 
 if __name__ == "__main__":
     import engine.builder
+    import engine.quantizer_training
     import engine.segment_builder
     import formats.spool
     from engine import Engine

@@ -423,11 +423,11 @@ class TestLock:
         """Between looking at the index and locking it another writer comes and goes."""
         real = engine.engine.IndexWriter
 
-        def slow(directory, encoder, threads):
+        def slow(directory, encoder, threads, **options):
             monkeypatch.setattr("engine.engine.IndexWriter", real)
             other = WordEncoder(dim=8, name="words")
             engine.build(docs(1, 2), directory.path, encoder=other, representation=KMeans(2), overwrite=True)
-            return real(directory, encoder, threads)
+            return real(directory, encoder, threads, **options)
 
         monkeypatch.setattr("engine.engine.IndexWriter", slow)
         with pytest.raises(EncoderMismatch):

@@ -34,7 +34,9 @@ def by_hand(directory, frames, dictionary=b"", offsets=None):
     sections = {
         "documents": np.frombuffer(b"".join(frames), np.uint8),
         "document_offsets": np.array(ends if offsets is None else offsets, np.uint64),
-        "document_dictionary": np.frombuffer(dictionary, np.uint8),
+        "document_dictionaries": np.frombuffer(dictionary, np.uint8),
+        "dictionary_offsets": np.array([0, len(dictionary)], np.uint64),
+        "dictionary_ordinals": np.array([0, len(ends if offsets is None else offsets) - 1], np.uint64),
     }
     write_file(directory, sections)
     return DocStore(Envelope(directory, "sample.seg", FileKind.SEGMENT), len(sections["document_offsets"]) - 1)
@@ -73,7 +75,7 @@ def test_every_document_comes_back_in_any_order(directory, n_documents):
     store, envelope = stored(directory, documents)
     for number in np.random.default_rng(1).permutation(n_documents).tolist():
         assert store[number] == documents[number]
-    assert (envelope.section_bytes()["document_dictionary"] > 0) == (n_documents >= 64)
+    assert (envelope.section_bytes()["document_dictionaries"] > 0) == (n_documents >= 64)
 
 
 def test_odd_texts(directory):
@@ -89,7 +91,7 @@ def test_odd_texts(directory):
 def test_documents_beyond_the_sample_use_its_dictionary(directory):
     documents = varied(100) + [document(n, text=f"{n} " + "long " * 20_000) for n in range(60)] + varied(300)
     store, envelope = stored(directory, documents)
-    assert envelope.section_bytes()["document_dictionary"] > 0
+    assert envelope.section_bytes()["document_dictionaries"] > 0
     assert all(store[n] == documents[n] for n in range(len(documents)))
 
 

@@ -46,10 +46,10 @@ def test_rows_ascend_within_each_list(directory, n_rows):
 
 
 @pytest.mark.parametrize("part_bytes", [1, 4, 5, 300, 705, 4999, 5000])
-@pytest.mark.parametrize("scan_rows", [1, 64, 333])
-def test_parts_join_seamlessly(directory, monkeypatch, part_bytes, scan_rows):
+@pytest.mark.parametrize("run_bytes", [1, 320, 1665])
+def test_parts_and_runs_join_seamlessly(directory, monkeypatch, part_bytes, run_bytes):
     monkeypatch.setattr(formats.inverted_lists, "_PART_BYTES", part_bytes)
-    monkeypatch.setattr(formats.inverted_lists, "_SCAN_ROWS", scan_rows)
+    monkeypatch.setattr(formats.inverted_lists, "_RUN_BYTES", run_bytes)
     numbers, codes = random_rows(200)
     check_order(written(directory, numbers, codes), numbers, codes)
 
@@ -69,8 +69,8 @@ def test_large_lists_wait_in_files(directory):
 
 def test_a_list_number_that_is_none(directory):
     writer = InvertedListsWriter(directory, NLIST, CODE_BYTES)
-    for number, message in ((-1, "negative"), (NLIST, "shape")):
-        with pytest.raises(ValueError, match=message):
+    for number in (-1, NLIST):
+        with pytest.raises(ValueError, match="list number"):
             writer.add(np.array([number]), np.zeros((1, CODE_BYTES), np.uint8))
 
 

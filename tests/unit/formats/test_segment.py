@@ -111,7 +111,8 @@ def by_hand(directory, changes, without=(), stowaway=False):
         "id_offsets": ("uint64", 1), "id_hashes": ("uint64", 1), "id_ordinals": ("uint32", 1),
         "terms": ("uint8", 1), "term_offsets": ("uint64", 1), "term_keys": ("uint64", 1),
         "posting_offsets": ("uint64", 1), "postings": ("uint8", 1), "doc_lengths": ("uint32", 1),
-        "document_dictionary": ("uint8", 1), "documents": ("uint8", 1), "document_offsets": ("uint64", 1),
+        "document_dictionaries": ("uint8", 1), "dictionary_offsets": ("uint64", 1),
+        "dictionary_ordinals": ("uint64", 1), "documents": ("uint8", 1), "document_offsets": ("uint64", 1),
     }.items():  # fmt: skip
         if name not in without:
             writer.add(name, envelope.section(name, dtype, (None,) * shape).array())
@@ -165,7 +166,8 @@ def test_fields_that_contradict_the_sections(directory, changes):
     "name",
     ["centroid_offsets", "centroids", "centroid_scales", "list_offsets", "list_rows", "codes", "ids", "id_offsets",
      "id_hashes", "id_ordinals", "terms", "term_offsets", "term_keys", "posting_offsets", "postings",
-     "doc_lengths", "document_dictionary", "documents", "document_offsets"],
+     "doc_lengths", "document_dictionaries", "dictionary_offsets", "dictionary_ordinals", "documents",
+     "document_offsets"],
 )  # fmt: skip
 def test_every_section_is_needed(directory, name):
     with pytest.raises(CorruptFile, match=rf"copy\.seg: a section is missing; expected {name}"):

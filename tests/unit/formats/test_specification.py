@@ -33,7 +33,9 @@ class File:
         contents = msgpack.unpackb(table)
         self.fields, entries = contents["fields"], contents["sections"]
         self.sections = {name: self._section(blob, entry) for name, entry in entries.items()}
-        self._check_gaps(blob, sorted(entries.values(), key=lambda entry: entry["offset"]), offset)
+        self._check_gaps(
+            blob, sorted(entries.values(), key=lambda entry: (entry["offset"], len(entry["chunks"]))), offset
+        )
 
     def _section(self, blob, entry):
         array = np.frombuffer(blob, entry["dtype"], int(np.prod(entry["shape"])), entry["offset"])
@@ -88,7 +90,8 @@ class Index:
         hashes, wanted = sections["id_hashes"], xxh3_64_intdigest(doc_id)
         places = [place for place in range(len(hashes)) if hashes[place] == wanted]
         assert d in [sections["id_ordinals"][place] for place in places]
-        dictionary = sections["document_dictionary"].tobytes()
+        run = [d >= start for start in sections["dictionary_ordinals"]].count(True) - 1
+        dictionary = stretch(sections["document_dictionaries"], sections["dictionary_offsets"], run)
         trained = zstandard.ZstdCompressionDict(dictionary) if dictionary else None
         frame = stretch(sections["documents"], sections["document_offsets"], d)
         title, text, metadata, spans = msgpack.unpackb(zstandard.ZstdDecompressor(trained).decompress(frame))

@@ -1,0 +1,248 @@
+"""What an index is now, and how it becomes its next generation."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+import numpy as np
+import numpy.typing as npt
+
+from engine.deletions import Deletions, carried_over
+from engine.garbage import collect_garbage, delete_files
+from engine.segment_builder import BuiltSegment
+from engine.segment_merger import Merged
+from formats.directory import Directory
+from formats.envelope import FileRecord
+from formats.errors import CommitFailed, DurabilityUnknown, FormatError, IndexClosed
+from formats.manifest import Manifest, SegmentRecord
+from formats.quantizer import StoredQuantizer
+from formats.snapshot import OpenSegment, Snapshot
+from formats.tombstones import write_tombstones
+from formats.write_lock import WriteLock
+
+__all__ = ["Committer"]
+
+Flags = npt.NDArray[np.bool_]
+
+
+class Committer:
+    """Holds the current generation and what was deleted from it since.
+
+    One thread may commit while another one swaps in merged segments: every method works under a lock. After an
+    error of `commit` or `swap` the index on disk is whole, of the old generation or of the new one, but this
+    object must be closed.
+
+    Args:
+        directory: of the index.
+        lock: the writer's, held.
+        root: what the first generation of a new index follows; None: the index that is there is changed.
+
+    Attributes:
+        directory: of the index.
+        manifest: of the current generation, or the root.
+        is_broken: whether `commit` or `swap` failed.
+    """
+
+    def __init__(self, directory: Directory, lock: WriteLock, root: Manifest | None) -> None:
+        self.directory = directory
+        self.is_broken = False
+        self._lock = lock
+        self._mutex = threading.RLock()
+        self._base = None if root else Snapshot(directory)
+        self.manifest = root or self._base.manifest  # type: ignore[union-attr]
+        self.manifest.check_writable(directory)
+        self._deletions = Deletions()
+        self._garbage: set[str] = set()
+        self._pinned = ""
+        collect_garbage(directory, lock)
+
+    @property
+    def segments(self) -> tuple[OpenSegment, ...]:
+        """The segments of the current generation; none before the first."""
+        base = self._base
+        return base.segments if base is not None else ()
+
+    def quantizer(self) -> StoredQuantizer | None:
+        """The newest quantizer, None where there is none."""
+        return self._find_quantizer("")
+
+    def pinned_quantizer(self, name: str) -> StoredQuantizer | None:
+        """The quantizer of that name, or for "" the newest, for a merge: its file stays until the next `swap`."""
+        with self._mutex:
+            found = self._find_quantizer(name)
+            self._pinned = found.record.name if found else ""
+            return found
+
+    def _find_quantizer(self, name: str) -> StoredQuantizer | None:
+        with self._mutex:
+            records = {record.name: record for record in self.manifest.quantizers}
+            wanted = name or next(reversed(records), "")
+            for segment in self.segments:
+                if segment.quantizer is not None and segment.record.quantizer == wanted:
+                    return StoredQuantizer(segment.quantizer, records[wanted])
+        return None
+
+    def delete(self, doc_id: str) -> bool:
+        """Delete the live document of that id at the next commit; whether there was one until now."""
+        with self._mutex:
+            for segment in self.segments:
+                ordinal = segment.live_ordinal(doc_id)
+                if ordinal is not None:
+                    return self._deletions.mark(segment, ordinal)
+        return False
+
+    def rollback(self) -> None:
+        """Forget what was deleted since the last commit."""
+        with self._mutex:
+            self._deletions = Deletions()
+
+    def has_changes(self) -> bool:
+        """Whether something was deleted, or there is no generation yet."""
+        return self._base is None or bool(self._deletions)
+
+    def commit(self, built: BuiltSegment | None) -> int:
+        """Make what was deleted, and a new segment, the next generation; its number.
+
+        Raises:
+            CommitFailed: the system failed; nothing was committed.
+            DurabilityUnknown: the commit is visible, but a power loss might undo it.
+            IndexClosed: the commit is done, but cannot be opened.
+        """
+        with self._mutex, self._breaking():
+            with _nothing_committed(self.directory):
+                kept = [self._renewed(each.record, self._deletions.new_flags(each)) for each in self.segments]
+                records = [record for record in kept if record]
+                records += [built.record] if built else []
+                manifest = self._publish(records, built.quantizer if built else None)
+            self._deletions = Deletions()
+            return self._settle(manifest)
+
+    def swap(self, merged: Merged) -> int:
+        """Put a merged segment in the place of its sources, as a generation of its own; its number.
+
+        What was deleted from them in the meantime, committed or not yet, is deleted from it.
+
+        Raises:
+            CommitFailed: the system failed; nothing was committed.
+            DurabilityUnknown: the commit is visible, but a power loss might undo it.
+            IndexClosed: the commit is done, but cannot be opened.
+        """
+        with self._mutex, self._breaking():
+            now = {segment.reader.segment_id: segment for segment in self.segments}
+            record = merged.record
+            with _nothing_committed(self.directory):
+                if record is not None:
+                    self._garbage.add(record.file.name)  # unless it is named now
+                    record = self._renewed(record, carried_over(merged.sources, now, Deletions.committed))
+                records = _replaced(self.segments, merged.sources, record)
+                manifest = self._publish(records, merged.quantizer.record if merged.quantizer else None)
+            target = record.file.file_id if record else None
+            self._deletions = self._deletions.moved(merged.sources, now, target)
+            self._pinned = ""
+            return self._settle(manifest)
+
+    def close(self) -> None:
+        """Close the files."""
+        base, self._base = self._base, None
+        if base is not None:
+            base.close()
+
+    @contextlib.contextmanager
+    def _breaking(self) -> Iterator[None]:
+        """Whatever fails in here leaves this object unusable."""
+        try:
+            yield
+        except BaseException:
+            self.is_broken = True
+            raise
+
+    def _renewed(self, record: SegmentRecord, deleted: Flags | None) -> SegmentRecord | None:
+        """What becomes of a segment: as it is, with new tombstones, or gone when nothing in it is live."""
+        if deleted is None:
+            return record
+        n_deleted = int(np.count_nonzero(deleted))
+        if n_deleted == record.n_docs:
+            return None
+        if n_deleted == record.n_deleted:
+            return record
+        tombstones = write_tombstones(self.directory, record.file.file_id, deleted)
+        return replace(record, tombstones=tombstones, n_deleted=n_deleted)
+
+    def _publish(self, records: Sequence[SegmentRecord], quantizer: FileRecord | None) -> Manifest:
+        """Commit these segments; the newest quantizer is named last."""
+        known = {each.name: each for each in self.manifest.quantizers}
+        if quantizer:
+            known.setdefault(quantizer.name, quantizer)
+        used = {record.quantizer for record in records}
+        quantizers = tuple(each for name, each in known.items() if name in used)
+        manifest = self.manifest.next(tuple(records), quantizers)
+        self.directory.sync()
+        self._lock.check()
+        manifest.commit(self.directory)
+        return manifest
+
+    def _settle(self, manifest: Manifest) -> int:
+        """After a commit: make it durable, build on it, and delete what it does not need."""
+        self._make_durable(manifest)
+        old, self._base = self._base, self._reopened(manifest)
+        if old is None:  # whatever was there before is replaced
+            collect_garbage(self.directory, self._lock)
+        else:
+            old.close()
+            self._garbage |= self.manifest.file_names()
+            self._collect(manifest)
+        self.manifest = manifest
+        return manifest.generation
+
+    def _reopened(self, manifest: Manifest) -> Snapshot:
+        try:
+            return Snapshot(self.directory, self.segments)
+        except (OSError, FormatError) as error:
+            raise IndexClosed(
+                f"generation {manifest.generation} is committed, but cannot be opened; this writer is closed",
+                path=self.directory.path,
+                actual=str(error),
+            ) from error
+
+    def _collect(self, manifest: Manifest) -> None:
+        """Delete the files that earlier generations needed; one that cannot be deleted yet is tried again."""
+        self._garbage -= manifest.file_names()
+        delete_files(self.directory, self._garbage - {self._pinned})
+        self._garbage &= set(self.directory.names())
+
+    def _make_durable(self, manifest: Manifest) -> None:
+        try:
+            self.directory.sync()
+        except OSError as error:
+            raise DurabilityUnknown(
+                f"generation {manifest.generation} is visible, but may not survive a power loss",
+                path=self.directory.path,
+                actual=str(error),
+            ) from error
+
+
+def _replaced(
+    segments: Sequence[OpenSegment], sources: Sequence[OpenSegment], record: SegmentRecord | None
+) -> list[SegmentRecord]:
+    """The records of the segments, the new one in the place of the first of its sources."""
+    old = {source.reader.segment_id for source in sources}
+    records = []
+    for segment in segments:
+        if segment.reader.segment_id not in old:
+            records.append(segment.record)
+        elif record is not None:
+            records.append(record)
+            record = None
+    return records
+
+
+@contextlib.contextmanager
+def _nothing_committed(directory: Directory) -> Iterator[None]:
+    """An error of the system in here means that the last commit stands."""
+    try:
+        yield
+    except OSError as error:
+        raise CommitFailed("nothing was committed", path=directory.path, actual=str(error)) from error

@@ -1,0 +1,46 @@
+"""Files that the index no longer needs."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from formats.directory import Directory
+from formats.errors import FormatError, IndexNotFound
+from formats.hnsw_graph import graph_name
+from formats.manifest import Manifest, latest_generation
+from formats.write_lock import WriteLock
+
+__all__ = ["collect_garbage", "delete_files"]
+
+_OWN_FILES = re.compile(r"MANIFEST-\d{20}|[0-9a-f]{32}\.(seg|quant|del|hnsw)|(spool|manifest)-[0-9a-f]+\.tmp")
+
+
+def collect_garbage(directory: Directory, lock: WriteLock) -> None:
+    """Delete files of our own making that the current generation does not name.
+
+    Only for a writer that has nothing in the making. Not before that generation is certain to outlive a power
+    loss: the files may be those of the one before it. Not either where the lock file was deleted: they may be
+    another writer's.
+    """
+    if not lock.is_in_place():
+        return
+    try:
+        directory.sync()
+        manifest = Manifest.load(directory, latest_generation(directory))
+        current = manifest.file_names() | {graph_name(segment.file.file_id) for segment in manifest.segments}
+    except IndexNotFound:
+        current = set()
+    except (FormatError, OSError):  # what the index needs cannot be known now
+        return
+    for name in directory.names():
+        if _OWN_FILES.fullmatch(name) and name not in current:
+            directory.delete(name)
+
+
+def delete_files(directory: Directory, names: Iterable[str]) -> None:
+    """Delete files that no generation needs any more, and what was derived from them."""
+    for name in names:
+        directory.delete(name)
+        if name.endswith(".seg"):
+            directory.delete(graph_name(bytes.fromhex(name.removesuffix(".seg"))))

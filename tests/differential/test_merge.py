@@ -1,0 +1,127 @@
+"""A merged index against one built anew from the documents that are live, with the same quantizer."""
+
+from __future__ import annotations
+
+import dataclasses
+from contextlib import closing
+
+import numpy as np
+import pytest
+from word_encoder import WordEncoder
+
+import engine
+from engine import Engine, KMeans
+from engine.analysis import Analyzer
+from engine.document_encoder import DocumentEncoder, encode_documents
+from engine.documents import Document
+from engine.index_writer import IndexWriter
+from engine.segment_builder import SegmentBuilder
+from formats.directory import Directory
+from formats.quantizer import StoredQuantizer, write_quantizer
+from formats.snapshot import Snapshot
+
+ENCODER = WordEncoder(dim=16)
+WORDS = [first + second for first in ("ba", "ko", "li", "mu", "te", "xy") for second in ("dor", "fin", "s", "way")]
+QUERIES = ["bador lis", "kofin", "tes xyway muway", "lidor bafin kos mus", "xys"]
+EVERYTHING = 1 << 20
+KINDS = [
+    {"centroids": "int8", "code_bytes": 0},
+    {"centroids": "int8", "code_bytes": 4},
+    {"centroids": "float16", "code_bytes": 4},
+    {"centroids": "none", "code_bytes": 4},
+]
+
+
+def document(generator, number):
+    n_words = int(generator.integers(1, 30))
+    return {
+        "id": f"d{number}",
+        "text": " ".join(generator.choice(WORDS, n_words)),
+        "title": f"title {number}" if number % 3 else "",
+        "metadata": {"n": number, "group": number % 5} if number % 7 else {},
+    }
+
+
+def as_document(fields):
+    return Document(fields["id"], fields["text"], fields["title"], fields["metadata"])
+
+
+def changed_at_random(path, generator, n_commits, live):
+    """Commits of additions, replacements and deletions; `live` becomes what should be there."""
+    with closing(IndexWriter(Directory(path), ENCODER, 2)) as writer:  # which merges only when told to
+        for _ in range(n_commits):
+            numbers = generator.integers(0, 900, int(generator.integers(1, 60))).tolist()
+            documents = [document(generator, number) for number in dict.fromkeys(numbers)]
+            writer.add(map(as_document, documents))
+            live |= {each["id"]: each for each in documents}
+            gone = generator.choice(sorted(live), int(generator.integers(0, 40)), replace=False).tolist()
+            assert writer.delete(gone) == len(gone)
+            for doc_id in gone:
+                del live[doc_id]
+            writer.commit()
+
+
+@pytest.fixture(params=KINDS, ids=lambda kind: "-".join(map(str, kind.values())))
+def kind(request, monkeypatch):
+    monkeypatch.setattr("engine.segment_builder.IVF_ROWS", 1200)
+    monkeypatch.setattr("engine.segment_builder.MIN_TRAINING_ROWS", 600)
+    return request.param
+
+
+def history(path, kind, seed, n_documents=300):
+    """An index after some commits, and the documents that are live in it."""
+    generator = np.random.default_rng(seed)
+    documents = [document(generator, number) for number in range(n_documents)]
+    engine.build(documents, path, encoder=ENCODER, representation=KMeans(4), **kind)
+    live = {each["id"]: each for each in documents}
+    changed_at_random(path, generator, 6, live)
+    return live
+
+
+def found(index, **options):
+    """For each query and mode the ids with their scores."""
+    answers = []
+    for mode in ("dense", "lexical", "hybrid"):
+        for query in QUERIES:
+            hits = index.search(query, k=EVERYTHING, mode=mode, candidates=EVERYTHING, **options)
+            answers.append({hit.id: (hit.score, hit.dense_score, hit.lexical_score) for hit in hits})
+            assert len(answers[-1]) == len(hits)
+    return answers
+
+
+def rebuilt(path, target, live):
+    """An index of the live documents in their order, coded with the quantizer of the index at `path`."""
+    source = Snapshot(Directory(path))
+    (segment,) = source.segments
+    target.mkdir()
+    directory, manifest, existing = Directory(target), source.manifest, None
+    if segment.quantizer:
+        existing = StoredQuantizer(segment.quantizer, write_quantizer(directory, segment.quantizer))
+    how = DocumentEncoder(ENCODER, KMeans(4), Analyzer(manifest.settings.language))
+    with closing(SegmentBuilder(directory, manifest.settings, 1)) as builder:
+        documents = (as_document(live[segment.reader.ids[doc]]) for doc in range(len(live)))
+        for encoded in encode_documents(documents, how, 1):
+            builder.add(encoded)
+        built = builder.finish(existing)
+    quantizers = (existing.record,) if existing else ()
+    dataclasses.replace(manifest, segments=(built.record,), quantizers=quantizers).commit(directory)
+    source.close()
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_merged_equals_rebuilt(tmp_path, kind, seed):
+    live = history(tmp_path / "ix", kind, seed)
+    with Engine.open(tmp_path / "ix", writable=True, encoder=ENCODER) as index:
+        before = found(index)
+        assert index.stats()["n_segments"] > 1
+        index.merge()
+        assert (index.stats()["n_segments"], index.stats()["n_deleted"], len(index)) == (1, 0, len(live))
+        after = found(index)
+        documents = {each.id: (each.text, each.title, dict(each.metadata)) for each in index.get(live)}
+        index.verify()
+    assert documents == {key: (each["text"], each["title"], each["metadata"]) for key, each in live.items()}
+    rebuilt(tmp_path / "ix", tmp_path / "again", live)
+    with Engine.open(tmp_path / "again", encoder=ENCODER) as index:
+        assert found(index) == after
+    if kind["centroids"] != "none":  # by words deleted documents count until they are gone
+        assert before[: len(QUERIES)] == after[: len(QUERIES)]

@@ -1,0 +1,422 @@
+"""Merging while an index is changed: in the background and when asked for."""
+
+from __future__ import annotations
+
+import threading
+
+import numpy as np
+import pytest
+from word_encoder import WordEncoder
+
+import engine
+from engine import Engine, KMeans
+from engine.documents import Document
+from engine.index_writer import IndexWriter
+from engine.merge_policy import MergePolicy
+from engine.segment_merger import SegmentMerger
+from formats.directory import Directory
+from formats.errors import (
+    ChecksumMismatch,
+    CommitFailed,
+    DurabilityUnknown,
+    IndexClosed,
+    InvalidSetting,
+    ReadOnlyIndex,
+)
+from formats.manifest import Manifest, latest_generation
+from formats.snapshot import Snapshot
+
+ENCODER = WordEncoder(dim=16)
+EAGER = MergePolicy(width=3, dead_bytes=0)
+
+
+def docs(*numbers, word="word"):
+    return [Document(f"d{number}", f"text{number} {word}") for number in numbers]
+
+
+@pytest.fixture
+def path(tmp_path):
+    """An index of d0 to d9."""
+    folder = tmp_path / "index"
+    engine.build(
+        ({"id": f"d{number}", "text": f"text{number} word"} for number in range(10)),
+        folder,
+        encoder=ENCODER,
+        representation=KMeans(3),
+    )
+    return folder
+
+
+@pytest.fixture
+def writer(path):
+    """A writer that merges three segments as soon as there are."""
+    opened = IndexWriter(Directory(path), ENCODER, 2, policy=EAGER)
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def slow(monkeypatch):
+    """Merges are done when the test says so: .began is set when one is ready, it goes on after .go is set."""
+
+    class Slow:
+        began, go = threading.Event(), threading.Event()
+
+    real = SegmentMerger.merge
+
+    def merge(self, *arguments):
+        merged = real(self, *arguments)
+        Slow.began.set()
+        assert Slow.go.wait(60)
+        return merged
+
+    monkeypatch.setattr(SegmentMerger, "merge", merge)
+    yield Slow
+    Slow.go.set()
+
+
+def contents(path):
+    """The text of every live document by its id, and the number of segments."""
+    snapshot = Snapshot(Directory(path))
+    found = {}
+    for segment in snapshot.segments:
+        for doc in range(segment.reader.n_docs):
+            if segment.deleted is None or not segment.deleted[doc]:
+                doc_id = segment.reader.ids[doc]
+                assert doc_id not in found
+                found[doc_id] = segment.reader.documents[doc].text
+    assert len(found) == len(snapshot)
+    n_segments = len(snapshot.segments)
+    snapshot.close()
+    return found, n_segments
+
+
+def expected(documents):
+    return {each.id: each.text for each in documents}
+
+
+def stray_files(path):
+    current = Manifest.load(Directory(path), latest_generation(Directory(path)))
+    return {file.name for file in path.iterdir()} - current.file_names() - {"write.lock"}
+
+
+def damage(path, number):
+    """Flip a bit in the texts of a segment."""
+    snapshot = Snapshot(Directory(path))
+    reader = snapshot.segments[number].reader
+    at = reader._envelope._sections["documents"].offset
+    name = reader.path
+    snapshot.close()
+    data = bytearray(name.read_bytes())
+    data[at] ^= 1
+    name.write_bytes(data)
+
+
+class TestInTheBackground:
+    def test_many_commits_leave_few_segments(self, writer, path):
+        for number in range(10, 40):
+            writer.add(docs(number))
+            writer.commit()
+        writer.wait_for_merges()
+        found, n_segments = contents(path)
+        assert found == expected(docs(*range(40)))
+        assert n_segments < 3
+        assert not stray_files(path)
+
+    def test_what_is_replaced_and_deleted_goes(self, writer, path):
+        writer.add(docs(*range(5), word="new"))
+        writer.delete(["d9"])
+        writer.commit()
+        writer.wait_for_merges()
+        assert contents(path) == (expected([*docs(*range(5), word="new"), *docs(*range(5, 9))]), 2)
+        snapshot = Snapshot(Directory(path))
+        assert [segment.deleted for segment in snapshot.segments] == [None, None]
+        snapshot.close()
+
+    def test_everything_deleted(self, writer, path):
+        writer.delete([f"d{number}" for number in range(10)])
+        writer.commit()
+        writer.wait_for_merges()
+        assert contents(path) == ({}, 0)
+        assert not stray_files(path)
+
+    def test_deletions_that_arrive_meanwhile(self, writer, path, slow):
+        writer.add(docs(10, 11, 12))
+        writer.delete(["d0"])
+        writer.commit()
+        writer.add(docs(13))
+        writer.commit()
+        assert slow.began.wait(60)
+        writer.delete(["d1", "d11"])
+        writer.add(docs(2, word="new"))
+        writer.commit()  # this is committed before the merge is
+        writer.delete(["d3", "d12", "d13"])
+        writer.add(docs(4, word="newer"))  # and this is not
+        slow.go.set()
+        writer.wait_for_merges()
+        committed = [*docs(3, 4, 5, 6, 7, 8, 9, 10, 12, 13), *docs(2, word="new")]
+        assert contents(path)[0] == expected(committed)
+        assert not stray_files(path) - {name for name in stray_files(path) if name.startswith("spool")}
+        writer.commit()
+        left = [*docs(5, 6, 7, 8, 9, 10), *docs(2, word="new"), *docs(4, word="newer")]
+        assert contents(path)[0] == expected(left)
+        assert writer.delete(["d3", "d12", "d13", "d1"]) == 0
+
+    def test_a_rollback_meanwhile(self, writer, path, slow):
+        for number in (10, 11):
+            writer.add(docs(number))
+            writer.commit()
+        assert slow.began.wait(60)
+        writer.delete(["d1", "d10"])
+        writer.add(docs(12))
+        slow.go.set()
+        writer.wait_for_merges()
+        writer.rollback()
+        assert writer.commit()[0] == latest_generation(Directory(path))
+        assert contents(path) == (expected(docs(*range(12))), 1)
+
+    def test_all_sources_are_deleted_meanwhile(self, writer, path, slow):
+        for number in (10, 11):
+            writer.add(docs(number))
+            writer.commit()
+        assert slow.began.wait(60)
+        writer.delete([f"d{number}" for number in range(12)])
+        writer.commit()
+        slow.go.set()
+        writer.wait_for_merges()
+        assert contents(path) == ({}, 0)
+        assert not stray_files(path)
+
+    def test_close_waits(self, writer, path, slow):
+        for number in (10, 11):
+            writer.add(docs(number))
+            writer.commit()
+        assert slow.began.wait(60)
+        threading.Timer(0.2, slow.go.set).start()
+        writer.close()
+        assert contents(path) == (expected(docs(*range(12))), 1)
+        assert not stray_files(path)
+
+    def test_abandoned(self, writer, path, slow):
+        for number in (10, 11):
+            writer.add(docs(number))
+            writer.commit()
+        assert slow.began.wait(60)
+        threading.Timer(0.2, slow.go.set).start()
+        writer.close(abandon=True)
+        assert contents(path) == (expected(docs(*range(12))), 3)
+        IndexWriter(Directory(path), ENCODER, 1).close()
+        assert not stray_files(path)
+
+    def test_an_error_leaves_the_with_block_and_its_merge(self, path, slow):
+        def changes():
+            with Engine.open(path, writable=True, encoder=ENCODER) as index:
+                for number in range(10, 20):
+                    index.add([{"id": f"d{number}", "text": f"text{number} word"}])
+                    index.commit()
+                assert slow.began.wait(60)
+                threading.Timer(0.2, slow.go.set).start()
+                raise KeyError
+
+        with pytest.raises(KeyError):
+            changes()
+        assert contents(path) == (expected(docs(*range(20))), 11)
+
+    def test_an_open_index_follows(self, path):
+        with Engine.open(path, writable=True, encoder=ENCODER) as index:
+            for number in range(10, 50):
+                index.add([{"id": f"d{number}", "text": f"text{number} word"}])
+                index.commit()
+            index._writer.wait_for_merges()
+            assert index.stats()["n_segments"] < 10
+            assert len(index) == 50
+            assert {hit.id for hit in index.search("word", k=100)} == {f"d{number}" for number in range(50)}
+            index.verify()
+
+
+class TestFailures:
+    def test_damage_stops_the_merge_and_is_told(self, path):
+        damage(path, 0)
+        with Engine.open(path, writable=True, encoder=ENCODER) as index:
+            for number in range(10, 16):
+                index.add([{"id": f"d{number}", "text": f"text{number} word"}])
+                index.commit()
+            index.add([{"id": "last", "text": "word"}])
+            index.commit()
+            with pytest.raises(ChecksumMismatch, match="section documents") as caught:
+                index._writer.wait_for_merges()
+            index.add([{"id": "more", "text": "word"}])
+            index.commit()  # it was told, and merges are over
+            assert index.stats()["n_segments"] == 9
+        assert caught.value.path.suffix == ".seg"
+        assert not stray_files(path)
+
+    def test_it_is_told_at_the_next_commit(self, path, monkeypatch):
+        monkeypatch.setattr("engine.engine.MergePolicy", lambda: EAGER)
+        damage(path, 0)
+        with Engine.open(path, writable=True, encoder=ENCODER) as index:
+            for number in (10, 11):
+                index.add([{"id": f"d{number}", "text": f"text{number} word"}])
+                index.commit()
+            index._writer._merges._thread and index._writer._merges._thread.join()
+            index.delete("d10")
+            with pytest.raises(ChecksumMismatch) as caught:
+                index.commit()
+            assert caught.value.__notes__ == [
+                "Generation 4 was committed all the same; segments are merged no more."
+            ]
+            assert "d10" not in index
+            index.delete("d11")
+            assert index.commit() == 5
+
+    def test_it_is_told_at_close(self, path, monkeypatch):
+        monkeypatch.setattr("engine.engine.MergePolicy", lambda: EAGER)
+        damage(path, 0)
+        index = Engine.open(path, writable=True, encoder=ENCODER)
+        for number in (10, 11):
+            index.add([{"id": f"d{number}", "text": f"text{number} word"}])
+            index.commit()
+        with pytest.raises(ChecksumMismatch):
+            index.close()
+        index.close()
+        Engine.open(path, writable=True, encoder=ENCODER).close()
+
+    def test_asked_for(self, path):
+        damage(path, 0)
+        with Engine.open(path, writable=True, encoder=ENCODER) as index:
+            index.delete("d1")
+            index.commit()
+            generation = index.stats()["generation"]
+            with pytest.raises(ChecksumMismatch, match="section documents"):
+                index.merge()
+            assert index.stats()["generation"] == generation
+            index.delete("d2")
+            assert index.commit() == generation + 1
+        assert not stray_files(path)
+
+    def test_the_disk_is_full(self, writer, path, monkeypatch):
+        def full(*_):
+            raise OSError(28, "No space left on device")
+
+        writer.delete(["d1"])
+        writer.commit()
+        writer.wait_for_merges()
+        writer.delete(["d2"])
+        monkeypatch.setattr("formats.envelope.EnvelopeWriter.add_pieces", full)
+        writer._is_automatic = False
+        writer.commit()
+        with pytest.raises(CommitFailed, match=r"nothing was merged; found .*No space"):
+            writer.merge()
+        monkeypatch.undo()
+        assert writer.merge() == latest_generation(Directory(path))
+        assert contents(path) == (expected(docs(0, *range(3, 10))), 1)
+        assert not stray_files(path)
+
+    @pytest.mark.parametrize("failing", ["formats.manifest.Manifest.commit", "formats.directory.Directory.sync"])
+    def test_the_swap_fails(self, writer, path, monkeypatch, slow, failing):
+        def broken(*_):
+            raise OSError(5, "Input/output error")
+
+        for number in (10, 11):
+            writer.add(docs(number))
+            writer.commit()
+        assert slow.began.wait(60)
+        monkeypatch.setattr(failing, broken)
+        slow.go.set()
+        with pytest.raises(CommitFailed, match="Input/output"):
+            writer.wait_for_merges()
+        monkeypatch.undo()
+        with pytest.raises(IndexClosed):
+            writer.add(docs(12))
+        assert contents(path) == (expected(docs(*range(12))), 3)
+        IndexWriter(Directory(path), ENCODER, 1).close()
+        assert not stray_files(path)
+
+    def test_the_swap_is_visible_but_perhaps_not_for_good(self, writer, path, monkeypatch, slow):
+        for number in (10, 11):
+            writer.add(docs(number))
+            writer.commit()
+        assert slow.began.wait(60)
+        real, n_calls = Directory.sync, []
+
+        def second_fails(self):
+            n_calls.append(1)
+            if len(n_calls) == 2:
+                raise OSError(5, "Input/output error")
+            real(self)
+
+        monkeypatch.setattr(Directory, "sync", second_fails)
+        slow.go.set()
+        with pytest.raises(DurabilityUnknown, match="generation 4"):
+            writer.wait_for_merges()
+        with pytest.raises(IndexClosed):
+            writer.commit()
+        assert contents(path) == (expected(docs(*range(12))), 1)
+
+
+class TestAskedFor:
+    def test_one_segment(self, path):
+        with Engine.open(path, writable=True, encoder=ENCODER) as index:
+            for number in range(10, 14):
+                index.add([{"id": f"d{number}", "text": f"text{number} word"}])
+                index.delete(f"d{number - 10}")
+                index.commit()
+            index.add([{"id": "later", "text": "word"}])
+            index.delete("d9")
+            generation = index.merge()
+            assert generation == index.stats()["generation"] == 6
+            assert (index.stats()["n_segments"], len(index), "d9" in index) == (1, 10, True)
+            assert index.merge() == generation
+            index.commit()
+            assert ("later" in index, "d9" in index) == (True, False)
+
+    def test_an_empty_index(self, tmp_path):
+        engine.build([], tmp_path / "ix", encoder=ENCODER)
+        with Engine.open(tmp_path / "ix", writable=True, encoder=ENCODER) as index:
+            assert index.merge() == 1
+            assert index.merge(retrain=True) == 1
+
+    def test_read_only(self, path):
+        with Engine.open(path) as index, pytest.raises(ReadOnlyIndex):
+            index.merge()
+
+    def test_codes_cannot_be_trained_on(self, tmp_path, monkeypatch):
+        monkeypatch.setattr("engine.segment_builder.MIN_TRAINING_ROWS", 100)
+        texts = [f"text{number} one two three" for number in range(80)]
+        engine.build(
+            texts, tmp_path / "ix", encoder=ENCODER, representation=KMeans(3), centroids="none", code_bytes=4
+        )
+        with Engine.open(tmp_path / "ix", writable=True, encoder=ENCODER) as index:
+            with pytest.raises(InvalidSetting, match="build the index anew"):
+                index.merge(retrain=True)
+            index.delete(index.search("text3", k=1)[0].id)
+            index.commit()
+            index.merge()
+            assert (len(index), index.stats()["n_deleted"]) == (79, 0)
+
+    def test_segments_of_two_quantizers(self, tmp_path, monkeypatch):
+        """What was coded before a retraining is coded anew when it is merged."""
+        monkeypatch.setattr("engine.segment_builder.IVF_ROWS", 100)
+        generator = np.random.default_rng(0)
+        texts = [" ".join(f"w{n}" for n in generator.integers(0, 300, 9)) for _ in range(300)]
+        engine.build(texts[:200], tmp_path / "ix", encoder=ENCODER, representation=KMeans(3), code_bytes=4)
+        with Engine.open(tmp_path / "ix", writable=True, encoder=ENCODER) as index:
+            index.add(texts[200:])
+            index.commit()
+            before = [_best(index, text) for text in texts[::50]]
+            first = _quantizers(tmp_path / "ix")
+            index.merge(retrain=True)
+            second = _quantizers(tmp_path / "ix")
+            assert len(first) == len(second) == 1
+            assert first != second
+            assert index.stats()["n_segments"] == 1
+            index.verify()
+            assert [_best(index, text) for text in texts[::50]] == before
+
+
+def _best(index, text):
+    return [(hit.text, hit.score) for hit in index.search(text, k=10, mode="dense", candidates=300)]
+
+
+def _quantizers(path):
+    return Manifest.load(Directory(path), latest_generation(Directory(path))).quantizers
