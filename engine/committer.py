@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from engine.deletions import Deletions, carried_over
-from engine.garbage import collect_garbage, delete_files
+from engine.garbage import collect_garbage, files_of
 from engine.segment_builder import BuiltSegment
 from engine.segment_merger import Merged
 from formats.directory import Directory
@@ -192,7 +192,7 @@ class Committer:
             collect_garbage(self.directory, self._lock)
         else:
             old.close()
-            self._garbage |= self.manifest.file_names()
+            self._garbage |= files_of(self.manifest)
             self._collect(manifest)
         self.manifest = manifest
         return manifest.generation
@@ -209,8 +209,9 @@ class Committer:
 
     def _collect(self, manifest: Manifest) -> None:
         """Delete the files that earlier generations needed; one that cannot be deleted yet is tried again."""
-        self._garbage -= manifest.file_names()
-        delete_files(self.directory, self._garbage - {self._pinned})
+        self._garbage -= files_of(manifest)
+        for name in self._garbage - {self._pinned}:
+            self.directory.delete(name)
         self._garbage &= set(self.directory.names())
 
     def _make_durable(self, manifest: Manifest) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 
 from formats.directory import Directory
 from formats.errors import FormatError, IndexNotFound
@@ -11,7 +10,7 @@ from formats.hnsw_graph import graph_name
 from formats.manifest import Manifest, latest_generation
 from formats.write_lock import WriteLock
 
-__all__ = ["collect_garbage", "delete_files"]
+__all__ = ["collect_garbage", "files_of"]
 
 _OWN_FILES = re.compile(r"MANIFEST-\d{20}|[0-9a-f]{32}\.(seg|quant|del|hnsw)|(spool|manifest)-[0-9a-f]+\.tmp")
 
@@ -27,8 +26,7 @@ def collect_garbage(directory: Directory, lock: WriteLock) -> None:
         return
     try:
         directory.sync()
-        manifest = Manifest.load(directory, latest_generation(directory))
-        current = manifest.file_names() | {graph_name(segment.file.file_id) for segment in manifest.segments}
+        current = files_of(Manifest.load(directory, latest_generation(directory)))
     except IndexNotFound:
         current = set()
     except (FormatError, OSError):  # what the index needs cannot be known now
@@ -38,9 +36,6 @@ def collect_garbage(directory: Directory, lock: WriteLock) -> None:
             directory.delete(name)
 
 
-def delete_files(directory: Directory, names: Iterable[str]) -> None:
-    """Delete files that no generation needs any more, and what was derived from them."""
-    for name in names:
-        directory.delete(name)
-        if name.endswith(".seg"):
-            directory.delete(graph_name(bytes.fromhex(name.removesuffix(".seg"))))
+def files_of(manifest: Manifest) -> set[str]:
+    """The names of all files of a generation, and of those that may have been derived from them."""
+    return manifest.file_names() | {graph_name(segment.file.file_id) for segment in manifest.segments}
