@@ -53,7 +53,11 @@ class Committer:
         self._mutex = threading.RLock()
         self._base = None if root else Snapshot(directory)
         self.manifest = root or self._base.manifest  # type: ignore[union-attr]
-        self.manifest.check_writable(directory)
+        try:
+            self.manifest.check_writable(directory)
+        except BaseException:
+            self.close()
+            raise
         self._deletions = Deletions()
         self._garbage: set[str] = set()
         self._pinned = ""
