@@ -216,7 +216,8 @@ class Committer:
         self._garbage -= files_of(manifest)
         for name in self._garbage - {self._pinned}:
             self.directory.delete(name)
-        self._garbage &= set(self.directory.names())
+        with contextlib.suppress(OSError):
+            self._garbage &= set(self.directory.names())
 
     def _make_durable(self, manifest: Manifest) -> None:
         try:

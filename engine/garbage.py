@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 
 from formats.directory import Directory
@@ -22,18 +23,20 @@ def collect_garbage(directory: Directory, lock: WriteLock) -> None:
     loss: the files may be those of the one before it. Not either where the lock file was deleted: they may be
     another writer's.
     """
-    if not lock.is_in_place():
-        return
+    with contextlib.suppress(FormatError, IndexNotFound, OSError):  # then what the index needs cannot be known now
+        if lock.is_in_place():
+            directory.sync()
+            needed = _needed(directory)
+            for name in directory.names():
+                if _OWN_FILES.fullmatch(name) and name not in needed:
+                    directory.delete(name)
+
+
+def _needed(directory: Directory) -> set[str]:
     try:
-        directory.sync()
-        current = files_of(Manifest.load(directory, latest_generation(directory)))
+        return files_of(Manifest.load(directory, latest_generation(directory)))
     except IndexNotFound:
-        current = set()
-    except (FormatError, OSError):  # what the index needs cannot be known now
-        return
-    for name in directory.names():
-        if _OWN_FILES.fullmatch(name) and name not in current:
-            directory.delete(name)
+        return set()
 
 
 def files_of(manifest: Manifest) -> set[str]:

@@ -14,7 +14,7 @@ import pytest
 from changes import CHANGES, check_recovery, make_everything_small, prepare, state_of, stray_files, work
 from system_calls import FALLIBLE, FailsAt, Killed, KilledAt, SystemCalls, let_go_of_locks
 
-from formats.errors import CommitFailed, DurabilityUnknown, IndexLocked, QuarryError
+from formats.errors import CommitFailed, DurabilityUnknown, IndexClosed, IndexLocked, QuarryError
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "O_DIRECTORY"), reason="folders cannot be synced on this system")
 
@@ -125,7 +125,7 @@ def check_failure(change, path, failed, problem):
     elif isinstance(problem, CommitFailed):
         assert state == "old", failed
         assert not stray_files(path), f"{failed}: left behind {stray_files(path)}"
-    elif isinstance(problem, DurabilityUnknown):
+    elif isinstance(problem, (DurabilityUnknown, IndexClosed)):
         assert state == "new", failed
     elif isinstance(problem, IndexLocked):
         assert (failed, state) == ("fstat write.lock", "old")
