@@ -52,7 +52,7 @@ class SystemCalls:
         return descriptor
 
     def write(self, descriptor: int, data: memoryview) -> int:
-        n_bytes: int = self.call("write", self.names[descriptor], lambda: self.take(descriptor, data))
+        n_bytes: int = self.call("write", self.names.get(descriptor, ""), lambda: self.take(descriptor, data))
         return n_bytes
 
     def take(self, descriptor: int, data: memoryview) -> int:
@@ -60,10 +60,10 @@ class SystemCalls:
         return os.write(descriptor, data)
 
     def fsync(self, descriptor: int) -> None:
-        self.call("fsync", self.names[descriptor], lambda: None)
+        self.call("fsync", self.names.get(descriptor, ""), lambda: None)
 
     def ftruncate(self, descriptor: int, n_bytes: int) -> None:
-        self.call("ftruncate", self.names[descriptor], lambda: os.ftruncate(descriptor, n_bytes))
+        self.call("ftruncate", self.names.get(descriptor, ""), lambda: os.ftruncate(descriptor, n_bytes))
 
     def rename(self, source: Path, target: Path) -> None:
         names = f"{Path(source).name} {Path(target).name}"
@@ -73,11 +73,11 @@ class SystemCalls:
         self.call("unlink", Path(path).name, lambda: os.unlink(path))  # noqa: PTH108
 
     def read(self, descriptor: int, n_bytes: int) -> bytes:
-        data: bytes = self.call("read", self.names[descriptor], lambda: os.read(descriptor, n_bytes))
+        data: bytes = self.call("read", self.names.get(descriptor, ""), lambda: os.read(descriptor, n_bytes))
         return data
 
     def fstat(self, descriptor: int) -> os.stat_result:
-        found: os.stat_result = self.call("fstat", self.names[descriptor], lambda: os.fstat(descriptor))
+        found: os.stat_result = self.call("fstat", self.names.get(descriptor, ""), lambda: os.fstat(descriptor))
         return found
 
     def listdir(self, path: Path) -> list[str]:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 import tempfile
 from pathlib import Path
 
 import numpy as np
+from changes import stray_files
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from system_calls import Killed, KilledAt, let_go_of_locks
+from torture import figure
 from word_encoder import TableEncoder, WordEncoder, table_of
 
 import engine
@@ -79,6 +83,20 @@ class ChangingIndex(RuleBasedStateMachine):
         self.index = Engine.open(self.folder / "index", writable=True, encoder=ENCODER)
         self.pending = dict(self.committed)
 
+    @rule(moment=st.integers(1, 60))
+    def die_in_a_commit(self, moment):
+        """What was to be committed is there, or what was there before."""
+        with KilledAt(moment).installed(), contextlib.suppress(Killed):
+            self.index.commit()
+            self.index.close()
+        let_go_of_locks()
+        self.index = Engine.open(self.folder / "index", writable=True, encoder=ENCODER)
+        found = {doc.id: doc.text for doc in self.index.get([*self.committed, *self.pending])}
+        assert found in (self.committed, self.pending)
+        assert not stray_files(self.folder / "index")
+        self.committed, self.pending = found, dict(found)
+        self.refresh()
+
     @precondition(lambda self: hasattr(self, "index"))
     @invariant()
     def holds_what_it_should(self):
@@ -103,7 +121,7 @@ class ChangingIndex(RuleBasedStateMachine):
 
 
 TestChangingIndex = ChangingIndex.TestCase
-TestChangingIndex.settings = settings(max_examples=25, stateful_step_count=15, deadline=None)
+TestChangingIndex.settings = settings(max_examples=figure(25, 1000), stateful_step_count=15, deadline=None)
 
 
 @st.composite
