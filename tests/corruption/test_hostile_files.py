@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import random
+import time
 import tracemalloc
 
 import numpy as np
 import pytest
 import zstandard
 from small_index import Container, changed_copy, current, everything, refusal, resign, search
+from torture import figure
 
 from formats.errors import FormatError
 from formats.snapshot import check_files
 
 MAX_BYTES = 32 << 20  # that a reader may take before it refuses; the index has a tenth of a megabyte
-N_MUTATIONS = 900
+MAX_CPU_S = 1.0  # that a refusal may take
+N_VALUES = figure(1400, 100_000)
+N_BYTES = figure(600, 40_000)
 
 
 def harmed(directory, name, change):
@@ -298,6 +302,14 @@ def test_tombstones(directory, fields, deleted):
     harmed(directory, name, change)
 
 
+def cheap_refusal(use, *arguments):
+    """A refusal, if it is one, within a second of work."""
+    started = time.process_time()
+    found = refusal(use, *arguments)
+    assert found is None or time.process_time() - started < MAX_CPU_S
+    return found
+
+
 def values_of(value, steps=()):
     """The path of every value in nested maps and lists."""
     yield steps
@@ -315,28 +327,29 @@ POOL = [
 
 
 @pytest.mark.parametrize("suffix", ["MANIFEST", "seg", "del", "quant"])
-def test_any_value_in_the_place_of_any_other(directory, suffix):
+def test_any_value_in_the_place_of_any_other(directory, suffix, torture):
     """Whatever a table of contents says: the index is read as before, or a FormatError says why not."""
     name = sorted(name for name in current(directory).file_names() if suffix in name)[0]
     originals = {path: path.read_bytes() for path in directory.path.iterdir()}
     chance, n_refused = random.Random(suffix), 0
-    for _ in range(N_MUTATIONS // 4):
+    for _ in range(N_VALUES // 4):
 
         def change(part):
             steps = chance.choice(list(values_of(part.contents)))
             part.contents = changed_copy(part.contents, steps, chance.choice(POOL if steps else POOL[:-1]))
 
         resign(directory, name, change)
-        found = refusal(everything, directory)
+        found = cheap_refusal(everything, directory)
         n_refused += found is not None
         assert found is None or found.path.parent == directory.path
         for path, blob in originals.items():
             path.write_bytes(blob)
-    assert n_refused > N_MUTATIONS // 8
+    torture.add(files=N_VALUES // 4, refused=n_refused)
+    assert n_refused > N_VALUES // 8
 
 
 @pytest.mark.parametrize("backend", ["auto", "exact", "scan"])
-def test_any_bytes_in_the_sections(directory, backend):
+def test_any_bytes_in_the_sections(directory, backend, torture):
     """Random damage under right checksums: a search over it ends, with hits or with a FormatError."""
     originals = {path: path.read_bytes() for path in directory.path.iterdir()}
     chance = random.Random(backend)
@@ -348,11 +361,12 @@ def test_any_bytes_in_the_sections(directory, backend):
             section[chance.randrange(len(section))] = chance.randrange(256)
         part.sign()
 
-    for _ in range(N_MUTATIONS // 6):
+    torture.add(files=N_BYTES // 3)
+    for _ in range(N_BYTES // 3):
         resign(directory, a_segment(directory), change)
         assert check_files(directory, current(directory)) == []
         for use in ((everything, directory), (search, directory, backend)):
-            found = refusal(*use)
+            found = cheap_refusal(*use)
             assert found is None or found.path.parent == directory.path
         for path, blob in originals.items():
             path.write_bytes(blob)

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import random
 
 import pytest
-from small_index import current
+from small_index import current, open_file
 
 from formats.errors import FormatError
 from formats.snapshot import Snapshot
 
-N_LENGTHS = 150
+N_LENGTHS = 40
 
 
 def files(directory):
@@ -28,11 +29,24 @@ def refused(directory, path):
 def lengths(blob, chance):
     """The shortest and longest lengths, those around the table of contents, and a sample of all others."""
     contents = int.from_bytes(blob[-64:-56], "little")
-    near = {*range(70), *range(len(blob) - 70, len(blob)), *range(contents - 3, contents + 3)}
+    near = {*range(0, 70, 7), *range(len(blob) - 70, len(blob), 7), *range(contents - 3, contents + 3)}
     return sorted(near | set(chance.sample(range(len(blob)), min(len(blob), N_LENGTHS))))
 
 
-def test_truncated_files(directory):
+def test_every_length_below_the_full_one(directory, torture):
+    """Exhaustive, file by file; the file gets shorter by one byte each time."""
+    committed = current(directory)
+    for path, blob in files(directory):
+        torture.add(lengths=len(blob))
+        for length in reversed(range(len(blob))):
+            os.truncate(path, length)
+            with pytest.raises(FormatError) as caught:
+                open_file(directory, path.name, committed)
+            assert caught.value.path == path
+        path.write_bytes(blob)
+
+
+def test_truncated_files_when_the_whole_index_is_opened(directory):
     chance = random.Random(0)
     for path, blob in files(directory):
         for length in lengths(blob, chance):
