@@ -17,6 +17,7 @@ COMMANDS = {
     "representation": "which representation finds best, for how many vectors",
     "hybrid": "the weight of meaning against words",
     "hybrid_latency": "how long a query takes at size, by mode",
+    "filters": "what a filter costs, by the share of documents that pass",
     "ivf_switch": "from how many centroids on inverted lists pay",
     "lexical": "lexical search against bm25s",
 }
