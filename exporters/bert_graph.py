@@ -2,57 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-
 import numpy as np
 import numpy.typing as npt
 import onnx
-from onnx import TensorProto, helper, numpy_helper
+from onnx import TensorProto
 
-from exporters.checkpoint import Checkpoint, Network, Weights
-from formats.encoder_bundle import Pooling
+from exporters.checkpoint import Network, Weights
+from exporters.graph import Graph
+from exporters.head_graph import Backbone
 from formats.errors import CorruptFile
 
-__all__ = ["OPSET", "build_bert_graph", "build_reranker_graph"]
-
-OPSET = 20
-_IR_VERSION = 10
+__all__ = ["build_backbone", "build_reranker_graph"]
 
 # Added to the attention logits of masked tokens. Far enough to vanish in the softmax, near enough for half
 # precision: the usual -3e38 turns rows into NaN or noise in fp16 and bf16.
 _MASKED = -30000.0
 
-
-class _Graph:
-    """Collects nodes and constants; every method returns the name of what it added."""
-
-    def __init__(self) -> None:
-        self.nodes: list[onnx.NodeProto] = []
-        self.constants: dict[str, onnx.TensorProto] = {}
-
-    def add(self, op: str, inputs: Sequence[str], name: str = "", **attributes: object) -> str:
-        """Add a node with one output."""
-        output = name or f"{op.lower()}_{len(self.nodes)}"
-        self.nodes.append(helper.make_node(op, list(inputs), [output], name=output, **attributes))
-        return output
-
-    def split(self, value: str, n_parts: int) -> list[str]:
-        """Cut a tensor into equal parts along its last axis."""
-        outputs = [f"split_{len(self.nodes)}_{part}" for part in range(n_parts)]
-        node = helper.make_node("Split", [value], outputs, name=outputs[0], axis=-1, num_outputs=n_parts)
-        self.nodes.append(node)
-        return outputs
-
-    def floats(self, name: str, values: npt.ArrayLike) -> str:
-        """Add a float32 constant."""
-        self.constants[name] = numpy_helper.from_array(np.ascontiguousarray(values, np.float32), name)
-        return name
-
-    def integers(self, *values: int) -> str:
-        """Add a 1-D int64 constant, or find it where it is there already."""
-        name = "int_" + "_".join(str(value) for value in values)
-        self.constants[name] = numpy_helper.from_array(np.asarray(values, np.int64), name)
-        return name
+_LARGEST_DISTANCE = 128  # of relative positions: farther tokens share a bucket
 
 
 class _BertBuilder:
@@ -62,7 +28,7 @@ class _BertBuilder:
         self._path = network.path
         self._shape = network.shape
         self._weights: Weights = network.weights
-        self.graph = _Graph()
+        self.graph = Graph()
 
     def weight(self, name: str, *shape: int | None) -> npt.NDArray[np.float32]:
         """Return a tensor of the checkpoint, of the shape given (None: any length)."""
@@ -84,14 +50,14 @@ class _BertBuilder:
             hidden = self._layer(hidden, bias, f"encoder.layer.{layer}")
         return hidden
 
-    def pooled(self, hidden: str, pooling: Pooling, normalise: bool) -> str:
-        """Add an encoder's head: (batch, dim)."""
-        add = self.graph.add
-        pooled = self._mean(hidden) if pooling == "mean" else self._first(hidden)
-        if not normalise:
-            return pooled
-        norm = add("ReduceL2", [pooled, self.graph.integers(-1)], keepdims=1)
-        return add("Div", [pooled, add("Max", [norm, self.graph.floats("tiny", 1e-12)])])
+    def logits(self, hidden: str) -> str:
+        """Add the masked-language-model head: (batch, length, n_words)."""
+        dim, name = self._shape.dim, "cls.predictions"
+        inner = self.graph.add("Gelu", [self._linear(hidden, f"{name}.transform.dense", dim, dim)])
+        normed = self._layer_norm(inner, f"{name}.transform.LayerNorm")
+        tied = f"{name}.decoder.weight" not in self._weights
+        words = self.weight("embeddings.word_embeddings.weight" if tied else f"{name}.decoder.weight", None, dim)
+        return self._product(normed, words, self.weight(f"{name}.bias", len(words)), f"{name}.decoder")
 
     def score(self, hidden: str) -> str:
         """Add a reranker's head, the classifier's only logit: (batch,)."""
@@ -100,26 +66,58 @@ class _BertBuilder:
         return add("Squeeze", [self._linear(pooled, "classifier", 1, dim), self.graph.integers(1)])
 
     def _embeddings(self) -> str:
-        add, dim = self.graph.add, self._shape.dim
+        add, shape = self.graph.add, self._shape
+        kinds = ("word", "position", "token_type") if shape.token_types else ("word", "position")
+        n_positions = shape.n_positions + (0 if shape.padding_id is None else shape.padding_id + 1)
+        sizes = {"word": None, "position": n_positions, "token_type": None}
         tables = {
-            kind: self.graph.floats(f"{kind}_table", self.weight(f"embeddings.{kind}_embeddings.weight", n, dim))
-            for kind, n in (("word", None), ("position", self._shape.n_positions), ("token_type", None))
+            kind: self.graph.floats(
+                f"{kind}_table", self.weight(f"embeddings.{kind}_embeddings.weight", sizes[kind], shape.dim)
+            )
+            for kind in kinds
         }
-        words = add("Gather", [tables["word"], "input_ids"])
-        types = add("Gather", [tables["token_type"], "token_type_ids"])
-        length = add("Shape", ["input_ids"], start=1, end=2)
-        zero = self.graph.integers(0)
-        positions = add("Slice", [tables["position"], zero, length, zero])
-        total = add("Add", [add("Add", [words, types]), positions])
-        return self._layer_norm(total, "embeddings.LayerNorm")
+        total = add("Gather", [tables["word"], "input_ids"])
+        types = add("Gather", [tables["token_type"], "token_type_ids"]) if shape.token_types else ""
+        positions = self._positions(tables["position"])
+        if types:
+            total = add("Add", [total, types])
+        return self._layer_norm(add("Add", [total, positions]), "embeddings.LayerNorm")
+
+    def _positions(self, table: str) -> str:
+        """Add the vectors of positions: the table's first rows, or as RoBERTa counts."""
+        add, padding_id = self.graph.add, self._shape.padding_id
+        if padding_id is None:
+            length = add("Shape", ["input_ids"], start=1, end=2)
+            zero = self.graph.integers(0)
+            return add("Slice", [table, zero, length, zero])
+        padding = self.graph.integers(padding_id)
+        tokens = add("Cast", [add("Not", [add("Equal", ["input_ids", padding])])], to=TensorProto.INT64)
+        counted = add("CumSum", [tokens, self.graph.table("second_axis", np.array(1))])
+        return add("Gather", [table, add("Add", [add("Mul", [counted, tokens]), padding])])
 
     def _mask_bias(self) -> str:
         """Turn the mask (1 = token, 0 = nothing) into what is added to logits: (batch, 1, 1, length)."""
         add, floats = self.graph.add, self.graph.floats
-        mask = add("Cast", ["attention_mask"], "float_mask", to=TensorProto.FLOAT)
-        absent = add("Sub", [floats("one", 1.0), mask])
+        absent = add("Sub", [floats("one", 1.0), self.graph.mask()])
         bias = add("Mul", [absent, floats("masked", _MASKED)])
-        return add("Unsqueeze", [bias, self.graph.integers(1, 2)])
+        bias = add("Unsqueeze", [bias, self.graph.integers(1, 2)])
+        return bias if self._shape.n_buckets is None else add("Add", [bias, self._distance_bias()])
+
+    def _distance_bias(self) -> str:
+        """Add what attention gains by the distance of two tokens: (1, n_heads, length, length)."""
+        add, shape = self.graph.add, self._shape
+        name = "encoder.relative_attention_bias.weight"
+        biases = self.weight(name, shape.n_buckets, shape.n_heads)
+        distances = np.arange(1 - shape.n_positions, shape.n_positions)
+        table = self.graph.floats("distance_table", biases[_buckets(distances, len(biases))])
+        length = add("Squeeze", [add("Shape", ["input_ids"], start=1, end=2), self.graph.integers(0)])
+        numbers = [self.graph.table(f"number_{n}", np.array(n)) for n in (0, 1)]
+        places = add("Range", [numbers[0], length, numbers[1]])
+        there = add("Unsqueeze", [places, self.graph.integers(0)])
+        here = add("Unsqueeze", [places, self.graph.integers(1)])
+        rows = add("Add", [add("Sub", [there, here]), self.graph.integers(shape.n_positions - 1)])
+        found = add("Transpose", [add("Gather", [table, rows])], perm=[2, 0, 1])
+        return add("Unsqueeze", [found, self.graph.integers(0)])
 
     def _layer(self, hidden: str, bias: str, name: str) -> str:
         add = self.graph.add
@@ -168,61 +166,50 @@ class _BertBuilder:
         parameters = [floats(f"{name}.{part}", self.weight(f"{name}.{part}", dim)) for part in ("weight", "bias")]
         return self.graph.add("LayerNormalization", [value, *parameters], axis=-1, epsilon=self._shape.epsilon)
 
-    def _mean(self, hidden: str) -> str:
-        add, integers = self.graph.add, self.graph.integers
-        mask = add("Unsqueeze", ["float_mask", integers(2)])
-        total = add("ReduceSum", [add("Mul", [hidden, mask]), integers(1)], keepdims=0)
-        count = add("ReduceSum", [mask, integers(1)], keepdims=0)
-        return add("Div", [total, add("Max", [count, self.graph.floats("tiny_count", 1e-9)])])
-
     def _first(self, hidden: str) -> str:
         first = self.graph.add("Slice", [hidden, *(self.graph.integers(n) for n in (0, 1, 1))])
         return self.graph.add("Squeeze", [first, self.graph.integers(1)])
 
 
-def build_bert_graph(checkpoint: Checkpoint) -> onnx.ModelProto:
-    """Build the fp32 graph of a BERT encoder (Devlin et al. 2019) with its pooling.
+def build_backbone(network: Network, mlm: bool = False) -> Backbone:
+    """Build the fp32 graph of an encoder of BERT's kind (Devlin et al. 2019), up to its last hidden states.
 
-    Inputs, all (batch, length) int64 with both lengths free: ``input_ids``, ``attention_mask`` (1 for a token,
-    0 for none, in any pattern), ``token_type_ids``. Outputs, float32: ``token_vectors`` (batch, length, dim),
-    the last hidden states, and ``pooled`` (batch, dim).
+    Args:
+        network: shape and weights.
+        mlm: whether to add the masked-language-model head.
 
     Raises:
         CorruptFile: a tensor is missing or has a shape that contradicts config.json.
     """
-    builder = _BertBuilder(checkpoint)
+    builder = _BertBuilder(network)
     hidden = builder.hidden_states()
-    builder.graph.add("Identity", [hidden], "token_vectors")
-    builder.graph.add("Identity", [builder.pooled(hidden, checkpoint.pooling, checkpoint.normalise)], "pooled")
-    dim = checkpoint.shape.dim
-    return _model(builder.graph, {"token_vectors": ["batch", "length", dim], "pooled": ["batch", dim]})
+    return Backbone(builder.graph, hidden, network.shape.dim, builder.logits(hidden) if mlm else "")
 
 
 def build_reranker_graph(network: Network) -> onnx.ModelProto:
     """Build the fp32 graph of a BERT cross-encoder (Nogueira and Cho 2019).
 
-    Inputs as of `build_bert_graph`. Output, float32: ``scores`` (batch,), the logit of a linear layer (classifier)
-    over tanh of a linear layer (pooler) over the last hidden state of the first token.
+    Inputs as of an encoder. Output, float32: ``scores`` (batch,), the logit of a linear layer (classifier) over
+    tanh of a linear layer (pooler) over the last hidden state of the first token.
 
     Raises:
         CorruptFile: a tensor is missing or has a shape that contradicts config.json.
     """
     builder = _BertBuilder(network)
     builder.graph.add("Identity", [builder.score(builder.hidden_states())], "scores")
-    return _model(builder.graph, {"scores": ["batch"]})
+    return builder.graph.model({"scores": ["batch"]})
 
 
-def _model(graph: _Graph, shapes: Mapping[str, Sequence[str | int]]) -> onnx.ModelProto:
-    """Wrap a graph, with its outputs' names and shapes, into a checked model."""
-    inputs = [
-        helper.make_tensor_value_info(name, TensorProto.INT64, ["batch", "length"])
-        for name in ("input_ids", "attention_mask", "token_type_ids")
-    ]
-    outputs = [
-        helper.make_tensor_value_info(name, TensorProto.FLOAT, list(shape)) for name, shape in shapes.items()
-    ]
-    whole = helper.make_graph(graph.nodes, "bert", inputs, outputs, list(graph.constants.values()))
-    opsets = [helper.make_opsetid("", OPSET)]
-    model = helper.make_model(whole, opset_imports=opsets, ir_version=_IR_VERSION, producer_name="quarry")
-    onnx.checker.check_model(model, full_check=True)
-    return model
+def _buckets(distances: npt.NDArray[np.int64], n_buckets: int) -> npt.NDArray[np.int64]:
+    """Number the buckets of distances as T5 does (Raffel et al. 2020, section 2.1): half for each direction.
+
+    Half of those are for one distance each, the others grow with its logarithm.
+    """
+    n_side = n_buckets // 2
+    n_exact = n_side // 2
+    far = np.abs(distances)
+    ratio = np.log(np.maximum(far, 1).astype(np.float32) / n_exact) / np.float32(
+        np.log(_LARGEST_DISTANCE / n_exact)
+    )
+    grown = np.minimum(n_exact + (ratio * (n_side - n_exact)).astype(np.int64), n_side - 1)
+    return np.where(distances > 0, n_side, 0) + np.where(far < n_exact, far, grown)

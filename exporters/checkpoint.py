@@ -1,23 +1,32 @@
-"""Reads a trained model: a Hugging Face folder, with or without sentence-transformers' additions."""
+"""Reads a trained model: a Hugging Face folder, with or without what sentence-transformers or Quarry add."""
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
-from itertools import takewhile
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
 import numpy as np
 import numpy.typing as npt
 
+from exporters.checkpoint_files import (
+    existing,
+    licence,
+    optional_object,
+    plain_tokenizer,
+    read_object,
+    read_tensors,
+    sha256_of,
+)
+from exporters.head import Head
+from exporters.head_reader import EncoderUse, read_use
+from exporters.networks import NetworkShape, bert_name, network_shape
 from formats.bundle_folder import BundleKind, SourceRecord
 from formats.encoder_bundle import Pooling
 from formats.errors import CorruptFile, InvalidSetting
 
-__all__ = ["BertShape", "Checkpoint", "Network", "checkpoint_kind", "read_checkpoint", "read_reranker"]
+__all__ = ["Checkpoint", "Network", "checkpoint_kind", "read_checkpoint", "read_network", "read_reranker"]
 
 Weights = Mapping[str, npt.NDArray[np.float32]]
 
@@ -25,69 +34,62 @@ _WEIGHTS_NAME = "model.safetensors"
 _CLASSIFIER = "ForSequenceClassification"
 _DEFAULT_N_LABELS = 2  # of transformers, where config.json says nothing
 
-# File and member that name the longest input.
-_LENGTH_OF_ENCODERS = ("sentence_bert_config.json", "max_seq_length")
-_LENGTH_OF_RERANKERS = ("tokenizer_config.json", "model_max_length")
-_POOLING_MODES: Mapping[str, Pooling] = {"pooling_mode_mean_tokens": "mean", "pooling_mode_cls_token": "cls"}
-
-
-@dataclass(frozen=True, slots=True)
-class BertShape:
-    """The sizes of a BERT encoder.
-
-    Attributes:
-        n_layers: transformer layers.
-        n_heads: attention heads of a layer.
-        dim: length of a token vector, a multiple of ``n_heads``.
-        n_positions: longest input in tokens.
-        epsilon: of the layer normalisations.
-    """
-
-    n_layers: int
-    n_heads: int
-    dim: int
-    n_positions: int
-    epsilon: float
-
 
 @dataclass(frozen=True, slots=True)
 class Network:
-    """A trained network as its folder describes it.
+    """A network that can be built without torch.
 
     Attributes:
-        path: the folder.
-        source: file name and digest of the weights.
-        shape: sizes of the network.
+        path: the folder it comes from.
+        shape: its sizes.
         weights: fp32 tensors by their BertModel names, without a leading ``bert.``.
-        tokenizer: the contents of tokenizer.json, without padding and truncation.
-        window: most tokens read at once, special tokens included.
-        licence: what the README's front matter names, ``unknown`` without one.
     """
 
     path: Path
-    source: SourceRecord
-    shape: BertShape
+    shape: NetworkShape
     weights: Weights
-    tokenizer: bytes
-    window: int
-    licence: str
 
 
 @dataclass(frozen=True, slots=True)
-class Checkpoint(Network):
-    """A trained encoder: a network and what follows it.
+class Checkpoint:
+    """A trained model as its folder describes it.
 
     Attributes:
-        pooling: how token vectors become one vector.
-        normalise: whether that vector gets L2 norm 1.
-        query_prefix: put before queries.
-        document_prefix: put before documents.
+        path: the folder.
+        config: the contents of config.json.
+        source: file name and digest of the weights.
+        tokenizer: the contents of tokenizer.json, without padding and truncation.
+        window: most tokens read at once, special tokens included.
+        licence: what the README's front matter names, ``unknown`` without one.
+        use: how an encoder is used; None for a reranker.
     """
 
-    pooling: Pooling
-    normalise: bool
-    query_prefix: str
-    document_prefix: str
+    path: Path
+    config: Mapping[str, object]
+    source: SourceRecord
+    tokenizer: bytes
+    window: int
+    licence: str
+    use: EncoderUse | None
+
+    @property
+    def encoder_use(self) -> EncoderUse:
+        """How an encoder is used; a reranker is none."""
+        return cast("EncoderUse", self.use)
+
+    @property
+    def head(self) -> Head:
+        """What follows an encoder's network."""
+        return self.encoder_use.head
+
+    @property
+    def n_hidden(self) -> int:
+        """Length of the network's token vectors.
+
+        Raises:
+            CorruptFile: config.json does not say.
+        """
+        return _integer(self.config, "dim" if "dim" in self.config else "hidden_size", self.path)
 
 
 def checkpoint_kind(path: str | Path) -> BundleKind:
@@ -97,65 +99,88 @@ def checkpoint_kind(path: str | Path) -> BundleKind:
         InvalidSetting: there is no config.json.
         CorruptFile: it is no JSON object.
     """
-    return _kind_from(_read_object(Path(path), "config.json"))
+    return _kind_from(read_object(Path(path), "config.json"))
 
 
-def read_checkpoint(path: str | Path) -> Checkpoint:
-    """Read config.json, model.safetensors, tokenizer.json and, where present, sentence-transformers' files.
+def read_checkpoint(path: str | Path, pooling: Pooling | None = None, normalise: bool | None = None) -> Checkpoint:
+    """Read an encoder: config.json, tokenizer.json, the weights' digest, and the files of `exporters.head_reader`.
 
-    A folder without modules.json is taken as mean pooled and not normalised, as sentence-transformers does.
+    Args:
+        path: the folder.
+        pooling: ``mean``, ``cls`` or ``max`` instead of what the folder says, without any linear layer.
+        normalise: whether vectors get L2 norm 1, instead of what the folder says.
 
     Raises:
-        InvalidSetting: a file is missing, or the network is of a kind that cannot be exported: not BERT, another
-            activation than GELU, relative positions, a pooling other than mean or CLS, a projection; or it is a
-            reranker.
+        InvalidSetting: a file is missing, the head cannot be exported, or it is a reranker.
         CorruptFile: a file does not hold what it should.
     """
-    network = _read_network(Path(path), "encoder", _LENGTH_OF_ENCODERS)
-    pooling, normalise = _head_from(network.path)
-    prompts = _prompts(network.path)
+    folder = Path(path)
+    config = _config(folder, "encoder")
+    n_words = config.get("vocab_size")
+    use = read_use(folder, n_words if type(n_words) is int else 0)
+    head = use.head if pooling is None else Head(pooling, use.head.normalise)
+    if normalise is not None:
+        head = replace(head, normalise=normalise)
+    longest = _longest(config, folder)
+    window = longest if use.window is None else min(use.window, longest)
+    return _checkpoint(folder, config, window, replace(use, head=head))
+
+
+def read_reranker(path: str | Path) -> Checkpoint:
+    """Read a cross-encoder: config.json, tokenizer.json and, where present, tokenizer_config.json.
+
+    Raises:
+        InvalidSetting: a file is missing, it is no sequence classifier, or it has more than one label.
+        CorruptFile: a file does not hold what it should.
+    """
+    folder = Path(path)
+    config = _config(folder, "reranker")
+    n_labels = _n_labels(config, folder)
+    if n_labels != 1:
+        raise InvalidSetting(
+            "a reranker gives one score: config.json, labels", path=folder, expected=1, actual=n_labels
+        )
+    length = optional_object(folder, "tokenizer_config.json").get("model_max_length")
+    longest = _longest(config, folder)
+    return _checkpoint(folder, config, min(length, longest) if type(length) is int else longest, None)
+
+
+def read_network(checkpoint: Checkpoint, kinds: tuple[str, ...] | None = None) -> Network:
+    """Read shape and weights of a network that can be built without torch.
+
+    Args:
+        checkpoint: where they are.
+        kinds: values of ``model_type`` that will do; None for all that can be built.
+
+    Raises:
+        InvalidSetting: the network is of another kind.
+        CorruptFile: a size is no size, or the weights are no safetensors file.
+    """
+    limits = {} if kinds is None else {"kinds": kinds}
+    shape = network_shape(checkpoint.config, checkpoint.path, **limits)
+    tensors = read_tensors(checkpoint.path / _WEIGHTS_NAME)
+    kind = str(checkpoint.config["model_type"])
+    return Network(checkpoint.path, shape, {bert_name(name, kind): tensor for name, tensor in tensors.items()})
+
+
+def _checkpoint(folder: Path, config: Mapping[str, object], window: int, use: EncoderUse | None) -> Checkpoint:
     return Checkpoint(
-        **{field.name: getattr(network, field.name) for field in fields(Network)},
-        pooling=pooling,
-        normalise=normalise,
-        query_prefix=prompts.get("query", ""),
-        document_prefix=prompts.get("document", prompts.get("passage", "")),
+        path=folder,
+        config=config,
+        source=SourceRecord(_WEIGHTS_NAME, sha256_of([existing(folder, _WEIGHTS_NAME)])),
+        tokenizer=plain_tokenizer(existing(folder, "tokenizer.json")),
+        window=window,
+        licence=licence(folder),
+        use=use,
     )
 
 
-def read_reranker(path: str | Path) -> Network:
-    """Read config.json, model.safetensors, tokenizer.json and, where present, tokenizer_config.json.
-
-    Raises:
-        InvalidSetting: a file is missing, or the network is of a kind that cannot be exported: no sequence
-            classifier, more than one label, not BERT, another activation than GELU, relative positions.
-        CorruptFile: a file does not hold what it should.
-    """
-    network = _read_network(Path(path), "reranker", _LENGTH_OF_RERANKERS)
-    n_labels = _n_labels(_read_object(network.path, "config.json"), network.path)
-    if n_labels != 1:
-        raise InvalidSetting(
-            "a reranker gives one score: config.json, labels", path=network.path, expected=1, actual=n_labels
-        )
-    return network
-
-
-def _read_network(folder: Path, kind: BundleKind, length: tuple[str, str]) -> Network:
-    config = _read_object(folder, "config.json")
+def _config(folder: Path, kind: BundleKind) -> dict[str, object]:
+    config = read_object(folder, "config.json")
     found = _kind_from(config)
     if found != kind:
         raise InvalidSetting(f"the checkpoint is no {kind}", path=folder, expected=kind, actual=found)
-    shape = _shape_from(config, folder)
-    weights_path = _existing(folder, _WEIGHTS_NAME)
-    return Network(
-        path=folder,
-        source=SourceRecord(_WEIGHTS_NAME, _sha256(weights_path)),
-        shape=shape,
-        weights=_read_weights(weights_path),
-        tokenizer=_plain_tokenizer(_existing(folder, "tokenizer.json")),
-        window=_window(folder, shape, *length),
-        licence=_licence(folder),
-    )
+    return config
 
 
 def _kind_from(config: Mapping[str, object]) -> BundleKind:
@@ -172,32 +197,6 @@ def _n_labels(config: Mapping[str, object], folder: Path) -> int:
     return len(names) if isinstance(names, dict) else _DEFAULT_N_LABELS
 
 
-def _existing(folder: Path, name: str) -> Path:
-    path = folder / name
-    if not path.is_file():
-        raise InvalidSetting("the checkpoint lacks a file", path=folder, expected=name)
-    return path
-
-
-def _read_json(path: Path) -> object:
-    try:
-        return json.loads(path.read_bytes())
-    except ValueError as error:
-        raise CorruptFile(f"not JSON: {error}", path=path) from None
-
-
-def _read_object(folder: Path, name: str) -> dict[str, object]:
-    path = _existing(folder, name)
-    value = _read_json(path)
-    if not isinstance(value, dict):
-        raise CorruptFile("not a JSON object", path=path, actual=type(value).__name__)
-    return value
-
-
-def _optional_object(folder: Path, name: str) -> dict[str, object]:
-    return _read_object(folder, name) if (folder / name).is_file() else {}
-
-
 def _integer(config: Mapping[str, object], key: str, folder: Path) -> int:
     value = config.get(key)
     if type(value) is not int or value < 1:
@@ -205,115 +204,10 @@ def _integer(config: Mapping[str, object], key: str, folder: Path) -> int:
     return value
 
 
-def _shape_from(config: Mapping[str, object], folder: Path) -> BertShape:
-    for key, only, default in (
-        ("model_type", "bert", None),
-        ("hidden_act", "gelu", "gelu"),
-        ("position_embedding_type", "absolute", "absolute"),
-        ("is_decoder", False, False),
-    ):
-        if config.get(key, default) != only:
-            raise InvalidSetting(
-                f"this kind of network cannot be exported: config.json, {key!r}",
-                path=folder,
-                expected=only,
-                actual=config.get(key, default),
-            )
-    return BertShape(
-        n_layers=_integer(config, "num_hidden_layers", folder),
-        n_heads=_integer(config, "num_attention_heads", folder),
-        dim=_integer(config, "hidden_size", folder),
-        n_positions=_integer(config, "max_position_embeddings", folder),
-        epsilon=float(cast("float", config.get("layer_norm_eps", 1e-12))),
-    )
-
-
-def _head_from(folder: Path) -> tuple[Pooling, bool]:
-    """Read what follows the network: pooling, and whether the result is normalised."""
-    pooling: Pooling = "mean"
-    normalise = False
-    for kind, subfolder in _modules(folder):
-        if kind == "Pooling":
-            pooling = _pooling_from(_read_object(folder / subfolder, "config.json"), folder)
-        elif kind == "Normalize":
-            normalise = True
-        elif kind != "Transformer":
-            raise InvalidSetting("this module cannot be exported", path=folder, actual=kind)
-    return pooling, normalise
-
-
-def _modules(folder: Path) -> list[tuple[str, str]]:
-    """Return kind and folder of sentence-transformers' modules, in order."""
-    path = folder / "modules.json"
-    modules = _read_json(path) if path.is_file() else []
+def _longest(config: Mapping[str, object], folder: Path) -> int:
+    """Return the longest input in tokens; RoBERTa's kind loses the positions up to the padding token's number."""
+    n_positions = _integer(config, "max_position_embeddings", folder)
     try:
-        return [(str(module["type"]).rsplit(".", 1)[-1], str(module["path"])) for module in cast("Any", modules)]
-    except (TypeError, KeyError) as error:
-        raise CorruptFile("not a list of modules with type and path", path=path) from error
-
-
-def _pooling_from(config: Mapping[str, object], folder: Path) -> Pooling:
-    """Read a pooling module's configuration, of the older (flags) or the newer (names) kind."""
-    modes = sorted(key for key, value in config.items() if key.startswith("pooling_mode_") and value is True)
-    named = config.get("pooling_mode")
-    if not modes and isinstance(named, str):
-        modes = [{"mean": "pooling_mode_mean_tokens", "cls": "pooling_mode_cls_token"}.get(named, named)]
-    if len(modes) != 1 or modes[0] not in _POOLING_MODES:
-        raise InvalidSetting("this pooling cannot be exported", path=folder, expected="mean or CLS", actual=modes)
-    return _POOLING_MODES[modes[0]]
-
-
-def _prompts(folder: Path) -> dict[str, str]:
-    name = "config_sentence_transformers.json"
-    prompts = _optional_object(folder, name).get("prompts", {})
-    if not isinstance(prompts, dict):
-        raise CorruptFile("bad prompts", path=folder / name, expected="an object", actual=prompts)
-    return {key: str(prompt or "") for key, prompt in prompts.items()}
-
-
-def _window(folder: Path, shape: BertShape, name: str, key: str) -> int:
-    length = _optional_object(folder, name).get(key)
-    return min(length, shape.n_positions) if type(length) is int else shape.n_positions
-
-
-def _licence(folder: Path) -> str:
-    """Return what the front matter of README.md, between two lines of dashes, calls ``license``."""
-    readme = folder / "README.md"
-    lines = readme.read_text("utf-8", errors="replace").splitlines() if readme.is_file() else []
-    if lines[:1] == ["---"]:
-        for line in takewhile("---".__ne__, lines[1:]):
-            key, _, value = line.partition(":")
-            if key == "license" and value.strip():
-                return value.strip()
-    return "unknown"
-
-
-def _plain_tokenizer(path: Path) -> bytes:
-    """Return a tokenizer that neither pads nor truncates."""
-    tokenizer = _read_json(path)
-    if not isinstance(tokenizer, dict) or "model" not in tokenizer:
-        raise CorruptFile("not a tokenizer", path=path)
-    tokenizer["padding"] = tokenizer["truncation"] = None
-    return json.dumps(tokenizer, ensure_ascii=False, separators=(",", ":")).encode("utf-8")
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def _read_weights(path: Path) -> Weights:
-    from safetensors import SafetensorError
-    from safetensors.numpy import load_file
-
-    try:
-        tensors = load_file(path)
-    except SafetensorError as error:
-        raise CorruptFile(f"not a safetensors file: {error}", path=path) from None
-    return {_bert_name(name): np.asarray(tensor, np.float32) for name, tensor in tensors.items()}
-
-
-def _bert_name(name: str) -> str:
-    """Return the BertModel name of a tensor; old checkpoints call layer normalisation's gamma and beta."""
-    name = name.removeprefix("bert.")
-    return name.replace("LayerNorm.gamma", "LayerNorm.weight").replace("LayerNorm.beta", "LayerNorm.bias")
+        return network_shape(config, folder).n_positions
+    except InvalidSetting:
+        return n_positions

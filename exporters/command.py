@@ -1,32 +1,90 @@
-"""Convert a trained checkpoint, encoder or reranker, into a bundle."""
+"""Convert a trained checkpoint, encoder or reranker, into a bundle, or check a bundle."""
 
 from __future__ import annotations
 
 import argparse
 import sys
+from dataclasses import asdict
 from pathlib import Path
+
+from formats.encoder_bundle import EncoderBundle
+from formats.errors import InvalidSetting
+from formats.reranker_bundle import RerankerBundle
 
 __all__ = ["add_arguments", "run"]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of ``quarry export``."""
-    parser.add_argument("checkpoint", type=Path, metavar="CHECKPOINT", help="a Hugging Face folder, BERT family")
-    parser.add_argument("out", type=Path, metavar="OUT", help="the bundle's folder, which must not exist yet")
-    parser.add_argument("--precision", choices=("int8", "fp32"), default="int8", help="default: %(default)s")
+    parser.add_argument(
+        "checkpoint",
+        type=Path,
+        metavar="CHECKPOINT",
+        help="a Hugging Face or sentence-transformers folder; with --check the folder of a bundle",
+    )
+    parser.add_argument(
+        "out", type=Path, nargs="?", metavar="OUT", help="the bundle's folder, which must not exist yet"
+    )
+    parser.add_argument(
+        "--precision",
+        choices=("int8", "fp32", "fp16", "int8-weights"),
+        default="int8",
+        help="int8 (default): fast on CPUs; fp32: exact; fp16: for GPUs; int8-weights: small, close to fp32",
+    )
+    parser.add_argument("--name", help="the encoder's name, by default that of the checkpoint's folder")
+    parser.add_argument(
+        "--head", choices=("mean", "cls", "max"), help="pooling instead of what the checkpoint says"
+    )
+    parser.add_argument(
+        "--normalise", action=argparse.BooleanOptionalAction, help="whether vectors get length 1, likewise"
+    )
+    parser.add_argument(
+        "--query-checkpoint",
+        type=Path,
+        metavar="FOLDER",
+        help="the encoder for queries, where they have their own",
+    )
+    parser.add_argument("--check", action="store_true", help="compare a bundle with what its export recorded")
 
 
 def run(args: argparse.Namespace) -> int:
     """Run ``quarry export``; return the exit status.
 
     Raises:
-        QuarryError: the checkpoint cannot be exported.
+        QuarryError: the checkpoint cannot be exported, or the bundle gives other vectors than it should.
     """
+    if args.check:
+        return _check(args)
+    if args.out is None:
+        raise InvalidSetting("where to? OUT is missing", expected="the folder to make")
+    return _export(args)
+
+
+def _check(args: argparse.Namespace) -> int:
+    from exporters.reference import check_bundle
+
+    if args.out is not None:
+        raise InvalidSetting("--check takes one folder, that of a bundle", actual=args.out)
+    record = check_bundle(args.checkpoint)
+    cosines = ", ".join(f"{name} {value}" for name, value in asdict(record).items())
+    sys.stdout.write(f"{args.checkpoint}: as recorded ({cosines})\n")
+    return 0
+
+
+def _export(args: argparse.Namespace) -> int:
     from exporters.checkpoint import checkpoint_kind
     from exporters.to_onnx import export, export_reranker
 
     kind = checkpoint_kind(args.checkpoint)
-    exported = (export_reranker if kind == "reranker" else export)(args.checkpoint, args.out, args.precision)
+    options = {name: getattr(args, name) for name in ("head", "normalise", "query_checkpoint")}
+    exported: EncoderBundle | RerankerBundle
+    if kind == "reranker":
+        given = [f"--{name.replace('_', '-')}" for name, value in options.items() if value is not None]
+        if given:
+            raise InvalidSetting("not an option of rerankers", actual=", ".join(given))
+        exported = export_reranker(args.checkpoint, args.out, args.precision, name=args.name)
+    else:
+        exported = export(args.checkpoint, args.out, args.precision, name=args.name, **options)
     settings = exported.settings
     sys.stdout.write(f"{exported.path}: {kind} {settings.name}, {settings.precision}, {exported.identity}\n")
     return 0

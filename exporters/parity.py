@@ -2,34 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import os
+from collections.abc import Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
 
 from engine.encoder import Encoder
-from formats.encoder_bundle import ParityRecord
+from engine.token_vectors import TokenVectors
+from formats.encoder_bundle import LEAST_MEAN_COSINE, ParityRecord
 from formats.errors import InvalidSetting
 
-__all__ = ["LEAST_MEAN_COSINE", "check_parity", "measure_parity"]
+__all__ = ["LEAST_MEAN_COSINES", "check_parity", "measure_parity", "pooled_of", "query_of"]
 
-LEAST_MEAN_COSINE = 0.98
-"""Variants of an encoder answer from one index where their mean cosines are at least this."""
+LEAST_MEAN_COSINES: Mapping[str, float] = {"fp32": 0.9999, "fp16": 0.999, "int8-weights": 0.99}
+"""Less than this is a fault of the export; other precisions: `formats.encoder_bundle.LEAST_MEAN_COSINE`."""
+
+_QUERY_CHARACTERS = 64
 
 Vectors = npt.NDArray[np.float32]
 
 
-@dataclass(frozen=True, slots=True)
-class _Worst:
-    """The text with the token furthest off."""
+@dataclass(frozen=True, eq=False)
+class _Comparison:
+    """The cosines of one text: of its tokens and of its pooled vectors."""
 
-    cosine: float
     text: str
+    tokens: Vectors
+    pooled: Vectors
 
 
 def measure_parity(exact: Encoder, variant: Encoder, texts: Iterable[str]) -> tuple[ParityRecord, str]:
-    """Compare two encoders on texts: token vectors as documents, pooled vectors as queries.
+    """Compare two encoders on texts: token and pooled vectors as documents, the texts' beginnings as queries.
 
     Args:
         exact: the fp32 encoder.
@@ -42,39 +49,55 @@ def measure_parity(exact: Encoder, variant: Encoder, texts: Iterable[str]) -> tu
     Raises:
         InvalidSetting: no text has a token.
     """
-    token_cosines: list[Vectors] = []
-    pooled_cosines: list[Vectors] = []
-    worst = _Worst(2.0, "")
-    for text in texts:
-        pairs = list(zip(exact.windows(text), variant.windows(text), strict=True))
-        for one, other in pairs:
-            cosines = _cosines(one.values, other.values)
-            worst = min(worst, _Worst(float(cosines.min()), text), key=lambda found: found.cosine)
-            token_cosines.append(cosines)
-        if pairs:
-            pooled_cosines.append(
-                _cosines(*(encoder.encode_query(text)[np.newaxis] for encoder in (exact, variant)))
-            )
-    if not pooled_cosines:
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        compared = [found for found in pool.map(partial(_compare, exact, variant), texts) if len(found.pooled)]
+    if not compared:
         raise InvalidSetting("parity needs at least one text with a token")
-    return _record(token_cosines, pooled_cosines), worst.text
+    tokens, pooled = (
+        np.concatenate([getattr(found, kind) for found in compared]) for kind in ("tokens", "pooled")
+    )
+    values = (tokens.mean(), tokens.min(), pooled.mean(), pooled.min())
+    record = ParityRecord(len(compared), *(round(float(value), 5) for value in values))
+    return record, min(compared, key=lambda found: float(found.tokens.min())).text
 
 
-def check_parity(record: ParityRecord, worst_text: str) -> None:
+def check_parity(record: ParityRecord, worst_text: str, precision: str) -> None:
     """Refuse a variant that is too far from fp32.
 
     Raises:
-        InvalidSetting: a mean cosine is below `LEAST_MEAN_COSINE`; the message has the largest difference and
-            the text that showed it.
+        InvalidSetting: a mean cosine is below that of `LEAST_MEAN_COSINES`; the message has the largest difference
+            and the text that showed it.
     """
-    least = min(record.token_mean, record.pooled_mean)
-    if not least >= LEAST_MEAN_COSINE:
+    least = LEAST_MEAN_COSINES.get(precision, LEAST_MEAN_COSINE)
+    if not min(record.token_mean, record.pooled_mean) >= least:
         raise InvalidSetting(
             f"the exported graph is too far from fp32: furthest off (cosine {record.token_min:.4f}) "
             f"is a token of {worst_text[:200]!r}",
-            expected=f"mean cosines of at least {LEAST_MEAN_COSINE}",
+            expected=f"mean cosines of at least {least}",
             actual=f"tokens {record.token_mean:.4f}, pooled {record.pooled_mean:.4f}",
         )
+
+
+def query_of(text: str) -> str:
+    """The beginning of a text, which stands for a query."""
+    return text.strip()[:_QUERY_CHARACTERS]
+
+
+def pooled_of(window: TokenVectors) -> Vectors:
+    """The pooled vector of a window, the mean of its tokens where the encoder gives none."""
+    return window.text_mean if window.pooled is None else window.pooled
+
+
+def _compare(exact: Encoder, variant: Encoder, text: str) -> _Comparison:
+    tokens: list[Vectors] = []
+    pooled: list[Vectors] = []
+    for one, other in zip(exact.windows(text), variant.windows(text), strict=True):
+        pooled.append(_cosines(*(pooled_of(window)[np.newaxis] for window in (one, other))))
+        tokens.append(_cosines(one.values, other.values) if one.values.size and other.values.size else pooled[-1])
+    if not pooled:
+        return _Comparison(text, *([np.empty(0, np.float32)] * 2))
+    queries = [encoder.encode_query(query_of(text))[np.newaxis] for encoder in (exact, variant)]
+    return _Comparison(text, np.concatenate(tokens), np.concatenate([*pooled, _cosines(*queries)]))
 
 
 def _cosines(one: Vectors, other: Vectors) -> Vectors:
@@ -82,9 +105,3 @@ def _cosines(one: Vectors, other: Vectors) -> Vectors:
     norms = np.linalg.norm(one, axis=1) * np.linalg.norm(other, axis=1)
     cosines: Vectors = np.einsum("ij,ij->i", one, other) / np.maximum(norms, np.float32(1e-12))
     return cosines
-
-
-def _record(tokens: Sequence[Vectors], pooled: Sequence[Vectors]) -> ParityRecord:
-    all_tokens, all_pooled = np.concatenate(tokens), np.concatenate(pooled)
-    values = (all_tokens.mean(), all_tokens.min(), all_pooled.mean(), all_pooled.min())
-    return ParityRecord(len(pooled), *(round(float(value), 5) for value in values))

@@ -7,7 +7,7 @@ import inspect
 from collections.abc import Iterator
 from itertools import islice
 
-__all__ = ["sample_pairs", "sample_texts"]
+__all__ = ["sample_pairs", "sample_questions", "sample_texts"]
 
 _MODULES = (
     "argparse", "ast", "bisect", "calendar", "collections", "configparser", "csv", "datetime", "decimal",
@@ -19,12 +19,21 @@ _MODULES = (
 
 _LEAST_CHARACTERS = 80
 _MOST_CHARACTERS = 1000  # of a pair's text: a few long ones would take most of the time
+_SHORT_CHARACTERS = 500
 _N_QUERIES = 40
+_N_QUESTIONS = 80
 
 
 def sample_texts(n_texts: int = 200) -> list[str]:
     """Return docstrings of the standard library: English prose with code, 20 to some 1,000 tokens each."""
     return list(islice(_docstrings(), n_texts))
+
+
+def sample_questions() -> list[tuple[str, str]]:
+    """Return 80 docstrings taken apart: the first paragraph, and the start of the rest, which answers it."""
+    halves = _halves(_SHORT_CHARACTERS)
+    step = len(halves) // _N_QUESTIONS
+    return halves[: step * _N_QUESTIONS : step]
 
 
 def sample_pairs() -> list[tuple[str, str]]:
@@ -33,13 +42,20 @@ def sample_pairs() -> list[tuple[str, str]]:
     First lines, each with the start of its own rest, with that of its neighbour and with that of one far away:
     some texts answer their query, some are about the same module, some are about something else.
     """
-    parts = [text.partition("\n\n") for text in _docstrings()]
-    halves = [(" ".join(head.split()), rest) for head, _, rest in parts if len(rest) >= _LEAST_CHARACTERS]
+    halves = _halves(_MOST_CHARACTERS)
     step = len(halves) // _N_QUERIES
     return [
-        (halves[i * step][0], halves[(i * step + distance) % len(halves)][1][:_MOST_CHARACTERS])
+        (halves[i * step][0], halves[(i * step + distance) % len(halves)][1])
         for i in range(_N_QUERIES)
         for distance in (0, 1, len(halves) // 2)
+    ]
+
+
+def _halves(n_characters: int) -> list[tuple[str, str]]:
+    """First paragraphs, each in one line, with the first characters of what follows."""
+    parts = [text.partition("\n\n") for text in _docstrings()]
+    return [
+        (" ".join(head.split()), rest[:n_characters]) for head, _, rest in parts if len(rest) >= _LEAST_CHARACTERS
     ]
 
 

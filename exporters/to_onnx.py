@@ -3,72 +3,103 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from engine.encoder import open_encoder
+from engine.encoder import Encoder, open_encoder
 from engine.reranker import open_reranker
-from exporters.checkpoint import Checkpoint, Network, read_checkpoint, read_reranker
+from exporters.checkpoint import Checkpoint, read_checkpoint, read_network, read_reranker
 from exporters.parity import check_parity, measure_parity
+from exporters.reference import record_reference
 from exporters.reranker_parity import check_reranker_parity, measure_reranker_parity
+from exporters.retrieval_effect import measure_retrieval
+from exporters.roads import ROADS
 from exporters.sample_texts import sample_pairs, sample_texts
-from formats.bundle_folder import MODEL_NAME, TOKENIZER_NAME
-from formats.encoder_bundle import EncoderBundle, EncoderSettings, ParityRecord, write_bundle
+from formats.bundle_folder import MODEL_NAME, QUERY_MODEL_NAME, REFERENCE_NAME, TOKENIZER_NAME
+from formats.encoder_bundle import EncoderBundle, EncoderSettings, Pooling, write_bundle
 from formats.errors import InvalidSetting
 from formats.reranker_bundle import RerankerBundle, RerankerParity, RerankerSettings, write_reranker_bundle
 
 if TYPE_CHECKING:
     import onnx
 
-__all__ = ["PRECISIONS", "export", "export_reranker"]
+__all__ = ["PRECISIONS", "ExportOptions", "export", "export_reranker"]
 
-PRECISIONS = ("int8", "fp32")
+PRECISIONS = ("int8", "fp32", "fp16", "int8-weights")
 
 _LICENCE_NAMES = ("LICENSE", "LICENSE.txt", "LICENSE.md", "NOTICE", "NOTICE.txt")
+_N_TEXTS = 100
 
 Files = Mapping[str, bytes | Path]
 
 
-def export(
-    checkpoint: str | Path,
-    out: str | Path,
-    precision: str = "int8",
-    *,
-    name: str | None = None,
-    texts: Iterable[str] | None = None,
-    extra_files: Files | None = None,
-) -> EncoderBundle:
-    """Convert an encoder's checkpoint into a bundle; the same input gives the same bytes.
+@dataclass(frozen=True, kw_only=True)
+class ExportOptions:
+    """How an encoder is exported.
+
+    Attributes:
+        name: the encoder's name, None for that of the checkpoint's folder.
+        head: pooling (``mean``, ``cls``, ``max``) instead of what the checkpoint says, without linear layers.
+        normalise: whether vectors get L2 norm 1, None for what the checkpoint says.
+        query_checkpoint: folder of the encoder for queries, where documents and queries were trained apart.
+        road: ``direct`` (built from the weights), ``torch`` (traced by it), or ``auto``: direct where it can be.
+        texts: what the graph is compared with fp32 on, None for docstrings of the standard library.
+        retrieval: whether to measure what the precision does to a ranking.
+        extra_files: files to put into the bundle, beside licences found in the checkpoint, by name.
+    """
+
+    name: str | None = None
+    head: Pooling | None = None
+    normalise: bool | None = None
+    query_checkpoint: str | Path | None = None
+    road: str = "auto"
+    texts: Iterable[str] | None = None
+    retrieval: bool = True
+    extra_files: Files = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for name, value, known in (("head", self.head, ("mean", "cls", "max")), ("road", self.road, ROADS)):
+            if value is not None and value not in known:
+                raise InvalidSetting(f"unknown {name}", expected=" or ".join(known), actual=value)
+
+
+def export(checkpoint: str | Path, out: str | Path, precision: str = "int8", **options: object) -> EncoderBundle:
+    """Convert an encoder's checkpoint into a bundle; the same input gives the same bytes on the same machine.
+
+    The exported graph is run and compared with the fp32 graph of the same weights, and the vectors of a few texts
+    are recorded for `exporters.reference.check_bundle`.
 
     Args:
-        checkpoint: a Hugging Face or sentence-transformers folder of the BERT family.
+        checkpoint: a Hugging Face or sentence-transformers folder, see `exporters.checkpoint.read_checkpoint` and
+            `exporters.head_reader`.
         out: the folder to make.
-        precision: ``int8`` (small and fast on CPUs) or ``fp32`` (exact).
-        name: the encoder's name, None for that of the checkpoint's folder.
-        texts: what an int8 graph is compared with fp32 on, None for docstrings of the standard library.
-        extra_files: files to put into the bundle, beside licences found in the checkpoint, by name.
+        precision: ``int8`` (small and fast on CPUs), ``fp32`` (exact), ``fp16`` (for GPUs) or ``int8-weights``
+            (small, close to fp32, any batch).
+        **options: fields of `ExportOptions`.
 
     Raises:
         InvalidSetting: the checkpoint or the precision cannot be exported, it is a reranker, the folder exists,
-            or the int8 graph is too far from fp32: the message has the largest difference and the text that
-            showed it.
+            or the graph is too far from fp32: the message has the largest difference and the text that showed it.
+        BackendUnavailable: the network needs torch, which is not installed.
         CorruptFile: a file of the checkpoint does not hold what it should.
     """
-    from exporters.bert_graph import build_bert_graph
-
+    chosen = ExportOptions(**options)  # type: ignore[arg-type]
     _check_request(out, precision)
-    source = read_checkpoint(checkpoint)
-    settings = _settings(source, precision, name or source.path.resolve().name)
-    files = {TOKENIZER_NAME: source.tokenizer, **_licences(source.path), **(extra_files or {})}
-    graph = build_bert_graph(source)
-    if precision == "int8":
-        files[MODEL_NAME] = _int8(graph)
-        parity = _parity(settings, files, graph, sample_texts() if texts is None else texts)
-        return write_bundle(out, replace(settings, parity=parity), files)
-    return write_bundle(out, settings, {**files, MODEL_NAME: _serialised(graph)})
+    sources = _sources(checkpoint, chosen)
+    first = sources[MODEL_NAME]
+    settings = _settings(sources, precision, chosen.name or first.path.resolve().name)
+    files = {TOKENIZER_NAME: first.tokenizer, **_licences(first.path), **chosen.extra_files}
+    exact, variant = _graphs(sources, chosen.road, precision)
+    texts = list(sample_texts(_N_TEXTS) if chosen.texts is None else chosen.texts)
+    with tempfile.TemporaryDirectory() as folder:
+        original = open_encoder(write_bundle(Path(folder) / "exact", settings, {**files, **exact}).path)
+        reference = record_reference(original, texts)
+        if precision != "fp32":
+            converted = open_encoder(write_bundle(Path(folder) / "variant", settings, {**files, **variant}).path)
+            settings = _judged(settings, original, converted, texts, chosen.retrieval)
+    return write_bundle(out, settings, {**files, **variant, REFERENCE_NAME: reference})
 
 
 def export_reranker(
@@ -88,28 +119,29 @@ def export_reranker(
         checkpoint: a Hugging Face folder of the BERT family whose architecture is a sequence classifier with one
             label, such as sentence-transformers' cross-encoders for MS MARCO.
         out: the folder to make.
-        precision: ``int8`` (small and fast on CPUs) or ``fp32`` (exact).
+        precision: as of `export`.
         name: the reranker's name, None for that of the checkpoint's folder.
-        pairs: (query, text) pairs that an int8 graph is compared with fp32 on, None for `sample_pairs`.
+        pairs: (query, text) pairs that the graph is compared with fp32 on, None for `sample_pairs`.
 
     Raises:
         InvalidSetting: the checkpoint or the precision cannot be exported, it is no reranker, the folder exists,
-            or the int8 graph is too far from fp32: the message has the largest difference and the pair that
-            showed it.
+            or the graph is too far from fp32: the message has the largest difference and the pair that showed it.
         CorruptFile: a file of the checkpoint does not hold what it should.
     """
     from exporters.bert_graph import build_reranker_graph
+    from exporters.variants import reranker_variant
 
     _check_request(out, precision)
     source = read_reranker(checkpoint)
     settings = _reranker_settings(source, precision, name or source.path.resolve().name)
-    files: dict[str, bytes | Path] = {TOKENIZER_NAME: source.tokenizer, **_licences(source.path)}
-    graph = build_reranker_graph(source)
-    if precision == "int8":
-        files[MODEL_NAME] = _int8(graph)
-        parity = _reranker_parity(settings, files, graph, sample_pairs() if pairs is None else pairs)
-        return write_reranker_bundle(out, replace(settings, parity=parity), files)
-    return write_reranker_bundle(out, settings, {**files, MODEL_NAME: _serialised(graph)})
+    files = {TOKENIZER_NAME: source.tokenizer, **_licences(source.path)}
+    graph = build_reranker_graph(read_network(source, ("bert",)))
+    variant = {**files, MODEL_NAME: _serialised(reranker_variant(graph, precision))}
+    if precision != "fp32":
+        exact = {**files, MODEL_NAME: _serialised(graph)}
+        parity = _reranker_parity(settings, exact, variant, sample_pairs() if pairs is None else pairs)
+        settings = replace(settings, parity=parity)
+    return write_reranker_bundle(out, settings, variant)
 
 
 def _check_request(out: str | Path, precision: str) -> None:
@@ -119,25 +151,71 @@ def _check_request(out: str | Path, precision: str) -> None:
         raise InvalidSetting("there is something at the path already; an export needs a new folder", path=out)
 
 
-def _settings(source: Checkpoint, precision: str, name: str) -> EncoderSettings:
+def _sources(checkpoint: str | Path, options: ExportOptions) -> dict[str, Checkpoint]:
+    """Read the one or two networks of an encoder, by the name of their graph."""
+    sources = {MODEL_NAME: read_checkpoint(checkpoint, options.head, options.normalise)}
+    if options.query_checkpoint is not None:
+        query = read_checkpoint(options.query_checkpoint, options.head, options.normalise)
+        if query.tokenizer != sources[MODEL_NAME].tokenizer:
+            raise InvalidSetting("queries and documents have different tokenizers", path=query.path)
+        sources[QUERY_MODEL_NAME] = query
+    return sources
+
+
+def _graphs(
+    sources: Mapping[str, Checkpoint], road: str, precision: str
+) -> tuple[dict[str, bytes], dict[str, bytes]]:
+    """Make the fp32 graphs and those in the precision asked for, by name."""
+    from exporters.roads import open_road
+    from exporters.variants import encoder_variant
+
+    exact: dict[str, bytes] = {}
+    variant: dict[str, bytes] = {}
+    for name, source in sources.items():
+        backbone = open_road(source, road)
+        exact[name] = variant[name] = _serialised(encoder_variant(backbone(), source.head, "fp32"))
+        if precision != "fp32":
+            variant[name] = _serialised(encoder_variant(backbone(), source.head, precision))
+    return exact, variant
+
+
+def _settings(sources: Mapping[str, Checkpoint], precision: str, name: str) -> EncoderSettings:
+    source = sources[MODEL_NAME]
+    use, query = source.encoder_use, sources.get(QUERY_MODEL_NAME, source)
+    head = source.head
+    if query.head.pooling != head.pooling or query.head.normalise != head.normalise:
+        raise InvalidSetting("queries and documents have different heads", path=query.path)
     return EncoderSettings(
         name=name,
         precision=precision,
-        dim=source.shape.dim,
-        window=source.window,
-        pooling=source.pooling,
-        normalise=source.normalise,
-        query_prefix=source.query_prefix,
-        document_prefix=source.document_prefix,
-        beta=None,
-        trained_representation=None,
+        dim=head.dim(source.n_hidden),
+        window=min(source.window, query.window),
+        pooling=head.pooling,
+        normalise=head.normalise,
+        query_prefix=query.encoder_use.query_prefix,
+        document_prefix=use.document_prefix,
+        beta=use.beta,
+        trained_representation=use.representation,
         source=source.source,
         licence=source.licence,
         parity=None,
+        projection=head.digest(),
+        token_vectors=head.token_vectors,
+        query_source=None if query is source else query.source,
     )
 
 
-def _reranker_settings(source: Network, precision: str, name: str) -> RerankerSettings:
+def _judged(
+    settings: EncoderSettings, original: Encoder, converted: Encoder, texts: Iterable[str], retrieval: bool
+) -> EncoderSettings:
+    """Compare two variants and put into the settings how close they are."""
+    parity, worst = measure_parity(original, converted, texts)
+    check_parity(parity, worst, settings.precision)
+    effect = measure_retrieval(original, converted) if retrieval else None
+    return replace(settings, parity=parity, retrieval=effect)
+
+
+def _reranker_settings(source: Checkpoint, precision: str, name: str) -> RerankerSettings:
     return RerankerSettings(
         name=name,
         precision=precision,
@@ -152,41 +230,19 @@ def _licences(folder: Path) -> dict[str, bytes | Path]:
     return {name: folder / name for name in _LICENCE_NAMES if (folder / name).is_file()}
 
 
-def _int8(graph: onnx.ModelProto) -> bytes:
-    from exporters.quantize import quantize_int8
-
-    return _serialised(quantize_int8(graph))
-
-
 def _serialised(graph: onnx.ModelProto) -> bytes:
     return bytes(graph.SerializeToString(deterministic=True))
 
 
-@contextmanager
-def _both_variants(files: Files, exact: onnx.ModelProto) -> Iterator[list[tuple[Path, Files]]]:
-    """Name two folders to write bundles into for a while: for the fp32 graph, and for the files as they are."""
-    with tempfile.TemporaryDirectory() as folder:
-        contents = {"exact": {**files, MODEL_NAME: _serialised(exact)}, "variant": files}
-        yield [(Path(folder) / name, content) for name, content in contents.items()]
-
-
-def _parity(settings: EncoderSettings, files: Files, graph: onnx.ModelProto, texts: Iterable[str]) -> ParityRecord:
-    """Write both variants into a temporary folder, run them and judge."""
-    with _both_variants(files, graph) as variants:
-        exact, variant = (open_encoder(write_bundle(path, settings, content).path) for path, content in variants)
-        record, worst_text = measure_parity(exact, variant, texts)
-    check_parity(record, worst_text)
-    return record
-
-
 def _reranker_parity(
-    settings: RerankerSettings, files: Files, graph: onnx.ModelProto, pairs: Iterable[tuple[str, str]]
+    settings: RerankerSettings, exact: Files, variant: Files, pairs: Iterable[tuple[str, str]]
 ) -> RerankerParity:
     """Write both variants into a temporary folder, run them and judge."""
-    with _both_variants(files, graph) as variants:
-        exact, variant = (
-            open_reranker(write_reranker_bundle(path, settings, content).path) for path, content in variants
+    with tempfile.TemporaryDirectory() as folder:
+        one, other = (
+            open_reranker(write_reranker_bundle(Path(folder) / name, settings, files).path)
+            for name, files in (("exact", exact), ("variant", variant))
         )
-        record, worst_pair = measure_reranker_parity(exact, variant, pairs)
+        record, worst_pair = measure_reranker_parity(one, other, pairs)
     check_reranker_parity(record, worst_pair)
     return record

@@ -26,11 +26,11 @@ from engine.encoder import open_encoder
 from engine.reranker import open_reranker
 from exporters import command
 from exporters.bundled import WEIGHTS_SHA256, make_bundled
-from exporters.checkpoint import read_checkpoint
+from exporters.checkpoint import read_checkpoint, read_network
 from exporters.parity import check_parity, measure_parity
 from exporters.reranker_parity import check_reranker_parity, measure_reranker_parity
 from exporters.sample_texts import sample_pairs, sample_texts
-from exporters.to_onnx import export, export_reranker
+from exporters.to_onnx import PRECISIONS, export, export_reranker
 from formats.encoder_bundle import ParityRecord, load_bundle
 from formats.errors import CorruptFile, InvalidSetting
 from formats.reranker_bundle import RerankerParity, load_reranker_bundle
@@ -97,22 +97,22 @@ def test_weights_of_a_head_and_old_names_are_understood(checkpoint: Path, tmp_pa
 def test_half_precision_weights_are_widened(checkpoint: Path, tmp_path: Path) -> None:
     half = {name: values.astype(np.float16) for name, values in random_weights().items()}
     save_file(half, checkpoint / "model.safetensors")
-    weights = read_checkpoint(checkpoint).weights
+    weights = read_network(read_checkpoint(checkpoint)).weights
     assert {values.dtype for values in weights.values()} == {np.dtype(np.float32)}
     assert export(checkpoint, tmp_path / "out", "fp32").verify_files() > 0
 
 
-@pytest.mark.parametrize("precision", ["fp32", "int8"])
+@pytest.mark.parametrize("precision", PRECISIONS)
 def test_exporting_twice_gives_the_same_bytes(checkpoint: Path, tmp_path: Path, precision: str) -> None:
-    one = export(checkpoint, tmp_path / "one", precision, texts=TEXTS)
-    two = export(checkpoint, tmp_path / "two", precision, texts=TEXTS)
+    one = export(checkpoint, tmp_path / "one", precision, texts=TEXTS, retrieval=False)
+    two = export(checkpoint, tmp_path / "two", precision, texts=TEXTS, retrieval=False)
     for name in ("bundle.json", *one.files):
         assert (one.path / name).read_bytes() == (two.path / name).read_bytes(), name
 
 
 def test_int8_has_int8_weights_the_same_identity_and_a_parity_record(checkpoint: Path, tmp_path: Path) -> None:
     exact = export(checkpoint, tmp_path / "fp32", "fp32")
-    small = export(checkpoint, tmp_path / "int8", texts=TEXTS)
+    small = export(checkpoint, tmp_path / "int8", texts=TEXTS, retrieval=False)
     assert small.identity == exact.identity
     assert small.settings.precision == "int8"
     parity = small.settings.parity
@@ -157,7 +157,7 @@ def test_parity_finds_the_worst_text(checkpoint: Path, tmp_path: Path) -> None:
     with pytest.raises(
         InvalidSetting, match=r"furthest off \(cosine .*'z'.*expected mean cosines of at least 0\.98"
     ):
-        check_parity(record, worst)
+        check_parity(record, worst, "int8")
 
 
 def test_parity_needs_a_text(checkpoint: Path, tmp_path: Path) -> None:
@@ -174,14 +174,14 @@ def test_an_export_that_is_too_far_from_fp32_fails(tmp_path: Path) -> None:
         weights[f"encoder.layer.{layer}.output.dense.weight"][:, 0] = 0
     checkpoint = write_checkpoint(tmp_path / "checkpoint", weights=weights)
     with pytest.raises(InvalidSetting, match="too far from fp32"):
-        export(checkpoint, tmp_path / "out", texts=TEXTS)
+        export(checkpoint, tmp_path / "out", texts=TEXTS, retrieval=False)
     assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.parametrize("value", [float("nan"), 0.9])
 def test_parity_that_is_no_number_fails(value: float) -> None:
     with pytest.raises(InvalidSetting, match="too far from fp32"):
-        check_parity(ParityRecord(1, value, value, 1.0, 1.0), "text")
+        check_parity(ParityRecord(1, value, value, 1.0, 1.0), "text", "int8")
 
 
 def test_sample_texts_are_real_and_plenty() -> None:
@@ -195,7 +195,7 @@ def test_sample_texts_are_real_and_plenty() -> None:
 @pytest.mark.parametrize(
     ("key", "value"),
     [
-        ("model_type", "roberta"),
+        ("model_type", "gpt2"),
         ("model_type", None),
         ("hidden_act", "gelu_new"),
         ("position_embedding_type", "relative_key"),
@@ -237,25 +237,33 @@ def test_a_damaged_file_is_named(checkpoint: Path, tmp_path: Path, name: str, co
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.parametrize("pooling", ["max_tokens", "none"])
+@pytest.mark.parametrize("pooling", ["mean_sqrt_len_tokens", "none"])
 def test_other_poolings_are_refused(tmp_path: Path, pooling: str) -> None:
     checkpoint = write_checkpoint(tmp_path / "checkpoint", pooling=pooling)
     with pytest.raises(InvalidSetting, match="pooling cannot be exported"):
         export(checkpoint, tmp_path / "out")
 
 
-def test_a_projection_is_refused(checkpoint: Path, tmp_path: Path) -> None:
-    modules = [{"type": "sentence_transformers.models.Dense", "path": "2_Dense"}]
+def test_an_unknown_module_is_refused(checkpoint: Path, tmp_path: Path) -> None:
+    modules = [{"type": "sentence_transformers.models.LSTM", "path": "2_LSTM"}]
     (checkpoint / "modules.json").write_text(json.dumps(modules), "utf-8")
-    with pytest.raises(InvalidSetting, match="module cannot be exported; found Dense"):
+    with pytest.raises(InvalidSetting, match="module cannot be exported; found LSTM"):
         export(checkpoint, tmp_path / "out")
 
 
-@pytest.mark.parametrize("mode", ["mean", "cls"])
+@pytest.mark.parametrize("path", ["../elsewhere", "/etc", "a/b", ".."])
+def test_a_module_elsewhere_is_refused(checkpoint: Path, tmp_path: Path, path: str) -> None:
+    modules = [{"type": "sentence_transformers.models.Pooling", "path": path}]
+    (checkpoint / "modules.json").write_text(json.dumps(modules), "utf-8")
+    with pytest.raises(CorruptFile, match="within the checkpoint"):
+        export(checkpoint, tmp_path / "out")
+
+
+@pytest.mark.parametrize("mode", ["mean", "cls", "max"])
 def test_poolings_of_newer_folders_are_understood(checkpoint: Path, mode: str) -> None:
     path = checkpoint / "1_Pooling" / "config.json"
     path.write_text(json.dumps({"embedding_dimension": DIM, "pooling_mode": mode}), "utf-8")
-    assert read_checkpoint(checkpoint).pooling == mode
+    assert read_checkpoint(checkpoint).head.pooling == mode
 
 
 def test_a_missing_tensor_is_named(tmp_path: Path) -> None:
@@ -282,7 +290,7 @@ def test_more_layers_than_weights_are_refused(tmp_path: Path) -> None:
 
 
 def test_an_unknown_precision_is_refused(checkpoint: Path, tmp_path: Path) -> None:
-    with pytest.raises(InvalidSetting, match="expected int8 or fp32; found fp8"):
+    with pytest.raises(InvalidSetting, match="expected int8 or fp32 or fp16 or int8-weights; found fp8"):
         export(checkpoint, tmp_path / "out", "fp8")
 
 
