@@ -6,13 +6,15 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from exporters.checkpoint import Checkpoint, read_network
+from exporters.networks import network_shape
+from formats.errors import InvalidSetting
 
 if TYPE_CHECKING:
     from exporters.head_graph import Backbone
 
 __all__ = ["ROADS", "open_road"]
 
-ROADS = ("auto", "direct")
+ROADS = ("auto", "direct", "torch")
 
 
 def open_road(checkpoint: Checkpoint, road: str) -> Callable[[], Backbone]:
@@ -20,16 +22,28 @@ def open_road(checkpoint: Checkpoint, road: str) -> Callable[[], Backbone]:
 
     Args:
         checkpoint: where it is.
-        road: ``direct``: built from the weights; ``auto`` is the same so far.
+        road: ``direct``: built from the weights; ``torch``: traced by it; ``auto``: direct where it can be.
 
     Raises:
-        InvalidSetting: the network cannot be built from its weights.
+        InvalidSetting: the network cannot be built from its weights, and that was asked for.
+        BackendUnavailable: torch is wanted and not installed.
         CorruptFile: a file of the checkpoint does not hold what it should.
     """
-    from exporters.bert_graph import build_backbone
-
-    del road
     aggregation = checkpoint.head.aggregation
     mlm = aggregation is not None and aggregation.mlm
-    network = read_network(checkpoint)
-    return lambda: build_backbone(network, mlm)
+    if road == "direct" or (road == "auto" and _is_direct(checkpoint)):
+        from exporters.bert_graph import build_backbone
+
+        network = read_network(checkpoint)
+        return lambda: build_backbone(network, mlm)
+    from exporters.torch_graph import trace
+
+    return trace(checkpoint, mlm)
+
+
+def _is_direct(checkpoint: Checkpoint) -> bool:
+    try:
+        network_shape(checkpoint.config, checkpoint.path)
+    except InvalidSetting:
+        return False
+    return True

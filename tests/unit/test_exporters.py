@@ -21,6 +21,7 @@ from tiny_checkpoint import (
     write_reranker_checkpoint,
 )
 
+import engine
 from engine.bundled import default_bundle_path
 from engine.encoder import open_encoder
 from engine.reranker import open_reranker
@@ -28,6 +29,7 @@ from exporters import command
 from exporters.bundled import WEIGHTS_SHA256, make_bundled
 from exporters.checkpoint import read_checkpoint, read_network
 from exporters.parity import check_parity, measure_parity
+from exporters.reference import check_bundle
 from exporters.reranker_parity import check_reranker_parity, measure_reranker_parity
 from exporters.sample_texts import sample_pairs, sample_texts
 from exporters.to_onnx import PRECISIONS, export, export_reranker
@@ -207,7 +209,7 @@ def test_networks_that_cannot_be_exported_are_named(
 ) -> None:
     edit(checkpoint / "config.json", **{key: value})
     with pytest.raises(InvalidSetting, match=f"{key}.*expected .*found {value}" if value else key):
-        export(checkpoint, tmp_path / "out")
+        export(checkpoint, tmp_path / "out", road="direct")
 
 
 @pytest.mark.parametrize("value", [0, "12", None, 2.0, True])
@@ -292,6 +294,106 @@ def test_more_layers_than_weights_are_refused(tmp_path: Path) -> None:
 def test_an_unknown_precision_is_refused(checkpoint: Path, tmp_path: Path) -> None:
     with pytest.raises(InvalidSetting, match="expected int8 or fp32 or fp16 or int8-weights; found fp8"):
         export(checkpoint, tmp_path / "out", "fp8")
+
+
+@pytest.mark.parametrize("option", [{"road": "left"}, {"head": "sum"}])
+def test_an_unknown_option_is_refused(checkpoint: Path, tmp_path: Path, option: dict[str, str]) -> None:
+    with pytest.raises(InvalidSetting, match=f"unknown {next(iter(option))}; expected"):
+        export(checkpoint, tmp_path / "out", **option)
+
+
+def test_pooling_and_normalisation_may_be_chosen(checkpoint: Path, tmp_path: Path) -> None:
+    usual = export(checkpoint, tmp_path / "usual", "fp32", texts=TEXTS)
+    chosen = export(checkpoint, tmp_path / "out", "fp32", texts=TEXTS, head="cls", normalise=False)
+    assert (chosen.settings.pooling, chosen.settings.normalise) == ("cls", False)
+    assert chosen.identity != usual.identity
+
+
+def test_documents_and_queries_may_have_networks_of_their_own(checkpoint: Path, tmp_path: Path) -> None:
+    other = write_checkpoint(tmp_path / "query", weights=random_weights(1), prompts={"query": "q: "})
+    edit(checkpoint / "config_sentence_transformers.json", prompts={"document": "d: "})
+    usual, alone = (
+        open_encoder(export(folder, tmp_path / f"{folder.name}.out", "fp32", texts=TEXTS).path)
+        for folder in (checkpoint, other)
+    )
+    both = export(checkpoint, tmp_path / "both", "fp32", texts=TEXTS, query_checkpoint=other)
+    encoder = open_encoder(both.path)
+    np.testing.assert_array_equal(encoder.encode_query("a cat"), alone.encode_query("a cat"))
+    (found,), (expected,) = encoder.windows("a cat"), usual.windows("a cat")
+    np.testing.assert_array_equal(found.values, expected.values)
+    assert both.settings.query_source == load_bundle(tmp_path / "query.out").settings.source
+    assert (both.settings.query_prefix, both.settings.document_prefix) == ("q: ", "d: ")
+    assert len({both.identity, usual.identity, alone.identity}) == 3
+    int8 = export(checkpoint, tmp_path / "int8", texts=TEXTS, query_checkpoint=other, retrieval=False)
+    assert int8.identity == both.identity
+    assert check_bundle(int8.path).pooled_mean >= 0.98
+
+
+def test_two_networks_have_one_tokenizer_and_one_kind_of_head(checkpoint: Path, tmp_path: Path) -> None:
+    other = write_checkpoint(tmp_path / "query", pooling="cls_token")
+    with pytest.raises(InvalidSetting, match="different heads"):
+        export(checkpoint, tmp_path / "out", query_checkpoint=other)
+    edit(other / "tokenizer.json", version="1.1")
+    with pytest.raises(InvalidSetting, match="different tokenizers"):
+        export(checkpoint, tmp_path / "out", query_checkpoint=other)
+
+
+QUARRY_JSON = {
+    "format": 1, "pooling": "cls", "normalise": False, "window": 12, "query_prefix": "Q ", "document_prefix": "D ",
+    "beta": 8.0, "representation": "kmeans",
+}  # fmt: skip
+
+
+def test_a_checkpoint_of_our_own_training_says_how_it_is_used(checkpoint: Path, tmp_path: Path) -> None:
+    (checkpoint / "quarry.json").write_text(json.dumps(QUARRY_JSON), "utf-8")
+    settings = export(checkpoint, tmp_path / "out", "fp32", texts=TEXTS).settings
+    assert (settings.pooling, settings.normalise, settings.window, settings.beta) == ("cls", False, 12, 8.0)
+    assert (settings.query_prefix, settings.document_prefix) == ("Q ", "D ")
+    assert (settings.trained_representation, settings.projection) == ("kmeans", None)
+    engine.build(["a cat", "two dogs"], tmp_path / "index", encoder=tmp_path / "out")
+    with engine.Engine.open(tmp_path / "index", encoder=tmp_path / "out") as index:
+        assert index.stats()["representation"]["name"] == "kmeans"
+
+
+@pytest.mark.parametrize(
+    ("changes", "named"),
+    [
+        ({"format": 2}, "format"), ({"pooling": "sum"}, "pooling"), ({"normalise": 1}, "normalise"),
+        ({"window": 0}, "window"), ({"beta": -1}, "beta"), ({"more": 1}, "more"), ({"representation": 3}, "repr"),
+        ({"query_prefix": None}, "query_prefix"), ({"mlm": True}, "mlm"),
+    ],
+)  # fmt: skip
+def test_bad_settings_of_our_own_are_named(
+    checkpoint: Path, tmp_path: Path, changes: dict[str, object], named: str
+) -> None:
+    (checkpoint / "quarry.json").write_text(json.dumps({**QUARRY_JSON, **changes}), "utf-8")
+    with pytest.raises(CorruptFile, match=rf"quarry\.json.*{named}"):
+        export(checkpoint, tmp_path / "out", "fp32")
+
+
+AGGRETRIEVER = {**QUARRY_JSON, "pooling": "aggretriever", "agg_dims": 8, "mlm": False}
+
+
+@pytest.mark.parametrize(
+    "tensors",
+    [
+        {},
+        {"terms.weight": (1, DIM), "terms.bias": (1,), "cls.weight": (4, DIM)},
+        {"terms.weight": (2, DIM), "terms.bias": (2,), "cls.weight": (4, DIM), "cls.bias": (4,)},
+        {"terms.weight": (1, DIM), "terms.bias": (1,), "cls.weight": (4, DIM), "cls.bias": (5,)},
+        {"terms.weight": (DIM,), "terms.bias": (1,), "cls.weight": (4, DIM), "cls.bias": (4,)},
+    ],
+)
+def test_a_head_whose_weights_do_not_fit_is_refused(
+    checkpoint: Path, tmp_path: Path, tensors: dict[str, tuple[int, ...]]
+) -> None:
+    (checkpoint / "quarry.json").write_text(json.dumps(AGGRETRIEVER), "utf-8")
+    with pytest.raises(InvalidSetting, match=r"lacks a file.*head\.safetensors"):
+        export(checkpoint, tmp_path / "out", "fp32")
+    arrays = {name: np.zeros(shape, np.float32) for name, shape in tensors.items()}
+    save_file(arrays, checkpoint / "head.safetensors")
+    with pytest.raises(CorruptFile, match=r"head\.safetensors"):
+        export(checkpoint, tmp_path / "out", "fp32")
 
 
 def test_nothing_is_overwritten(checkpoint: Path, tmp_path: Path) -> None:

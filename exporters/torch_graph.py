@@ -1,0 +1,182 @@
+"""Traces a network with torch: the road for every kind that `exporters.networks` does not know."""
+
+from __future__ import annotations
+
+import io
+import logging
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, redirect_stdout
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+import numpy.typing as npt
+
+from engine.onnx_session import import_onnxruntime
+from exporters.checkpoint import Checkpoint
+from formats.errors import BackendUnavailable, CorruptFile, InvalidSetting
+
+if TYPE_CHECKING:
+    import onnx
+
+    from exporters.head_graph import Backbone
+
+__all__ = ["trace"]
+
+Vectors = npt.NDArray[np.float32]
+
+_OPSET = 20
+_HIDDEN, _LOGITS = "last_hidden_state", "logits"
+_INPUTS = ("input_ids", "attention_mask")
+_LEAST_COSINE = 0.9999
+_KEPT = 0.7  # share of the tokens that the mask keeps, in the comparison with torch
+_EXAMPLE = (2, 7)  # batch and length of the example; 0 and 1 would be taken for constants
+_MOST_TEXTS = 4096
+
+
+def trace(checkpoint: Checkpoint, mlm: bool) -> Callable[[], Backbone]:
+    """Trace the network of a checkpoint once; what is returned makes its graph anew at every call.
+
+    Args:
+        checkpoint: a folder that transformers can load, with weights in model.safetensors; code in the folder is
+            not run.
+        mlm: whether to add the masked-language-model head.
+
+    Raises:
+        BackendUnavailable: torch, transformers or onnxscript is not installed.
+        InvalidSetting: transformers does not know the network, or torch's own vectors are not those of the graph.
+    """
+    model = _load(checkpoint, mlm)
+    graph = _exported(model, checkpoint, mlm)
+    _check(model, graph, checkpoint)
+    return lambda: _backbone(graph, checkpoint.n_hidden, mlm)
+
+
+def _backbone(graph: onnx.ModelProto, n_hidden: int, mlm: bool) -> Backbone:
+    from exporters.graph import Graph
+    from exporters.head_graph import Backbone
+
+    return Backbone(Graph.extending(graph, "head_"), _HIDDEN, n_hidden, _LOGITS if mlm else "")
+
+
+def _load(checkpoint: Checkpoint, mlm: bool) -> Any:  # noqa: ANN401 - a torch module, and torch may be missing
+    try:
+        import onnxscript  # noqa: F401
+        import torch
+        import transformers
+    except ImportError as error:
+        raise BackendUnavailable(
+            f"a network of the kind {checkpoint.config.get('model_type')!r} is exported by torch",
+            path=checkpoint.path,
+            expected="pip install 'quarry-search[export-torch]'",
+            actual=str(error),
+        ) from error
+    kind = transformers.AutoModelForMaskedLM if mlm else transformers.AutoModel
+    try:
+        with _quiet():
+            model = kind.from_pretrained(
+                checkpoint.path,
+                attn_implementation="eager",
+                local_files_only=True,
+                trust_remote_code=False,
+                use_safetensors=True,
+                dtype=torch.float32,
+            )
+    except (OSError, ValueError, KeyError) as error:
+        raise InvalidSetting(f"transformers cannot load the network: {error}", path=checkpoint.path) from error
+    return _outputs_of(model.eval(), mlm)
+
+
+def _outputs_of(model: Any, mlm: bool) -> Any:  # noqa: ANN401
+    """Wrap a transformers model: token ids and mask in, hidden states (and logits) out."""
+    import torch
+
+    class Outputs(torch.nn.Module):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.model = model
+
+        def forward(self, input_ids: Any, attention_mask: Any) -> Any:  # noqa: ANN401
+            found = self.model(input_ids=input_ids, attention_mask=attention_mask, output_hidden_states=mlm)
+            return (found.hidden_states[-1], found.logits) if mlm else found.last_hidden_state
+
+    return Outputs()
+
+
+def _exported(model: Any, checkpoint: Checkpoint, mlm: bool) -> onnx.ModelProto:  # noqa: ANN401
+    """Trace the model into a graph whose batch and length are free."""
+    import torch
+
+    ids = torch.from_numpy(np.random.default_rng(0).integers(0, _n_words(checkpoint), _EXAMPLE))
+    free = {
+        0: torch.export.Dim("batch", min=1, max=_MOST_TEXTS),
+        1: torch.export.Dim("length", min=1, max=checkpoint.window),
+    }
+    with _quiet():
+        program = torch.onnx.export(
+            model,
+            (ids, torch.ones_like(ids)),
+            dynamo=True,
+            opset_version=_OPSET,
+            input_names=list(_INPUTS),
+            output_names=[_HIDDEN, _LOGITS][: 1 + mlm],
+            dynamic_shapes=(free, free),
+            external_data=False,
+            verbose=False,
+        )
+    return cast("onnx.ModelProto", program.model_proto)
+
+
+def _check(model: Any, graph: onnx.ModelProto, checkpoint: Checkpoint) -> None:  # noqa: ANN401
+    """Run random tokens, some of them masked, by torch and by the graph, and compare.
+
+    Raises:
+        InvalidSetting: token vectors differ; the message has the largest difference and the input that showed it.
+    """
+    import torch
+
+    session = import_onnxruntime().InferenceSession(graph.SerializeToString(), providers=["CPUExecutionProvider"])
+    rng = np.random.default_rng(1)
+    for shape in ((1, 1), (3, 5), (2, checkpoint.window)):
+        ids = rng.integers(0, _n_words(checkpoint), shape)
+        mask = (rng.random(shape) < _KEPT).astype(np.int64)
+        mask[:, rng.integers(shape[1])] = 1  # at least one token
+        (found, *_) = session.run([_HIDDEN], dict(zip(_INPUTS, (ids, mask), strict=True)))
+        with torch.no_grad():
+            outputs = model(torch.from_numpy(ids), torch.from_numpy(mask))
+        expected = (outputs[0] if isinstance(outputs, tuple) else outputs).numpy()
+        _compare(found[mask == 1], expected[mask == 1], shape, checkpoint)
+
+
+def _compare(found: Vectors, expected: Vectors, shape: tuple[int, int], checkpoint: Checkpoint) -> None:
+    norms = np.linalg.norm(found, axis=-1) * np.linalg.norm(expected, axis=-1)
+    cosines = (found * expected).sum(axis=-1) / np.maximum(norms, np.float32(1e-12))
+    if not cosines.min() >= _LEAST_COSINE:
+        raise InvalidSetting(
+            f"the traced graph gives other token vectors than torch, for random tokens of shape {shape}",
+            path=checkpoint.path,
+            expected=f"cosines of at least {_LEAST_COSINE}",
+            actual=f"{cosines.min():.6f}",
+        )
+
+
+def _n_words(checkpoint: Checkpoint) -> int:
+    found = checkpoint.config.get("vocab_size")
+    if type(found) is not int or found < 1:
+        raise CorruptFile(
+            "config.json: bad 'vocab_size'", path=checkpoint.path, expected="a positive integer", actual=found
+        )
+    return found
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Hold back what the tracer prints and warns of: nothing of it is for the user."""
+    level = logging.root.manager.disable
+    logging.disable(logging.WARNING)
+    try:
+        with warnings.catch_warnings(), redirect_stdout(io.StringIO()):
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.disable(level)
