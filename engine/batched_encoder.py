@@ -144,7 +144,7 @@ class _Graph:
     """One graph of a bundle on its device; runs take turns."""
 
     def __init__(self, make_runner: MakeRunner, bundle: EncoderBundle, name: str) -> None:
-        bundle.verify_files([name])
+        bundle.verify_graph(name)
         self._runner = make_runner(bundle, name)
         self._lock = threading.Lock()
 

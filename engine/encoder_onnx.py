@@ -90,7 +90,7 @@ class _Graph:
     """One graph of a bundle, ready to run."""
 
     def __init__(self, bundle: EncoderBundle, name: str) -> None:
-        bundle.verify_files([name])
+        bundle.verify_graph(name)
         self._session = open_session(bundle.path / name)
         check_encoder_graph(self._session, bundle, name)
         self._input_names = [node.name for node in self._session.get_inputs()]

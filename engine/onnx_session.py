@@ -9,6 +9,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Generic, TypeVar, cast
 
+from formats.bundle_folder import DATA_SUFFIX
 from formats.errors import BackendUnavailable, CorruptFile
 
 if TYPE_CHECKING:
@@ -73,6 +74,9 @@ def open_session(path: Path) -> InferenceSession:
     options = _options()
     # Plans of past shapes save nothing measurable and cost 15 MB: nearly every text has a length of its own.
     options.enable_mem_pattern = False
+    if path.with_name(path.name + DATA_SUFFIX).exists():
+        # Weights in a file of their own are mapped, and used where they lie: no second copy in another layout.
+        options.add_session_config_entry("session.disable_prepacking", "1")
     return _loaded(path, options, ["CPUExecutionProvider"], _SLOW_FUSIONS)
 
 

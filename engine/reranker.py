@@ -157,7 +157,8 @@ class _Runtime:
     """Session and tokenizer of one process."""
 
     def __init__(self, bundle: RerankerBundle) -> None:
-        bundle.verify_files([MODEL_NAME, TOKENIZER_NAME])
+        bundle.verify_files([TOKENIZER_NAME])
+        bundle.verify_graph(MODEL_NAME)
         self._bundle = bundle
         self._tokenizer = open_tokenizer(bundle.tokenizer_path)
         self._session = open_session(bundle.model_path)

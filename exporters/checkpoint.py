@@ -31,6 +31,8 @@ __all__ = ["Checkpoint", "Network", "checkpoint_kind", "read_checkpoint", "read_
 Weights = Mapping[str, npt.NDArray[np.float32]]
 
 _WEIGHTS_NAME = "model.safetensors"
+_GRAPH_NAMES = ("onnx/model.onnx", "model.onnx")
+_USUAL_LENGTH = 512  # of encoders, where a folder with nothing but a graph does not say
 _CLASSIFIER = "ForSequenceClassification"
 _DEFAULT_N_LABELS = 2  # of transformers, where config.json says nothing
 
@@ -62,6 +64,7 @@ class Checkpoint:
         window: most tokens read at once, special tokens included.
         licence: what the README's front matter names, ``unknown`` without one.
         use: how an encoder is used; None for a reranker.
+        graph: the ONNX graph, where the folder holds one and no weights.
     """
 
     path: Path
@@ -71,6 +74,7 @@ class Checkpoint:
     window: int
     licence: str
     use: EncoderUse | None
+    graph: Path | None = None
 
     @property
     def encoder_use(self) -> EncoderUse:
@@ -96,14 +100,17 @@ def checkpoint_kind(path: str | Path) -> BundleKind:
     """Tell what a folder holds: a sequence classifier is a reranker, everything else an encoder.
 
     Raises:
-        InvalidSetting: there is no config.json.
-        CorruptFile: it is no JSON object.
+        InvalidSetting: there is neither config.json nor a graph.
+        CorruptFile: config.json is no JSON object.
     """
-    return _kind_from(read_object(Path(path), "config.json"))
+    return _kind_from(_any_config(Path(path)))
 
 
 def read_checkpoint(path: str | Path, pooling: Pooling | None = None, normalise: bool | None = None) -> Checkpoint:
     """Read an encoder: config.json, tokenizer.json, the weights' digest, and the files of `exporters.head_reader`.
+
+    Without model.safetensors the folder's graph is taken, ``onnx/model.onnx`` or ``model.onnx``, and its digest is
+    that of the graph and the files its weights lie in.
 
     Args:
         path: the folder.
@@ -164,19 +171,41 @@ def read_network(checkpoint: Checkpoint, kinds: tuple[str, ...] | None = None) -
 
 
 def _checkpoint(folder: Path, config: Mapping[str, object], window: int, use: EncoderUse | None) -> Checkpoint:
+    graph = None if use is None else _graph(folder)
     return Checkpoint(
         path=folder,
         config=config,
-        source=SourceRecord(_WEIGHTS_NAME, sha256_of([existing(folder, _WEIGHTS_NAME)])),
+        source=_source(folder, graph),
         tokenizer=plain_tokenizer(existing(folder, "tokenizer.json")),
         window=window,
         licence=licence(folder),
         use=use,
+        graph=graph,
     )
 
 
+def _source(folder: Path, graph: Path | None) -> SourceRecord:
+    if graph is None:
+        return SourceRecord(_WEIGHTS_NAME, sha256_of([existing(folder, _WEIGHTS_NAME)]))
+    from exporters.external_data import data_paths
+
+    return SourceRecord(graph.name, sha256_of([graph, *data_paths(graph)]))
+
+
+def _graph(folder: Path) -> Path | None:
+    """The graph of a folder without weights."""
+    if (folder / _WEIGHTS_NAME).is_file():
+        return None
+    return next((folder / name for name in _GRAPH_NAMES if (folder / name).is_file()), None)
+
+
+def _any_config(folder: Path) -> dict[str, object]:
+    """The contents of config.json, which a folder with a graph may lack."""
+    return optional_object(folder, "config.json") if _graph(folder) else read_object(folder, "config.json")
+
+
 def _config(folder: Path, kind: BundleKind) -> dict[str, object]:
-    config = read_object(folder, "config.json")
+    config = _any_config(folder)
     found = _kind_from(config)
     if found != kind:
         raise InvalidSetting(f"the checkpoint is no {kind}", path=folder, expected=kind, actual=found)
@@ -206,6 +235,8 @@ def _integer(config: Mapping[str, object], key: str, folder: Path) -> int:
 
 def _longest(config: Mapping[str, object], folder: Path) -> int:
     """Return the longest input in tokens; RoBERTa's kind loses the positions up to the padding token's number."""
+    if "max_position_embeddings" not in config and _graph(folder):
+        return _USUAL_LENGTH
     n_positions = _integer(config, "max_position_embeddings", folder)
     try:
         return network_shape(config, folder).n_positions

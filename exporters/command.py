@@ -13,6 +13,8 @@ from formats.reranker_bundle import RerankerBundle
 
 __all__ = ["add_arguments", "run"]
 
+_ENCODER_OPTIONS = {"head": None, "normalise": None, "query_checkpoint": None, "external_data": False}
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of ``quarry export``."""
@@ -20,7 +22,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "checkpoint",
         type=Path,
         metavar="CHECKPOINT",
-        help="a Hugging Face or sentence-transformers folder; with --check the folder of a bundle",
+        help="a Hugging Face or sentence-transformers folder, or owner/name of the hub; with --check a bundle",
     )
     parser.add_argument(
         "out", type=Path, nargs="?", metavar="OUT", help="the bundle's folder, which must not exist yet"
@@ -43,6 +45,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=Path,
         metavar="FOLDER",
         help="the encoder for queries, where they have their own",
+    )
+    parser.add_argument(
+        "--external-data", action="store_true", help="weights in a file of their own: less memory, no faster"
     )
     parser.add_argument("--check", action="store_true", help="compare a bundle with what its export recorded")
 
@@ -73,18 +78,22 @@ def _check(args: argparse.Namespace) -> int:
 
 def _export(args: argparse.Namespace) -> int:
     from exporters.checkpoint import checkpoint_kind
+    from exporters.hub import checkpoint_folder
     from exporters.to_onnx import export, export_reranker
 
-    kind = checkpoint_kind(args.checkpoint)
-    options = {name: getattr(args, name) for name in ("head", "normalise", "query_checkpoint")}
+    folder = checkpoint_folder(args.checkpoint)
+    kind = checkpoint_kind(folder)
+    options = {name: getattr(args, name) for name in _ENCODER_OPTIONS}
     exported: EncoderBundle | RerankerBundle
     if kind == "reranker":
-        given = [f"--{name.replace('_', '-')}" for name, value in options.items() if value is not None]
+        given = [
+            f"--{name.replace('_', '-')}" for name, value in options.items() if value != _ENCODER_OPTIONS[name]
+        ]
         if given:
             raise InvalidSetting("not an option of rerankers", actual=", ".join(given))
-        exported = export_reranker(args.checkpoint, args.out, args.precision, name=args.name)
+        exported = export_reranker(folder, args.out, args.precision, name=args.name)
     else:
-        exported = export(args.checkpoint, args.out, args.precision, name=args.name, **options)
+        exported = export(folder, args.out, args.precision, name=args.name, **options)
     settings = exported.settings
     sys.stdout.write(f"{exported.path}: {kind} {settings.name}, {settings.precision}, {exported.identity}\n")
     return 0

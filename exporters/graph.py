@@ -73,6 +73,8 @@ class Graph:
 
     def mask(self) -> str:
         """Add the mask as numbers, or find it: (batch, length) float32, 1 for a token, 0 for none."""
+        if "attention_mask" not in self._inputs:  # of a graph that somebody else made
+            self._inputs = tuple(name for name in _INPUTS if name in (*self._inputs, "attention_mask"))
         name = f"{self._prefix}float_mask"
         if not any(name in node.output for node in self.nodes):
             self.add("Cast", ["attention_mask"], name, to=TensorProto.FLOAT)

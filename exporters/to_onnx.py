@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING
 from engine.encoder import Encoder, open_encoder
 from engine.reranker import open_reranker
 from exporters.checkpoint import Checkpoint, read_checkpoint, read_network, read_reranker
+from exporters.hub import checkpoint_folder
 from exporters.parity import check_parity, measure_parity
 from exporters.reference import record_reference
 from exporters.reranker_parity import check_reranker_parity, measure_reranker_parity
 from exporters.retrieval_effect import measure_retrieval
-from exporters.roads import ROADS
+from exporters.roads import ROADS, Road, open_road
 from exporters.sample_texts import sample_pairs, sample_texts
 from formats.bundle_folder import MODEL_NAME, QUERY_MODEL_NAME, REFERENCE_NAME, TOKENIZER_NAME
 from formats.encoder_bundle import EncoderBundle, EncoderSettings, Pooling, write_bundle
@@ -47,6 +48,7 @@ class ExportOptions:
         road: ``direct`` (built from the weights), ``torch`` (traced by it), or ``auto``: direct where it can be.
         texts: what the graph is compared with fp32 on, None for docstrings of the standard library.
         retrieval: whether to measure what the precision does to a ranking.
+        external_data: whether weights lie in a file of their own, which is mapped: less memory, no faster.
         extra_files: files to put into the bundle, beside licences found in the checkpoint, by name.
     """
 
@@ -57,6 +59,7 @@ class ExportOptions:
     road: str = "auto"
     texts: Iterable[str] | None = None
     retrieval: bool = True
+    external_data: bool = False
     extra_files: Files = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -73,7 +76,7 @@ def export(checkpoint: str | Path, out: str | Path, precision: str = "int8", **o
 
     Args:
         checkpoint: a Hugging Face or sentence-transformers folder, see `exporters.checkpoint.read_checkpoint` and
-            `exporters.head_reader`.
+            `exporters.head_reader`; or ``owner/name`` of the Hugging Face hub, where that can be reached.
         out: the folder to make.
         precision: ``int8`` (small and fast on CPUs), ``fp32`` (exact), ``fp16`` (for GPUs) or ``int8-weights``
             (small, close to fp32, any batch).
@@ -89,9 +92,11 @@ def export(checkpoint: str | Path, out: str | Path, precision: str = "int8", **o
     _check_request(out, precision)
     sources = _sources(checkpoint, chosen)
     first = sources[MODEL_NAME]
-    settings = _settings(sources, precision, chosen.name or first.path.resolve().name)
+    roads = {name: open_road(source, chosen.road) for name, source in sources.items()}
+    name = chosen.name or first.path.resolve().name
+    settings = _settings(sources, roads[MODEL_NAME].n_hidden, precision, name)
     files = {TOKENIZER_NAME: first.tokenizer, **_licences(first.path), **chosen.extra_files}
-    exact, variant = _graphs(sources, chosen.road, precision)
+    exact, variant = _graphs(sources, roads, precision, chosen.external_data)
     texts = list(sample_texts(_N_TEXTS) if chosen.texts is None else chosen.texts)
     with tempfile.TemporaryDirectory() as folder:
         original = open_encoder(write_bundle(Path(folder) / "exact", settings, {**files, **exact}).path)
@@ -132,7 +137,7 @@ def export_reranker(
     from exporters.variants import reranker_variant
 
     _check_request(out, precision)
-    source = read_reranker(checkpoint)
+    source = read_reranker(checkpoint_folder(checkpoint))
     settings = _reranker_settings(source, precision, name or source.path.resolve().name)
     files = {TOKENIZER_NAME: source.tokenizer, **_licences(source.path)}
     graph = build_reranker_graph(read_network(source, ("bert",)))
@@ -153,9 +158,9 @@ def _check_request(out: str | Path, precision: str) -> None:
 
 def _sources(checkpoint: str | Path, options: ExportOptions) -> dict[str, Checkpoint]:
     """Read the one or two networks of an encoder, by the name of their graph."""
-    sources = {MODEL_NAME: read_checkpoint(checkpoint, options.head, options.normalise)}
+    sources = {MODEL_NAME: read_checkpoint(checkpoint_folder(checkpoint), options.head, options.normalise)}
     if options.query_checkpoint is not None:
-        query = read_checkpoint(options.query_checkpoint, options.head, options.normalise)
+        query = read_checkpoint(checkpoint_folder(options.query_checkpoint), options.head, options.normalise)
         if query.tokenizer != sources[MODEL_NAME].tokenizer:
             raise InvalidSetting("queries and documents have different tokenizers", path=query.path)
         sources[QUERY_MODEL_NAME] = query
@@ -163,23 +168,25 @@ def _sources(checkpoint: str | Path, options: ExportOptions) -> dict[str, Checkp
 
 
 def _graphs(
-    sources: Mapping[str, Checkpoint], road: str, precision: str
+    sources: Mapping[str, Checkpoint], roads: Mapping[str, Road], precision: str, external_data: bool
 ) -> tuple[dict[str, bytes], dict[str, bytes]]:
-    """Make the fp32 graphs and those in the precision asked for, by name."""
-    from exporters.roads import open_road
+    """Make the files of the fp32 graphs and of those in the precision asked for, by name."""
+    from exporters.external_data import split_weights
     from exporters.variants import encoder_variant
 
     exact: dict[str, bytes] = {}
     variant: dict[str, bytes] = {}
     for name, source in sources.items():
-        backbone = open_road(source, road)
-        exact[name] = variant[name] = _serialised(encoder_variant(backbone(), source.head, "fp32"))
+        backbone = roads[name].backbone
+        graph = encoder_variant(backbone(), source.head, "fp32")
+        exact[name] = _serialised(graph)
         if precision != "fp32":
-            variant[name] = _serialised(encoder_variant(backbone(), source.head, precision))
+            graph = encoder_variant(backbone(), source.head, precision)
+        variant |= split_weights(graph, name) if external_data else {name: _serialised(graph)}
     return exact, variant
 
 
-def _settings(sources: Mapping[str, Checkpoint], precision: str, name: str) -> EncoderSettings:
+def _settings(sources: Mapping[str, Checkpoint], n_hidden: int, precision: str, name: str) -> EncoderSettings:
     source = sources[MODEL_NAME]
     use, query = source.encoder_use, sources.get(QUERY_MODEL_NAME, source)
     head = source.head
@@ -188,7 +195,7 @@ def _settings(sources: Mapping[str, Checkpoint], precision: str, name: str) -> E
     return EncoderSettings(
         name=name,
         precision=precision,
-        dim=head.dim(source.n_hidden),
+        dim=head.dim(n_hidden),
         window=min(source.window, query.window),
         pooling=head.pooling,
         normalise=head.normalise,

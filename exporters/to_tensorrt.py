@@ -76,7 +76,7 @@ def build_plan(
         raise InvalidSetting(
             "a bundle with a graph of its own for queries", path=opened.path, expected="one graph"
         )
-    opened.verify_files([MODEL_NAME])
+    opened.verify_graph(MODEL_NAME)
     builder = _PlanBuilder(_chosen_library(library), target)
     if timing_cache is not None and builder.library != "tensorrt":
         raise InvalidSetting(f"{builder.library} times nothing while it builds", expected="no timing cache")

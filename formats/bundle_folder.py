@@ -31,6 +31,7 @@ from typing import Final, Literal
 
 from formats.errors import ChecksumMismatch, CorruptFile, FormatTooNew, InvalidSetting, TruncatedFile
 from formats.json_fields import JsonFields, read_json
+from formats.onnx_scan import check_graph
 
 __all__ = [
     "BUNDLE_FORMAT",
@@ -176,6 +177,20 @@ class BundleFolder:
                 )
             n_bytes += record.n_bytes
         return n_bytes
+
+    def verify_graph(self, name: str) -> None:
+        """Check a graph before a runtime loads it: digests, where its weights lie, its operators.
+
+        Args:
+            name: which of `files`.
+
+        Raises:
+            ChecksumMismatch, TruncatedFile: as of `verify_files`, for the graph and the file with its weights.
+            CorruptFile: as there, or the graph has what `formats.onnx_scan.check_graph` refuses.
+        """
+        data = [name + DATA_SUFFIX] if name + DATA_SUFFIX in self.files else []
+        self.verify_files([name, *data])
+        check_graph(self.path / name, {each: self.files[each].n_bytes for each in data})
 
 
 def identity_of(parts: Mapping[str, object]) -> str:

@@ -1,0 +1,99 @@
+"""Weights in a file beside their graph: written for bundles, read from folders of others."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import onnx
+from onnx import TensorProto
+
+from exporters.checkpoint_files import existing
+from formats.bundle_folder import DATA_SUFFIX
+from formats.errors import CorruptFile, InvalidSetting
+from formats.onnx_scan import check_graph
+
+__all__ = ["data_paths", "read_model", "split_weights"]
+
+_LEAST_BYTES = 1024
+_ALIGNMENT = 4096  # a page: a runtime maps the file
+_MOST_BYTES = 2**31 - 2**20  # of a graph with its weights inside
+
+
+def split_weights(model: onnx.ModelProto, name: str) -> dict[str, bytes]:
+    """Return the files of a graph whose weights lie in a file of their own, by name; the model is changed.
+
+    A runtime maps that file instead of reading it: it takes little memory of its own, and processes share it.
+    """
+    data = bytearray()
+    for tensor in model.graph.initializer:
+        if len(tensor.raw_data) >= _LEAST_BYTES:
+            data += bytes(-len(data) % _ALIGNMENT)
+            entries = {"location": name + DATA_SUFFIX, "offset": len(data), "length": len(tensor.raw_data)}
+            data += tensor.raw_data
+            tensor.ClearField("raw_data")
+            tensor.data_location = TensorProto.EXTERNAL
+            for key, value in entries.items():
+                tensor.external_data.add(key=key, value=str(value))
+    return {name: bytes(model.SerializeToString(deterministic=True)), name + DATA_SUFFIX: bytes(data)}
+
+
+def data_paths(path: Path) -> list[Path]:
+    """Return the files that the weights of a graph lie in, in the order of their names.
+
+    Raises:
+        CorruptFile: it is no graph, a name leads out of the folder, or a file is a link.
+        InvalidSetting: one is missing.
+    """
+    model = _parsed(path)
+    names = {
+        entry.value
+        for tensor in model.graph.initializer
+        for entry in tensor.external_data
+        if entry.key == "location"
+    }
+    for name in names:
+        if Path(name).name != name or "\\" in name or (path.parent / name).is_symlink():
+            raise CorruptFile("weights lie outside the checkpoint's folder", path=path, actual=repr(name)[:200])
+    return [existing(path.parent, name) for name in sorted(names)]
+
+
+def read_model(path: Path) -> onnx.ModelProto:
+    """Read a graph that somebody else wrote, its weights brought inside.
+
+    Raises:
+        CorruptFile: it is no graph, or has what `formats.onnx_scan.check_graph` refuses, or weights outside its
+            folder.
+        InvalidSetting: graph and weights are too large to be one file.
+    """
+    if path.stat().st_size > _MOST_BYTES:
+        raise InvalidSetting("the graph is too large", path=path, expected=f"at most {_MOST_BYTES} bytes")
+    paths = data_paths(path)
+    n_bytes = sum(each.stat().st_size for each in (path, *paths))
+    if n_bytes > _MOST_BYTES:
+        raise InvalidSetting(
+            "the graph is too large", path=path, expected=f"at most {_MOST_BYTES} bytes", actual=n_bytes
+        )
+    check_graph(path, {each.name: each.stat().st_size for each in paths})
+    model = _parsed(path)
+    contents = {each.name: each.read_bytes() for each in paths}
+    for tensor in model.graph.initializer:
+        if tensor.data_location == TensorProto.EXTERNAL:
+            _bring_inside(tensor, contents)
+    return model
+
+
+def _parsed(path: Path) -> onnx.ModelProto:
+    try:
+        return onnx.load(path, load_external_data=False)
+    except Exception as error:  # protobuf's error, which this package does not depend on by name
+        raise CorruptFile(f"not an ONNX model: {error}", path=path) from error
+
+
+def _bring_inside(tensor: onnx.TensorProto, contents: dict[str, bytes]) -> None:
+    entries = {entry.key: entry.value for entry in tensor.external_data}
+    content = contents[entries["location"]]
+    offset = int(entries.get("offset", 0))
+    length = int(entries.get("length", len(content) - offset))
+    tensor.ClearField("external_data")
+    tensor.data_location = TensorProto.DEFAULT
+    tensor.raw_data = content[offset : offset + length]
