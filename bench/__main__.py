@@ -19,6 +19,7 @@ COMMANDS = {
     "hybrid_latency": "how long a query takes at size, by mode",
     "filters": "what a filter costs, by the share of documents that pass",
     "ivf_switch": "from how many centroids on inverted lists pay",
+    "gpu": "all checks and timings of the GPU backend",
     "lexical": "lexical search against bm25s",
 }
 """Name of a module of this package -> what it measures."""

@@ -21,6 +21,7 @@ __all__ = ["DeviceScan", "best_documents"]
 
 _BATCH_QUERIES = 256
 _GROUP = 64  # documents of which only the best is looked at first
+_PLACE_BYTES = 24  # of a document of the best groups, while the best of them are chosen
 
 Found = tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]
 
@@ -30,6 +31,7 @@ class DeviceScan:
 
     def __init__(self, rows: DeviceRows, device: Device) -> None:
         self._rows = rows
+        self._work_bytes = device.work_bytes
         self._scores: BlockScores
         if device.kernels is None:
             self._scores = TorchScores(rows, device.work_bytes)
@@ -50,10 +52,8 @@ class DeviceScan:
         Returns:
             (n_queries, n) int64 documents, and (n_queries,) float64 that no other document's score is above.
         """
-        parts = [
-            self._find(queries[low : low + _BATCH_QUERIES], n, allowed, beta)
-            for low in range(0, len(queries), _BATCH_QUERIES)
-        ]
+        batch = max(1, min(_BATCH_QUERIES, self._work_bytes // (n * _GROUP * _PLACE_BYTES)))
+        parts = [self._find(queries[low : low + batch], n, allowed, beta) for low in range(0, len(queries), batch)]
         return np.concatenate([docs for docs, _ in parts]), np.concatenate([ceilings for _, ceilings in parts])
 
     def _find(

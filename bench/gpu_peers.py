@@ -1,0 +1,69 @@
+"""What others need for the same centroids, as single vectors without documents: torch, FAISS, cuVS."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+
+import numpy as np
+import torch
+
+from bench.gpu_clock import median_ms
+from bench.gpu_made import MadeTable
+from bench.gpu_sizes import Size, made_queries
+from bench.records import Record
+from engine.backends.gpu_upload import upload
+
+__all__ = ["peers"]
+
+_N_BEST = 300
+_ADDED_ROWS = 1 << 18
+Search = Callable[[torch.Tensor, int], object]
+
+
+def peers(place: torch.device, size: Size) -> Iterator[Record]:
+    """Yield milliseconds of each for the best rows, or why it could not be measured."""
+    table = MadeTable(size.lengths, size.dim, "float16")
+    for name, make in {"torch": _torch, "faiss": _faiss, "cuvs": _cuvs}.items():
+        about: Record = {"what": f"peer {name}", "stored": "float16", "n_rows": table.n_rows, "dim": size.dim}
+        try:
+            for record in _timed(make(table, place), place, size):
+                yield {**about, **record}
+        except (ImportError, AttributeError, RuntimeError) as error:
+            yield {**about, "missing": repr(error)[:200]}
+
+
+def _timed(search: Search, place: torch.device, size: Size) -> Iterator[Record]:
+    for batch in size.batches:
+        queries = torch.from_numpy(made_queries(batch, size.dim)).to(place)
+        ms = median_ms(partial(search, queries, _N_BEST), place, size.n_calls)
+        yield {"batch": batch, "ms": ms, "queries_s": batch / ms * 1e3}
+
+
+def _torch(table: MadeTable, place: torch.device) -> Search:
+    """A matrix product and the best of its rows, as one would write it: all scores are written."""
+    kind = torch.float16 if place.type == "cuda" else torch.float32
+    rows = upload(lambda low, high: table.stored_slice(low, high)[0], table.n_rows, place).to(kind)
+    return lambda queries, n: (queries.to(kind) @ rows.T).topk(n, dim=1)
+
+
+def _faiss(table: MadeTable, place: torch.device) -> Search:
+    """`GpuIndexFlatIP`, vectors in float16."""
+    import faiss
+
+    settings = faiss.GpuIndexFlatConfig()
+    settings.useFloat16, settings.device = True, place.index or 0
+    index = faiss.GpuIndexFlatIP(faiss.StandardGpuResources(), table.dim, settings)
+    for low in range(0, table.n_rows, _ADDED_ROWS):
+        high = min(low + _ADDED_ROWS, table.n_rows)
+        index.add(table.stored_slice(low, high)[0].astype(np.float32))
+    return lambda queries, n: index.search(queries.cpu().numpy(), n)
+
+
+def _cuvs(table: MadeTable, place: torch.device) -> Search:
+    """Its brute force, vectors in float16."""
+    from cuvs.neighbors import brute_force
+
+    rows = upload(lambda low, high: table.stored_slice(low, high)[0], table.n_rows, place)
+    index = brute_force.build(rows, metric="inner_product")
+    return lambda queries, n: brute_force.search(index, queries.half(), n)
