@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["IntegerQuery"]
+__all__ = ["IntegerQuery", "digit_sums"]
 
 _BASE = np.float32(254)
 
@@ -48,12 +48,6 @@ class IntegerQuery:
         scaled: npt.NDArray[np.float32] = (exact * (scales * np.float64(self.scale))).astype(np.float32)
         return scaled
 
-    def rounded(self) -> npt.NDArray[np.float64]:
-        """(dim,) float64: what the three digits stand for, in units of `scale`; `scores` multiplies with this."""
-        first, second, third = self.digits.astype(np.float64)
-        rounded: npt.NDArray[np.float64] = first + (second + third / float(_BASE)) / float(_BASE)
-        return rounded
-
     def rough_scores(self, rows: npt.NDArray[np.int8], scales: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
         """Scores by the first digit alone; each is within `rounding` times the centroid's norm of the score."""
         rough = _products(self.digits[:1], rows)[0] * (scales * np.float64(self.scale))
@@ -68,3 +62,24 @@ def _products(digits: npt.NDArray[np.int8], rows: npt.NDArray[np.int8]) -> npt.N
     if not len(rows):
         return np.empty((len(digits), 0))
     return np.asarray(simsimd.cdist(rows, digits, "dot")).reshape(len(rows), len(digits)).T
+
+
+def digit_sums(
+    queries: npt.NDArray[np.float32],
+) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+    """What the digits of (n, dim) float32 queries stand for, for who multiplies in float64.
+
+    Returns:
+        (n, dim) float64 in units of the scale, and (n,) float64 scales: an exact product of both with an int8
+        centroid and its scale is `IntegerQuery.scores`, but for the rounding of float64.
+    """
+    scales = np.abs(queries).max(axis=1, initial=0.0).astype(np.float64) / 127
+    scales[scales == 0] = 1
+    rest = queries.astype(np.float64) / scales[:, None]
+    sums, unit = np.zeros_like(rest), 1.0
+    for _ in range(3):
+        digit = np.rint(rest)
+        sums += digit / unit
+        rest = (rest - digit) * _BASE
+        unit *= float(_BASE)
+    return sums, scales

@@ -1,8 +1,10 @@
 """Stage 1 on a GPU, and stage 2 where the centroids fit into its memory: torch, with Triton where it is there.
 
 Where the centroids of a segment fit into the memory budget, all of them are scanned, and the final scores come
-from the device too. Where only the codes fit, the inverted lists are read, and stage 2 stays on the CPU. The
-same code runs on torch's CPU device.
+from the device too. Where only the codes fit, the inverted lists are read, and stage 2 stays on the CPU.
+
+The same code runs on torch's CPU device, where its tests run. It has not run on a CUDA device yet, though its
+kernels compile for one.
 """
 
 from __future__ import annotations
@@ -53,15 +55,14 @@ class GpuBackend:
     def __init__(self, segment: OpenSegment, options: OpenOptions) -> None:
         self._device = options.accelerator
         self._live = np.ones(segment.reader.n_docs, bool) if segment.deleted is None else ~segment.deleted
+        self._n_live = int(self._live.sum())
+        self._live_here: torch.Tensor | None = None  # on the device, where documents are deleted
         self._rows: DeviceRows | None = None
         self._lists: DeviceLists | None = None
         self.resident_bytes = segment.reader.n_docs  # which documents are live
         self.device_bytes = self._reserved(segment)
         weakref.finalize(self, self._device.release, self.device_bytes)
-        if self.device_bytes == _rows_bytes(segment):
-            self._take_rows(segment)
-        else:
-            self._take_lists(segment)
+        self._upload(segment)
 
     @staticmethod
     def needed_bytes(segment: OpenSegment) -> int:
@@ -80,6 +81,25 @@ class GpuBackend:
             expected=f"{min(needs)} bytes left",
             actual=self._device.left_bytes,
         )
+
+    def _upload(self, segment: OpenSegment) -> None:
+        import torch
+
+        try:
+            with self._device.active():
+                if self.device_bytes == _rows_bytes(segment):
+                    self._take_rows(segment)
+                else:
+                    self._take_lists(segment)
+                if self._n_live < len(self._live):
+                    self._live_here = torch.from_numpy(self._live).to(self._device.place)
+        except torch.OutOfMemoryError as error:
+            raise InvalidSetting(
+                f"device {self._device.name} has less memory than its budget says",
+                path=segment.reader.path,
+                expected=f"{self.device_bytes} bytes",
+                actual=error,
+            ) from error
 
     def _take_rows(self, segment: OpenSegment) -> None:
         from engine.backends.gpu_rows import DeviceRows
@@ -100,16 +120,18 @@ class GpuBackend:
         """
         import torch
 
-        allowed = self._live if wanted.allowed is None else wanted.allowed
-        docs = np.flatnonzero(allowed)
-        with torch.inference_mode():
-            if len(docs) <= wanted.n:
+        n_allowed = self._n_live if wanted.allowed is None else int(np.count_nonzero(wanted.allowed))
+        with torch.inference_mode(), self._device.active():
+            if n_allowed <= wanted.n:
+                docs = np.flatnonzero(self._live if wanted.allowed is None else wanted.allowed)
                 return self._rescored(queries, [docs] * len(queries), np.full(len(queries), -np.inf), wanted)
-            mask = None if allowed.all() else torch.from_numpy(allowed).to(self._device.place)
+            mask = self._live_here
+            if wanted.allowed is not None:
+                mask = torch.tensor(wanted.allowed, device=self._device.place)
             if self._rows is not None:
                 found, ceilings = self._scan.find(queries, wanted.n, mask, wanted.beta)
                 return self._rescored(queries, list(found), ceilings, wanted)
-            return [Candidates(each, np.inf) for each in self._listed(queries, wanted, mask, docs)]
+            return [Candidates(each, np.inf) for each in self._listed(queries, wanted, mask)]
 
     def _rescored(
         self, queries: Floats, docs: list[Docs], ceilings: npt.NDArray[np.float64], wanted: Wanted
@@ -124,19 +146,21 @@ class GpuBackend:
             scores += list(self._rows.document_scores(queries[low : low + batch], part, wanted.beta))
         return [Candidates(*each) for each in zip(docs, ceilings.tolist(), scores, strict=True)]
 
-    def _listed(self, queries: Floats, wanted: Wanted, mask: torch.Tensor | None, allowed: Docs) -> list[Docs]:
-        """Documents by their codes; where the probed lists hold fewer than `wanted.k`, more lists are read."""
+    def _listed(self, queries: Floats, wanted: Wanted, mask: torch.Tensor | None) -> list[Docs]:
+        """Documents by their codes, of more than `wanted.n` that may be found.
+
+        Where the probed lists hold fewer than `wanted.k`, more lists are read.
+        """
         assert self._lists is not None
         nlist = self._lists.nlist
         nprobe = min(wanted.nprobe or self._lists.default_nprobe, nlist)
         found, counts = self._lists.find(queries, wanted.n, nprobe, mask)
         docs = [each[:count] for each, count in zip(found, counts.tolist(), strict=True)]
-        short = np.flatnonzero(counts < min(wanted.k, len(allowed)))
+        short = np.flatnonzero(counts < wanted.k)
         if len(short):
             more = replace(wanted, nprobe=min(2 * nprobe, nlist))
-            for number, each in zip(
-                short.tolist(), self._listed(queries[short], more, mask, allowed), strict=True
-            ):
+            widened = self._listed(queries[short], more, mask)
+            for number, each in zip(short.tolist(), widened, strict=True):
                 docs[number] = each
         return docs
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from contextlib import AbstractContextManager, nullcontext
 from functools import cached_property
 from importlib import import_module
 from types import ModuleType
@@ -62,6 +63,12 @@ class Device:
                 actual=f"torch {torch.__version__}, {torch.cuda.device_count()} CUDA devices",
             )
         return place
+
+    def active(self) -> AbstractContextManager[object]:
+        """While it is entered, kernels are launched on this device."""
+        import torch
+
+        return torch.cuda.device(self.place) if self.place.type == "cuda" else nullcontext()
 
     @cached_property
     def kernels(self) -> ModuleType | None:

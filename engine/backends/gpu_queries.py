@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from engine.integer_query import IntegerQuery
+from engine.integer_query import digit_sums
 
 __all__ = ["ExactQueries", "ScanQueries"]
 
@@ -85,10 +85,7 @@ class ExactQueries:
             for_integers: for int8 centroids: as `engine.integer_query` reads them, digit by digit, so that scores
                 are those of the CPU.
         """
-        scales = np.ones(len(queries))
-        values = queries.astype(np.float64)
-        if for_integers:
-            for number, query in enumerate(queries):
-                digits = IntegerQuery(query)
-                values[number], scales[number] = digits.rounded(), digits.scale
+        values, scales = (
+            digit_sums(queries) if for_integers else (queries.astype(np.float64), np.ones(len(queries)))
+        )
         return cls(torch.from_numpy(values).to(place), torch.from_numpy(scales).to(place))

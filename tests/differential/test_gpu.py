@@ -19,6 +19,7 @@ from engine.options import OpenOptions
 from engine.stored_vectors import StoredVectors
 from formats.directory import Directory
 from formats.errors import BackendUnavailable, InvalidSetting
+from formats.snapshot import Snapshot
 
 torch = pytest.importorskip("torch", reason="backend gpu needs torch")
 EVERYTHING = 1 << 20
@@ -78,6 +79,7 @@ class TestScan:
         queries = generator.standard_normal((5, DIM)).astype(np.float32)
         for share in (0.5, 0.05):
             allowed = generator.random(segment.reader.n_docs) < share
+            allowed.flags.writeable = False  # as a filter may give it
             found = backend.candidates(queries, Wanted(5, 12, None, 1, allowed, beta))
             for query, each in zip(queries, found, strict=True):
                 expected = np.where(allowed, document_scores(segment, query, beta), -np.inf)
@@ -149,6 +151,8 @@ def test_the_best_of_groups_are_the_best_of_all(n_docs):
         assert found.tolist() == np.sort(scores, axis=0)[::-1][:n].T.tolist()
         assert found.tolist() == np.take_along_axis(scores.T, places.numpy(), 1).tolist()
         assert all(len(set(row)) == min(n, n_docs) for row in places.tolist())
+        turned = torch.from_numpy(np.ascontiguousarray(scores.T)).T
+        assert best_documents(turned, n)[0].tolist() == found.tolist()
 
 
 @pytest.fixture(scope="module")
@@ -174,7 +178,7 @@ def test_where_the_centroids_do_not_fit_the_codes_are_taken(index):
     for limit, kept in ((None, "_rows"), ((1 << 20) + ROWS_BYTES - 1, "_lists")):
         with Engine.open(path, backend="gpu", device="cpu", device_bytes=limit) as opened:
             hits = opened.search_vectors(queries, k=1)
-            backend = opened._current()._dense._segments[0]._opened
+            backend = opened._current()._dense._segments[0].opened
         assert [each[0].id for each in hits] == [str(number) for number in range(50)]
         assert getattr(backend, kept) is not None
         assert backend.device_bytes > 0
@@ -192,7 +196,7 @@ def test_a_budget_that_nothing_fits_is_said(index):
 def test_closing_frees_the_device(index):
     opened = Engine.open(index[0], backend="gpu", device="cpu")
     opened.search_vectors(index[1][0], k=1)
-    backend = opened._current()._dense._segments[0]._opened
+    backend = opened._current()._dense._segments[0].opened
     gone, device = weakref.ref(backend), opened._options.accelerator
     assert device._used_bytes == backend.device_bytes
     del backend
@@ -226,3 +230,19 @@ def test_hybrid_search_by_a_device_is_that_by_the_cpu(small_index):
     with Engine.open(small_index, backend="gpu", device="cpu") as device, Engine.open(small_index) as cpu:
         for mode in ("dense", "hybrid"):
             assert device.search(queries, k=5, mode=mode) == cpu.search(queries, k=5, mode=mode)
+
+
+def test_a_device_that_is_fuller_than_thought(index, monkeypatch):
+    """Asked for by name it is an error, "auto" would go on without."""
+
+    def full(*_):
+        raise torch.OutOfMemoryError("out of memory")
+
+    monkeypatch.setattr("engine.backends.gpu_rows.upload", full)
+    options = OpenOptions(backend="gpu", device="cpu")
+    snapshot = Snapshot(Directory(index[0]))
+    with pytest.raises(InvalidSetting, match=r"has less memory than its budget says; expected \d+ bytes"):
+        open_backend("gpu", snapshot.segments[0], options)
+    gc.collect()
+    assert options.accelerator._used_bytes == 0
+    snapshot.close()
