@@ -1,7 +1,8 @@
 """Stage-1 backends side by side on one index: latency, completeness against the exact answer, memory, opening.
 
 The queries are stored vectors with noise, or those of a .npy file. Each query goes to all backends in turn, so
-that what else the machine does touches all alike. Where `engine.backends.choice` takes its constants from.
+that what else the machine does touches all alike; processor time leaves it out. `engine.backends.choice` takes its
+constants from the results.
 """
 
 from __future__ import annotations
@@ -63,18 +64,29 @@ def run(options: argparse.Namespace) -> int:
             "n_centroids": sum(segment.reader.n_rows for segment in snapshot.segments),
             "dim": snapshot.manifest.settings.dim,
             "threads": options.threads,
-            "p50_ms": float(np.median(times[backend.name]) * 1e3),
-            "p99_ms": float(np.quantile(times[backend.name], 0.99) * 1e3),
+            **_latencies(times[backend.name]),
             "recall_at_10": _recall(answers[backend.name], exact),
             "first_search_s": backend.open_s,
             "resident_bytes": backend.searcher.resident_bytes,
-            **{f"batch_{size}_ms_per_query": _batch_ms(backend.searcher, queries, size) for size in _BATCHES},
+            **{
+                f"batch_{size}_cpu_ms_per_query": _batch_cpu_ms(backend.searcher, queries, size)
+                for size in _BATCHES
+            },
         }
         print("  ".join(f"{name} {_short(value)}" for name, value in record.items()), flush=True)
         if options.out:
             append_record(options.out, {**record, **circumstances()})
     snapshot.close()
     return 0
+
+
+def _latencies(times: list[tuple[float, float]]) -> dict[str, float]:
+    clock, processor = np.array(times).T * 1e3
+    return {
+        "p50_ms": float(np.median(clock)),
+        "p99_ms": float(np.quantile(clock, 0.99)),
+        "cpu_p50_ms": float(np.median(processor)),
+    }
 
 
 def _short(value: object) -> str:
@@ -107,15 +119,15 @@ def _open(name: str, snapshot: Snapshot, queries: Vectors, threads: int) -> _Ope
 
 def _in_turn(
     opened: list[_Opened], queries: Vectors
-) -> tuple[dict[str, list[float]], dict[str, list[frozenset[tuple[int, int]]]]]:
-    """Seconds and answers, by backend, one query after another."""
-    times: dict[str, list[float]] = {each.name: [] for each in opened}
+) -> tuple[dict[str, list[tuple[float, float]]], dict[str, list[frozenset[tuple[int, int]]]]]:
+    """Seconds by the clock and of the processor, and answers, by backend, one query after another."""
+    times: dict[str, list[tuple[float, float]]] = {each.name: [] for each in opened}
     answers: dict[str, list[frozenset[tuple[int, int]]]] = {each.name: [] for each in opened}
     for query in queries:
         for name, searcher, _ in opened:
-            started = time.perf_counter()
+            started, worked = time.perf_counter(), time.process_time()
             found = searcher.search(query[None], SearchOptions(k=_K))[0]
-            times[name].append(time.perf_counter() - started)
+            times[name].append((time.perf_counter() - started, time.process_time() - worked))
             answers[name].append(frozenset(zip(found.segments.tolist(), found.docs.tolist(), strict=True)))
     return times, answers
 
@@ -125,12 +137,12 @@ def _recall(found: list[frozenset[tuple[int, int]]], exact: list[frozenset[tuple
     return float(np.mean(shares))
 
 
-def _batch_ms(searcher: Searcher, queries: Vectors, size: int) -> float:
-    """Milliseconds a query in batches of `size`, the best of three."""
+def _batch_cpu_ms(searcher: Searcher, queries: Vectors, size: int) -> float:
+    """Milliseconds of the processor for each query in batches of `size`, the best of three."""
     batch, options = np.resize(queries, (size, queries.shape[1])), SearchOptions(k=_K)
     times = []
     for _ in range(3):
-        started = time.perf_counter()
+        started = time.process_time()
         searcher.search(batch, options)
-        times.append(time.perf_counter() - started)
+        times.append(time.process_time() - started)
     return min(times) / size * 1e3

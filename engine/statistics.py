@@ -90,16 +90,17 @@ def resource_statistics(
         device_bytes: of accelerators.
 
     Returns:
-        backend: what was asked for, and chosen: a list of name, reason, n_segments and n_centroids, where segments
-        of the same name and reason stand together. memory: limit_bytes (or None), mapped_bytes (files, which the
-        system takes back when it needs the memory), resident_bytes by part (backends that have been opened by a
-        search, decoded postings, answers to filters, a few bytes for each document), device_bytes.
+        backend: what was asked for, and chosen: by name n_segments, n_centroids and the reason.
+        memory: limit_bytes (or None), mapped_bytes (files, which the system takes back when it needs the memory),
+        resident_bytes by part (backends that have been opened by a search, decoded postings, answers to filters,
+        a few bytes for each document), device_bytes.
     """
-    groups: dict[tuple[str, str], Counter[str]] = {}
+    counts: dict[str, Counter[str]] = {}
+    reasons: dict[str, dict[str, None]] = {}
     for choice, segment in zip(choices, snapshot.segments, strict=True):
-        group = groups.setdefault((choice.backend, choice.reason), Counter())
-        group.update(n_segments=1, n_centroids=segment.reader.n_rows)
-    chosen = [{"name": name, "reason": reason, **group} for (name, reason), group in groups.items()]
+        counts.setdefault(choice.backend, Counter()).update(n_segments=1, n_centroids=segment.reader.n_rows)
+        reasons.setdefault(choice.backend, {})[choice.reason] = None
+    chosen = {name: {**count, "reason": " / ".join(reasons[name])} for name, count in counts.items()}
     return {
         "backend": {"asked_for": options.backend, "chosen": chosen},
         "memory": {

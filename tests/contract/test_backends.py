@@ -466,7 +466,7 @@ def test_memory_is_told_beforehand_and_freed_at_the_end(case):
         assert index.stats()["memory"]["resident_bytes"]["backends"] == held
         assert held == told
         chosen = index.stats()["backend"]["chosen"]
-        assert sum(group["n_segments"] for group in chosen) == len(opened)
+        assert sum(group["n_segments"] for group in chosen.values()) == len(opened)
         left = [weakref.ref(backend) for backend in opened]
         del view, opened
     assert all(each() is None for each in left)

@@ -5,7 +5,7 @@ import pytest
 from format_samples import n_descriptors, write_file
 
 from formats.directory import Directory
-from formats.envelope import FileKind, FileRecord
+from formats.envelope import Envelope, FileKind, FileRecord
 from formats.errors import CorruptFile, FormatError, TruncatedFile
 from formats.hnsw_graph import NONE, HnswGraph, graph_name, read_graph, write_graph
 
@@ -142,3 +142,36 @@ def test_a_torn_file(directory):
     path.write_bytes(path.read_bytes()[:-100])
     with pytest.raises(TruncatedFile):
         read_graph(directory, SEGMENT, N)
+
+
+def test_any_flipped_bit_is_found(directory):
+    """The whole file is read at once, so nothing is found late; only zeros between sections are nobody's."""
+    write_graph(directory, SEGMENT, a_graph())
+    path = directory.path / NAME
+    blob, truth, n_silent = path.read_bytes(), a_graph(), 0
+    for bit in np.random.default_rng(1).choice(len(blob) * 8, 1500, replace=False).tolist():
+        changed = bytearray(blob)
+        changed[bit // 8] ^= 1 << bit % 8
+        path.write_bytes(changed)
+        try:
+            found = read_graph(directory, SEGMENT, N)
+        except FormatError:
+            continue
+        np.testing.assert_array_equal(found.neighbors, truth.neighbors)
+        n_silent += 1
+    assert n_silent < 100
+
+
+def test_a_reader_that_follows_the_specification(directory):
+    """Section 13 of formats/SPEC.md: the neighbours of a row on a level."""
+    graph = a_graph()
+    write_graph(directory, SEGMENT, graph)
+    envelope = Envelope(directory, NAME, FileKind.HNSW_GRAPH)
+    levels = envelope.section("levels", np.uint8, (N,)).array()
+    neighbors = envelope.section("neighbors", np.uint32, (None,)).array()
+    envelope.close()
+    row, level = 57, 2
+    begin = sum(M * (int(n) + 1) for n in levels[:row]) + (2 * M + (level - 1) * M)
+    places = neighbors[begin : begin + M]
+    np.testing.assert_array_equal(places, graph.neighbors[place_of(graph, row, level) :][:M])
+    assert set(places[places != NONE].tolist()) <= set(np.flatnonzero(levels > level).tolist())
