@@ -5,15 +5,21 @@ Whatever happens in between, an index must hold exactly the one or the other.
 
 from __future__ import annotations
 
+import functools
+import os
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import pytest
 from word_encoder import WordEncoder
 
+import engine.backends.hnsw
+import engine.engine
 import engine.segment_builder
 import formats.spool
 from engine import Engine, IndexNotFound
+from engine.garbage import files_of
+from engine.merge_policy import MergePolicy
 from formats.directory import Directory
 from formats.manifest import Manifest, latest_generation
 
@@ -21,13 +27,18 @@ Texts = dict[str, str]
 OLD: Texts = {f"old{number}": f"old text{number}" for number in range(8)}
 NEW: Texts = {f"new{number}": f"new text{number} of length {number % 13}" for number in range(16)}
 DELETED = ("old1", "old3")
-CHANGES = ("new", "overwrite", "commit", "delete")
+LEFT: Texts = {doc_id: text for doc_id, text in OLD.items() if doc_id not in DELETED}
 AFTER: dict[str, Texts] = {
-    "new": NEW,
-    "overwrite": NEW,
-    "commit": {doc_id: text for doc_id, text in OLD.items() if doc_id not in DELETED} | NEW,
-    "delete": {doc_id: text for doc_id, text in OLD.items() if doc_id not in DELETED},
+    "new": NEW,  # a first build
+    "overwrite": NEW,  # a build in the place of an index
+    "commit": LEFT | NEW,
+    "delete": LEFT,  # tombstones alone
+    "background merge": LEFT | NEW,  # started by a commit
+    "merge": OLD,
+    "retrain": OLD,  # a merge with a new quantizer
+    "graphs": OLD,  # files that may vanish
 }
+CHANGES = tuple(AFTER)
 
 
 def options() -> dict[str, object]:
@@ -36,9 +47,16 @@ def options() -> dict[str, object]:
 
 
 def make_everything_small(patch: pytest.MonkeyPatch) -> None:
-    """Lists and training with few documents, temporary files from the first kilobyte on."""
+    """Lists, graphs and training with few documents, temporary files from the first kilobyte on."""
     patch.setattr(engine.segment_builder, "IVF_ROWS", 30)
+    patch.setattr(engine.backends.hnsw, "GRAPH_ROWS", 8)
     patch.setattr(formats.spool, "_MEMORY_BYTES", 1024)
+
+
+def merge_often(patch: pytest.MonkeyPatch) -> None:
+    """Merge in the background as soon as there are three segments, or anything is deleted."""
+    policy = functools.partial(MergePolicy, width=3, dead_bytes=0, dead_share=0.05)
+    patch.setattr(engine.engine, "MergePolicy", policy)
 
 
 def documents(texts: Texts) -> Iterator[dict[str, str]]:
@@ -51,15 +69,24 @@ def open_index(path: Path, *, writable: bool = False) -> Engine:
     return Engine.open(path, writable=writable, encoder=WordEncoder(dim=16), threads=1)
 
 
+def environment() -> dict[str, str]:
+    """For a Python process that imports the packages and what the tests share."""
+    tests = Path(__file__).resolve().parent
+    return {**os.environ, "PYTHONPATH": f"{tests.parent}{os.pathsep}{tests}", "PYTHONHASHSEED": "0"}
+
+
 def prepare(change: str, path: Path) -> None:
-    """The state before: nothing, or an index of two segments, one of them with a deleted document."""
+    """The state before: nothing, or an index of two segments or more, one of them with a deleted document."""
     if change == "new":
         return
     engine.build(documents({"gone": "gone", "old0": "old text0"}), path, **options())  # type: ignore[arg-type]
+    ids = sorted(OLD)[1:]
+    n_commits = 6 if change == "background merge" else 2 if change in {"merge", "retrain"} else 1
     with open_index(path, writable=True) as index:
-        index.add(documents({doc_id: text for doc_id, text in OLD.items() if doc_id != "old0"}))
-        index.delete(["gone"])
-        index.commit()
+        for number in range(n_commits):
+            index.add(documents({doc_id: OLD[doc_id] for doc_id in ids[number::n_commits]}))
+            index.delete(["gone"])
+            index.commit()
 
 
 def work(change: str, path: Path, new: Callable[[], Iterable[dict[str, str]]] = lambda: documents(NEW)) -> None:
@@ -68,10 +95,15 @@ def work(change: str, path: Path, new: Callable[[], Iterable[dict[str, str]]] = 
         engine.build(new(), path, overwrite=True, **options())  # type: ignore[arg-type]
         return
     with open_index(path, writable=True) as index:
-        if change == "commit":
-            index.add(new())
-        index.delete(DELETED)
-        index.commit()
+        if change in {"merge", "retrain"}:
+            index.merge(retrain=change == "retrain")
+        elif change == "graphs":
+            index.optimize()
+        else:
+            if change != "delete":
+                index.add(new())
+            index.delete(DELETED)
+            index.commit()
 
 
 def content(path: Path) -> Texts:
@@ -90,10 +122,25 @@ def state_of(change: str, path: Path) -> str:
     """Which of the two states is there; anything else is an error."""
     found = content(path)
     before = {} if change == "new" else OLD
-    if found == before:
+    if found == before != AFTER[change]:
         return "old"
     assert found == AFTER[change], f"neither the old nor the new index: {sorted(found)}"
+    if before == AFTER[change]:
+        return "new" if is_rewritten(change, path) else "old"
     return "new"
+
+
+def is_rewritten(change: str, path: Path) -> bool:
+    """Whether a change that keeps the documents was made."""
+    if change == "graphs":
+        return any(file.suffix == ".hnsw" for file in path.iterdir())
+    return len(newest(path).segments) == 1
+
+
+def newest(path: Path) -> Manifest:
+    """The current manifest."""
+    directory = Directory(path)
+    return Manifest.load(directory, latest_generation(directory))
 
 
 def stray_files(path: Path) -> set[str]:
@@ -101,7 +148,7 @@ def stray_files(path: Path) -> set[str]:
     if not path.exists():
         return set()
     try:
-        known = Manifest.load(Directory(path), latest_generation(Directory(path))).file_names()
+        known = files_of(newest(path))
     except IndexNotFound:
         known = set()
     return {file.name for file in path.iterdir()} - known - {"write.lock"}

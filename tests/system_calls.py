@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -187,15 +188,17 @@ class Recorder(SystemCalls):
     def __init__(self) -> None:
         super().__init__()
         self.events: list[Event] = []
+        self._lock = threading.RLock()  # the order of the record is the order of the disk
 
     def mark(self, remark: str) -> None:
         """Note a remark between the events."""
         self.events.append(Event("mark", remark))
 
     def call(self, kind: str, name: str, perform: Callable[[], Any]) -> Any:
-        done = perform()
-        if kind in CHANGES - {"write"}:
-            self.events.append(Event(kind, name))
+        with self._lock:
+            done = perform()
+            if kind in CHANGES - {"write"}:
+                self.events.append(Event(kind, name))
         return done
 
     def take(self, descriptor: int, data: memoryview) -> int:

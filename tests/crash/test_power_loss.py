@@ -8,7 +8,7 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from changes import Texts, documents, make_everything_small, open_index, options, stray_files
+from changes import Texts, documents, make_everything_small, merge_often, open_index, options, stray_files
 from power_loss import Disk, File
 from system_calls import Event, Recorder, SystemCalls
 from torture import figure
@@ -20,11 +20,13 @@ from formats.snapshot import Snapshot, check_files
 
 STATES_A_HISTORY = 50
 SEED = 5
+STEPS = ("add", "add", "delete", "commit", "commit", "merge", "rollback", "close", "build")
 
 
 @pytest.fixture(autouse=True)
 def small(monkeypatch):
     make_everything_small(monkeypatch)
+    merge_often(monkeypatch)
 
 
 def content(path: Path) -> Texts:
@@ -86,9 +88,7 @@ class History:
             assert stray_files(self.path) == set()
             pending = dict(self.states[-1])
             for step in range(1, n_steps + 1):
-                kind = self.chance.choice(
-                    ["add", "add", "delete", "commit", "commit", "rollback", "close", "build"]
-                )
+                kind = self.chance.choice(STEPS)
                 if kind == "add":
                     texts = self.texts(5)
                     index.add(documents(texts))
@@ -102,6 +102,8 @@ class History:
                 elif kind == "rollback":
                     index.rollback()
                     pending = dict(self.states[-1])
+                elif kind == "merge":
+                    index.merge(retrain=self.chance.random() < 0.2)
                 elif kind == "close" or self.chance.random() < 0.7:
                     return step
                 else:

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from changes import open_index, options, stray_files
+from changes import environment, merge_often, open_index, options, stray_files
 from torture import figure
 
 import engine
@@ -30,11 +30,11 @@ N_WRITERS, N_READERS, N_DOCS = 16, 8, 8
 DURATION_S = (12, 600)
 
 
-def test_writers_and_readers(tmp_path, repository, torture):
+def test_writers_and_readers(tmp_path, torture):
     duration = figure(*DURATION_S)
     done = subprocess.run(
         [sys.executable, __file__, str(tmp_path), str(duration)],
-        env={**os.environ, "PYTHONPATH": f"{repository}{os.pathsep}{repository / 'tests'}"},
+        env=environment(),
         capture_output=True,
         text=True,
         check=False,
@@ -122,6 +122,8 @@ def write(path: Path, chance: random.Random, log: Callable[[int, int], None]) ->
                 (path.parent / f"killed-{os.getpid()}").touch()
                 os.kill(os.getpid(), signal.SIGKILL)
             log(index.commit(), number)
+            if chance.random() < 0.1:
+                index.merge()
 
 
 def read(path: Path, chance: random.Random, log: Callable[[int, int], None], until: float) -> None:
@@ -177,4 +179,6 @@ def run(folder: Path, duration_s: float) -> None:
 
 
 if __name__ == "__main__":
-    run(Path(sys.argv[1]), float(sys.argv[2]))
+    with pytest.MonkeyPatch.context() as patch:
+        merge_often(patch)
+        run(Path(sys.argv[1]), float(sys.argv[2]))

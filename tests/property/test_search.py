@@ -83,6 +83,10 @@ class ChangingIndex(RuleBasedStateMachine):
         self.index = Engine.open(self.folder / "index", writable=True, encoder=ENCODER)
         self.pending = dict(self.committed)
 
+    @rule(retrain=st.booleans())
+    def merge(self, retrain):
+        self.index.merge(retrain)
+
     @rule(moment=st.integers(1, 60))
     def die_in_a_commit(self, moment):
         """What was to be committed is there, or what was there before."""
