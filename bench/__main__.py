@@ -14,6 +14,7 @@ COMMANDS = {
     "tradeoff": "quality, speed, memory and bytes of Quarry's settings: a sweep with plots",
     "judge": "judge a TREC run file",
     "backends": "stage-1 backends side by side on one index",
+    "two_stage": "two-stage search against bare FAISS, hnswlib and USearch on the same vectors",
     "representation": "which representation finds best, for how many vectors",
     "hybrid": "the weight of meaning against words",
     "hybrid_latency": "how long a query takes at size, by mode",

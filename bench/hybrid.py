@@ -25,7 +25,7 @@ __all__ = ["main"]
 _WEIGHTS = (0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
 _N_HITS = 100
 
-Answers = list[list[Hit]]
+Answers = Sequence[Sequence[Hit]]
 
 
 def _measured(collection: Collection, answers: Answers) -> Quality:

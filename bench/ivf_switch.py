@@ -18,15 +18,12 @@ import numpy as np
 import numpy.typing as npt
 
 from bench.circumstances import circumstances
+from bench.recoded import recoded
 from engine import segment_builder
-from engine.document_encoder import EncodedDocument
-from engine.documents import Document
 from engine.options import OpenOptions, SearchOptions
-from engine.representation import DocumentVectors
 from engine.searcher import Searcher
 from engine.stored_vectors import StoredVectors
 from formats.directory import Directory
-from formats.manifest import Manifest
 from formats.snapshot import Snapshot
 
 __all__ = ["main"]
@@ -36,25 +33,9 @@ Vectors = npt.NDArray[np.float32]
 
 
 def _part(source: Snapshot, n_docs: int, folder: Path, *, lists: bool) -> Snapshot:
-    """An index of the first documents of the first segment of `source`, with or without inverted lists."""
+    """An index of the first documents of `source`, with or without inverted lists."""
     segment_builder.IVF_ROWS = 1 if lists else 1 << 40
-    segment = source.segments[0]
-    vectors = StoredVectors(segment)
-    builder = segment_builder.SegmentBuilder(Directory(folder), source.manifest.settings, threads=2)
-    for doc in range(n_docs):
-        rows, _ = segment.reader.centroids.rows_of(np.array([doc]))
-        values = DocumentVectors(vectors.vectors(rows), tuple(() for _ in rows))
-        builder.add(EncodedDocument(Document(str(doc), "text"), values, [], 0))
-    built = builder.finish(None)
-    builder.close()
-    assert built is not None
-    _commit(source.manifest, built, folder)
-    return Snapshot(Directory(folder))
-
-
-def _commit(manifest: Manifest, built: segment_builder.BuiltSegment, folder: Path) -> None:
-    quantizers = (built.quantizer,) if built.quantizer else ()
-    manifest.next((built.record,), quantizers).commit(Directory(folder))
+    return recoded(source, folder, source.manifest.settings, n_docs)
 
 
 def _p50_ms(snapshot: Snapshot, queries: Vectors) -> float:

@@ -19,7 +19,7 @@ from bench.prepared import Prepared
 from bench.process_memory import peak_rss_bytes, rss_bytes
 from bench.quality import measure_quality
 from bench.trec_run import write_run
-from engine import Engine, Hit, build, index_writer, segment_builder
+from engine import Engine, Hits, build, index_writer, segment_builder
 from engine.document_encoder import DocumentEncoder, EncodedDocument, OnInvalid
 from engine.documents import Document
 from engine.options import SearchKeywords
@@ -169,7 +169,7 @@ def _timed(out: str, backend: str, queries: npt.NDArray[np.float32], options: Se
         }
 
 
-def _hundred(index: Engine, queries: npt.NDArray[np.float32], options: SearchKeywords) -> list[list[Hit]]:
+def _hundred(index: Engine, queries: npt.NDArray[np.float32], options: SearchKeywords) -> list[Hits]:
     """100 hits for each query; of as many candidates at least."""
     candidates = options.get("candidates")
     wider = options if candidates is None else {**options, "candidates": max(candidates, 100)}

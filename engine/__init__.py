@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from engine.documents import Document
     from engine.encoder import open_encoder
     from engine.engine import Engine, VerifyReport
-    from engine.hits import Hit, Match
+    from engine.hits import Hit, Hits, Match
     from engine.representation import Cls, FirstM, KMeans, Mean, Pieces, Pooled
 
 _PLACES = {
@@ -28,6 +28,7 @@ _PLACES = {
     "VerifyReport": "engine.engine",
     "open_encoder": "engine.encoder",
     "Hit": "engine.hits",
+    "Hits": "engine.hits",
     "Match": "engine.hits",
     "Cls": "engine.representation",
     "FirstM": "engine.representation",
@@ -45,6 +46,7 @@ __all__ = [  # noqa: PLE0604 - the errors are listed where they are defined
     "Engine",
     "FirstM",
     "Hit",
+    "Hits",
     "KMeans",
     "Match",
     "Mean",

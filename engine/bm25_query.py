@@ -9,6 +9,7 @@ import numpy as np
 
 from engine.allowed import AllowedDocs
 from engine.bm25_segment import Floats, Ints, Scored, SegmentScorer, TermPart, looked_up
+from engine.exactness import Exactness
 from engine.ranking import Ranking, ranked
 
 __all__ = ["Bm25Query", "QueryTerm"]
@@ -62,7 +63,7 @@ class Bm25Query:
             for scorer, parts, docs in zip(self._scorers, self._parts, each, strict=True)
         ]
         ranking = ranked(found, n)
-        return ranking._replace(lexical=ranking.scores)
+        return ranking._replace(lexical=ranking.scores, exactness=Exactness.EXACT)
 
     def score_documents(self, segment: int, docs: Ints) -> Floats:
         """(n,) float32, the scores of the documents (n,) `docs` of one segment: 0 where they have no term."""

@@ -19,7 +19,7 @@ from engine.documents import Document
 from engine.encoder import Encoder, open_encoder
 from engine.filter import parse_filter
 from engine.graph_files import write_graphs
-from engine.hits import Hit
+from engine.hits import Hits
 from engine.index_view import IndexView
 from engine.index_writer import IndexWriter
 from engine.memory import memory_bytes
@@ -142,16 +142,14 @@ class Engine:
     @overload
     def search(  # type: ignore[overload-overlap]  # a str is a sequence of str
         self, queries: str, k: int = ..., **options: Unpack[SearchKeywords]
-    ) -> list[Hit]: ...
+    ) -> Hits: ...
 
     @overload
-    def search(
-        self, queries: Sequence[str], k: int = ..., **options: Unpack[SearchKeywords]
-    ) -> list[list[Hit]]: ...
+    def search(self, queries: Sequence[str], k: int = ..., **options: Unpack[SearchKeywords]) -> list[Hits]: ...
 
     def search(
         self, queries: str | Sequence[str], k: int = 10, **options: Unpack[SearchKeywords]
-    ) -> list[Hit] | list[list[Hit]]:
+    ) -> Hits | list[Hits]:
         """Find the documents that answer a text, best first.
 
         Args:
@@ -161,7 +159,8 @@ class Engine:
                 `nprobe`, `explain`, `fusion`, `dense_weight`, `rerank`.
 
         Returns:
-            The hits of the text, or for several texts a list of hits for each.
+            The hits of the text, or for several texts a list of hits for each. Each list says in `exactness`
+            whether a better document may have been passed over.
 
         Raises:
             InvalidQuery: a query is no text; or by its meaning it has no token, or the encoder gives no usable
@@ -179,9 +178,7 @@ class Engine:
             found = self._found(texts, chosen)
         return found[0] if isinstance(queries, str) else found
 
-    def search_vectors(
-        self, queries: npt.ArrayLike, k: int = 10, **options: Unpack[SearchKeywords]
-    ) -> list[list[Hit]]:
+    def search_vectors(self, queries: npt.ArrayLike, k: int = 10, **options: Unpack[SearchKeywords]) -> list[Hits]:
         """Find documents for (n, dim) query vectors, converted to float32; see `search`. The mode is dense.
 
         Raises:
@@ -398,7 +395,7 @@ class Engine:
             )
         return view
 
-    def _found(self, texts: list[str], options: SearchOptions) -> list[list[Hit]]:
+    def _found(self, texts: list[str], options: SearchOptions) -> list[Hits]:
         """The hits for each text, before reranking."""
         if options.mode == "lexical":
             return self._current().search_lexical(texts, options)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 
+from engine.exactness import Exactness
 from formats.doc_store import PackedDocument
 
-__all__ = ["Hit", "Match"]
+__all__ = ["Hit", "Hits", "Match"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,3 +81,16 @@ class Hit:
 
     def __repr__(self) -> str:
         return f"Hit(id={self.id!r}, score={self.score:.4f}, title={self.title!r}, text={self.text!r})"
+
+
+class Hits(list[Hit]):
+    """The hits of one query, best first: a list that says how much it promises.
+
+    Attributes:
+        exactness: what is known about the documents that are not in it; "exact", "exact over probed lists" or
+            "approximate".
+    """
+
+    def __init__(self, hits: Iterable[Hit] = (), exactness: Exactness = Exactness.APPROXIMATE) -> None:
+        super().__init__(hits)
+        self.exactness = exactness

@@ -9,7 +9,7 @@ import numpy as np
 from engine.bm25_query import Bm25Query
 from engine.document_filter import DocumentFilter
 from engine.explanation import matches
-from engine.hits import Hit
+from engine.hits import Hit, Hits
 from engine.hybrid_searcher import HybridSearcher
 from engine.lexical_searcher import LexicalSearcher
 from engine.memory import plan_memory
@@ -56,7 +56,7 @@ class IndexView:
             self.snapshot, self._options, self._dense.choices, held, self._dense.device_bytes
         )
 
-    def search_dense(self, vectors: Vectors, options: SearchOptions) -> list[list[Hit]]:
+    def search_dense(self, vectors: Vectors, options: SearchOptions) -> list[Hits]:
         """The hits for each of (n, dim) query vectors."""
         check_vectors(vectors)
         answers = self._dense.search(vectors, options, self.filter.allowed(options.condition))
@@ -65,7 +65,7 @@ class IndexView:
             for vector, answer in zip(vectors, answers, strict=True)
         ]
 
-    def search_lexical(self, texts: list[str], options: SearchOptions) -> list[list[Hit]]:
+    def search_lexical(self, texts: list[str], options: SearchOptions) -> list[Hits]:
         """The hits for each query by its words alone."""
         allowed = self.filter.allowed(options.condition)
         return [
@@ -73,7 +73,7 @@ class IndexView:
             for query in map(self._lexical.query, texts)
         ]
 
-    def search_hybrid(self, vectors: Vectors, texts: list[str], options: SearchOptions) -> list[list[Hit]]:
+    def search_hybrid(self, vectors: Vectors, texts: list[str], options: SearchOptions) -> list[Hits]:
         """The hits for each query by its vector and its words."""
         check_vectors(vectors)
         answers = self._hybrid.search(vectors, texts, options, self.filter.allowed(options.condition))
@@ -82,17 +82,18 @@ class IndexView:
             for vector, (answer, query) in zip(vectors, answers, strict=True)
         ]
 
-    def _hits(self, ranking: Ranking, vector: Vectors | None, query: Bm25Query | None) -> list[Hit]:
+    def _hits(self, ranking: Ranking, vector: Vectors | None, query: Bm25Query | None) -> Hits:
         """The hits for documents found, in their order; explained by what is given of the query."""
         ids, documents = self._stored(ranking)
         nothing = [None] * len(ids)
         dense = nothing if ranking.dense is None else ranking.dense.tolist()
         lexical = nothing if ranking.lexical is None else ranking.lexical.tolist()
         columns = zip(ids, ranking.scores.tolist(), documents, dense, lexical, strict=True)
-        hits = [
+        found = [
             Hit(doc_id, score, document, dense_score=meaning, lexical_score=words)
             for doc_id, score, document, meaning, words in columns
         ]
+        hits = Hits(found, ranking.exactness)
         if vector is not None or query is not None:
             self._explain(hits, documents, ranking, vector, query)
         return hits

@@ -8,6 +8,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from engine.exactness import Exactness
+
 __all__ = ["Ranking", "ranked"]
 
 Ints = npt.NDArray[np.int64]
@@ -23,6 +25,7 @@ class Ranking(NamedTuple):
         scores: (n,) float32, what they are ranked by.
         dense: (n,) float32, their aggregated dense scores, where those were computed.
         lexical: (n,) float32, their BM25 scores, where those were computed.
+        exactness: what is known about the documents that are not in it.
     """
 
     segments: Ints
@@ -30,6 +33,7 @@ class Ranking(NamedTuple):
     scores: Floats
     dense: Floats | None = None
     lexical: Floats | None = None
+    exactness: Exactness = Exactness.APPROXIMATE
 
 
 def ranked(answers: Sequence[tuple[Ints, Floats]], n: int) -> Ranking:

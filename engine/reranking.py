@@ -5,19 +5,19 @@ from __future__ import annotations
 from dataclasses import replace
 
 from engine.documents import full_text
-from engine.hits import Hit
+from engine.hits import Hits
 from engine.reranker import Reranker
 
 __all__ = ["reranked"]
 
 
-def reranked(query: str, hits: list[Hit], reranker: Reranker, k: int) -> list[Hit]:
+def reranked(query: str, hits: Hits, reranker: Reranker, k: int) -> Hits:
     """The k best of `hits` by the reranker, best first; their scores are the reranker's.
 
     Equal scores keep their order.
     """
     if not hits:
-        return []
+        return hits
     scores = reranker.scores(query, [full_text(hit.title, hit.text) for hit in hits]).tolist()
     scored = [replace(hit, score=score) for hit, score in zip(hits, scores, strict=True)]
-    return sorted(scored, key=lambda hit: -hit.score)[:k]
+    return Hits(sorted(scored, key=lambda hit: -hit.score)[:k])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -13,6 +14,7 @@ from engine.allowed import AllowedDocs
 from engine.backends.choice import LAST_RESORTS, Choice, choose_backends
 from engine.backends.protocol import Backend, Candidates, Wanted
 from engine.backends.registry import open_backend
+from engine.exactness import Exactness
 from engine.options import OpenOptions, SearchOptions
 from engine.ranking import Ranking, ranked
 from engine.stage2 import Rescorer
@@ -81,8 +83,7 @@ class Searcher:
             segment.search(queries, replace(wanted, allowed=docs.flags) if docs else wanted)
             for segment, docs in zip(self._segments, each, strict=True)
         ]
-        found = (ranked([answer[number] for answer in answers], n_kept) for number in range(len(queries)))
-        return [ranking._replace(dense=ranking.scores) for ranking in found]
+        return [_merged([answer[number] for answer in answers], n_kept) for number in range(len(queries))]
 
     @property
     def choices(self) -> list[Choice]:
@@ -116,7 +117,12 @@ def n_candidates(options: SearchOptions) -> int:
     return options.candidates or max(_MIN_CANDIDATES, _CANDIDATES_FACTOR * options.k)
 
 
-Scored = tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]]
+class _Scored(NamedTuple):
+    """Documents of one segment with their scores, unordered."""
+
+    docs: npt.NDArray[np.int64]
+    scores: npt.NDArray[np.float32]
+    exactness: Exactness
 
 
 class _SegmentSearcher:
@@ -128,19 +134,19 @@ class _SegmentSearcher:
         self.choice = choice
         self.rescorer = Rescorer(segment, beta)
 
-    def search(self, queries: Query, wanted: Wanted) -> list[Scored]:
-        """Documents and their scores, unordered, for each query."""
+    def search(self, queries: Query, wanted: Wanted) -> list[_Scored]:
+        """What is found for each query."""
         found = self._backend().candidates(queries, wanted)
         return [self._settle(query, first, wanted) for query, first in zip(queries, found, strict=True)]
 
-    def _settle(self, query: Query, found: Candidates, wanted: Wanted) -> Scored:
+    def _settle(self, query: Query, found: Candidates, wanted: Wanted) -> _Scored:
         """Rescore; where the backend knows a ceiling, widen until no other document can win or tie."""
         scores = self._scores(query, found)
         while np.isfinite(found.ceiling) and _kth(scores, wanted.k) <= found.ceiling:
             wanted = replace(wanted, n=wanted.n * _WIDER, threads=1)
             found = self._backend().candidates(query[None], wanted)[0]
             scores = self._scores(query, found)
-        return found.docs, scores
+        return _Scored(found.docs, scores, _exactness(found))
 
     def _scores(self, query: Query, found: Candidates) -> npt.NDArray[np.float32]:
         return self.rescorer.scores(query, found.docs) if found.scores is None else found.scores
@@ -165,6 +171,20 @@ class _SegmentSearcher:
                 room_bytes = None if self._options.memory_bytes is None else self.choice.needed_bytes
                 self.choice = choose_backends([self._segment], self._options, room_bytes, failed)[0]
                 _log.warning("backend %s instead of %s: %s", self.choice.backend, failed[-1], error)
+
+
+def _merged(parts: list[_Scored], n: int) -> Ranking:
+    """The n best of all segments."""
+    ranking = ranked([(part.docs, part.scores) for part in parts], n)
+    exactness = Exactness.weakest(part.exactness for part in parts)
+    return ranking._replace(dense=ranking.scores, exactness=exactness)
+
+
+def _exactness(found: Candidates) -> Exactness:
+    """Of candidates that are settled: where a ceiling is known, the k-th score is above it."""
+    if found.ceiling < np.inf:
+        return Exactness.EXACT
+    return Exactness.PROBED_LISTS if found.whole_lists else Exactness.APPROXIMATE
 
 
 def _kth(scores: npt.NDArray[np.float32], k: int) -> float:

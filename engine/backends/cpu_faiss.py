@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -26,7 +27,7 @@ from formats.inverted_lists import InvertedLists
 from formats.quantizer import Quantizer
 from formats.snapshot import OpenSegment
 
-__all__ = ["FaissBackend"]
+__all__ = ["FaissBackend", "faiss_lists"]
 
 _ROWS_PER_CANDIDATE = 2.5  # centroids asked of FAISS for each document wanted, where documents have several
 _BATCH_RESULTS = 1 << 22  # rows that FAISS is asked for at a time, over all queries
@@ -51,7 +52,7 @@ class FaissBackend:
         self._default_nprobe = default_nprobe(segment.quantizer)
         self._rows_per_candidate = min(_ROWS_PER_CANDIDATE, self._table.n_rows / self._n_docs)
         self._kept = _parameters(1, None)
-        self._index = _faiss_index(segment.quantizer, segment.reader.lists, self._owners())
+        self._index = faiss_lists(segment.quantizer, segment.reader.lists, self._owners())
 
     @staticmethod
     def needed_bytes(segment: OpenSegment) -> int:
@@ -107,25 +108,25 @@ class FaissBackend:
     def _candidates(self, turned: npt.NDArray[np.float32], wanted: Wanted) -> list[Candidates]:
         found = self._search(turned, self._n_rows(wanted), wanted)
         return [
-            Candidates(docs if len(docs) >= wanted.k else self._more(query, wanted), np.inf)
-            for query, docs in zip(turned, found, strict=True)
+            each if len(each.docs) >= wanted.k else self._more(query, wanted)
+            for query, each in zip(turned, found, strict=True)
         ]
 
     def _n_rows(self, wanted: Wanted) -> int:
         """Centroids to ask FAISS for, so that about `wanted.n` documents own them."""
         return min(math.ceil(wanted.n * self._rows_per_candidate), self._table.n_rows)
 
-    def _more(self, query: npt.NDArray[np.float32], wanted: Wanted) -> npt.NDArray[np.int64]:
+    def _more(self, query: npt.NDArray[np.float32], wanted: Wanted) -> Candidates:
         """The same for one query with more centroids and more lists, until there are k documents."""
         n_rows, nprobe = self._n_rows(wanted), wanted.nprobe or 1
         while True:
             nprobe = min(nprobe * 2, self._nlist)
             n_rows = min(n_rows * 4, self._table.n_rows)
-            docs = self._search(query[None], n_rows, replace(wanted, nprobe=nprobe))[0]
-            if len(docs) >= wanted.k:
-                return docs
+            found = self._search(query[None], n_rows, replace(wanted, nprobe=nprobe))[0]
+            if len(found.docs) >= wanted.k:
+                return found
             if nprobe == self._nlist and n_rows == self._table.n_rows:
-                return self._filled_up(docs, wanted)
+                return Candidates(self._filled_up(found.docs, wanted), np.inf)
 
     def _filled_up(self, docs: npt.NDArray[np.int64], wanted: Wanted) -> npt.NDArray[np.int64]:
         """With the first of the allowed documents that FAISS did not return, so that there are k."""
@@ -142,15 +143,31 @@ class FaissBackend:
             self._kept = kept = _parameters(wanted.nprobe, None)
         return kept
 
-    def _search(
-        self, queries: npt.NDArray[np.float32], n_rows: int, wanted: Wanted
-    ) -> list[npt.NDArray[np.int64]]:
+    def _search(self, queries: npt.NDArray[np.float32], n_rows: int, wanted: Wanted) -> list[Candidates]:
         """For each query the allowed documents that own the best `n_rows` centroids, each once."""
         set_faiss_threads(wanted.threads if len(queries) > 1 else 1)
         parameters = self._parameters(wanted)
         _, owners = self._index.search(np.ascontiguousarray(queries), n_rows, params=parameters)
         owners.sort(axis=1)
-        return [_distinct(found) for found in owners]
+        return [
+            Candidates(
+                _distinct(found), np.inf, whole_lists=bool(found[0] < 0) and self._all_found(query, found, wanted)
+            )
+            for query, found in zip(queries, owners, strict=True)
+        ]
+
+    def _all_found(self, query: npt.NDArray[np.float32], owners: npt.NDArray[np.int64], wanted: Wanted) -> bool:
+        """Whether FAISS returned every centroid of the lists; of those a filter allows it is not known."""
+        if wanted.allowed is not None:
+            return False
+        lists = self._index.quantizer.search(query[None], wanted.nprobe)[1][0]
+        return int(np.count_nonzero(owners >= 0)) == int(self._list_sizes[lists].sum())
+
+    @cached_property
+    def _list_sizes(self) -> npt.NDArray[np.int64]:
+        """(nlist,) int64: centroids in each list of FAISS."""
+        inverted = self._index.invlists
+        return np.array([inverted.list_size(number) for number in range(self._nlist)], np.int64)
 
 
 def _distinct(docs: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
@@ -177,7 +194,14 @@ def _selector(allowed: npt.NDArray[np.bool_]) -> Any:  # noqa: ANN401
     return selector
 
 
-def _faiss_index(quantizer: Quantizer, lists: InvertedLists, owners: npt.NDArray[np.int64]) -> Any:  # noqa: ANN401
+def faiss_lists(quantizer: Quantizer, lists: InvertedLists, owners: npt.NDArray[np.int64]) -> Any:  # noqa: ANN401
+    """The FAISS index of these lists.
+
+    Args:
+        quantizer: that they were made with; its rotation is the caller's business.
+        lists: rows and codes.
+        owners: (n_rows,) int64, what FAISS shall call each row; a row below 0 is left out.
+    """
     import faiss
 
     n_sub, ksub, dsub = quantizer.score_codebook.shape

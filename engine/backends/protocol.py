@@ -24,11 +24,13 @@ class Candidates:
             nothing is known.
         scores: (n,) float32, the final score of each, where the backend has computed them; None: stage 2 does.
             Final is the query in full precision against the centroids as stored, aggregated with `Wanted.beta`.
+        whole_lists: whether every document with a centroid in the inverted lists that were read is among `docs`.
     """
 
     docs: npt.NDArray[np.int64]
     ceiling: float
     scores: npt.NDArray[np.float32] | None = None
+    whole_lists: bool = False
 
 
 @dataclass(frozen=True, slots=True, eq=False)

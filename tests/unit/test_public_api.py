@@ -14,6 +14,7 @@ DOCUMENTED = {
     "Engine",
     "FirstM",
     "Hit",
+    "Hits",
     "KMeans",
     "Match",
     "Mean",
