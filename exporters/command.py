@@ -14,6 +14,7 @@ from formats.reranker_bundle import RerankerBundle
 __all__ = ["add_arguments", "run"]
 
 _ENCODER_OPTIONS = {"head": None, "normalise": None, "query_checkpoint": None, "external_data": False}
+_DEFAULTS = {**_ENCODER_OPTIONS, "tensorrt": False}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -49,6 +50,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--external-data", action="store_true", help="weights in a file of their own: less memory, no faster"
     )
+    parser.add_argument(
+        "--tensorrt", action="store_true", help="build a TensorRT engine too, as `quarry plan` does (fp16, fp32)"
+    )
+    parser.add_argument("--target", help="compute capability to build it for, such as sm89; default: this GPU's")
     parser.add_argument("--check", action="store_true", help="compare a bundle with what its export recorded")
 
 
@@ -62,7 +67,16 @@ def run(args: argparse.Namespace) -> int:
         return _check(args)
     if args.out is None:
         raise InvalidSetting("where to? OUT is missing", expected="the folder to make")
+    if args.tensorrt and args.precision not in ("fp16", "fp32"):
+        raise InvalidSetting("TensorRT reads no such graph", expected="fp16 or fp32", actual=args.precision)
     return _export(args)
+
+
+def _build_plan(bundle: Path, target: str | None) -> None:
+    from exporters.to_tensorrt import build_plan
+
+    plan = build_plan(bundle, target=target)
+    sys.stdout.write(f"{bundle / plan.stem}.plan: {plan.file.n_bytes} bytes\n")
 
 
 def _check(args: argparse.Namespace) -> int:
@@ -86,14 +100,15 @@ def _export(args: argparse.Namespace) -> int:
     options = {name: getattr(args, name) for name in _ENCODER_OPTIONS}
     exported: EncoderBundle | RerankerBundle
     if kind == "reranker":
-        given = [
-            f"--{name.replace('_', '-')}" for name, value in options.items() if value != _ENCODER_OPTIONS[name]
-        ]
+        options["tensorrt"] = args.tensorrt
+        given = [f"--{name.replace('_', '-')}" for name, value in options.items() if value != _DEFAULTS[name]]
         if given:
             raise InvalidSetting("not an option of rerankers", actual=", ".join(given))
         exported = export_reranker(folder, args.out, args.precision, name=args.name)
     else:
         exported = export(folder, args.out, args.precision, name=args.name, **options)
     settings = exported.settings
+    if args.tensorrt:
+        _build_plan(exported.path, args.target)
     sys.stdout.write(f"{exported.path}: {kind} {settings.name}, {settings.precision}, {exported.identity}\n")
     return 0

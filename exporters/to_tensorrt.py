@@ -163,7 +163,7 @@ class _PlanBuilder:
 
     def _parse(self, network: Any, path: Path) -> None:  # noqa: ANN401
         parser = self._trt.OnnxParser(network, _logger(self._trt, self._messages))
-        if not parser.parse(path.read_bytes()):
+        if not parser.parse_from_file(str(path)):  # weights may lie beside it
             self._messages += [parser.get_error(number).desc() for number in range(parser.num_errors)]
             raise self._failure("the graph cannot be read", path)
 

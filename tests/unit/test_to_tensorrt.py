@@ -7,6 +7,7 @@ import importlib.util
 import pytest
 from tiny_checkpoint import write_checkpoint
 
+from engine.cli import main
 from exporters import plan_command
 from exporters.to_onnx import export
 from exporters.to_tensorrt import build_plan, default_profiles
@@ -35,6 +36,32 @@ def test_a_plan_is_built_and_says_what_it_is_for(bundle):
     assert record.profiles == SMALL
     assert read_plans(bundle) == [record]
     assert len(record.load(bundle)) == record.file.n_bytes > 10_000
+
+
+@needs_rtx
+@pytest.mark.parametrize("options", [{}, {"external_data": True}])
+def test_a_half_precision_graph_is_built_too(tmp_path, options):
+    checkpoint = write_checkpoint(tmp_path / "checkpoint")
+    bundle = export(checkpoint, tmp_path / "bundle", "fp16", **options).path
+    record = build_plan(bundle, target=TARGET, library="tensorrt-rtx", profiles=SMALL)
+    assert record.precision == "fp16"
+    assert read_plans(bundle) == [record]
+
+
+@needs_rtx
+def test_a_checkpoint_becomes_a_bundle_with_a_plan(tmp_path, capsys):
+    checkpoint = write_checkpoint(tmp_path / "checkpoint")
+    assert main(["export", str(checkpoint), str(tmp_path / "out"), "--precision", "fp16", "--tensorrt",
+                 "--target", TARGET]) == 0  # fmt: skip
+    assert [plan.target for plan in read_plans(tmp_path / "out")] == [TARGET]
+    assert ".plan" in capsys.readouterr().out
+
+
+def test_a_plan_is_not_built_of_a_graph_that_tensorrt_cannot_read(tmp_path, capsys):
+    checkpoint = write_checkpoint(tmp_path / "checkpoint")
+    assert main(["export", str(checkpoint), str(tmp_path / "out"), "--tensorrt"]) == 1
+    assert not (tmp_path / "out").exists()
+    assert "fp16 or fp32" in capsys.readouterr().err
 
 
 @needs_rtx
