@@ -254,8 +254,8 @@ def test_a_small_cache_changes_nothing(collection, cache_bytes):
     large, small = Bm25(readers[3], [None] * 3), Bm25(readers[3], [None] * 3, cache_bytes=cache_bytes)
     for query in zipf_queries(40) + zipf_queries(40):
         assert all_scores(small, query).tobytes() == all_scores(large, query).tobytes()
-    assert small._cache._n_bytes <= cache_bytes
-    assert small._cache._n_bytes == sum(term.n_bytes for term in small._cache._terms.values())
+    assert small._cache.n_bytes <= cache_bytes
+    assert small._cache.n_bytes == sum(term.n_bytes for term in small._cache._terms.values())
 
 
 def test_many_threads_search_at_once(collection):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import threading
 
 import numpy as np
@@ -10,8 +11,11 @@ from word_encoder import WordEncoder
 
 import engine
 from engine import Engine, InvalidFilter, InvalidQuery, KMeans
+from engine.document_filter import DocumentFilter
 from engine.filter import AllOf, parse_filter
 from engine.options import SearchOptions
+from formats.directory import Directory
+from formats.snapshot import Snapshot
 
 ENCODER = WordEncoder()
 N_DOCS = 120
@@ -140,6 +144,17 @@ def test_a_filter_follows_changes(path, tmp_path):
         assert [hit.id for hit in index.search("word3", filter={"number": 50})] == ["3"]
 
 
+def test_merged_segments_pass_the_same(path, tmp_path):
+    shutil.copytree(path, tmp_path / "index")
+    with Engine.open(tmp_path / "index", writable=True, encoder=ENCODER) as index:
+        before = [[hit.id for hit in index.search("common", N_DOCS, filter=condition)] for condition, _ in CASES]
+        assert index.stats()["n_segments"] == 2
+        index.merge()
+        assert index.stats()["n_segments"] == 1
+        after = [[hit.id for hit in index.search("common", N_DOCS, filter=condition)] for condition, _ in CASES]
+    assert [sorted(ids) for ids in after] == [sorted(ids) for ids in before]
+
+
 def test_an_empty_index(tmp_path):
     engine.build([], tmp_path / "index", encoder=ENCODER, representation=KMeans(2))
     with Engine.open(tmp_path / "index", encoder=ENCODER) as index:
@@ -241,22 +256,22 @@ def test_conditions_are_kept_apart_by_type():
     assert len({parse_filter({"a": value}) for value in (True, 1, 1.0, "1", None, False, 0, -0.0)}) == 6
 
 
-def test_many_filters_from_many_threads(path, monkeypatch):
-    monkeypatch.setattr("engine.document_filter._CACHE_BYTES", 3 * 4800)
-    wrong = []
-    with Engine.open(path, encoder=ENCODER) as index:
+def test_many_filters_from_many_threads(path):
+    snapshot, wrong = Snapshot(Directory(path)), []
+    document_filter = DocumentFilter(snapshot.segments, 3 * 4800)
 
-        def ask(first):
-            for number in range(first, first + 60):
-                below = number % 20
-                expected = sum(1 for each in LIVE if each["metadata"]["number"] < below)
-                if index.count({"number": {"$lt": below}}) != expected:
-                    wrong.append(number)
+    def ask(first):
+        for number in range(first, first + 60):
+            below = number % 20
+            expected = sum(1 for each in LIVE if each["metadata"]["number"] < below)
+            if document_filter.count(parse_filter({"number": {"$lt": below}})) != expected:
+                wrong.append(number)
 
-        threads = [threading.Thread(target=ask, args=(7 * n,)) for n in range(4)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        assert len(index._current().filter._answers) <= 3
+    threads = [threading.Thread(target=ask, args=(7 * n,)) for n in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert 0 < document_filter.resident_bytes <= 3 * 4800
     assert wrong == []
+    snapshot.close()
