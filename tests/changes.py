@@ -160,10 +160,10 @@ def check_recovery(change: str, path: Path, clean: bool = False) -> str:
     Args:
         change: what was interrupted.
         path: of the index.
-        clean: whether nothing may be left over that nobody names.
+        clean: whether nothing may be left over that nobody names, where the change was not made.
     """
     state = state_of(change, path)
-    if clean:
+    if clean and state == "old":
         assert not stray_files(path), f"left behind: {stray_files(path)}"
     work(change, path)
     assert state_of(change, path) == "new"

@@ -1,7 +1,7 @@
-"""Builds and commits that are killed or interrupted: at every file operation, and at chosen moments.
+"""Changes of an index that are killed or interrupted for real: at file operations, system calls, chosen moments.
 
 pytest starts this file as a program of its own. It forks a child for each moment; the child sends itself the
-signal, the next child looks at what is left.
+signal, the next child looks at what is left. Where strace is there, it kills whole processes at a system call.
 """
 
 from __future__ import annotations
@@ -18,130 +18,97 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from changes import CHANGES, NEW, check_recovery, environment, make_everything_small, prepare, work
+from torture import SHARE, figure
+
+import engine
+from formats.directory import Directory, OutputFile
+from formats.manifest import latest_generation
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
 
-OLD = {f"old{number}": f"old text{number}" for number in range(8)}
-NEW = {f"new{number}": f"new text{number} of length {number % 13}" for number in range(90)}
-DELETED = ("old1", "old3")
+ADDING = ("new", "overwrite", "commit")
 MOMENTS = ("first document", "middle", "training")
 FINISHED, FAILED = 0, 70
+STEP = 1 if SHARE >= 1 else 17  # from one struck operation to the next
+CALLS = "write,fsync,rename,unlink,ftruncate"
 
 
 @pytest.mark.parametrize("name", ["SIGKILL", "SIGINT"])
-@pytest.mark.parametrize(("scenario", "first"), [("new", 1), ("overwrite", 2), ("commit", 3)])
-def test_at_file_operations(tmp_path, scenario, first, name):
-    """At every fifth of a hundred and more; each kind of change begins at another one."""
-    told = run_this_file("sweep", scenario, name, tmp_path, first, 5)
-    assert told["last"] > 80
-    assert told["left"]["old"] > 12
-    assert told["left"]["new"] > 0  # the signal came after the commit
+@pytest.mark.parametrize(("number", "change"), list(enumerate(CHANGES)))
+def test_at_file_operations(tmp_path, number, change, name, torture):
+    """Each kind of change begins at another one; the next is `STEP` further on."""
+    told = run_this_file("sweep", change, name, tmp_path, number % STEP + 1, STEP)
+    torture.add(signals=sum(told["left"].values()))
+    assert told["last"] > 30
+    assert told["left"]["old"] > 0
 
 
 @pytest.mark.parametrize("name", ["SIGKILL", "SIGINT"])
-@pytest.mark.parametrize("scenario", ["new", "overwrite", "commit"])
-def test_at_chosen_moments(tmp_path, scenario, name):
-    assert run_this_file("moments", scenario, name, tmp_path) == dict.fromkeys(MOMENTS, "old")
+@pytest.mark.parametrize("change", ADDING)
+def test_at_chosen_moments(tmp_path, change, name):
+    assert run_this_file("moments", change, name, tmp_path) == dict.fromkeys(MOMENTS, "old")
+
+
+@pytest.mark.skipif(not shutil.which("strace"), reason="strace is not there")
+@pytest.mark.parametrize("change", ["commit", "merge"])
+def test_killed_at_a_system_call(tmp_path, change, torture):
+    """By the kernel, as the call is entered; the process has no part in it."""
+    before = tmp_path / "before"
+    run_this_file("prepare", change, "SIGKILL", before)
+    n_calls = len(traced(change, copied(before, tmp_path / "counted"), tmp_path, "")[1])
+    n_kills = min(n_calls, figure(3, 75))
+    left = {"old": 0, "new": 0}
+    for number in range(n_kills):
+        path = copied(before, tmp_path / str(number))
+        when = 1 + number * n_calls // n_kills
+        killed, _ = traced(change, path, tmp_path, f"--inject={CALLS}:signal=SIGKILL:when={when}")
+        assert killed, f"call {when} of {n_calls}"
+        left[run_this_file("check", change, "SIGKILL", path)["left"]] += 1
+    torture.add(kills=n_kills, **left)
+    assert left["old"] > 0
+
+
+def copied(before: Path, path: Path) -> Path:
+    shutil.copytree(before, path)
+    return path
+
+
+def traced(change: str, path: Path, folder: Path, inject: str) -> tuple[bool, list[str]]:
+    """Make the change under strace: whether it was killed, and the calls it made."""
+    log = folder / "strace"
+    options = ["-f", "-qq", "-o", str(log), f"--trace={CALLS}"] + ([inject] if inject else [])
+    command = [sys.executable, __file__, "work", change, "SIGKILL", str(path)]
+    done = subprocess.run(
+        ["strace", *options, *command], env=environment(), capture_output=True, text=True, check=False, timeout=300
+    )
+    if "PTRACE" in done.stderr or "ptrace" in done.stderr:
+        pytest.skip("this user may not trace processes")
+    assert done.returncode == 0 or inject, done.stderr[-4000:]
+    return done.returncode != 0, log.read_text(errors="replace").splitlines()
 
 
 def run_this_file(*arguments: object) -> dict:
-    root = Path(__file__).resolve().parent.parent.parent
     found = subprocess.run(
         [sys.executable, __file__, *map(str, arguments)],
-        env={**os.environ, "PYTHONPATH": f"{root}{os.pathsep}{root / 'tests'}"},
+        env=environment(),
         capture_output=True,
         text=True,
         check=False,
-        timeout=300,
+        timeout=3000,
     )
     assert found.returncode == 0, found.stderr[-4000:]
-    return json.loads(found.stdout)
+    return json.loads(found.stdout or "{}")
 
 
 # The program. It does the work once before it forks, so that its children find all libraries imported.
 
 
-def documents(moment: str = "", strike: Callable[[], None] = lambda: None) -> Iterator[dict[str, str]]:
+def documents(moment: str, strike: Callable[[], None]) -> Iterator[dict[str, str]]:
     for number, (doc_id, text) in enumerate(NEW.items()):
-        if (moment, number) in {("first document", 0), ("middle", 45)}:
+        if (moment, number) in {("first document", 0), ("middle", len(NEW) // 2)}:
             strike()
         yield {"id": doc_id, "text": text}
-
-
-def prepare(scenario: str, path: Path) -> None:
-    """The state before: nothing, or an index in two segments with a deleted document."""
-    if scenario != "new":
-        options = build_options()
-        engine.build([{"id": "gone", "text": "gone"}], path, **options)
-        with Engine.open(path, writable=True, encoder=options["encoder"]) as index:
-            index.add([{"id": doc_id, "text": text} for doc_id, text in OLD.items()])
-            index.commit()
-            index.delete(["gone"])
-            index.commit()
-
-
-def work(scenario: str, path: Path, moment: str = "", strike: Callable[[], None] = lambda: None) -> None:
-    options = build_options()
-    if scenario != "commit":
-        engine.build(documents(moment, strike), path, overwrite=True, **options)
-        return
-    with Engine.open(path, writable=True, encoder=options["encoder"]) as index:
-        index.add(documents(moment, strike))
-        index.delete(DELETED)
-        index.commit()
-
-
-def build_options() -> dict:
-    from word_encoder import WordEncoder
-
-    return {"encoder": WordEncoder(dim=16), "representation": "kmeans", "code_bytes": 4, "threads": 1}
-
-
-def expected(scenario: str, state: str) -> dict[str, str]:
-    if state == "old":
-        return {} if scenario == "new" else OLD
-    if scenario == "commit":
-        return {doc_id: text for doc_id, text in OLD.items() if doc_id not in DELETED} | NEW
-    return NEW
-
-
-def state_of(scenario: str, path: Path) -> str:
-    """Which of the two states is there; anything else is an error."""
-    try:
-        with Engine.open(path) as index:
-            index.verify()
-            found = {doc.id: doc.text for doc in index.get([*OLD, *NEW, "gone"])}
-            assert len(found) == len(index), "documents that nobody added"
-    except engine.IndexNotFound:
-        assert scenario == "new", "the index is gone"
-        return "old"
-    state = "new" if any(doc_id in found for doc_id in NEW) else "old"
-    assert found == expected(scenario, state), f"neither the old nor the new index: {sorted(found)}"
-    return state
-
-
-def stray_files(path: Path) -> set[str]:
-    from formats.directory import Directory
-    from formats.manifest import Manifest, latest_generation
-
-    if not path.exists():
-        return set()
-    try:
-        known = Manifest.load(Directory(path), latest_generation(Directory(path))).file_names()
-    except engine.IndexNotFound:
-        known = set()
-    return {file.name for file in path.iterdir()} - known - {"write.lock"}
-
-
-def check(scenario: str, path: Path, signal_number: int) -> str:
-    """What must hold after the interruption, and that the same work then succeeds."""
-    state = state_of(scenario, path)
-    if signal_number == signal.SIGINT and state == "old":
-        assert not stray_files(path), f"left behind: {stray_files(path)}"
-    work(scenario, path)
-    assert state_of(scenario, path) == "new"
-    assert not stray_files(path), f"left behind in the end: {stray_files(path)}"
-    return state
 
 
 class Striker:
@@ -161,8 +128,6 @@ class Striker:
                 self._tick()
 
     def _split_writes(self) -> None:
-        from formats.directory import OutputFile
-
         write, sync = OutputFile.write, OutputFile.sync
 
         def split_write(file: OutputFile, data: bytes) -> None:
@@ -199,9 +164,6 @@ def in_child(action: Callable[[], object]) -> int:
 
 def interrupted(action: Callable[[], None], path: Path) -> None:
     """An interrupt that arrives as an exception must say what is left; then die of it, as Python would."""
-    from formats.directory import Directory
-    from formats.manifest import latest_generation
-
     try:
         action()
     except KeyboardInterrupt as error:
@@ -216,7 +178,7 @@ def interrupted(action: Callable[[], None], path: Path) -> None:
         os.kill(os.getpid(), signal.SIGINT)
 
 
-def strike_and_check(scenario: str, signal_number: int, path: Path, action: Callable[[], None]) -> str | None:
+def strike_and_check(change: str, signal_number: int, path: Path, action: Callable[[], None]) -> str | None:
     """The state that is left, or None where the action finished before the signal came."""
     status = in_child(lambda: interrupted(action, path))
     if status == FINISHED:
@@ -224,15 +186,20 @@ def strike_and_check(scenario: str, signal_number: int, path: Path, action: Call
     assert os.WIFSIGNALED(status), f"the child ended by itself with {status}"
     assert os.WTERMSIG(status) == signal_number
     states = path.parent / "state"
-    assert in_child(lambda: states.write_text(check(scenario, path, signal_number))) == FINISHED
+
+    def look() -> None:
+        clean = signal_number == signal.SIGINT and change in ADDING
+        states.write_text(check_recovery(change, path, clean))
+
+    assert in_child(look) == FINISHED
     return states.read_text()
 
 
-def sweep(scenario: str, signal_number: int, base: Path, first: str, step: str) -> dict:
+def sweep(change: str, signal_number: int, base: Path, first: str, step: str) -> dict:
     """At file operation `first` and every `step` from there on, until the work is done before the signal comes."""
     left = {"old": 0, "new": 0}
     before = base / "before"
-    assert in_child(lambda: prepare(scenario, before)) == FINISHED
+    assert in_child(lambda: prepare(change, before)) == FINISHED
     for moment in itertools.count(int(first), int(step)):
         path = base / str(moment) / "index"
         path.parent.mkdir()
@@ -241,9 +208,9 @@ def sweep(scenario: str, signal_number: int, base: Path, first: str, step: str) 
 
         def action(path: Path = path, moment: int = moment) -> None:
             Striker(path, moment, signal_number)
-            work(scenario, path)
+            work(change, path)
 
-        state = strike_and_check(scenario, signal_number, path, action)
+        state = strike_and_check(change, signal_number, path, action)
         if state is None:
             break
         left[state] += 1
@@ -251,13 +218,13 @@ def sweep(scenario: str, signal_number: int, base: Path, first: str, step: str) 
     return {"last": moment, "left": left}
 
 
-def strike_at_moments(scenario: str, signal_number: int, base: Path) -> dict:
-    return {moment: strike_at(scenario, signal_number, base / moment / "index", moment) for moment in MOMENTS}
+def strike_at_moments(change: str, signal_number: int, base: Path) -> dict:
+    return {moment: strike_at(change, signal_number, base / moment / "index", moment) for moment in MOMENTS}
 
 
-def strike_at(scenario: str, signal_number: int, path: Path, moment: str) -> str:
+def strike_at(change: str, signal_number: int, path: Path, moment: str) -> str:
     path.parent.mkdir()
-    assert in_child(lambda: prepare(scenario, path)) == FINISHED
+    assert in_child(lambda: prepare(change, path)) == FINISHED
 
     def strike() -> None:
         os.kill(os.getpid(), signal_number)
@@ -272,23 +239,30 @@ def strike_at(scenario: str, signal_number: int, path: Path, moment: str) -> str
 
         if moment == "training":
             training.train_quantizer = struck_training
-        work(scenario, path, moment, strike)
+        work(change, path, lambda: documents(moment, strike))
 
-    state = strike_and_check(scenario, signal_number, path, action)
+    state = strike_and_check(change, signal_number, path, action)
     assert state, "the signal never came"
     return state
 
 
-if __name__ == "__main__":
-    import engine.builder
-    import engine.quantizer_training
-    import engine.segment_builder
-    import formats.spool
-    from engine import Engine
+def main(mode: str, change: str, name: str, base: Path, *rest: str) -> dict:
+    """What the program is asked for."""
+    if mode == "prepare":
+        prepare(change, base)
+    elif mode == "work":
+        work(change, base)
+    elif mode == "check":
+        return {"left": check_recovery(change, base)}
+    else:
+        check_recovery("new", base / "warm up")
+        return (sweep if mode == "sweep" else strike_at_moments)(change, signal.Signals[name], base, *rest)
+    return {}
 
-    engine.segment_builder.IVF_ROWS = 150  # lists and training with few documents
-    formats.spool._MEMORY_BYTES = 1024  # temporary files from the first kilobyte on
-    mode, scenario, name, base, *rest = sys.argv[1:]
-    check("new", Path(base) / "warm up", signal.SIGKILL)
-    run = sweep if mode == "sweep" else strike_at_moments
-    json.dump(run(scenario, signal.Signals[name], Path(base), *rest), sys.stdout)
+
+if __name__ == "__main__":
+    import engine.quantizer_training
+
+    with pytest.MonkeyPatch.context() as patch:
+        make_everything_small(patch)
+        json.dump(main(*sys.argv[1:4], Path(sys.argv[4]), *sys.argv[5:]), sys.stdout)
