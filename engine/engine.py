@@ -263,8 +263,8 @@ class Engine:
         self._require_writer()
         n_written = write_graphs(self._current().snapshot, self._options.n_threads)
         with self._lock:
-            self._current()
-            self._view = IndexView(self._directory, self._options)
+            known = self._current().snapshot.segments
+            self._view = IndexView(self._directory, self._options, known)
         return n_written
 
     def refresh(self) -> bool:

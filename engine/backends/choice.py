@@ -1,9 +1,9 @@
 """Which backend searches which segment: by what is installed and there, by size, and by the memory that is left.
 
 Measured on 384 dimensions (bench/results/backends.jsonl): below 20,000 centroids reading all of them is as quick
-as any index; above, a graph and inverted lists find the same documents in the same time, the lists in a fifteenth
-of the memory. So lists are the rule, and a graph is searched where somebody had it written. How many queries
-come at once changes none of this.
+as any index. Of 122,084, inverted lists and a graph find the same documents in the same time, .79 and .85 ms, the
+lists in a fifteenth of the memory; in batches the lists take half the time. So lists are the rule, and a graph is
+searched where somebody had it written. How many queries come at once changes none of this.
 """
 
 from __future__ import annotations
