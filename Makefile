@@ -26,6 +26,7 @@ test: $(DEV)
 	$(BIN)/python -m pytest $(TESTS)
 
 torture: $(DEV)
+	-$(BIN)/python -m pip install --quiet atheris
 	QUARRY_TORTURE=$(SHARE) $(BIN)/python -m pytest tests/crash tests/corruption tests/property/test_search.py
 
 check: $(DEV)

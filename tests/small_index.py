@@ -170,14 +170,31 @@ class Container:
     """A file taken apart, to be changed and put together again with right checksums all over."""
 
     def __init__(self, path):
-        blob = Path(path).read_bytes()
+        self.path = path
+        self._take(Path(path).read_bytes())
+
+    @classmethod
+    def of(cls, blob):
+        """A file in memory, taken apart."""
+        part = cls.__new__(cls)
+        part._take(blob)
+        return part
+
+    def _take(self, blob):
         offset, length = (
             int.from_bytes(blob[low : low + 8], "little") for low in (len(blob) - 64, len(blob) - 56)
         )
-        self.path = path
         self.head, self.file_id = blob[:64], blob[18:34]
         self.contents = msgpack.unpackb(blob[offset : offset + length])
         self.data = bytearray(blob[64:offset])
+
+    def records(self):
+        """What a manifest says of the other files, to be changed in place."""
+        fields = self.contents["fields"]
+        named = list(fields["quantizers"])
+        for segment in fields["segments"]:
+            named += [segment["file"], segment["tombstones"]]
+        return named
 
     def array(self, name):
         """A section, to be changed in place."""
@@ -207,11 +224,7 @@ def resign(directory, name, change):
     if part.head[9] == FileKind.MANIFEST:
         return
     root = Container(directory.path / current(directory).name)
-    fields = root.contents["fields"]
-    named = list(fields["quantizers"])
-    for segment in fields["segments"]:
-        named += [segment["file"], segment["tombstones"]]
-    for record in named:
+    for record in root.records():
         if record["name"] == name:
             record["n_bytes"], record["digest"] = len(blob), xxhash.xxh3_128_digest(pack(part.contents))
     root.path.write_bytes(root.blob())
