@@ -15,6 +15,8 @@ COMMANDS = {
     "judge": "judge a TREC run file",
     "backends": "stage-1 backends side by side on one index",
     "two_stage": "two-stage search against bare FAISS, hnswlib and USearch on the same vectors",
+    "codes": "what an index of codes alone finds, by the size of a code",
+    "untrained_codes": "codes that need no training against a scan of small segments",
     "representation": "which representation finds best, for how many vectors",
     "hybrid": "the weight of meaning against words",
     "hybrid_latency": "how long a query takes at size, by mode",

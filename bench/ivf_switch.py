@@ -26,7 +26,7 @@ from engine.stored_vectors import StoredVectors
 from formats.directory import Directory
 from formats.snapshot import Snapshot
 
-__all__ = ["main"]
+__all__ = ["main", "noisy_queries"]
 
 _N_QUERIES = 300
 Vectors = npt.NDArray[np.float32]
@@ -50,7 +50,7 @@ def _p50_ms(snapshot: Snapshot, queries: Vectors) -> float:
     return statistics.median(times)
 
 
-def _queries(snapshot: Snapshot) -> Vectors:
+def noisy_queries(snapshot: Snapshot) -> Vectors:
     """Stored vectors with noise: as far from the centroids as questions are."""
     generator = np.random.default_rng(0)
     table = snapshot.segments[0].reader.centroids
@@ -68,7 +68,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--out", type=Path, help="JSON lines go to this file, which is replaced")
     options = parser.parse_args(arguments)
     source = Snapshot(Directory(options.index))
-    queries, lines = _queries(source), []
+    queries, lines = noisy_queries(source), []
     print(f"{'documents':>10} {'centroids':>10} {'scan ms':>8} {'lists ms':>8} {'ratio':>6}")
     n_docs = 1000
     while n_docs <= source.segments[0].reader.n_docs:

@@ -50,7 +50,7 @@ class FaissBackend:
         self._rotation = segment.quantizer.rotation
         self._nlist = segment.quantizer.nlist
         self._default_nprobe = default_nprobe(segment.quantizer)
-        self._rows_per_candidate = min(_ROWS_PER_CANDIDATE, self._table.n_rows / self._n_docs)
+        self._rows_per_candidate = _rows_per_candidate(segment)
         self._kept = _parameters(1, None)
         self._index = faiss_lists(segment.quantizer, segment.reader.lists, self._owners())
 
@@ -168,6 +168,18 @@ class FaissBackend:
         """(nlist,) int64: centroids in each list of FAISS."""
         inverted = self._index.invlists
         return np.array([inverted.list_size(number) for number in range(self._nlist)], np.int64)
+
+
+def _rows_per_candidate(segment: OpenSegment) -> float:
+    """Centroids to ask for, for each document wanted: the more, the coarser the codes.
+
+    With one bit a number (48 bytes of 384 numbers) 250 centroids hold .999 of the top 10 documents of squad, with
+    half a bit .984, and 500 .995.
+    """
+    assert segment.quantizer is not None
+    bits = 8 * segment.quantizer.code_bytes / segment.quantizer.input_dim
+    most = segment.reader.n_rows / segment.record.n_docs
+    return min(_ROWS_PER_CANDIDATE, most) * max(1.0, 1 / bits)
 
 
 def _distinct(docs: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:

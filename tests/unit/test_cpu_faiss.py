@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import small_index
 
-from engine.backends.cpu_faiss import FaissBackend
+from engine.backends.cpu_faiss import FaissBackend, _rows_per_candidate
 from engine.backends.protocol import Wanted
 from engine.options import OpenOptions
 from engine.stored_vectors import StoredVectors
@@ -72,3 +74,14 @@ def test_a_filter_reads_more_lists_unless_told(segments):
     backend._nlist, backend._default_nprobe = 1024, 224
     assert [backend._nprobe(Wanted(1, 1, None, 1), share) for share in (1.0, 0.125, 0.001)] == [224, 448, 1024]
     assert backend._nprobe(Wanted(1, 1, 7, 1), 0.01) == 7
+
+
+def test_coarser_codes_are_asked_for_more(segments):
+    """Of 32 numbers 8 bytes are two bits each; a quarter of a bit asks for four times as many."""
+    segment = segments[0]
+    usual = FaissBackend(segment, OpenOptions())._rows_per_candidate
+    generator = np.random.default_rng(0)
+    shape = (2, 16, small_index.DIM // 2)
+    codebook = generator.standard_normal(shape).astype(np.float32)
+    coarse = replace(segment.quantizer, encode_codebook=codebook, score_codebook=codebook)
+    assert _rows_per_candidate(replace(segment, quantizer=coarse)) == pytest.approx(4 * usual)

@@ -1,0 +1,118 @@
+"""Whether codes that need no training (RaBitQ, as FAISS has it) beat a scan of segments too small for lists.
+
+``python -m bench untrained_codes INDEX [--out FILE]`` takes the first documents of an index with int8 centroids
+and answers the same queries by a scan of all centroids, which is exact, and by one bit a number of all of them
+(Gao and Long 2024), the documents of the nearest 250 rescored: 10 hits, one thread, by turns.
+
+On squad (`bench/results/untrained_codes.jsonl`) they are no faster up to 7,000 centroids, take 80 % at 15,000 and
+70 % at 20,000, where lists take half, and find .99 of what the scan proves to be the answer. So there are none.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from bench.circumstances import circumstances
+from bench.ivf_switch import noisy_queries
+from bench.recoded import recoded
+from engine import segment_builder
+from engine.faiss_threads import set_faiss_threads
+from engine.options import OpenOptions, SearchOptions
+from engine.searcher import Searcher
+from engine.stage2 import Rescorer
+from engine.stored_vectors import StoredVectors
+from formats.directory import Directory
+from formats.snapshot import Snapshot
+
+__all__ = ["main"]
+
+_K = 10
+_N_ROWS = 250
+_QUERY_BITS = 8
+Floats = npt.NDArray[np.float32]
+Docs = npt.NDArray[np.int64]
+
+
+def rabitq(snapshot: Snapshot) -> Callable[[Floats], Docs]:
+    """Two-stage search with RaBitQ first: a query to its documents, best first."""
+    import faiss
+
+    segment = snapshot.segments[0]
+    table = segment.reader.centroids
+    vectors = StoredVectors(segment).vectors(np.arange(table.n_rows))
+    index = faiss.IndexRaBitQFastScan(table.dim, faiss.METRIC_INNER_PRODUCT)
+    index.qb = _QUERY_BITS
+    index.train(vectors)  # the mean
+    index.add(vectors)
+    owners = np.repeat(np.arange(len(table.offsets) - 1), np.diff(table.offsets))
+    rescorer = Rescorer(segment, None)
+
+    def find(query: Floats) -> Docs:
+        rows = index.search(query[None], _N_ROWS)[1][0]
+        docs = np.unique(owners[rows[rows >= 0]])
+        found: Docs = docs[np.argsort(-rescorer.scores(query, docs), kind="stable")[:_K]]
+        return found
+
+    return find
+
+
+def scan(snapshot: Snapshot) -> Callable[[Floats], Docs]:
+    """The same by a scan of everything."""
+    searcher, options = (
+        Searcher(snapshot, OpenOptions(backend="scan", threads=1)),
+        SearchOptions(k=_K, mode="dense"),
+    )
+    return lambda query: searcher.search(query[None], options)[0].docs
+
+
+def measure(snapshot: Snapshot, queries: Floats) -> dict[str, float]:
+    """Medians of both, and how much of the exact answer codes find."""
+    set_faiss_threads(1)
+    ways = {"scan": scan(snapshot), "rabitq": rabitq(snapshot)}
+    times: dict[str, list[float]] = {name: [] for name in ways}
+    same = []
+    for query in queries:
+        found = {}
+        for name, find in ways.items():
+            started = time.perf_counter()
+            found[name] = set(find(query).tolist())
+            times[name].append((time.perf_counter() - started) * 1e3)
+        same.append(len(found["scan"] & found["rabitq"]) / _K)
+    medians = {f"{name}_p50_ms": statistics.median(each) for name, each in times.items()}
+    return {
+        **medians,
+        "rabitq_recall_10": statistics.fmean(same),
+        "n_centroids": snapshot.segments[0].reader.n_rows,
+    }
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Measure, print a table, write the raw results."""
+    parser = argparse.ArgumentParser(prog="python -m bench untrained_codes", description=__doc__)
+    parser.add_argument("index", type=Path, help="an index with int8 centroids, squad for example")
+    parser.add_argument("--out", type=Path, help="JSON lines go to this file, which is replaced")
+    options = parser.parse_args(arguments)
+    source, lines = Snapshot(Directory(options.index)), []
+    queries = noisy_queries(source)
+    segment_builder.IVF_ROWS = 1 << 40
+    for n_docs in (250, 500, 1000, 2000, 2700):
+        with tempfile.TemporaryDirectory() as folder:
+            numbers = measure(recoded(source, Path(folder), source.manifest.settings, n_docs), queries)
+        print(n_docs, numbers, flush=True)
+        lines.append(json.dumps({"n_documents": n_docs, **numbers, **circumstances()}, sort_keys=True))
+    if options.out:
+        options.out.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
