@@ -10,8 +10,13 @@ from importlib import import_module
 __all__ = ["COMMANDS", "main"]
 
 COMMANDS = {
+    "readme": "everything the README quotes, one after another",
     "figures": "the figures of the README, set against their targets",
     "tradeoff": "quality, speed, memory and bytes of Quarry's settings: a sweep with plots",
+    "peers": "Quarry beside other libraries, in one run",
+    "encode": "encoders: tokens a second, time of a query, time to start, quality",
+    "paper_table": "the times of the pseudo-query paper's Table 4",
+    "report": "tables and plots of raw results",
     "judge": "judge a TREC run file",
     "backends": "stage-1 backends side by side on one index",
     "two_stage": "two-stage search against bare FAISS, hnswlib and USearch on the same vectors",
@@ -42,7 +47,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         lines = [f"  {name:<16} {what}" for name, what in COMMANDS.items()]
         print("usage: python -m bench NAME ...", "", *lines, sep="\n", file=sys.stderr)
         return 0 if words in (["-h"], ["--help"]) else 2
-    module = import_module(f"bench.{words[0]}")
+    module = import_module(f"bench.{'peers.command' if words[0] == 'peers' else words[0]}")
     if not hasattr(module, "run"):
         return int(module.main(words[1:]))
     parser = argparse.ArgumentParser(prog=f"python -m bench {words[0]}", description=module.__doc__)

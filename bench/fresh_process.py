@@ -25,7 +25,10 @@ class ProcessFailed(RuntimeError):
 
 
 def in_fresh_process(
-    target: str, parameters: Mapping[str, object], python: str | Path = sys.executable
+    target: str,
+    parameters: Mapping[str, object],
+    python: str | Path = sys.executable,
+    environment: Mapping[str, str] | None = None,
 ) -> dict[str, object]:
     """Call ``target`` in a new process.
 
@@ -33,13 +36,14 @@ def in_fresh_process(
         target: ``module:function``.
         parameters: its one argument.
         python: the interpreter to run.
+        environment: variables that it gets beside this process's own.
 
     Raises:
         ProcessFailed: it gave no answer.
     """
     root = Path(__file__).resolve().parents[1]
     paths = [str(root), os.environ.get("PYTHONPATH", "")]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
+    variables = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths)), **(environment or {})}
     with tempfile.TemporaryDirectory() as folder:
         answer = Path(folder) / "answer.json"
         command = [str(python), "-m", "bench.fresh_process", target, str(answer)]
@@ -49,7 +53,7 @@ def in_fresh_process(
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
-            env=environment,
+            env=variables,
             cwd=folder,
             timeout=_TIMEOUT_S,
             check=False,

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable
+from typing import TypeVar
 
 import numpy as np
 
 __all__ = ["latency_ms"]
 
+T = TypeVar("T")
 
-def latency_ms(
-    call: Callable[[object], object], arguments: Iterable[object], prefix: str = ""
-) -> dict[str, float]:
+
+def latency_ms(call: Callable[[T], object], arguments: Iterable[T], prefix: str = "") -> dict[str, float]:
     """Time ``call(argument)`` for each argument.
 
     Returns:

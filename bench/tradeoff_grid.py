@@ -94,8 +94,10 @@ def _quick(keys: list[str], dim: int) -> Iterator[Setting]:
         yield from _one(
             "codes alone", IndexSetting(keys[-1], {"code_bytes": n_bytes, "centroids": "none"}, lists=True)
         )
-    listed = IndexSetting(keys[-1], {"code_bytes": sizes[-1]}, nlist=4, lists=True)
-    yield from (Setting("nprobe", listed, SearchSetting(nprobe=nprobe)) for nprobe in (1, 4))
+    listed = IndexSetting(
+        _DEFAULT if _DEFAULT in keys else keys[-1], {"code_bytes": sizes[-1]}, nlist=2, lists=True
+    )
+    yield from (Setting("nprobe", listed, SearchSetting(nprobe=nprobe)) for nprobe in (1, 2))
 
 
 def _full(keys: list[str], dim: int) -> Iterator[Setting]:

@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterable, Iterator
 from functools import partial
 from pathlib import Path
+from types import ModuleType
 from typing import Any, cast
 
 import numpy as np
@@ -19,12 +20,14 @@ from bench.prepared import Prepared
 from bench.process_memory import peak_rss_bytes, rss_bytes
 from bench.quality import measure_quality
 from bench.trec_run import write_run
-from engine import Engine, Hits, build, index_writer, segment_builder
+from engine import Engine, Hits, build, index_writer, quantizer_training, segment_builder
 from engine.document_encoder import DocumentEncoder, EncodedDocument, OnInvalid
 from engine.documents import Document
 from engine.options import SearchKeywords
 from engine.representation import DocumentVectors
 from engine.token_vectors import TokenVectors
+from formats.directory import Directory
+from formats.snapshot import Snapshot
 
 __all__ = ["EncodedBefore", "build_index", "search_index"]
 
@@ -38,12 +41,13 @@ class EncodedBefore:
 
     Attributes:
         dim: length of its vectors.
+        beta: inverse temperature of the softmax aggregation; None: the maximum.
     """
 
     normalise = True
-    beta = None
 
-    def __init__(self, prepared: Prepared) -> None:
+    def __init__(self, prepared: Prepared, beta: float | None = None) -> None:
+        self.beta = beta
         about = prepared.about()
         self.name = str(about["encoder"])
         self.identity = str(about["encoder_identity"])
@@ -62,24 +66,28 @@ def build_index(parameters: Parameters) -> Numbers:
     """Build an index of prepared vectors, with texts and words as ever.
 
     Args:
-        parameters: ``prepared`` and ``out`` (folders), and the fields of `bench.tradeoff_grid.IndexSetting`.
+        parameters: ``prepared`` and ``out`` (folders), and the fields of `bench.tradeoff_grid.IndexSetting`;
+            ``beta`` of the aggregation may be among them.
 
     Returns:
-        build_s (without encoding), build_peak_rss_bytes, n_documents, n_centroids, bytes (by part), size_bytes.
+        build_s (without encoding), build_peak_rss_bytes, nlist (0: no lists), n_documents, n_centroids,
+        bytes (by part), size_bytes.
     """
     prepared, out = Prepared(Path(str(parameters["prepared"]))), str(parameters["out"])
     _decide_lists(parameters)
     vectors = prepared.vectors(str(parameters["representation"]))
-    vars(index_writer).update(encode_documents=partial(_encoded_before, vectors))
+    _replace(index_writer, "encode_documents", partial(_encoded_before, vectors))
     ids, texts = prepared.documents()
     docs = ({"id": name, "text": text or "."} for name, text in zip(ids, texts, strict=True))
     started = time.perf_counter()
     settings = cast(dict[str, Any], parameters["build"])
-    report = build(docs, out, encoder=EncodedBefore(prepared), progress=False, **settings)
+    encoder = EncodedBefore(prepared, cast("float | None", parameters.get("beta")))
+    report = build(docs, out, encoder=encoder, progress=False, **settings)
     numbers: Numbers = {"build_s": time.perf_counter() - started, "build_peak_rss_bytes": peak_rss_bytes()}
     with Engine.open(out) as index:
         statistics = index.stats()
     return numbers | {
+        "nlist": _nlist(out),
         "n_documents": report.n_documents,
         "n_centroids": report.n_centroids,
         "bytes": statistics["bytes"],
@@ -87,13 +95,29 @@ def build_index(parameters: Parameters) -> Numbers:
     }
 
 
+def _nlist(out: str) -> int:
+    """How many inverted lists the first segment has."""
+    snapshot = Snapshot(Directory(Path(out)))
+    quantizer = snapshot.segments[0].quantizer
+    snapshot.close()
+    return quantizer.nlist if quantizer else 0
+
+
 def _decide_lists(parameters: Parameters) -> None:
     """Put the engine's own decisions about lists aside where a setting says otherwise."""
     if parameters["lists"]:
-        vars(segment_builder).update(IVF_ROWS=1, MIN_TRAINING_ROWS=1)
+        _replace(segment_builder, "IVF_ROWS", 1)
+        _replace(segment_builder, "MIN_TRAINING_ROWS", 1)
     nlist = parameters["nlist"]
     if nlist is not None:
-        vars(segment_builder).update(nlist_for=lambda n_rows: min(cast(int, nlist), n_rows))
+        _replace(quantizer_training, "nlist_for", lambda n_rows: min(cast(int, nlist), n_rows))
+
+
+def _replace(module: ModuleType, name: str, value: object) -> None:
+    """Put something else in the place of a module's global, which must be there."""
+    if name not in vars(module):
+        raise AttributeError(f"{module.__name__} has no {name}")
+    setattr(module, name, value)
 
 
 def _encoded_before(
@@ -157,8 +181,8 @@ def _timed(out: str, backend: str, queries: npt.NDArray[np.float32], options: Se
         index.search_vectors(queries[:1], 10, **options)
         answered = time.perf_counter()
         times = latency_ms(
-            lambda query: index.search_vectors(query, 10, **options),  # type: ignore[arg-type]
-            queries[:_N_TIMED, np.newaxis],
+            lambda number: index.search_vectors(queries[number : number + 1], 10, **options),
+            range(min(_N_TIMED, len(queries))),
         )
         return {
             "open_ms": (opened - started) * 1e3,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from importlib import import_module
 from itertools import pairwise
 from pathlib import Path
 
@@ -12,12 +13,16 @@ import pytest
 from bench.__main__ import COMMANDS, main
 from bench.collections import read_collection
 from bench.fresh_process import ProcessFailed, in_fresh_process
+from bench.paper_table import PAPER_MS, two_steps
+from bench.peers.registry import PEERS, QUARRY
 from bench.plots import pareto_front
 from bench.prepare import oracle
+from bench.prepared import Prepared
 from bench.records import append_record, read_records
 from bench.synthetic import SYNTHETIC, prepare_synthetic
 from bench.tradeoff_grid import representations, settings
 from bench.trec_run import read_run, write_run
+from engine.aggregation import aggregate
 
 
 @pytest.fixture
@@ -58,6 +63,8 @@ def test_a_sweep_leaves_results_and_plots_and_is_resumed(beir_folder: Path, cach
     assert plain["ndcg_10"] > 0.8
     assert plain["bytes"]["codes"] == 0
     assert {record["axis"] for record in records} == {"representation", "codes alone", "nprobe"}
+    assert {record["nlist"] for record in records if record["axis"] == "nprobe"} == {2}
+    assert plain["nlist"] == 0
     names = [path.name for path in (tmp_path / "out").glob("*.png")]
     assert len(names) == 2
     assert len(list(runs.iterdir())) == len(records)
@@ -172,3 +179,60 @@ def test_a_name_that_is_no_measurement_is_told(capsys: pytest.CaptureFixture[str
 def test_a_subset_and_the_split_are_the_folders(beir_folder: Path) -> None:
     collection = read_collection(beir_folder, "test")
     assert len(collection.subset(None, 3).queries) == 3
+
+
+def test_peers_are_measured_beside_quarry_and_reported(beir_folder: Path, cache: Path, tmp_path: Path) -> None:
+    rows = ["FAISS Flat", "bm25s", "one mean vector, int8", "Chroma"]
+    arguments = ["peers", str(beir_folder), "--out", str(tmp_path), "--only", *rows]
+    assert main(arguments) == 0
+    records = {record["name"]: record for record in read_records(tmp_path / "peers.jsonl")}
+    assert "--install" in records["Chroma"]["skipped"]  # the cache is empty: there is no environment for it
+    flat, quarry = records["FAISS Flat"], records["Quarry, dense, one mean vector, int8"]
+    assert flat["ndcg_10"] == pytest.approx(quarry["ndcg_10"], abs=0.02)  # int8 against float32
+    assert flat["vectors_disk_bytes"] > 40 * 384 * 4 > quarry["vectors_disk_bytes"]
+    assert "vector_p50_ms" not in records["bm25s"]
+    assert records["bm25s"]["text_p50_ms"] > 0
+    run = read_run(next(tmp_path.glob("runs/*/FAISS_Flat.run")))
+    best = Prepared(next(cache.iterdir())).oracle("mean")[0]
+    assert list(run["q-bread"])[:10] == [f"d{number}" for number in best[:10]]
+
+    assert main(["report", str(tmp_path)]) == 0
+    report = (tmp_path / "report.md").read_text(encoding="utf-8")
+    assert f"| FAISS Flat | {flat['ndcg_10']:.4f} |" in report
+    assert "Not measured: Chroma" in report
+
+
+def test_every_adapter_says_what_it_needs() -> None:
+    for entry in PEERS:
+        adapter = import_module(f"bench.peers.{entry.module}")
+        assert adapter.IMPORTS
+        assert entry.requirements
+        assert {"build", "open", "search"} <= vars(adapter.Index).keys()
+    assert len({entry.name for entry in (*PEERS, *QUARRY)}) == len(PEERS) + len(QUARRY)
+
+
+def test_encoders_are_measured(beir_folder: Path, tmp_path: Path) -> None:
+    out = tmp_path / "encode.jsonl"
+    assert main(["encode", str(beir_folder), "--out", str(out)]) == 0
+    records = {record["name"]: record for record in read_records(out)}
+    bundled = records["quarry int8 (bundled)"]
+    assert bundled["ndcg_10"] > 0.8
+    assert bundled["start_ms"] > 0
+    assert bundled["n_documents"] == 40
+    assert "skipped" in records["sentence-transformers"]
+
+
+def test_the_papers_table_has_all_its_rows(beir_folder: Path, cache: Path, tmp_path: Path) -> None:
+    out = tmp_path / "paper_table.jsonl"
+    assert main(["paper_table", str(beir_folder), "--out", str(out), "--centroids", "2"]) == 0
+    names = {record["name"] for record in read_records(out)}
+    assert names == {*PAPER_MS, "retrieval, two steps, Quarry"}
+
+
+def test_two_steps_find_what_the_softmax_of_all_finds_where_all_are_recalled() -> None:
+    generator = np.random.default_rng(0)
+    centroids = generator.standard_normal((60, 8)).astype(np.float32)
+    offsets = np.arange(0, 61, 3)
+    query = generator.standard_normal(8).astype(np.float32)
+    scores = aggregate(centroids @ query, offsets, 1.0)
+    assert two_steps(query, centroids, offsets).tolist() == np.argsort(-scores, kind="stable").tolist()

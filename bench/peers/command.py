@@ -1,0 +1,149 @@
+"""Quarry beside other libraries: the same collection, encoder, vectors and queries in one run.
+
+Peers get one mean vector a document. A build from text is, for a peer, the time to encode all documents on all
+cores with Quarry's encoder (measured once in this run) and then to build from the vectors; for Quarry it is one
+`engine.build`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+import tempfile
+import time
+import venv
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict
+from pathlib import Path
+
+from bench.circumstances import circumstances
+from bench.clock import Clock
+from bench.collections import Collection, data_folder, read_collection, split_of
+from bench.fresh_process import ProcessFailed, in_fresh_process
+from bench.peers.registry import CORE_REQUIREMENTS, PEERS, QUARRY, Entry, environment_python
+from bench.prepare import prepare
+from bench.prepared import Prepared, cache_folder
+from bench.quality import measure_quality
+from bench.records import Record, append_record, read_records
+from bench.trec_run import read_run
+from engine.encoder import open_encoder
+from engine.options import OpenOptions
+from engine.representation import Mean, Pieces
+
+__all__ = ["add_arguments", "run"]
+
+_RESULTS = "peers.jsonl"
+_N_TIMED = 300
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments of ``python -m bench peers``."""
+    parser.add_argument("dataset", help="name or path of a BEIR folder")
+    parser.add_argument("--out", type=Path, required=True, help="folder for results and run files")
+    parser.add_argument("--split", help="whose judgments to use (default: dev where there is one, else test)")
+    parser.add_argument("--documents", type=int, help="search this many documents only")
+    parser.add_argument("--queries", type=int, default=1000, help="ask at most so many (default: %(default)s)")
+    parser.add_argument("--only", nargs="+", metavar="WORD", help="rows whose names contain one of these")
+    parser.add_argument("--install", action="store_true", help="make the environments that are missing first")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Measure every row that is not in the results yet; a peer that is missing is recorded with the reason."""
+    wanted = [
+        entry for entry in (*QUARRY, *PEERS) if not args.only or any(word in entry.name for word in args.only)
+    ]
+    if args.install:
+        _install(wanted)
+    folder = data_folder(args.dataset)
+    collection = read_collection(folder, args.split or split_of(folder)).subset(args.documents, args.queries)
+    prepared = prepare(collection, open_encoder(), [Mean(), Pieces(24), Pieces(64)], cache_folder())
+    results = args.out / _RESULTS
+    done = {(record["prepared"], record["name"]) for record in read_records(results) if "skipped" not in record}
+    left = [entry for entry in wanted if (prepared.folder.name, entry.name) not in done]
+    encoding_s = _encoding_s(collection) if left else 0.0
+    about = {"prepared": prepared.folder.name, **prepared.about(), **circumstances(), "encoding_s": encoding_s}
+    clock = Clock(len(left), "rows")
+    for entry in left:
+        runs = args.out / "runs" / prepared.folder.name
+        append_record(results, {**asdict(entry), **about, **_measured(entry, prepared, collection, runs)})
+        clock.tick()
+    return 0
+
+
+def _measured(entry: Entry, prepared: Prepared, collection: Collection, runs: Path) -> Record:
+    """The numbers of one row, or why there are none."""
+    python = environment_python(entry)
+    if python is not None and not python.exists():
+        return {"skipped": f"no environment at {python}; --install makes it"}
+    try:
+        with tempfile.TemporaryDirectory() as folder:
+            return dict(_numbers(entry, prepared, collection, runs, Path(folder)))
+    except ProcessFailed as error:
+        return {"skipped": str(error)[-600:]}
+
+
+def _numbers(
+    entry: Entry, prepared: Prepared, collection: Collection, runs: Path, work: Path
+) -> Iterator[tuple[str, object]]:
+    python = environment_python(entry) or Path(sys.executable)
+    answers = runs.resolve() / (entry.name.replace(" ", "_") + ".run")
+    common = {
+        **asdict(entry),
+        "requirements": entry.requirements,
+        "prepared": str(prepared.folder.resolve()),
+        "folder": str(work / "with_texts"),
+        "n_timed": _N_TIMED,
+        "run": str(answers),
+    }
+    built = in_fresh_process("bench.peers.probe:build", {**common, "with_texts": True}, python)
+    yield from ((f"text_{name}" if name != "peer_versions" else name, value) for name, value in built.items())
+    if not entry.text_only:
+        yield from _from_vectors(entry, common, work / "vectors", python)
+    yield from in_fresh_process("bench.peers.probe:search", common, python).items()
+    yield from asdict(measure_quality(collection.qrels, read_run(answers))).items()
+
+
+def _from_vectors(entry: Entry, common: Record, out: Path, python: Path) -> Iterator[tuple[str, object]]:
+    """A build from vectors without texts; Quarry always keeps texts, its vectors' bytes are told apart."""
+    if entry.module != "quarry_index":
+        parameters = {**common, "folder": str(out), "with_texts": False}
+        built = in_fresh_process("bench.peers.probe:build", parameters, python)
+        yield "vectors_build_s", built["build_s"]
+        yield "vectors_disk_bytes", built["disk_bytes"]
+        return
+    setting = {"representation": entry.settings["key"], "build": entry.settings["build"]}
+    fixed = {"prepared": common["prepared"], "out": str(out), "nlist": None, "lists": False}
+    built = in_fresh_process("bench.tradeoff_probe:build_index", {**setting, **fixed})
+    yield "vectors_build_s", built["build_s"]
+    parts = built["bytes"]
+    assert isinstance(parts, dict)
+    yield "vectors_disk_bytes", sum(parts[name] for name in ("centroids", "codes", "quantizers", "ids"))
+    yield "bytes", parts
+
+
+def _encoding_s(collection: Collection) -> float:
+    """Seconds to make one mean vector of every document, on all cores."""
+    encoder, mean = open_encoder(), Mean()
+    texts = list(collection.documents.values())
+    encoder.encode_query(texts[0])
+    started = time.perf_counter()
+    with ThreadPoolExecutor(OpenOptions().n_threads) as pool:
+        for _ in pool.map(lambda text: mean.represent(text, encoder.windows(text), encoder.normalise), texts):
+            pass
+    return time.perf_counter() - started
+
+
+def _install(wanted: list[Entry]) -> None:
+    """Make the environments that are not there, with pip from the package index."""
+    for entry in wanted:
+        python = environment_python(entry)
+        if python is None or python.exists():
+            continue
+        folder = python.parent.parent
+        print(f"{folder}: {' '.join(entry.requirements)}", file=sys.stderr, flush=True)
+        venv.create(folder, with_pip=True)
+        command = [str(python), "-m", "pip", "install", "--quiet", *entry.requirements, *CORE_REQUIREMENTS]
+        if subprocess.run(command, check=False).returncode:
+            print(f"{entry.name} cannot be installed here", file=sys.stderr)

@@ -1,0 +1,50 @@
+"""Milvus Lite: a local database file, quick setup with its default index.
+
+As https://milvus.io/docs/quickstart.md shows, with string ids and metric IP.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from pathlib import Path
+
+from bench.peers.protocol import Corpus, Found, Vector
+
+REQUIREMENTS = ("milvus-lite", "pymilvus")
+IMPORTS = ("pymilvus", "milvus_lite")
+
+_ROWS_AT_ONCE = 1000
+
+
+class Index:
+    """See `bench.peers.protocol.PeerIndex`."""
+
+    def __init__(self, folder: Path, settings: dict[str, object]) -> None:
+        del settings
+        self._folder = folder
+
+    def build(self, corpus: Corpus) -> None:
+        """Insert in batches, flush."""
+        self._folder.mkdir()
+        client = import_module("pymilvus").MilvusClient(str(self._folder / "docs.db"))
+        dim = corpus.vectors.shape[1]
+        client.create_collection("docs", dimension=dim, id_type="string", max_length=512, metric_type="IP")
+        texts = corpus.texts or [""] * len(corpus.ids)
+        rows = [
+            {"id": name, "vector": vector, "text": text} if corpus.texts else {"id": name, "vector": vector}
+            for name, text, vector in zip(corpus.ids, texts, corpus.vectors, strict=True)
+        ]
+        for low in range(0, len(rows), _ROWS_AT_ONCE):
+            client.insert("docs", rows[low : low + _ROWS_AT_ONCE])
+        client.flush("docs")
+        client.close()
+
+    def open(self) -> None:
+        """Open the database, load the collection."""
+        self._client = import_module("pymilvus").MilvusClient(str(self._folder / "docs.db"))
+        self._client.load_collection("docs")
+
+    def search(self, text: str, vector: Vector, k: int) -> Found:
+        """Search by vector."""
+        found = self._client.search("docs", data=[vector], limit=k, output_fields=["text"])[0]
+        return [(hit["id"], hit["distance"]) for hit in found]

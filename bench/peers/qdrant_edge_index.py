@@ -1,0 +1,58 @@
+"""Qdrant Edge: one shard in the caller's process, default settings, optimised after loading.
+
+Calls as https://qdrant.tech/documentation/edge/ shows them.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from pathlib import Path
+
+from bench.peers.protocol import Corpus, Found, Vector
+
+REQUIREMENTS = ("qdrant-edge-py",)
+IMPORTS = ("qdrant_edge",)
+
+_POINTS_AT_ONCE = 1000
+
+
+class Index:
+    """See `bench.peers.protocol.PeerIndex`."""
+
+    def __init__(self, folder: Path, settings: dict[str, object]) -> None:
+        del settings
+        self._folder = folder
+
+    def build(self, corpus: Corpus) -> None:
+        """Upsert in batches, optimise, flush."""
+        edge = import_module("qdrant_edge")
+
+        self._folder.mkdir()
+        vectors = {"v": edge.EdgeVectorParams(size=corpus.vectors.shape[1], distance=edge.Distance.Cosine)}
+        shard = edge.EdgeShard.create(str(self._folder), edge.EdgeConfig(vectors=vectors))
+        texts = corpus.texts or [""] * len(corpus.ids)
+        points = [
+            edge.Point(
+                number, {"v": vector.tolist()}, {"id": name, "text": text} if corpus.texts else {"id": name}
+            )
+            for number, (name, text, vector) in enumerate(zip(corpus.ids, texts, corpus.vectors, strict=True))
+        ]
+        for low in range(0, len(points), _POINTS_AT_ONCE):
+            shard.update(edge.UpdateOperation.upsert_points(points[low : low + _POINTS_AT_ONCE]))
+        shard.optimize()
+        shard.flush()
+        shard.close()
+
+    def open(self) -> None:
+        """Load the shard."""
+        edge = import_module("qdrant_edge")
+
+        self._shard = edge.EdgeShard.load(str(self._folder))
+
+    def search(self, text: str, vector: Vector, k: int) -> Found:
+        """Search by vector."""
+        edge = import_module("qdrant_edge")
+
+        nearest = edge.Query.Nearest(vector.tolist(), using="v")
+        found = self._shard.query(edge.QueryRequest(limit=k, query=nearest, with_payload=True))
+        return [(point.payload["id"], point.score) for point in found]

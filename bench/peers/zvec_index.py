@@ -1,0 +1,64 @@
+"""zvec: a collection with an HNSW index in default settings, metric IP, optimised after loading.
+
+As https://zvec.org/en/docs/quickstart/ shows; the README's own index parameters.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from pathlib import Path
+
+from bench.peers.protocol import Corpus, Found, Vector
+
+REQUIREMENTS = ("zvec",)
+IMPORTS = ("zvec",)
+
+_DOCS_AT_ONCE = 1000
+
+
+class Index:
+    """See `bench.peers.protocol.PeerIndex`."""
+
+    def __init__(self, folder: Path, settings: dict[str, object]) -> None:
+        del settings
+        self._folder = folder
+
+    def build(self, corpus: Corpus) -> None:
+        """Insert in batches, optimise, flush."""
+        zvec = import_module("zvec")
+
+        dim = corpus.vectors.shape[1]
+        graph = zvec.HnswIndexParam(metric_type=zvec.MetricType.IP)
+        schema = zvec.CollectionSchema(
+            "docs",
+            fields=[
+                zvec.FieldSchema("name", zvec.DataType.STRING),
+                zvec.FieldSchema("text", zvec.DataType.STRING),
+            ],
+            vectors=zvec.VectorSchema("v", zvec.DataType.VECTOR_FP32, dim, graph),
+        )
+        collection = zvec.create_and_open(str(self._folder), schema)
+        texts = corpus.texts or [""] * len(corpus.ids)
+        docs = [
+            zvec.Doc(id=str(number), vectors={"v": vector.tolist()}, fields={"name": name, "text": text})
+            for number, (name, text, vector) in enumerate(zip(corpus.ids, texts, corpus.vectors, strict=True))
+        ]
+        for low in range(0, len(docs), _DOCS_AT_ONCE):
+            collection.insert(docs[low : low + _DOCS_AT_ONCE])
+        collection.optimize()
+        collection.flush()
+        collection.close()
+
+    def open(self) -> None:
+        """Open the collection for reading."""
+        zvec = import_module("zvec")
+
+        self._collection = zvec.open(str(self._folder), zvec.CollectionOption(read_only=True, enable_mmap=True))
+
+    def search(self, text: str, vector: Vector, k: int) -> Found:
+        """Search by vector."""
+        zvec = import_module("zvec")
+
+        query = zvec.Query(field_name="v", vector=vector.tolist())
+        found = self._collection.query(query, topk=k, output_fields=["name", "text"])
+        return [(doc.field("name"), doc.score) for doc in found]
