@@ -46,7 +46,7 @@ class SystemCalls:
         return getattr(os, name)
 
     def open(self, path: Path, flags: int, mode: int = 0o777) -> int:
-        name = "" if flags & os.O_DIRECTORY else Path(path).name
+        name = "" if flags & getattr(os, "O_DIRECTORY", 0) else Path(path).name
         kind = "create" if flags & os.O_CREAT else "open"
         descriptor: int = self.call(kind, name, lambda: os.open(path, flags, mode))
         self.names[descriptor] = name

@@ -155,7 +155,7 @@ ENDS = {
     ),
     "something was added": "index.add(['more'] * 50)",
     "an error is on its way": "index.add(['more']); raise SystemExit(0)",
-    "a child was forked": "import os\nif not os.fork(): os._exit(0)\nos.wait()",
+    "a child was forked": "import os\nif hasattr(os, 'fork') and os.fork(): os.wait()",
 }
 
 

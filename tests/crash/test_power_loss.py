@@ -20,7 +20,7 @@ from formats.snapshot import Snapshot, check_files
 
 STATES_A_HISTORY = 50
 SEED = 5
-STEPS = ("add", "add", "delete", "commit", "commit", "merge", "rollback", "close", "build")
+STEPS = ("add", "add", "delete", "commit", "commit", "merge", "graphs", "rollback", "close", "build")
 
 
 @pytest.fixture(autouse=True)
@@ -104,6 +104,8 @@ class History:
                     pending = dict(self.states[-1])
                 elif kind == "merge":
                     index.merge(retrain=self.chance.random() < 0.2)
+                elif kind == "graphs":
+                    index.optimize()
                 elif kind == "close" or self.chance.random() < 0.7:
                     return step
                 else:
