@@ -69,6 +69,11 @@ class Committer:
         base = self._base
         return base.segments if base is not None else ()
 
+    def snapshot(self) -> Snapshot:
+        """The current generation once more, sharing the files that are open here."""
+        with self._mutex:
+            return Snapshot(self.directory, self.segments, self.manifest)
+
     def quantizer(self) -> StoredQuantizer | None:
         """The newest quantizer, None where there is none."""
         return self._find_quantizer("")

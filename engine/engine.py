@@ -33,7 +33,7 @@ from engine.statistics import index_statistics
 from formats.directory import Directory
 from formats.errors import EncoderMismatch, FormatError, IndexClosed, InvalidQuery, InvalidSetting, ReadOnlyIndex
 from formats.manifest import EncoderRecord, Manifest, latest_generation
-from formats.snapshot import check_files
+from formats.snapshot import Snapshot, check_files
 
 __all__ = ["Engine", "VerifyReport"]
 
@@ -67,15 +67,15 @@ class Engine:
         self._writable = writable
         self._pid = os.getpid()
         self._lock = threading.Lock()
-        self._view: IndexView | None = IndexView(directory, options)
+        self._view: IndexView | None = IndexView(Snapshot(directory), options)
         self._reranker: Reranker | None = None
         self._writer: IndexWriter | None = None
         if writable:
             self._writer = IndexWriter(
-                directory, encoder, options.n_threads, policy=MergePolicy(), after_merge=self.refresh
+                directory, encoder, options.n_threads, policy=MergePolicy(), after_merge=self._follow
             )
             try:
-                self.refresh()  # another writer may have committed before the lock was ours
+                self._follow()  # another writer may have committed before the lock was ours
             except BaseException:
                 self.close()
                 raise
@@ -218,7 +218,7 @@ class Engine:
         """
         writer = self._require_writer()
         generation, _ = writer.commit()
-        self.refresh()
+        self._follow()
         try:
             writer.raise_merge_failure()
         except Exception as error:
@@ -240,11 +240,7 @@ class Engine:
             InvalidSetting: `retrain` for an index that stores codes alone.
             CommitFailed: the system failed; the last commit stands.
         """
-        writer = self._require_writer()
-        try:
-            return writer.merge(retrain)
-        finally:
-            self.refresh()
+        return self._require_writer().merge(retrain)
 
     def rollback(self) -> None:
         """Forget additions and deletions since the last commit."""
@@ -263,8 +259,8 @@ class Engine:
         self._require_writer()
         n_written = write_graphs(self._current().snapshot, self._options.n_threads)
         with self._lock:
-            known = self._current().snapshot.segments
-            self._view = IndexView(self._directory, self._options, known)
+            snapshot = Snapshot(self._directory, self._current().snapshot.segments)
+            self._view = IndexView(snapshot, self._options)
         return n_written
 
     def refresh(self) -> bool:
@@ -274,9 +270,8 @@ class Engine:
             before = self._current()
             if latest_generation(self._directory) == before.snapshot.manifest.generation:
                 return False
-            writer = self._writer
-            known = before.snapshot.segments + (writer.segments if writer else ())
-            self._view = IndexView(self._directory, self._options, known)
+            snapshot = Snapshot(self._directory, before.snapshot.segments)
+            self._view = IndexView(snapshot, self._options, before)
         return True
 
     def get(self, ids: Iterable[str] | str) -> list[Document]:
@@ -373,6 +368,13 @@ class Engine:
                 path=self._directory.path,
             )
         return view
+
+    def _follow(self) -> None:
+        """Answer from the generation that the writer made last; no file is read for it."""
+        with self._lock:
+            writer, before = self._writer, self._view
+            if writer and before:
+                self._view = IndexView(writer.snapshot(), self._options, before)
 
     def _require_writer(self) -> IndexWriter:
         self._current()

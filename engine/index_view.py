@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 import numpy as np
 
 from engine.bm25_query import Bm25Query
@@ -18,9 +16,8 @@ from engine.query_vectors import Vectors, check_vectors
 from engine.ranking import Ranking
 from engine.searcher import Searcher
 from engine.statistics import resource_statistics
-from formats.directory import Directory
 from formats.doc_store import PackedDocument
-from formats.snapshot import OpenSegment, Snapshot
+from formats.snapshot import Snapshot
 
 __all__ = ["IndexView"]
 
@@ -29,17 +26,19 @@ class IndexView:
     """A snapshot with its searchers, from queries to hits; safe to use from several threads.
 
     Args:
-        directory: of the index.
+        snapshot: of that generation.
         options: resources to use.
-        known: segments that are open already (see `formats.snapshot.Snapshot`).
+        before: of another generation, whose backends are taken over where segments are the same.
     """
 
-    def __init__(self, directory: Directory, options: OpenOptions, known: Iterable[OpenSegment] = ()) -> None:
-        self.snapshot = Snapshot(directory, known)
+    def __init__(self, snapshot: Snapshot, options: OpenOptions, before: IndexView | None = None) -> None:
+        self.snapshot = snapshot
         self._segments = self.snapshot.segments  # what is being searched stays, even if the snapshot is closed
         self._options = options
         self._plan = plan_memory(self.snapshot, options.memory_bytes)
-        self._dense = Searcher(self.snapshot, options, self._plan.backend_bytes)
+        self._dense: Searcher = Searcher(
+            snapshot, options, self._plan.backend_bytes, before._dense if before else None
+        )
         self._lexical = LexicalSearcher(self.snapshot, self._plan.posting_bytes)
         self.filter = DocumentFilter(self._segments, self._plan.filter_bytes)
         self._hybrid = HybridSearcher(self._dense, self._lexical, len(self._segments))

@@ -18,7 +18,7 @@ from engine.segment_builder import BuiltSegment, SegmentBuilder
 from formats.directory import Directory
 from formats.errors import CommitFailed, DurabilityUnknown, FormatError, IndexClosed, IndexNotFound
 from formats.manifest import EncoderRecord, IndexSettings, Manifest, latest_generation
-from formats.snapshot import OpenSegment
+from formats.snapshot import Snapshot
 from formats.write_lock import WriteLock
 
 __all__ = ["IndexWriter"]
@@ -84,10 +84,9 @@ class IndexWriter:
             self.close()
             raise
 
-    @property
-    def segments(self) -> tuple[OpenSegment, ...]:
-        """The segments of the current generation, open."""
-        return self._committer.segments
+    def snapshot(self) -> Snapshot:
+        """The current generation, sharing the files that this writer has open."""
+        return self._committer.snapshot()
 
     def add(self, documents: Iterable[Document], on_invalid: OnInvalid | None = None) -> int:
         """Encode and collect documents; one whose id exists replaces it. Returns how many were taken.
@@ -103,14 +102,15 @@ class IndexWriter:
         self._check_open()
         n_before = len(self._builder())
         for encoded in self._encoded(documents, on_invalid):
-            self._take(encoded)
+            self.add_encoded(encoded)
         return len(self._builder()) - n_before
 
     def _encoded(self, documents: Iterable[Document], on_invalid: OnInvalid | None) -> Iterator[EncodedDocument]:
         how = DocumentEncoder(self._encoder, self._representation, self._analyzer)
         return encode_documents(documents, how, self._threads, on_invalid)
 
-    def _take(self, encoded: EncodedDocument) -> None:
+    def add_encoded(self, encoded: EncodedDocument) -> None:
+        """Collect a document that is encoded already; see `add`."""
         try:
             self._builder().add(encoded)
             self._committer.delete(encoded.document.id)

@@ -25,6 +25,7 @@ __all__ = ["Searcher", "n_candidates"]
 
 _CANDIDATES_FACTOR = 3  # default candidates for each hit wanted
 _MIN_CANDIDATES = 100
+_UNKNOWN_SHARE = 0.05  # of documents deleted since a backend was opened from which on it is opened anew
 _WIDER = 4  # how many times more candidates where the first ones do not settle an exact answer
 
 _log = logging.getLogger(__name__)
@@ -40,12 +41,19 @@ class Searcher:
         snapshot: what is searched.
         options: backend, device and threads.
         room_bytes: main memory that backends may hold; None: as much as they need.
+        before: of another generation of the index, whose backends are taken over where segments are the same.
 
     Raises:
         InvalidSetting: the backend asked for needs more.
     """
 
-    def __init__(self, snapshot: Snapshot, options: OpenOptions, room_bytes: int | None = None) -> None:
+    def __init__(
+        self,
+        snapshot: Snapshot,
+        options: OpenOptions,
+        room_bytes: int | None = None,
+        before: Searcher | None = None,
+    ) -> None:
         self._options = options
         self._beta = snapshot.manifest.settings.beta
         choices = choose_backends(snapshot.segments, options, room_bytes)
@@ -53,6 +61,10 @@ class Searcher:
             _SegmentSearcher(segment, options, self._beta, choice)
             for segment, choice in zip(snapshot.segments, choices, strict=True)
         ]
+        known = {each.segment.reader: each for each in before._segments} if before else {}
+        for each in self._segments:
+            if each.segment.reader in known:
+                each.take_over(known[each.segment.reader])
 
     def search(
         self, queries: npt.NDArray[np.float32], options: SearchOptions, allowed: AllowedDocs | None = None
@@ -127,15 +139,32 @@ class _Scored(NamedTuple):
 
 class _SegmentSearcher:
     def __init__(self, segment: OpenSegment, options: OpenOptions, beta: float | None, choice: Choice) -> None:
-        self._segment = segment
+        self.segment = segment
         self._options = options
         self._lock = threading.Lock()
+        self._allowed: npt.NDArray[np.bool_] | None = None  # where more is deleted than the backend knows
+        self._opened_for = segment
         self.opened: Backend | None = None
         self.choice = choice
         self.rescorer = Rescorer(segment, beta)
 
+    def take_over(self, before: _SegmentSearcher) -> None:
+        """Use the backend that was opened for the same file, unless much was deleted since."""
+        made_for, now = before._opened_for, self.segment
+        n_unknown = now.record.n_deleted - made_for.record.n_deleted
+        if (
+            before.opened
+            and before.choice.backend == self.choice.backend
+            and n_unknown <= _UNKNOWN_SHARE * now.record.n_docs
+        ):
+            self.opened, self.rescorer, self._opened_for = before.opened, before.rescorer, made_for
+            if n_unknown and now.deleted is not None:
+                self._allowed = ~now.deleted
+
     def search(self, queries: Query, wanted: Wanted) -> list[_Scored]:
         """What is found for each query."""
+        if wanted.allowed is None:
+            wanted = replace(wanted, allowed=self._allowed)
         found = self._backend().candidates(queries, wanted)
         return [self._settle(query, first, wanted) for query, first in zip(queries, found, strict=True)]
 
@@ -163,13 +192,13 @@ class _SegmentSearcher:
         failed: list[str] = []
         while True:
             try:
-                return open_backend(self.choice.backend, self._segment, self._options)
+                return open_backend(self.choice.backend, self.segment, self._options)
             except (BackendUnavailable, InvalidSetting) as error:
                 if self._options.backend != "auto" or self.choice.backend in LAST_RESORTS:
                     raise
                 failed.append(self.choice.backend)
                 room_bytes = None if self._options.memory_bytes is None else self.choice.needed_bytes
-                self.choice = choose_backends([self._segment], self._options, room_bytes, failed)[0]
+                self.choice = choose_backends([self.segment], self._options, room_bytes, failed)[0]
                 _log.warning("backend %s instead of %s: %s", self.choice.backend, failed[-1], error)
 
 

@@ -54,15 +54,23 @@ class Snapshot:
         known: segments of the same index that are open already, of other snapshots: those that are in this
             generation too are shared. A file is closed when the last snapshot that has it is.
 
+        manifest: of the generation; None: the newest.
+
     Raises:
         IndexNotFound: there is no index.
         FormatError: a file is damaged.
     """
 
-    def __init__(self, directory: Directory, known: Iterable[OpenSegment] = ()) -> None:
+    def __init__(
+        self, directory: Directory, known: Iterable[OpenSegment] = (), manifest: Manifest | None = None
+    ) -> None:
         self.directory = directory
         self.segments: tuple[OpenSegment, ...] = ()
         self._known = {segment.record.file: segment for segment in known}
+        if manifest is not None:
+            self.manifest = manifest
+            self._open()
+            return
         for attempt in range(_ATTEMPTS):
             generation = latest_generation(directory)
             try:
@@ -72,7 +80,6 @@ class Snapshot:
                 if attempt + 1 == _ATTEMPTS or latest_generation(directory) == generation:
                     raise CorruptFile("a file of the index is missing", path=error.filename) from error
             else:
-                self._known.clear()
                 return
 
     def _open(self) -> None:
@@ -86,6 +93,7 @@ class Snapshot:
                 segment.reader.release(self)
             raise
         self.segments = tuple(opened)
+        self._known.clear()
 
     def _quantizers(self) -> dict[str, Quantizer]:
         """The quantizers that the segments name."""

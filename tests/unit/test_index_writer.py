@@ -281,7 +281,7 @@ class TestAdd:
 
         taken = []
         writer = IndexWriter(directory, ENCODER, 2, fresh=SETTINGS)
-        writer._take = lambda encoded: taken.append(len(given) - len(taken))
+        writer.add_encoded = lambda encoded: taken.append(len(given) - len(taken))
         writer.add(numbered())
         writer.close()
         assert len(taken) == 500

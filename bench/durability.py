@@ -1,0 +1,288 @@
+"""What changing an index takes: ``python -m bench.durability [PART ...] [--out FILE]``.
+
+Parts: ``commit`` (100 small documents), ``open`` (1 and 100 segments), ``merge`` (segments of one quantizer: rate
+and memory), ``updates`` (1,000 commits that replace 100 documents each: what is left behind), ``search`` (latency
+while a merge runs against without). The encoder is a stand-in, so that storage is what is measured.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import statistics
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import xxhash
+
+import engine
+from bench.circumstances import circumstances
+from bench.process_memory import rss_bytes
+from bench.records import append_record
+from engine import Engine, KMeans
+from engine.document_encoder import EncodedDocument
+from engine.documents import Document
+from engine.index_writer import IndexWriter
+from engine.representation import DocumentVectors
+from engine.segment_merger import SegmentMerger
+from engine.token_vectors import TokenVectors
+from formats.directory import Directory
+from formats.manifest import Manifest, latest_generation
+from formats.quantizer import StoredQuantizer
+from formats.snapshot import Snapshot
+
+__all__ = ["main"]
+
+_DIM = 384
+_TABLE = 4096
+_WORD = re.compile(r"\w+")
+Vectors = npt.NDArray[np.float32]
+
+
+def _table() -> Vectors:
+    vectors = np.random.default_rng(0).standard_normal((_TABLE, _DIM)).astype(np.float32)
+    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+    return vectors
+
+
+@dataclass(frozen=True)
+class StandIn:
+    """An encoder that looks words up in a table of random vectors."""
+
+    name: str = "stand-in"
+    identity: str = "stand-in"
+    dim: int = _DIM
+    normalise: bool = True
+    beta: float | None = None
+    table: Vectors = field(default_factory=_table, compare=False)
+
+    def windows(self, text: str) -> Iterator[TokenVectors]:
+        """One window of all words."""
+        words = list(_WORD.finditer(text))
+        values = self.table[[xxhash.xxh32_intdigest(word[0].encode()) % _TABLE for word in words]]
+        bounds = np.array([word.span() for word in words], np.int64)
+        mean = values.mean(axis=0)
+        yield TokenVectors(values, bounds[:, 0], bounds[:, 1], mean, mean)
+
+    def encode_query(self, text: str) -> Vectors:
+        """The mean of the words."""
+        mean: Vectors = self.table[[xxhash.xxh32_intdigest(word.encode()) % _TABLE for word in text.split()]].mean(
+            0
+        )
+        return mean / np.float32(np.linalg.norm(mean))
+
+
+def _documents(
+    numbers: range | list[int], generator: np.random.Generator, n_words: int = 60
+) -> list[dict[str, str]]:
+    words = generator.zipf(1.3, (len(numbers), n_words)) % 50_000
+    return [
+        {"id": str(number), "text": " ".join(f"word{word}" for word in row)}
+        for number, row in zip(numbers, words.tolist(), strict=True)
+    ]
+
+
+def _built(folder: Path, n_documents: int) -> Path:
+    documents = _documents(range(n_documents), np.random.default_rng(1))
+    engine.build(documents, folder, encoder=StandIn(), representation=KMeans(4))
+    return folder
+
+
+def _opened(path: Path) -> Engine:
+    return Engine.open(path, writable=True, encoder=StandIn())
+
+
+def _commit(folder: Path) -> dict[str, object]:
+    """Commits of 100 small documents, the time of `commit` alone: the documents are encoded before it."""
+    generator, times = np.random.default_rng(2), []
+    with _opened(_built(folder / "ix", 5000)) as index:
+        for round_number in range(60):
+            index.add(_documents(range(10_000 + 100 * round_number, 10_100 + 100 * round_number), generator, 20))
+            started = time.perf_counter()
+            index.commit()
+            times.append(time.perf_counter() - started)
+    return {
+        "n_documents": 100,
+        "p50_ms": 1e3 * statistics.median(times),
+        "p95_ms": 1e3 * float(np.quantile(times, 0.95)),
+    }
+
+
+def _open(folder: Path) -> dict[str, object]:
+    """Opening an index of 1 and of 100 segments, for reading."""
+    found: dict[str, object] = {}
+    many = folder / "many"
+    _built(many, 100)
+    with closing(_writer(many)) as writer:
+        for number in range(99):
+            writer.add([Document(f"x{number}", "some words of a text")])
+            writer.commit()
+    for name, path in (("1", _built(folder / "one", 20_000)), ("100", many)):
+        times = []
+        for _ in range(30):
+            started = time.perf_counter()
+            Snapshot(Directory(path)).close()
+            times.append(time.perf_counter() - started)
+        found[f"segments_{name}_p50_ms"] = 1e3 * statistics.median(times)
+    return found
+
+
+def _writer(path: Path) -> IndexWriter:
+    return IndexWriter(Directory(path), StandIn(), 1)
+
+
+def _segments(path: Path, n_segments: int, n_documents: int) -> Snapshot:
+    """Segments of one quantizer: 4 centroids a document, texts of 30 words; every tenth document is deleted."""
+    generator = np.random.default_rng(3)
+    engine.build(_documents(range(20), generator), path, encoder=StandIn(), representation=KMeans(4))
+    for number in range(n_segments):
+        with closing(_writer(path)) as writer:
+            for encoded in _encoded(range(number * n_documents, (number + 1) * n_documents), generator):
+                writer.add_encoded(encoded)
+            writer.delete(str(doc) for doc in range(0, n_segments * n_documents, 10))
+            writer.commit()
+    return Snapshot(Directory(path))
+
+
+def _encoded(numbers: range, generator: np.random.Generator) -> Iterator[EncodedDocument]:
+    """Documents with random centroids around common ones."""
+    table = _table()
+    for document in _documents(numbers, generator, 30):
+        rows = table[generator.integers(0, _TABLE, 4)] + 0.03 * generator.standard_normal((4, _DIM), np.float32)
+        rows /= np.linalg.norm(rows, axis=1, keepdims=True)
+        vectors = DocumentVectors(rows.astype(np.float32), tuple(((n, n + 4),) for n in range(0, 20, 5)))
+        yield EncodedDocument(Document(document["id"], document["text"]), vectors, document["text"].split(), 30)
+
+
+def _merge(folder: Path) -> dict[str, object]:
+    """One merge of four segments into one, twice: the second time everything is in the system's cache."""
+    snapshot = _segments(folder / "ix", 4, 60_000)
+    merger = SegmentMerger(Directory(folder / "ix"), snapshot.manifest.settings, 2)
+    sources = [segment for segment in snapshot.segments if segment.quantizer]
+    quantizer = StoredQuantizer(sources[0].quantizer, snapshot.manifest.quantizers[-1])  # type: ignore[arg-type]
+    n_rows = sum(segment.reader.n_rows for segment in sources)
+    times, peak = [], 0
+    for _ in range(3):
+        before = rss_bytes()
+        with _Sampled(rss_bytes) as sampled:
+            started = time.perf_counter()
+            merged = merger.merge(sources, quantizer)
+            times.append(time.perf_counter() - started)
+        peak = max(peak, sampled.largest - before)
+        assert merged.record is not None
+        (folder / "ix" / merged.record.file.name).unlink()
+    return {
+        "n_segments": len(sources),
+        "n_centroids": n_rows,
+        "input_bytes": sum(segment.reader.n_bytes for segment in sources),
+        "centroids_per_s": n_rows / min(times),
+        "rss_growth_bytes": peak,
+    }
+
+
+class _Sampled:
+    """The largest value of a function while a block runs, asked for every 5 ms."""
+
+    def __init__(self, measure: Callable[[], int]) -> None:
+        self._measure = measure
+        self._done = threading.Event()
+        self._thread = threading.Thread(target=self._work)
+        self.largest = 0
+
+    def _work(self) -> None:
+        while not self._done.wait(0.005):
+            self.largest = max(self.largest, self._measure())
+
+    def __enter__(self) -> _Sampled:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._done.set()
+        self._thread.join()
+
+
+def _updates(folder: Path) -> dict[str, object]:
+    """Commits that each replace 100 documents of 10,000, and nothing else is ever called."""
+    path, generator = _built(folder / "ix", 10_000), np.random.default_rng(4)
+    with _opened(path) as index:
+        for _ in range(1000):
+            index.add(_documents(generator.choice(10_000, 100, replace=False).tolist(), generator))
+            index.commit()
+    manifest = Manifest.load(Directory(path), latest_generation(Directory(path)))
+    sizes = [(each.file.n_bytes, each.n_deleted / each.n_docs) for each in manifest.segments]
+    return {
+        "n_commits": 1000,
+        "n_files": sum(1 for _ in path.iterdir()),
+        "n_segments": len(sizes),
+        "dead_share": sum(size * dead for size, dead in sizes) / sum(size for size, _ in sizes),
+    }
+
+
+def _search(folder: Path) -> dict[str, object]:
+    """Searches one after the other while segments merge again and again, alternating with searches alone."""
+    snapshot = _segments(folder / "ix", 4, 30_000)
+    merger = SegmentMerger(Directory(folder / "ix"), snapshot.manifest.settings, 1)
+    sources = [segment for segment in snapshot.segments if segment.quantizer]
+    quantizer = StoredQuantizer(sources[0].quantizer, snapshot.manifest.quantizers[-1])  # type: ignore[arg-type]
+    queries = _documents(range(200), np.random.default_rng(5), 6)
+    alone: list[float] = []
+    meanwhile: list[float] = []
+    with Engine.open(folder / "ix", encoder=StandIn(), threads=1) as index:
+        _latencies(index, queries)
+        for _ in range(4):
+            alone += _latencies(index, queries)
+            thread = threading.Thread(target=lambda: merger.merge(sources, quantizer))
+            thread.start()
+            while thread.is_alive():
+                meanwhile += _latencies(index, queries[:20])
+            thread.join()
+    return {
+        "alone_p50_ms": 1e3 * statistics.median(alone),
+        "meanwhile_p50_ms": 1e3 * statistics.median(meanwhile),
+        "alone_p95_ms": 1e3 * float(np.quantile(alone, 0.95)),
+        "meanwhile_p95_ms": 1e3 * float(np.quantile(meanwhile, 0.95)),
+        "n_meanwhile": len(meanwhile),
+    }
+
+
+def _latencies(index: Engine, queries: list[dict[str, str]]) -> list[float]:
+    times = []
+    for query in queries:
+        started = time.perf_counter()
+        index.search(query["text"], k=10)
+        times.append(time.perf_counter() - started)
+    return times
+
+
+_PARTS: dict[str, Callable[[Path], dict[str, object]]] = {
+    "commit": _commit,
+    "open": _open,
+    "merge": _merge,
+    "updates": _updates,
+    "search": _search,
+}
+
+
+def main() -> None:
+    """Measure the parts named on the command line, or all."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("parts", nargs="*", metavar="PART", help=", ".join(_PARTS))
+    parser.add_argument("--out", type=Path, default=Path("bench/results/durability.jsonl"))
+    arguments = parser.parse_args()
+    for name in arguments.parts or _PARTS:
+        with tempfile.TemporaryDirectory() as folder:
+            found = _PARTS[name](Path(folder))
+        print(name, found, flush=True)
+        append_record(arguments.out, {"part": name, **found, **circumstances()})
+
+
+if __name__ == "__main__":
+    main()
