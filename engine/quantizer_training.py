@@ -4,23 +4,28 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
 
 from engine.faiss_threads import set_faiss_threads
 from engine.probe_curve import probe_recall
+from formats.coding_fit import CodingFit, imbalance_of
 from formats.manifest import IndexSettings
 from formats.quantizer import Quantizer
 
 __all__ = ["MIN_TRAINING_ROWS", "VectorCoder", "n_training_rows", "nlist_for", "train_on", "train_quantizer"]
 
 Floats = npt.NDArray[np.float32]
+Codes = npt.NDArray[np.uint8]
 
 MIN_TRAINING_ROWS = 1024  # fewer do not make a codebook of 16 sub-vectors that is worth its bytes
 _ROWS_PER_LIST = 64  # more trained no better lists on 122,084 vectors; a codebook wants some 10,000
 _TRAINING_BYTES = 256 << 20
 _COARSE_ITERATIONS = 8
+_FIT_STRIDE = 8  # of so many vectors one is decoded, to see how well the quantizer fits
+_CODED_AT_ONCE = 8192
 _PQ_ITERATIONS = 15
 _PQ_ROWS = 4096  # 256 for each of 16 sub-vectors, which is what k-means in FAISS takes at most
 
@@ -71,6 +76,14 @@ def train_quantizer(sample: Floats, nlist: int, code_bytes: int, seed: int, thre
     return Quantizer(coarse, codebook, codebook, None, False, probe_recall(sample, coarse))
 
 
+def with_fit(quantizer: Quantizer, sample: Floats, n_rows: int, threads: int) -> Quantizer:
+    """The same quantizer with a record of how it fits the sample it was trained on, for `n_rows` centroids."""
+    coder = VectorCoder(quantizer, threads)
+    numbers = [coder.code(sample[low : low + _CODED_AT_ONCE])[0] for low in range(0, len(sample), _CODED_AT_ONCE)]
+    sizes = np.bincount(np.concatenate(numbers), minlength=quantizer.nlist)
+    return replace(quantizer, fit=replace(coder.fit(sizes), n_rows=n_rows))
+
+
 def train_on(batches: Iterable[Floats], n_rows: int, settings: IndexSettings, threads: int) -> Quantizer:
     """Train a quantizer for `n_rows` centroids on a sample of them, in memory that does not grow with the rows.
 
@@ -91,7 +104,8 @@ def train_on(batches: Iterable[Floats], n_rows: int, settings: IndexSettings, th
         stop = int(np.searchsorted(chosen, seen + len(batch)))
         sample[start:stop] = batch[chosen[start:stop] - seen]
         start, seen = stop, seen + len(batch)
-    return train_quantizer(sample, nlist_for(n_rows), settings.code_bytes, settings.seed, threads)
+    trained = train_quantizer(sample, nlist_for(n_rows), settings.code_bytes, settings.seed, threads)
+    return with_fit(trained, sample, n_rows, threads)
 
 
 class VectorCoder:
@@ -107,6 +121,8 @@ class VectorCoder:
 
         self._quantizer = quantizer
         self._threads = threads
+        self._squares = np.zeros(2)  # of distances to coarse centroids and to what codes stand for
+        self._n_noted = 0
         n_sub, ksub, dsub = quantizer.encode_codebook.shape
         self._coarse = faiss.IndexFlatIP(n_sub * dsub)
         self._coarse.add(quantizer.coarse)
@@ -121,4 +137,21 @@ class VectorCoder:
         turned = np.ascontiguousarray(turned, np.float32)
         lists = self._coarse.search(turned, 1)[1][:, 0].astype(np.int64)
         rest = turned - self._quantizer.coarse[lists] if self._quantizer.by_residual else turned
-        return lists, self._pq.compute_codes(np.ascontiguousarray(rest))
+        codes = self._pq.compute_codes(np.ascontiguousarray(rest))
+        self._note_errors(turned[::_FIT_STRIDE], lists[::_FIT_STRIDE], rest[::_FIT_STRIDE], codes[::_FIT_STRIDE])
+        return lists, codes
+
+    def fit(self, sizes: npt.NDArray[np.int64]) -> CodingFit:
+        """How well the quantizer fits the vectors coded so far, whose lists have (nlist,) these sizes."""
+        coarse_error, code_error = self._squares / max(1, self._n_noted)
+        return CodingFit(
+            n_rows=int(sizes.sum()),
+            coarse_error=float(coarse_error),
+            code_error=float(code_error),
+            imbalance=imbalance_of(sizes),
+        )
+
+    def _note_errors(self, turned: Floats, lists: npt.NDArray[np.int64], rest: Floats, codes: Codes) -> None:
+        away, lost = turned - self._quantizer.coarse[lists], rest - self._pq.decode(np.ascontiguousarray(codes))
+        self._squares += [np.einsum("ij,ij", each, each) for each in (away, lost)]
+        self._n_noted += len(turned)

@@ -137,7 +137,8 @@ class SegmentBuilder:
             for batch in self._writer.centroids.batches():
                 lists.add(*coder.code(batch))
             keep = self._settings.centroids != "none"
-            return self._writer.finish(lists, quantizer.nlist, quantizer.code_bytes, keep_centroids=keep)
+            fit = coder.fit(lists.sizes())
+            return self._writer.finish(lists, quantizer.nlist, quantizer.code_bytes, keep_centroids=keep, fit=fit)
         finally:
             lists.close()
 

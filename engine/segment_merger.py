@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import ExitStack, closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 
 import numpy as np
@@ -13,9 +13,9 @@ import numpy.typing as npt
 from engine.quantizer_training import VectorCoder, train_on
 from engine.segment_builder import wants_lists
 from formats.directory import Directory
-from formats.inverted_lists import InvertedListsWriter, ListRun
+from formats.inverted_lists import InvertedListsWriter
 from formats.manifest import IndexSettings, SegmentRecord
-from formats.quantizer import Quantizer, StoredQuantizer, write_quantizer
+from formats.quantizer import StoredQuantizer, write_quantizer
 from formats.segment import SegmentReader
 from formats.segment_merge import MergeInput, merge_segments
 from formats.snapshot import OpenSegment
@@ -89,7 +89,7 @@ class SegmentMerger:
         reader = stack.enter_context(
             closing(SegmentReader(self._directory, source.record.file, self._settings.dim))
         )
-        return MergeInput(reader, None if source.deleted is None else ~source.deleted, ())
+        return MergeInput(reader, None if source.deleted is None else ~source.deleted)
 
     def _quantizer(self, inputs: Sequence[MergeInput], existing: StoredQuantizer | None) -> StoredQuantizer | None:
         n_rows = sum(each.n_rows for each in inputs)
@@ -112,7 +112,7 @@ class SegmentMerger:
         if chosen:
             name, nlist, code_bytes = chosen.record.name, chosen.quantizer.nlist, chosen.quantizer.code_bytes
             inputs = [
-                MergeInput(each.reader, each.keep, self._runs(each.reader, source.record, chosen, stack))
+                self._listed(each, source.record, chosen, stack)
                 for source, each in zip(sources, inputs, strict=True)
             ]
         keep_centroids = not chosen or self._settings.centroids != "none"
@@ -120,22 +120,18 @@ class SegmentMerger:
         n_docs = sum(each.n_docs for each in inputs)
         return SegmentRecord(file=file, tombstones=None, quantizer=name, n_docs=n_docs, n_deleted=0)
 
-    def _runs(
-        self, reader: SegmentReader, record: SegmentRecord, chosen: StoredQuantizer, stack: ExitStack
-    ) -> Sequence[ListRun]:
-        """The rows of a source in lists of the chosen quantizer."""
+    def _listed(
+        self, each: MergeInput, record: SegmentRecord, chosen: StoredQuantizer, stack: ExitStack
+    ) -> MergeInput:
+        """A source with its rows in lists of the chosen quantizer."""
+        reader = each.reader
         if reader.lists is not None and record.quantizer == chosen.record.name:
             reader.lists.rows()  # which checks that they are all there
-            return [reader.lists]
-        return stack.enter_context(closing(self._coded(reader, chosen.quantizer))).runs()
-
-    def _coded(self, reader: SegmentReader, quantizer: Quantizer) -> InvertedListsWriter:
-        lists = InvertedListsWriter(self._directory, quantizer.nlist, quantizer.code_bytes)
-        try:
-            coder = VectorCoder(quantizer, self._threads)
-            for batch in reader.centroids.batches(None):
-                lists.add(*coder.code(batch))
-        except BaseException:
-            lists.close()
-            raise
-        return lists
+            return replace(each, runs=[reader.lists], fit=reader.fit)
+        lists = stack.enter_context(
+            closing(InvertedListsWriter(self._directory, chosen.quantizer.nlist, chosen.quantizer.code_bytes))
+        )
+        coder = VectorCoder(chosen.quantizer, self._threads)
+        for batch in reader.centroids.batches(None):
+            lists.add(*coder.code(batch))
+        return replace(each, runs=lists.runs(), fit=coder.fit(lists.sizes()))

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from engine.backends.choice import Choice
+from engine.drift import drift_statistics
 from engine.options import OpenOptions
 from formats.snapshot import Snapshot
 
@@ -45,8 +46,8 @@ def index_statistics(snapshot: Snapshot) -> dict[str, object]:
     Returns:
         generation, n_documents, n_deleted, n_centroids, n_segments, dim, representation (name and settings),
         encoder (its name), stored (int8, float16 or none), code_bytes, size_bytes (all files but the manifest),
-        and bytes: a mapping of part (centroids, codes, documents, ids, metadata, postings, quantizers, other) to
-        its bytes.
+        drift (see `engine.drift`), and bytes: a mapping of part (centroids, codes, documents, ids,
+        metadata, postings, quantizers, other) to its bytes.
     """
     manifest = snapshot.manifest
     settings = manifest.settings
@@ -69,6 +70,7 @@ def index_statistics(snapshot: Snapshot) -> dict[str, object]:
         "stored": settings.centroids,
         "code_bytes": settings.code_bytes,
         "size_bytes": size,
+        "drift": drift_statistics(snapshot),
         "bytes": dict(parts),
     }
 

@@ -92,6 +92,13 @@ class InvertedListsWriter:
         if self._n_waiting * self._code_bytes >= _RUN_BYTES:
             self._spill()
 
+    def sizes(self) -> Ints:
+        """(nlist,) int64, how many rows each list has."""
+        sizes = np.zeros(self._nlist, np.int64)
+        for run in self.runs():
+            sizes += np.diff(run.offsets)
+        return sizes
+
     def runs(self) -> Sequence[ListRun]:
         """All rows so far; valid until `close`."""
         if self._n_waiting:
@@ -186,7 +193,7 @@ class InvertedLists:
 
 def merge_lists(
     runs: Sequence[RunRows], n_rows: int, nlist: int, code_bytes: int, envelope: EnvelopeWriter
-) -> None:
+) -> Ints:
     """Write runs of one quantizer as one, list by list, in bounded memory.
 
     Args:
@@ -195,6 +202,9 @@ def merge_lists(
         nlist: number of lists.
         code_bytes: bytes of a code.
         envelope: the new file.
+
+    Returns:
+        (nlist,) int64, how many rows each list has now.
 
     Raises:
         FormatError: a segment is damaged.
@@ -213,6 +223,7 @@ def merge_lists(
     codes = (_Part(runs, low, high).codes(code_bytes) for low, high in parts)
     envelope.add_pieces("codes", np.uint8, (n_rows, code_bytes), codes, BULK_ALIGNMENT)
     envelope.add("list_offsets", _starts(sizes).astype(np.uint64))
+    return sizes
 
 
 def _parts(sizes: Ints, limit: int) -> Iterator[tuple[int, int]]:

@@ -16,6 +16,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from formats.coding_fit import CodingFit
 from formats.directory import Directory
 from formats.envelope import Envelope, EnvelopeWriter, FileKind, FileRecord
 from formats.errors import CorruptFile, FormatError
@@ -41,6 +42,7 @@ class Quantizer:
         by_residual: whether a code stands for the vector minus its coarse centroid.
         probe_recall: (nlist,) float32, ascending, from 0 to 1: the share of what is nearest that a search of i + 1
             lists finds, as far as lists matter; None: not measured.
+        fit: to the rows that it was trained on; no part of the identity. None: not recorded.
     """
 
     coarse: Floats
@@ -49,6 +51,7 @@ class Quantizer:
     rotation: Floats | None
     by_residual: bool
     probe_recall: Floats | None = None
+    fit: CodingFit | None = None
 
     @property
     def nlist(self) -> int:
@@ -118,6 +121,7 @@ def write_quantizer(directory: Directory, quantizer: Quantizer) -> FileRecord:
             "input_dim": quantizer.input_dim,
             "M": n_sub,
             "nbits": int(ksub).bit_length() - 1,
+            "fit": quantizer.fit.to_fields() if quantizer.fit else None,
         }
     )
 
@@ -154,6 +158,7 @@ def _read(envelope: Envelope) -> Quantizer:
     input_dim = fields.integer("input_dim", 1, MAX_DIM)
     n_sub = fields.integer("M", 1, dim)
     nbits = fields.integer("nbits", 4, 8)
+    fit = CodingFit.from_fields(fields.optional_child("fit"))
     if nbits not in (4, 8) or dim % n_sub or n_sub * nbits % 8:
         raise CorruptFile(
             "impossible code layout", path=envelope.path, actual=f"M {n_sub}, nbits {nbits}, dim {dim}"
@@ -167,7 +172,7 @@ def _read(envelope: Envelope) -> Quantizer:
     coarse = _floats(envelope, "coarse", (nlist, dim))
     recall = _recall(envelope, nlist) if envelope.has("probe_recall") else None
     envelope.done()
-    return Quantizer(coarse, encode, score, rotation, by_residual, recall)
+    return Quantizer(coarse, encode, score, rotation, by_residual, recall, fit)
 
 
 def _recall(envelope: Envelope, nlist: int) -> Floats:

@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from formats.centroids import CENTROID_TYPES, CentroidsWriter, CentroidTable
+from formats.coding_fit import CodingFit
 from formats.directory import Directory
 from formats.doc_ids import DocIds, DocIdsWriter
 from formats.doc_store import DocStore, DocStoreWriter, StoredDocument
@@ -78,7 +79,12 @@ class SegmentWriter:
             raise
 
     def finish(
-        self, lists: InvertedListsWriter | None, nlist: int, code_bytes: int, keep_centroids: bool
+        self,
+        lists: InvertedListsWriter | None,
+        nlist: int,
+        code_bytes: int,
+        keep_centroids: bool,
+        fit: CodingFit | None = None,
     ) -> FileRecord:
         """Write the file, durably.
 
@@ -87,6 +93,7 @@ class SegmentWriter:
             nlist: number of lists, 0 without.
             code_bytes: bytes of a code, 0 without lists.
             keep_centroids: whether the centroids themselves are stored, not only their codes.
+            fit: of the quantizer to the rows in the lists, where it is known.
 
         Raises:
             CommitFailed: an `add` failed halfway.
@@ -112,6 +119,7 @@ class SegmentWriter:
                     centroids=self.centroids.kind if keep_centroids else "none",
                     nlist=nlist,
                     code_bytes=code_bytes,
+                    fit=fit,
                 )
             )
         finally:
@@ -127,10 +135,18 @@ class SegmentWriter:
 
 
 def segment_fields(
-    *, n_docs: int, n_rows: int, dim: int, largest_norm: float, centroids: str, nlist: int, code_bytes: int
+    *,
+    n_docs: int,
+    n_rows: int,
+    dim: int,
+    largest_norm: float,
+    centroids: str,
+    nlist: int,
+    code_bytes: int,
+    fit: CodingFit | None,
 ) -> dict[str, object]:
     """The fields of a segment file (see SPEC.md, 5)."""
-    return dict(locals())
+    return {**locals(), "fit": fit.to_fields() if fit else None}
 
 
 class SegmentReader:
@@ -145,6 +161,7 @@ class SegmentReader:
         metadata: the values in their metadata, by path.
         centroids: the vectors.
         lists: the inverted lists, or None.
+        fit: of the quantizer to their rows; None: not recorded.
     """
 
     def __init__(self, directory: Directory, record: FileRecord, dim: int) -> None:
@@ -167,6 +184,7 @@ class SegmentReader:
         kind = fields.choice("centroids", CENTROID_TYPES)
         nlist = fields.integer("nlist", 0, MAX_NLIST)
         code_bytes = fields.integer("code_bytes", 0, MAX_DIM)
+        self.fit = CodingFit.from_fields(fields.optional_child("fit"))
         if (nlist == 0) != (code_bytes == 0) or (kind == "none" and not nlist):
             raise CorruptFile("a segment with half a quantizer", path=envelope.path)
         self.ids = DocIds(envelope, self.n_docs)

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from formats.centroids import merge_centroids
+from formats.coding_fit import CodingFit, imbalance_of, joined_fit
 from formats.directory import Directory
 from formats.doc_ids import merge_ids
 from formats.doc_store import merge_documents
@@ -34,11 +35,13 @@ class MergeInput:
             best opened for the merge.
         keep: (n_docs,) bool, False where a document is left out; None: all stay.
         runs: all rows of the segment in the lists of the new segment's quantizer; empty for a segment without.
+        fit: of that quantizer to them, where it is known.
     """
 
     reader: SegmentReader
     keep: Keep | None
-    runs: Sequence[ListRun]
+    runs: Sequence[ListRun] = ()
+    fit: CodingFit | None = None
 
     @property
     def n_docs(self) -> int:
@@ -76,8 +79,10 @@ def merge_segments(
     envelope = EnvelopeWriter(directory, name, FileKind.SEGMENT, segment_id)
     try:
         largest_norm = _write(directory, inputs, envelope, keep_centroids)
+        fit = None
         if nlist:
-            merge_lists(_rows_of_runs(inputs), n_rows, nlist, code_bytes, envelope)
+            sizes = merge_lists(_rows_of_runs(inputs), n_rows, nlist, code_bytes, envelope)
+            fit = joined_fit([each.fit for each in inputs], [each.n_rows for each in inputs], imbalance_of(sizes))
         table = inputs[0].reader.centroids
         return envelope.finish(
             segment_fields(
@@ -88,6 +93,7 @@ def merge_segments(
                 centroids=table.kind if keep_centroids else "none",
                 nlist=nlist,
                 code_bytes=code_bytes,
+                fit=fit,
             )
         )
     except BaseException:

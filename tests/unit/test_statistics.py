@@ -41,6 +41,7 @@ def test_what_is_told(path):
         "encoder": "words",
         "stored": "int8",
         "code_bytes": 8,
+        "drift": None,
     }
     assert parts["centroids"] == 150 * (32 + 4) + 51 * 8
     assert parts["codes"] == parts["quantizers"] == 0

@@ -104,11 +104,14 @@ def test_a_file_under_the_name_of_another(directory):
         read_quantizer(directory, replace(record, name="x.quant"))
 
 
+FIT = {"n_rows": 9, "coarse_error": 0.5, "code_error": 0.0, "imbalance": 1.0}
+
+
 def by_hand(directory: Directory, changes=(), sections=()) -> FileRecord:
     """A file with other fields or sections, under its right name: what a hostile writer could make."""
     made = quantizer(dim=8, n_sub=4, input_dim=8)
     fields = {"metric": "inner_product", "by_residual": False, "nlist": 4, "dim": 8, "input_dim": 8, "M": 4}
-    fields |= {"nbits": 4} | dict(changes)
+    fields |= {"nbits": 4, "fit": FIT} | dict(changes)
     arrays = {name: getattr(made, name) for name in ("coarse", "encode_codebook", "rotation")} | dict(sections)
     parts = Quantizer(*(arrays.get(name) for name in ("coarse", "encode_codebook")), None, None, False)
     encode = arrays["encode_codebook"]
@@ -147,6 +150,9 @@ def test_a_file_made_by_hand_is_read(directory):
         {"input_dim": 0},
         {"more": 1},
         {"nbits": None},
+        {"fit": 1},
+        {"fit": FIT | {"n_rows": 0}},
+        {"fit": FIT | {"imbalance": float("inf")}},
     ],
 )
 def test_fields_that_contradict_the_sections(directory, changes):

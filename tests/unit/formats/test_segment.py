@@ -89,6 +89,7 @@ def test_temporary_files_go(directory):
     assert directory.names() == [record.name]
 
 
+FIT = {"n_rows": 24, "coarse_error": 0.5, "code_error": 0.0, "imbalance": 1.0}
 GOOD = {
     "n_docs": 12,
     "n_rows": 24,
@@ -97,6 +98,7 @@ GOOD = {
     "centroids": "int8",
     "nlist": 4,
     "code_bytes": 2,
+    "fit": FIT,
 }
 
 
@@ -155,6 +157,13 @@ def test_a_copy_made_by_hand_is_read(directory):
         {"code_bytes": 3},
         {"more": 1},
         {"dim": None},
+        {"fit": None},
+        {"fit": 1},
+        {"fit": FIT | {"n_rows": 0}},
+        {"fit": FIT | {"coarse_error": -1.0}},
+        {"fit": FIT | {"code_error": float("nan")}},
+        {"fit": FIT | {"imbalance": 1}},
+        {"fit": FIT | {"more": 1.0}},
     ],
 )
 def test_fields_that_contradict_the_sections(directory, changes):
