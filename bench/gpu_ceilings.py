@@ -1,34 +1,58 @@
-"""What the device can do at best: bytes copied and products summed up a second, measured in the same run."""
+"""What the device can do at best: bytes copied and sent, products summed up a second, measured in the same run."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import partial
 
+import numpy as np
 import torch
 
 from bench.gpu_clock import median_ms
 from bench.gpu_sizes import Size
 from bench.records import Record
+from engine.backends.gpu_upload import upload
 
 __all__ = ["ceilings"]
 
 _COPY_BYTES = 1 << 32
-_SIDE = 8192  # of square matrices
 _SMALL_COPY_BYTES = 1 << 24
+_UPLOAD_SHARE = 4  # a quarter of that is sent
+_ROW_BYTES = 1 << 10
+_SIDE = 8192  # of square matrices
 _SMALL_SIDE = 256
 
 
 def ceilings(place: torch.device, size: Size) -> Iterator[Record]:
-    """Yield the rate of a copy within the device (bytes read and written), and that of a matrix product."""
+    """Yield the rates of a copy within the device (bytes read and written), of an upload, of a matrix product."""
     small = place.type == "cpu"
-    source = torch.randint(0, 255, (_SMALL_COPY_BYTES if small else _COPY_BYTES,), dtype=torch.uint8, device=place)
-    target = torch.empty_like(source)
-    ms = median_ms(partial(target.copy_, source), place, size.n_calls)
-    yield {"what": "copy", "n_bytes": 2 * len(source), "ms": ms, "gb_s": 2 * len(source) / ms / 1e6}
-    del source, target
-    side = _SMALL_SIDE if small else _SIDE
+    n_bytes = _SMALL_COPY_BYTES if small else _COPY_BYTES
+    yield _copy(place, n_bytes, size.n_calls)
+    yield _upload(place, n_bytes // _UPLOAD_SHARE, size.n_calls)
     kind = torch.float32 if small else torch.float16
+    yield _matrix_product(place, _SMALL_SIDE if small else _SIDE, kind, size.n_calls)
+
+
+def _copy(place: torch.device, n_bytes: int, n_calls: int) -> Record:
+    source = torch.randint(0, 255, (n_bytes,), dtype=torch.uint8, device=place)
+    target = torch.empty_like(source)
+    ms = median_ms(partial(target.copy_, source), place, n_calls)
+    return {"what": "copy", "n_bytes": 2 * n_bytes, "ms": ms, "gb_s": 2 * n_bytes / ms / 1e6}
+
+
+def _upload(place: torch.device, n_bytes: int, n_calls: int) -> Record:
+    host = np.random.default_rng(0).integers(0, 255, (n_bytes // _ROW_BYTES, _ROW_BYTES), np.uint8)
+    ms = median_ms(lambda: upload(lambda low, high: host[low:high], len(host), place), place, n_calls)
+    return {"what": "upload", "n_bytes": n_bytes, "ms": ms, "gb_s": n_bytes / ms / 1e6}
+
+
+def _matrix_product(place: torch.device, side: int, kind: torch.dtype, n_calls: int) -> Record:
     one, other = (torch.randn((side, side), device=place).to(kind) for _ in range(2))
-    ms = median_ms(partial(torch.matmul, one, other), place, size.n_calls)
-    yield {"what": "matrix product", "kind": str(kind), "side": side, "ms": ms, "tflop_s": 2 * side**3 / ms / 1e9}
+    ms = median_ms(partial(torch.matmul, one, other), place, n_calls)
+    return {
+        "what": "matrix product",
+        "kind": str(kind),
+        "side": side,
+        "ms": ms,
+        "tflop_s": 2 * side**3 / ms / 1e9,
+    }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import weakref
 from concurrent.futures import ThreadPoolExecutor
@@ -28,7 +29,7 @@ N_DOCS = 600  # in the first segment; 300 in the second, 400 in the third
 EVERYTHING = 1 << 20  # candidates or nprobe of that number: all there are
 
 LIBRARIES = {"gpu": "torch"}  # where one is missing, its backend is not tested
-ON_CPU = {"gpu": "cpu"}  # what a backend would run on a GPU runs on torch's CPU device here
+DEVICES = {"gpu": os.environ.get("QUARRY_TEST_DEVICE", "cpu")}  # cuda where there is one; the code is the same
 COMBINATIONS = [
     ("exact", "int8"),
     ("exact", "float16"),
@@ -137,7 +138,7 @@ class Case:
         return is_approximate(self.backend, self.stored)
 
     def open(self):
-        return Engine.open(self.path, backend=self.backend, device=ON_CPU.get(self.backend))
+        return Engine.open(self.path, backend=self.backend, device=DEVICES.get(self.backend))
 
 
 @pytest.fixture(scope="module")
@@ -254,7 +255,7 @@ def test_recall(indexes, backend, stored, beta):
     skip_without_library(backend)
     path, _, _, oracle = indexes(stored, beta, True)
     queries = some_queries(50, seed=5)
-    with Engine.open(path, backend=backend, device=ON_CPU.get(backend)) as index:
+    with Engine.open(path, backend=backend, device=DEVICES.get(backend)) as index:
         found = index.search_vectors(queries, k=10)
     shares = [
         len(set(ids_of(hits)) & set(oracle.best(query, 10))) / 10
@@ -343,7 +344,7 @@ def test_candidates_keep_the_contract(case, share):
     for segment in snapshot.segments:
         if segment.reader.lists is None and case.backend == "cpu_faiss":
             continue
-        backend = open_backend(case.backend, segment, OpenOptions(device=ON_CPU.get(case.backend)))
+        backend = open_backend(case.backend, segment, OpenOptions(device=DEVICES.get(case.backend)))
         allowed = allowed_in(segment, share)
         findable = allowed_in(segment, 1.0) if allowed is None else allowed
         n_live = int(findable.sum())
@@ -370,7 +371,7 @@ def test_a_filter_leaves_the_best_of_what_passes(case, share):
         for segment, docs in zip(snapshot.segments, allowed, strict=True)
         for doc in docs.docs.tolist()
     }
-    searcher = Searcher(snapshot, OpenOptions(backend=case.backend, threads=1, device=ON_CPU.get(case.backend)))
+    searcher = Searcher(snapshot, OpenOptions(backend=case.backend, threads=1, device=DEVICES.get(case.backend)))
     options = SearchOptions(k=10, candidates=200, nprobe=EVERYTHING)
     for query, found in zip(queries, searcher.search(queries, options, allowed), strict=True):
         scores = {doc_id: score for doc_id, score in case.oracle.scores(query).items() if doc_id in kept}
@@ -392,7 +393,7 @@ def test_one_document(tmp_path, backend, stored):
     skip_without_library(backend)
     encoder, docs = table_of([unit(np.ones((1, DIM)))])
     engine.build(docs, tmp_path / "index", encoder=encoder, representation=KMeans(4), centroids=stored)
-    with Engine.open(tmp_path / "index", backend=backend, device=ON_CPU.get(backend)) as index:
+    with Engine.open(tmp_path / "index", backend=backend, device=DEVICES.get(backend)) as index:
         hits = index.search_vectors(unit(np.ones((2, DIM))), k=3)
     assert [ids_of(each) for each in hits] == [["0"], ["0"]]
     np.testing.assert_allclose(hits[0][0].score, 1, atol=1e-3)
@@ -456,7 +457,7 @@ def test_two_searches_at_once_answer_as_each_alone(case):
 
 
 def test_memory_is_told_beforehand_and_freed_at_the_end(case):
-    with Engine.open(case.path, backend=case.backend, device=ON_CPU.get(case.backend)) as index:
+    with Engine.open(case.path, backend=case.backend, device=DEVICES.get(case.backend)) as index:
         view = index._view
         assert index.stats()["memory"]["resident_bytes"]["backends"] == 0
         index.search_vectors(some_queries(1))
@@ -481,7 +482,7 @@ def test_many_segments(tmp_path, backend, stored):
             writer.add(docs[low : low + 5])
             writer.commit()
     oracle = Oracle(tmp_path / "index")
-    with Engine.open(tmp_path / "index", backend=backend, device=ON_CPU.get(backend)) as index:
+    with Engine.open(tmp_path / "index", backend=backend, device=DEVICES.get(backend)) as index:
         for query, hits in zip(some_queries(3), index.search_vectors(some_queries(3), k=60), strict=True):
             assert ids_of(hits) == oracle.best(query, 60)
 

@@ -26,7 +26,7 @@ def test_everything_runs_and_every_check_holds(tmp_path: Path) -> None:
     assert main(["gpu", "--device", "cpu", "--quick", "--out", str(tmp_path / "gpu.jsonl")]) == 0
     records = read_records(tmp_path / "gpu.jsonl")
     kinds = {record["what"] for record in records}
-    assert {"check scan", "check lists", "copy", "matrix product", "upload", "stage 1", "lists"} <= kinds
+    assert {"check scan", "check lists", "copy", "matrix product", "upload", "open", "stage 1", "lists"} <= kinds
     assert all(record["sound"] for record in records if str(record["what"]).startswith("check"))
     assert all(record["ms"] > 0 for record in records if "ms" in record)
     assert all({"machine", "commit", "device", "torch"} <= record.keys() for record in records)
