@@ -25,6 +25,7 @@ COMMANDS = {
     "representation": "which representation finds best, for how many vectors",
     "hybrid": "the weight of meaning against words",
     "hybrid_latency": "how long a query takes at size, by mode",
+    "export": "what exporting an encoder takes, and starting what was exported",
     "filters": "what a filter costs, by the share of documents that pass",
     "ivf_switch": "from how many centroids on inverted lists pay",
     "gpu": "all checks and timings of the GPU backend",

@@ -6,7 +6,7 @@ import resource
 import sys
 from pathlib import Path
 
-__all__ = ["peak_rss_bytes", "rss_bytes"]
+__all__ = ["peak_rss_bytes", "private_bytes", "rss_bytes"]
 
 
 def peak_rss_bytes() -> int:
@@ -23,6 +23,11 @@ def peak_rss_bytes() -> int:
 def rss_bytes() -> int:
     """The resident set now; where the system does not say, the largest so far."""
     return _status("VmRSS") or peak_rss_bytes()
+
+
+def private_bytes() -> int:
+    """What of the resident set no file backs, so that no other process can share it; 0 where nobody says."""
+    return _status("RssAnon") or 0
 
 
 def _status(name: str) -> int | None:

@@ -9,7 +9,6 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Generic, TypeVar, cast
 
-from formats.bundle_folder import DATA_SUFFIX
 from formats.errors import BackendUnavailable, CorruptFile
 
 if TYPE_CHECKING:
@@ -65,8 +64,13 @@ def import_onnxruntime() -> ModuleType:
     return cast("ModuleType", onnxruntime)
 
 
-def open_session(path: Path) -> InferenceSession:
+def open_session(path: Path, repack: bool = True) -> InferenceSession:
     """Load a graph for the CPU; a run takes the calling thread and no other, and any number may run it at once.
+
+    Args:
+        path: the graph; weights in a file of their own beside it are mapped.
+        repack: whether to hold weights in a second layout, which is faster. Without, mapped weights are used where
+            they lie: hardly any memory of this process's own, and up to twice the time a run.
 
     Raises:
         CorruptFile: the file is no graph that can be run.
@@ -74,8 +78,7 @@ def open_session(path: Path) -> InferenceSession:
     options = _options()
     # Plans of past shapes save nothing measurable and cost 15 MB: nearly every text has a length of its own.
     options.enable_mem_pattern = False
-    if path.with_name(path.name + DATA_SUFFIX).exists():
-        # Weights in a file of their own are mapped, and used where they lie: no second copy in another layout.
+    if not repack:
         options.add_session_config_entry("session.disable_prepacking", "1")
     return _loaded(path, options, ["CPUExecutionProvider"], _SLOW_FUSIONS)
 

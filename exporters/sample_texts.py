@@ -19,7 +19,7 @@ _MODULES = (
 
 _LEAST_CHARACTERS = 80
 _MOST_CHARACTERS = 1000  # of a pair's text: a few long ones would take most of the time
-_SHORT_CHARACTERS = 500
+_SHORT_CHARACTERS = 300
 _N_QUERIES = 40
 _N_QUESTIONS = 80
 

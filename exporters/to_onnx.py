@@ -31,7 +31,7 @@ __all__ = ["PRECISIONS", "ExportOptions", "export", "export_reranker"]
 PRECISIONS = ("int8", "fp32", "fp16", "int8-weights")
 
 _LICENCE_NAMES = ("LICENSE", "LICENSE.txt", "LICENSE.md", "NOTICE", "NOTICE.txt")
-_N_TEXTS = 100
+_N_TEXTS = 50
 
 Files = Mapping[str, bytes | Path]
 
