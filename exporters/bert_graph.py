@@ -50,14 +50,15 @@ class _BertBuilder:
             hidden = self._layer(hidden, bias, f"encoder.layer.{layer}")
         return hidden
 
-    def logits(self, hidden: str) -> str:
-        """Add the masked-language-model head: (batch, length, n_words)."""
+    def logits(self, hidden: str) -> tuple[str, int]:
+        """Add the masked-language-model head, (batch, length, n_words), and tell how many words there are."""
         dim, name = self._shape.dim, "cls.predictions"
         inner = self.graph.add("Gelu", [self._linear(hidden, f"{name}.transform.dense", dim, dim)])
         normed = self._layer_norm(inner, f"{name}.transform.LayerNorm")
         tied = f"{name}.decoder.weight" not in self._weights
         words = self.weight("embeddings.word_embeddings.weight" if tied else f"{name}.decoder.weight", None, dim)
-        return self._product(normed, words, self.weight(f"{name}.bias", len(words)), f"{name}.decoder")
+        biases = self.weight(f"{name}.bias", len(words))
+        return self._product(normed, words, biases, f"{name}.decoder"), len(words)
 
     def score(self, hidden: str) -> str:
         """Add a reranker's head, the classifier's only logit: (batch,)."""
@@ -183,7 +184,10 @@ def build_backbone(network: Network, mlm: bool = False) -> Backbone:
     """
     builder = _BertBuilder(network)
     hidden = builder.hidden_states()
-    return Backbone(builder.graph, hidden, network.shape.dim, builder.logits(hidden) if mlm else "")
+    if not mlm:
+        return Backbone(builder.graph, hidden, network.shape.dim)
+    logits, n_words = builder.logits(hidden)
+    return Backbone(builder.graph, hidden, network.shape.dim, logits, n_words)
 
 
 def build_reranker_graph(network: Network) -> onnx.ModelProto:

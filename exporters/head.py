@@ -5,12 +5,14 @@ from __future__ import annotations
 import hashlib
 import json
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from formats.encoder_bundle import Pooling
+from formats.errors import CorruptFile
 
 __all__ = ["Activation", "Aggregation", "Head", "Projection"]
 
@@ -84,6 +86,35 @@ class Head:
         if self.aggregation is not None:
             return len(self.aggregation.cls.weights) + self.aggregation.n_dims
         return len(self.projections[-1].weights) if self.projections else n_hidden
+
+    def check(self, n_hidden: int, n_words: int, path: Path) -> None:
+        """Refuse layers that do not fit to the network.
+
+        Args:
+            n_hidden: length of its hidden states.
+            n_words: entries of its vocabulary, where it gives their logits.
+            path: of the checkpoint, for the error.
+
+        Raises:
+            CorruptFile: one takes vectors of another length, or words of another vocabulary.
+        """
+        parts = self.aggregation
+        for layer in self.projections if parts is None else (parts.terms, parts.cls):
+            if layer.weights.shape[1] != n_hidden:
+                raise CorruptFile(
+                    "a layer of the head takes vectors of another length",
+                    path=path,
+                    expected=n_hidden,
+                    actual=layer.weights.shape[1],
+                )
+            n_hidden = n_hidden if parts is not None else len(layer.weights)
+        if parts is not None and parts.mlm and parts.n_words != n_words:
+            raise CorruptFile(
+                "config.json: 'vocab_size' is not that of the weights",
+                path=path,
+                expected=n_words,
+                actual=parts.n_words,
+            )
 
     def digest(self) -> str | None:
         """SHA-256 of all layers and settings that the name of the pooling does not tell; None without any."""

@@ -26,12 +26,14 @@ class Backbone:
         hidden: name of the last hidden states, (batch, length, n_hidden) float32.
         n_hidden: their length.
         logits: name of the masked-language-model head's output, (batch, length, n_words) float32; "" without.
+        n_words: its length, 0 without.
     """
 
     graph: Graph
     hidden: str
     n_hidden: int
     logits: str = ""
+    n_words: int = 0
 
 
 def encoder_model(backbone: Backbone, head: Head) -> onnx.ModelProto:

@@ -9,7 +9,6 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import cast
 
 from formats.errors import CorruptFile, InvalidSetting
 
@@ -121,6 +120,7 @@ DIRECT_KINDS = tuple(_KINDS)
 
 _PADDING_ID = 1  # of RoBERTa and MPNet, where config.json says nothing
 _N_BUCKETS = 32
+_BUCKETS = "relative_attention_num_buckets"
 
 
 def network_shape(
@@ -142,19 +142,27 @@ def network_shape(
         found = config.get(named.get(key, key), only)
         if found != only:
             raise _unknown(folder, named.get(key, key), only, found)
-    padding_id = config.get("pad_token_id", _PADDING_ID) if kind.padded_positions else None
-    first = 0 if padding_id is None else cast("int", padding_id) + 1
+    n_layers, n_heads, dim = (
+        _size(config, named.get(key, key), folder)
+        for key in ("num_hidden_layers", "num_attention_heads", "hidden_size")
+    )
+    if dim % n_heads:
+        raise CorruptFile(
+            "config.json: heads do not share the hidden size", path=folder, actual=f"{dim} / {n_heads}"
+        )
+    padding_id = 0
+    if kind.padded_positions:
+        padding_id = _size({"pad_token_id": _PADDING_ID, **config}, "pad_token_id", folder, least=0)
+    n_positions = _size(config, "max_position_embeddings", folder)
     return NetworkShape(
-        n_layers=_size(config, named.get("num_hidden_layers", "num_hidden_layers"), folder),
-        n_heads=_size(config, named.get("num_attention_heads", "num_attention_heads"), folder),
-        dim=_size(config, named.get("hidden_size", "hidden_size"), folder),
-        n_positions=_size(config, "max_position_embeddings", folder) - first,
-        epsilon=float(cast("float", config.get("layer_norm_eps", 1e-12))),
-        padding_id=cast("int | None", padding_id),
+        n_layers=n_layers,
+        n_heads=n_heads,
+        dim=dim,
+        n_positions=n_positions - padding_id - 1 if kind.padded_positions else n_positions,
+        epsilon=_epsilon(config, folder),
+        padding_id=padding_id if kind.padded_positions else None,
         token_types=kind.token_types,
-        n_buckets=cast("int", config.get("relative_attention_num_buckets", _N_BUCKETS))
-        if kind.distances
-        else None,
+        n_buckets=_size({_BUCKETS: _N_BUCKETS, **config}, _BUCKETS, folder) if kind.distances else None,
     )
 
 
@@ -176,8 +184,16 @@ def _unknown(folder: Path, key: str, expected: object, actual: object) -> Invali
     )
 
 
-def _size(config: Mapping[str, object], key: str, folder: Path) -> int:
+def _size(config: Mapping[str, object], key: str, folder: Path, least: int = 1) -> int:
     value = config.get(key)
-    if type(value) is not int or value < 1:
-        raise CorruptFile(f"config.json: bad {key!r}", path=folder, expected="a positive integer", actual=value)
+    if type(value) is not int or value < least:
+        expected = f"an integer of at least {least}"
+        raise CorruptFile(f"config.json: bad {key!r}", path=folder, expected=expected, actual=value)
     return value
+
+
+def _epsilon(config: Mapping[str, object], folder: Path) -> float:
+    value = config.get("layer_norm_eps", 1e-12)
+    if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value < 1:
+        raise CorruptFile("config.json: bad 'layer_norm_eps'", path=folder, expected="0 to 1", actual=value)
+    return float(value)

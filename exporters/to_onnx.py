@@ -178,7 +178,9 @@ def _graphs(
     variant: dict[str, bytes] = {}
     for name, source in sources.items():
         backbone = roads[name].backbone
-        graph = encoder_variant(backbone(), source.head, "fp32")
+        network = backbone()
+        source.head.check(network.n_hidden, network.n_words, source.path)
+        graph = encoder_variant(network, source.head, "fp32")
         exact[name] = _serialised(graph)
         if precision != "fp32":
             graph = encoder_variant(backbone(), source.head, precision)

@@ -49,14 +49,15 @@ def trace(checkpoint: Checkpoint, mlm: bool) -> Callable[[], Backbone]:
     model = _load(checkpoint, mlm)
     graph = _exported(model, checkpoint, mlm)
     _check(model, graph, checkpoint)
-    return lambda: _backbone(graph, checkpoint.n_hidden, mlm)
+    n_hidden, n_words = checkpoint.n_hidden, _n_words(checkpoint)
+    return lambda: _backbone(graph, n_hidden, n_words if mlm else 0)
 
 
-def _backbone(graph: onnx.ModelProto, n_hidden: int, mlm: bool) -> Backbone:
+def _backbone(graph: onnx.ModelProto, n_hidden: int, n_words: int) -> Backbone:
     from exporters.graph import Graph
     from exporters.head_graph import Backbone
 
-    return Backbone(Graph.extending(graph, "head_"), _HIDDEN, n_hidden, _LOGITS if mlm else "")
+    return Backbone(Graph.extending(graph, "head_"), _HIDDEN, n_hidden, _LOGITS if n_words else "", n_words)
 
 
 def _load(checkpoint: Checkpoint, mlm: bool) -> Any:  # noqa: ANN401 - a torch module, and torch may be missing

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from types import MappingProxyType
 
 import onnx
@@ -47,4 +48,4 @@ def _half(backbone: Backbone) -> Backbone:
     if backbone.logits:
         shapes[backbone.logits] = ["batch", "length", "words"]
     half = Graph.extending(to_half(backbone.graph.model(shapes)), "head_")
-    return Backbone(half, backbone.hidden, backbone.n_hidden, backbone.logits)
+    return replace(backbone, graph=half)

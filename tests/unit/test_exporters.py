@@ -371,6 +371,54 @@ def test_bad_settings_of_our_own_are_named(
         export(checkpoint, tmp_path / "out", "fp32")
 
 
+def test_a_layer_that_does_not_fit_the_network_is_refused(checkpoint: Path, tmp_path: Path) -> None:
+    (checkpoint / "quarry.json").write_text(json.dumps(QUARRY_JSON), "utf-8")
+    save_file({"projection.weight": np.zeros((8, DIM + 1), np.float32)}, checkpoint / "head.safetensors")
+    with pytest.raises(CorruptFile, match=rf"another length; expected {DIM}; found {DIM + 1}"):
+        export(checkpoint, tmp_path / "out", "fp32")
+
+
+@pytest.mark.parametrize("n_words", [None, 60, 62])
+def test_another_vocabulary_than_that_of_the_weights_is_refused(
+    checkpoint: Path, tmp_path: Path, n_words: int | None
+) -> None:
+    weights = random_weights()
+    predictions = {
+        "transform.dense.weight": (DIM, DIM), "transform.dense.bias": (DIM,), "transform.LayerNorm.weight": (DIM,),
+        "transform.LayerNorm.bias": (DIM,), "bias": (61,),
+    }  # fmt: skip
+    for name, shape in predictions.items():
+        weights[f"cls.predictions.{name}"] = np.ones(shape, np.float32)
+    save_file(weights, checkpoint / "model.safetensors")
+    edit(checkpoint / "config.json", vocab_size=n_words)
+    (checkpoint / "quarry.json").write_text(json.dumps({**AGGRETRIEVER, "mlm": True}), "utf-8")
+    shapes = {"terms.weight": (1, DIM), "terms.bias": (1,), "cls.weight": (4, DIM), "cls.bias": (4,)}
+    save_file(
+        {name: np.zeros(shape, np.float32) for name, shape in shapes.items()}, checkpoint / "head.safetensors"
+    )
+    with pytest.raises(CorruptFile, match="'vocab_size' is not that of the weights; expected 61"):
+        export(checkpoint, tmp_path / "out", "fp32")
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [("num_attention_heads", 5), ("layer_norm_eps", "small"), ("layer_norm_eps", 2), ("layer_norm_eps", True)],
+)
+def test_sizes_that_contradict_each_other_are_refused(
+    checkpoint: Path, tmp_path: Path, key: str, value: object
+) -> None:
+    edit(checkpoint / "config.json", **{key: value})
+    with pytest.raises(CorruptFile, match=r"config\.json"):
+        export(checkpoint, tmp_path / "out", "fp32")
+
+
+@pytest.mark.parametrize("padding_id", [None, -1, "1", True])
+def test_a_bad_padding_token_is_refused(checkpoint: Path, tmp_path: Path, padding_id: object) -> None:
+    edit(checkpoint / "config.json", model_type="roberta", pad_token_id=padding_id)
+    with pytest.raises(CorruptFile, match="pad_token_id"):
+        export(checkpoint, tmp_path / "out", "fp32")
+
+
 AGGRETRIEVER = {**QUARRY_JSON, "pooling": "aggretriever", "agg_dims": 8, "mlm": False}
 
 
