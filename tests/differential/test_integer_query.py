@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -133,3 +136,14 @@ def test_sums_of_digits_are_the_same_query(dim):
     for query, values, scale in zip(queries, sums, scales, strict=True):
         found = ((rows.astype(np.float64) @ values) * (rows_scales.astype(np.float64) * scale)).astype(np.float32)
         assert found.tolist() == IntegerQuery(query).scores(rows, rows_scales).tolist()
+
+
+def test_other_libraries_do_not_get_in_the_way():
+    """USearch loads a library for the whole process whose symbols have the names of simsimd's."""
+    pytest.importorskip("usearch")
+    code = (
+        "import usearch.index, numpy as np; from engine.integer_query import IntegerQuery;"
+        "scores = IntegerQuery(np.ones(8, np.float32)).scores(np.ones((3, 8), np.int8), np.ones(3, np.float32));"
+        "assert np.allclose(scores, 8)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
