@@ -268,6 +268,7 @@ def _add_merge(commands: _Subparsers) -> None:
     parser = _command(commands, "merge", "make an index as small and quick as it can be", _merge)
     _add_index(parser)
     parser.add_argument("--retrain", action="store_true", help="train its codes anew on the documents of today")
+    parser.add_argument("--graphs", action="store_true", help="write HNSW graphs: searches then take more memory")
     parser.add_argument("--threads", type=int, metavar="N", help="threads to use; all processors by default")
     _add_json(parser, "one JSON object")
 
@@ -275,7 +276,9 @@ def _add_merge(commands: _Subparsers) -> None:
 def _merge(args: argparse.Namespace) -> int:
     with engine.Engine.open(args.index, writable=True, threads=args.threads) as index:
         generation = index.merge(retrain=args.retrain)
-        _print_fields({"generation": generation, "n_segments": index.stats()["n_segments"]}, args.json)
+        n_graphs = index.optimize() if args.graphs else 0
+        told = {"generation": generation, "n_segments": index.stats()["n_segments"], "n_graphs_written": n_graphs}
+        _print_fields(told, args.json)
     return 0
 
 

@@ -161,6 +161,16 @@ def test_info_and_verify_describe_the_index(quarry, index: Path) -> None:
     assert report["n_bytes"] == sum(path.stat().st_size for path in index.iterdir() if path.name != "write.lock")
 
 
+def test_merge_writes_graphs_on_demand(quarry, index: Path, monkeypatch) -> None:
+    monkeypatch.setattr("engine.backends.hnsw.GRAPH_ROWS", 1)
+    assert quarry("merge", index, "--json").json[0]["n_graphs_written"] == 0
+    assert not list(index.glob("*.hnsw"))
+    (told,) = quarry("merge", index, "--graphs", "--json").json
+    assert (told["n_segments"], told["n_graphs_written"]) == (1, 1)
+    assert len(list(index.glob("*.hnsw"))) == 1
+    assert "backend.chosen.hnsw.n_segments" in quarry("info", index).out
+
+
 def test_verify_fails_on_a_damaged_file(quarry, index: Path) -> None:
     segment = max(index.iterdir(), key=lambda path: path.stat().st_size)
     content = bytearray(segment.read_bytes())
