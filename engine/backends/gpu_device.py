@@ -72,13 +72,16 @@ class Device:
 
     @cached_property
     def kernels(self) -> ModuleType | None:
-        """`engine.backends.gpu_kernels` where the device is CUDA's and Triton is there, else None."""
+        """`engine.backends.gpu_kernels` on a CUDA device with a Triton that computes what torch does; else None."""
         if self.place.type != "cuda":
             return None
+        from engine.backends.gpu_kernel_check import kernels_agree
+
         try:
-            return import_module("engine.backends.gpu_kernels")
+            kernels = import_module("engine.backends.gpu_kernels")
         except ImportError:
             return None
+        return kernels if kernels_agree(kernels, self.place) else None
 
     @cached_property
     def limit_bytes(self) -> int:

@@ -1,0 +1,92 @@
+"""Whether the Triton kernels compute on this device what plain torch does: looked at before they are used."""
+
+from __future__ import annotations
+
+import logging
+from types import ModuleType
+
+import torch
+
+from engine.backends.gpu_aggregation import aggregate_rows
+
+__all__ = ["kernels_agree"]
+
+_log = logging.getLogger(__name__)
+_DIM, _N_DOCS, _N_QUERIES = 96, 200, 5
+_NLIST, _N_SUB = 6, 8
+
+
+def kernels_agree(kernels: ModuleType, place: torch.device) -> bool:
+    """Compare every kernel with torch on a small made-up problem; where they differ, or fail, the log says so.
+
+    Args:
+        kernels: `engine.backends.gpu_kernels`, or what has its functions.
+        place: the device.
+    """
+    generator = torch.Generator().manual_seed(0)
+    try:
+        with torch.inference_mode():
+            parts = {
+                "document_scores": _documents(kernels, place, generator),
+                "row_products": _rows(kernels, place, generator),
+                "score_lists": _lists(kernels, place, generator),
+            }
+    except Exception as error:  # whatever a compiler or a driver raises
+        _log.warning("Triton's kernels cannot be used, torch is used instead: %s", error)
+        return False
+    differing = [name for name, agree in parts.items() if not agree]
+    if differing:
+        _log.warning("Triton's kernels differ from torch (%s); torch is used instead", ", ".join(differing))
+    return not differing
+
+
+def _documents(kernels: ModuleType, place: torch.device, generator: torch.Generator) -> bool:
+    lengths = torch.randint(1, 5, (_N_DOCS,), generator=generator)
+    starts = torch.cat([torch.zeros(1, dtype=torch.int64), lengths.cumsum(0)]).to(place)
+    values = torch.randint(-127, 128, (int(lengths.sum()), _DIM), generator=generator, dtype=torch.int8).to(place)
+    scales = (torch.rand(len(values), generator=generator) / 500).to(place)
+    units = torch.nn.functional.normalize(torch.randn(_N_QUERIES, _DIM, generator=generator)).half().to(place)
+    docs = torch.arange(_N_DOCS, dtype=torch.int32, device=place)
+    products = (values.double() @ units.double().T).float() * scales[:, None]
+    for betas in (None, torch.full((_N_QUERIES,), 4.0, device=place)):
+        found = torch.empty((_N_DOCS, _N_QUERIES), device=place)
+        kernels.document_scores(values, scales, starts, docs, 4, None, units, betas, found, 0)
+        if not torch.allclose(found, aggregate_rows(products.clone(), starts, betas), atol=1e-4):
+            return False
+    return True
+
+
+def _rows(kernels: ModuleType, place: torch.device, generator: torch.Generator) -> bool:
+    values = torch.randint(-127, 128, (_N_DOCS, _DIM), generator=generator, dtype=torch.int8).to(place)
+    queries = torch.randn(_N_QUERIES, _DIM, generator=generator, dtype=torch.float64).to(place)
+    rows = torch.randint(0, _N_DOCS, (100,), generator=generator).to(place)
+    numbers = torch.randint(0, _N_QUERIES, (100,), generator=generator).to(place)
+    expected = (values[rows].double() * queries[numbers]).sum(1)
+    return bool(
+        torch.allclose(kernels.row_products(values, rows, queries, numbers), expected, rtol=1e-9, atol=1e-9)
+    )
+
+
+def _lists(kernels: ModuleType, place: torch.device, generator: torch.Generator) -> bool:
+    return all(_list_codes(kernels, place, generator, nbits) for nbits in (4, 8))
+
+
+def _list_codes(kernels: ModuleType, place: torch.device, generator: torch.Generator, nbits: int) -> bool:
+    n_bytes = _N_SUB * nbits // 8
+    codes = torch.randint(0, 256, (_N_DOCS, n_bytes), generator=generator, dtype=torch.uint8).to(place)
+    owners = (torch.arange(_N_DOCS, dtype=torch.int32) // 3).to(place)
+    starts = torch.linspace(0, _N_DOCS, _NLIST + 1).long().to(place)
+    tables = torch.randn(_N_QUERIES, _N_SUB, 1 << nbits, generator=generator).to(place)
+    probed = torch.tensor([[0, 2, 5]] * _N_QUERIES, device=place)
+    lists = torch.randn(_N_QUERIES, 3, generator=generator).to(place)
+    found = torch.full((_N_QUERIES, _N_DOCS), -torch.inf, device=place)
+    expected = found.clone()
+    longest = int(starts.diff().max())
+    kernels.score_lists(codes, owners, starts, longest, tables, probed, lists, found)
+    numbers = codes if nbits == 8 else torch.stack([codes & 0x0F, codes >> 4], dim=2).view(_N_DOCS, _N_SUB)
+    for place_of_list, number in enumerate((0, 2, 5)):
+        part = slice(int(starts[number]), int(starts[number + 1]))
+        cells = numbers[part].long().T[None].expand(_N_QUERIES, -1, -1)
+        scores = tables.gather(2, cells).sum(1) + lists[:, place_of_list, None]
+        expected.scatter_reduce_(1, owners[part].long().expand(_N_QUERIES, -1), scores, "amax")
+    return bool(torch.allclose(found, expected, rtol=1e-4, atol=1e-4))
