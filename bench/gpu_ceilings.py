@@ -11,7 +11,7 @@ import torch
 from bench.gpu_clock import median_ms
 from bench.gpu_sizes import Size
 from bench.records import Record
-from engine.backends.gpu_upload import upload
+from engine.gpu.upload import upload
 
 __all__ = ["ceilings"]
 

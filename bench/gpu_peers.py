@@ -12,7 +12,7 @@ from bench.gpu_clock import median_ms
 from bench.gpu_made import MadeTable
 from bench.gpu_sizes import Size, made_queries
 from bench.records import Record
-from engine.backends.gpu_upload import upload
+from engine.gpu.upload import upload
 
 __all__ = ["peers"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from functools import partial
 
-from engine.cuda_device import cuda_target
+from engine.cuda_device import cuda_is_there
 from engine.encoder import Encoder
 from formats.bundle_folder import MODEL_NAME, QUERY_MODEL_NAME
 from formats.encoder_bundle import EncoderBundle
@@ -105,4 +105,4 @@ def _has_cuda() -> bool:
     """Whether ONNX Runtime was built for CUDA and there is a device."""
     from engine.onnx_session import import_onnxruntime
 
-    return "CUDAExecutionProvider" in import_onnxruntime().get_available_providers() and cuda_target() is not None
+    return "CUDAExecutionProvider" in import_onnxruntime().get_available_providers() and cuda_is_there()

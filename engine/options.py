@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TypedDict
 
-from engine.backends.gpu_device import Device
 from engine.bm25 import DEFAULT_B, DEFAULT_K1
 from engine.filter import Condition, parse_filter
 from engine.fusion import FUSIONS
+from engine.gpu.device import Device
 from formats.centroids import CENTROID_TYPES
 from formats.errors import InvalidSetting
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from engine.cuda_device import cuda_target
+from engine.cuda_device import cuda_is_there, cuda_target
 from engine.tokenizer import Ids
 from formats.encoder_bundle import EncoderBundle
 from formats.errors import BackendUnavailable
@@ -159,7 +159,7 @@ def _profile_for(profiles: Sequence[Any], shape: tuple[int, ...]) -> int:
 
 def fitting_plan(plans: Sequence[PlanRecord], model_sha256: str) -> PlanRecord | None:
     """The plan of this graph that the installed library and the GPU at hand can run, if there is one."""
-    target = cuda_target() if plans else None
+    target = cuda_target() if plans and cuda_is_there() else None
     for plan in plans:
         if (
             plan.model_sha256 == model_sha256

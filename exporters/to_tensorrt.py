@@ -207,7 +207,5 @@ def _present_target() -> str:
     """The compute capability of this machine's GPU."""
     target = cuda_target()
     if target is None:
-        raise BackendUnavailable(
-            "there is no GPU to build a TensorRT engine for, or no torch to ask", expected="a GPU, or a target"
-        )
+        raise BackendUnavailable("there is no GPU to build a TensorRT engine for", expected="a GPU, or a target")
     return target

@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
-from engine.backends.cuda_presence import cuda_is_there
 from engine.backends.hnsw import wants_graph
 from engine.backends.registry import BACKENDS
+from engine.cuda_device import cuda_is_there
 from engine.options import OpenOptions
 from formats.directory import Directory
 from formats.errors import InvalidSetting

@@ -24,8 +24,8 @@ from formats.snapshot import OpenSegment
 if TYPE_CHECKING:
     import torch
 
-    from engine.backends.gpu_lists import DeviceLists
-    from engine.backends.gpu_rows import DeviceRows
+    from engine.gpu.lists import DeviceLists
+    from engine.gpu.rows import DeviceRows
 
 __all__ = ["GpuBackend"]
 
@@ -102,14 +102,14 @@ class GpuBackend:
             ) from error
 
     def _take_rows(self, segment: OpenSegment) -> None:
-        from engine.backends.gpu_rows import DeviceRows
-        from engine.backends.gpu_scan import DeviceScan
+        from engine.gpu.rows import DeviceRows
+        from engine.gpu.scan import DeviceScan
 
         self._rows = DeviceRows(segment.reader.centroids, self._device)
         self._scan = DeviceScan(self._rows, self._device)
 
     def _take_lists(self, segment: OpenSegment) -> None:
-        from engine.backends.gpu_lists import DeviceLists
+        from engine.gpu.lists import DeviceLists
 
         self._lists = DeviceLists(segment, self._device)
 

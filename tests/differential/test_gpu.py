@@ -100,7 +100,7 @@ class TestScan:
         queries = np.random.default_rng(6).standard_normal((3, DIM)).astype(np.float32)
         wanted = Wanted(10, 20, None, 1, beta=1.0)
         expected = open_backend("gpu", segment, on_cpu()).candidates(queries, wanted)
-        monkeypatch.setattr("engine.backends.gpu_device._LEAST_WORK_BYTES", 2000)
+        monkeypatch.setattr("engine.gpu.device._LEAST_WORK_BYTES", 2000)
         backend = open_backend("gpu", segment, on_cpu(device_bytes=16000 + segment.reader.n_rows * 100))
         for each, same in zip(backend.candidates(queries, wanted), expected, strict=True):
             assert dict(zip(each.docs, each.scores, strict=True)) == dict(zip(same.docs, same.scores, strict=True))
@@ -141,7 +141,7 @@ class TestLists:
 
 @pytest.mark.parametrize("n_docs", [1, 63, 64, 1000, 6400, 6401])
 def test_the_best_of_groups_are_the_best_of_all(n_docs):
-    from engine.backends.gpu_scan import best_documents
+    from engine.gpu.scan import best_documents
 
     generator = np.random.default_rng(n_docs)
     scores = generator.integers(0, 300, (n_docs, 9)).astype(np.float32)  # many ties
@@ -238,7 +238,7 @@ def test_a_device_that_is_fuller_than_thought(index, monkeypatch):
     def full(*_):
         raise torch.OutOfMemoryError("out of memory")
 
-    monkeypatch.setattr("engine.backends.gpu_rows.upload", full)
+    monkeypatch.setattr("engine.gpu.rows.upload", full)
     options = OpenOptions(backend="gpu", device="cpu")
     snapshot = Snapshot(Directory(index[0]))
     with pytest.raises(InvalidSetting, match=r"has less memory than its budget says; expected \d+ bytes"):

@@ -9,8 +9,8 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="backend gpu needs torch")
 
-from engine.backends.gpu_aggregation import aggregate_rows  # noqa: E402
-from engine.backends.gpu_kernel_check import kernels_agree  # noqa: E402
+from engine.gpu.aggregation import aggregate_rows  # noqa: E402
+from engine.gpu.kernel_check import kernels_agree  # noqa: E402
 
 PLACE = torch.device("cpu")
 

@@ -14,9 +14,7 @@ from engine.options import OpenOptions
 from formats.directory import Directory
 
 torch = pytest.importorskip("torch", reason="backend gpu needs torch")
-gpu_kernels = pytest.importorskip(
-    "engine.backends.gpu_kernels", reason="the kernels need triton", exc_type=ImportError
-)
+gpu_kernels = pytest.importorskip("engine.gpu.kernels", reason="the kernels need triton", exc_type=ImportError)
 PLACE = "cuda" if torch.cuda.is_available() else "cpu"
 if PLACE == "cpu" and os.environ.get("TRITON_INTERPRET") != "1":
     pytest.skip("without a GPU the kernels need TRITON_INTERPRET=1", allow_module_level=True)
@@ -42,7 +40,7 @@ def documents(generator, dim):
 
 def block_scores(segment, queries, kernels, beta, allowed):
     """(n_docs, n_queries) scores of unit queries, in two blocks, and what rounding can do to them."""
-    from engine.backends.gpu_queries import ScanQueries
+    from engine.gpu.queries import ScanQueries
 
     with torch.inference_mode():
         scan = backend_of(segment, kernels)._scan

@@ -34,14 +34,14 @@ def test_everything_runs_and_every_check_holds(tmp_path: Path) -> None:
 
 def test_a_wrong_answer_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     from bench.gpu_checks import checks
-    from engine.backends import gpu_rows
+    from engine.gpu import rows
 
-    right = gpu_rows.DeviceRows.document_scores
+    right = rows.DeviceRows.document_scores
 
     def wrong(self, queries, docs, beta):
         return right(self, queries, docs, beta) + np.float32(1e-4)
 
-    monkeypatch.setattr(gpu_rows.DeviceRows, "document_scores", wrong)
+    monkeypatch.setattr(rows.DeviceRows, "document_scores", wrong)
     record = next(checks(torch.device("cpu")))
     assert record["sound"] is False
     assert record["error"] == pytest.approx(1e-4, rel=0.01)

@@ -94,7 +94,7 @@ def test_the_last_resort_must_work(snapshot, monkeypatch):
 
 def test_looking_for_a_device_loads_no_library(repository):
     program = (
-        "import sys\nfrom engine.backends.cuda_presence import cuda_is_there\n"
+        "import sys\nfrom engine.cuda_device import cuda_is_there\n"
         "cuda_is_there()\nprint('torch' in sys.modules or 'faiss' in sys.modules)"
     )
     done = subprocess.run(

@@ -8,6 +8,7 @@ import pytest
 from tiny_checkpoint import write_checkpoint
 
 from engine.cli import main
+from engine.cuda_device import cuda_target
 from exporters import plan_command
 from exporters.to_onnx import export
 from exporters.to_tensorrt import build_plan, default_profiles
@@ -86,8 +87,7 @@ def test_an_unknown_target_is_an_error_that_lists_the_known(bundle):
 
 @needs_rtx
 def test_without_a_gpu_a_target_must_be_named(bundle):
-    torch = pytest.importorskip("torch")
-    if torch.cuda.is_available():
+    if cuda_target() is not None:
         pytest.skip("there is a GPU")
     with pytest.raises(BackendUnavailable, match="GPU"):
         build_plan(bundle, library="tensorrt-rtx")

@@ -6,10 +6,10 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from engine.backends.gpu_aggregation import aggregate_rows
-from engine.backends.gpu_device import Device
-from engine.backends.gpu_queries import ExactQueries
-from engine.backends.gpu_upload import upload
+from engine.gpu.aggregation import aggregate_rows
+from engine.gpu.device import Device
+from engine.gpu.queries import ExactQueries
+from engine.gpu.upload import upload
 from formats.centroids import CentroidTable
 
 __all__ = ["DeviceRows"]

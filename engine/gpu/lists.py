@@ -9,9 +9,9 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from engine.backends.gpu_device import Device
-from engine.backends.gpu_scan import best_documents
-from engine.backends.gpu_upload import upload
+from engine.gpu.device import Device
+from engine.gpu.scan import best_documents
+from engine.gpu.upload import upload
 from engine.probe_curve import default_nprobe
 from formats.quantizer import Quantizer
 from formats.snapshot import OpenSegment

@@ -12,10 +12,10 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from engine.backends.gpu_device import Device
-from engine.backends.gpu_queries import ScanQueries
-from engine.backends.gpu_rows import DeviceRows
-from engine.backends.gpu_scores import BlockScores, KernelScores, TorchScores
+from engine.gpu.device import Device
+from engine.gpu.queries import ScanQueries
+from engine.gpu.rows import DeviceRows
+from engine.gpu.scores import BlockScores, KernelScores, TorchScores
 
 __all__ = ["DeviceScan", "best_documents"]
 

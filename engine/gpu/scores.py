@@ -9,9 +9,9 @@ from typing import Protocol
 import numpy as np
 import torch
 
-from engine.backends.gpu_aggregation import aggregate_rows
-from engine.backends.gpu_queries import ScanQueries
-from engine.backends.gpu_rows import DeviceRows
+from engine.gpu.aggregation import aggregate_rows
+from engine.gpu.queries import ScanQueries
+from engine.gpu.rows import DeviceRows
 
 __all__ = ["BlockScores", "KernelScores", "TorchScores"]
 

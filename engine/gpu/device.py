@@ -72,13 +72,13 @@ class Device:
 
     @cached_property
     def kernels(self) -> ModuleType | None:
-        """`engine.backends.gpu_kernels` on a CUDA device with a Triton that computes what torch does; else None."""
+        """The Triton kernels, on a CUDA device where they compute what torch does; else None."""
         if self.place.type != "cuda":
             return None
-        from engine.backends.gpu_kernel_check import kernels_agree
+        from engine.gpu.kernel_check import kernels_agree
 
         try:
-            kernels = import_module("engine.backends.gpu_kernels")
+            kernels = import_module("engine.gpu.kernels")
         except ImportError:
             return None
         return kernels if kernels_agree(kernels, self.place) else None

@@ -7,7 +7,7 @@ from types import ModuleType
 
 import torch
 
-from engine.backends.gpu_aggregation import aggregate_rows
+from engine.gpu.aggregation import aggregate_rows
 
 __all__ = ["kernels_agree"]
 
@@ -20,7 +20,7 @@ def kernels_agree(kernels: ModuleType, place: torch.device) -> bool:
     """Compare every kernel with torch on a small made-up problem; where they differ, or fail, the log says so.
 
     Args:
-        kernels: `engine.backends.gpu_kernels`, or what has its functions.
+        kernels: `engine.gpu.kernels`, or what has its functions.
         place: the device.
     """
     generator = torch.Generator().manual_seed(0)

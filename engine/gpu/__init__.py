@@ -1,0 +1,1 @@
+"""The GPU backend's parts, each of which needs torch; `engine.backends.gpu` puts them together."""
