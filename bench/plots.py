@@ -43,6 +43,9 @@ def pareto_front(points: Sequence[tuple[float, float]], *, more_is_better: bool)
 def draw_tradeoff(results: Path, prepared: str) -> list[Path]:
     """Draw nDCG@10 and recall@10 against bytes and speed, one image each, beside the results.
 
+    Where peers were measured on the same documents and queries (``peers.jsonl`` beside the results), they are
+    shown by their bytes; speeds of different runs are not shown together.
+
     Args:
         results: JSON lines of `bench.tradeoff`.
         prepared: of which collection, as the field of that name says.
@@ -57,12 +60,22 @@ def draw_tradeoff(results: Path, prepared: str) -> list[Path]:
         judged = [record for record in records if name in record]
         if judged:
             path = results.with_name(f"tradeoff_{prepared}_{name}.png")
-            _draw(judged, name, title, path)
+            _draw(judged, _peers(results.with_name("peers.jsonl"), prepared, name), name, title, path)
             drawn.append(path)
     return drawn
 
 
-def _draw(records: list[Record], name: str, title: str, path: Path) -> None:
+def _peers(results: Path, prepared: str, name: str) -> list[tuple[float, float]]:
+    """Bytes of vectors and ids a document, and quality, of peers measured on the same documents and queries."""
+    records = [record for record in read_records(results) if record["prepared"] == prepared]
+    return [
+        (cast(float, record["vectors_disk_bytes"]) / cast(int, record["n_documents"]), cast(float, record[name]))
+        for record in records
+        if record["module"] != "quarry_index" and "vectors_disk_bytes" in record and name in record
+    ]
+
+
+def _draw(records: list[Record], peers: list[tuple[float, float]], name: str, title: str, path: Path) -> None:
     import matplotlib as mpl
 
     mpl.use("Agg")
@@ -78,6 +91,8 @@ def _draw(records: list[Record], name: str, title: str, path: Path) -> None:
         panel.xaxis.set_minor_formatter(NullFormatter())
         panel.set_xlabel(label)
         panel.grid(visible=True, which="both", alpha=0.2)
+    if peers:
+        panels[0].scatter(*zip(*peers, strict=True), marker="x", color="black", label="other libraries")
     panels[0].set_ylabel(title)
     panels[0].legend(fontsize=8, title="what is varied", title_fontsize=8)
     first = records[0]

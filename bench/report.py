@@ -64,7 +64,8 @@ def _section(title: str, records: list[Record], columns: tuple[Column, ...]) -> 
         yield "| " + " | ".join(show(record) for _, show in columns) + " |"
     for record in latest:
         if "skipped" in record:
-            yield f"\nNot measured: {record['name']}, {str(record['skipped']).splitlines()[-1][-200:]}"
+            reason = str(record["skipped"]).splitlines()[-1][-200:]
+            yield f"\nNot measured: {record.get('name') or _setting(record)}, {reason}"
 
 
 def _identity(record: Record) -> str:

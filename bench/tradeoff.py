@@ -13,7 +13,7 @@ from pathlib import Path
 from bench.circumstances import circumstances
 from bench.clock import Clock
 from bench.collections import data_folder, read_collection, split_of
-from bench.fresh_process import in_fresh_process
+from bench.fresh_process import ProcessFailed, in_fresh_process
 from bench.prepare import prepare, representation_key
 from bench.prepared import Prepared, cache_folder
 from bench.records import Record, append_record, read_records
@@ -21,7 +21,7 @@ from bench.synthetic import SYNTHETIC, prepare_synthetic
 from bench.tradeoff_grid import IndexSetting, Setting, representations, settings
 from engine.encoder import open_encoder
 
-__all__ = ["add_arguments", "run"]
+__all__ = ["add_arguments", "measured", "run"]
 
 _RESULTS = "tradeoff.jsonl"
 _QUICK_QUERIES = 100
@@ -48,11 +48,11 @@ def run(args: argparse.Namespace) -> int:
     keys = _keys(args)
     wanted = settings(keys, dim, quick=args.quick)
     results = args.out / _RESULTS
-    done = {(record["prepared"], record["key"]) for record in read_records(results)}
+    done = {(record["prepared"], record["key"]) for record in read_records(results) if "skipped" not in record}
     left = [each for each in wanted if (prepared.folder.name, each.key) not in done]
     print(f"{len(wanted)} settings, {len(wanted) - len(left)} of them done before", file=sys.stderr)
     clock = Clock(len(left), "settings")
-    for record in _measured(left, prepared, args.runs):
+    for record in measured(left, prepared, args.runs):
         append_record(results, record)
         clock.tick()
     from bench.plots import draw_tradeoff
@@ -79,8 +79,14 @@ def _keys(args: argparse.Namespace) -> list[str]:
     return [representation_key(each) for each in representations(quick=args.quick)]
 
 
-def _measured(left: list[Setting], prepared: Prepared, runs: Path | None) -> Iterator[Record]:
-    """A record for each setting; an index is built once for all settings that search it."""
+def measured(left: list[Setting], prepared: Prepared, runs: Path | None) -> Iterator[Record]:
+    """A record for each setting, with the reason where it cannot be measured.
+
+    Args:
+        left: what to measure; an index is built once for all settings next to each other that search it.
+        prepared: the collection.
+        runs: folder for the answers as TREC run files, or None.
+    """
     about = {"prepared": prepared.folder.name, **prepared.about(), **circumstances(), "seed": 0}
     built: tuple[IndexSetting, Record] | None = None
     with tempfile.TemporaryDirectory() as folder:
@@ -93,5 +99,12 @@ def _measured(left: list[Setting], prepared: Prepared, runs: Path | None) -> Ite
                 built = setting.index, in_fresh_process(target, {**places, **asdict(setting.index)})
             name = str((runs / f"{setting.key}.run").resolve()) if runs else None
             parameters = {**places, **asdict(setting.index), **asdict(setting.search), "run": name}
-            found = in_fresh_process("bench.tradeoff_probe:search_index", parameters)
-            yield {**asdict(setting), "key": setting.key, **about, **built[1], **found}
+            yield {**asdict(setting), "key": setting.key, **about, **built[1], **_searched(parameters)}
+
+
+def _searched(parameters: Record) -> Record:
+    """The numbers of one search setting, or why there are none: a backend may be missing here."""
+    try:
+        return in_fresh_process("bench.tradeoff_probe:search_index", parameters)
+    except ProcessFailed as error:
+        return {"skipped": str(error).splitlines()[-1]}

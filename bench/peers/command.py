@@ -22,7 +22,7 @@ from bench.circumstances import circumstances
 from bench.clock import Clock
 from bench.collections import Collection, data_folder, read_collection, split_of
 from bench.fresh_process import ProcessFailed, in_fresh_process
-from bench.peers.registry import CORE_REQUIREMENTS, PEERS, QUARRY, Entry, environment_python
+from bench.peers.registry import CORE_REQUIREMENTS, PEERS, QUARRY, UNMEASURED, Entry, environment_python
 from bench.prepare import prepare
 from bench.prepared import Prepared, cache_folder
 from bench.quality import measure_quality
@@ -69,6 +69,8 @@ def run(args: argparse.Namespace) -> int:
         runs = args.out / "runs" / prepared.folder.name
         append_record(results, {**asdict(entry), **about, **_measured(entry, prepared, collection, runs)})
         clock.tick()
+    for name, reason in UNMEASURED.items() if left else ():
+        append_record(results, {"name": name, "skipped": reason, **about})
     return 0
 
 
@@ -81,7 +83,7 @@ def _measured(entry: Entry, prepared: Prepared, collection: Collection, runs: Pa
         with tempfile.TemporaryDirectory() as folder:
             return dict(_numbers(entry, prepared, collection, runs, Path(folder)))
     except ProcessFailed as error:
-        return {"skipped": str(error)[-600:]}
+        return {"skipped": str(error).splitlines()[-1]}
 
 
 def _numbers(

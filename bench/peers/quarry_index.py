@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from engine.options import SearchKeywords
 
 REQUIREMENTS: tuple[str, ...] = ()
-IMPORTS = ("engine", "engine.encoder_onnx")
+IMPORTS = ("engine.engine", "engine.encoder_onnx", "simsimd", "tokenizers", "Stemmer")
 
 
 class Index:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from bench.prepared import cache_folder
 
-__all__ = ["PEERS", "QUARRY", "Entry", "environment_python"]
+__all__ = ["CORE_REQUIREMENTS", "PEERS", "QUARRY", "UNMEASURED", "Entry", "environment_python"]
 
 CORE_REQUIREMENTS = ("numpy", "onnxruntime", "tokenizers", "msgpack", "zstandard", "xxhash", "tqdm")
 """What every environment needs besides: queries are encoded there by Quarry's encoder."""
@@ -83,6 +83,12 @@ PEERS = (
     Entry("bm25s", "bm25s_index", text_only=True, stores_text=False),
     Entry("tantivy", "tantivy_index", {}, "tantivy", text_only=True),
 )
+
+UNMEASURED = {
+    "PyLate with FastPlaid": "pins torch 2.11.0 exactly, and needs an encoder trained for late interaction",
+    "PyLate with PLAID": "needs an encoder trained for late interaction",
+}
+"""Peers that cannot stand in this comparison, and why."""
 
 
 def environment_python(entry: Entry) -> Path | None:

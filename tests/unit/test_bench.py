@@ -16,13 +16,16 @@ from bench.fresh_process import ProcessFailed, in_fresh_process
 from bench.paper_table import PAPER_MS, two_steps
 from bench.peers.registry import PEERS, QUARRY
 from bench.plots import pareto_front
-from bench.prepare import oracle
+from bench.prepare import oracle, prepare
 from bench.prepared import Prepared
 from bench.records import append_record, read_records
 from bench.synthetic import SYNTHETIC, prepare_synthetic
-from bench.tradeoff_grid import representations, settings
+from bench.tradeoff import measured
+from bench.tradeoff_grid import IndexSetting, SearchSetting, Setting, representations, settings
 from bench.trec_run import read_run, write_run
 from engine.aggregation import aggregate
+from engine.encoder import open_encoder
+from engine.representation import Mean
 
 
 @pytest.fixture
@@ -74,7 +77,12 @@ def test_a_sweep_leaves_results_and_plots_and_is_resumed(beir_folder: Path, cach
     results.write_text("".join(lines[:-1]) + lines[-1][:-20], encoding="utf-8")  # stopped in the middle of a line
     assert len(read_records(results)) == len(lines) - 1
     before = next(cache.glob("*/mean.f32")).stat().st_mtime_ns
+    plot = next((tmp_path / "out").glob("*ndcg_10.png"))
+    drawn = plot.read_bytes()
+    peer = {"name": "x", "module": "x", "prepared": plain["prepared"], "ndcg_10": 0.1}
+    append_record(results.with_name("peers.jsonl"), {**peer, "n_documents": 40, "vectors_disk_bytes": 40_000})
     assert main(arguments) == 0
+    assert plot.read_bytes() != drawn  # the peer is on it
     assert [record["key"] for record in read_records(results)] == [record["key"] for record in records]
     assert next(cache.glob("*/mean.f32")).stat().st_mtime_ns == before
 
@@ -236,3 +244,16 @@ def test_two_steps_find_what_the_softmax_of_all_finds_where_all_are_recalled() -
     query = generator.standard_normal(8).astype(np.float32)
     scores = aggregate(centroids @ query, offsets, 1.0)
     assert two_steps(query, centroids, offsets).tolist() == np.argsort(-scores, kind="stable").tolist()
+
+
+def test_a_backend_that_is_missing_is_recorded_and_reported(
+    beir_folder: Path, cache: Path, tmp_path: Path
+) -> None:
+    collection = read_collection(beir_folder, "test")
+    prepared = prepare(collection, open_encoder(), [Mean()], cache)
+    setting = Setting("backend", IndexSetting("mean", {"code_bytes": 0}), SearchSetting("no such backend"))
+    (record,) = measured([setting], prepared, None)
+    assert "unknown backend" in record["skipped"]
+    append_record(tmp_path / "tradeoff.jsonl", record)
+    assert main(["report", str(tmp_path)]) == 0
+    assert "Not measured: mean, int8" in (tmp_path / "report.md").read_text(encoding="utf-8")
