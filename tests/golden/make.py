@@ -52,6 +52,10 @@ WORDS = [
 ]
 QUERIES = ("moon quiet", "the slow bridge", "tea heavy warm printing", "nothing of this")
 MODES = ("dense", "lexical", "hybrid")
+FILTERS: tuple[dict[str, object] | None, ...] = (
+    None,
+    {"subject": {"$in": ["moon", "tea"]}, "number": {"$gte": 12}},
+)
 
 
 @dataclass(frozen=True)
@@ -130,13 +134,15 @@ def answers(path: Path) -> dict[str, object]:
                 {
                     "query": query,
                     "mode": mode,
+                    "filter": condition,
                     "hits": [
                         [hit.id, hit.score, [match.text for match in hit.matches], dict(hit.terms)]
-                        for hit in index.search(query, k=5, mode=mode, explain=True)
+                        for hit in index.search(query, k=5, mode=mode, filter=condition, explain=True)
                     ],
                 }
                 for query in QUERIES
                 for mode in MODES
+                for condition in FILTERS
             ],
         }
 

@@ -49,7 +49,7 @@ def test_it_answers_as_it_did(golden):
     expected = json.loads((golden / "expected.json").read_text(encoding="utf-8"))
     found = json.loads(json.dumps(answers(golden / "index")))
     for then, now in zip(expected.pop("searches"), found.pop("searches"), strict=True):
-        question = {name: then[name] for name in ("query", "mode")}
+        question = {name: then[name] for name in ("query", "mode", "filter")}
         assert {name: now[name] for name in question} == question
         assert [hit[0] for hit in now["hits"]] == [hit[0] for hit in then["hits"]], question
         for hit, hit_then in zip(now["hits"], then["hits"], strict=True):
