@@ -8,6 +8,7 @@ searched where somebody had it written. How many queries come at once changes no
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
@@ -125,6 +126,9 @@ def _without_index(segment: OpenSegment) -> str:
 
 
 def _graphs(segments: Sequence[OpenSegment]) -> frozenset[str]:
-    """Names of the graphs that lie beside segments large enough to have one."""
-    folders = {segment.reader.path.parent for segment in segments if wants_graph(segment)}
-    return frozenset(name for folder in folders for name in Directory(folder).names() if name.endswith(".hnsw"))
+    """Names of the graphs that lie beside segments large enough to have one; none where that cannot be seen."""
+    found: set[str] = set()
+    for folder in {segment.reader.path.parent for segment in segments if wants_graph(segment)}:
+        with contextlib.suppress(OSError):  # graphs only make searching faster
+            found |= {name for name in Directory(folder).names() if name.endswith(".hnsw")}
+    return frozenset(found)
