@@ -30,8 +30,11 @@ def sample_texts(n_texts: int = 200) -> list[str]:
 
 
 def sample_questions() -> list[tuple[str, str]]:
-    """Return 80 docstrings taken apart: the first paragraph, and the start of the rest, which answers it."""
-    halves = _halves(_SHORT_CHARACTERS)
+    """Return 80 docstrings taken apart: the first paragraph, and the start of the rest, which answers it.
+
+    No two texts are the same: which of them ranks first would be chance.
+    """
+    halves = [(head, rest) for rest, head in {rest: head for head, rest in _halves(_SHORT_CHARACTERS)}.items()]
     step = len(halves) // _N_QUESTIONS
     return halves[: step * _N_QUESTIONS : step]
 

@@ -31,7 +31,7 @@ from exporters.checkpoint import read_checkpoint, read_network
 from exporters.parity import check_parity, measure_parity
 from exporters.reference import check_bundle
 from exporters.reranker_parity import check_reranker_parity, measure_reranker_parity
-from exporters.sample_texts import sample_pairs, sample_texts
+from exporters.sample_texts import sample_pairs, sample_questions, sample_texts
 from exporters.to_onnx import PRECISIONS, export, export_reranker
 from formats.encoder_bundle import ParityRecord, load_bundle
 from formats.errors import CorruptFile, InvalidSetting
@@ -603,6 +603,13 @@ def test_reranker_parity_needs_pairs_that_differ(cross_encoder: Path, tmp_path: 
 def test_reranker_parity_that_is_no_number_fails(value: float) -> None:
     with pytest.raises(InvalidSetting, match=r"at least 0\.98"):
         check_reranker_parity(RerankerParity(2, 0.1, 0.2, value, 1.0), ("query", "text"))
+
+
+def test_every_sample_question_has_one_answer() -> None:
+    questions = sample_questions()
+    assert questions == sample_questions()
+    assert len(questions) == 80
+    assert len({query for query, _ in questions}) == len({text for _, text in questions}) == 80
 
 
 def test_sample_pairs_are_some_near_and_some_far() -> None:
