@@ -24,7 +24,7 @@ import xxhash
 
 import engine
 from bench.circumstances import circumstances
-from bench.process_memory import rss_bytes
+from bench.process_memory import private_bytes
 from bench.records import append_record
 from engine import Engine, KMeans
 from engine.document_encoder import EncodedDocument
@@ -36,7 +36,7 @@ from engine.token_vectors import TokenVectors
 from formats.directory import Directory
 from formats.manifest import Manifest, latest_generation
 from formats.quantizer import StoredQuantizer
-from formats.snapshot import Snapshot
+from formats.snapshot import OpenSegment, Snapshot
 
 __all__ = ["main"]
 
@@ -138,23 +138,23 @@ def _writer(path: Path) -> IndexWriter:
     return IndexWriter(Directory(path), StandIn(), 1)
 
 
-def _segments(path: Path, n_segments: int, n_documents: int) -> Snapshot:
-    """Segments of one quantizer: 4 centroids a document, texts of 30 words; every tenth document is deleted."""
+def _segments(path: Path, n_segments: int, n_documents: int, n_words: int) -> Snapshot:
+    """Segments of one quantizer: 4 centroids a document, texts of `n_words`; every tenth document is deleted."""
     generator = np.random.default_rng(3)
     engine.build(_documents(range(20), generator), path, encoder=StandIn(), representation=KMeans(4))
     for number in range(n_segments):
         with closing(_writer(path)) as writer:
-            for encoded in _encoded(range(number * n_documents, (number + 1) * n_documents), generator):
+            for encoded in _encoded(range(number * n_documents, (number + 1) * n_documents), generator, n_words):
                 writer.add_encoded(encoded)
             writer.delete(str(doc) for doc in range(0, n_segments * n_documents, 10))
             writer.commit()
     return Snapshot(Directory(path))
 
 
-def _encoded(numbers: range, generator: np.random.Generator) -> Iterator[EncodedDocument]:
+def _encoded(numbers: range, generator: np.random.Generator, n_words: int) -> Iterator[EncodedDocument]:
     """Documents with random centroids around common ones."""
     table = _table()
-    for document in _documents(numbers, generator, 30):
+    for document in _documents(numbers, generator, n_words):
         rows = table[generator.integers(0, _TABLE, 4)] + 0.03 * generator.standard_normal((4, _DIM), np.float32)
         rows /= np.linalg.norm(rows, axis=1, keepdims=True)
         vectors = DocumentVectors(rows.astype(np.float32), tuple(((n, n + 4),) for n in range(0, 20, 5)))
@@ -162,29 +162,45 @@ def _encoded(numbers: range, generator: np.random.Generator) -> Iterator[Encoded
 
 
 def _merge(folder: Path) -> dict[str, object]:
-    """One merge of four segments into one, twice: the second time everything is in the system's cache."""
-    snapshot = _segments(folder / "ix", 4, 60_000)
-    merger = SegmentMerger(Directory(folder / "ix"), snapshot.manifest.settings, 2)
-    sources = [segment for segment in snapshot.segments if segment.quantizer]
-    quantizer = StoredQuantizer(sources[0].quantizer, snapshot.manifest.quantizers[-1])  # type: ignore[arg-type]
-    n_rows = sum(segment.reader.n_rows for segment in sources)
-    times, peak = [], 0
+    """Merges of four segments into one, of documents with a word each (next to no text) and with 30."""
+    found: dict[str, object] = {}
+    for n_words, n_documents in ((1, 100_000), (30, 20_000)):
+        snapshot = _segments(folder / f"{n_words}", 4, n_documents, n_words)
+        found |= {f"{name}_{n_words}_words": value for name, value in _merged(snapshot).items()}
+        snapshot.close()
+    return found
+
+
+def _merged(snapshot: Snapshot) -> dict[str, object]:
+    merger, sources, quantizer = _merge_of(snapshot, 2)
+    walls, cpus, growth = [], [], 0
     for _ in range(3):
-        before = rss_bytes()
-        with _Sampled(rss_bytes) as sampled:
-            started = time.perf_counter()
+        before = private_bytes()
+        with _Sampled(private_bytes) as sampled:
+            wall, cpu = time.perf_counter(), time.thread_time()
             merged = merger.merge(sources, quantizer)
-            times.append(time.perf_counter() - started)
-        peak = max(peak, sampled.largest - before)
+            walls.append(time.perf_counter() - wall)
+            cpus.append(time.thread_time() - cpu)
+        growth = max(growth, sampled.largest - before)
         assert merged.record is not None
-        (folder / "ix" / merged.record.file.name).unlink()
+        (snapshot.directory.path / merged.record.file.name).unlink()
+    n_rows = sum(segment.reader.n_rows for segment in sources)
     return {
-        "n_segments": len(sources),
         "n_centroids": n_rows,
         "input_bytes": sum(segment.reader.n_bytes for segment in sources),
-        "centroids_per_s": n_rows / min(times),
-        "rss_growth_bytes": peak,
+        "centroids_per_s": n_rows / min(walls),
+        "centroids_per_cpu_s": n_rows / min(cpus),
+        "memory_growth_bytes": growth,
     }
+
+
+def _merge_of(snapshot: Snapshot, threads: int) -> tuple[SegmentMerger, list[OpenSegment], StoredQuantizer]:
+    """What merges the segments that have lists."""
+    sources = [segment for segment in snapshot.segments if segment.quantizer]
+    quantizer = sources[0].quantizer
+    assert quantizer is not None
+    merger = SegmentMerger(snapshot.directory, snapshot.manifest.settings, threads)
+    return merger, sources, StoredQuantizer(quantizer, snapshot.manifest.quantizers[-1])
 
 
 class _Sampled:
@@ -228,10 +244,8 @@ def _updates(folder: Path) -> dict[str, object]:
 
 def _search(folder: Path) -> dict[str, object]:
     """Searches one after the other while segments merge again and again, alternating with searches alone."""
-    snapshot = _segments(folder / "ix", 4, 30_000)
-    merger = SegmentMerger(Directory(folder / "ix"), snapshot.manifest.settings, 1)
-    sources = [segment for segment in snapshot.segments if segment.quantizer]
-    quantizer = StoredQuantizer(sources[0].quantizer, snapshot.manifest.quantizers[-1])  # type: ignore[arg-type]
+    snapshot = _segments(folder / "ix", 4, 15_000, 30)
+    merger, sources, quantizer = _merge_of(snapshot, 1)
     queries = _documents(range(200), np.random.default_rng(5), 6)
     alone: list[float] = []
     meanwhile: list[float] = []

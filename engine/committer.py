@@ -43,12 +43,12 @@ class Committer:
     Attributes:
         directory: of the index.
         manifest: of the current generation, or the root.
-        is_broken: whether `commit` or `swap` failed.
+        failure: what `commit` or `swap` failed with.
     """
 
     def __init__(self, directory: Directory, lock: WriteLock, root: Manifest | None) -> None:
         self.directory = directory
-        self.is_broken = False
+        self.failure: BaseException | None = None
         self._lock = lock
         self._mutex = threading.RLock()
         self._base = None if root else Snapshot(directory)
@@ -164,8 +164,8 @@ class Committer:
         """Whatever fails in here leaves this object unusable."""
         try:
             yield
-        except BaseException:
-            self.is_broken = True
+        except BaseException as error:
+            self.failure = error
             raise
 
     def _renewed(self, record: SegmentRecord, deleted: Flags | None) -> SegmentRecord | None:

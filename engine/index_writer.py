@@ -165,17 +165,16 @@ class IndexWriter:
         Raises:
             FormatError: a segment is damaged; the index stays as it was.
             InvalidSetting: `retrain` where only codes are stored.
-            CommitFailed: the system failed; the last commit stands. Where it failed before the last step,
-                this writer can be used on.
+            CommitFailed: the system failed; what was committed stands. Where it failed in the last step, this
+                writer is closed.
         """
         self._check_open()
         try:
             self._merges.merge_all(retrain)
-        except OSError as error:
-            raise CommitFailed("nothing was merged", path=self._directory.path, actual=str(error)) from error
-        finally:
-            if self._committer.is_broken:
-                self.close()
+        except BaseException as error:
+            if self._committer.failure:
+                self._give_up(error)
+            raise
         return self._committer.manifest.generation
 
     def wait_for_merges(self) -> None:
@@ -225,8 +224,8 @@ class IndexWriter:
             self._merges.abandon()
 
     def _check_open(self) -> None:
-        if self._lock is not None and self._committer.is_broken:
-            self.close()
+        if self._lock is not None and self._committer.failure:
+            self._give_up(self._committer.failure)
         if self._lock is None:
             raise IndexClosed("this writer is closed", path=self._directory.path)
         self._lock.check()

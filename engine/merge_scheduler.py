@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
 from collections import defaultdict
@@ -12,7 +13,7 @@ from engine.committer import Committer
 from engine.merge_policy import MergePolicy, SegmentSize
 from engine.segment_merger import SegmentMerger
 from formats.directory import Directory
-from formats.errors import InvalidSetting
+from formats.errors import CommitFailed, InvalidSetting
 from formats.manifest import SegmentRecord
 from formats.quantizer import StoredQuantizer
 from formats.snapshot import OpenSegment
@@ -137,10 +138,22 @@ class MergeScheduler:
             raise _Abandoned
 
     def _run(self, task: _Task) -> None:
-        merged = self._merger.merge(task.sources, task.quantizer)
+        with self._typed_errors():
+            merged = self._merger.merge(task.sources, task.quantizer)
         self._check()
         self._committer.swap(merged)
         self._after_merge()
+
+    @contextlib.contextmanager
+    def _typed_errors(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise CommitFailed(
+                "segments could not be merged; what was committed stands",
+                path=self._committer.directory.path,
+                actual=str(error),
+            ) from error
 
     def _next(self) -> _Task | None:
         """What the policy wants merged now."""
@@ -166,7 +179,8 @@ class MergeScheduler:
                     path=segment.reader.path,
                     expected="an index that stores centroids",
                 )
-        trained = self._merger.train(segments)
+        with self._typed_errors():
+            trained = self._merger.train(segments)
         for group in self._policy.packed([_size(segment.record) for segment in segments]):
             yield _Task(tuple(segments[number] for number in group), trained)
 

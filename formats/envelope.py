@@ -113,7 +113,12 @@ class EnvelopeWriter:
         self._file_id = file_id
         self._file: OutputFile = directory.create(name)
         self._sections: dict[str, dict[str, object]] = {}
-        self._file.write(_preamble(kind, file_id))
+        try:
+            self._file.write(_preamble(kind, file_id))
+        except BaseException:
+            self._file.close()
+            directory.delete(name)
+            raise
 
     def add(self, name: str, array: npt.NDArray[Any], alignment: int = ALIGNMENT) -> None:
         """Write a whole array as section `name`."""

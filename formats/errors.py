@@ -131,7 +131,7 @@ class BackendUnavailable(QuarryError):
 
 
 class CommitFailed(QuarryError):
-    """The commit did not happen: the index is as it was before, and this writer is closed."""
+    """The commit did not happen: the index is as it was, and unless only a merge failed this writer is closed."""
 
 
 class DurabilityUnknown(QuarryError):

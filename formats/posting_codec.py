@@ -20,7 +20,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["MAX_RECORD_BYTES", "Postings", "decode", "encode"]
+__all__ = ["MAX_RECORD_BYTES", "Postings", "decode", "decode_several", "encode"]
 
 MAX_RECORD_BYTES = 1 << 29  # so that the place of a bit takes 32 bits
 
@@ -97,6 +97,59 @@ def decode(record: Bytes, n: int, n_docs: int) -> Postings:
     if n <= _FEW:
         return _decode_few(record.tobytes(), n, n_docs, width)
     return _decode_many(record, n, n_docs, width)
+
+
+def decode_several(records: Bytes, lengths: Ints, counts: Ints, n_docs: int) -> Postings:
+    """Decode the records of several terms at once: much quicker than one by one where most are short.
+
+    Args:
+        records: the records one after the other.
+        lengths: (n_terms,) int64, of each record in bytes.
+        counts: (n_terms,) int64, its postings, 1 to n_docs.
+        n_docs: documents in the segment.
+
+    Returns:
+        The postings of all terms, one term after the other; memory is 40 times that of the records, about.
+
+    Raises:
+        ValueError: the bytes are no such records.
+    """
+    widths = _widths(n_docs, counts)
+    starts, n_low_bits = 8 * (np.cumsum(lengths) - lengths), widths * counts
+    if (n_low_bits + 2 * counts > 8 * lengths).any() or lengths.max() > MAX_RECORD_BYTES:
+        raise ValueError("a record too short for its postings, or too long")
+    ones = _ones_of_several(records, lengths, counts, n_low_bits)
+    firsts = np.cumsum(counts) - counts
+    places = np.arange(int(counts.sum())) - np.repeat(firsts, counts)
+    wide = np.repeat(widths, counts)
+    high = ones[np.repeat(2 * firsts, counts) + places] - np.repeat(starts + n_low_bits, counts) - places
+    docs = high << wide | _low_bits_at(records, np.repeat(starts, counts) + places * wide, wide)
+    ascends = (docs[1:] > docs[:-1]) | (places[1:] == 0)
+    if not ascends.all() or docs.max() >= n_docs:
+        raise ValueError(_OUT_OF_ORDER)
+    last = np.repeat(2 * firsts + counts, counts) + places
+    return Postings(docs.astype(np.uint32), (ones[last] - ones[last - 1]).astype(np.uint32))
+
+
+def _ones_of_several(records: Bytes, lengths: Ints, counts: Ints, n_low_bits: Ints) -> Ints:
+    """Where the ones behind the low bits of each record are: twice as many as it has postings."""
+    bits = np.unpackbits(records, bitorder="little").view(bool)
+    stretches = np.stack([n_low_bits, 8 * lengths - n_low_bits], axis=1).ravel()
+    bits &= np.repeat(np.tile([False, True], len(lengths)), stretches)
+    ones, ends = np.flatnonzero(bits), 8 * np.cumsum(lengths)
+    n_before = 2 * np.cumsum(counts)
+    if not np.array_equal(ones.searchsorted(ends), n_before) or (ones[n_before - 1] < ends - 8).any():
+        raise ValueError(_WRONG_ONES)
+    return ones
+
+
+def _low_bits_at(records: Bytes, at: Ints, widths: Ints) -> Ints:
+    """The numbers of these widths, less than 32 bits each, at these bits."""
+    padded = np.concatenate([records, np.zeros(8, np.uint8)])
+    words = np.ndarray((len(records) + 1,), "<u8", padded, 0, (1,))
+    found = words[at >> 3].astype(np.uint64) >> (at & 7).astype(np.uint64)
+    numbers: Ints = found.astype(np.int64) & ((1 << widths) - 1)
+    return numbers
 
 
 def _decode_few(record: bytes, n: int, n_docs: int, width: int) -> Postings:

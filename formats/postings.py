@@ -6,11 +6,10 @@ Sections: those of `formats.term_dictionary`, ``postings`` (a record a term, in 
 
 from __future__ import annotations
 
-import heapq
-from collections.abc import Iterator, Sequence
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
-from itertools import groupby
-from operator import itemgetter
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -18,16 +17,30 @@ import numpy.typing as npt
 from formats.directory import Directory
 from formats.envelope import Envelope, EnvelopeWriter
 from formats.errors import CorruptFile
-from formats.posting_codec import Postings, decode, encode
+from formats.posting_codec import Postings, decode, decode_several, encode
 from formats.posting_runs import PostingRuns
 from formats.spool import Spool
 from formats.term_dictionary import TermDictionary, TermDictionaryWriter, TermEntry
 
-__all__ = ["PostingsReader", "PostingsWriter", "merge_postings"]
+__all__ = ["PostingsReader", "PostingsWriter", "TermBatch", "merge_postings"]
 
 _BATCH_POSTINGS = 1 << 17  # encoded at a time
 
 Keep = npt.NDArray[np.bool_]
+
+
+class TermBatch(NamedTuple):
+    """Terms in order, with their postings.
+
+    Attributes:
+        names: the terms' UTF-8, ascending.
+        counts: (n_terms,) int64, how many postings each has.
+        postings: of all of them, one term after the other.
+    """
+
+    names: list[bytes]
+    counts: npt.NDArray[np.int64]
+    postings: Postings
 
 
 class PostingsWriter:
@@ -48,7 +61,7 @@ class PostingsWriter:
     def write(self, envelope: EnvelopeWriter) -> None:
         """Write the sections; nothing can be added any more."""
         lengths = np.frombuffer(self._runs.lengths, np.uintc).astype(np.uint32)
-        _write(self._directory, envelope, lengths, self._runs.merged())
+        _write(self._directory, envelope, lengths, _batches(self._runs.merged()))
 
     def close(self) -> None:
         """Drop the temporary file."""
@@ -113,6 +126,41 @@ class PostingsReader:
                 f"the postings at {entry.start} cannot be read", path=self._path, actual=str(error)
             ) from error
 
+    def batches(self) -> Iterator[TermBatch]:
+        """All terms, many at a time: some 100,000 postings, or those of one term.
+
+        Raises:
+            FormatError: they are damaged.
+        """
+        waiting: list[tuple[bytes, TermEntry]] = []
+        n_waiting = 0
+        for term, entry in self._terms:
+            if waiting and n_waiting + entry.n_docs > _BATCH_POSTINGS:
+                yield self._batch(waiting)
+                waiting, n_waiting = [], 0
+            waiting.append((term, entry))
+            n_waiting += entry.n_docs
+        if waiting:
+            yield self._batch(waiting)
+
+    def _batch(self, terms: list[tuple[bytes, TermEntry]]) -> TermBatch:
+        """Terms whose records follow one another."""
+        names, entries = [name for name, _ in terms], [entry for _, entry in terms]
+        counts = np.array([entry.n_docs for entry in entries])
+        if len(entries) == 1:
+            return TermBatch(names, counts, self.read(entries[0]))
+        start, end = entries[0].start, entries[-1].end
+        lengths = np.array([entry.end - entry.start for entry in entries])
+        if end > self._records.n_bytes or end - start != lengths.sum():
+            raise CorruptFile("postings outside their section", path=self._path, actual=end)
+        try:
+            postings = decode_several(self._records.slice(start, end), lengths, counts, self.n_docs)
+        except ValueError as error:
+            raise CorruptFile(
+                f"the postings at {start} to {end} cannot be read", path=self._path, actual=str(error)
+            ) from error
+        return TermBatch(names, counts, postings)
+
     def __iter__(self) -> Iterator[tuple[bytes, Postings]]:
         """All terms in the order of their UTF-8, with their postings."""
         for term, entry in self._terms:
@@ -140,41 +188,81 @@ def merge_postings(
     lengths = np.concatenate([reader.lengths[mask] for reader, mask in zip(readers, masks, strict=True)])
     ordinals = (np.cumsum(np.concatenate(masks)) - 1).astype(np.uint32)
     starts = np.cumsum([0, *map(len, masks)]).tolist()
-    pieces = heapq.merge(
-        *(
-            _kept(number, reader, mask, ordinals[start : start + len(mask)])
-            for number, (reader, mask, start) in enumerate(zip(readers, masks, starts, strict=False))
-        )
+    cursors = [
+        _Cursor(reader, mask, ordinals[start : start + len(mask)])
+        for reader, mask, start in zip(readers, masks, starts, strict=False)
+    ]
+    _write(directory, envelope, lengths, _merged(cursors))
+
+
+class _Cursor:
+    """What is left of a segment's terms, in batches, with the postings that stay, under their new ordinals."""
+
+    def __init__(self, reader: PostingsReader, mask: Keep, ordinals: npt.NDArray[np.uint32]) -> None:
+        self._batches = reader.batches()
+        self._mask = mask
+        self._ordinals = ordinals
+        self.names: list[bytes] = []
+        self._counts = np.empty(0, np.int64)
+        self._postings = Postings(np.empty(0, np.uint32), np.empty(0, np.uint32))
+        self._load()
+
+    def take(self, last: bytes) -> TermBatch:
+        """The terms up to `last` of the batch at hand."""
+        n = bisect_right(self.names, last)
+        stop = int(self._counts[:n].sum())
+        docs, frequencies = self._postings
+        taken = TermBatch(self.names[:n], self._counts[:n], Postings(docs[:stop], frequencies[:stop]))
+        self.names, self._counts = self.names[n:], self._counts[n:]
+        self._postings = Postings(docs[stop:], frequencies[stop:])
+        if not self.names:
+            self._load()
+        return taken
+
+    def _load(self) -> None:
+        """The next batch; no names where there is none."""
+        for names, counts, (docs, frequencies) in self._batches:
+            stays = self._mask[docs]
+            ends = np.cumsum(np.concatenate([[False], stays]))[np.cumsum(np.concatenate([[0], counts]))]
+            self.names, self._counts = names, np.diff(ends)
+            self._postings = Postings(self._ordinals[docs[stays]], frequencies[stays])
+            return
+
+
+def _merged(cursors: Sequence[_Cursor]) -> Iterator[TermBatch]:
+    """The terms of all segments in order; those without postings are left out."""
+    while left := [cursor for cursor in cursors if cursor.names]:
+        last = min(cursor.names[-1] for cursor in left)
+        batch = _joined([cursor.take(last) for cursor in left])
+        if batch.names:
+            yield batch
+
+
+def _joined(batches: Sequence[TermBatch]) -> TermBatch:
+    """Batches of the same range of terms as one, the postings of a term in the order of the batches."""
+    names = sorted({name for batch in batches for name in batch.names})
+    numbers = {name: number for number, name in enumerate(names)}
+    terms = np.concatenate(
+        [np.repeat([numbers[name] for name in batch.names], batch.counts) for batch in batches]
+    ).astype(np.uint32)
+    order = np.argsort(terms, kind="stable")
+    docs, frequencies = (
+        np.concatenate([batch.postings[column] for batch in batches])[order] for column in range(2)
     )
-    _write(directory, envelope, lengths, _joined(pieces))
-
-
-_Piece = tuple[bytes, int, Postings]  # a term, the number of the segment, what it has of the term
-
-
-def _kept(number: int, reader: PostingsReader, mask: Keep, ordinals: npt.NDArray[np.uint32]) -> Iterator[_Piece]:
-    """The terms of a segment with what is left of their postings, under their new ordinals."""
-    for term, (docs, frequencies) in reader:
-        stays = mask[docs]
-        if stays.any():
-            yield term, number, Postings(ordinals[docs[stays]], frequencies[stays])
-
-
-def _joined(pieces: Iterator[_Piece]) -> Iterator[tuple[bytes, Postings]]:
-    for term, group in groupby(pieces, key=itemgetter(0)):
-        docs, frequencies = zip(*(postings for _, _, postings in group), strict=True)
-        yield term, Postings(np.concatenate(docs), np.concatenate(frequencies))
+    counts = np.bincount(terms, minlength=len(names))
+    kept = [name for name, count in zip(names, counts.tolist(), strict=True) if count]
+    return TermBatch(kept, counts[counts > 0], Postings(docs, frequencies))
 
 
 def _write(
     directory: Directory,
     envelope: EnvelopeWriter,
     lengths: npt.NDArray[np.uint32],
-    terms: Iterator[tuple[bytes, Postings]],
+    batches: Iterable[TermBatch],
 ) -> None:
     records, dictionary = Spool(directory), TermDictionaryWriter(directory)
     try:
-        for names, counts, postings in _batches(terms):
+        for names, counts, postings in batches:
             data, n_bytes = encode(len(lengths), counts, postings)
             records.write_array(data)
             for term, count, size in zip(names, counts.tolist(), n_bytes.tolist(), strict=True):
@@ -187,10 +275,8 @@ def _write(
         dictionary.close()
 
 
-def _batches(
-    terms: Iterator[tuple[bytes, Postings]],
-) -> Iterator[tuple[list[bytes], npt.NDArray[np.int64], Postings]]:
-    """Terms in batches of enough postings to be encoded together: names, numbers of postings, postings."""
+def _batches(terms: Iterable[tuple[bytes, Postings]]) -> Iterator[TermBatch]:
+    """Terms in batches of enough postings to be encoded together."""
     names: list[bytes] = []
     waiting: list[Postings] = []
     n_waiting = 0
@@ -199,13 +285,13 @@ def _batches(
         waiting.append(postings)
         n_waiting += len(postings.docs)
         if n_waiting >= _BATCH_POSTINGS:
-            yield names, *_stacked(waiting)
+            yield _stacked(names, waiting)
             names, waiting, n_waiting = [], [], 0
     if names:
-        yield names, *_stacked(waiting)
+        yield _stacked(names, waiting)
 
 
-def _stacked(waiting: list[Postings]) -> tuple[npt.NDArray[np.int64], Postings]:
+def _stacked(names: list[bytes], waiting: list[Postings]) -> TermBatch:
     docs, frequencies = zip(*waiting, strict=True)
     counts = np.array([len(each) for each in docs], np.int64)
-    return counts, Postings(np.concatenate(docs), np.concatenate(frequencies))
+    return TermBatch(names, counts, Postings(np.concatenate(docs), np.concatenate(frequencies)))

@@ -305,7 +305,9 @@ class TestFailures:
         monkeypatch.setattr("formats.envelope.EnvelopeWriter.add_pieces", full)
         writer._is_automatic = False
         writer.commit()
-        with pytest.raises(CommitFailed, match=r"nothing was merged; found .*No space"):
+        with pytest.raises(
+            CommitFailed, match=r"could not be merged; what was committed stands; found .*No space"
+        ):
             writer.merge()
         monkeypatch.undo()
         assert writer.merge() == latest_generation(Directory(path))
