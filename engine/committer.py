@@ -208,7 +208,7 @@ class Committer:
 
     def _reopened(self, manifest: Manifest) -> Snapshot:
         try:
-            return Snapshot(self.directory, self.segments)
+            return Snapshot(self.directory, self.segments, manifest)
         except (OSError, FormatError) as error:
             raise IndexClosed(
                 f"generation {manifest.generation} is committed, but cannot be opened; this writer is closed",

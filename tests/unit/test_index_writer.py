@@ -471,7 +471,7 @@ class TestFailures:
         """Committed is committed; what the next commit would build on is not known, so there is none."""
         writer.add(docs(10))
         with monkeypatch.context() as patch:
-            failing(patch, Manifest, "load", KeyboardInterrupt())
+            failing(patch, Snapshot, "_open", KeyboardInterrupt())
             with pytest.raises(KeyboardInterrupt):
                 writer.commit()
         assert len(live(filled)) == 11
