@@ -16,16 +16,17 @@ if TYPE_CHECKING:
     from engine.builder import BuildReport, build
     from engine.documents import Document
     from engine.encoder import open_encoder
-    from engine.engine import Engine, VerifyReport
+    from engine.engine import Engine
     from engine.hits import Hit, Hits, Match
     from engine.representation import Cls, FirstM, KMeans, Mean, Pieces, Pooled
+    from engine.verification import VerifyReport
 
 _PLACES = {
     "BuildReport": "engine.builder",
     "build": "engine.builder",
     "Document": "engine.documents",
     "Engine": "engine.engine",
-    "VerifyReport": "engine.engine",
+    "VerifyReport": "engine.verification",
     "open_encoder": "engine.encoder",
     "Hit": "engine.hits",
     "Hits": "engine.hits",

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Self, Unpack, overload
@@ -30,27 +29,13 @@ from engine.query_vectors import query_vectors
 from engine.reranker import Reranker, open_reranker
 from engine.reranking import reranked
 from engine.statistics import index_statistics
+from engine.verification import VerifyReport, verify_index
 from formats.directory import Directory
-from formats.errors import EncoderMismatch, FormatError, IndexClosed, InvalidQuery, InvalidSetting, ReadOnlyIndex
-from formats.manifest import EncoderRecord, Manifest, latest_generation
-from formats.snapshot import Snapshot, check_files
+from formats.errors import EncoderMismatch, IndexClosed, InvalidQuery, InvalidSetting, ReadOnlyIndex
+from formats.manifest import EncoderRecord, latest_generation
+from formats.snapshot import Snapshot
 
-__all__ = ["Engine", "VerifyReport"]
-
-
-@dataclass(frozen=True, kw_only=True)
-class VerifyReport:
-    """What `Engine.verify` read, all of it sound.
-
-    Attributes:
-        n_files: files of the index.
-        n_bytes: their length together.
-        n_documents: documents that can be found.
-    """
-
-    n_files: int
-    n_bytes: int
-    n_documents: int
+__all__ = ["Engine"]
 
 
 class Engine:
@@ -310,23 +295,7 @@ class Engine:
         Raises:
             FormatError: something is wrong; the message lists everything that is, `findings` holds the errors.
         """
-        manifest = self._current().snapshot.manifest
-        while True:
-            findings = check_files(self._directory, manifest)
-            n_bytes = None if findings else _size_bytes(self._directory, manifest)
-            newest = latest_generation(self._directory)
-            if n_bytes is not None or (findings and newest == manifest.generation):
-                break
-            with contextlib.suppress(FileNotFoundError):  # a commit came between, and perhaps one more
-                manifest = Manifest.load(self._directory, newest)
-        if n_bytes is None:
-            error = FormatError(
-                f"{len(findings)} damages:\n" + "\n".join(map(str, findings)), path=self._directory.path
-            )
-            error.findings = tuple(findings)
-            raise error
-        n_documents = sum(segment.n_docs - segment.n_deleted for segment in manifest.segments)
-        return VerifyReport(n_files=len(manifest.file_names()), n_bytes=n_bytes, n_documents=n_documents)
+        return verify_index(self._directory, self._current().snapshot.manifest)
 
     def close(self) -> None:
         """Close all files and release the lock; hits stay valid, and closing twice is harmless.
@@ -413,14 +382,6 @@ class Engine:
                 "nothing to rerank with; open the index with reranker=...", path=self._directory.path
             )
         return self._reranker
-
-
-def _size_bytes(directory: Directory, manifest: Manifest) -> int | None:
-    """Of all files of a generation; None where one of them is gone by now."""
-    try:
-        return sum((directory.path / name).stat().st_size for name in manifest.file_names())
-    except FileNotFoundError:
-        return None
 
 
 def _texts(queries: object) -> list[str]:

@@ -22,6 +22,7 @@ DOCUMENTED = {
     "Pooled",
     "VerifyReport",
     "build",
+    "open_encoder",
 }
 
 
