@@ -73,7 +73,8 @@ def open_index(path: Path, *, writable: bool = False) -> Engine:
 def environment() -> dict[str, str]:
     """For a Python process that imports the packages and what the tests share."""
     tests = Path(__file__).resolve().parent
-    return {**os.environ, "PYTHONPATH": f"{tests.parent}{os.pathsep}{tests}", "PYTHONHASHSEED": "0"}
+    folders = [str(tests.parent), str(tests), *filter(None, [os.environ.get("PYTHONPATH")])]
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(folders), "PYTHONHASHSEED": "0"}
 
 
 def prepare(change: str, path: Path) -> None:

@@ -28,12 +28,12 @@ class Tally:
 
     Attributes:
         test: its name.
-        seed: of its random choices.
+        seed: of its random choices; None where it makes none, or others each time.
         counts: how many of what; a test adds to them.
     """
 
     test: str
-    seed: int = 0
+    seed: int | None = None
     counts: dict[str, int] = field(default_factory=dict)
     started: float = field(default_factory=time.perf_counter)
 

@@ -11,7 +11,14 @@ import numpy as np
 from changes import stray_files
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
 from system_calls import Killed, KilledAt, let_go_of_locks
 from torture import figure
 from word_encoder import TableEncoder, WordEncoder, table_of
@@ -124,8 +131,10 @@ class ChangingIndex(RuleBasedStateMachine):
         shutil.rmtree(self.folder)
 
 
-TestChangingIndex = ChangingIndex.TestCase
-TestChangingIndex.settings = settings(max_examples=figure(25, 1000), stateful_step_count=15, deadline=None)
+def test_a_changing_index(torture):
+    torture.add(rounds=figure(25, 1000))
+    rounds = settings(max_examples=figure(25, 1000), stateful_step_count=15, deadline=None)
+    run_state_machine_as_test(ChangingIndex, settings=rounds)
 
 
 @st.composite
