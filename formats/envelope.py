@@ -42,7 +42,7 @@ __all__ = ["Envelope", "EnvelopeWriter", "FileKind", "FileRecord"]
 
 MAGIC = b"\x89QRRY\r\n\x1a\n"
 END_MAGIC = b"QRRYEND\n"
-VERSION = (0, 1)  # (major, minor)
+VERSION = (1, 0)  # (major, minor)
 BYTE_ORDER = 0x0A0B0C0D
 KNOWN_REQUIRED_FEATURES = KNOWN_WRITER_FEATURES = KNOWN_OPTIONAL_FEATURES = 0  # bits of the preamble
 PREAMBLE = struct.Struct("<9sBHHI16sIII10s")  # then the XXH3-64 of these 56 bytes
@@ -324,9 +324,9 @@ def _check_preamble(data: memoryview, kind: FileKind, path: Path) -> tuple[bytes
 
 
 def _check_version(version: tuple[int, int], required: int, path: Path) -> None:
-    if version[0] > VERSION[0] or (version[0] == 0 and version[1] > VERSION[1]):
+    if version[0] > VERSION[0]:
         raise FormatTooNew("written by a later version of Quarry", path=path, expected=VERSION, actual=version)
-    if version[0] == 0 and version[1] < VERSION[1]:
+    if version[0] < VERSION[0]:
         raise FormatTooOld("written by an early version of Quarry", path=path, expected=VERSION, actual=version)
     unknown = required & ~KNOWN_REQUIRED_FEATURES
     if unknown:

@@ -1,8 +1,7 @@
 """Makes the golden index of the current version of the file format: `python tests/golden/make.py`.
 
 It writes `tests/golden/<major>.<minor>/`: a tiny index with everything in it, and `expected.json`, what it holds
-and answers. The folder of a released version is committed once and never made again; before version 1.0 the
-format may change, and the folder is made anew with it.
+and answers. The folder of a version is committed once and never made again.
 """
 
 from __future__ import annotations

@@ -96,7 +96,7 @@ def test_the_bytes_are_those_of_the_specification(directory):
     record = write_file(directory, {"big": BIG, "small": np.arange(6, dtype="<u4").reshape(2, 3)}, {"n": 300})
     blob = (directory.path / "sample.seg").read_bytes()
     magic, kind, major, minor, order, file_id, flags = struct.unpack_from("<9sBHHI16s12s", blob)
-    assert (magic, kind, major, minor) == (b"\x89QRRY\r\n\x1a\n", 2, 0, 1)
+    assert (magic, kind, major, minor) == (b"\x89QRRY\r\n\x1a\n", 2, 1, 0)
     assert (order, file_id, flags, blob[46:56]) == (0x0A0B0C0D, FILE_ID, bytes(12), bytes(10))
     assert int.from_bytes(blob[56:64], "little") == xxhash.xxh3_64_intdigest(blob[:56])
     offset, length, digest, total, end_id, end_magic = struct.unpack("<QQ16sQ16s8s", blob[-64:])
@@ -235,9 +235,10 @@ def test_short_files(directory, length):
     ("changes", "error"),
     [
         ({"magic": b"\x89PNG\r\n\x1a\n\0"}, CorruptFile),
-        ({"version": (0, 2)}, FormatTooNew),
-        ({"version": (1, 0)}, FormatTooNew),
-        ({"version": (0, 0)}, FormatTooOld),
+        ({"version": (2, 0)}, FormatTooNew),
+        ({"version": (65535, 65535)}, FormatTooNew),
+        ({"version": (0, 1)}, FormatTooOld),
+        ({"version": (0, 65535)}, FormatTooOld),
         ({"flags": 1}, FormatTooNew),
         ({"flags": 1 << 31}, FormatTooNew),
         ({"order": 0x0D0C0B0A}, CorruptFile),
@@ -248,6 +249,12 @@ def test_short_files(directory, length):
 )
 def test_preambles(directory, changes, error):
     refused(directory, container(ONE, bytes(64), preamble(**changes)), error)
+
+
+@pytest.mark.parametrize("minor", [1, 65535])
+def test_a_later_minor_version_is_read(directory, minor):
+    store(directory, container(ONE, bytes(64), preamble(version=(1, minor))))
+    assert opened(directory).section("a", np.uint8, (8,)).array().tolist() == [0] * 8
 
 
 def test_a_preamble_with_a_wrong_checksum(directory):

@@ -24,7 +24,7 @@ class File:
     def __init__(self, path, kind):
         blob = path.read_bytes()
         head, tail = struct.unpack("<9sBHHI16sIII10sQ", blob[:64]), struct.unpack("<QQ16sQ16s8s", blob[-64:])
-        assert head[:5] == (b"\x89QRRY\r\n\x1a\n", kind, 0, 1, 0x0A0B0C0D)
+        assert head[:5] == (b"\x89QRRY\r\n\x1a\n", kind, 1, 0, 0x0A0B0C0D)
         assert head[6:] == (0, 0, 0, bytes(10), xxh3_64_intdigest(blob[:56]))
         offset, length, self.digest, self.n_bytes, self.id, end = tail
         table = blob[offset : offset + length]
