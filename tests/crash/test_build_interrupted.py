@@ -14,6 +14,7 @@ import signal
 import subprocess
 import sys
 import traceback
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -56,17 +57,29 @@ def test_killed_at_a_system_call(tmp_path, change, torture):
     """By the kernel, as the call is entered; the process has no part in it."""
     before = tmp_path / "before"
     run_this_file("prepare", change, "SIGKILL", before)
-    n_calls = len(traced(change, copied(before, tmp_path / "counted"), tmp_path, "")[1])
-    n_kills = min(n_calls, figure(3, 75))
+    moments = moments_of(traced(change, copied(before, tmp_path / "counted"), tmp_path, "")[1])
+    n_kills = min(len(moments), figure(3, 75))
     left = {"old": 0, "new": 0}
     for number in range(n_kills):
         path = copied(before, tmp_path / str(number))
-        when = 1 + number * n_calls // n_kills
-        killed, _ = traced(change, path, tmp_path, f"--inject={CALLS}:signal=SIGKILL:when={when}")
-        assert killed, f"call {when} of {n_calls}"
+        call, when = moments[number * len(moments) // n_kills]
+        killed, _ = traced(change, path, tmp_path, f"--inject={call}:signal=SIGKILL:when={when}")
+        assert killed, f"{call} {when} of {len(moments)}"
         left[run_this_file("check", change, "SIGKILL", path)["left"]] += 1
     torture.add(kills=n_kills, **left)
     assert left["old"] > 0
+
+
+def moments_of(log: list[str]) -> list[tuple[str, int]]:
+    """The calls of the main thread, in order, with their numbers: strace counts each kind by itself."""
+    seen: Counter[str] = Counter()
+    moments = []
+    for line in log:
+        thread, call = line.split("(")[0].split()[:2]
+        if thread == log[0].split()[0] and call in CALLS:
+            seen[call] += 1
+            moments.append((call, seen[call]))
+    return moments
 
 
 def copied(before: Path, path: Path) -> Path:
