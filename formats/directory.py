@@ -15,6 +15,7 @@ import stat
 import sys
 import time
 from collections.abc import Callable
+from functools import lru_cache
 from pathlib import Path
 
 from formats.errors import CorruptFile, IndexNotFound, TruncatedFile
@@ -35,6 +36,7 @@ _WINDOWS = sys.platform == "win32"
 _BUSY = {5, 32}  # Windows: access denied, sharing violation; a scanner may hold a file for a moment
 
 
+@lru_cache(1024)
 def is_safe_name(name: str) -> bool:
     """Whether `name` can be the name of a file of an index: no separators, no dots in front, no devices."""
     return _SAFE_NAME.fullmatch(name) is not None and _DEVICE.fullmatch(name) is None

@@ -243,10 +243,11 @@ class Envelope:
         section = self._sections.get(name)
         if section is None:
             raise CorruptFile("a section is missing", path=self.path, expected=name)
-        fits = len(section.shape) == len(shape) and all(
-            want is None or want == have for want, have in zip(shape, section.shape, strict=True)
+        fits = section.shape == shape or (
+            len(section.shape) == len(shape)
+            and all(want is None or want == have for want, have in zip(shape, section.shape, strict=True))
         )
-        if section.dtype != np.dtype(dtype) or not fits:
+        if section.dtype != dtype or not fits:
             raise CorruptFile(
                 f"section {name} has the wrong shape or type",
                 path=self.path,

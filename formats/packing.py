@@ -107,7 +107,7 @@ def _distinct(pairs: list[tuple[object, object]]) -> dict[object, object]:
     result = dict(pairs)
     if len(result) != len(pairs):
         raise ValueError("a key appears twice")
-    if any(type(key) is not str for key in result):
+    if result and set(map(type, result)) != {str}:
         raise ValueError("a key is no text")
     return result
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import reprlib
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +34,10 @@ DIGEST_BYTES = 16
 MAX_SECTIONS = 4096
 MAX_EXTENT = 1 << 48
 DTYPES = ("int8", "uint8", "uint16", "uint32", "uint64", "float16", "float32")
+
+_DTYPES = {name: np.dtype(name) for name in DTYPES}
+_FIELDS = {"dtype", "shape", "offset", "chunks"}
+_MAX_AXES = 4
 
 
 def digest(data: bytes | memoryview) -> bytes:
@@ -64,13 +70,16 @@ class Section:
         self.offset = offset
         self._path = path
         self._digests = digests
-        count = _product(shape)
-        self.n_bytes = count * dtype.itemsize
-        self._bytes = data[offset : offset + self.n_bytes]
-        flat = np.frombuffer(data, dtype, count, offset) if count else np.empty(0, dtype)
-        self._array = flat.reshape(shape)
+        self.n_bytes = math.prod(shape) * dtype.itemsize
+        self._bytes = data[offset : offset + self.n_bytes]  # which keeps the map, whoever closes the file
         self._row_bytes = self.n_bytes // shape[0] if shape[0] else 1
         self._verified = np.zeros(len(digests) // DIGEST_BYTES, bool)
+
+    @cached_property
+    def _array(self) -> npt.NDArray[Any]:
+        if not self.n_bytes:
+            return np.empty(self.shape, self.dtype)
+        return np.frombuffer(self._bytes, self.dtype).reshape(self.shape)
 
     def array(self) -> npt.NDArray[Any]:
         """The whole section, verified; a read-only view of the mapped file."""
@@ -135,9 +144,7 @@ def read_sections(entries: Fields, data: memoryview, start: int, limit: int, pat
     raw = entries.remaining()
     if len(raw) > MAX_SECTIONS:
         raise CorruptFile("too many sections", path=path, expected=MAX_SECTIONS, actual=len(raw))
-    sections = {
-        name: _section(name, Fields(raw[name], path, f"section {name!r}"), data, limit, path) for name in raw
-    }
+    sections = {name: _section(name, entry, data, limit, path) for name, entry in raw.items()}
     end = start
     for section in sorted(sections.values(), key=lambda s: (s.offset, s.n_bytes)):
         if not end <= section.offset < end + BULK_ALIGNMENT:
@@ -150,33 +157,42 @@ def read_sections(entries: Fields, data: memoryview, start: int, limit: int, pat
     return sections
 
 
-def _section(name: str, fields: Fields, data: memoryview, limit: int, path: Path) -> Section:
-    dtype = np.dtype(fields.choice("dtype", DTYPES))
-    shape = _shape(fields.items("shape", 4), name, path)
-    offset = fields.integer("offset", 0, limit)
-    n_bytes = _product(shape) * dtype.itemsize
-    digests = fields.data("chunks", -(-n_bytes // CHUNK_BYTES) * DIGEST_BYTES)
-    fields.done()
-    if not is_safe_name(name) or offset % ALIGNMENT or offset + n_bytes > limit:
+def _section(name: str, entry: object, data: memoryview, limit: int, path: Path) -> Section:
+    """One section of a table of contents; the fields are taken apart by hand, for an index has thousands."""
+    if type(entry) is not dict or entry.keys() != _FIELDS:
         raise CorruptFile(
-            f"section {name!r} does not lie within the file", path=path, actual=f"{offset} + {n_bytes}"
+            f"section {name!r} has other fields", path=path, expected=sorted(_FIELDS), actual=reprlib.repr(entry)
         )
+    kind, extents, offset, digests = entry["dtype"], entry["shape"], entry["offset"], entry["chunks"]
+    dtype = _DTYPES.get(kind) if type(kind) is str else None
+    if dtype is None:
+        raise _wrong(name, "dtype", f"one of {', '.join(_DTYPES)}", kind, path)
+    shape = _shape(extents, name, path)
+    n_bytes = math.prod(shape) * dtype.itemsize
+    if type(offset) is not int or offset < 0 or offset % ALIGNMENT or offset + n_bytes > limit:
+        raise _wrong(name, "offset", f"within the file, a multiple of {ALIGNMENT}", offset, path)
+    n_digests = -(-n_bytes // CHUNK_BYTES)
+    if type(digests) is not bytes or len(digests) != n_digests * DIGEST_BYTES:
+        raise _wrong(name, "chunks", f"{n_digests * DIGEST_BYTES} bytes", digests, path)
+    if not is_safe_name(name):
+        raise CorruptFile("a section has an unsafe name", path=path, actual=reprlib.repr(name))
     return Section(path, data, name, dtype, shape, offset, digests)
 
 
-def _shape(extents: list[object], name: str, path: Path) -> tuple[int, ...]:
+def _wrong(name: str, field: str, expected: str, value: object, path: Path) -> CorruptFile:
+    return CorruptFile(
+        f"section {name!r}: wrong {field}", path=path, expected=expected, actual=reprlib.repr(value)
+    )
+
+
+def _shape(extents: object, name: str, path: Path) -> tuple[int, ...]:
     shape: list[int] = []
-    for extent in extents:
+    size = 1
+    for extent in extents if type(extents) is list and len(extents) <= _MAX_AXES else ():
         if type(extent) is not int or not 0 <= extent <= MAX_EXTENT:
             raise CorruptFile(f"section {name!r} has a bad shape", path=path, actual=reprlib.repr(extents))
         shape.append(extent)
-    if not shape or _product(tuple(max(1, extent) for extent in shape)) > MAX_EXTENT:
+        size *= extent or 1
+    if not shape or size > MAX_EXTENT:
         raise CorruptFile(f"section {name!r} has a bad shape", path=path, actual=reprlib.repr(extents))
     return tuple(shape)
-
-
-def _product(shape: tuple[int, ...]) -> int:
-    result = 1
-    for extent in shape:
-        result *= extent
-    return result
