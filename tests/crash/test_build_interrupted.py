@@ -276,6 +276,7 @@ def main(mode: str, change: str, name: str, base: Path, *rest: str) -> dict:
 if __name__ == "__main__":
     import engine.quantizer_training
 
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # whatever who started the tests does about it
     with pytest.MonkeyPatch.context() as patch:
         make_everything_small(patch)
         json.dump(main(*sys.argv[1:4], Path(sys.argv[4]), *sys.argv[5:]), sys.stdout)

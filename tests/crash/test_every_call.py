@@ -124,16 +124,16 @@ def check_failure(change, path, failed, problem):
     if problem is None:  # some failures harm nothing: of deleting, of closing a file that was read
         assert state == "new", failed
     elif isinstance(problem, CommitFailed):
-        if change not in MERGES:  # they change nothing that is found; what they leave goes with the next writer
+        assert not stray_files(path), f"{failed}: left behind {stray_files(path)}"
+        if change not in MERGES:  # where one merge of several failed, those before it stand
             assert state == "old", failed
-            assert not stray_files(path), f"{failed}: left behind {stray_files(path)}"
     elif isinstance(problem, (DurabilityUnknown, IndexClosed)):
         assert state == "new", failed
     elif isinstance(problem, IndexLocked):
         assert (failed, state) == ("fstat write.lock", "old")
     else:  # reading failed, before the change or after it
         assert isinstance(problem, OSError), f"{failed}: {problem!r}"
-        if change not in {"background merge", "graphs"}:  # nothing is lost where those fail
+        if change != "graphs":  # nothing is lost where those fail
             assert not failed.startswith(("write ", "rename ")), failed
     work(change, path)
     assert state_of(change, path) == "new"
