@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import groupby
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import msgpack
 import numpy as np
@@ -43,6 +43,7 @@ _BATCH_DOCS = 256
 _COPIED_BYTES = 4 << 20  # frames of one dictionary from which on it is kept: then it takes 1.6 % of them at most
 
 Keep = npt.NDArray[np.bool_]
+Lengths = npt.NDArray[np.uint32] | npt.NDArray[np.int64]
 Ints = npt.NDArray[np.int64]
 
 
@@ -68,8 +69,7 @@ class DocStoreWriter:
 
     def __init__(self, directory: Directory) -> None:
         self._frames = Spool(directory)
-        self._offsets = Spool(directory)
-        self._offsets.write_array(np.zeros(1, np.uint64))
+        self._lengths = Spool(directory)
         self._waiting: list[bytes] = []
         self._waiting_bytes = 0
         self._dictionary = b""
@@ -102,9 +102,9 @@ class DocStoreWriter:
             self._start()
         return self._dictionary
 
-    def lengths(self) -> Ints:
-        """(n,) int64, the length of each frame; only after `dictionary`."""
-        return np.diff(self._offsets.read_array(np.int64, 0, self._offsets.n_bytes // 8))
+    def lengths(self) -> Lengths:
+        """(n,) uint32, the length of each frame; only after `dictionary`."""
+        return self._lengths.read_array(np.uint32, 0, self._lengths.n_bytes // 4)
 
     def frames(self) -> Iterator[npt.NDArray[np.uint8]]:
         """All frames, in pieces."""
@@ -113,7 +113,7 @@ class DocStoreWriter:
     def close(self) -> None:
         """Drop the temporary files."""
         self._frames.close()
-        self._offsets.close()
+        self._lengths.close()
 
     def _start(self) -> None:
         self._dictionary = _train(self._waiting)
@@ -125,8 +125,9 @@ class DocStoreWriter:
 
     def _write(self, record: bytes) -> None:
         assert self._compressor is not None
-        self._frames.write(self._compressor.compress(record))
-        self._offsets.write(self._frames.n_bytes.to_bytes(8, "little"))
+        frame = self._compressor.compress(record)
+        self._frames.write(frame)
+        self._lengths.write(len(frame).to_bytes(4, "little"))
 
 
 def _train(records: list[bytes]) -> bytes:
@@ -297,7 +298,7 @@ class _FrameRun(Protocol):
 
     def dictionary(self) -> bytes: ...
 
-    def lengths(self) -> Ints: ...
+    def lengths(self) -> Lengths: ...
 
     def frames(self) -> Iterable[npt.NDArray[np.uint8]]: ...
 
@@ -318,7 +319,7 @@ class _StoredRun:
     def dictionary(self) -> bytes:
         return self.store.dictionary(self.run)
 
-    def lengths(self) -> Ints:
+    def lengths(self) -> Lengths:
         low, high = self.bounds
         lengths = self.store.frames.lengths()[low:high]
         return lengths if self.keep is None else lengths[self.keep[low:high]]
@@ -382,15 +383,21 @@ def _write_runs(runs: Sequence[_FrameRun], envelope: EnvelopeWriter) -> None:
     parts = [part for part in parts if len(part[1])]
     dictionaries, lengths, kept = zip(*parts, strict=True)
     envelope.add("document_dictionaries", np.frombuffer(b"".join(dictionaries), np.uint8))
-    envelope.add("dictionary_offsets", _starts(map(len, dictionaries)))
-    envelope.add("dictionary_ordinals", _starts(map(len, lengths)))
-    offsets = _starts(np.concatenate(lengths))
+    envelope.add("dictionary_offsets", _starts([np.fromiter(map(len, dictionaries), np.int64)]))
+    envelope.add("dictionary_ordinals", _starts([np.fromiter(map(len, lengths), np.int64)]))
+    n_bytes = sum(int(each.sum(dtype=np.int64)) for each in lengths)
     pieces = (piece for run in kept for piece in run.frames())
-    envelope.add_pieces("documents", np.uint8, (int(offsets[-1]),), pieces)
-    envelope.add("document_offsets", offsets)
+    envelope.add_pieces("documents", np.uint8, (n_bytes,), pieces)
+    envelope.add("document_offsets", _starts(lengths))
 
 
-def _starts(sizes: Iterable[int] | Ints) -> npt.NDArray[np.uint64]:
-    """(n + 1,) uint64: where parts of these sizes start, and where the last one ends."""
-    ends = np.cumsum(sizes if isinstance(sizes, np.ndarray) else np.fromiter(sizes, np.int64))
-    return np.concatenate([[0], ends]).astype(np.uint64)
+def _starts(sizes: Sequence[npt.NDArray[np.integer[Any]]]) -> npt.NDArray[np.uint64]:
+    """(n + 1,) uint64: where parts of these sizes, given in several arrays, start, and where the last one ends."""
+    starts = np.zeros(1 + sum(map(len, sizes)), np.uint64)
+    first = 0
+    for each in sizes:
+        part = starts[first + 1 : first + 1 + len(each)]
+        np.cumsum(each, dtype=np.uint64, out=part)
+        part += starts[first]
+        first += len(each)
+    return starts

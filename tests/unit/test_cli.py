@@ -242,6 +242,15 @@ def test_a_reader_that_has_read_enough_is_no_error(repository: Path, index: Path
     process.stderr.close()
 
 
+@pytest.fixture
+def interrupts():
+    """Not ignored, as a child would inherit it from tests that run in the background."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("interrupts")
 @pytest.mark.skipif(os.name == "nt", reason="POSIX signals")
 def test_an_interruption_is_exit_code_130(repository: Path, index: Path) -> None:
     process = start(repository, "search", index, "-", stdin=subprocess.PIPE, stdout=subprocess.PIPE)
