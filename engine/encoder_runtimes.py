@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import logging
 from functools import partial
+from typing import TYPE_CHECKING
 
 from engine.cuda_device import cuda_is_there
-from engine.encoder import Encoder
 from formats.bundle_folder import MODEL_NAME, QUERY_MODEL_NAME
 from formats.encoder_bundle import EncoderBundle
 from formats.errors import BackendUnavailable, InvalidSetting
 from formats.plan_file import PlanRecord, read_plans
+
+if TYPE_CHECKING:
+    from engine.batched_encoder import BatchedEncoder
+    from engine.encoder_onnx import OnnxEncoder
 
 __all__ = ["RUNTIMES", "open_bundle"]
 
@@ -20,7 +24,7 @@ _log = logging.getLogger(__name__)
 _FLOATS = ("fp16", "fp32")  # precisions whose vectors do not depend on what else is in a batch
 
 
-def open_bundle(bundle: EncoderBundle, runtime: str = "auto") -> Encoder:
+def open_bundle(bundle: EncoderBundle, runtime: str = "auto") -> OnnxEncoder | BatchedEncoder:
     """An encoder that runs a bundle.
 
     "auto" takes for a graph in fp16 or fp32 the TensorRT engine that was built for it, this GPU and the installed
@@ -52,7 +56,7 @@ def open_bundle(bundle: EncoderBundle, runtime: str = "auto") -> Encoder:
     return _on_cuda(bundle) if runtime == "onnx-cuda" else _on_tensorrt(bundle)
 
 
-def _on_cuda(bundle: EncoderBundle) -> Encoder:
+def _on_cuda(bundle: EncoderBundle) -> BatchedEncoder:
     if not _has_cuda():
         raise BackendUnavailable(
             "ONNX Runtime cannot use CUDA here",
@@ -64,7 +68,7 @@ def _on_cuda(bundle: EncoderBundle) -> Encoder:
     return BatchedEncoder(bundle, partial(OnnxRunner, device="cuda"))
 
 
-def _on_tensorrt(bundle: EncoderBundle) -> Encoder:
+def _on_tensorrt(bundle: EncoderBundle) -> BatchedEncoder:
     from engine.batched_encoder import BatchedEncoder
     from engine.tensorrt_runner import TensorRtRunner
 
