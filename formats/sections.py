@@ -62,6 +62,7 @@ class Section:
         dtype: np.dtype[Any],
         shape: tuple[int, ...],
         offset: int,
+        n_bytes: int,
         digests: bytes,
     ) -> None:
         self.name = name
@@ -70,10 +71,14 @@ class Section:
         self.offset = offset
         self._path = path
         self._digests = digests
-        self.n_bytes = math.prod(shape) * dtype.itemsize
-        self._bytes = data[offset : offset + self.n_bytes]  # which keeps the map, whoever closes the file
+        self.n_bytes = n_bytes
+        self._bytes = data[offset : offset + n_bytes]  # which keeps the map, whoever closes the file
         self._row_bytes = self.n_bytes // shape[0] if shape[0] else 1
-        self._verified = np.zeros(len(digests) // DIGEST_BYTES, bool)
+
+    @cached_property
+    def _verified(self) -> npt.NDArray[np.bool_]:
+        """Of each chunk, whether it was found to be sound."""
+        return np.zeros(len(self._digests) // DIGEST_BYTES, bool)
 
     @cached_property
     def _array(self) -> npt.NDArray[Any]:
@@ -176,7 +181,7 @@ def _section(name: str, entry: object, data: memoryview, limit: int, path: Path)
         raise _wrong(name, "chunks", f"{n_digests * DIGEST_BYTES} bytes", digests, path)
     if not is_safe_name(name):
         raise CorruptFile("a section has an unsafe name", path=path, actual=reprlib.repr(name))
-    return Section(path, data, name, dtype, shape, offset, digests)
+    return Section(path, data, name, dtype, shape, offset, n_bytes, digests)
 
 
 def _wrong(name: str, field: str, expected: str, value: object, path: Path) -> CorruptFile:
@@ -186,6 +191,8 @@ def _wrong(name: str, field: str, expected: str, value: object, path: Path) -> C
 
 
 def _shape(extents: object, name: str, path: Path) -> tuple[int, ...]:
+    if type(extents) is list and len(extents) == 1 and type(extents[0]) is int and 0 <= extents[0] <= MAX_EXTENT:
+        return (extents[0],)  # nearly all are
     shape: list[int] = []
     size = 1
     for extent in extents if type(extents) is list and len(extents) <= _MAX_AXES else ():
