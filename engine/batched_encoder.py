@@ -11,21 +11,13 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from engine.bundle_encoder import (
-    BundleEncoder,
-    check_document,
-    check_query,
-    document_window,
-    pooled_over_windows,
-    pooled_window,
-)
+from engine.bundle_encoder import BundleEncoder, check_document, document_window
 from engine.bundle_tokenizer import BundleTokenizer
 from engine.onnx_session import PerProcess
 from engine.token_vectors import TokenVectors
 from engine.tokenizer import Ids, Tokens
 from formats.bundle_folder import MODEL_NAME, QUERY_MODEL_NAME
 from formats.encoder_bundle import EncoderBundle
-from formats.errors import InvalidQuery
 
 __all__ = ["BatchRunner", "BatchedEncoder", "PreparedText"]
 
@@ -111,33 +103,21 @@ class BatchedEncoder(BundleEncoder):
         frame, settings = self._tokenizers.get().document_frame, self._bundle.settings
         places = [(number, bounds) for number, text in enumerate(prepared) for bounds in text.bounds]
         rows = [frame.around(prepared[number].tokens.ids[slice(*bounds)]) for number, bounds in places]
-        output = "token_vectors" if settings.token_vectors else "pooled"
         found: list[list[TokenVectors]] = [[] for _ in prepared]
-        for (number, bounds), vectors in zip(places, self._documents.get().run(output, rows), strict=True):
+        for (number, bounds), vectors in zip(places, self._documents.get().run(self._output, rows), strict=True):
             tokens = prepared[number].tokens
-            window = (
-                document_window(tokens, bounds, frame, vectors, settings)
-                if settings.token_vectors
-                else pooled_window(tokens, bounds, vectors)
-            )
-            found[number].append(window)
+            found[number].append(document_window(tokens, bounds, frame, vectors, settings))
         return found
 
     def windows(self, text: str) -> Iterator[TokenVectors]:
         """Encode a document, all windows at once, see `engine.encoder.Encoder.windows`."""
         yield from self.run([self.prepare(text)])[0]
 
-    def encode_query(self, text: str) -> Vectors:
-        """Encode a query into (dim,) float32, see `engine.encoder.Encoder.encode_query`."""
-        check_query(text)
-        tokenizer = self._tokenizers.get()
-        tokens = tokenizer.tokenise(text)
-        bounds = list(self._bounds(text, tokens, tokenizer.query_frame))
-        if not bounds:
-            raise InvalidQuery("the query has no token", actual=repr(text[:80]))
-        rows = [tokenizer.query_frame.around(tokens.ids[first:stop]) for first, stop in bounds]
-        pooled = self._queries.get().run("pooled", rows)
-        return pooled_over_windows(pooled, [stop - first for first, stop in bounds], self.normalise)
+    def _tokenizer(self) -> BundleTokenizer:
+        return self._tokenizers.get()
+
+    def _pooled(self, rows: list[Ids]) -> list[Vectors]:
+        return self._queries.get().run("pooled", rows)
 
 
 class _Graph:

@@ -2,31 +2,26 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 
 import numpy as np
 import numpy.typing as npt
 
+from engine.bundle_tokenizer import BundleTokenizer
 from engine.token_frame import TokenFrame
 from engine.token_vectors import TokenVectors, VectorKind
-from engine.tokenizer import Tokens, lone_surrogate
+from engine.tokenizer import Ids, Tokens, lone_surrogate
 from engine.windows import window_bounds
 from formats.encoder_bundle import EncoderBundle, EncoderSettings
 from formats.errors import InvalidDocument, InvalidQuery
 
-__all__ = [
-    "BundleEncoder",
-    "check_document",
-    "check_query",
-    "document_window",
-    "pooled_over_windows",
-    "pooled_window",
-]
+__all__ = ["BundleEncoder", "check_document", "document_window"]
 
 Vectors = npt.NDArray[np.float32]
 
 
-class BundleEncoder:
+class BundleEncoder(ABC):
     """The attributes of an `engine.encoder.Encoder` as a bundle gives them.
 
     Args:
@@ -75,6 +70,30 @@ class BundleEncoder:
         settings = self._bundle.settings
         return f"{type(self).__name__}({settings.name!r}, {settings.precision}, identity={self.identity})"
 
+    @property
+    def _output(self) -> str:
+        """What the documents' graph is asked for."""
+        return "token_vectors" if self._bundle.settings.token_vectors else "pooled"
+
+    def encode_query(self, text: str) -> Vectors:
+        """Encode a query into (dim,) float32, see `engine.encoder.Encoder.encode_query`."""
+        _check_query(text)
+        tokenizer = self._tokenizer()
+        tokens, frame = tokenizer.tokenise(text), tokenizer.query_frame
+        bounds = list(self._bounds(text, tokens, frame))
+        if not bounds:
+            raise InvalidQuery("the query has no token", actual=repr(text[:80]))
+        pooled = self._pooled([frame.around(tokens.ids[slice(*each)]) for each in bounds])
+        return _pooled_over_windows(pooled, [stop - first for first, stop in bounds], self.normalise)
+
+    @abstractmethod
+    def _tokenizer(self) -> BundleTokenizer:
+        """The tokenizer of this process."""
+
+    @abstractmethod
+    def _pooled(self, rows: list[Ids]) -> list[Vectors]:
+        """The (dim,) pooled vector of each row of a query's tokens, frames included."""
+
     def _bounds(self, text: str, tokens: Tokens, frame: TokenFrame) -> Iterator[tuple[int, int]]:
         """The windows of a text: (first, stop) token positions."""
         room = self._bundle.settings.window - frame.n_tokens
@@ -88,7 +107,7 @@ def check_document(text: str) -> None:
         raise InvalidDocument("the text holds a lone surrogate", actual=f"one at character {position}")
 
 
-def check_query(text: str) -> None:
+def _check_query(text: str) -> None:
     """Refuse a query that has no UTF-8."""
     position = lone_surrogate(text)
     if position is not None:
@@ -104,9 +123,12 @@ def document_window(
         tokens: of the document.
         bounds: (first, stop) token positions of the window.
         frame: what stood around its tokens.
-        vectors: (n_tokens, dim) float32 of its tokens and the frame's.
+        vectors: (n_tokens, dim) float32 of its tokens and the frame's, or where the bundle gives none of tokens
+            (dim,) float32 pooled.
         settings: of the bundle.
     """
+    if not settings.token_vectors:
+        return _pooled_window(tokens, bounds, vectors)
     first, stop = bounds
     n_before, mean = len(frame.before), vectors.mean(axis=0)
     return TokenVectors(
@@ -119,7 +141,7 @@ def document_window(
     )
 
 
-def pooled_window(tokens: Tokens, bounds: tuple[int, int], pooled: Vectors) -> TokenVectors:
+def _pooled_window(tokens: Tokens, bounds: tuple[int, int], pooled: Vectors) -> TokenVectors:
     """One window of a document where the encoder gives a (dim,) pooled vector and none for its tokens."""
     first, stop = bounds
     none = np.empty((stop - first, 0), np.float32)
@@ -141,7 +163,7 @@ def _pooled_of_tokens(vectors: Vectors, mean: Vectors, settings: EncoderSettings
     return pooled
 
 
-def pooled_over_windows(pooled: list[Vectors], n_tokens: list[int], normalise: bool) -> Vectors:
+def _pooled_over_windows(pooled: list[Vectors], n_tokens: list[int], normalise: bool) -> Vectors:
     """One vector for a query out of its windows' (dim,) vectors: their mean, weighted by their tokens."""
     if len(pooled) == 1:
         return pooled[0]

@@ -9,21 +9,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from engine.bundle_encoder import (
-    BundleEncoder,
-    check_document,
-    check_query,
-    document_window,
-    pooled_over_windows,
-    pooled_window,
-)
+from engine.bundle_encoder import BundleEncoder, check_document, document_window
 from engine.bundle_tokenizer import BundleTokenizer
 from engine.onnx_session import INPUT_NAMES, PerProcess, open_session
 from engine.token_vectors import TokenVectors
 from engine.tokenizer import Ids
 from formats.bundle_folder import DATA_SUFFIX, MODEL_NAME, QUERY_MODEL_NAME
 from formats.encoder_bundle import EncoderBundle
-from formats.errors import CorruptFile, InvalidQuery
+from formats.errors import CorruptFile
 
 if TYPE_CHECKING:
     from onnxruntime import InferenceSession
@@ -56,25 +49,16 @@ class OnnxEncoder(BundleEncoder):
         check_document(text)
         runtime = self._runtimes.get()
         tokens, frame = runtime.tokenizer.tokenise(text), runtime.tokenizer.document_frame
-        settings = self._bundle.settings
         for bounds in self._bounds(text, tokens, frame):
-            ids = frame.around(tokens.ids[slice(*bounds)])
-            if settings.token_vectors:
-                vectors = runtime.documents.run("token_vectors", ids)
-                yield document_window(tokens, bounds, frame, vectors, settings)
-            else:
-                yield pooled_window(tokens, bounds, runtime.documents.run("pooled", ids))
+            vectors = runtime.documents.run(self._output, frame.around(tokens.ids[slice(*bounds)]))
+            yield document_window(tokens, bounds, frame, vectors, self._bundle.settings)
 
-    def encode_query(self, text: str) -> Vectors:
-        """Encode a query into (dim,) float32, see `engine.encoder.Encoder.encode_query`."""
-        check_query(text)
-        runtime = self._runtimes.get()
-        tokens, frame = runtime.tokenizer.tokenise(text), runtime.tokenizer.query_frame
-        bounds = list(self._bounds(text, tokens, frame))
-        if not bounds:
-            raise InvalidQuery("the query has no token", actual=repr(text[:80]))
-        pooled = [runtime.queries.run("pooled", frame.around(tokens.ids[first:stop])) for first, stop in bounds]
-        return pooled_over_windows(pooled, [stop - first for first, stop in bounds], self.normalise)
+    def _tokenizer(self) -> BundleTokenizer:
+        return self._runtimes.get().tokenizer
+
+    def _pooled(self, rows: list[Ids]) -> list[Vectors]:
+        queries = self._runtimes.get().queries
+        return [queries.run("pooled", row) for row in rows]
 
 
 class _Runtime:

@@ -106,7 +106,9 @@ def _plan(bundle: EncoderBundle) -> PlanRecord | None:
 
 
 def _has_cuda() -> bool:
-    """Whether ONNX Runtime was built for CUDA and there is a device."""
+    """Whether there is a device, and ONNX Runtime, which takes longer to ask, was built for it."""
+    if not cuda_is_there():
+        return False
     from engine.onnx_session import import_onnxruntime
 
-    return "CUDAExecutionProvider" in import_onnxruntime().get_available_providers() and cuda_is_there()
+    return "CUDAExecutionProvider" in import_onnxruntime().get_available_providers()

@@ -7,6 +7,7 @@ import sys
 from dataclasses import asdict
 from pathlib import Path
 
+from exporters.plan_command import build_and_tell
 from formats.encoder_bundle import EncoderBundle
 from formats.errors import InvalidSetting
 from formats.reranker_bundle import RerankerBundle
@@ -72,13 +73,6 @@ def run(args: argparse.Namespace) -> int:
     return _export(args)
 
 
-def _build_plan(bundle: Path, target: str | None) -> None:
-    from exporters.to_tensorrt import build_plan
-
-    plan = build_plan(bundle, target=target)
-    sys.stdout.write(f"{bundle / plan.stem}.plan: {plan.file.n_bytes} bytes\n")
-
-
 def _check(args: argparse.Namespace) -> int:
     from exporters.reference import check_bundle
 
@@ -109,6 +103,6 @@ def _export(args: argparse.Namespace) -> int:
         exported = export(folder, args.out, args.precision, name=args.name, **options)
     settings = exported.settings
     if args.tensorrt:
-        _build_plan(exported.path, args.target)
+        build_and_tell(exported.path, target=args.target)
     sys.stdout.write(f"{exported.path}: {kind} {settings.name}, {settings.precision}, {exported.identity}\n")
     return 0

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from formats.plan_file import LIBRARIES
 
-__all__ = ["add_arguments", "run"]
+__all__ = ["add_arguments", "build_and_tell", "run"]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -25,8 +25,15 @@ def run(args: argparse.Namespace) -> int:
     Raises:
         QuarryError: the engine cannot be built.
     """
+    build_and_tell(args.bundle, target=args.target, library=args.library, timing_cache=args.timing_cache)
+    return 0
+
+
+def build_and_tell(
+    bundle: Path, *, target: str | None, library: str | None = None, timing_cache: Path | None = None
+) -> None:
+    """Build a bundle's engine, see `exporters.to_tensorrt.build_plan`, and print what was made."""
     from exporters.to_tensorrt import build_plan
 
-    plan = build_plan(args.bundle, target=args.target, library=args.library, timing_cache=args.timing_cache)
-    sys.stdout.write(f"{args.bundle / plan.stem}.plan: {plan.file.n_bytes} bytes\n")
-    return 0
+    plan = build_plan(bundle, target=target, library=library, timing_cache=timing_cache)
+    sys.stdout.write(f"{bundle / plan.stem}.plan: {plan.file.n_bytes} bytes\n")
