@@ -298,7 +298,7 @@ class Envelope:
         self._file.close()
 
     def _padding_findings(self, low: int, high: int) -> list[FormatError]:
-        if any(self._file.data[low:high]):
+        if self._file.data[low:high] != bytes(high - low):
             return [CorruptFile(f"padding from offset {low} to {high} is not zero", path=self.path)]
         return []
 

@@ -104,8 +104,9 @@ def everything(directory):
 
 def _all_of(segment):
     reader, table = segment.reader, segment.reader.centroids
-    ids = [reader.ids[n] for n in range(reader.n_docs)]
-    documents = [_document(reader, n) for n in range(reader.n_docs)]
+    everyone = np.arange(reader.n_docs)
+    ids = reader.ids.many(everyone)
+    documents = [_document(reader, packed) for packed in reader.documents.packed(everyone)]
     arrays = [table.offsets, *table.stored_slice(0, reader.n_rows), reader.lists.offsets, reader.lists.rows()]
     arrays += [*table.stored(table.rows_of(np.arange(reader.n_docs))[0]), reader.lists.codes()]
     arrays += [segment.deleted, segment.quantizer.coarse, segment.quantizer.encode_codebook]
@@ -113,7 +114,10 @@ def _all_of(segment):
     for word in WORDS:
         arrays += list(reader.postings.postings(word))
     arrays += _columns(reader)
-    read = [repr((ids, documents, [reader.ids.ordinals_of(doc_id) for doc_id in ids], list(reader.postings)))]
+    for _, postings in reader.postings:
+        arrays += list(postings)
+    ordinals = [reader.ids.ordinals_of(doc_id) for doc_id in ids]
+    read = [repr((ids, documents, ordinals, [term for term, _ in reader.postings]))]
     return read + [array.tobytes() for array in arrays]
 
 
@@ -128,8 +132,8 @@ def _columns(reader):
     return parts
 
 
-def _document(reader, number):
-    document = reader.documents[number]
+def _document(reader, packed):
+    document = packed.unpacked()
     return document, unpack_spans(document.spans, reader.path)
 
 

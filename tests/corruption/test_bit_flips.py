@@ -7,14 +7,18 @@ from contextlib import contextmanager
 
 import numpy as np
 import pytest
+from memory_directory import MemoryDirectory
 from small_index import DIM, current, everything, open_file, refusal
 from torture import figure
 
 from engine import Engine
+from engine.index_view import IndexView
+from engine.options import OpenOptions, SearchOptions
 from formats.errors import FormatError
 from formats.snapshot import Snapshot, check_files
 
 N_WHOLE_OPENS = 3000
+TEXT = "bador kofin mus"
 QUERIES = np.random.default_rng(3).standard_normal((2, DIM)).astype(np.float32)
 
 
@@ -31,16 +35,34 @@ def flipped(path, bit):
         file.write(byte)
 
 
-def bits_of_the_frame(path):
+def bits_of_the_frame(blob):
     """Every bit of preamble, table of contents and footer."""
-    blob = path.read_bytes()
     contents = int.from_bytes(blob[-64:-56], "little")
     return [*range(64 * 8), *range(contents * 8, len(blob) * 8)]
 
 
-def bits_of_the_data(path):
+def bits_of_the_data(blob):
     """Every bit of the sections and of the zeros between them."""
-    return range(64 * 8, int.from_bytes(path.read_bytes()[-64:-56], "little") * 8)
+    return range(64 * 8, int.from_bytes(blob[-64:-56], "little") * 8)
+
+
+def contents(directory):
+    """The files of the index by name, to be changed."""
+    return {name: bytearray((directory.path / name).read_bytes()) for name in current(directory).file_names()}
+
+
+@pytest.fixture
+def in_memory(sound):
+    """A copy of the index whose bits may be turned over."""
+    return MemoryDirectory(sound.path, contents(sound))
+
+
+@contextmanager
+def turned(file, bit):
+    """A file in memory with one bit of it turned over."""
+    file[bit // 8] ^= 1 << bit % 8
+    yield
+    file[bit // 8] ^= 1 << bit % 8
 
 
 def test_the_index_is_what_these_tests_are_about(sound):
@@ -52,85 +74,131 @@ def test_the_index_is_what_these_tests_are_about(sound):
 
 
 @pytest.mark.parametrize("suffix", ["MANIFEST", "seg", "del", "quant"])
-def test_every_bit_that_describes_the_data(directory, suffix, torture):
+def test_every_bit_that_describes_the_data(in_memory, suffix, torture):
     """Exhaustive: each flip is found when the file is opened, and the error names the file."""
-    committed = current(directory)
-    names = sorted(name for name in committed.file_names() if suffix in name)
-    for name in names:
-        path = directory.path / name
-        open_file(directory, name, committed)
-        torture.add(flips=len(bits_of_the_frame(path)))
-        for bit in bits_of_the_frame(path):
-            with flipped(path, bit), pytest.raises(FormatError) as caught:
-                open_file(directory, name, committed)
-            assert caught.value.path == path
+    committed = current(in_memory)
+    for name in sorted(name for name in in_memory.files if suffix in name):
+        file, path = in_memory.files[name], in_memory.path / name
+        open_file(in_memory, name, committed)
+        torture.add(flips=len(bits_of_the_frame(file)))
+        for bit in bits_of_the_frame(file):
+            with turned(file, bit):
+                found = refusal(open_file, in_memory, name, committed)
+            assert found is not None
+            assert found.path == path
 
 
 def test_a_sample_of_them_when_the_whole_index_is_opened(directory):
     committed, chance = current(directory), random.Random(0)
     for name in sorted(committed.file_names()):
         path = directory.path / name
-        for bit in chance.sample(bits_of_the_frame(path), N_WHOLE_OPENS // 6):
+        for bit in chance.sample(bits_of_the_frame(path.read_bytes()), N_WHOLE_OPENS // 6):
             with flipped(path, bit), pytest.raises(FormatError) as caught:
                 Snapshot(directory)
             assert caught.value.path == path
     Snapshot(directory).close()
 
 
-def data_bits(directory, torture, usual, seed):
-    """Pairs of a file and a bit in its data: a sample of at least `usual`, or all of them."""
-    paths = [directory.path / name for name in sorted(current(directory).file_names())]
-    bits = [(path, bits_of_the_data(path)) for path in paths]
-    n_bits = sum(len(of_file) for _, of_file in bits)
-    torture.seed, n = seed, min(n_bits, figure(usual, n_bits))
-    torture.add(flips=n, bits=n_bits)
+def data_bits(files, n, seed):
+    """Pairs of a file's name and a bit in its data: n of them, or all."""
+    bits = [(name, bits_of_the_data(files[name])) for name in sorted(files)]
     starts = np.cumsum([0] + [len(of_file) for _, of_file in bits])
-    for place in sorted(random.Random(seed).sample(range(n_bits), n)):
+    for place in sorted(random.Random(seed).sample(range(starts[-1]), min(n, starts[-1]))):
         number = int(np.searchsorted(starts, place, "right")) - 1
         yield bits[number][0], bits[number][1][place - int(starts[number])]
 
 
-def test_every_bit_of_the_data_is_found_by_a_check(directory, torture):
+def counted_bits(files, torture, usual, seed):
+    """The same: a sample of `usual`, and at the torture level all of them."""
+    n_bits = sum(len(bits_of_the_data(blob)) for blob in files.values())
+    torture.seed, n = seed, min(n_bits, figure(usual, n_bits))
+    torture.add(flips=n, bits=n_bits)
+    return data_bits(files, n, seed)
+
+
+def test_every_bit_of_the_data_is_found_by_a_check(in_memory, torture):
+    """A check looks at file after file, so here at the one that is damaged."""
+    committed = current(in_memory)
+    for name, bit in counted_bits(in_memory.files, torture, 20_000, 1):
+        with turned(in_memory.files[name], bit):
+            (found,) = open_file(in_memory, name, committed).findings()
+        assert found.path == in_memory.path / name
+    assert check_files(in_memory, committed) == []
+
+
+def test_a_check_of_the_index_finds_one_damaged_file(directory):
     committed = current(directory)
-    for path, bit in data_bits(directory, torture, 5000, 1):
-        with flipped(path, bit):
-            found = check_files(directory, committed)
-        assert [error.path for error in found] == [path]
+    for name, bit in data_bits(contents(directory), 1500, 5):
+        with flipped(directory.path / name, bit):
+            (found,) = check_files(directory, committed)
+        assert found.path == directory.path / name
     assert check_files(directory, committed) == []
-
-
-def answers(directory):
-    """What a search finds, by vectors and by words, and reads of what it found."""
-    with Engine.open(directory.path, threads=1) as index:
-        found = [*index.search_vectors(QUERIES, k=10), index.search("bador kofin mus", mode="lexical")]
-        return [(hit.id, hit.score, hit.text, hit.metadata) for hits in found for hit in hits]
-
-
-def test_a_search_is_right_or_says_what_is_damaged(directory, torture):
-    truth = answers(directory)
-    n_refused = 0
-    for path, bit in data_bits(directory, torture, 400, 4):
-        with flipped(path, bit):
-            found = refusal(lambda: same(answers(directory), truth))
-        n_refused += found is not None
-        assert found is None or found.path == path
-    torture.add(refused=n_refused)
-    assert n_refused > 100
 
 
 def same(found, truth):
     assert found == truth
 
 
-def test_a_flipped_bit_never_changes_what_is_read(directory, torture):
+def read(answers_of_queries):
+    """All that a caller gets to see of some hits."""
+    return [(hit.id, hit.score, hit.text, hit.metadata) for hits in answers_of_queries for hit in hits]
+
+
+def answers(directory, before=None, changed=""):
+    """What a search finds, by vectors and by words, and reads of what it found.
+
+    Of a view of the sound index `before` it takes over whatever it can that does not come from the file `changed`.
+    """
+    segments = before.snapshot.segments if before else ()
+    known = [segment for segment in segments if changed not in made_of(segment)]
+    view = IndexView(Snapshot(directory, known), OpenOptions(threads=1), before)
+    by_words = view.search_lexical([TEXT], SearchOptions(k=10, mode="lexical"))
+    return view, read([*view.search_dense(QUERIES, SearchOptions(k=10, mode="dense")), *by_words])
+
+
+def made_of(segment):
+    """The names of the files that an open segment was read from."""
+    record = segment.record
+    return {record.file.name, record.tombstones.name, record.quantizer}
+
+
+def test_a_search_is_right_or_says_what_is_damaged(in_memory, torture):
+    """Of the same generation everything is opened and derived anew that a search has from the damaged file."""
+    (sound, truth), n_refused = answers(in_memory), 0
+    for name, bit in counted_bits(in_memory.files, torture, 1000, 4):
+        with turned(in_memory.files[name], bit):
+            found = refusal(lambda name=name: same(answers(in_memory, sound, name)[1], truth))
+        n_refused += found is not None
+        assert found is None or found.path == in_memory.path / name
+    assert answers(in_memory)[1] == truth
+    torture.add(refused=n_refused)
+    assert n_refused > 100
+
+
+def test_a_search_of_an_index_on_disk(directory):
+    def found():
+        with Engine.open(directory.path, threads=1) as index:
+            return [*index.search_vectors(QUERIES, k=10), index.search(TEXT, mode="lexical")]
+
+    truth = found()
+    assert read(truth) == answers(directory)[1]
+    for name, bit in data_bits(contents(directory), 200, 6):
+        with flipped(directory.path / name, bit):
+            error = refusal(lambda: same(read(found()), read(truth)))
+        assert error is None or error.path == directory.path / name
+
+
+def test_a_flipped_bit_never_changes_what_is_read(in_memory, torture):
     """Without a check: whoever touches the bit gets an error. Only zeros between sections are nobody's."""
-    truth, committed, n_silent = everything(directory), current(directory), 0
-    for path, bit in data_bits(directory, torture, 300, 2):
-        with flipped(path, bit):
-            found = refusal(lambda: same(everything(directory), truth))
+    truth, committed, n_silent = everything(in_memory), current(in_memory), 0
+    torture.seed, n_flips = 2, figure(500, 20_000)
+    for name, bit in data_bits(in_memory.files, n_flips, 2):
+        with turned(in_memory.files[name], bit):
+            found = refusal(lambda: same(everything(in_memory), truth))
             if found is None:
-                (found,) = check_files(directory, committed)
+                (found,) = check_files(in_memory, committed)
                 assert "padding" in str(found)
                 n_silent += 1
-            assert found.path == path
-    assert n_silent < torture.counts["flips"] / 4
+            assert found.path == in_memory.path / name
+    torture.add(flips=n_flips, in_padding=n_silent)
+    assert n_silent < n_flips / 4
