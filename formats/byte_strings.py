@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -62,7 +63,7 @@ class ByteStrings:
         Raises:
             CorruptFile: they do not follow one another within their section.
         """
-        return np.diff(self._checked_offsets())
+        return np.diff(self.offsets)
 
     def kept(self, keep: Keep | None, low: int, end: int) -> Iterator[npt.NDArray[np.uint8]]:
         """The bytes of those of the strings low to end - 1 that stay, in pieces; those left out are verified too.
@@ -72,7 +73,7 @@ class ByteStrings:
             low: the first string.
             end: one past the last.
         """
-        offsets = self._checked_offsets()
+        offsets = self.offsets
         while low < end:
             high = max(low + 1, int(offsets.searchsorted(offsets[low] + _BATCH_BYTES, "right")) - 1)
             high = min(high, end)
@@ -82,7 +83,13 @@ class ByteStrings:
             yield data
             low = high
 
-    def _checked_offsets(self) -> npt.NDArray[np.int64]:
+    @cached_property
+    def offsets(self) -> npt.NDArray[np.int64]:
+        """(n + 1,) int64: string i has the bytes offsets[i] to offsets[i + 1] - 1; a view of the mapped file.
+
+        Raises:
+            CorruptFile: they do not follow one another within their section.
+        """
         offsets: npt.NDArray[np.int64] = self._offsets.array().view(np.int64)
         if offsets[0] < 0 or (offsets[1:] < offsets[:-1]).any() or offsets[-1] > self._bytes.n_bytes:
             raise CorruptFile(

@@ -14,7 +14,7 @@ from formats.centroids import merge_centroids
 from formats.coding_fit import CodingFit, imbalance_of, joined_fit
 from formats.directory import Directory
 from formats.doc_ids import merge_ids
-from formats.doc_store import merge_documents
+from formats.doc_store_merge import merge_documents
 from formats.envelope import EnvelopeWriter, FileKind, FileRecord
 from formats.inverted_lists import ListRun, RunRows, merge_lists
 from formats.metadata_columns import merge_metadata

@@ -1,0 +1,122 @@
+"""The texts of several segments as one: most of them are copied as they are, still compressed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, closing
+from itertools import groupby
+
+import numpy as np
+import numpy.typing as npt
+import zstandard
+
+from formats.directory import Directory
+from formats.doc_store import DocStore, DocStoreWriter
+from formats.envelope import EnvelopeWriter
+from formats.errors import CorruptFile
+from formats.frame_runs import FrameRun, write_runs
+
+__all__ = ["merge_documents"]
+
+_COPIED_BYTES = 1 << 20  # frames of one dictionary from which on it is kept: then it takes 6 % of them at most
+_MOST_COPIED = 256  # runs: each has a dictionary in memory once one of its documents was read
+
+Keep = npt.NDArray[np.bool_]
+Ints = npt.NDArray[np.int64]
+
+
+class _StoredRun:
+    """What stays of a run of a segment that is there."""
+
+    def __init__(self, store: DocStore, run: int, keep: Keep | None) -> None:
+        self._store = store
+        self._run = run
+        self._keep = keep
+        self._low, self._high = store.run_starts[run : run + 2].tolist()
+        offsets = store.frames.offsets
+        lengths = np.diff(offsets[self._low : self._high + 1])
+        self._lengths: Ints = lengths if keep is None else lengths[keep[self._low : self._high]]
+        self.n_bytes = int(self._lengths.sum())
+        self.path = store.path
+
+    def dictionary(self) -> bytes:
+        return self._store.dictionary(self._run)
+
+    def lengths(self) -> Ints:
+        return self._lengths
+
+    def frames(self) -> Iterator[npt.NDArray[np.uint8]]:
+        return self._store.frames.kept(self._keep, self._low, self._high)
+
+    def records(self) -> Iterator[bytes]:
+        """The documents that stay, as they were serialised."""
+        if self._keep is None:
+            return self._store.records(np.arange(self._low, self._high))
+        return self._store.records(np.flatnonzero(self._keep[self._low : self._high]) + self._low)
+
+
+def merge_documents(
+    directory: Directory, stores: Sequence[DocStore], keeps: Sequence[Keep | None], envelope: EnvelopeWriter
+) -> None:
+    """Write the documents of several segments as one, in bounded memory.
+
+    Frames that share a dictionary are copied as they are where they are many: a MiB, and a 256th of all. Fewer
+    are compressed anew, with the dictionary of their neighbours where there is one.
+
+    Args:
+        directory: where temporary files go.
+        stores: the segments; their documents follow one another in the new one.
+        keeps: for each segment (n_docs,) bool, False where a document is left out, or None to keep all. Those
+            that stay are numbered anew without gaps.
+        envelope: the new file.
+
+    Raises:
+        FormatError: a segment is damaged.
+    """
+    runs = [
+        _StoredRun(store, run, keep)
+        for store, keep in zip(stores, keeps, strict=True)
+        for run in range(len(store.run_starts) - 1)
+    ]
+    with ExitStack() as stack:
+        merged: list[FrameRun] = []
+        for known, group in _groups(runs):
+            if known is None:
+                merged += group
+            else:
+                merged.append(stack.enter_context(closing(_compressed_anew(directory, known, group))))
+        write_runs(merged, envelope)
+
+
+def _groups(runs: Sequence[_StoredRun]) -> Iterator[tuple[bytes | None, list[_StoredRun]]]:
+    """Runs in a row: those to be copied, with None; those to be compressed, with a dictionary that is known.
+
+    Where the latter are few they get that of a neighbour which is copied, and so become part of its run.
+    """
+    copied_bytes = max(_COPIED_BYTES, sum(run.n_bytes for run in runs) // _MOST_COPIED)
+    groups = [
+        (is_copied, list(group)) for is_copied, group in groupby(runs, lambda run: run.n_bytes >= copied_bytes)
+    ]
+    for number, (is_copied, group) in enumerate(groups):
+        if is_copied:
+            yield None, group
+        elif len(groups) > 1 and sum(run.n_bytes for run in group) < copied_bytes:
+            yield (groups[number - 1][1][-1] if number else groups[1][1][0]).dictionary(), group
+        else:
+            yield max((run.dictionary() for run in group), key=len), group
+
+
+def _compressed_anew(directory: Directory, known: bytes, runs: Sequence[_StoredRun]) -> DocStoreWriter:
+    writer = DocStoreWriter(directory, known)
+    try:
+        for run in runs:
+            for record in run.records():
+                writer.add_record(record)
+        writer.dictionary()  # from here on all is compressed
+    except zstandard.ZstdError as error:
+        writer.close()
+        raise CorruptFile("no usable dictionary", path=runs[0].path, actual=str(error)) from error
+    except BaseException:
+        writer.close()
+        raise
+    return writer
