@@ -197,9 +197,11 @@ class Engine:
         a generation of its own each time, with the same answers.
 
         Raises:
-            CommitFailed: nothing was committed.
+            CommitFailed: nothing was committed; or, where a note says so, a merge in the background failed, and
+                is tried again after later commits.
             DurabilityUnknown: committed, but perhaps not for good.
-            FormatError: a merge in the background found a damaged file; a note says what was committed.
+            FormatError: a merge in the background found a damaged file; a note says what was committed. The
+                segment is left as it is, and others are merged without it.
         """
         writer = self._require_writer()
         generation, _ = writer.commit()
@@ -207,7 +209,7 @@ class Engine:
         try:
             writer.raise_merge_failure()
         except Exception as error:
-            error.add_note(f"Generation {generation} was committed all the same; segments are merged no more.")
+            error.add_note(f"Generation {generation} was committed all the same.")
             raise
         return generation
 

@@ -184,7 +184,7 @@ class IndexWriter:
     def raise_merge_failure(self) -> None:
         """Raise what a merge in the background failed with, if one did and it was not raised yet.
 
-        The index is whole, and what was committed is. Nothing is merged any more before the index is opened anew.
+        The index is whole, and what was committed is. When merging is tried again, see `MergeScheduler`.
         """
         self._merges.raise_failure()
 

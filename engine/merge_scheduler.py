@@ -6,14 +6,15 @@ import contextlib
 import logging
 import threading
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from pathlib import Path
 from typing import NamedTuple
 
 from engine.committer import Committer
 from engine.merge_policy import MergePolicy, SegmentSize
 from engine.segment_merger import SegmentMerger
 from formats.directory import Directory
-from formats.errors import CommitFailed, InvalidSetting
+from formats.errors import CommitFailed, FormatError, InvalidSetting
 from formats.manifest import SegmentRecord
 from formats.quantizer import StoredQuantizer
 from formats.snapshot import OpenSegment
@@ -21,6 +22,7 @@ from formats.snapshot import OpenSegment
 __all__ = ["MergeScheduler"]
 
 _log = logging.getLogger("quarry")
+_MAX_PAUSE = 1 << 10
 
 
 class _Task(NamedTuple):
@@ -35,7 +37,9 @@ class _Abandoned(Exception):
 class MergeScheduler:
     """Merges segments as a policy says, on a thread that runs only while there is something to do.
 
-    Where a merge fails the index stays as it was; no more are tried.
+    Where a merge fails the index stays as it was. A segment that was found damaged is left alone from then on, and
+    the others are merged without it. After any other failure, a full disk for one, merging is tried again: after 1
+    more commit, and if that fails after 2, 4, 8 and so on, up to 1024.
 
     Args:
         committer: whose segments are merged.
@@ -55,18 +59,30 @@ class MergeScheduler:
         self._thread: threading.Thread | None = None
         self._is_wanted = False
         self._failure: BaseException | None = None
+        self._damaged: set[Path] = set()
+        self._pause = self._n_to_skip = 0
         directory = Directory(committer.directory.path, before_write=self._check)
         self._merger = SegmentMerger(directory, committer.manifest.settings, threads)
 
     def start(self) -> None:
-        """Merge in the background what the policy wants merged now."""
+        """Merge in the background what the policy wants merged now; to be called after each commit."""
         with self._lock:
-            if self._stop.is_set():
+            if self._stop.is_set() or self._committer.failure:
+                return
+            if self._n_to_skip:
+                self._n_to_skip -= 1
                 return
             self._is_wanted = True
             if self._thread is None:
-                self._thread = threading.Thread(target=self._work, name="quarry-merge")
-                self._thread.start()
+                self._start_thread()
+
+    def _start_thread(self) -> None:
+        self._thread = threading.Thread(target=self._work, name="quarry-merge")
+        try:
+            self._thread.start()
+        except RuntimeError as error:  # the system has none to give; what was committed is committed all the same
+            self._thread = None
+            _log.warning("segments of %s are not merged now: %s", self._committer.directory.path, error)
 
     def wait(self) -> None:
         """Wait until nothing is being merged.
@@ -74,14 +90,15 @@ class MergeScheduler:
         Raises:
             Exception: what a merge in the background failed with, once.
         """
-        thread = self._thread
-        if thread is not None:
-            thread.join()
+        self._join()
         self.raise_failure()
 
     def abandon(self) -> None:
         """Give up what is being merged; the index stays as it is. Nothing is merged any more."""
         self._stop.set()
+        self._join()
+
+    def _join(self) -> None:
         thread = self._thread
         if thread is not None:
             thread.join()
@@ -102,9 +119,13 @@ class MergeScheduler:
             FormatError: a segment is damaged; those merged before it are committed.
             InvalidSetting: `retrain` where only codes are stored.
         """
-        self.wait()
+        self._join()
+        if self._committer.failure:
+            self.raise_failure()
+        self._failure = None  # what failed is tried here again, and if it still fails, it is told here
         for task in list(self._retraining() if retrain else self._all()):
             self._run(task)
+        self._pause = self._n_to_skip = 0
 
     def _work(self) -> None:
         """What the thread does."""
@@ -117,6 +138,8 @@ class MergeScheduler:
         except BaseException as error:
             _log.exception("merging segments of %s failed", self._committer.directory.path)
             self._finish(error)
+        else:
+            self._pause = 0
 
     def _claim(self) -> bool:
         """Whether the thread goes on; what is wanted later than this starts it anew."""
@@ -128,10 +151,17 @@ class MergeScheduler:
             return False
 
     def _finish(self, failure: BaseException | None) -> None:
+        """What the thread does where a merge failed, or was given up."""
         with self._lock:
             self._failure = failure
-            self._stop.set()
             self._thread = None
+            if isinstance(failure, FormatError) and failure.path in self._paths() - self._damaged:
+                self._damaged.add(failure.path)
+            else:
+                self._pause = self._n_to_skip = min(2 * self._pause or 1, _MAX_PAUSE)
+
+    def _paths(self) -> set[Path]:
+        return {segment.reader.path for segment in self._committer.segments}
 
     def _check(self) -> None:
         if self._stop.is_set():
@@ -157,7 +187,7 @@ class MergeScheduler:
 
     def _next(self) -> _Task | None:
         """What the policy wants merged now."""
-        for quantizer, segments in self._mergeable().items():
+        for quantizer, segments in self._mergeable(self._damaged).items():
             chosen = self._policy.next_merge([_size(segment.record) for segment in segments])
             if chosen:
                 return self._task([segments[number] for number in chosen], quantizer)
@@ -184,14 +214,19 @@ class MergeScheduler:
         for group in self._policy.packed([_size(segment.record) for segment in segments]):
             yield _Task(tuple(segments[number] for number in group), trained)
 
-    def _mergeable(self) -> dict[str, list[OpenSegment]]:
+    def _mergeable(self, damaged: Collection[Path] = ()) -> dict[str, list[OpenSegment]]:
         """Segments that can be merged with one another, by the quantizer they would take ("": the newest).
 
         Rows of which only codes are stored cannot be coded anew, so they keep to their own quantizer.
+
+        Args:
+            damaged: files of segments that are left out.
         """
         newest = next((each.name for each in reversed(self._committer.manifest.quantizers)), "")
         groups: dict[str, list[OpenSegment]] = defaultdict(list)
         for segment in self._committer.segments:
+            if segment.reader.path in damaged:
+                continue
             bound = segment.reader.centroids.kind == "none" and segment.record.quantizer != newest
             groups[segment.record.quantizer if bound else ""].append(segment)
         return groups
