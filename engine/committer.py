@@ -60,7 +60,7 @@ class Committer:
             raise
         self._deletions = Deletions()
         self._garbage: set[str] = set()
-        self._pinned = ""
+        self._for_commit = self._for_merge = ""  # quantizers whose files stay until then
         collect_garbage(directory, lock)
 
     @property
@@ -74,15 +74,18 @@ class Committer:
         with self._mutex:
             return Snapshot(self.directory, self.segments, self.manifest)
 
-    def quantizer(self) -> StoredQuantizer | None:
-        """The newest quantizer, None where there is none."""
-        return self._find_quantizer("")
+    def quantizer_for_commit(self) -> StoredQuantizer | None:
+        """The newest quantizer, None where there is none; its file stays until the next `commit`."""
+        with self._mutex:
+            found = self._find_quantizer("")
+            self._for_commit = found.record.name if found else ""
+            return found
 
-    def pinned_quantizer(self, name: str) -> StoredQuantizer | None:
-        """The quantizer of that name, or for "" the newest, for a merge: its file stays until the next `swap`."""
+    def quantizer_for_merge(self, name: str) -> StoredQuantizer | None:
+        """The quantizer of that name, or for "" the newest; its file stays until the next `swap`."""
         with self._mutex:
             found = self._find_quantizer(name)
-            self._pinned = found.record.name if found else ""
+            self._for_merge = found.record.name if found else ""
             return found
 
     def _find_quantizer(self, name: str) -> StoredQuantizer | None:
@@ -127,6 +130,7 @@ class Committer:
                 records += [built.record] if built else []
                 manifest = self._publish(records, built.quantizer if built else None)
             self._deletions = Deletions()
+            self._for_commit = ""
             return self._settle(manifest)
 
     def swap(self, merged: Merged) -> int:
@@ -150,7 +154,7 @@ class Committer:
                 manifest = self._publish(records, merged.quantizer.record if merged.quantizer else None)
             target = record.file.file_id if record else None
             self._deletions = self._deletions.moved(merged.sources, now, target)
-            self._pinned = ""
+            self._for_merge = ""
             return self._settle(manifest)
 
     def close(self) -> None:
@@ -219,7 +223,7 @@ class Committer:
     def _collect(self, manifest: Manifest) -> None:
         """Delete the files that earlier generations needed; one that cannot be deleted yet is tried again."""
         self._garbage -= files_of(manifest)
-        for name in self._garbage - {self._pinned}:
+        for name in self._garbage - {self._for_commit, self._for_merge}:
             self.directory.delete(name)
         with contextlib.suppress(OSError):
             self._garbage &= set(self.directory.names())

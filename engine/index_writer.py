@@ -253,7 +253,7 @@ class IndexWriter:
     def _finish_pending(self) -> BuiltSegment | None:
         if self._pending is None or not len(self._pending):
             return None
-        return self._pending.finish(self._committer.quantizer())
+        return self._pending.finish(self._committer.quantizer_for_commit())
 
 
 def _root(directory: Directory, settings: IndexSettings, encoder: Encoder) -> Manifest:

@@ -232,7 +232,7 @@ class MergeScheduler:
         return groups
 
     def _task(self, segments: Sequence[OpenSegment], quantizer: str) -> _Task:
-        return _Task(tuple(segments), self._committer.pinned_quantizer(quantizer))
+        return _Task(tuple(segments), self._committer.quantizer_for_merge(quantizer))
 
 
 def _size(record: SegmentRecord) -> SegmentSize:

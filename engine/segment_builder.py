@@ -39,7 +39,7 @@ class BuiltSegment:
 
     Attributes:
         record: for the manifest.
-        quantizer: record of the quantizer file that was written for it, if a new one was.
+        quantizer: record of the quantizer of its codes, new or not; None where it has none.
         n_replaced: documents in it that a later document of the same id replaces.
     """
 
@@ -100,7 +100,7 @@ class SegmentBuilder:
         dead[superseded] = True
         if dead.all():
             return None
-        chosen, written = self._quantizer(existing)
+        chosen = self._quantizer(existing)
         file = self._write(chosen.quantizer if chosen else None)
         return BuiltSegment(
             SegmentRecord(
@@ -110,7 +110,7 @@ class SegmentBuilder:
                 n_docs=len(self),
                 n_deleted=int(np.count_nonzero(dead)),
             ),
-            quantizer=written,
+            quantizer=chosen.record if chosen else None,
             n_replaced=n_replaced,
         )
 
@@ -118,15 +118,14 @@ class SegmentBuilder:
         """Drop what was taken and not finished, and all temporary files."""
         self._writer.close()
 
-    def _quantizer(self, existing: StoredQuantizer | None) -> tuple[StoredQuantizer | None, FileRecord | None]:
-        """The quantizer to code with, and its file if it is new."""
+    def _quantizer(self, existing: StoredQuantizer | None) -> StoredQuantizer | None:
+        """The quantizer to code with; its file is written if it is new."""
         if not wants_lists(self._settings, self.n_rows, existing is not None):
-            return None, None
+            return None
         if existing:
-            return existing, None
+            return existing
         trained = train_on(self._writer.centroids.batches(), self.n_rows, self._settings, self._threads)
-        record = write_quantizer(self._directory, trained)
-        return StoredQuantizer(trained, record), record
+        return StoredQuantizer(trained, write_quantizer(self._directory, trained))
 
     def _write(self, quantizer: Quantizer | None) -> FileRecord:
         if quantizer is None:

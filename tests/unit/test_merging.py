@@ -187,6 +187,37 @@ class TestInTheBackground:
         assert contents(path) == ({}, 0)
         assert not stray_files(path)
 
+    def test_the_quantizer_of_new_documents_goes_meanwhile(self, tmp_path, monkeypatch, slow):
+        """A merge leaves too few vectors for lists, while documents are coded with the quantizer it lets go."""
+        monkeypatch.setattr("engine.segment_builder.IVF_ROWS", 100)
+        monkeypatch.setattr("engine.engine.MergePolicy", lambda: EAGER)
+        texts = {f"d{number}": f"text{number} one two three" for number in range(160)}
+        given = [{"id": doc_id, "text": text} for doc_id, text in texts.items()]
+        path = tmp_path / "ix"
+        engine.build(given[:80], path, encoder=ENCODER, representation=KMeans(3), code_bytes=4)
+        real = IndexWriter._finish_pending
+
+        def finish_after_the_merge(self):
+            built = real(self)
+            slow.go.set()
+            self._merges.wait()
+            assert latest_generation(Directory(path)) == 3
+            return built
+
+        with Engine.open(path, writable=True, encoder=ENCODER) as index:
+            index.delete(f"d{number}" for number in range(70))
+            index.commit()
+            assert slow.began.wait(60)
+            index.add(given[80:])
+            monkeypatch.setattr(IndexWriter, "_finish_pending", finish_after_the_merge)
+            index.commit()
+            assert len(index) == 90
+            assert len(index.search("text100 one", k=90, mode="dense", candidates=90, nprobe=1000)) == 90
+            index.verify()
+        assert contents(path)[0] == dict(list(texts.items())[70:])
+        assert len(_quantizers(path)) == 1
+        assert not stray_files(path)
+
     def test_close_waits(self, writer, path, slow):
         for number in (10, 11):
             writer.add(docs(number))
