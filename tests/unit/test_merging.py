@@ -282,16 +282,15 @@ class TestFailures:
         """Told once; the number of segments stays bounded, and a merge that is asked for says it again."""
         damage(path, 0)
         damaged = next(path.glob("*.seg"))
-        n_told = 0
+        told = []
         for number in range(10, 40):
             writer.add(docs(number))
             writer.commit()
             try:
                 writer.wait_for_merges()
             except ChecksumMismatch as error:
-                assert error.path == damaged
-                n_told += 1
-        assert n_told == 1
+                told.append(error.path)
+        assert told == [damaged]
         snapshot = Snapshot(Directory(path))
         assert damaged in {segment.reader.path for segment in snapshot.segments}
         assert len(snapshot.segments) <= 3
@@ -384,8 +383,7 @@ class TestFailures:
             writer.commit()
             try:
                 writer.wait_for_merges()
-            except CommitFailed as error:
-                assert "segments could not be merged" in str(error)
+            except CommitFailed:
                 n_told += 1
         return n_told
 
