@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -51,9 +52,9 @@ class BuildReport:
 
 def build(
     docs: DocumentSource,
-    path: str | Path,
+    path: str | os.PathLike[str],
     *,
-    encoder: str | Path | Encoder | None = None,
+    encoder: str | os.PathLike[str] | Encoder | None = None,
     representation: str | Representation | None = None,
     overwrite: bool = False,
     skip_invalid: bool = False,
@@ -92,7 +93,7 @@ def build(
     index_settings, opened = _settings(encoder, representation, settings)
     resources = OpenOptions(threads=threads)
     stream = read_documents(docs, skip_invalid=skip_invalid)
-    folder = Path(path)
+    folder = Path(path).absolute()
     _check_free(folder, overwrite)
     with _prepared(folder), _writer(folder, index_settings, opened, resources) as writer:
         _check_free(folder, overwrite)  # again: another build may have been quicker
@@ -126,7 +127,7 @@ def _shown(stream: DocumentStream, setting: ProgressSetting) -> Iterator[Documen
 
 
 def _settings(
-    encoder: str | Path | Encoder | None,
+    encoder: str | os.PathLike[str] | Encoder | None,
     representation: str | Representation | None,
     settings: dict[str, object],
 ) -> tuple[IndexSettings, Encoder]:

@@ -29,8 +29,7 @@ class Progress:
 
     def __init__(self, setting: ProgressSetting, label: str, unit: str = "documents") -> None:
         self._callback = setting if callable(setting) else None
-        shown = sys.stderr.isatty() if setting is None else setting is True
-        self._bar = _bar(label, unit) if shown else None
+        self._bar = _bar(label, unit) if _is_shown(setting) else None
 
     def __enter__(self) -> Self:
         return self
@@ -48,6 +47,13 @@ class Progress:
         if self._bar is not None:
             self._bar.total = n_total
             self._bar.update(n_done - self._bar.n)
+
+
+def _is_shown(setting: ProgressSetting) -> bool:
+    """Whether there is to be a bar; a program without a console has nowhere to show it."""
+    if sys.stderr is None:
+        return False
+    return sys.stderr.isatty() if setting is None else setting is True
 
 
 def _bar(label: str, unit: str) -> tqdm[None]:

@@ -210,7 +210,7 @@ def read_manifest(path: str | Path, kind: BundleKind) -> tuple[BundleFolder, Jso
         FormatTooNew: a later version wrote it.
         CorruptFile: the manifest breaks its schema.
     """
-    folder = Path(path)
+    folder = Path(path).absolute()  # its files are read later, when the process may be in another folder
     manifest_path = folder / MANIFEST_NAME
     if not manifest_path.is_file():
         raise InvalidSetting(f"there is no {kind} bundle", path=folder, expected=MANIFEST_NAME)

@@ -46,14 +46,14 @@ class Directory:
     """The files of one index.
 
     Args:
-        path: the folder; it must exist.
+        path: the folder; it must exist. Where it is relative, the process may change its own folder afterwards.
         before_write: called before each write to a file; what it raises keeps the write from happening.
     """
 
     def __init__(self, path: Path, before_write: Callable[[], None] | None = None) -> None:
         if not path.is_dir():
             raise IndexNotFound("no index here", path=path, expected="a folder")
-        self.path = path
+        self.path = path.absolute()
         self._before_write = before_write
 
     def names(self) -> list[str]:

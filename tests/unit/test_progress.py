@@ -24,6 +24,13 @@ def test_a_bar_is_shown_on_demand_on_standard_error(capfd) -> None:
     assert "7 documents" in err
 
 
+@pytest.mark.parametrize("setting", [None, True])
+def test_a_program_without_a_console_sees_nothing(setting: bool | None, monkeypatch) -> None:
+    monkeypatch.setattr("sys.stderr", None)
+    with Progress(setting, "indexing") as progress:
+        progress.update(3, 10)
+
+
 def test_a_bar_is_shown_on_a_terminal(capfd, monkeypatch) -> None:
     monkeypatch.setattr("sys.stderr.isatty", lambda: True)
     with Progress(None, "indexing") as progress:
