@@ -177,13 +177,13 @@ def _under_way(items: Iterable[T], work: Callable[[T], R], threads: int, n_ahead
 
 @contextmanager
 def _named(document: Document) -> Iterator[None]:
-    """Put a document's id before what is wrong with it."""
+    """Put which document it is before what is wrong with it."""
     try:
         yield
     except InvalidDocument as error:
-        raise InvalidDocument(
-            f"document {document.id!r}: {error.message}", expected=error.expected, actual=error.actual
-        ) from error
+        where = document.origin or f"document {document.id!r}"
+        message = f"{where}: {error.message}"
+        raise InvalidDocument(message, expected=error.expected, actual=error.actual) from error
 
 
 def _until_failure(items: Iterable[T], failures: list[Exception]) -> Iterator[T]:

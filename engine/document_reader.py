@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterable, Iterator, Mapping, Sized
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from formats.errors import InvalidDocument, InvalidSetting
 
 __all__ = ["DocumentSource", "DocumentStream", "read_documents"]
 
-DocumentSource = Iterable[str | Mapping[str, object] | Document] | str | Path
+DocumentSource = Iterable[str | Mapping[str, object] | Document] | str | os.PathLike[str]
 """What ``read_documents`` reads."""
 
 _FILE_NAMES = ("corpus.jsonl", "corpus.jsonl.gz", "corpus.jsonl.zst")
@@ -86,7 +87,7 @@ def read_documents(source: DocumentSource, skip_invalid: bool = False) -> Docume
     Raises:
         InvalidSetting: the source is none of these.
     """
-    if isinstance(source, str | Path):
+    if isinstance(source, str | os.PathLike):
         return DocumentStream(_FileDocuments(_corpus_file(source)), skip_invalid)
     if isinstance(source, bytes | Mapping | Document) or not isinstance(source, Iterable):
         expected = "an iterable of str or mappings, or the path of a file or folder; one document is [document]"
@@ -173,7 +174,7 @@ class _FileDocuments:
 _Raws = _GivenDocuments | _FileDocuments
 
 
-def _corpus_file(source: str | Path) -> Path:
+def _corpus_file(source: str | os.PathLike[str]) -> Path:
     path = Path(source)
     if _is_folder(path, source):
         return _file_of_folder(path)
@@ -184,7 +185,7 @@ def _corpus_file(source: str | Path) -> Path:
     return path
 
 
-def _is_folder(path: Path, source: str | Path) -> bool:
+def _is_folder(path: Path, source: str | os.PathLike[str]) -> bool:
     try:
         if path.exists():
             return path.is_dir()
@@ -193,9 +194,9 @@ def _is_folder(path: Path, source: str | Path) -> bool:
     raise _no_such_file(source)
 
 
-def _no_such_file(source: str | Path) -> InvalidSetting:
-    if isinstance(source, Path):
-        return InvalidSetting("no such file or folder", path=source)
+def _no_such_file(source: str | os.PathLike[str]) -> InvalidSetting:
+    if not isinstance(source, str):
+        return InvalidSetting("no such file or folder", path=os.fspath(source))
     shown = repr(source if len(source) <= 60 else source[:60] + "...")
     return InvalidSetting(
         f"docs is a str but no such file or folder is there: {shown}; to index one text pass [text]"

@@ -41,16 +41,19 @@ class Document:
 
     Attributes:
         id: non-empty, unique in an index, at most 4 KiB of UTF-8; comes back exactly as it was given.
-        text: what is searched; not blank, at most 4 Mi characters together with the title.
-        title: may be empty; searched together with the text.
+        text: what is searched, together with the title: one of the two is not blank, and both together have at
+            most 4 Mi characters.
+        title: may be empty.
         metadata: str keys; values str, signed 64-bit int, finite float, bool, None, and lists and dicts
             of them; at most 64 KiB serialised. Kept and given back; what filters read (see `engine.filter`).
+        origin: where it was read, for messages: "document 17 (id 'moon')", "docs.jsonl: line 12"; may be empty.
     """
 
     id: str
     text: str
     title: str = ""
     metadata: Mapping[str, object] = field(default_factory=dict)
+    origin: str = field(default="", repr=False, compare=False)
 
     @property
     def full_text(self) -> str:
@@ -74,6 +77,9 @@ class _Place:
         message = f"{self.where}: field {name!r} {problem}"
         return InvalidDocument(message, path=self.path, expected=expected, actual=actual)
 
+    def __str__(self) -> str:
+        return f"{self.path}: {self.where}" if self.path else self.where
+
     def with_id(self, document_id: str) -> _Place:
         return _Place(f"{self.where} (id {_shown(document_id)})", self.path)
 
@@ -96,7 +102,7 @@ def document_from(raw: object, where: str, path: Path | None = None) -> Document
     place = place.with_id(document_id) if "id" in fields or "_id" in fields else place
     title = _title_of(fields, place)
     text = _text_of(fields, title, place)
-    return Document(document_id, text, title, _metadata_of(fields, place))
+    return Document(document_id, text, title, _metadata_of(fields, place), str(place))
 
 
 def _fields_of(raw: object, place: _Place) -> Mapping[object, object]:
@@ -159,8 +165,8 @@ def _text_of(fields: Mapping[object, object], title: str, place: _Place) -> str:
     value = fields["text"]
     if not isinstance(value, str):
         raise place.error("text", "is not a str", expected="a str", actual=_kind(value))
-    if not value or value.isspace():
-        raise place.error("text", "is blank", expected="at least one character that is not white space")
+    if not value.strip() and not title.strip():
+        raise place.error("text", "is blank, as is the title", expected="a character that is not white space")
     n_characters = len(title) + len(value)
     if n_characters > MAX_TEXT_CHARACTERS:
         raise place.error(
@@ -243,7 +249,9 @@ def _kind(value: object) -> str:
         return repr(value)
     if isinstance(value, int) and value.bit_length() > 63:
         return f"int of {value.bit_length()} bits"
-    return "None" if value is None else type(value).__name__
+    kind = type(value)
+    name = kind.__name__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__name__}"
+    return "None" if value is None else name
 
 
 def _shown(value: object) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Protocol, runtime_checkable
@@ -88,7 +89,7 @@ def trained_representation(encoder: Encoder) -> str | None:
     return encoder.trained_representation if isinstance(encoder, DescribedEncoder) else None
 
 
-def open_encoder(source: str | Path | Encoder | None = None, *, runtime: str = "auto") -> Encoder:
+def open_encoder(source: str | os.PathLike[str] | Encoder | None = None, *, runtime: str = "auto") -> Encoder:
     """Open an encoder; its model is loaded when it is first used.
 
     Args:
@@ -104,7 +105,7 @@ def open_encoder(source: str | Path | Encoder | None = None, *, runtime: str = "
     """
     if isinstance(source, Encoder):
         return source
-    if source is not None and not isinstance(source, str | Path):
+    if source is not None and not isinstance(source, str | os.PathLike):
         raise InvalidSetting(
             "not an encoder",
             expected="a bundle's folder or an object with Encoder's methods",
@@ -114,4 +115,4 @@ def open_encoder(source: str | Path | Encoder | None = None, *, runtime: str = "
     from engine.encoder_runtimes import open_bundle
     from formats.encoder_bundle import load_bundle
 
-    return open_bundle(load_bundle(default_bundle_path() if source is None else source), runtime)
+    return open_bundle(load_bundle(default_bundle_path() if source is None else Path(source)), runtime)

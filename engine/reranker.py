@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -49,7 +50,7 @@ class Reranker(Protocol):
         ...
 
 
-def open_reranker(source: str | Path | Reranker, threads: int = 1) -> Reranker:
+def open_reranker(source: str | os.PathLike[str] | Reranker, threads: int = 1) -> Reranker:
     """Open a reranker; its model is loaded when it is first used.
 
     Args:
@@ -62,13 +63,13 @@ def open_reranker(source: str | Path | Reranker, threads: int = 1) -> Reranker:
     """
     if isinstance(source, Reranker):
         return source
-    if not isinstance(source, str | Path):
+    if not isinstance(source, str | os.PathLike):
         raise InvalidSetting(
             "not a reranker",
             expected="a bundle's folder or an object with Reranker's methods",
             actual=type(source),
         )
-    return OnnxReranker(load_reranker_bundle(source), threads)
+    return OnnxReranker(load_reranker_bundle(Path(source)), threads)
 
 
 class OnnxReranker:

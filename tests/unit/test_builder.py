@@ -263,6 +263,14 @@ class TestInvalidDocuments:
         ]
         assert not (tmp_path / "index").exists()
 
+    def test_one_without_an_id_is_named_by_its_place(self, tmp_path):
+        with pytest.raises(InvalidDocument, match=r"^document 2: the document has no token"):
+            build(["fine", "..."], tmp_path / "index")
+        source = tmp_path / "docs.jsonl"
+        source.write_text('{"text": "fine"}\n\n{"text": "..."}\n')
+        with pytest.raises(InvalidDocument, match=r"docs\.jsonl: line 3: the document has no token"):
+            build(source, tmp_path / "index")
+
     def test_they_can_be_skipped(self, tmp_path):
         docs = [
             *DOCS[:5],

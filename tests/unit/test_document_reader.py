@@ -46,6 +46,22 @@ def message_of(path: Path) -> str:
     return str(caught.value)
 
 
+class Place:
+    """A path of a kind of its own."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def __fspath__(self) -> str:
+        return str(self._path)
+
+
+def test_any_kind_of_path_is_read(tmp_path: Path) -> None:
+    assert ids(Place(write(tmp_path, lines(3)))) == ["0", "1", "2"]
+    with pytest.raises(InvalidSetting, match="no such file"):
+        read_documents(Place(tmp_path / "missing"))
+
+
 # Iterables
 
 

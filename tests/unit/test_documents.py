@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 import sys
+from pathlib import Path
 
+import numpy as np
 import pytest
 
 from engine.documents import MAX_TEXT_CHARACTERS, Document, document_from
@@ -81,6 +83,25 @@ def test_an_id_is_neither_empty_nor_too_long() -> None:
 @pytest.mark.parametrize("value", [None, 5, "", " \n\t\u2003"])
 def test_a_text_is_a_str_that_is_not_blank(value: object) -> None:
     rejected({"id": "d", "text": value}, "'text'", "(id 'd')")
+    rejected({"id": "d", "title": " ", "text": value}, "'text'", "(id 'd')")
+
+
+def test_a_title_stands_alone_where_the_text_is_blank() -> None:
+    document = document_from({"title": "T", "text": ""}, "document 1")
+    assert (document.title, document.text) == ("T", "")
+    rejected({"title": "T", "text": None}, "'text'")
+
+
+def test_a_value_of_another_librarys_type_is_named_in_full() -> None:
+    rejected({"text": "x", "metadata": {"n": np.int64(1)}}, "metadata.n", "numpy.int64")
+    rejected({"text": "x", "metadata": {"n": np.bool_(1)}}, "metadata.n", "numpy.bool")
+
+
+def test_a_document_says_where_it_was_read() -> None:
+    assert document_from("x", "document 17").origin == "document 17"
+    document = document_from({"id": "d", "text": "x"}, "line 3", Path("docs.jsonl"))
+    assert document.origin == "docs.jsonl: line 3 (id 'd')"
+    assert document == Document("d", "x")
 
 
 def test_a_missing_text_is_told() -> None:
