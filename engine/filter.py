@@ -15,7 +15,7 @@ places of members are no part of paths. A key that begins with ``$`` cannot be a
 operator                holds for a value                                               path is missing
 ======================  ==============================================================  ===================
 ``$eq``                 equal, and of the same type                                     does not hold
-``$in``                 equal to a member of the list                                   does not hold
+``$in``                 equal to a member of the collection                             does not hold
 ``$gt $gte $lt $lte``   of the operand's type, number or text, and greater, ...         does not hold
 ``$exists: true``       any; also None, an empty list, a mapping                        does not hold
 ``$ne``, ``$nin``       the contrary of ``$eq``, ``$in``: no value is equal             holds
@@ -25,16 +25,19 @@ operator                holds for a value                                       
 
 Types are number, text, bool and None. An int and a float compare by their exact values; a bool is no number; texts
 compare by code points; None equals None alone, and is not the same as missing. An operand of a type of which there
-is no value at its path, in an index that has values of other types there, is an error rather than no hit.
+is no value at its path, in an index that has values of other types there, is an error rather than no hit. Operands
+may be numpy's integers and bools too.
 """
 
 from __future__ import annotations
 
 import reprlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from math import isnan
 from typing import TypeAlias
+
+import numpy as np
 
 from formats.errors import InvalidFilter
 from formats.metadata_values import Kind, Scalar, scalar
@@ -208,7 +211,7 @@ def _equal(path: str, operand: object) -> Condition:
 
 
 def _among(path: str, operands: object) -> Condition:
-    if not isinstance(operands, list | tuple | set | frozenset):
+    if isinstance(operands, str | bytes | Mapping) or not isinstance(operands, Collection):
         raise _wrong(path, "a list", operands)
     return Comparison(path, "eq", tuple(_operand(path, operand) for operand in operands))
 
@@ -240,6 +243,8 @@ _OPERATORS: dict[str, Callable[[str, object], Condition]] = {
 
 
 def _operand(path: str, value: object) -> Scalar:
+    if isinstance(value, np.integer | np.bool_):  # a float32 is not the number that metadata was written with
+        value = value.item()
     plain = value is None or isinstance(value, str | int | float)
     unusable = isnan(value) if isinstance(value, float) else isinstance(value, str) and not _has_utf8(value)
     if not plain or unusable:

@@ -98,5 +98,9 @@ def _check_types(comparison: Comparison, kinds: set[Kind]) -> None:
         raise InvalidFilter(
             f"filter, field {comparison.path!r}: compared with what it never holds",
             expected=" or ".join(sorted(map(str, there))),
-            actual=f"{' or '.join(sorted(map(str, asked)))} {comparison.operands[0].payload!r:.60}",
+            actual=f"{' or '.join(sorted(map(str, asked)))} {_shown(comparison.operands[0])}",
         )
+
+
+def _shown(operand: Scalar) -> str:
+    return str(operand.kind is Kind.TRUE) if type_name(operand.kind) == "bool" else f"{operand.payload!r:.60}"

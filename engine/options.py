@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TypedDict
 
+import numpy as np
+
 from engine.bm25 import DEFAULT_B, DEFAULT_K1
 from engine.filter import Condition, parse_filter
 from engine.fusion import FUSIONS
@@ -49,9 +51,9 @@ class BuildOptions:
             raise InvalidSetting(
                 "unknown type of centroids", expected=" or ".join(CENTROID_TYPES), actual=repr(self.centroids)
             )
-        _check_number("k1", self.k1, 0, 1000)
-        _check_number("b", self.b, 0, 1)
-        _check_integer("seed", self.seed, 0, (1 << 63) - 1)
+        _check_number(self, "k1", 0, 1000)
+        _check_number(self, "b", 0, 1)
+        _check_integer(self, "seed", 0, (1 << 63) - 1)
         if self.code_bytes == 0 and self.centroids == "none":
             raise InvalidSetting("an index with neither centroids nor codes", expected="code_bytes above 0")
 
@@ -59,7 +61,7 @@ class BuildOptions:
         """Bytes of a code for vectors of `dim`; a byte holds two 4-bit sub-quantizers of equal parts."""
         if self.code_bytes is None:
             return self._largest_code(dim)
-        _check_integer("code_bytes", self.code_bytes, 0, dim // 2)
+        _check_integer(self, "code_bytes", 0, dim // 2)
         if self.code_bytes and dim % (2 * self.code_bytes):
             raise InvalidSetting(
                 "code_bytes does not divide the vectors",
@@ -117,14 +119,14 @@ class SearchOptions:
     def __post_init__(self) -> None:
         _check_choice("mode", self.mode, MODES)
         _check_choice("fusion", self.fusion, FUSIONS)
-        _check_number("dense_weight", self.dense_weight, 0, 1)
-        _check_integer("k", self.k, 1, MAX_K)
+        _check_number(self, "dense_weight", 0, 1)
+        _check_integer(self, "k", 1, MAX_K)
         if self.candidates is not None:
-            _check_integer("candidates", self.candidates, self.k, MAX_K)
+            _check_integer(self, "candidates", self.k, MAX_K)
         if self.nprobe is not None:
-            _check_integer("nprobe", self.nprobe, 1, MAX_K)
+            _check_integer(self, "nprobe", 1, MAX_K)
         if self.rerank is not None:
-            _check_integer("rerank", self.rerank, self.k, MAX_K)
+            _check_integer(self, "rerank", self.k, MAX_K)
         _ = self.condition
 
     @cached_property
@@ -160,9 +162,9 @@ class OpenOptions:
 
     def __post_init__(self) -> None:
         if self.threads is not None:
-            _check_integer("threads", self.threads, 1, 1024)
+            _check_integer(self, "threads", 1, 1024)
         if self.device_bytes is not None:
-            _check_integer("device_bytes", self.device_bytes, 1, 1 << 62)
+            _check_integer(self, "device_bytes", 1, 1 << 62)
         object.__setattr__(self, "accelerator", Device(self.device, self.device_bytes))
 
     @property
@@ -175,18 +177,29 @@ class OpenOptions:
         return os.cpu_count() or 1
 
 
-def _check_integer(name: str, value: object, low: int, high: int) -> None:
+def _check_integer(options: object, name: str, low: int, high: int) -> None:
+    value = _plain(options, name)
     if type(value) is not int or not low <= value <= high:
         raise InvalidSetting(
             f"{name} is out of range", expected=f"an integer from {low} to {high}", actual=repr(value)
         )
 
 
-def _check_number(name: str, value: object, low: float, high: float) -> None:
+def _check_number(options: object, name: str, low: float, high: float) -> None:
+    value = _plain(options, name)
     if type(value) not in (int, float) or not low <= value <= high:  # type: ignore[operator]
         raise InvalidSetting(
             f"{name} is out of range", expected=f"a number from {low} to {high}", actual=repr(value)
         )
+
+
+def _plain(options: object, name: str) -> object:
+    """A field's value; a number of numpy's becomes one of Python's, in the field too."""
+    value: object = getattr(options, name)
+    if isinstance(value, np.generic):
+        value = value.item()
+        object.__setattr__(options, name, value)  # options are frozen; their value stays the same here
+    return value
 
 
 def _check_choice(name: str, value: object, allowed: tuple[str, ...]) -> None:

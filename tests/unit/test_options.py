@@ -2,10 +2,24 @@ from __future__ import annotations
 
 import os
 
+import numpy as np
 import pytest
 
 from engine.options import BuildOptions, OpenOptions, SearchOptions
 from formats.errors import InvalidSetting
+
+
+def test_numbers_of_numpy_become_plain_ones():
+    found = SearchOptions(k=np.int64(5), candidates=np.uint16(7), dense_weight=np.float32(0.5))
+    assert [(type(value), value) for value in (found.k, found.candidates, found.dense_weight)] == [
+        (int, 5),
+        (int, 7),
+        (float, 0.5),
+    ]
+    assert type(BuildOptions(seed=np.int32(1)).seed) is int
+    for wrong in (np.float64(5), np.True_, np.int64(0), np.array(5)):
+        with pytest.raises(InvalidSetting, match="k is out of range"):
+            SearchOptions(k=wrong)
 
 
 class TestBuildOptions:
