@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import threading
+import weakref
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
-from typing import Self, Unpack, overload
+from typing import NoReturn, Self, Unpack, overload
 
 import numpy.typing as npt
 
@@ -25,13 +26,14 @@ from engine.memory import memory_bytes
 from engine.merge_policy import MergePolicy
 from engine.options import OpenOptions, SearchKeywords, SearchOptions
 from engine.query_encoder import encode_queries
+from engine.query_texts import query_texts
 from engine.query_vectors import query_vectors
 from engine.reranker import Reranker, open_reranker
 from engine.reranking import reranked
 from engine.statistics import index_statistics
 from engine.verification import VerifyReport, verify_index
 from formats.directory import Directory
-from formats.errors import EncoderMismatch, IndexClosed, InvalidQuery, InvalidSetting, ReadOnlyIndex
+from formats.errors import EncoderMismatch, IndexClosed, InvalidSetting, ReadOnlyIndex
 from formats.manifest import EncoderRecord, latest_generation
 from formats.snapshot import Snapshot
 
@@ -52,28 +54,29 @@ class Engine:
         self._writable = writable
         self._pid = os.getpid()
         self._lock = threading.Lock()
-        self._view: IndexView | None = IndexView(Snapshot(directory), options)
+        self._view: IndexView | None = None
         self._reranker: Reranker | None = None
         self._writer: IndexWriter | None = None
-        if writable:
-            self._writer = IndexWriter(
-                directory, encoder, options.n_threads, policy=MergePolicy(), after_merge=self._follow
-            )
-            try:
+        snapshot = Snapshot(directory)
+        try:
+            self._view = IndexView(snapshot, options)
+            if writable:
+                self._writer = self._opened_writer()
                 self._follow()  # another writer may have committed before the lock was ours
-            except BaseException:
-                self.close()
-                raise
+        except BaseException:
+            snapshot.close()
+            self.close()
+            raise
 
     @classmethod
     def open(  # noqa: PLR0913  # keywords, each with a default
         cls,
-        path: str | Path,
+        path: str | os.PathLike[str],
         *,
         writable: bool = False,
         backend: str = "auto",
-        encoder: str | Path | Encoder | None = None,
-        reranker: str | Path | Reranker | None = None,
+        encoder: str | os.PathLike[str] | Encoder | None = None,
+        reranker: str | os.PathLike[str] | Reranker | None = None,
         threads: int | None = None,
         memory: str | int | None = None,
         device: str | None = None,
@@ -155,7 +158,7 @@ class Engine:
             EncoderMismatch: the index holds vectors of another encoder (lexical mode works all the same).
         """
         chosen = SearchOptions(k=k, **options)
-        texts = _texts([queries] if isinstance(queries, str) else queries)
+        texts = query_texts(queries)
         if chosen.rerank:
             reranker, found = self._require_reranker(), self._found(texts, replace(chosen, k=chosen.rerank))
             found = [reranked(text, hits, reranker, k) for text, hits in zip(texts, found, strict=True)]
@@ -317,6 +320,9 @@ class Engine:
     ) -> None:
         self._close(abandon=kind is not None)
 
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("an Engine cannot be pickled or copied; each process opens the index itself")
+
     def _close(self, *, abandon: bool) -> None:
         """See `close`; where a merge is abandoned, the index stays as it was before."""
         writer, self._writer = self._writer, None
@@ -339,6 +345,18 @@ class Engine:
                 path=self._directory.path,
             )
         return view
+
+    def _opened_writer(self) -> IndexWriter:
+        """A writer that does not keep this object alive: the lock of one that is dropped goes with it."""
+        this = weakref.ref(self)
+
+        def follow() -> None:
+            index = this()
+            if index is not None:
+                index._follow()
+
+        threads = self._options.n_threads
+        return IndexWriter(self._directory, self._encoder, threads, policy=MergePolicy(), after_merge=follow)
 
     def _follow(self) -> None:
         """Answer from the generation that the writer made last; no file is read for it."""
@@ -384,17 +402,6 @@ class Engine:
                 "nothing to rerank with; open the index with reranker=...", path=self._directory.path
             )
         return self._reranker
-
-
-def _texts(queries: object) -> list[str]:
-    """The queries, all of which must be texts."""
-    if not isinstance(queries, Iterable):
-        raise InvalidQuery("no text to search for", expected="a str or several", actual=type(queries).__name__)
-    texts = list(queries)
-    for number, text in enumerate(texts):
-        if not isinstance(text, str):
-            raise InvalidQuery(f"query {number} is no text", expected="str", actual=type(text).__name__)
-    return texts
 
 
 def _possible(ids: Iterable[str] | str) -> Iterator[str]:

@@ -7,6 +7,7 @@ import logging
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -61,7 +62,7 @@ class MergeScheduler:
         self._failure: BaseException | None = None
         self._damaged: set[Path] = set()
         self._pause = self._n_to_skip = 0
-        directory = Directory(committer.directory.path, before_write=self._check)
+        directory = Directory(committer.directory.path, before_write=partial(_check, self._stop))
         self._merger = SegmentMerger(directory, committer.manifest.settings, threads)
 
     def start(self) -> None:
@@ -163,14 +164,10 @@ class MergeScheduler:
     def _paths(self) -> set[Path]:
         return {segment.reader.path for segment in self._committer.segments}
 
-    def _check(self) -> None:
-        if self._stop.is_set():
-            raise _Abandoned
-
     def _run(self, task: _Task) -> None:
         with self._typed_errors():
             merged = self._merger.merge(task.sources, task.quantizer)
-        self._check()
+        _check(self._stop)
         self._committer.swap(merged)
         self._after_merge()
 
@@ -233,6 +230,11 @@ class MergeScheduler:
 
     def _task(self, segments: Sequence[OpenSegment], quantizer: str) -> _Task:
         return _Task(tuple(segments), self._committer.quantizer_for_merge(quantizer))
+
+
+def _check(stop: threading.Event) -> None:
+    if stop.is_set():
+        raise _Abandoned
 
 
 def _size(record: SegmentRecord) -> SegmentSize:

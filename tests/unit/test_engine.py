@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import copy
+import gc
 import os
 import pickle
 import shutil
@@ -15,7 +17,8 @@ import pytest
 from word_encoder import WordEncoder
 
 import engine
-from engine import Document, Engine, KMeans
+from engine import Document, Engine, KMeans, open_encoder
+from engine.bundled import default_bundle_path
 from formats.directory import Directory
 from formats.errors import (
     ChecksumMismatch,
@@ -92,6 +95,25 @@ class TestOpen:
     def test_a_path_may_be_a_str(self, path):
         with Engine.open(str(path)) as index:
             assert len(index) == 26
+
+    def test_a_relative_path_stays_the_same_folder(self, path, tmp_path, monkeypatch):
+        monkeypatch.chdir(path.parent)
+        bundle = os.path.relpath(default_bundle_path())
+        with (
+            Engine.open(path.name, encoder=ENCODER) as reader,
+            Engine.open(path.name, writable=True, encoder=ENCODER) as writer,
+        ):
+            encoder = open_encoder(bundle)
+            (tmp_path / "elsewhere" / "index").mkdir(parents=True)
+            monkeypatch.chdir(tmp_path / "elsewhere")
+            writer.add(docs(20))
+            writer.commit()
+            writer.merge()
+            assert reader.refresh()
+            assert "d20" in reader
+            assert reader.verify().n_documents == 27
+            assert encoder.encode_query("a text").shape == (384,)
+        assert names(tmp_path / "elsewhere" / "index") == set()
 
     @pytest.mark.parametrize(
         "options", [{"backend": "gpu9"}, {"backend": None}, {"threads": 0}, {"threads": 1.5}, {"encoder": 5}]
@@ -182,7 +204,7 @@ class TestSearch:
             (["fine", "..."], "query 1: the query has no token"),
             (["fine", 7], "query 1 is no text; expected str; found int"),
             ([None], "query 0 is no text"),
-            (b"bytes", "query 0 is no text"),
+            (b"bytes", "no text to search for; expected a str or several; found bytes"),
             (None, "no text to search for"),
             (7, "no text to search for"),
         ],
@@ -364,7 +386,7 @@ class TestChanges:
         with pytest.raises(InvalidDocument, match=r"document 3.*bad.*text"):
             index.add(given)
         index.rollback()
-        with pytest.raises(InvalidDocument, match=r"document 'none'"):
+        with pytest.raises(InvalidDocument, match=r"document 2 \(id 'none'\): the document has no token"):
             index.add([*docs(30), {"id": "none", "text": "..."}])
         index.commit()
         assert len(index) == 27
@@ -437,6 +459,30 @@ class TestLock:
             index.commit()
             assert len(index) == 3
             index.verify()
+
+
+class TestDropped:
+    def test_what_nobody_holds_any_more_lets_go_of_the_lock(self, path):
+        gc.collect()
+        gc.disable()
+        try:
+            index = Engine.open(path, writable=True, encoder=ENCODER)
+            index.add(docs(20))
+            index.commit()
+            index.add(docs(21))
+            found(index)
+            index.merge()
+            del index
+            with Engine.open(path, writable=True, encoder=ENCODER) as index:
+                assert len(index) == 27
+        finally:
+            gc.enable()
+        assert len([name for name in names(path) if name.endswith(".seg")]) == 1
+
+    def test_it_cannot_be_sent_to_another_process(self, reader):
+        for use in (pickle.dumps, copy.copy, copy.deepcopy):
+            with pytest.raises(TypeError, match="each process opens the index itself"):
+                use(reader)
 
 
 class TestClosed:
