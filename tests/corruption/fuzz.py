@@ -1,88 +1,96 @@
-"""A coverage-guided fuzzer of all that reads files: `python tests/corruption/fuzz.py FOLDER -runs=1000`.
+"""A coverage-guided fuzzer of all that reads files: `python tests/corruption/fuzz.py FOLDER RUNS WORKERS SEED`.
 
-FOLDER holds a small sound index and gets the inputs that were of interest. An input says which file is changed,
-and how: another table of contents, or other bytes in its sections. Checksums are right all over, and whatever is
-read ends well or with a FormatError; libFuzzer watches over time and memory. It needs atheris.
+FOLDER gets a folder for each target (`fuzz_targets.py`), with the inputs that were of interest. The target "index"
+reads and searches a whole index of which one file was changed, which takes long: it gets one in `WHOLE_SHARE` of
+all runs, each of the others an equal part of the rest. libFuzzer (atheris, which is needed) chooses the inputs by
+the branches they lead to, and watches over memory; time is watched over here. What is found ends it with a
+message; else each worker leaves a file `runs-<number>`: in JSON, how often each target ran, and how often it ended
+without a FormatError.
 """
 
 from __future__ import annotations
 
 import contextlib
+import json
+import mmap
+import os
+import signal
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import atheris
 
 with atheris.instrument_imports(include=["formats", "msgpack"]):
     import numpy as np
+    import numpy.typing as npt
     import xxhash
     from format_samples import container
-    from small_index import DIM, Container, current, records
+    from fuzz_seeds import Target, targets
+    from fuzz_targets import joined, parts_of
+    from memory_directory import MemoryDirectory
+    from small_index import DIM, Container, build, current, records
 
     from engine.options import OpenOptions, SearchOptions
     from engine.searcher import Searcher
-    from formats.directory import Directory, HeldFile
-    from formats.errors import FormatError, IndexNotFound
+    from formats.directory import Directory
+    from formats.errors import FormatError
     from formats.packing import pack
     from formats.snapshot import Snapshot, check_files
     from formats.spans import unpack_spans
 
+WHOLE_SHARE = 200
+MAX_CPU_S = 5.0  # that an input may take
+MAX_PART_BYTES = 2048
+LIMITS = ["-max_len=4096", "-rss_limit_mb=2048", "-timeout=7200"]  # a clock would also count what others do
 QUERIES = np.random.default_rng(1).standard_normal((1, DIM)).astype(np.float32)
 
 
-class Memory(Directory):
-    """The files of an index in memory, to be read only."""
-
-    def __init__(self, files: dict[str, bytes]) -> None:
-        self.path = Path("memory")
-        self.files = files
-
-    def names(self) -> list[str]:
-        return sorted(self.files)
-
-    def map(self, name: str) -> HeldFile:
-        if name not in self.files:
-            raise FileNotFoundError(2, "No such file or directory", name)
-        return HeldFile(self.path / name, self.files[name])
-
-    def hold(self, name: str, max_bytes: int) -> HeldFile:
-        return self.map(name)
-
-
 class Index:
-    """A sound index, of which copies with one changed file are made."""
+    """A sound index, of which copies with one changed file are made; see `changed`."""
 
     def __init__(self, folder: Path) -> None:
-        directory = Directory(folder)
+        directory = build(folder)
         manifest = current(directory)
         self.root = manifest.name
         self.names = [manifest.name, *sorted(records(manifest))]
         self.files = {name: (folder / name).read_bytes() for name in self.names}
 
+    def seeds(self) -> list[bytes]:
+        """Each file as it is."""
+        contents = (pack(Container.of(self.files[name]).contents) for name in self.names)
+        return [bytes([number, 1]) + each for number, each in enumerate(contents)]
+
+    def __call__(self, data: bytes) -> None:
+        if len(data) > 2:
+            read(MemoryDirectory(Path("memory"), self.changed(data)))
+
     def changed(self, data: bytes) -> dict[str, bytes]:
-        """The files that an input stands for."""
-        source = atheris.FuzzedDataProvider(data)
-        name = self.names[source.ConsumeIntInRange(0, len(self.names) - 1)]
+        """The files that an input stands for.
+
+        Its first byte says which is changed. If the second is odd, or it is the manifest, the rest is its table of
+        contents; else every 12 bytes say what to write where in a section.
+        """
+        name = self.names[data[0] % len(self.names)]
         part = Container.of(self.files[name])
-        if source.ConsumeBool() or name == self.root:
-            contents: object = source.ConsumeBytes(1 << 20)
-        else:
+        contents: object = data[2:]
+        if not data[1] % 2 and name != self.root:
             contents = part.contents
-            self._edit(part, source)
+            for low in range(2, min(len(data), 98), 12):
+                self._write(part, data[low : low + 12])
+            part.sign()
         blob = container(contents, bytes(part.data), part.head, file_id=part.file_id)
         packed = contents if isinstance(contents, bytes) else pack(contents)
         return self.files | {name: blob} | self._signed(name, len(blob), packed)
 
-    def _edit(self, part: Container, source: atheris.FuzzedDataProvider) -> None:
+    def _write(self, part: Container, edit: bytes) -> None:
         sections = sorted(part.contents["sections"])
-        for _ in range(source.ConsumeIntInRange(1, 8)):
-            section = part.array(sections[source.ConsumeIntInRange(0, len(sections) - 1)]).reshape(-1)
-            if len(section):
-                place = source.ConsumeIntInRange(0, len(section.view(np.uint8)) - 1)
-                new = np.frombuffer(source.ConsumeBytes(8), np.uint8)
-                old = section.view(np.uint8)[place : place + 8]
-                old[: len(new)] = new[: len(old)]
-        part.sign()
+        section = part.array(sections[edit[0] % len(sections)]).reshape(-1).view(np.uint8)
+        if len(section):
+            place = int.from_bytes(edit[1:4], "little") % len(section)
+            old = section[place : place + 8]
+            new = np.frombuffer(edit[4:], np.uint8)
+            old[: len(new)] = new[: len(old)]
 
     def _signed(self, name: str, n_bytes: int, contents: bytes) -> dict[str, bytes]:
         """The manifest, with what it says of a file put right."""
@@ -113,24 +121,102 @@ def read(directory: Directory) -> None:
     Searcher(snapshot, OpenOptions(threads=1)).search(QUERIES, SearchOptions(k=5))
 
 
-def main(folder: Path) -> None:
-    """Fuzz; the arguments behind the folder are libFuzzer's."""
-    index = Index(folder / "index")
-    corpus = folder / "corpus"
-    corpus.mkdir(exist_ok=True)
-    for number, name in enumerate(index.names):
-        contents = pack(Container.of(index.files[name]).contents)
-        (corpus / f"contents-{number}").write_bytes(contents + bytes([1, number]))  # it is read from behind
+class Mutator:
+    """Lets libFuzzer change all of an input, or one part of it, or that with its length kept.
+
+    Sections have lengths that must fit one another, so that few of the first kind get far.
+    """
+
+    def __init__(self, n_parts: int) -> None:
+        self._n_parts = n_parts
+
+    def __call__(self, data: bytes, max_bytes: int, seed: int) -> bytes:
+        way, number = seed % 3, seed // 3 % self._n_parts
+        parts = parts_of(data, self._n_parts)
+        before = parts[number]
+        if way == 0 or not before:
+            return bytes(atheris.Mutate(data, max_bytes))
+        new = bytes(atheris.Mutate(before, len(before) if way == 1 else min(2 * len(before), MAX_PART_BYTES)))
+        parts[number] = new + before[len(new) :] if way == 1 else new
+        return joined(parts)[:max_bytes]
+
+
+def fuzz(target: Target, folder: Path, n_runs: int, seed: int, counts: npt.NDArray[np.int64]) -> None:
+    """Let libFuzzer run a target in this process, which it ends; count the runs, and those without an error."""
+
+    def too_slow(_signal: int, _frame: object) -> None:
+        raise TimeoutError(f"an input that takes more than {MAX_CPU_S} s")
 
     def one_input(data: bytes) -> None:
-        with contextlib.suppress(FormatError, IndexNotFound):
-            read(Memory(index.changed(data)))
+        signal.setitimer(signal.ITIMER_VIRTUAL, MAX_CPU_S)
+        counts[0] += 1
+        with contextlib.suppress(FormatError):
+            target.use(data)
+            counts[1] += 1
 
-    limits = ["-timeout=5", "-rss_limit_mb=2048", f"-artifact_prefix={folder}/"]
-    atheris.Setup([sys.argv[0], str(corpus), *limits, *sys.argv[2:]], one_input)
+    signal.signal(signal.SIGVTALRM, too_slow)
+    options = [f"-runs={n_runs}", f"-seed={seed}", f"-artifact_prefix={folder}/", *LIMITS]
+    atheris.Setup(
+        [sys.argv[0], str(folder / "corpus"), *options], one_input, custom_mutator=Mutator(target.n_parts)
+    )
     with np.errstate(all="ignore"):
         atheris.Fuzz()
 
 
+def forked(name: str, target: Target, folder: Path, n_runs: int, seed: int) -> list[int]:
+    """Fuzz in a child, which ends as soon as it finds something; its counts."""
+    log, counts = folder / f"log-{seed}", np.frombuffer(mmap.mmap(-1, 16), np.int64)
+    child = os.fork()
+    if child == 0:
+        with log.open("wb") as file:
+            os.dup2(file.fileno(), 1)
+            os.dup2(file.fileno(), 2)
+        try:
+            fuzz(target, folder, n_runs, seed, counts)
+        finally:
+            os._exit(70)
+    status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    if status:
+        sys.exit(f"target {name} ended with {status}\n{log.read_text(errors='replace')[-6000:]}")
+    found: list[int] = counts.tolist()
+    return found
+
+
+def shares(names: list[str], n_runs: int) -> Iterator[tuple[str, int]]:
+    """How often each target runs."""
+    n_whole = max(1, n_runs // WHOLE_SHARE)
+    for number, name in enumerate(names):
+        rest, n_others = n_runs - n_whole, len(names) - 1
+        yield name, n_whole if name == "index" else rest * (number + 1) // n_others - rest * number // n_others
+
+
+def work(chosen: dict[str, Target], folder: Path, n_runs: int, seed: int) -> dict[str, list[int]]:
+    """Fuzz all targets, one after the other."""
+    return {name: forked(name, chosen[name], folder / name, n, seed) for name, n in shares(list(chosen), n_runs)}
+
+
+def main(folder: Path, n_runs: int, n_workers: int, seed: int) -> None:
+    """Fuzz in several processes, each with a seed of its own; what one finds of interest the others take up."""
+    (folder / "sound").mkdir()
+    (folder / "files").mkdir()
+    chosen = {**targets(folder / "files"), "index": Target(whole := Index(folder / "sound"), whole.seeds())}
+    for name, target in chosen.items():
+        (folder / name / "corpus").mkdir(parents=True)
+        for number, content in enumerate(target.seeds):
+            target.use(content)
+            (folder / name / "corpus" / f"seed-{number}").write_bytes(content)
+    workers = []
+    for number in range(n_workers):
+        child = os.fork()
+        if child == 0:
+            found = work(chosen, folder, n_runs // n_workers, seed + number)
+            (folder / f"runs-{number}").write_text(json.dumps(found))
+            os._exit(0)
+        workers.append(child)
+    failed = [os.waitpid(child, 0)[1] for child in workers]
+    if any(failed):
+        sys.exit(1)
+
+
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main(Path(sys.argv[1]), *map(int, sys.argv[2:5]))

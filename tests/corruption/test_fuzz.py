@@ -1,30 +1,35 @@
-"""The fuzzer finds nothing in its first few thousand inputs, nor in the millions of the torture level."""
+"""The fuzzer finds nothing in its first thousands of inputs, nor in the millions of the torture level."""
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 from changes import environment
-from small_index import build
 from torture import figure
+
+N_WORKERS = 2
 
 
 def test_hostile_files_that_coverage_leads_to(tmp_path, torture):
     pytest.importorskip("atheris", reason="atheris is not installed", exc_type=ImportError)
-    (tmp_path / "index").mkdir()
-    build(tmp_path / "index")
-    n_runs = figure(2000, 10_000_000)
+    torture.seed, n_runs = 1, figure(20_000, 10_000_000)
     program = Path(__file__).with_name("fuzz.py")
     done = subprocess.run(
-        [sys.executable, str(program), str(tmp_path), f"-runs={n_runs}", "-seed=1"],
+        [sys.executable, str(program), str(tmp_path), str(n_runs), str(N_WORKERS), str(torture.seed)],
         env=environment(),
         capture_output=True,
         text=True,
         check=False,
     )
     assert done.returncode == 0, (done.stdout + done.stderr)[-6000:]
-    torture.seed = 1
-    torture.add(runs=n_runs, inputs_kept=sum(1 for _ in (tmp_path / "corpus").iterdir()))
+    workers = [json.loads((tmp_path / f"runs-{number}").read_text()) for number in range(N_WORKERS)]
+    for counts in workers:
+        assert all(0 < n_read <= n_target for n_target, n_read in counts.values())
+        torture.add(runs=sum(n for n, _ in counts.values()), runs_of_whole_indexes=counts["index"][0])
+        torture.add(read_to_the_end=sum(n for _, n in counts.values()))
+    torture.add(targets=len(workers[0]), inputs_kept=sum(1 for _ in tmp_path.glob("*/corpus/*")))
+    assert torture.counts["runs"] >= n_runs
