@@ -20,7 +20,7 @@ import numpy.typing as npt
 from formats.directory import Directory
 from formats.posting_codec import Postings
 from formats.spool import Spool
-from formats.term_dictionary import MAX_TERM_BYTES
+from formats.term_rows import MAX_TERM_BYTES
 
 __all__ = ["PostingRuns"]
 

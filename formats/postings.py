@@ -20,26 +20,30 @@ from formats.errors import CorruptFile
 from formats.posting_codec import Postings, decode, decode_several, encode
 from formats.posting_runs import PostingRuns
 from formats.spool import Spool
-from formats.term_dictionary import TermDictionary, TermDictionaryWriter, TermEntry
+from formats.term_dictionary import TermDictionary, TermDictionaryWriter, TermEntry, TermPart
+from formats.term_rows import TermRows, firsts_of_equal, rows_of, sort_order, stacked, term_of
 
 __all__ = ["PostingsReader", "PostingsWriter", "TermBatch", "merge_postings"]
 
-_BATCH_POSTINGS = 1 << 17  # encoded at a time
+_BATCH_POSTINGS = 1 << 17  # encoded or decoded at a time
+_BATCH_TERMS = 1 << 13  # the same
+_BATCH_BYTES = 1 << 20  # decoded at a time, which takes 40 times as much memory
 
 Keep = npt.NDArray[np.bool_]
+Ints = npt.NDArray[np.int64]
 
 
 class TermBatch(NamedTuple):
     """Terms in order, with their postings.
 
     Attributes:
-        names: the terms' UTF-8, ascending.
+        rows: (n_terms, width) uint8, the terms, ascending (see `formats.term_rows`).
         counts: (n_terms,) int64, how many postings each has.
         postings: of all of them, one term after the other.
     """
 
-    names: list[bytes]
-    counts: npt.NDArray[np.int64]
+    rows: TermRows
+    counts: Ints
     postings: Postings
 
 
@@ -132,39 +136,38 @@ class PostingsReader:
         Raises:
             FormatError: they are damaged.
         """
-        waiting: list[tuple[bytes, TermEntry]] = []
-        n_waiting = 0
-        for term, entry in self._terms:
-            if waiting and n_waiting + entry.n_docs > _BATCH_POSTINGS:
-                yield self._batch(waiting)
-                waiting, n_waiting = [], 0
-            waiting.append((term, entry))
-            n_waiting += entry.n_docs
-        if waiting:
-            yield self._batch(waiting)
+        for part in self._terms.parts():
+            n_before = np.concatenate([[0], np.cumsum(part.n_docs)])
+            low = 0
+            while low < len(part.rows):
+                full = int(n_before.searchsorted(n_before[low] + _BATCH_POSTINGS, "right")) - 1
+                long = int(part.ends.searchsorted(part.starts[low] + _BATCH_BYTES, "right"))
+                high = max(low + 1, min(full, long))
+                yield self._batch(part.between(low, high))
+                low = high
 
-    def _batch(self, terms: list[tuple[bytes, TermEntry]]) -> TermBatch:
-        """Terms whose records follow one another."""
-        names, entries = [name for name, _ in terms], [entry for _, entry in terms]
-        counts = np.array([entry.n_docs for entry in entries])
-        if len(entries) == 1:
-            return TermBatch(names, counts, self.read(entries[0]))
-        start, end = entries[0].start, entries[-1].end
-        lengths = np.array([entry.end - entry.start for entry in entries])
-        if end > self._records.n_bytes or end - start != lengths.sum():
+    def _batch(self, part: TermPart) -> TermBatch:
+        start, end = int(part.starts[0]), int(part.ends[-1])
+        if len(part.rows) == 1:
+            entry = TermEntry(int(part.n_docs[0]), start, end)
+            return TermBatch(part.rows, part.n_docs, self.read(entry))
+        if end > self._records.n_bytes:
             raise CorruptFile("postings outside their section", path=self._path, actual=end)
+        records, lengths = self._records.slice(start, end), part.ends - part.starts
         try:
-            postings = decode_several(self._records.slice(start, end), lengths, counts, self.n_docs)
+            postings = decode_several(records, lengths, part.n_docs, self.n_docs)
         except ValueError as error:
             raise CorruptFile(
                 f"the postings at {start} to {end} cannot be read", path=self._path, actual=str(error)
             ) from error
-        return TermBatch(names, counts, postings)
+        return TermBatch(part.rows, part.n_docs, postings)
 
     def __iter__(self) -> Iterator[tuple[bytes, Postings]]:
         """All terms in the order of their UTF-8, with their postings."""
-        for term, entry in self._terms:
-            yield term, self.read(entry)
+        for rows, counts, (docs, frequencies) in self.batches():
+            ends = np.cumsum(counts)
+            for row, low, high in zip(rows, (ends - counts).tolist(), ends.tolist(), strict=True):
+                yield term_of(row), Postings(docs[low:high], frequencies[low:high])
 
 
 def merge_postings(
@@ -200,58 +203,73 @@ class _Cursor:
 
     def __init__(self, reader: PostingsReader, mask: Keep, ordinals: npt.NDArray[np.uint32]) -> None:
         self._batches = reader.batches()
-        self._mask = mask
+        self._mask = None if mask.all() else mask
         self._ordinals = ordinals
-        self.names: list[bytes] = []
-        self._counts = np.empty(0, np.int64)
-        self._postings = Postings(np.empty(0, np.uint32), np.empty(0, np.uint32))
+        self._left: TermBatch
         self._load()
+
+    @property
+    def last(self) -> bytes:
+        """The last term of the batch at hand."""
+        return term_of(self._left.rows[-1])
 
     def take(self, last: bytes) -> TermBatch:
         """The terms up to `last` of the batch at hand."""
-        n = bisect_right(self.names, last)
-        stop = int(self._counts[:n].sum())
-        docs, frequencies = self._postings
-        taken = TermBatch(self.names[:n], self._counts[:n], Postings(docs[:stop], frequencies[:stop]))
-        self.names, self._counts = self.names[n:], self._counts[n:]
-        self._postings = Postings(docs[stop:], frequencies[stop:])
-        if not self.names:
+        rows, counts, (docs, frequencies) = self._left
+        n = bisect_right(range(len(rows)), last, key=lambda number: term_of(rows[number]))
+        stop = int(counts[:n].sum())
+        taken = TermBatch(rows[:n], counts[:n], Postings(docs[:stop], frequencies[:stop]))
+        self._left = TermBatch(rows[n:], counts[n:], Postings(docs[stop:], frequencies[stop:]))
+        if n == len(rows):
             self._load()
         return taken
 
     def _load(self) -> None:
-        """The next batch; no names where there is none."""
-        for names, counts, (docs, frequencies) in self._batches:
-            stays = self._mask[docs]
-            ends = np.cumsum(np.concatenate([[False], stays]))[np.cumsum(np.concatenate([[0], counts]))]
-            self.names, self._counts = names, np.diff(ends)
-            self._postings = Postings(self._ordinals[docs[stays]], frequencies[stays])
-            return
+        """The next batch, if there is one."""
+        batch = next(self._batches, None)
+        self.is_done = batch is None
+        if batch is not None:
+            self._left = self._kept(batch)
+
+    def _kept(self, batch: TermBatch) -> TermBatch:
+        rows, counts, (docs, frequencies) = batch
+        if self._mask is None:
+            return TermBatch(rows, counts, Postings(self._ordinals[docs], frequencies))
+        stays = self._mask[docs]
+        n_before = np.concatenate([[0], np.cumsum(stays)])
+        kept = np.diff(n_before[np.concatenate([[0], np.cumsum(counts)])])
+        return TermBatch(rows, kept, Postings(self._ordinals[docs[stays]], frequencies[stays]))
 
 
 def _merged(cursors: Sequence[_Cursor]) -> Iterator[TermBatch]:
     """The terms of all segments in order; those without postings are left out."""
-    while left := [cursor for cursor in cursors if cursor.names]:
-        last = min(cursor.names[-1] for cursor in left)
+    while left := [cursor for cursor in cursors if not cursor.is_done]:
+        last = min(cursor.last for cursor in left)
         batch = _joined([cursor.take(last) for cursor in left])
-        if batch.names:
+        if len(batch.rows):
             yield batch
 
 
 def _joined(batches: Sequence[TermBatch]) -> TermBatch:
     """Batches of the same range of terms as one, the postings of a term in the order of the batches."""
-    names = sorted({name for batch in batches for name in batch.names})
-    numbers = {name: number for number, name in enumerate(names)}
-    terms = np.concatenate(
-        [np.repeat([numbers[name] for name in batch.names], batch.counts) for batch in batches]
-    ).astype(np.uint32)
-    order = np.argsort(terms, kind="stable")
-    docs, frequencies = (
-        np.concatenate([batch.postings[column] for batch in batches])[order] for column in range(2)
-    )
-    counts = np.bincount(terms, minlength=len(names))
-    kept = [name for name, count in zip(names, counts.tolist(), strict=True) if count]
-    return TermBatch(kept, counts[counts > 0], Postings(docs, frequencies))
+    batches = [batch for batch in batches if len(batch.rows)]
+    rows, counts = stacked([batch.rows for batch in batches]), np.concatenate([batch.counts for batch in batches])
+    postings = Postings(*(np.concatenate([batch.postings[column] for batch in batches]) for column in range(2)))
+    if len(batches) > 1:
+        rows, counts, postings = _sorted(rows, counts, postings)
+        firsts = firsts_of_equal(rows)
+        rows, counts = rows[firsts], np.add.reduceat(counts, firsts)
+    if not counts.all():
+        rows, counts = rows[counts > 0], counts[counts > 0]
+    return TermBatch(rows, counts, postings)
+
+
+def _sorted(rows: TermRows, counts: Ints, postings: Postings) -> TermBatch:
+    """Terms in their order, equal ones as they come, each with its postings."""
+    order = sort_order(rows)
+    starts, counts = (np.cumsum(counts) - counts)[order], counts[order]
+    taken = np.repeat(starts - (np.cumsum(counts) - counts), counts) + np.arange(len(postings.docs))
+    return TermBatch(rows[order], counts, Postings(postings.docs[taken], postings.frequencies[taken]))
 
 
 def _write(
@@ -262,11 +280,10 @@ def _write(
 ) -> None:
     records, dictionary = Spool(directory), TermDictionaryWriter(directory)
     try:
-        for names, counts, postings in batches:
+        for rows, counts, postings in batches:
             data, n_bytes = encode(len(lengths), counts, postings)
             records.write_array(data)
-            for term, count, size in zip(names, counts.tolist(), n_bytes.tolist(), strict=True):
-                dictionary.add(term, count, size)
+            dictionary.add(rows, counts, n_bytes)
         dictionary.write(envelope)
         envelope.add_chunks("postings", np.uint8, (records.n_bytes,), records.chunks())
         envelope.add("doc_lengths", lengths)
@@ -284,7 +301,7 @@ def _batches(terms: Iterable[tuple[bytes, Postings]]) -> Iterator[TermBatch]:
         names.append(term)
         waiting.append(postings)
         n_waiting += len(postings.docs)
-        if n_waiting >= _BATCH_POSTINGS:
+        if n_waiting >= _BATCH_POSTINGS or len(names) >= _BATCH_TERMS:
             yield _stacked(names, waiting)
             names, waiting, n_waiting = [], [], 0
     if names:
@@ -294,4 +311,4 @@ def _batches(terms: Iterable[tuple[bytes, Postings]]) -> Iterator[TermBatch]:
 def _stacked(names: list[bytes], waiting: list[Postings]) -> TermBatch:
     docs, frequencies = zip(*waiting, strict=True)
     counts = np.array([len(each) for each in docs], np.int64)
-    return TermBatch(names, counts, Postings(np.concatenate(docs), np.concatenate(frequencies)))
+    return TermBatch(rows_of(names), counts, Postings(np.concatenate(docs), np.concatenate(frequencies)))

@@ -19,18 +19,21 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from formats.directory import Directory
 from formats.envelope import Envelope, EnvelopeWriter
 from formats.errors import CorruptFile
 from formats.spool import Spool
+from formats.term_rows import BLOCK_TERMS, TermRows, UnpackedTerms, pack, stacked, term_of, unpack
 
-__all__ = ["MAX_TERM_BYTES", "TermDictionary", "TermDictionaryWriter", "TermEntry"]
+__all__ = ["TermDictionary", "TermDictionaryWriter", "TermEntry", "TermPart"]
 
-MAX_TERM_BYTES = 255
-_BLOCK_TERMS = 16
 _KEY_BYTES = 8
 _MAX_VARINT_BITS = 63
+_PART_BLOCKS = 512  # unpacked at a time: 8192 terms, which take 2 MiB at most
+
+Ints = npt.NDArray[np.int64]
 
 
 class TermEntry(NamedTuple):
@@ -47,6 +50,26 @@ class TermEntry(NamedTuple):
     end: int
 
 
+class TermPart(NamedTuple):
+    """Terms that follow one another, with what the dictionary says of them.
+
+    Attributes:
+        rows: (n, width) uint8, the terms (see `formats.term_rows`).
+        n_docs: (n,) int64, the number of documents with each.
+        starts: (n,) int64, the first byte of its record in section ``postings``.
+        ends: (n,) int64, one past its last byte, where the next one starts.
+    """
+
+    rows: TermRows
+    n_docs: Ints
+    starts: Ints
+    ends: Ints
+
+    def between(self, low: int, high: int) -> TermPart:
+        """The terms low to high - 1."""
+        return TermPart(self.rows[low:high], self.n_docs[low:high], self.starts[low:high], self.ends[low:high])
+
+
 class TermDictionaryWriter:
     """Takes terms in ascending order of their bytes; memory stays bounded."""
 
@@ -55,26 +78,43 @@ class TermDictionaryWriter:
         self._offsets = Spool(directory)
         self._keys = Spool(directory)
         self._record_offsets = Spool(directory)
-        self._n_in_block = 0
-        self._last = b""
+        self._waiting: list[UnpackedTerms] = []
+        self._n_waiting = 0
         self._n_record_bytes = 0
 
-    def add(self, term: bytes, n_docs: int, record_bytes: int) -> None:
-        """Append a term of 1 to 255 bytes, how many documents have it, and the length of its record."""
-        shared = 0
-        if self._n_in_block % _BLOCK_TERMS:
-            shared = _n_shared(self._last, term)
-        else:
-            self._start_block(term)
-        rest = term[shared:]
-        self._blocks.write(bytes((shared, len(rest))) + rest + _varint(n_docs) + _varint(record_bytes))
-        self._n_in_block += 1
-        self._last = term
-        self._n_record_bytes += record_bytes
+    def add(self, rows: TermRows, n_docs: Ints, record_bytes: Ints) -> None:
+        """Append terms.
+
+        Args:
+            rows: (n, width) uint8, the terms (see `formats.term_rows`), at least one.
+            n_docs: (n,) int64, how many documents have each.
+            record_bytes: (n,) int64, the length of its record.
+        """
+        self._waiting.append(UnpackedTerms(rows, n_docs, record_bytes))
+        self._n_waiting += len(rows)
+        if self._n_waiting >= BLOCK_TERMS:
+            self._pack(self._n_waiting // BLOCK_TERMS * BLOCK_TERMS)
+
+    def _pack(self, n_terms: int) -> None:
+        """Pack the first terms of those that wait."""
+        rows, n_docs, record_bytes = zip(*self._waiting, strict=True)
+        terms = UnpackedTerms(stacked(rows), np.concatenate(n_docs), np.concatenate(record_bytes))
+        packed, sizes = pack(*terms.between(0, n_terms))
+        self._waiting = [terms.between(n_terms, None)]
+        self._n_waiting -= n_terms
+        record_starts = self._n_record_bytes + np.cumsum(terms.record_bytes) - terms.record_bytes
+        self._offsets.write_array((self._blocks.n_bytes + np.cumsum(sizes) - sizes).astype(np.uint64))
+        self._record_offsets.write_array(record_starts[:n_terms:BLOCK_TERMS].astype(np.uint64))
+        self._keys.write_array(_keys(terms.rows[:n_terms:BLOCK_TERMS]))
+        self._blocks.write_array(packed)
+        self._n_record_bytes += int(terms.record_bytes[:n_terms].sum())
 
     def write(self, envelope: EnvelopeWriter) -> None:
-        """Write the four sections."""
-        self._write_offsets()
+        """Write the four sections; nothing can be added any more."""
+        if self._n_waiting:
+            self._pack(self._n_waiting)
+        self._offsets.write_array(np.array([self._blocks.n_bytes], np.uint64))
+        self._record_offsets.write_array(np.array([self._n_record_bytes], np.uint64))
         envelope.add_chunks("terms", np.uint8, (self._blocks.n_bytes,), self._blocks.chunks())
         for name, spool in (
             ("term_offsets", self._offsets),
@@ -87,15 +127,6 @@ class TermDictionaryWriter:
         """Drop the temporary files."""
         for spool in (self._blocks, self._offsets, self._keys, self._record_offsets):
             spool.close()
-
-    def _start_block(self, term: bytes) -> None:
-        self._write_offsets()
-        self._keys.write(_key(term).to_bytes(8, "little"))
-        self._n_in_block = 0
-
-    def _write_offsets(self) -> None:
-        self._offsets.write(self._blocks.n_bytes.to_bytes(8, "little"))
-        self._record_offsets.write(self._n_record_bytes.to_bytes(8, "little"))
 
 
 class TermDictionary:
@@ -113,25 +144,39 @@ class TermDictionary:
     def __len__(self) -> int:
         """The number of terms."""
         last = self._n_blocks - 1
-        return last * _BLOCK_TERMS + sum(1 for _ in self._entries(last)) if self._n_blocks else 0
+        return last * BLOCK_TERMS + sum(1 for _ in self._entries(last)) if self._n_blocks else 0
 
-    def __iter__(self) -> Iterator[tuple[bytes, TermEntry]]:
-        """All terms, ascending.
+    def parts(self) -> Iterator[TermPart]:
+        """All terms, ascending, some thousands at a time.
 
         Raises:
             CorruptFile: they do not ascend, or a block cannot be read.
         """
         last = b""
-        for block in range(self._n_blocks):
-            n_terms = 0
-            for term, entry in self._entries(block):
-                if term <= last:
-                    raise self._corrupt(block, "terms do not ascend")
-                yield term, entry
-                last = term
-                n_terms += 1
-            if n_terms != _BLOCK_TERMS and block + 1 < self._n_blocks:
-                raise self._corrupt(block, f"{n_terms} terms")
+        for low in range(0, self._n_blocks, _PART_BLOCKS):
+            part = self._part(low, min(low + _PART_BLOCKS, self._n_blocks))
+            if term_of(part.rows[0]) <= last:
+                raise self._corrupt((0, low + 1), "terms do not ascend")
+            last = term_of(part.rows[-1])
+            yield part
+
+    def _part(self, low: int, high: int) -> TermPart:
+        """The blocks low to high - 1."""
+        offsets = self._offsets.slice(low, high + 1).astype(np.int64)
+        if offsets[0] < 0 or (offsets[1:] < offsets[:-1] + 2).any() or offsets[-1] > self._blocks.n_bytes:
+            raise self._corrupt((low, high), "blocks that do not follow one another")
+        data = self._blocks.slice(int(offsets[0]), int(offsets[-1]))
+        try:
+            rows, n_docs, record_bytes = unpack(data, offsets - offsets[0], is_end=high == self._n_blocks)
+        except ValueError as error:
+            raise self._corrupt((low, high), str(error)) from error
+        if n_docs.min() < 1 or n_docs.max() > self._n_docs:
+            raise self._corrupt((low, high), f"{n_docs.min()} or {n_docs.max()} documents")
+        starts = self._record_offsets.slice(low, high + 1).astype(np.int64)
+        ends = starts[0] + np.cumsum(record_bytes)
+        if not np.array_equal(np.append(ends[BLOCK_TERMS - 1 : -1 : BLOCK_TERMS], ends[-1]), starts[1:]):
+            raise self._corrupt((low, high), "records that leave a gap")
+        return TermPart(rows, n_docs, ends - record_bytes, ends)
 
     def find(self, wanted: bytes) -> TermEntry | None:
         """What the dictionary says of a term, None where it does not have it.
@@ -159,7 +204,7 @@ class TermDictionary:
     def _block(self, block: int) -> bytes:
         low, high = self._offsets.slice(block, block + 2).tolist()
         if not low + 2 <= high <= self._blocks.n_bytes:
-            raise self._corrupt(block, f"bytes {low} to {high}")
+            raise self._corrupt((block, block + 1), f"bytes {low} to {high}")
         return self._blocks.slice(low, high).tobytes()
 
     def _entries(self, block: int) -> Iterator[tuple[bytes, TermEntry]]:
@@ -171,16 +216,18 @@ class TermDictionary:
             try:
                 at, term, n_docs, record_bytes = _entry(data, at, term)
             except (IndexError, ValueError) as error:
-                raise self._corrupt(block, str(error)) from error
+                raise self._corrupt((block, block + 1), str(error)) from error
             if not 1 <= n_docs <= self._n_docs or start + record_bytes > end:
-                raise self._corrupt(block, f"{n_docs} documents, {record_bytes} bytes of postings")
+                raise self._corrupt((block, block + 1), f"{n_docs} documents, {record_bytes} bytes of postings")
             yield term, TermEntry(n_docs, start, start + record_bytes)
             start += record_bytes
         if start != end:
-            raise self._corrupt(block, "records that leave a gap")
+            raise self._corrupt((block, block + 1), "records that leave a gap")
 
-    def _corrupt(self, block: int, actual: str) -> CorruptFile:
-        return CorruptFile(f"block {block} of the terms cannot be read", path=self._path, actual=actual)
+    def _corrupt(self, blocks: tuple[int, int], actual: str) -> CorruptFile:
+        low, high = blocks
+        which = f"block {low}" if high == low + 1 else f"a block from {low} to {high - 1}"
+        return CorruptFile(f"{which} of the terms cannot be read", path=self._path, actual=actual)
 
 
 def _entry(data: bytes, at: int, before: bytes) -> tuple[int, bytes, int, int]:
@@ -198,21 +245,11 @@ def _key(term: bytes) -> int:
     return int.from_bytes(term[:_KEY_BYTES].ljust(_KEY_BYTES, b"\0"), "big")
 
 
-def _n_shared(first: bytes, second: bytes) -> int:
-    n_bytes = min(len(first), len(second))
-    while first[:n_bytes] != second[:n_bytes]:
-        n_bytes -= 1
-    return n_bytes
-
-
-def _varint(number: int) -> bytes:
-    """LEB128: 7 bits a byte, low bits first."""
-    packed = bytearray()
-    while number > 0x7F:
-        packed.append(number & 0x7F | 0x80)
-        number >>= 7
-    packed.append(number)
-    return bytes(packed)
+def _keys(rows: TermRows) -> npt.NDArray[np.uint64]:
+    """The keys of the terms of these rows."""
+    first_bytes = rows[:, :_KEY_BYTES] * (np.arange(_KEY_BYTES) < rows[:, -1:])
+    keys: npt.NDArray[np.uint64] = first_bytes.view(">u8").reshape(-1).astype(np.uint64)
+    return keys
 
 
 def _read_varint(data: bytes, at: int) -> tuple[int, int]:

@@ -16,6 +16,7 @@ from formats.errors import CorruptFile, FormatError
 from formats.posting_codec import MAX_RECORD_BYTES, Postings, decode, encode
 from formats.postings import PostingsReader, PostingsWriter, merge_postings
 from formats.term_dictionary import TermDictionaryWriter
+from formats.term_rows import rows_of
 
 SECTIONS = {
     "terms": np.uint8,
@@ -377,7 +378,9 @@ def test_terms_that_do_not_ascend_from_block_to_block(directory):
     sections = arrays(envelope)
     blocks = sections["terms"].reshape(2, -1)
     sections["terms"] = np.concatenate([blocks[1], blocks[0]])
-    with pytest.raises(CorruptFile, match="block 1 of the terms cannot be read; found terms do not ascend"):
+    with pytest.raises(
+        CorruptFile, match="a block from 0 to 1 of the terms cannot be read; found terms do not ascend"
+    ):
         list(opened(directory, sections, 32))
 
 
@@ -442,8 +445,8 @@ def test_postings_outside_their_section(directory, sections):
 
 def test_the_dictionary_writes_what_its_description_says(directory):
     writer = TermDictionaryWriter(directory)
-    writer.add(b"ab", 3, 200)
-    writer.add(b"abc", 1, 1)
+    writer.add(rows_of([b"ab"]), np.array([3]), np.array([200]))
+    writer.add(rows_of([b"abc"]), np.array([1]), np.array([1]))
     sections = arrays_of_dictionary(reread(directory, writer.write))
     writer.close()
     assert sections["terms"] == b"\0\2ab\3\xc8\1" + b"\2\1c\1\1"
