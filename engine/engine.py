@@ -44,7 +44,8 @@ class Engine:
     """An open index. Made by `Engine.open`; a context manager.
 
     It answers from the generation it opened until `refresh` or its own `commit`. Any number of threads may
-    search it at once; one at a time may write. A forked child must open its own.
+    search it at once, and several may write: a commit takes what all of them have added by then. A forked child
+    must open its own.
     """
 
     def __init__(self, directory: Directory, options: OpenOptions, encoder: Encoder, writable: bool) -> None:
@@ -326,6 +327,9 @@ class Engine:
     def _close(self, *, abandon: bool) -> None:
         """See `close`; where a merge is abandoned, the index stays as it was before."""
         writer, self._writer = self._writer, None
+        if os.getpid() != self._pid:  # where threads of the parent may hold locks for ever
+            self._view = None
+            return
         try:
             if writer:
                 writer.close(abandon=abandon)

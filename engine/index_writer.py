@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Callable, Iterable, Iterator
 
 from engine.analysis import Analyzer
@@ -26,6 +27,8 @@ __all__ = ["IndexWriter"]
 
 class IndexWriter:
     """The one writer of an index; it holds the write lock until `close`.
+
+    Several threads may use it: a commit takes the documents that any of them has added by then, whole ones.
 
     After a commit segments are merged in the background as a policy says, in commits of their own.
 
@@ -62,8 +65,10 @@ class IndexWriter:
         self._threads = threads
         self._is_automatic = policy is not None
         self._pid = os.getpid()
+        self._mutex = threading.RLock()
         self._lock: WriteLock | None = WriteLock(directory.path)
         self._pending: SegmentBuilder | None = None
+        self._failure: BaseException | None = None
         self.n_tokens = self.n_rows = 0
         try:
             root = _root(directory, fresh, encoder) if fresh else None
@@ -100,10 +105,10 @@ class IndexWriter:
             CommitFailed: the system failed; nothing is collected any more, and this writer is closed.
         """
         self._check_open()
-        n_before = len(self._builder())
-        for encoded in self._encoded(documents, on_invalid):
+        n_taken = 0
+        for n_taken, encoded in enumerate(self._encoded(documents, on_invalid), 1):  # noqa: B007
             self.add_encoded(encoded)
-        return len(self._builder()) - n_before
+        return n_taken
 
     def _encoded(self, documents: Iterable[Document], on_invalid: OnInvalid | None) -> Iterator[EncodedDocument]:
         how = DocumentEncoder(self._encoder, self._representation, self._analyzer)
@@ -111,23 +116,27 @@ class IndexWriter:
 
     def add_encoded(self, encoded: EncodedDocument) -> None:
         """Collect a document that is encoded already; see `add`."""
-        try:
-            self._builder().add(encoded)
-            self._committer.delete(encoded.document.id)
-        except BaseException as error:  # half a document may have been taken
-            self._give_up(error)
-            raise
-        self.n_tokens += encoded.n_tokens
-        self.n_rows += len(encoded.vectors.values)
+        with self._mutex:
+            if self._lock is None:
+                raise self._closed()
+            try:
+                self._builder().add(encoded)
+                self._committer.delete(encoded.document.id)
+            except BaseException as error:  # half a document may have been taken
+                self._give_up(error)
+                raise
+            self.n_tokens += encoded.n_tokens
+            self.n_rows += len(encoded.vectors.values)
 
     def delete(self, doc_ids: Iterable[str]) -> int:
         """Delete the documents of these ids, where there are any. Returns how many there were."""
-        self._check_open()
-        n_deleted = 0
-        for doc_id in doc_ids:
-            pending = self._pending is not None and self._pending.delete(doc_id)
-            n_deleted += self._committer.delete(doc_id) or pending
-        return n_deleted
+        with self._mutex:
+            self._check_open()
+            n_deleted = 0
+            for doc_id in doc_ids:
+                pending = self._pending is not None and self._pending.delete(doc_id)
+                n_deleted += self._committer.delete(doc_id) or pending
+            return n_deleted
 
     def commit(self) -> tuple[int, int]:
         """Make everything collected since the last commit the next generation of the index.
@@ -140,19 +149,20 @@ class IndexWriter:
             CommitFailed: the system failed; the last commit stands, and this writer is closed.
             DurabilityUnknown: the commit is visible, but a power loss might undo it; this writer is closed.
         """
-        self._check_open()
-        if not self._committer.has_changes() and not (self._pending and len(self._pending)):
-            return self._committer.manifest.generation, 0
-        try:
-            built = self._finish_pending()
-            generation = self._committer.commit(built)
-            self._forget_pending()
-        except BaseException as error:
-            self._give_up(error)
-            raise
-        if self._is_automatic:
-            self._merges.start()
-        return generation, built.n_replaced if built else 0
+        with self._mutex:
+            self._check_open()
+            if not self._committer.has_changes() and not (self._pending and len(self._pending)):
+                return self._committer.manifest.generation, 0
+            try:
+                built = self._finish_pending()
+                generation = self._committer.commit(built)
+                self._forget_pending()
+            except BaseException as error:
+                self._give_up(error)
+                raise
+            if self._is_automatic:
+                self._merges.start()
+            return generation, built.n_replaced if built else 0
 
     def merge(self, retrain: bool = False) -> int:
         """Merge all committed segments into as few as there can be, on this thread. Returns the generation.
@@ -168,14 +178,15 @@ class IndexWriter:
             CommitFailed: the system failed; what was committed stands. Where it failed in the last step, this
                 writer is closed.
         """
-        self._check_open()
-        try:
-            self._merges.merge_all(retrain)
-        except BaseException as error:
-            if self._committer.failure:
-                self._give_up(error)
-            raise
-        return self._committer.manifest.generation
+        with self._mutex:
+            self._check_open()
+            try:
+                self._merges.merge_all(retrain)
+            except BaseException as error:
+                if self._committer.failure:
+                    self._give_up(error)
+                raise
+            return self._committer.manifest.generation
 
     def wait_for_merges(self) -> None:
         """Wait until nothing is being merged in the background; see `raise_merge_failure`."""
@@ -190,9 +201,10 @@ class IndexWriter:
 
     def rollback(self) -> None:
         """Forget everything collected since the last commit."""
-        self._check_open()
-        self._forget_pending()
-        self._committer.rollback()
+        with self._mutex:
+            self._check_open()
+            self._forget_pending()
+            self._committer.rollback()
 
     def close(self, *, abandon: bool = False) -> None:
         """Forget what was not committed and release the lock; closing twice is harmless.
@@ -205,15 +217,17 @@ class IndexWriter:
         Raises:
             Exception: what a merge in the background failed with, if nothing has told yet; all is closed.
         """
-        if self._lock is None:
+        if os.getpid() != self._pid:
             return
-        try:
-            if os.getpid() == self._pid:
+        with self._mutex:
+            if self._lock is None:
+                return
+            try:
                 self._finish_work(abandon)
-        finally:
-            self._committer.close()
-            self._lock.release()
-            self._lock = None
+            finally:
+                self._committer.close()
+                self._lock.release()
+                self._lock = None
 
     def _finish_work(self, abandon: bool) -> None:
         try:
@@ -224,14 +238,25 @@ class IndexWriter:
             self._merges.abandon()
 
     def _check_open(self) -> None:
-        if self._lock is not None and self._committer.failure:
-            self._give_up(self._committer.failure)
-        if self._lock is None:
-            raise IndexClosed("this writer is closed", path=self._directory.path)
-        self._lock.check()
+        with self._mutex:
+            if self._lock is not None and self._committer.failure:
+                self._give_up(self._committer.failure)
+            if self._lock is None:
+                raise self._closed()
+            self._lock.check()
+
+    def _closed(self) -> IndexClosed:
+        """The error that says so, and why, where a failure was the reason."""
+        failure = self._committer.failure or self._failure
+        closed = IndexClosed(
+            "this writer is closed", path=self._directory.path, actual=None if failure is None else str(failure)
+        )
+        closed.__cause__ = failure
+        return closed
 
     def _give_up(self, error: BaseException) -> None:
         """Close this writer and delete what it wrote; a failure of the system becomes CommitFailed."""
+        self._failure = error
         self._forget_pending()
         self._merges.abandon()
         if self._lock and not isinstance(error, DurabilityUnknown):  # until it is known, both are needed

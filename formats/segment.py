@@ -31,7 +31,6 @@ __all__ = ["MAX_ROWS", "SegmentReader", "SegmentWriter", "segment_fields"]
 
 _NORM_MARGIN = 1 + 1e-5  # for the rounding of the norm itself
 _MAX_NORM = 1e30
-_HOLDING = threading.RLock()
 MAX_ROWS = (1 << 32) - 1  # a row's ordinal takes 32 bits in the inverted lists
 
 
@@ -167,6 +166,7 @@ class SegmentReader:
     def __init__(self, directory: Directory, record: FileRecord, dim: int) -> None:
         self._envelope = Envelope(directory, record.name, FileKind.SEGMENT, record)
         self._holders: weakref.WeakSet[object] = weakref.WeakSet()
+        self._holding = threading.RLock()  # its own: a forked child must be able to open the same file anew
         self._is_open = True
         try:
             self._read(dim)
@@ -216,13 +216,13 @@ class SegmentReader:
 
     def hold(self, holder: object) -> bool:
         """Let the file be open until `holder` releases it or is gone; False if it is closed already."""
-        with _HOLDING:
+        with self._holding:
             self._holders.add(holder)
             return self._is_open
 
     def release(self, holder: object) -> None:
         """Close the file if nobody else holds it."""
-        with _HOLDING:
+        with self._holding:
             self._holders.discard(holder)
             if not self._holders:
                 self.close()

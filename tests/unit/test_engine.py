@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import copy
 import gc
+import functools
 import os
 import pickle
 import shutil
@@ -14,6 +15,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from format_samples import n_descriptors
 from word_encoder import WordEncoder
 
 import engine
@@ -121,6 +123,22 @@ class TestOpen:
     def test_bad_options(self, path, options):
         with pytest.raises(InvalidSetting):
             Engine.open(path, **options)
+
+    def test_a_relative_path_keeps_its_meaning(self, path, tmp_path, monkeypatch):
+        """Another index may be at that place when the process goes elsewhere."""
+        elsewhere = tmp_path / "elsewhere"
+        elsewhere.mkdir()
+        engine.build(docs(1), elsewhere / path.name, encoder=ENCODER)
+        engine.build(docs(1), elsewhere / path.name, encoder=ENCODER, overwrite=True)
+        monkeypatch.chdir(path.parent)
+        with Engine.open(path.name, writable=True, encoder=ENCODER) as index:
+            monkeypatch.chdir(elsewhere)
+            assert not index.refresh()
+            index.add(docs(30))
+            index.commit()
+            assert len(index) == 27
+        with Engine.open(path) as reader:
+            assert len(reader) == 27
 
     def test_another_encoder(self, path):
         other = WordEncoder(dim=64, name="others")
@@ -411,6 +429,13 @@ class TestChanges:
 
 
 class TestLock:
+    def test_one_that_is_refused_leaves_nothing_open(self, index, path):
+        before = n_descriptors()
+        with pytest.raises(IndexLocked) as caught:
+            Engine.open(path, writable=True, encoder=ENCODER)
+        assert caught.value.__traceback__ is not None
+        assert n_descriptors() == before
+
     def test_one_writer(self, index, path):
         with pytest.raises(IndexLocked, match=f"another writer holds the index; found process {os.getpid()}"):
             Engine.open(path, writable=True, encoder=ENCODER)
@@ -605,6 +630,35 @@ class TestFork:
             assert len(index) == 30
             index.verify()
 
+    def test_a_child_is_not_stopped_by_what_the_parents_threads_hold(self, path):
+        """At the moment of the fork another thread may hold any lock; in the child nobody will release it."""
+        index = Engine.open(path, writable=True, encoder=ENCODER)
+        segment = index._current().snapshot.segments[0].reader
+        held, done = threading.Barrier(2), threading.Event()
+
+        def hold():
+            with index._lock, index._writer._mutex, index._writer._committer._mutex, segment._holding:
+                held.wait()
+                done.wait(60)
+
+        thread = threading.Thread(target=hold)
+        thread.start()
+        held.wait()
+
+        def own():
+            signal.alarm(20)
+            index.close()
+            with Engine.open(path, encoder=ENCODER) as other:
+                return other.search("text3", k=1)[0].id
+
+        told = self.in_child(own)
+        done.set()
+        thread.join()
+        assert told == "d3"
+        index.add(docs(30))
+        index.commit()
+        index.close()
+
     def test_a_child_may_use_what_the_parent_used_with_several_threads(self, tmp_path):
         """OpenMP's threads are not there after a fork, and FAISS would wait for them without end."""
         given = [{"id": str(number), "text": f"text{number} word{number % 9}"} for number in range(600)]
@@ -676,6 +730,28 @@ class TestThreads:
         reader.refresh()
         assert found(reader) == found(index)
         reader.close()
+
+    def test_several_threads_write(self, path):
+        """Documents stay whole, a commit takes what is there by then, and none is lost."""
+        given = {f"{thread}-{number}": f"text of {thread}-{number}" for thread in range(4) for number in range(60)}
+
+        def write(index, ids):
+            for low in range(0, len(ids), 6):
+                index.add({"id": doc_id, "text": given[doc_id]} for doc_id in ids[low : low + 6])
+                index.delete("nobody")
+                index.commit()
+
+        interval = sys.getswitchinterval()
+        sys.setswitchinterval(1e-6)
+        try:
+            with Engine.open(path, writable=True, encoder=ENCODER) as index:
+                parts = [[doc_id for doc_id in given if doc_id.startswith(f"{thread}-")] for thread in range(4)]
+                self.run(*[functools.partial(write, index, part) for part in parts])
+                assert {doc.id: doc.text for doc in index.get(given)} == given
+                assert len(index) == 26 + len(given)
+                index.verify()
+        finally:
+            sys.setswitchinterval(interval)
 
     def test_answers_do_not_depend_on_threads(self, path):
         queries = [f"text{number % 20} shared" for number in range(40)]
