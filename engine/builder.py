@@ -194,10 +194,11 @@ def _generation(folder: Path) -> int:
 @contextlib.contextmanager
 def _prepared(folder: Path) -> Iterator[None]:
     """Make the folder; when the build fails say what is left, and take away a folder that was made for it."""
-    made = not folder.exists()
+    missing = [each for each in (folder, *folder.parents) if not each.exists()]
+    made = bool(missing)
     folder.mkdir(parents=True, exist_ok=True)
-    if made:
-        sync_folder(folder.resolve().parent)
+    for each in missing:
+        sync_folder(each.resolve().parent)
     before = _generation(folder)
     try:
         yield

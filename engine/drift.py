@@ -33,6 +33,8 @@ def drift_statistics(snapshot: Snapshot) -> dict[str, object] | None:
         return None
     newest = snapshot.manifest.quantizers[-1].name
     segments = [segment for segment in snapshot.segments if segment.record.quantizer == newest]
+    if not segments:  # a quantizer that nobody uses
+        return None
     trained, now = segments[0].quantizer.fit if segments[0].quantizer else None, _fit_of(segments)
     if trained is None or now is None:
         return None

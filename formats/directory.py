@@ -33,6 +33,7 @@ _READ = (
     | getattr(os, "O_NONBLOCK", 0)
 )
 _WINDOWS = sys.platform == "win32"
+_NO_FULL_SYNC = {errno.ENOTSUP, errno.EOPNOTSUPP, errno.EINVAL, errno.ENOTTY}  # the file system knows of none
 _BUSY = {5, 32}  # Windows: access denied, sharing violation; a scanner may hold a file for a moment
 
 
@@ -96,7 +97,13 @@ class Directory:
         """Give a file its final name; `target` must not exist (the writer's lock makes that certain)."""
         if os.path.lexists(self._at(target)):
             raise FileExistsError(errno.EEXIST, "file exists", str(self._at(target)))
-        _retry_busy(lambda: os.rename(self._at(source), self._at(target)))  # noqa: PTH104
+        try:
+            _retry_busy(lambda: os.rename(self._at(source), self._at(target)))  # noqa: PTH104
+        except (
+            OSError
+        ):  # a network may lose the answer after the deed is done; then only its durability is unknown
+            if os.path.lexists(self._at(source)) or not os.path.lexists(self._at(target)):
+                raise
 
     def delete(self, name: str) -> None:
         """Delete a file; one that is gone, or that the system does not let go, is left to the next collection."""
@@ -242,7 +249,9 @@ def _full_sync(descriptor: int) -> None:
 
         try:
             fcntl.fcntl(descriptor, fcntl.F_FULLFSYNC)
-        except OSError:
+        except OSError as error:
+            if error.errno not in _NO_FULL_SYNC:
+                raise
             os.fsync(descriptor)
         return
     os.fsync(descriptor)

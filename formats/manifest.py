@@ -28,6 +28,7 @@ _MAX_SEGMENTS = 1 << 16
 _MAX_DOCS = 1 << 32
 _MAX_GENERATION = (1 << 64) - 1
 _MAX_CENTROIDS = 1 << 16
+_LISTINGS = 5  # one of a large folder is no moment's picture: a commit meanwhile may hide both manifests from it
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -190,10 +191,11 @@ def latest_generation(directory: Directory) -> int:
     Raises:
         IndexNotFound: there is none.
     """
-    found = [int(match[1]) for name in directory.names() if (match := _NAME.fullmatch(name))]
-    if not found:
-        raise IndexNotFound("no index here", path=directory.path, expected="a file MANIFEST-<generation>")
-    return max(found)
+    for _ in range(_LISTINGS):
+        found = [int(match[1]) for name in directory.names() if (match := _NAME.fullmatch(name))]
+        if found:
+            return max(found)
+    raise IndexNotFound("no index here", path=directory.path, expected="a file MANIFEST-<generation>")
 
 
 def _read(directory: Directory, name: str) -> Manifest:

@@ -142,6 +142,16 @@ class TestReplacing:
         build(DOCS, tmp_path / "one" / "two" / "index")
         assert contents(tmp_path / "one" / "two" / "index") == EXPECTED
 
+    def test_folders_that_are_made_are_made_durable(self, tmp_path, monkeypatch):
+        """The name of each of them is an entry of the one above."""
+        synced = []
+        monkeypatch.setattr("engine.builder.sync_folder", synced.append)
+        build(DOCS, tmp_path / "one" / "two" / "index")
+        assert set(synced) == {tmp_path / "one" / "two", tmp_path / "one", tmp_path}
+        synced.clear()
+        build(DOCS, tmp_path / "one" / "two" / "index", overwrite=True)
+        assert synced == []
+
     def test_the_old_index_answers_until_the_new_one_is_there(self, tmp_path):
         path = tmp_path / "index"
         build(DOCS, path)

@@ -52,6 +52,15 @@ def path(tmp_path, monkeypatch):
     return folder
 
 
+def test_a_quantizer_that_no_segment_uses(path):
+    directory = Directory(path)
+    snapshot = Snapshot(directory)
+    snapshot.manifest.next((), snapshot.manifest.quantizers).commit(directory)
+    snapshot.close()
+    with Engine.open(path) as index:
+        assert index.stats()["drift"] is None
+
+
 def test_nothing_to_say_of_a_small_index(tmp_path):
     engine.build(["some text"], tmp_path / "ix", encoder=ENCODER)
     with Engine.open(tmp_path / "ix") as index:

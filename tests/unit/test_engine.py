@@ -1,8 +1,8 @@
 from __future__ import annotations
 
 import copy
-import gc
 import functools
+import gc
 import os
 import pickle
 import shutil
@@ -123,22 +123,6 @@ class TestOpen:
     def test_bad_options(self, path, options):
         with pytest.raises(InvalidSetting):
             Engine.open(path, **options)
-
-    def test_a_relative_path_keeps_its_meaning(self, path, tmp_path, monkeypatch):
-        """Another index may be at that place when the process goes elsewhere."""
-        elsewhere = tmp_path / "elsewhere"
-        elsewhere.mkdir()
-        engine.build(docs(1), elsewhere / path.name, encoder=ENCODER)
-        engine.build(docs(1), elsewhere / path.name, encoder=ENCODER, overwrite=True)
-        monkeypatch.chdir(path.parent)
-        with Engine.open(path.name, writable=True, encoder=ENCODER) as index:
-            monkeypatch.chdir(elsewhere)
-            assert not index.refresh()
-            index.add(docs(30))
-            index.commit()
-            assert len(index) == 27
-        with Engine.open(path) as reader:
-            assert len(reader) == 27
 
     def test_another_encoder(self, path):
         other = WordEncoder(dim=64, name="others")

@@ -444,6 +444,31 @@ class TestFailures:
         with pytest.raises(IndexClosed):
             writer.add(docs(11))
 
+    def test_a_commit_whose_rename_is_done_and_reported_as_failed(self, writer, filled, monkeypatch):
+        """It is not said that nothing was committed where something was."""
+        rename = os.rename
+
+        def lose_the_answer(source, target):
+            rename(source, target)
+            raise OSError(5, "Input/output error")
+
+        writer.add(docs(10))
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "rename", lose_the_answer)
+            assert writer.commit() == (2, 0)
+        writer.add(docs(11))
+        assert writer.commit() == (3, 0)
+        assert len(live(filled)) == 12
+
+    def test_a_closed_writer_says_why(self, writer, monkeypatch):
+        writer.add(docs(10))
+        with monkeypatch.context() as patch:
+            failing(patch, Directory, "rename", NO_SPACE)
+            with pytest.raises(CommitFailed):
+                writer.commit()
+        with pytest.raises(IndexClosed, match=r"this writer is closed; found .*No space left"):
+            writer.add(docs(11))
+
     def test_old_files_stay_until_a_sync_succeeds(self, filled, monkeypatch):
         leftover = filled.path / ("0" * 32 + ".seg")
         leftover.write_bytes(b"")

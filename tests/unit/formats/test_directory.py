@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import socket
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -154,6 +156,59 @@ def test_rename_moves_and_never_replaces(directory):
     assert directory.names() == ["b.seg", "c.seg", "d.seg"]
     assert directory.read("b.seg", 9) == b"b"
     assert directory.read("d.seg", 9) == b"a"
+
+
+def test_a_rename_that_is_done_and_reported_as_failed(directory, monkeypatch):
+    """As over a network whose answer is lost; one that was not done fails."""
+    rename = os.rename
+
+    def lose_the_answer(source, target):
+        rename(source, target)
+        raise OSError(errno.EIO, "Input/output error")
+
+    def fail(source, target):
+        raise OSError(errno.EIO, "Input/output error")
+
+    put(directory, "a.tmp", b"a")
+    monkeypatch.setattr(os, "rename", fail)
+    with pytest.raises(OSError, match="Input/output"):
+        directory.rename("a.tmp", "a.seg")
+    monkeypatch.setattr(os, "rename", lose_the_answer)
+    directory.rename("a.tmp", "a.seg")
+    assert directory.names() == ["a.seg"]
+
+
+def test_a_relative_path_keeps_its_meaning(directory, monkeypatch):
+    monkeypatch.chdir(directory.path.parent)
+    relative = Directory(Path(directory.path.name))
+    monkeypatch.chdir("/")
+    put(relative, "a.seg", b"a")
+    assert directory.names() == relative.names() == ["a.seg"]
+
+
+@pytest.mark.parametrize("number", [errno.ENOTSUP, errno.EINVAL, errno.EIO, errno.ENOSPC])
+def test_a_full_sync_that_fails_is_not_made_good_by_a_lesser_one(directory, monkeypatch, number):
+    """macOS: fsync stands in only where the file system knows no better."""
+    fcntl = pytest.importorskip("fcntl")
+    synced = []
+
+    def full_sync(descriptor, command):
+        assert command == 51
+        raise OSError(number, os.strerror(number))
+
+    file = directory.create("a.seg")
+    monkeypatch.setattr(fcntl, "F_FULLFSYNC", 51, raising=False)
+    monkeypatch.setattr(fcntl, "fcntl", full_sync)
+    monkeypatch.setattr(os, "fsync", synced.append)
+    monkeypatch.setattr("formats.directory.sys.platform", "darwin")
+    if number in {errno.ENOTSUP, errno.EINVAL}:
+        file.sync()
+        assert len(synced) == 1
+    else:
+        with pytest.raises(OSError, match=os.strerror(number)):
+            file.sync()
+        assert synced == []
+    file.close()
 
 
 def test_delete_may_come_too_late(directory):

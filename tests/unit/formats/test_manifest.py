@@ -78,6 +78,17 @@ def test_the_highest_generation_is_the_index(directory):
     assert latest_generation(directory) == 10
 
 
+def test_a_listing_that_a_commit_hides_both_manifests_from(directory, monkeypatch):
+    """A large folder is read in pieces: the new name may lie in one before, the old one in one to come."""
+    manifest(generation=2).commit(directory)
+    names, listings = directory.names(), iter([[], [], ["0.seg"]])
+    monkeypatch.setattr(directory, "names", lambda: next(listings, names))
+    assert latest_generation(directory) == 2
+    monkeypatch.setattr(directory, "names", list)
+    with pytest.raises(IndexNotFound):
+        latest_generation(directory)
+
+
 def test_a_generation_is_committed_once(directory):
     FULL.commit(directory)
     with pytest.raises(FileExistsError):
