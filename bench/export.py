@@ -1,8 +1,9 @@
 """What exporting an encoder takes, and what a bundle takes to start: time, memory and the first queries.
 
-``python -m bench export CHECKPOINT`` exports a checkpoint in every precision, with weights inside the graph and in
-a file of their own. Each export and each start is a process of its own; a line for each bundle is appended to the
-results. Where other work shares the processors, ``_cpu_s`` says more than times on the clock.
+``python -m bench export CHECKPOINT`` exports a checkpoint in every precision and starts each bundle as it is and,
+where it can be, lean. Each export and each start is a process of its own, starts are medians of several; a line
+for each start is appended to the results, with an account of the memory by what backs it. Where other work shares
+the processors, ``_cpu_s`` says more than times on the clock.
 """
 
 from __future__ import annotations
@@ -14,19 +15,18 @@ import time
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from bench.circumstances import circumstances
 from bench.fresh_process import in_fresh_process
-from bench.process_memory import private_bytes, rss_bytes
 from bench.records import append_record
 
-__all__ = ["add_arguments", "exported", "run", "started"]
+__all__ = ["add_arguments", "exported", "run"]
 
 _RESULTS = Path(__file__).parent / "results" / "export.jsonl"
-_PRECISIONS = ("int8", "fp32", "fp16", "int8-weights")
-_QUERY = "how do plants turn sunlight into sugar"  # 12 tokens with [CLS] and [SEP] for BERT's vocabulary
-_N_WARM, _N_QUERIES = 20, 300
+_STARTS = {"int8": (False, True), "fp32": (False, True), "fp16": (False,), "int8-weights": (False,)}
+_N_STARTS = 5
+_UNPRINTED = ("measurement", "resident_by_file", "parity", "retrieval")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -35,25 +35,26 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--out", type=Path, default=_RESULTS, help="JSON lines to append to (default: %(default)s)"
     )
-    parser.add_argument("--precision", choices=_PRECISIONS, action="append", help="only this one; may be repeated")
+    parser.add_argument("--precision", choices=_STARTS, action="append", help="only this one; may be repeated")
 
 
 def run(args: argparse.Namespace) -> int:
     """Run ``python -m bench export``; return the exit status."""
     known = circumstances()
+    checkpoint = str(args.checkpoint.resolve())
     with tempfile.TemporaryDirectory() as folder:
-        for precision in args.precision or _PRECISIONS:
-            for external in (False, True):
-                target = str(Path(folder) / f"{precision}-{external}")
-                asked = {"precision": precision, "external_data": external}
-                checkpoint = str(args.checkpoint.resolve())
-                made = in_fresh_process(
-                    "bench.export:exported", {"checkpoint": checkpoint, "out": target, **asked}
+        for precision in args.precision or _STARTS:
+            bundle = str(Path(folder) / precision)
+            asked = {"checkpoint": checkpoint, "out": bundle, "precision": precision}
+            made = in_fresh_process("bench.export:exported", asked)
+            for lean in _STARTS[precision]:
+                opened = {"bundle": bundle, "lean": lean}
+                found = _started("bench.encoder_start:session", opened) | _started(
+                    "bench.encoder_start:query", opened
                 )
-                found = in_fresh_process("bench.export:started", {"bundle": target})
-                record = {"measurement": "export", **asked, **made, **found}
+                record = {"measurement": "export", "precision": precision, "lean": lean, **made, **found}
                 append_record(args.out, {**record, **known})
-                print(*(f"{key}={_short(value)}" for key, value in record.items() if key != "measurement"))
+                print(*(f"{key}={_short(value)}" for key, value in record.items() if key not in _UNPRINTED))
     return 0
 
 
@@ -61,7 +62,7 @@ def exported(parameters: Mapping[str, Any]) -> dict[str, object]:
     """Export a checkpoint.
 
     Args:
-        parameters: ``checkpoint``, ``out``, ``precision``, ``external_data``.
+        parameters: ``checkpoint``, ``out``, ``precision``.
 
     Returns:
         ``build_s`` (checkpoint to graph in its precision, imports included) and ``export_s`` (all of it: written,
@@ -78,8 +79,7 @@ def exported(parameters: Mapping[str, Any]) -> dict[str, object]:
     encoder_variant(open_road(source, "auto").backbone(), source.head, parameters["precision"])
     build_s, build_cpu_s = time.perf_counter() - started_s, time.process_time()
     started_s = time.perf_counter()
-    external = parameters["external_data"]
-    bundle = export(parameters["checkpoint"], parameters["out"], parameters["precision"], external_data=external)
+    bundle = export(parameters["checkpoint"], parameters["out"], parameters["precision"])
     export_s = time.perf_counter() - started_s
     settings = bundle.settings
     return {
@@ -94,43 +94,12 @@ def exported(parameters: Mapping[str, Any]) -> dict[str, object]:
     }
 
 
-def started(parameters: Mapping[str, Any]) -> dict[str, object]:
-    """Start a bundle and ask it, on one thread.
-
-    Args:
-        parameters: ``bundle``.
-
-    Returns:
-        ``start_ms`` and ``start_cpu_s`` (bundle to the first query's vector, the file checked, libraries imported
-        before), ``query_p50_ms`` (the same query again and again), and memory in bytes: the resident set and its
-        private part, before (libraries only), after the first query, and in the end.
-    """
-    import numpy as np
-    import tokenizers
-
-    from engine.encoder import open_encoder
-    from engine.onnx_session import import_onnxruntime
-
-    del np, tokenizers
-    import_onnxruntime()
-    memory = {"libraries_rss_bytes": rss_bytes(), "libraries_private_bytes": private_bytes()}
-    before, before_cpu = time.perf_counter(), time.process_time()
-    encoder = open_encoder(parameters["bundle"])
-    encoder.encode_query(_QUERY)
-    start_ms, start_cpu_s = (time.perf_counter() - before) * 1e3, time.process_time() - before_cpu
-    memory |= {"start_rss_bytes": rss_bytes(), "start_private_bytes": private_bytes()}
-    times = []
-    for _ in range(_N_WARM + _N_QUERIES):
-        before = time.perf_counter()
-        encoder.encode_query(_QUERY)
-        times.append(time.perf_counter() - before)
-    p50_ms = statistics.median(times[_N_WARM:]) * 1e3
+def _started(target: str, parameters: Mapping[str, object]) -> dict[str, object]:
+    """Medians over several processes; of what is no number, the last one's."""
+    runs = [in_fresh_process(target, parameters) for _ in range(_N_STARTS)]
     return {
-        "start_ms": start_ms,
-        "start_cpu_s": start_cpu_s,
-        "query_p50_ms": p50_ms,
-        **memory,
-        "private_bytes": private_bytes(),
+        name: statistics.median(cast("float", run[name]) for run in runs) if isinstance(value, float) else value
+        for name, value in runs[-1].items()
     }
 
 

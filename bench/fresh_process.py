@@ -1,16 +1,15 @@
 """Runs a function in a process of its own, so that memory and first-time costs are that function's alone.
 
-The function takes one mapping and gives one back, both as JSON: ``module:function`` is imported in the new
-process, which may run under another interpreter (a peer's own environment).
+The new process imports as little as can be beside that function's module. The function takes one mapping and gives
+one back, both as JSON: ``module:function`` is imported in the new process, which may run under another interpreter
+(a peer's own environment).
 """
 
 from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
-import tempfile
 from collections.abc import Mapping
 from importlib import import_module
 from pathlib import Path
@@ -41,6 +40,9 @@ def in_fresh_process(
     Raises:
         ProcessFailed: it gave no answer.
     """
+    import subprocess
+    import tempfile
+
     root = Path(__file__).resolve().parents[1]
     paths = [str(root), os.environ.get("PYTHONPATH", "")]
     variables = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths)), **(environment or {})}

@@ -14,14 +14,14 @@ from engine.bundle_tokenizer import BundleTokenizer
 from engine.onnx_session import INPUT_NAMES, PerProcess, open_session
 from engine.token_vectors import TokenVectors
 from engine.tokenizer import Ids
-from formats.bundle_folder import DATA_SUFFIX, MODEL_NAME, QUERY_MODEL_NAME
+from formats.bundle_folder import MODEL_NAME, QUERY_MODEL_NAME
 from formats.encoder_bundle import EncoderBundle
 from formats.errors import CorruptFile
 
 if TYPE_CHECKING:
     from onnxruntime import InferenceSession
 
-__all__ = ["OnnxEncoder", "check_encoder_graph", "repacks_weights"]
+__all__ = ["OnnxEncoder", "check_encoder_graph"]
 
 Vectors = npt.NDArray[np.float32]
 
@@ -38,11 +38,12 @@ class OnnxEncoder(BundleEncoder):
 
     Args:
         bundle: where graph and tokenizer are.
+        lean: see `engine.onnx_session.open_session`.
     """
 
-    def __init__(self, bundle: EncoderBundle) -> None:
+    def __init__(self, bundle: EncoderBundle, lean: bool = False) -> None:
         super().__init__(bundle)
-        self._runtimes = PerProcess(partial(_Runtime, bundle))
+        self._runtimes = PerProcess(partial(_Runtime, bundle, lean))
 
     def windows(self, text: str) -> Iterator[TokenVectors]:
         """Encode a document window after window, see `engine.encoder.Encoder.windows`."""
@@ -64,18 +65,19 @@ class OnnxEncoder(BundleEncoder):
 class _Runtime:
     """Sessions and tokenizer of one process."""
 
-    def __init__(self, bundle: EncoderBundle) -> None:
+    def __init__(self, bundle: EncoderBundle, lean: bool) -> None:
         self.tokenizer = BundleTokenizer(bundle)
-        self.documents = _Graph(bundle, MODEL_NAME)
-        self.queries = _Graph(bundle, QUERY_MODEL_NAME) if QUERY_MODEL_NAME in bundle.files else self.documents
+        self.queries = self.documents = _Graph(bundle, MODEL_NAME, lean)
+        if QUERY_MODEL_NAME in bundle.files:
+            self.queries = _Graph(bundle, QUERY_MODEL_NAME, lean)
 
 
 class _Graph:
     """One graph of a bundle, ready to run."""
 
-    def __init__(self, bundle: EncoderBundle, name: str) -> None:
+    def __init__(self, bundle: EncoderBundle, name: str, lean: bool) -> None:
         bundle.verify_graph(name)
-        self._session = open_session(bundle.path / name, repacks_weights(bundle, name))
+        self._session = open_session(bundle.path / name, lean)
         check_encoder_graph(self._session, bundle, name)
         self._input_names = [node.name for node in self._session.get_inputs()]
 
@@ -90,14 +92,6 @@ class _Graph:
         found: list[Any] = self._session.run([output], {name: inputs[name] for name in self._input_names})
         vectors: Vectors = found[0][0]
         return vectors
-
-
-def repacks_weights(bundle: EncoderBundle, name: str) -> bool:
-    """Whether speed comes before memory: an export with weights in a file of their own asked for the contrary.
-
-    The products of int8-weights take thirty times as long without.
-    """
-    return name + DATA_SUFFIX not in bundle.files or bundle.settings.precision == "int8-weights"
 
 
 def check_encoder_graph(session: InferenceSession, bundle: EncoderBundle, name: str) -> None:

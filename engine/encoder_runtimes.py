@@ -21,10 +21,11 @@ __all__ = ["RUNTIMES", "open_bundle"]
 RUNTIMES = ("auto", "onnx-cpu", "onnx-cuda", "tensorrt")
 
 _log = logging.getLogger(__name__)
+_LEAN = ("int8", "fp32")
 _FLOATS = ("fp16", "fp32")  # precisions whose vectors do not depend on what else is in a batch
 
 
-def open_bundle(bundle: EncoderBundle, runtime: str = "auto") -> OnnxEncoder | BatchedEncoder:
+def open_bundle(bundle: EncoderBundle, runtime: str = "auto", lean: bool = False) -> OnnxEncoder | BatchedEncoder:
     """An encoder that runs a bundle.
 
     "auto" takes for a graph in fp16 or fp32 the TensorRT engine that was built for it, this GPU and the installed
@@ -33,19 +34,24 @@ def open_bundle(bundle: EncoderBundle, runtime: str = "auto") -> OnnxEncoder | B
     Args:
         bundle: what to run.
         runtime: "auto", "onnx-cpu", "onnx-cuda" or "tensorrt".
+        lean: to run on the CPU with the weights where they lie in the bundle's files, see
+            `engine.onnx_session.open_session`.
 
     Raises:
-        InvalidSetting: no such runtime, or one that this bundle's precision is not for.
+        InvalidSetting: no such runtime, or one that this bundle's precision is not for; or `lean` with another
+            runtime than the CPU's, or for a precision whose weights are converted at every run.
         BackendUnavailable: a runtime was asked for by name and cannot be used.
     """
     if runtime not in RUNTIMES:
         raise InvalidSetting("unknown runtime", expected=", ".join(RUNTIMES), actual=repr(runtime))
+    if lean:
+        _check_lean(bundle, runtime)
     if runtime == "auto":
-        runtime = _best(bundle)
+        runtime = "onnx-cpu" if lean else _best(bundle)
     if runtime == "onnx-cpu":
         from engine.encoder_onnx import OnnxEncoder
 
-        return OnnxEncoder(bundle)
+        return OnnxEncoder(bundle, lean)
     if bundle.settings.precision not in _FLOATS:
         raise InvalidSetting(
             f"runtime {runtime} is for other precisions; export the checkpoint with --precision fp16",
@@ -54,6 +60,19 @@ def open_bundle(bundle: EncoderBundle, runtime: str = "auto") -> OnnxEncoder | B
             actual=bundle.settings.precision,
         )
     return _on_cuda(bundle) if runtime == "onnx-cuda" else _on_tensorrt(bundle)
+
+
+def _check_lean(bundle: EncoderBundle, runtime: str) -> None:
+    """Refuse what is no better so: half floats take more memory, packed integers thirty times as long."""
+    if runtime not in ("auto", "onnx-cpu"):
+        raise InvalidSetting("lean is of the CPU", expected="runtime onnx-cpu", actual=runtime)
+    if bundle.settings.precision not in _LEAN:
+        raise InvalidSetting(
+            "lean is for weights that are run as they are stored",
+            path=bundle.path,
+            expected=" or ".join(_LEAN),
+            actual=bundle.settings.precision,
+        )
 
 
 def _on_cuda(bundle: EncoderBundle) -> BatchedEncoder:

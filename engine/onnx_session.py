@@ -10,6 +10,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Generic, TypeVar, cast
 
 from formats.errors import BackendUnavailable, CorruptFile
+from formats.onnx_outline import outline
 
 if TYPE_CHECKING:
     from onnxruntime import InferenceSession, SessionOptions
@@ -64,13 +65,16 @@ def import_onnxruntime() -> ModuleType:
     return cast("ModuleType", onnxruntime)
 
 
-def open_session(path: Path, repack: bool = True) -> InferenceSession:
+def open_session(path: Path, lean: bool = False) -> InferenceSession:
     """Load a graph for the CPU; a run takes the calling thread and no other, and any number may run it at once.
 
+    Weights are mapped and not read, whether they lie in the graph's file or beside it: files that must not change
+    while the session is there.
+
     Args:
-        path: the graph; weights in a file of their own beside it are mapped.
-        repack: whether to hold weights in a second layout, which is faster. Without, mapped weights are used where
-            they lie: hardly any memory of this process's own, and up to twice the time a run.
+        path: the graph, which `formats.bundle_folder.BundleFolder.verify_graph` has found to be fine.
+        lean: whether the weights of products are used where they lie. They are copied into a second layout else,
+            which is faster and takes as much memory again, of this process's own.
 
     Raises:
         CorruptFile: the file is no graph that can be run.
@@ -78,9 +82,10 @@ def open_session(path: Path, repack: bool = True) -> InferenceSession:
     options = _options()
     # Plans of past shapes save nothing measurable and cost 15 MB: nearly every text has a length of its own.
     options.enable_mem_pattern = False
-    if not repack:
+    if lean:
         options.add_session_config_entry("session.disable_prepacking", "1")
-    return _loaded(path, options, ["CPUExecutionProvider"], _SLOW_FUSIONS)
+    options.add_session_config_entry("session.model_external_initializers_file_folder_path", str(path.parent))
+    return _loaded(path, outline(path), options, ["CPUExecutionProvider"], _SLOW_FUSIONS)
 
 
 def open_cuda_session(path: Path) -> InferenceSession:
@@ -94,7 +99,7 @@ def open_cuda_session(path: Path) -> InferenceSession:
     if "CUDAExecutionProvider" not in import_onnxruntime().get_available_providers():
         raise BackendUnavailable("this ONNX Runtime has no CUDA", expected=hint)
     options = _options()
-    session = _loaded(path, options, ["CUDAExecutionProvider", "CPUExecutionProvider"], [])
+    session = _loaded(path, str(path), options, ["CUDAExecutionProvider", "CPUExecutionProvider"], [])
     if "CUDAExecutionProvider" not in session.get_providers():  # it falls back without an error
         raise BackendUnavailable("CUDA cannot be used", expected=hint, actual=session.get_providers())
     return session
@@ -110,10 +115,13 @@ def _options() -> SessionOptions:
     return options
 
 
-def _loaded(path: Path, options: SessionOptions, providers: list[str], without: list[str]) -> InferenceSession:
+def _loaded(
+    path: Path, graph: str | bytes, options: SessionOptions, providers: list[str], without: list[str]
+) -> InferenceSession:
+    """A session of a graph, given by its file's name or its contents."""
     try:
         return import_onnxruntime().InferenceSession(
-            path, options, providers=providers, disabled_optimizers=without
+            graph, options, providers=providers, disabled_optimizers=without
         )
     except Exception as error:  # the library's errors have no public common class
         raise CorruptFile(f"the graph cannot be loaded: {error}", path=path) from error

@@ -14,7 +14,7 @@ from formats.reranker_bundle import RerankerBundle
 
 __all__ = ["add_arguments", "run"]
 
-_ENCODER_OPTIONS = {"head": None, "normalise": None, "query_checkpoint": None, "external_data": False}
+_ENCODER_OPTIONS = {"head": None, "normalise": None, "query_checkpoint": None}
 _DEFAULTS = {**_ENCODER_OPTIONS, "tensorrt": False}
 
 
@@ -47,9 +47,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=Path,
         metavar="FOLDER",
         help="the encoder for queries, where they have their own",
-    )
-    parser.add_argument(
-        "--external-data", action="store_true", help="weights in a file of their own: less memory, no faster"
     )
     parser.add_argument(
         "--tensorrt", action="store_true", help="build a TensorRT engine too, as `quarry plan` does (fp16, fp32)"

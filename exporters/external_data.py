@@ -1,4 +1,4 @@
-"""Weights in a file beside their graph: written for bundles, read from folders of others."""
+"""Reads graphs whose weights lie in files beside them, as folders of others have them."""
 
 from __future__ import annotations
 
@@ -8,33 +8,12 @@ import onnx
 from onnx import TensorProto
 
 from exporters.checkpoint_files import existing
-from formats.bundle_folder import DATA_SUFFIX
 from formats.errors import CorruptFile, InvalidSetting
 from formats.onnx_scan import check_graph
 
-__all__ = ["data_paths", "read_model", "split_weights"]
+__all__ = ["data_paths", "read_model"]
 
-_LEAST_BYTES = 1024
-_ALIGNMENT = 4096  # a page: a runtime maps the file
 _MOST_BYTES = 2**31 - 2**20  # of a graph with its weights inside
-
-
-def split_weights(model: onnx.ModelProto, name: str) -> dict[str, bytes]:
-    """Return the files of a graph whose weights lie in a file of their own, by name; the model is changed.
-
-    A runtime maps that file instead of reading it: it takes little memory of its own, and processes share it.
-    """
-    data = bytearray()
-    for tensor in model.graph.initializer:
-        if len(tensor.raw_data) >= _LEAST_BYTES:
-            data += bytes(-len(data) % _ALIGNMENT)
-            entries = {"location": name + DATA_SUFFIX, "offset": len(data), "length": len(tensor.raw_data)}
-            data += tensor.raw_data
-            tensor.ClearField("raw_data")
-            tensor.data_location = TensorProto.EXTERNAL
-            for key, value in entries.items():
-                tensor.external_data.add(key=key, value=str(value))
-    return {name: bytes(model.SerializeToString(deterministic=True)), name + DATA_SUFFIX: bytes(data)}
 
 
 def data_paths(path: Path) -> list[Path]:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from engine.encoder import Encoder, open_encoder
+from engine.encoder import open_encoder
 from engine.reranker import open_reranker
 from exporters.checkpoint import Checkpoint, read_checkpoint, read_network, read_reranker
 from exporters.hub import checkpoint_folder
@@ -48,7 +49,6 @@ class ExportOptions:
         road: ``direct`` (built from the weights), ``torch`` (traced by it), or ``auto``: direct where it can be.
         texts: what the graph is compared with fp32 on, None for docstrings of the standard library.
         retrieval: whether to measure what the precision does to a ranking.
-        external_data: whether weights lie in a file of their own, which is mapped: less memory, no faster.
         extra_files: files to put into the bundle, beside licences found in the checkpoint, by name.
     """
 
@@ -59,7 +59,6 @@ class ExportOptions:
     road: str = "auto"
     texts: Iterable[str] | None = None
     retrieval: bool = True
-    external_data: bool = False
     extra_files: Files = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -96,14 +95,14 @@ def export(checkpoint: str | Path, out: str | Path, precision: str = "int8", **o
     name = chosen.name or first.path.resolve().name
     settings = _settings(sources, roads[MODEL_NAME].n_hidden, precision, name)
     files = {TOKENIZER_NAME: first.tokenizer, **_licences(first.path), **chosen.extra_files}
-    exact, variant = _graphs(sources, roads, precision, chosen.external_data)
+    exact, variant = _graphs(sources, roads, precision)
     texts = list(sample_texts(_N_TEXTS) if chosen.texts is None else chosen.texts)
-    with tempfile.TemporaryDirectory() as folder:
-        original = open_encoder(write_bundle(Path(folder) / "exact", settings, {**files, **exact}).path)
-        reference = record_reference(original, texts)
+    with _workspace() as folder:
+        bundle = write_bundle(folder / "exact", settings, {**files, **exact})
+        reference = record_reference(open_encoder(bundle.path), texts)
         if precision != "fp32":
-            converted = open_encoder(write_bundle(Path(folder) / "variant", settings, {**files, **variant}).path)
-            settings = _judged(settings, original, converted, texts, chosen.retrieval)
+            converted = write_bundle(folder / "variant", settings, {**files, **variant})
+            settings = _judged(bundle, converted, texts, chosen.retrieval)
     return write_bundle(out, settings, {**files, **variant, REFERENCE_NAME: reference})
 
 
@@ -168,10 +167,9 @@ def _sources(checkpoint: str | Path, options: ExportOptions) -> dict[str, Checkp
 
 
 def _graphs(
-    sources: Mapping[str, Checkpoint], roads: Mapping[str, Road], precision: str, external_data: bool
+    sources: Mapping[str, Checkpoint], roads: Mapping[str, Road], precision: str
 ) -> tuple[dict[str, bytes], dict[str, bytes]]:
     """Make the files of the fp32 graphs and of those in the precision asked for, by name."""
-    from exporters.external_data import split_weights
     from exporters.variants import encoder_variant
 
     exact: dict[str, bytes] = {}
@@ -181,10 +179,9 @@ def _graphs(
         network = backbone()
         source.head.check(network.n_hidden, network.n_words, source.path)
         graph = encoder_variant(network, source.head, "fp32")
-        exact[name] = _serialised(graph)
+        exact[name] = variant[name] = _serialised(graph)
         if precision != "fp32":
-            graph = encoder_variant(backbone(), source.head, precision)
-        variant |= split_weights(graph, name) if external_data else {name: _serialised(graph)}
+            variant[name] = _serialised(encoder_variant(backbone(), source.head, precision))
     return exact, variant
 
 
@@ -214,10 +211,18 @@ def _settings(sources: Mapping[str, Checkpoint], n_hidden: int, precision: str, 
     )
 
 
+@contextmanager
+def _workspace() -> Iterator[Path]:
+    """A folder that is gone in the end, where the system lets go of it: mapped weights keep it on Windows."""
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
+        yield Path(folder)
+
+
 def _judged(
-    settings: EncoderSettings, original: Encoder, converted: Encoder, texts: Iterable[str], retrieval: bool
+    exact: EncoderBundle, variant: EncoderBundle, texts: Iterable[str], retrieval: bool
 ) -> EncoderSettings:
-    """Compare two variants and put into the settings how close they are."""
+    """Compare two variants; the settings with how close they are."""
+    settings, original, converted = variant.settings, open_encoder(exact.path), open_encoder(variant.path)
     parity, worst = measure_parity(original, converted, texts)
     check_parity(parity, worst, settings.precision)
     effect = measure_retrieval(original, converted) if retrieval else None
@@ -247,9 +252,9 @@ def _reranker_parity(
     settings: RerankerSettings, exact: Files, variant: Files, pairs: Iterable[tuple[str, str]]
 ) -> RerankerParity:
     """Write both variants into a temporary folder, run them and judge."""
-    with tempfile.TemporaryDirectory() as folder:
+    with _workspace() as folder:
         one, other = (
-            open_reranker(write_reranker_bundle(Path(folder) / name, settings, files).path)
+            open_reranker(write_reranker_bundle(folder / name, settings, files).path)
             for name, files in (("exact", exact), ("variant", variant))
         )
         record, worst_pair = measure_reranker_parity(one, other, pairs)

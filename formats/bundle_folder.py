@@ -21,8 +21,6 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-import secrets
-import shutil
 import stat
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
@@ -249,6 +247,9 @@ def write_folder(
         InvalidSetting: the folder exists already.
         CorruptFile: members or names that a reader would refuse; nothing is left behind then.
     """
+    import secrets  # readers do without these, and without what they import
+    import shutil
+
     folder = Path(path)
     if folder.exists():
         raise InvalidSetting("there is something at the path already; a bundle needs a new folder", path=folder)
@@ -277,6 +278,8 @@ def source_from(fields: JsonFields) -> SourceRecord:
 
 
 def _write_files(part: Path, files: Mapping[str, bytes | Path]) -> dict[str, FileRecord]:
+    import shutil
+
     records = {}
     for name, content in sorted(files.items()):
         if not _FILE_NAME.fullmatch(name):

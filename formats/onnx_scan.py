@@ -4,7 +4,8 @@ A runtime follows what a graph says about files outside it, and runs operators o
 node and every tensor is visited, and what a bundle's graph may not have is refused. Only the outline is read:
 numbers of tensors stay where they are.
 
-The format is Protocol Buffers; messages and numbers of fields are those of onnx.proto (IR version 10).
+The format is Protocol Buffers (`formats.protobuf`); messages and numbers of fields are those of onnx.proto (IR
+version 10).
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from pathlib import Path
 from typing import Final, NoReturn
 
 from formats.errors import CorruptFile
+from formats.protobuf import read_fields
 
 __all__ = ["OPERATOR_DOMAINS", "check_graph"]
 
@@ -34,8 +36,6 @@ _ATTRIBUTE_TENSORS, _ATTRIBUTE_GRAPHS, _ATTRIBUTE_SPARSE = (5, 10), (6, 11), (22
 _TENSOR_EXTERNAL, _TENSOR_LOCATION = 13, 14
 _SPARSE_TENSORS = (1, 2)
 _ENTRY_KEY, _ENTRY_VALUE = 1, 2
-
-Field = tuple[int, int | memoryview]
 
 
 def check_graph(path: Path, data_sizes: Mapping[str, int]) -> None:
@@ -142,39 +142,13 @@ class _Scan:
                 "a tensor lies beyond the end of its file", f"within {size} bytes", "+".join(numbers)[:200]
             )
 
-    def _fields(self, message: memoryview) -> Iterator[Field]:
+    def _fields(self, message: memoryview) -> Iterator[tuple[int, int | memoryview]]:
         """The fields of a message: number, and value: an integer, or bytes."""
         self.n_messages += 1
         if self.n_messages > _MAX_MESSAGES:
             self._refuse("the graph has too many parts", f"at most {_MAX_MESSAGES}", self.n_messages)
-        position = 0
-        while position < len(message):
-            key, position = self._varint(message, position)
-            number, kind = key >> 3, key & 7
-            if kind == 0:
-                value, position = self._varint(message, position)
-                yield number, value
-                continue
-            if kind == 2:
-                n_bytes, position = self._varint(message, position)
-            else:
-                n_bytes = {1: 8, 5: 4}.get(kind, len(message))
-            if number == 0 or position + n_bytes > len(message) or kind not in (1, 2, 5):
-                self._refuse("the file is no ONNX model", "a field that ends within its message", number)
-            yield number, message[position : position + n_bytes]
-            position += n_bytes
-
-    def _varint(self, message: memoryview, position: int) -> tuple[int, int]:
-        value = 0
-        for shift in range(0, 70, 7):
-            if position >= len(message):
-                break
-            byte = message[position]
-            position += 1
-            value |= (byte & 0x7F) << shift
-            if byte < 0x80:
-                return value, position
-        raise CorruptFile("the file is no ONNX model: a number does not end", path=self.path)
+        for field in read_fields(message, self.path):
+            yield field.number, field.value
 
     def _bytes(self, value: int | memoryview) -> memoryview:
         if isinstance(value, int):

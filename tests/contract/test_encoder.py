@@ -53,6 +53,7 @@ def tiny_batched(folder: Path) -> Encoder:
 
 ENCODERS: dict[str, Callable[[Path], Encoder]] = {
     "bundled int8": lambda _: open_encoder(None),
+    "bundled lean": lambda _: open_encoder(None, lean=True),
     "tiny fp32": tiny_fp32,
     "tiny unnormalised": tiny_unnormalised,
     "tiny batched": tiny_batched,

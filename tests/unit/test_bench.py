@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from bench import encoder_start
 from bench.__main__ import COMMANDS, main
 from bench.collections import read_collection
 from bench.fresh_process import ProcessFailed, in_fresh_process
@@ -18,12 +19,14 @@ from bench.peers.registry import PEERS, QUARRY
 from bench.plots import pareto_front
 from bench.prepare import oracle, prepare
 from bench.prepared import Prepared
+from bench.process_memory import private_bytes, resident_by_file, rss_bytes
 from bench.records import append_record, read_records
 from bench.synthetic import SYNTHETIC, prepare_synthetic
 from bench.tradeoff import measured
 from bench.tradeoff_grid import IndexSetting, SearchSetting, Setting, representations, settings
 from bench.trec_run import read_run, write_run
 from engine.aggregation import aggregate
+from engine.bundled import default_bundle_path
 from engine.encoder import open_encoder
 from engine.representation import Mean
 
@@ -257,3 +260,19 @@ def test_a_backend_that_is_missing_is_recorded_and_reported(
     append_record(tmp_path / "tradeoff.jsonl", record)
     assert main(["report", str(tmp_path)]) == 0
     assert "Not measured: mean, int8" in (tmp_path / "report.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.skipif(not Path("/proc/self/smaps").exists(), reason="reads /proc")
+def test_the_account_of_memory_is_whole() -> None:
+    found = resident_by_file()
+    assert sum(found.values()) == pytest.approx(rss_bytes(), rel=0.05)
+    assert found["private"] == pytest.approx(private_bytes(), rel=0.05)
+    assert len(found) > 3
+
+
+@pytest.mark.parametrize("lean", [False, True])
+def test_starts_of_an_encoder_are_measured(lean: bool) -> None:
+    opened = {"bundle": str(default_bundle_path()), "lean": lean}
+    made, asked = encoder_start.session(opened), encoder_start.query(opened)
+    assert min(made["session_ms"], asked["start_ms"], asked["query_p50_ms"], asked["start_cpu_s"]) > 0
+    assert asked["start_rss_bytes"] >= made["session_private_bytes"] > 0

@@ -5,20 +5,17 @@ from __future__ import annotations
 import importlib.util
 import json
 import shutil
-import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper
-from tiny_checkpoint import DIM, random_weights, write_checkpoint
+from split_weights import with_weights_apart
+from tiny_checkpoint import DIM, write_checkpoint
 
 from engine.encoder import open_encoder
-from engine.encoder_onnx import repacks_weights
-from engine.onnx_session import open_session
 from exporters.checkpoint import checkpoint_kind
 from exporters.hub import checkpoint_folder
 from exporters.reference import check_bundle
@@ -49,58 +46,15 @@ def test_weights_in_a_file_of_their_own(
     checkpoint: Path, exact: EncoderBundle, tmp_path: Path, precision: str
 ) -> None:
     inside = export(checkpoint, tmp_path / "inside", precision, texts=TEXTS, retrieval=False)
-    bundle = export(checkpoint, tmp_path / "out", precision, texts=TEXTS, retrieval=False, external_data=True)
+    bundle = with_weights_apart(inside.path, tmp_path / "out")
     assert bundle.files["model.onnx.data"].n_bytes > bundle.files["model.onnx"].n_bytes / 4
     assert bundle.identity == exact.identity
-    assert replace(bundle.settings, parity=None) == replace(inside.settings, parity=None)
-    np.testing.assert_allclose(vectors(bundle.path), vectors(inside.path), atol=0.05)
+    np.testing.assert_allclose(vectors(bundle.path), vectors(inside.path), atol=1e-6)
     assert check_bundle(bundle.path).n_texts == len(TEXTS)
 
 
-def test_mapped_weights_are_used_where_they_lie(checkpoint: Path, exact: EncoderBundle, tmp_path: Path) -> None:
-    key = "session.disable_prepacking"
-    assert open_session(exact.model_path, repack=False).get_session_options().get_session_config_entry(key) == "1"
-    for precision, repacks in (("int8", False), ("int8-weights", True)):
-        bundle = export(
-            checkpoint, tmp_path / precision, precision, texts=TEXTS, external_data=True, retrieval=False
-        )
-        assert repacks_weights(bundle, "model.onnx") == repacks
-    assert repacks_weights(exact, "model.onnx")
-
-
-@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="reads /proc")
-@pytest.mark.parametrize("external", [False, True])
-def test_mapped_weights_take_no_memory_of_their_own(tmp_path: Path, repository: Path, external: bool) -> None:
-    rng = np.random.default_rng(0)
-    weights = {**random_weights(), "embeddings.word_embeddings.weight": rng.random((200_000, DIM), np.float32)}
-    folder = write_checkpoint(tmp_path / "checkpoint", weights=weights)
-    path = export(folder, tmp_path / "out", "fp32", texts=["cat"], external_data=external).path
-    done = subprocess.run(
-        [sys.executable, "-c", _PRIVATE, str(path)], cwd=repository, capture_output=True, text=True, check=True
-    )
-    assert (int(done.stdout) < 10_000) == external, "the table alone has 25,600 KiB"
-
-
-_PRIVATE = """
-import sys
-from engine.encoder import open_encoder
-from engine.onnx_session import import_onnxruntime
-import numpy, tokenizers
-
-def private():
-    lines = open("/proc/self/status").read().splitlines()
-    return next(int(line.split()[1]) for line in lines if line.startswith("RssAnon:"))
-
-import_onnxruntime()
-before = private()
-encoder = open_encoder(sys.argv[1])
-encoder.encode_query("cat")
-print(private() - before)
-"""
-
-
-def test_a_changed_file_of_weights_is_not_run(checkpoint: Path, tmp_path: Path) -> None:
-    bundle = export(checkpoint, tmp_path / "out", "fp32", texts=TEXTS, external_data=True)
+def test_a_changed_file_of_weights_is_not_run(exact: EncoderBundle, tmp_path: Path) -> None:
+    bundle = with_weights_apart(exact.path, tmp_path / "out")
     path = bundle.path / "model.onnx.data"
     content = bytearray(path.read_bytes())
     content[100] ^= 1

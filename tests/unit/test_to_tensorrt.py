@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 
 import pytest
+from split_weights import with_weights_apart
 from tiny_checkpoint import write_checkpoint
 
 from engine.cli import main
@@ -40,10 +41,12 @@ def test_a_plan_is_built_and_says_what_it_is_for(bundle):
 
 
 @needs_rtx
-@pytest.mark.parametrize("options", [{}, {"external_data": True}])
-def test_a_half_precision_graph_is_built_too(tmp_path, options):
+@pytest.mark.parametrize("split", [False, True])
+def test_a_half_precision_graph_is_built_too(tmp_path, split):
     checkpoint = write_checkpoint(tmp_path / "checkpoint")
-    bundle = export(checkpoint, tmp_path / "bundle", "fp16", **options).path
+    bundle = export(checkpoint, tmp_path / "bundle", "fp16").path
+    if split:
+        bundle = with_weights_apart(bundle, tmp_path / "split").path
     record = build_plan(bundle, target=TARGET, library="tensorrt-rtx", profiles=SMALL)
     assert record.precision == "fp16"
     assert read_plans(bundle) == [record]

@@ -1,0 +1,96 @@
+"""Where the fields of a Protocol Buffers message lie, as far as ONNX files need it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from formats.errors import CorruptFile
+
+__all__ = ["Field", "field_bytes", "number_field", "read_fields"]
+
+_NUMBER, _BYTES = 0, 2  # wire types
+_FIXED_BYTES: Final = {1: 8, 5: 4}
+_MAX_SHIFT: Final = 70  # a number has at most 64 bits, 7 in a byte
+
+
+class Field(NamedTuple):
+    """One field of a message.
+
+    Attributes:
+        number: of the field.
+        value: an integer, or the field's bytes.
+        first: where the field begins in the message, key included.
+        stop: one past its last byte; its bytes, where it has some, are the last before.
+    """
+
+    number: int
+    value: int | memoryview
+    first: int
+    stop: int
+
+
+def read_fields(message: memoryview, path: Path) -> Iterator[Field]:
+    """The fields of a message in their order.
+
+    Args:
+        message: its bytes.
+        path: of the file, for the error.
+
+    Raises:
+        CorruptFile: a field does not end within the message, or is of no kind that files have.
+    """
+    position = 0
+    while position < len(message):
+        first = position
+        key, position = _varint(message, position, path)
+        number, kind = key >> 3, key & 7
+        if kind == _NUMBER:
+            value, position = _varint(message, position, path)
+            yield Field(number, value, first, position)
+            continue
+        if kind == _BYTES:
+            n_bytes, position = _varint(message, position, path)
+        else:
+            n_bytes = _FIXED_BYTES.get(kind, len(message))
+        if number == 0 or position + n_bytes > len(message) or kind not in (_BYTES, *_FIXED_BYTES):
+            raise _damaged("a field that ends within its message", number, path)
+        yield Field(number, message[position : position + n_bytes], first, position + n_bytes)
+        position += n_bytes
+
+
+def number_field(number: int, value: int) -> bytes:
+    """A field that holds an integer from 0."""
+    return _as_varint(number << 3 | _NUMBER) + _as_varint(value)
+
+
+def field_bytes(number: int, value: bytes) -> bytes:
+    """A field that holds bytes: a text, or a message."""
+    return _as_varint(number << 3 | _BYTES) + _as_varint(len(value)) + value
+
+
+def _varint(message: memoryview, position: int, path: Path) -> tuple[int, int]:
+    """A number, and where it ends."""
+    value = 0
+    for shift in range(0, _MAX_SHIFT, 7):
+        if position >= len(message):
+            break
+        byte = message[position]
+        position += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value, position
+    raise _damaged("a number that ends", position, path)
+
+
+def _as_varint(value: int) -> bytes:
+    parts = bytearray()
+    while value >= 0x80:
+        parts.append(value & 0x7F | 0x80)
+        value >>= 7
+    return bytes([*parts, value])
+
+
+def _damaged(expected: str, actual: object, path: Path) -> CorruptFile:
+    return CorruptFile("the file is no ONNX model", path=path, expected=expected, actual=actual)
