@@ -114,10 +114,13 @@ def _all_of(segment):
     for word in WORDS:
         arrays += list(reader.postings.postings(word))
     arrays += _columns(reader)
-    for _, postings in reader.postings:
+    terms = []
+    for term, postings in reader.postings:
+        terms.append(term)
         arrays += list(postings)
-    ordinals = [reader.ids.ordinals_of(doc_id) for doc_id in ids]
-    read = [repr((ids, documents, ordinals, [term for term, _ in reader.postings]))]
+    ordinals = [reader.ids.ordinals_of(doc_id) for doc_id in ids[::10]]
+    arrays += list(reader.ids.by_hash())
+    read = [repr((ids, documents, ordinals, terms))]
     return read + [array.tobytes() for array in arrays]
 
 
@@ -219,16 +222,26 @@ class Container:
         return container(self.contents, bytes(self.data), self.head, file_id=self.file_id)
 
 
-def resign(directory, name, change):
-    """Let `change` work on a file's `Container`; store it, and let the manifest name it as it is now."""
-    part = Container(directory.path / name)
+def signed(files, name, change):
+    """Let `change` work on the `Container` of one of the files of an index; the files with what it made of it.
+
+    The manifest names it as it is now.
+    """
+    part = Container.of(files[name])
     change(part)
     blob = part.blob()
-    part.path.write_bytes(blob)
     if part.head[9] == FileKind.MANIFEST:
-        return
-    root = Container(directory.path / current(directory).name)
+        return {**files, name: blob}
+    top = max(each for each in files if each.startswith("MANIFEST"))
+    root = Container.of(files[top])
     for record in root.records():
         if record["name"] == name:
             record["n_bytes"], record["digest"] = len(blob), xxhash.xxh3_128_digest(pack(part.contents))
-    root.path.write_bytes(root.blob())
+    return {**files, name: blob, top: root.blob()}
+
+
+def resign(directory, name, change):
+    """The same with the files of a folder."""
+    files = {file: (directory.path / file).read_bytes() for file in (name, current(directory).name)}
+    for file, blob in signed(files, name, change).items():
+        (directory.path / file).write_bytes(blob)
