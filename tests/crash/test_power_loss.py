@@ -9,6 +9,7 @@ from random import Random
 
 import pytest
 from changes import Texts, documents, make_everything_small, merge_often, open_index, options, stray_files
+from memory_directory import MemoryDirectory
 from power_loss import Disk, File
 from system_calls import Event, Recorder, SystemCalls
 from torture import figure
@@ -29,10 +30,10 @@ def small(monkeypatch):
     merge_often(monkeypatch)
 
 
-def content(path: Path) -> Texts:
+def content(directory: Directory) -> Texts:
     """Every live document, with every byte of the index checked; nothing where there is no index."""
     try:
-        snapshot = Snapshot(Directory(path))
+        snapshot = Snapshot(directory)
     except IndexNotFound:
         return {}
     assert check_files(snapshot.directory, snapshot.manifest) == []
@@ -139,18 +140,18 @@ def test_no_commit_is_lost_and_nothing_is_half(tmp_path, torture):
     chance, torture.seed = Random(SEED), SEED
     files: dict[str, bytes] = {}
     states: list[Texts] = [{}]
-    left = tmp_path / "left"
+    path = tmp_path / "index"
     for _ in range(figure(1000, 50_000) // STATES_A_HISTORY):
-        history = History(tmp_path / "index", chance, states)
-        store(files, history.path)
+        history = History(path, chance, states)
+        store(files, path)
+        assert content(Directory(path)) == states[-1]
         history.run(8)
         events, disk, n_applied = history.calls.events, Disk(files), 0
         for moment in sorted(chance.choices(range(len(events) + 1), k=STATES_A_HISTORY)):
             disk.apply(events[n_applied:moment])
             n_applied = moment
             files = disk.after_power_loss(chance)
-            store(files, left)
-            found = content(left)
+            found = content(MemoryDirectory(path, files))
             assert found in allowed(history.states, events[:moment]), f"after {moment} of {len(events)} calls"
         torture.add(histories=1, calls=len(events), states=STATES_A_HISTORY)
         states = [found]
@@ -201,4 +202,4 @@ def test_a_disk_without_any_loss_is_what_was_written(tmp_path):
     real = {file.name: file.read_bytes() for file in history.path.iterdir() if file.name != "write.lock"}
     assert {name: data for name, data in files.items() if name != "write.lock"} == real
     with SystemCalls().installed():
-        assert content(history.path) == history.states[-1]
+        assert content(Directory(history.path)) == history.states[-1]
