@@ -9,11 +9,12 @@ import numpy.typing as npt
 
 from engine.allowed import AllowedDocs
 from engine.bm25_query import Bm25Query
+from engine.candidate_rows import usual_candidates
 from engine.fusion import fuse
 from engine.lexical_searcher import LexicalSearcher
 from engine.options import SearchOptions
 from engine.ranking import Ranking
-from engine.searcher import Searcher, n_candidates
+from engine.searcher import Searcher
 
 __all__ = ["HybridSearcher"]
 
@@ -42,7 +43,7 @@ class HybridSearcher:
         Yields:
             A ranking and the query it answers; one at a time, for a query holds postings.
         """
-        n = options.candidates or max(n_candidates(options), _MIN_CANDIDATES)
+        n = options.candidates or max(usual_candidates(options.k), _MIN_CANDIDATES)
         rankings = self._dense.candidates(vectors, n, n, options, allowed)
         for vector, text, by_vector in zip(vectors, texts, rankings, strict=True):
             query = self._lexical.query(text)

@@ -9,13 +9,22 @@ from dataclasses import replace
 import numpy as np
 import numpy.typing as npt
 
+from engine.candidate_rows import measured_candidate_rows
 from engine.faiss_threads import set_faiss_threads
 from engine.probe_curve import probe_recall
 from formats.coding_fit import CodingFit, imbalance_of
 from formats.manifest import IndexSettings
 from formats.quantizer import Quantizer
 
-__all__ = ["MIN_TRAINING_ROWS", "VectorCoder", "n_training_rows", "nlist_for", "train_on", "train_quantizer"]
+__all__ = [
+    "MIN_TRAINING_ROWS",
+    "VectorCoder",
+    "measured",
+    "n_training_rows",
+    "nlist_for",
+    "train_on",
+    "train_quantizer",
+]
 
 Floats = npt.NDArray[np.float32]
 Codes = npt.NDArray[np.uint8]
@@ -73,15 +82,30 @@ def train_quantizer(sample: Floats, nlist: int, code_bytes: int, seed: int, thre
     set_faiss_threads(1)  # sub-quantizers are so small that waiting for one another takes longer
     pq.train(sample[:: max(1, len(sample) // _PQ_ROWS)][:_PQ_ROWS])
     codebook = faiss.vector_to_array(pq.centroids).reshape(2 * code_bytes, 16, -1).astype(np.float32)
-    return Quantizer(coarse, codebook, codebook, None, False, probe_recall(sample, coarse))
+    return Quantizer(coarse, codebook, codebook, None, False)
 
 
-def with_fit(quantizer: Quantizer, sample: Floats, n_rows: int, threads: int) -> Quantizer:
-    """The same quantizer with a record of how it fits the sample it was trained on, for `n_rows` centroids."""
+def measured(quantizer: Quantizer, sample: Floats, n_rows: int, threads: int) -> Quantizer:
+    """The same quantizer with what was measured of it.
+
+    How well it fits, how many lists a search should read, how many rows it should look at more closely.
+
+    Args:
+        quantizer: without a rotation.
+        sample: (n, dim) float32 that it was trained on, in the order of their documents.
+        n_rows: of the index.
+        threads: how many to use.
+    """
     coder = VectorCoder(quantizer, threads)
-    numbers = [coder.code(sample[low : low + _CODED_AT_ONCE])[0] for low in range(0, len(sample), _CODED_AT_ONCE)]
-    sizes = np.bincount(np.concatenate(numbers), minlength=quantizer.nlist)
-    return replace(quantizer, fit=replace(coder.fit(sizes), n_rows=n_rows))
+    coded = [coder.code(sample[low : low + _CODED_AT_ONCE]) for low in range(0, len(sample), _CODED_AT_ONCE)]
+    lists, codes = (np.concatenate(part) for part in zip(*coded, strict=True))
+    sizes = np.bincount(lists, minlength=quantizer.nlist)
+    return replace(
+        quantizer,
+        probe_recall=probe_recall(sample, quantizer.coarse),
+        candidate_rows=measured_candidate_rows(quantizer, sample, lists, codes),
+        fit=replace(coder.fit(sizes), n_rows=n_rows),
+    )
 
 
 def train_on(batches: Iterable[Floats], n_rows: int, settings: IndexSettings, threads: int) -> Quantizer:
@@ -105,7 +129,7 @@ def train_on(batches: Iterable[Floats], n_rows: int, settings: IndexSettings, th
         sample[start:stop] = batch[chosen[start:stop] - seen]
         start, seen = stop, seen + len(batch)
     trained = train_quantizer(sample, nlist_for(n_rows), settings.code_bytes, settings.seed, threads)
-    return with_fit(trained, sample, n_rows, threads)
+    return measured(trained, sample, n_rows, threads)
 
 
 class VectorCoder:

@@ -14,6 +14,7 @@ from engine.allowed import AllowedDocs
 from engine.backends.choice import LAST_RESORTS, Choice, choose_backends
 from engine.backends.protocol import Backend, Candidates, Wanted
 from engine.backends.registry import open_backend
+from engine.candidate_rows import default_candidates, usual_candidates
 from engine.exactness import Exactness
 from engine.options import OpenOptions, SearchOptions
 from engine.ranking import Ranking, ranked
@@ -21,10 +22,9 @@ from engine.stage2 import Rescorer
 from formats.errors import BackendUnavailable, InvalidSetting
 from formats.snapshot import OpenSegment, Snapshot
 
-__all__ = ["Searcher", "n_candidates"]
+__all__ = ["Searcher"]
 
-_CANDIDATES_FACTOR = 3  # default candidates for each hit wanted
-_MIN_CANDIDATES = 100
+_BY_CODES = ("cpu_faiss", "gpu")  # backends that choose by codes, where how many they should choose was measured
 _UNKNOWN_SHARE = 0.05  # of documents deleted since a backend was opened from which on it is opened anew
 _WIDER = 4  # how many times more candidates where the first ones do not settle an exact answer
 
@@ -76,23 +76,31 @@ class Searcher:
             options: of the search.
             allowed: for each segment the documents that may be found; None: all.
         """
-        return self.candidates(queries, n_candidates(options), options.k, options, allowed)
+        return self.candidates(queries, options.candidates, options.k, options, allowed)
 
     def candidates(
         self,
         queries: npt.NDArray[np.float32],
-        n: int,
+        n: int | None,
         n_kept: int,
         options: SearchOptions,
         allowed: AllowedDocs | None = None,
     ) -> list[Ranking]:
-        """The best `n_kept` of n documents looked at for each query, k at least, with their exact scores."""
+        """The best `n_kept` of n documents looked at for each query, k at least, with their exact scores.
+
+        None for n is what was measured for k hits of each segment.
+        """
         if not len(queries):
             return []
-        wanted = Wanted(options.k, n, options.nprobe, self._options.n_threads, beta=self._beta)
+        wanted = Wanted(options.k, n or 0, options.nprobe, self._options.n_threads, beta=self._beta)
         each: AllowedDocs = [None] * len(self._segments) if allowed is None else allowed
         answers = [
-            segment.search(queries, replace(wanted, allowed=docs.flags) if docs else wanted)
+            segment.search(
+                queries,
+                replace(
+                    wanted, n=n or segment.default_candidates(options.k), allowed=docs.flags if docs else None
+                ),
+            )
             for segment, docs in zip(self._segments, each, strict=True)
         ]
         return [_merged([answer[number] for answer in answers], n_kept) for number in range(len(queries))]
@@ -122,11 +130,6 @@ class Searcher:
     def centroid_scores(self, query: Query, segment: int, doc: int) -> npt.NDArray[np.float32]:
         """Scores of the centroids of one document."""
         return self._segments[segment].rescorer.centroid_scores(query, doc)
-
-
-def n_candidates(options: SearchOptions) -> int:
-    """How many documents are looked at more closely."""
-    return options.candidates or max(_MIN_CANDIDATES, _CANDIDATES_FACTOR * options.k)
 
 
 class _Scored(NamedTuple):
@@ -160,6 +163,10 @@ class _SegmentSearcher:
             self.opened, self.rescorer, self._opened_for = before.opened, before.rescorer, made_for
             if n_unknown and now.deleted is not None:
                 self._allowed = ~now.deleted
+
+    def default_candidates(self, k: int) -> int:
+        """Documents to rescore for k hits, where a query does not say."""
+        return default_candidates(self.segment, k) if self.choice.backend in _BY_CODES else usual_candidates(k)
 
     def search(self, queries: Query, wanted: Wanted) -> list[_Scored]:
         """What is found for each query."""

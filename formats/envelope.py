@@ -38,13 +38,15 @@ from formats.errors import (
 from formats.packing import Fields, pack, unpack
 from formats.sections import ALIGNMENT, CHUNK_BYTES, DIGEST_BYTES, MAX_EXTENT, Section, digest, read_sections
 
-__all__ = ["Envelope", "EnvelopeWriter", "FileKind", "FileRecord"]
+__all__ = ["CANDIDATE_ROWS_FEATURE", "Envelope", "EnvelopeWriter", "FileKind", "FileRecord"]
 
 MAGIC = b"\x89QRRY\r\n\x1a\n"
 END_MAGIC = b"QRRYEND\n"
 VERSION = (1, 0)  # (major, minor)
 BYTE_ORDER = 0x0A0B0C0D
-KNOWN_REQUIRED_FEATURES = KNOWN_WRITER_FEATURES = KNOWN_OPTIONAL_FEATURES = 0  # bits of the preamble
+CANDIDATE_ROWS_FEATURE = 1  # a quantizer with the field `candidate_rows`; anyone may ignore it
+KNOWN_REQUIRED_FEATURES = KNOWN_WRITER_FEATURES = 0  # bits of the preamble
+KNOWN_OPTIONAL_FEATURES = CANDIDATE_ROWS_FEATURE
 PREAMBLE = struct.Struct("<9sBHHI16sIII10s")  # then the XXH3-64 of these 56 bytes
 FOOTER = struct.Struct("<QQ16sQ16s8s")
 PREAMBLE_BYTES = FOOTER_BYTES = 64
@@ -106,15 +108,18 @@ class EnvelopeWriter:
         name: the file's name.
         kind: what it holds.
         file_id: 16 random bytes that no other file has.
+        optional_features: bits of those that anyone may ignore.
     """
 
-    def __init__(self, directory: Directory, name: str, kind: FileKind, file_id: bytes) -> None:
+    def __init__(
+        self, directory: Directory, name: str, kind: FileKind, file_id: bytes, optional_features: int = 0
+    ) -> None:
         self._name = name
         self._file_id = file_id
         self._file: OutputFile = directory.create(name)
         self._sections: dict[str, dict[str, object]] = {}
         try:
-            self._file.write(_preamble(kind, file_id))
+            self._file.write(_preamble(kind, file_id, optional_features))
         except BaseException:
             self._file.close()
             directory.delete(name)
@@ -199,6 +204,7 @@ class Envelope:
 
     Attributes:
         unknown_writer_features: bits of features that a writer of the index must know and this version does not.
+        optional_features: bits of those that anyone may ignore.
 
     Raises:
         FileNotFoundError: it is not there.
@@ -222,9 +228,9 @@ class Envelope:
         data = self._file.data
         if len(data) < PREAMBLE_BYTES + FOOTER_BYTES:
             raise TruncatedFile("too short for any file of an index", path=self.path, actual=f"{len(data)} bytes")
-        file_id, writer_features, others = _check_preamble(data[:PREAMBLE_BYTES], kind, self.path)
+        file_id, writer_features, self.optional_features = _check_preamble(data[:PREAMBLE_BYTES], kind, self.path)
         self.unknown_writer_features = writer_features & ~KNOWN_WRITER_FEATURES
-        self._has_more = bool(self.unknown_writer_features or others & ~KNOWN_OPTIONAL_FEATURES)
+        self._has_more = bool(self.unknown_writer_features or self.optional_features & ~KNOWN_OPTIONAL_FEATURES)
         self.record = _check_footer(data, file_id, self.path)
         if record is not None:
             _check_record(self.record, record, self.path)
@@ -303,8 +309,8 @@ class Envelope:
         return []
 
 
-def _preamble(kind: FileKind, file_id: bytes) -> bytes:
-    head = PREAMBLE.pack(MAGIC, kind, *VERSION, BYTE_ORDER, file_id, 0, 0, 0, bytes(10))
+def _preamble(kind: FileKind, file_id: bytes, optional_features: int) -> bytes:
+    head = PREAMBLE.pack(MAGIC, kind, *VERSION, BYTE_ORDER, file_id, 0, 0, optional_features, bytes(10))
     return head + struct.pack("<Q", xxhash.xxh3_64_intdigest(head))
 
 

@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from formats.coding_fit import CodingFit
 from formats.directory import Directory
-from formats.envelope import Envelope, EnvelopeWriter, FileKind, FileRecord
+from formats.envelope import CANDIDATE_ROWS_FEATURE, Envelope, EnvelopeWriter, FileKind, FileRecord
 from formats.errors import CorruptFile, FormatError
 from formats.sections import digest
 
@@ -26,6 +26,7 @@ __all__ = ["MAX_DIM", "MAX_NLIST", "Quantizer", "StoredQuantizer", "read_quantiz
 
 MAX_DIM = 1 << 16
 MAX_NLIST = 1 << 24
+MAX_CANDIDATE_ROWS = 1 << 32
 METRIC = "inner_product"
 Floats = npt.NDArray[np.float32]
 
@@ -43,6 +44,8 @@ class Quantizer:
         probe_recall: (nlist,) float32, ascending, from 0 to 1: the share of what is nearest that a search of i + 1
             lists finds, as far as lists matter; None: not measured.
         fit: to the rows that it was trained on; no part of the identity. None: not recorded.
+        candidate_rows: in how many of the rows that score best by their codes a search finds the best ten
+            documents, but for a few; no part of the identity. None: not measured.
     """
 
     coarse: Floats
@@ -52,6 +55,7 @@ class Quantizer:
     by_residual: bool
     probe_recall: Floats | None = None
     fit: CodingFit | None = None
+    candidate_rows: int | None = None
 
     @property
     def nlist(self) -> int:
@@ -102,7 +106,9 @@ def write_quantizer(directory: Directory, quantizer: Quantizer) -> FileRecord:
         with contextlib.suppress(FormatError):  # what an interrupted writer leaves behind
             return _present(directory, name)
         directory.delete(name)
-    writer = EnvelopeWriter(directory, name, FileKind.QUANTIZER, bytes.fromhex(identity))
+    known = {} if quantizer.candidate_rows is None else {"candidate_rows": quantizer.candidate_rows}
+    features = CANDIDATE_ROWS_FEATURE if known else 0
+    writer = EnvelopeWriter(directory, name, FileKind.QUANTIZER, bytes.fromhex(identity), features)
     writer.add("coarse", quantizer.coarse)
     writer.add("encode_codebook", quantizer.encode_codebook)
     if quantizer.score_codebook is not quantizer.encode_codebook:
@@ -122,6 +128,7 @@ def write_quantizer(directory: Directory, quantizer: Quantizer) -> FileRecord:
             "M": n_sub,
             "nbits": int(ksub).bit_length() - 1,
             "fit": quantizer.fit.to_fields() if quantizer.fit else None,
+            **known,
         }
     )
 
@@ -159,6 +166,9 @@ def _read(envelope: Envelope) -> Quantizer:
     n_sub = fields.integer("M", 1, dim)
     nbits = fields.integer("nbits", 4, 8)
     fit = CodingFit.from_fields(fields.optional_child("fit"))
+    candidate_rows = None
+    if envelope.optional_features & CANDIDATE_ROWS_FEATURE:
+        candidate_rows = fields.integer("candidate_rows", 1, MAX_CANDIDATE_ROWS)
     if nbits not in (4, 8) or dim % n_sub or n_sub * nbits % 8:
         raise CorruptFile(
             "impossible code layout", path=envelope.path, actual=f"M {n_sub}, nbits {nbits}, dim {dim}"
@@ -172,7 +182,7 @@ def _read(envelope: Envelope) -> Quantizer:
     coarse = _floats(envelope, "coarse", (nlist, dim))
     recall = _recall(envelope, nlist) if envelope.has("probe_recall") else None
     envelope.done()
-    return Quantizer(coarse, encode, score, rotation, by_residual, recall, fit)
+    return Quantizer(coarse, encode, score, rotation, by_residual, recall, fit, candidate_rows)
 
 
 def _recall(envelope: Envelope, nlist: int) -> Floats:

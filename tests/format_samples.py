@@ -115,7 +115,8 @@ def quantizer(
     score = floats(n_sub, 1 << nbits, dim // n_sub) if apart else encode
     rotation = None if input_dim is None else floats(dim, input_dim)
     recall = np.sort(generator.random(nlist, np.float32)) if measured else None
-    return Quantizer(floats(nlist, dim), encode, score, rotation, by_residual, recall)
+    coarse, rows = floats(nlist, dim), int(generator.integers(1, 1000)) if measured else None
+    return Quantizer(coarse, encode, score, rotation, by_residual, recall, candidate_rows=rows)
 
 
 def document(number=0, **changes):

@@ -10,7 +10,7 @@ import xxhash
 from format_samples import container, manifest
 
 from engine.options import OpenOptions, SearchOptions
-from engine.quantizer_training import VectorCoder, train_quantizer
+from engine.quantizer_training import VectorCoder, measured, train_quantizer
 from engine.searcher import Searcher
 from formats.directory import Directory
 from formats.doc_store import StoredDocument
@@ -39,7 +39,8 @@ def build(folder):
     vectors = [
         [generator.standard_normal((n, DIM)).astype(np.float32) for n in segment] for segment in counts.tolist()
     ]
-    made = train_quantizer(np.concatenate(vectors[0]), NLIST, CODE_BYTES, 0, 1)
+    sample = np.concatenate(vectors[0])
+    made = measured(train_quantizer(sample, NLIST, CODE_BYTES, 0, 1), sample, len(sample), 1)
     record = write_quantizer(directory, made)
     segments = [_segment(directory, number, vectors[number], made, record, generator) for number in range(2)]
     committed = manifest(segments, [record], dim=DIM, code_bytes=CODE_BYTES)

@@ -20,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from engine.backends.protocol import Candidates, Wanted
+from engine.candidate_rows import rows_per_candidate
 from engine.faiss_threads import set_faiss_threads
 from engine.options import OpenOptions
 from engine.probe_curve import default_nprobe
@@ -29,7 +30,6 @@ from formats.snapshot import OpenSegment
 
 __all__ = ["FaissBackend", "faiss_lists"]
 
-_ROWS_PER_CANDIDATE = 2.5  # centroids asked of FAISS for each document wanted, where documents have several
 _BATCH_RESULTS = 1 << 22  # rows that FAISS is asked for at a time, over all queries
 _BLOCK_ROWS = 32  # in each of which FAISS keeps so many codes
 _FEW_ROWS = 8192  # so many centroids are rescored, all of them, as quickly as lists are read
@@ -50,7 +50,7 @@ class FaissBackend:
         self._rotation = segment.quantizer.rotation
         self._nlist = segment.quantizer.nlist
         self._default_nprobe = default_nprobe(segment.quantizer)
-        self._rows_per_candidate = _rows_per_candidate(segment)
+        self._rows_per_candidate = rows_per_candidate(segment)
         self._kept = _parameters(1, None)
         self._index = faiss_lists(segment.quantizer, segment.reader.lists, self._owners())
 
@@ -168,18 +168,6 @@ class FaissBackend:
         """(nlist,) int64: centroids in each list of FAISS."""
         inverted = self._index.invlists
         return np.array([inverted.list_size(number) for number in range(self._nlist)], np.int64)
-
-
-def _rows_per_candidate(segment: OpenSegment) -> float:
-    """Centroids to ask for, for each document wanted: the more, the coarser the codes.
-
-    With one bit a number (48 bytes of 384 numbers) 250 centroids hold .999 of the top 10 documents of squad, with
-    half a bit .984, and 500 .995.
-    """
-    assert segment.quantizer is not None
-    bits = 8 * segment.quantizer.code_bytes / segment.quantizer.input_dim
-    most = segment.reader.n_rows / segment.record.n_docs
-    return min(_ROWS_PER_CANDIDATE, most) * max(1.0, 1 / bits)
 
 
 def _distinct(docs: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:

@@ -240,7 +240,8 @@ def test_quantizers(nlist, layout, dsub, apart, by_residual, input_dim, measured
     score = normal(seed + 1, n_sub, 1 << nbits, dsub) if apart else encode
     rotation = None if input_dim is None else normal(seed + 2, n_sub * dsub, input_dim)
     recall = np.linspace(0.5, 1, nlist, dtype=np.float32) if measured else None
-    made = Quantizer(normal(seed + 3, nlist, n_sub * dsub), encode, score, rotation, by_residual, recall)
+    coarse, rows = normal(seed + 3, nlist, n_sub * dsub), seed % 1000 + 1 if measured else None
+    made = Quantizer(coarse, encode, score, rotation, by_residual, recall, candidate_rows=rows)
     with index() as directory:
         read = read_quantizer(directory, write_quantizer(directory, made))
         assert read.identity() == made.identity()
@@ -249,6 +250,7 @@ def test_quantizers(nlist, layout, dsub, apart, by_residual, input_dim, measured
         np.testing.assert_array_equal(read.score_codebook, score)
         np.testing.assert_array_equal(read.rotation, rotation)
         np.testing.assert_array_equal(read.probe_recall, recall)
+        assert read.candidate_rows == rows
         assert (read.by_residual, read.nbits) == (by_residual, nbits)
 
 

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 import small_index
 
-from engine.backends.cpu_faiss import FaissBackend, _rows_per_candidate
+from engine.backends.cpu_faiss import FaissBackend
 from engine.backends.protocol import Wanted
+from engine.candidate_rows import rows_per_candidate
 from engine.options import OpenOptions
 from engine.stored_vectors import StoredVectors
 from formats.snapshot import Snapshot
@@ -84,4 +85,4 @@ def test_coarser_codes_are_asked_for_more(segments):
     shape = (2, 16, small_index.DIM // 2)
     codebook = generator.standard_normal(shape).astype(np.float32)
     coarse = replace(segment.quantizer, encode_codebook=codebook, score_codebook=codebook)
-    assert _rows_per_candidate(replace(segment, quantizer=coarse)) == pytest.approx(4 * usual)
+    assert rows_per_candidate(replace(segment, quantizer=coarse)) == pytest.approx(4 * usual)

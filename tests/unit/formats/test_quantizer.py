@@ -170,6 +170,28 @@ def test_recalls_that_cannot_be(directory, recall):
         read_quantizer(directory, write_quantizer(directory, hostile))
 
 
+@pytest.mark.parametrize("rows", [0, -1, (1 << 32) + 1])
+def test_candidate_rows_that_cannot_be(directory, rows):
+    with pytest.raises(CorruptFile, match="candidate_rows"):
+        read_quantizer(directory, write_quantizer(directory, replace(quantizer(), candidate_rows=rows)))
+
+
+def test_candidate_rows_are_no_part_of_the_name(directory):
+    made = quantizer(measured=True)
+    assert made.identity() == replace(made, candidate_rows=None).identity()
+
+
+def test_what_an_older_reader_sees(directory, monkeypatch):
+    """It does not know the feature, passes its field over, and finds the rest as it was."""
+    made = quantizer(measured=True)
+    record = write_quantizer(directory, made)
+    monkeypatch.setattr("formats.envelope.KNOWN_OPTIONAL_FEATURES", 0)
+    monkeypatch.setattr("formats.quantizer.CANDIDATE_ROWS_FEATURE", 0)
+    read = read_quantizer(directory, record)
+    assert read.candidate_rows is None
+    assert read.identity() == made.identity()
+
+
 def zeros(*shapes):
     names = ("coarse", "encode_codebook", "rotation")
     return {name: np.zeros(shape, np.float32) for name, shape in zip(names, shapes, strict=True)}
