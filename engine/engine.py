@@ -34,7 +34,7 @@ from engine.statistics import index_statistics
 from engine.verification import VerifyReport, verify_index
 from formats.directory import Directory
 from formats.errors import EncoderMismatch, IndexClosed, InvalidSetting, ReadOnlyIndex
-from formats.manifest import EncoderRecord, latest_generation
+from formats.manifest import EncoderRecord
 from formats.snapshot import Snapshot
 
 __all__ = ["Engine"]
@@ -53,6 +53,7 @@ class Engine:
         self._options = options
         self._encoder = encoder
         self._writable = writable
+        self._refreshes = False
         self._pid = os.getpid()
         self._lock = threading.Lock()
         self._view: IndexView | None = None
@@ -82,6 +83,7 @@ class Engine:
         memory: str | int | None = None,
         device: str | None = None,
         device_bytes: int | None = None,
+        refresh: bool = False,
     ) -> Engine:
         """Open an index. The encoder's model is loaded at the first text.
 
@@ -102,6 +104,8 @@ class Engine:
             device: where backend "gpu" runs: "cuda", "cuda:1", or "cpu" (slow: the same code, for tests); None:
                 the first CUDA device.
             device_bytes: of the device's memory that may be used; None: nine tenths of what is free.
+            refresh: whether each search begins with a `refresh`, so that it sees what was committed before it, by
+                whichever process. Where nothing was, that takes a listing of the folder.
 
         Raises:
             IndexNotFound: there is no index.
@@ -118,6 +122,7 @@ class Engine:
             device_bytes=device_bytes,
         )
         index = cls(Directory(Path(path)), options, open_encoder(encoder), writable)
+        index._refreshes = refresh
         try:
             if reranker is not None:
                 index._reranker = open_reranker(reranker, options.n_threads)
@@ -177,7 +182,7 @@ class Engine:
         chosen = SearchOptions(k=k, **options)
         if chosen.mode != "dense" or chosen.rerank:
             raise InvalidSetting("vectors have no words", expected="mode dense, no rerank", actual=chosen.mode)
-        view = self._current()
+        view = self._to_search()
         return view.search_dense(query_vectors(queries, view.snapshot.manifest.settings.dim), chosen)
 
     def add(self, docs: DocumentSource) -> int:
@@ -255,11 +260,14 @@ class Engine:
         return n_written
 
     def refresh(self) -> bool:
-        """Answer from the newest generation from now on. Returns whether there was a newer one."""
+        """Answer from the newest generation from now on. Returns whether there was a newer one.
+
+        An index that was copied or built anew in the place of this one counts as newer, whatever its generation.
+        """
         self._current()
         with self._lock:
             before = self._current()
-            if latest_generation(self._directory) == before.snapshot.manifest.generation:
+            if before.snapshot.manifest.is_newest(self._directory):
                 return False
             snapshot = Snapshot(self._directory, before.snapshot.segments)
             self._view = IndexView(snapshot, self._options, before)
@@ -362,6 +370,11 @@ class Engine:
         threads = self._options.n_threads
         return IndexWriter(self._directory, self._encoder, threads, policy=MergePolicy(), after_merge=follow)
 
+    def _to_search(self) -> IndexView:
+        if self._refreshes:
+            self.refresh()
+        return self._current()
+
     def _follow(self) -> None:
         """Answer from the generation that the writer made last; no file is read for it."""
         with self._lock:
@@ -393,7 +406,8 @@ class Engine:
     def _found(self, texts: list[str], options: SearchOptions) -> list[Hits]:
         """The hits for each text, before reranking."""
         if options.mode == "lexical":
-            return self._current().search_lexical(texts, options)
+            return self._to_search().search_lexical(texts, options)
+        self._to_search()
         view = self._check_encoder()
         vectors = encode_queries(self._encoder, texts, self._options.n_threads)
         if options.mode == "dense":

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from formats.directory import Directory
 from formats.errors import FormatError
 from formats.manifest import Manifest, latest_generation
-from formats.snapshot import check_files
+from formats.snapshot import Snapshot, check_files
 
 __all__ = ["VerifyReport", "verify_index"]
 
@@ -28,31 +28,54 @@ class VerifyReport:
     n_documents: int
 
 
-def verify_index(directory: Directory, manifest: Manifest) -> VerifyReport:
+def verify_index(directory: Directory, manifest: Manifest | None = None) -> VerifyReport:
     """Read every byte of a generation, or if its files are gone of the newest.
+
+    Files that two generations share are read once, so this comes to an end however often others commit.
+
+    Args:
+        directory: of the index.
+        manifest: of the generation; None: the newest.
 
     Raises:
         FormatError: something is wrong; the message lists everything that is, `findings` holds the errors.
     """
-    while True:
-        findings = check_files(directory, manifest)
-        n_bytes = None if findings else _size_bytes(directory, manifest)
-        newest = latest_generation(directory)
-        if n_bytes is not None or (findings and newest == manifest.generation):
-            break
-        with contextlib.suppress(FileNotFoundError):  # a commit came between, and perhaps one more
-            manifest = Manifest.load(directory, newest)
-    if n_bytes is None:
-        error = FormatError(f"{len(findings)} damages:\n" + "\n".join(map(str, findings)), path=directory.path)
-        error.findings = tuple(findings)
-        raise error
+    manifest = manifest or _newest(directory)
+    sound: dict[str, int] = {}
+    while findings := _findings(directory, manifest, sound):
+        newest = _newest(directory)
+        if newest.commit_id == manifest.commit_id:
+            raise _all_of(findings, directory)
+        manifest = newest  # files that are missing may be gone because of a commit
+    names = manifest.file_names()
     n_documents = sum(segment.n_docs - segment.n_deleted for segment in manifest.segments)
-    return VerifyReport(n_files=len(manifest.file_names()), n_bytes=n_bytes, n_documents=n_documents)
+    return VerifyReport(n_files=len(names), n_bytes=sum(sound[name] for name in names), n_documents=n_documents)
 
 
-def _size_bytes(directory: Directory, manifest: Manifest) -> int | None:
-    """Of all files of a generation; None where one of them is gone by now."""
-    try:
-        return sum((directory.path / name).stat().st_size for name in manifest.file_names())
-    except FileNotFoundError:
-        return None
+def _findings(directory: Directory, manifest: Manifest, sound: dict[str, int]) -> list[FormatError]:
+    """What is wrong with the files; or where each of them is sound, in what they say of one another."""
+    findings = check_files(directory, manifest, sound)
+    if not findings:
+        try:
+            with contextlib.suppress(FileNotFoundError):  # it was read before it went
+                Snapshot(directory, manifest=manifest).close()
+        except FormatError as error:
+            findings = [error]
+    return findings
+
+
+def _newest(directory: Directory) -> Manifest:
+    """The newest manifest, however often others commit."""
+    while True:
+        generation = latest_generation(directory)
+        try:
+            return Manifest.load(directory, generation)
+        except FileNotFoundError:
+            if latest_generation(directory) == generation:
+                raise
+
+
+def _all_of(findings: list[FormatError], directory: Directory) -> FormatError:
+    error = FormatError(f"{len(findings)} damages:\n" + "\n".join(map(str, findings)), path=directory.path)
+    error.findings = tuple(findings)
+    return error

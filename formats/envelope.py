@@ -50,6 +50,7 @@ KNOWN_OPTIONAL_FEATURES = CANDIDATE_ROWS_FEATURE
 PREAMBLE = struct.Struct("<9sBHHI16sIII10s")  # then the XXH3-64 of these 56 bytes
 FOOTER = struct.Struct("<QQ16sQ16s8s")
 PREAMBLE_BYTES = FOOTER_BYTES = 64
+FILE_ID = slice(18, 34)  # where it is in the preamble
 MAX_CONTENTS_BYTES = 16 << 20
 MAX_MANIFEST_BYTES = PREAMBLE_BYTES + MAX_CONTENTS_BYTES + FOOTER_BYTES  # it has no sections
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from formats.centroids import CENTROID_TYPES
 from formats.directory import Directory
-from formats.envelope import Envelope, EnvelopeWriter, FileKind, FileRecord
+from formats.envelope import FILE_ID, PREAMBLE_BYTES, Envelope, EnvelopeWriter, FileKind, FileRecord
 from formats.errors import CorruptFile, FormatTooNew, IndexNotFound
 from formats.packing import Fields
 from formats.quantizer import MAX_DIM
@@ -153,6 +153,19 @@ class Manifest:
                 actual=f"features {self.unknown_features:#x}",
             )
 
+    def is_newest(self, directory: Directory) -> bool:
+        """Whether this is still the index; it costs a listing and the first bytes of a file.
+
+        Raises:
+            IndexNotFound: there is no index any more.
+        """
+        if latest_generation(directory) != self.generation:
+            return False
+        try:
+            return directory.head(self.name, PREAMBLE_BYTES)[FILE_ID] == self.commit_id
+        except FileNotFoundError:
+            return False
+
     def commit(self, directory: Directory) -> None:
         """Make this manifest the index: write it, sync it, rename it into place.
 
@@ -192,7 +205,8 @@ def latest_generation(directory: Directory) -> int:
         IndexNotFound: there is none.
     """
     for _ in range(_LISTINGS):
-        found = [int(match[1]) for name in directory.names() if (match := _NAME.fullmatch(name))]
+        names = (name for name in directory.names() if name.startswith("MANIFEST-"))
+        found = [int(match[1]) for match in map(_NAME.fullmatch, names) if match]
         if found:
             return max(found)
     raise IndexNotFound("no index here", path=directory.path, expected="a file MANIFEST-<generation>")

@@ -177,8 +177,18 @@ def _check_deleted(directory: Directory, record: SegmentRecord, deleted: npt.NDA
         )
 
 
-def check_files(directory: Directory, manifest: Manifest) -> list[FormatError]:
-    """Read every byte of a generation and of the graphs beside it; one error for each thing that is wrong."""
+def check_files(
+    directory: Directory, manifest: Manifest, sound: dict[str, int] | None = None
+) -> list[FormatError]:
+    """Read every byte of a generation and of the graphs beside it; one error for each thing that is wrong.
+
+    Args:
+        directory: of the index.
+        manifest: of the generation.
+        sound: length of each file that was read already and found sound, which is passed over; those that are
+            found sound now are added.
+    """
+    sound = {} if sound is None else sound
     files: list[tuple[FileKind, str, FileRecord | None]] = [(FileKind.MANIFEST, manifest.name, None)]
     files += [(FileKind.QUANTIZER, record.name, record) for record in manifest.quantizers]
     for segment in manifest.segments:
@@ -190,11 +200,14 @@ def check_files(directory: Directory, manifest: Manifest) -> list[FormatError]:
     files += [(FileKind.HNSW_GRAPH, name, None) for name in sorted(graphs)]
     findings: list[FormatError] = []
     for kind, name, record in files:
-        findings += _check_file(directory, kind, name, record)
+        if name not in sound:
+            findings += _check_file(directory, kind, name, record, sound)
     return findings
 
 
-def _check_file(directory: Directory, kind: FileKind, name: str, record: FileRecord | None) -> list[FormatError]:
+def _check_file(
+    directory: Directory, kind: FileKind, name: str, record: FileRecord | None, sound: dict[str, int]
+) -> list[FormatError]:
     try:
         envelope = Envelope(directory, name, kind, record)
     except FileNotFoundError:
@@ -204,6 +217,9 @@ def _check_file(directory: Directory, kind: FileKind, name: str, record: FileRec
     except FormatError as error:
         return [error]
     try:
-        return envelope.findings()
+        found = envelope.findings()
+        if not found:
+            sound[name] = envelope.n_bytes
+        return found
     finally:
         envelope.close()

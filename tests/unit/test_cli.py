@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+import engine
 from engine.cli import main
 from engine.snippet import snippet
 
@@ -179,6 +180,21 @@ def test_verify_fails_on_a_damaged_file(quarry, index: Path) -> None:
     output = quarry("verify", index)
     assert (output.code, output.out) == (1, "")
     assert segment.name in output.err
+
+
+def test_verify_names_every_damage_of_files_that_cannot_be_opened(quarry, index: Path) -> None:
+    with engine.Engine.open(index, writable=True) as opened:
+        opened.add(["one more"])
+        opened.commit()
+    segments = sorted(index.glob("*.seg"))
+    assert len(segments) == 2
+    for segment in segments:
+        content = bytearray(segment.read_bytes())
+        content[-70] ^= 1
+        segment.write_bytes(content)
+    output = quarry("verify", index)
+    assert (output.code, output.out) == (1, "")
+    assert all(segment.name in output.err for segment in segments)
 
 
 # How it fails
