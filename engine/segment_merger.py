@@ -46,7 +46,7 @@ class SegmentMerger:
     Args:
         directory: of the index.
         settings: of the index.
-        threads: for training and coding.
+        threads: for training and coding; from 2 on also one for words.
     """
 
     def __init__(self, directory: Directory, settings: IndexSettings, threads: int) -> None:
@@ -116,7 +116,7 @@ class SegmentMerger:
                 for source, each in zip(sources, inputs, strict=True)
             ]
         keep_centroids = not chosen or self._settings.centroids != "none"
-        file = merge_segments(self._directory, inputs, nlist, code_bytes, keep_centroids)
+        file = merge_segments(self._directory, inputs, nlist, code_bytes, keep_centroids, self._threads)
         n_docs = sum(each.n_docs for each in inputs)
         return SegmentRecord(file=file, tombstones=None, quantizer=name, n_docs=n_docs, n_deleted=0)
 

@@ -19,6 +19,8 @@ from formats.frame_runs import FrameRun, write_runs
 __all__ = ["merge_documents"]
 
 _COPIED_BYTES = 1 << 20  # frames of one dictionary from which on it is kept: then it takes 6 % of them at most
+_FILE_SHARE = 128  # of which all dictionaries may take one, however few their frames are
+_GOOD_DICTIONARY = 32 << 10  # bytes from which on it compresses within 4 % as well as a larger one
 _MOST_COPIED = 256  # runs: each has a dictionary in memory once one of its documents was read
 
 Keep = npt.NDArray[np.bool_]
@@ -48,6 +50,12 @@ class _StoredRun:
     def frames(self) -> Iterator[npt.NDArray[np.uint8]]:
         return self._store.frames.kept(self._keep, self._low, self._high)
 
+    def is_copied(self, least: int, room: int) -> bool:
+        """Whether it stays as it is: if it has `least` bytes, and a dictionary that does not take too much."""
+        if self.n_bytes < max(1, least):
+            return False
+        return self.n_bytes >= _COPIED_BYTES or _GOOD_DICTIONARY <= len(self.dictionary()) <= room
+
     def records(self) -> Iterator[bytes]:
         """The documents that stay, as they were serialised."""
         if self._keep is None:
@@ -60,15 +68,16 @@ def merge_documents(
 ) -> None:
     """Write the documents of several segments as one, in bounded memory.
 
-    Frames that share a dictionary are copied as they are where they are many: a MiB, and a 256th of all. Fewer
-    are compressed anew, with the dictionary of their neighbours where there is one.
+    Frames that share a dictionary are copied as they are, where that does not take too much room for dictionaries:
+    6 % of the frames, or 1 % of the file. Fewer are compressed anew, with the dictionary of their neighbours
+    where there is one.
 
     Args:
         directory: where temporary files go.
         stores: the segments; their documents follow one another in the new one.
         keeps: for each segment (n_docs,) bool, False where a document is left out, or None to keep all. Those
             that stay are numbered anew without gaps.
-        envelope: the new file.
+        envelope: the new file, best with all bulky sections written.
 
     Raises:
         FormatError: a segment is damaged.
@@ -80,7 +89,8 @@ def merge_documents(
     ]
     with ExitStack() as stack:
         merged: list[FrameRun] = []
-        for known, group in _groups(runs):
+        room = envelope.n_bytes // _FILE_SHARE // len(runs)
+        for known, group in _groups(runs, room):
             if known is None:
                 merged += group
             else:
@@ -88,19 +98,23 @@ def merge_documents(
         write_runs(merged, envelope)
 
 
-def _groups(runs: Sequence[_StoredRun]) -> Iterator[tuple[bytes | None, list[_StoredRun]]]:
+def _groups(runs: Sequence[_StoredRun], room: int) -> Iterator[tuple[bytes | None, list[_StoredRun]]]:
     """Runs in a row: those to be copied, with None; those to be compressed, with a dictionary that is known.
 
     Where the latter are few they get that of a neighbour which is copied, and so become part of its run.
+
+    Args:
+        runs: all of them.
+        room: bytes that each may take for its dictionary in any case.
     """
-    copied_bytes = max(_COPIED_BYTES, sum(run.n_bytes for run in runs) // _MOST_COPIED)
+    least = sum(run.n_bytes for run in runs) // _MOST_COPIED
     groups = [
-        (is_copied, list(group)) for is_copied, group in groupby(runs, lambda run: run.n_bytes >= copied_bytes)
+        (is_copied, list(group)) for is_copied, group in groupby(runs, lambda run: run.is_copied(least, room))
     ]
     for number, (is_copied, group) in enumerate(groups):
         if is_copied:
             yield None, group
-        elif len(groups) > 1 and sum(run.n_bytes for run in group) < copied_bytes:
+        elif len(groups) > 1 and sum(run.n_bytes for run in group) < max(least, _COPIED_BYTES):
             yield (groups[number - 1][1][-1] if number else groups[1][1][0]).dictionary(), group
         else:
             yield max((run.dictionary() for run in group), key=len), group

@@ -163,6 +163,16 @@ class EnvelopeWriter:
         """Write section `name` from arrays of `dtype`, of any length, that follow one another."""
         self.add_chunks(name, dtype, shape, _rechunked(pieces), alignment)
 
+    @property
+    def n_bytes(self) -> int:
+        """What was written so far."""
+        return self._file.position
+
+    def sync(self) -> None:
+        """Make durable what was written so far, so that `finish` has less to wait for."""
+        with self._closed_on_error():
+            self._file.sync()
+
     def finish(self, fields: dict[str, object]) -> FileRecord:
         """Write `fields` and the table of contents, and make the file durable."""
         with self._closed_on_error():

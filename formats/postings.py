@@ -6,8 +6,8 @@ Sections: those of `formats.term_dictionary`, ``postings`` (a record a term, in 
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing
 from functools import cached_property
 from typing import NamedTuple
 
@@ -21,15 +21,14 @@ from formats.posting_codec import Postings, decode, decode_several, encode
 from formats.posting_runs import PostingRuns
 from formats.spool import Spool
 from formats.term_dictionary import TermDictionary, TermDictionaryWriter, TermEntry, TermPart
-from formats.term_rows import TermRows, firsts_of_equal, rows_of, sort_order, stacked, term_of
+from formats.term_rows import TermRows, rows_of, term_of
 
-__all__ = ["PostingsReader", "PostingsWriter", "TermBatch", "merge_postings"]
+__all__ = ["PostingsReader", "PostingsSpool", "PostingsWriter", "TermBatch"]
 
 _BATCH_POSTINGS = 1 << 17  # encoded or decoded at a time
 _BATCH_TERMS = 1 << 13  # the same
 _BATCH_BYTES = 1 << 20  # decoded at a time, which takes 40 times as much memory
 
-Keep = npt.NDArray[np.bool_]
 Ints = npt.NDArray[np.int64]
 
 
@@ -65,11 +64,45 @@ class PostingsWriter:
     def write(self, envelope: EnvelopeWriter) -> None:
         """Write the sections; nothing can be added any more."""
         lengths = np.frombuffer(self._runs.lengths, np.uintc).astype(np.uint32)
-        _write(self._directory, envelope, lengths, _batches(self._runs.merged()))
+        with closing(PostingsSpool(self._directory, lengths)) as spool:
+            for batch in _batches(self._runs.merged()):
+                spool.add(batch)
+            spool.write(envelope)
 
     def close(self) -> None:
         """Drop the temporary file."""
         self._runs.close()
+
+
+class PostingsSpool:
+    """The sections in the making; memory stays bounded.
+
+    Args:
+        directory: where temporary files go.
+        lengths: (n_docs,) uint32, the terms of each document.
+    """
+
+    def __init__(self, directory: Directory, lengths: npt.NDArray[np.uint32]) -> None:
+        self._lengths = lengths
+        self._records = Spool(directory)
+        self._dictionary = TermDictionaryWriter(directory)
+
+    def add(self, batch: TermBatch) -> None:
+        """Append terms above those before, at least one."""
+        data, n_bytes = encode(len(self._lengths), batch.counts, batch.postings)
+        self._records.write_array(data)
+        self._dictionary.add(batch.rows, batch.counts, n_bytes)
+
+    def write(self, envelope: EnvelopeWriter) -> None:
+        """Write the sections; nothing can be added any more."""
+        self._dictionary.write(envelope)
+        envelope.add_chunks("postings", np.uint8, (self._records.n_bytes,), self._records.chunks())
+        envelope.add("doc_lengths", self._lengths)
+
+    def close(self) -> None:
+        """Drop the temporary files."""
+        self._records.close()
+        self._dictionary.close()
 
 
 class PostingsReader:
@@ -168,128 +201,6 @@ class PostingsReader:
             ends = np.cumsum(counts)
             for row, low, high in zip(rows, (ends - counts).tolist(), ends.tolist(), strict=True):
                 yield term_of(row), Postings(docs[low:high], frequencies[low:high])
-
-
-def merge_postings(
-    directory: Directory, readers: Sequence[PostingsReader], keeps: Sequence[Keep | None], envelope: EnvelopeWriter
-) -> None:
-    """Write the postings of several segments as one, term after term in bounded memory.
-
-    Args:
-        directory: where temporary files go.
-        readers: the segments; their documents follow one another in the new one.
-        keeps: for each segment (n_docs,) bool, False where a document is left out, or None to keep all. Those
-            that stay are numbered anew without gaps; a term that no document has any more is gone.
-        envelope: the new file.
-
-    Raises:
-        FormatError: a segment is damaged.
-    """
-    masks = [
-        np.ones(reader.n_docs, bool) if keep is None else keep for reader, keep in zip(readers, keeps, strict=True)
-    ]
-    lengths = np.concatenate([reader.lengths[mask] for reader, mask in zip(readers, masks, strict=True)])
-    ordinals = (np.cumsum(np.concatenate(masks)) - 1).astype(np.uint32)
-    starts = np.cumsum([0, *map(len, masks)]).tolist()
-    cursors = [
-        _Cursor(reader, mask, ordinals[start : start + len(mask)])
-        for reader, mask, start in zip(readers, masks, starts, strict=False)
-    ]
-    _write(directory, envelope, lengths, _merged(cursors))
-
-
-class _Cursor:
-    """What is left of a segment's terms, in batches, with the postings that stay, under their new ordinals."""
-
-    def __init__(self, reader: PostingsReader, mask: Keep, ordinals: npt.NDArray[np.uint32]) -> None:
-        self._batches = reader.batches()
-        self._mask = None if mask.all() else mask
-        self._ordinals = ordinals
-        self._left: TermBatch
-        self._load()
-
-    @property
-    def last(self) -> bytes:
-        """The last term of the batch at hand."""
-        return term_of(self._left.rows[-1])
-
-    def take(self, last: bytes) -> TermBatch:
-        """The terms up to `last` of the batch at hand."""
-        rows, counts, (docs, frequencies) = self._left
-        n = bisect_right(range(len(rows)), last, key=lambda number: term_of(rows[number]))
-        stop = int(counts[:n].sum())
-        taken = TermBatch(rows[:n], counts[:n], Postings(docs[:stop], frequencies[:stop]))
-        self._left = TermBatch(rows[n:], counts[n:], Postings(docs[stop:], frequencies[stop:]))
-        if n == len(rows):
-            self._load()
-        return taken
-
-    def _load(self) -> None:
-        """The next batch, if there is one."""
-        batch = next(self._batches, None)
-        self.is_done = batch is None
-        if batch is not None:
-            self._left = self._kept(batch)
-
-    def _kept(self, batch: TermBatch) -> TermBatch:
-        rows, counts, (docs, frequencies) = batch
-        if self._mask is None:
-            return TermBatch(rows, counts, Postings(self._ordinals[docs], frequencies))
-        stays = self._mask[docs]
-        n_before = np.concatenate([[0], np.cumsum(stays)])
-        kept = np.diff(n_before[np.concatenate([[0], np.cumsum(counts)])])
-        return TermBatch(rows, kept, Postings(self._ordinals[docs[stays]], frequencies[stays]))
-
-
-def _merged(cursors: Sequence[_Cursor]) -> Iterator[TermBatch]:
-    """The terms of all segments in order; those without postings are left out."""
-    while left := [cursor for cursor in cursors if not cursor.is_done]:
-        last = min(cursor.last for cursor in left)
-        batch = _joined([cursor.take(last) for cursor in left])
-        if len(batch.rows):
-            yield batch
-
-
-def _joined(batches: Sequence[TermBatch]) -> TermBatch:
-    """Batches of the same range of terms as one, the postings of a term in the order of the batches."""
-    batches = [batch for batch in batches if len(batch.rows)]
-    rows, counts = stacked([batch.rows for batch in batches]), np.concatenate([batch.counts for batch in batches])
-    postings = Postings(*(np.concatenate([batch.postings[column] for batch in batches]) for column in range(2)))
-    if len(batches) > 1:
-        rows, counts, postings = _sorted(rows, counts, postings)
-        firsts = firsts_of_equal(rows)
-        rows, counts = rows[firsts], np.add.reduceat(counts, firsts)
-    if not counts.all():
-        rows, counts = rows[counts > 0], counts[counts > 0]
-    return TermBatch(rows, counts, postings)
-
-
-def _sorted(rows: TermRows, counts: Ints, postings: Postings) -> TermBatch:
-    """Terms in their order, equal ones as they come, each with its postings."""
-    order = sort_order(rows)
-    starts, counts = (np.cumsum(counts) - counts)[order], counts[order]
-    taken = np.repeat(starts - (np.cumsum(counts) - counts), counts) + np.arange(len(postings.docs))
-    return TermBatch(rows[order], counts, Postings(postings.docs[taken], postings.frequencies[taken]))
-
-
-def _write(
-    directory: Directory,
-    envelope: EnvelopeWriter,
-    lengths: npt.NDArray[np.uint32],
-    batches: Iterable[TermBatch],
-) -> None:
-    records, dictionary = Spool(directory), TermDictionaryWriter(directory)
-    try:
-        for rows, counts, postings in batches:
-            data, n_bytes = encode(len(lengths), counts, postings)
-            records.write_array(data)
-            dictionary.add(rows, counts, n_bytes)
-        dictionary.write(envelope)
-        envelope.add_chunks("postings", np.uint8, (records.n_bytes,), records.chunks())
-        envelope.add("doc_lengths", lengths)
-    finally:
-        records.close()
-        dictionary.close()
 
 
 def _batches(terms: Iterable[tuple[bytes, Postings]]) -> Iterator[TermBatch]:

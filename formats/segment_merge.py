@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import secrets
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -18,12 +21,14 @@ from formats.doc_store_merge import merge_documents
 from formats.envelope import EnvelopeWriter, FileKind, FileRecord
 from formats.inverted_lists import ListRun, RunRows, merge_lists
 from formats.metadata_columns import merge_metadata
-from formats.postings import merge_postings
+from formats.postings_merge import MergedPostings
 from formats.segment import MAX_ROWS, SegmentReader, segment_fields
 
 __all__ = ["MergeInput", "merge_segments"]
 
 Keep = npt.NDArray[np.bool_]
+
+_SYNCED_BYTES = 8 << 20  # of a file, from which on they are synced while words are still being merged
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,7 +61,12 @@ class MergeInput:
 
 
 def merge_segments(
-    directory: Directory, inputs: Sequence[MergeInput], nlist: int, code_bytes: int, keep_centroids: bool
+    directory: Directory,
+    inputs: Sequence[MergeInput],
+    nlist: int,
+    code_bytes: int,
+    keep_centroids: bool,
+    threads: int = 1,
 ) -> FileRecord:
     """Write a new segment, durably.
 
@@ -66,53 +76,89 @@ def merge_segments(
         nlist: number of lists of the new segment, 0 without.
         code_bytes: bytes of a code, 0 without lists.
         keep_centroids: whether the centroids themselves are stored; then all inputs have them, of one type.
+        threads: from 2 on words are merged on one of their own. The file is the same.
 
     Raises:
         FormatError: a segment is damaged; nothing is left behind.
         OverflowError: more rows than a segment can hold.
     """
-    n_rows = sum(each.n_rows for each in inputs)
-    if n_rows > MAX_ROWS:
+    if sum(each.n_rows for each in inputs) > MAX_ROWS:
         raise OverflowError(f"a segment holds at most {MAX_ROWS} centroids")
     segment_id = secrets.token_bytes(16)
     name = f"{segment_id.hex()}.seg"
     envelope = EnvelopeWriter(directory, name, FileKind.SEGMENT, segment_id)
     try:
-        largest_norm = _write(directory, inputs, envelope, keep_centroids)
-        fit = None
-        if nlist:
-            sizes = merge_lists(_rows_of_runs(inputs), n_rows, nlist, code_bytes, envelope)
-            fit = joined_fit([each.fit for each in inputs], [each.n_rows for each in inputs], imbalance_of(sizes))
-        table = inputs[0].reader.centroids
-        return envelope.finish(
-            segment_fields(
-                n_docs=sum(each.n_docs for each in inputs),
-                n_rows=n_rows,
-                dim=table.dim,
-                largest_norm=largest_norm,
-                centroids=table.kind if keep_centroids else "none",
-                nlist=nlist,
-                code_bytes=code_bytes,
-                fit=fit,
-            )
-        )
+        merge = _SegmentMerge(directory, inputs, envelope)
+        return envelope.finish(merge.written(nlist, code_bytes, keep_centroids, threads))
     except BaseException:
         envelope.abandon()
         directory.delete(name)
         raise
 
 
-def _write(
-    directory: Directory, inputs: Sequence[MergeInput], envelope: EnvelopeWriter, keep_centroids: bool
-) -> float:
-    """Write all sections but the lists; a length that no centroid exceeds."""
-    readers, keeps = [each.reader for each in inputs], [each.keep for each in inputs]
-    largest_norm = merge_centroids([reader.centroids for reader in readers], keeps, envelope, keep_centroids)
-    merge_ids([reader.ids for reader in readers], keeps, envelope)
-    merge_postings(directory, [reader.postings for reader in readers], keeps, envelope)
-    merge_metadata(directory, [reader.metadata for reader in readers], keeps, envelope)
-    merge_documents(directory, [reader.documents for reader in readers], keeps, envelope)
-    return largest_norm
+class _SegmentMerge:
+    """Writes the sections of a new segment."""
+
+    def __init__(self, directory: Directory, inputs: Sequence[MergeInput], envelope: EnvelopeWriter) -> None:
+        self._directory = directory
+        self._inputs = inputs
+        self._readers = [each.reader for each in inputs]
+        self._keeps = [each.keep for each in inputs]
+        self._envelope = envelope
+        self._n_rows = sum(each.n_rows for each in inputs)
+
+    def written(self, nlist: int, code_bytes: int, keep_centroids: bool, threads: int) -> dict[str, object]:
+        """Write all sections; the fields of the new segment."""
+        words = MergedPostings(self._directory, [reader.postings for reader in self._readers], self._keeps)
+        with closing(words), _beside(words.prepare, threads) as prepared:
+            largest_norm = self._write_vectors(keep_centroids)
+            fit = self._write_lists(nlist, code_bytes) if nlist else None
+            self._write_documents()
+            if threads > 1 and self._envelope.n_bytes >= _SYNCED_BYTES:
+                self._envelope.sync()
+            prepared()
+            words.write(self._envelope)
+        table = self._readers[0].centroids
+        return segment_fields(
+            n_docs=sum(each.n_docs for each in self._inputs),
+            n_rows=self._n_rows,
+            dim=table.dim,
+            largest_norm=largest_norm,
+            centroids=table.kind if keep_centroids else "none",
+            nlist=nlist,
+            code_bytes=code_bytes,
+            fit=fit,
+        )
+
+    def _write_vectors(self, keep_centroids: bool) -> float:
+        """A length that no centroid exceeds."""
+        tables = [reader.centroids for reader in self._readers]
+        return merge_centroids(tables, self._keeps, self._envelope, keep_centroids)
+
+    def _write_lists(self, nlist: int, code_bytes: int) -> CodingFit | None:
+        sizes = merge_lists(_rows_of_runs(self._inputs), self._n_rows, nlist, code_bytes, self._envelope)
+        fits, rows = [each.fit for each in self._inputs], [each.n_rows for each in self._inputs]
+        return joined_fit(fits, rows, imbalance_of(sizes))
+
+    def _write_documents(self) -> None:
+        """Their texts last: they take room in proportion to what is there already."""
+        directory, keeps, envelope = self._directory, self._keeps, self._envelope
+        merge_ids([reader.ids for reader in self._readers], keeps, envelope)
+        merge_metadata(directory, [reader.metadata for reader in self._readers], keeps, envelope)
+        merge_documents(directory, [reader.documents for reader in self._readers], keeps, envelope)
+
+
+@contextlib.contextmanager
+def _beside(work: Callable[[], None], threads: int) -> Iterator[Callable[[], None]]:
+    """Start `work` on a thread of its own where there may be two; gives what waits for it, or does it at last.
+
+    When the block is left, whatever happened, nothing of it is under way any more.
+    """
+    if threads < 2:
+        yield work
+        return
+    with ThreadPoolExecutor(1, "quarry-merge-words") as pool:
+        yield pool.submit(work).result
 
 
 def _rows_of_runs(inputs: Sequence[MergeInput]) -> list[RunRows]:

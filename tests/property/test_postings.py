@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from itertools import pairwise
 
 import numpy as np
@@ -11,7 +12,8 @@ from hypothesis import strategies as st
 
 from formats.directory import Directory
 from formats.posting_codec import Postings, decode, encode
-from formats.postings import PostingsReader, PostingsWriter, merge_postings
+from formats.postings import PostingsReader, PostingsWriter
+from formats.postings_merge import MergedPostings
 
 words = st.one_of(
     st.sampled_from(["a", "ab", "abc", "b", "é", "文", "\0", "prefix-and-more", "prefix-and-most"]),
@@ -77,6 +79,12 @@ def test_any_bytes_are_postings_or_refused(given_bytes):
     assert frequencies.min() >= 1
     record, _ = encode(n_docs, np.array([n]), Postings(docs, frequencies))
     assert record.tobytes() == data
+
+
+def merge_postings(directory, readers, keeps, envelope):
+    with closing(MergedPostings(directory, readers, keeps)) as merged:
+        merged.prepare()
+        merged.write(envelope)
 
 
 def write(directory, documents, name):

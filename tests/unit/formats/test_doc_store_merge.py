@@ -178,3 +178,23 @@ def test_a_dictionary_that_is_none_is_told(directory, stores, copied_bytes):
     damaged = DocStore(Envelope(directory, "sample.seg", FileKind.SEGMENT), 1)
     with pytest.raises(CorruptFile, match="no usable dictionary"):
         merged(directory, [damaged, stores(texts(0, 1, 2))])
+
+
+@pytest.mark.parametrize(
+    ("file_share", "good_bytes", "is_copied"), [(0, 0, False), (0.9, 0, False), (1.1, 0, True), (1.1, 1, False)]
+)
+def test_good_dictionaries_are_kept_in_a_large_file(
+    directory, stores, monkeypatch, file_share, good_bytes, is_copied
+):
+    """Two of n bytes together may take a 128th of it."""
+    parts = [stores(texts(first, 300)) for first in (0, 5000)]
+    longest = max(len(part.dictionary(0)) for part in parts)
+    monkeypatch.setattr("formats.doc_store_merge._GOOD_DICTIONARY", good_bytes * longest + 1)
+
+    def write(envelope):
+        envelope.add("centroids", np.zeros(int(file_share * 2 * 128 * longest), np.uint8))
+        merge_documents(directory, parts, [None, None], envelope)
+
+    result = store_of(directory, write, 600, "merged.seg")
+    assert (frames(result, 0, 600) == frames(parts[0], 0, 300) + frames(parts[1], 0, 300)) == is_copied
+    assert n_runs(result) == 1 + is_copied

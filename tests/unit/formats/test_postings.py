@@ -14,7 +14,8 @@ from formats import posting_runs, postings
 from formats.envelope import Envelope, EnvelopeWriter, FileKind
 from formats.errors import CorruptFile, FormatError
 from formats.posting_codec import MAX_RECORD_BYTES, Postings, decode, encode
-from formats.postings import PostingsReader, PostingsWriter, merge_postings
+from formats.postings import PostingsReader, PostingsWriter
+from formats.postings_merge import MergedPostings
 from formats.term_dictionary import TermDictionaryWriter
 from formats.term_rows import rows_of
 
@@ -26,6 +27,12 @@ SECTIONS = {
     "postings": np.uint8,
     "doc_lengths": np.uint32,
 }
+
+
+def merge_postings(directory, readers, keeps, envelope):
+    with contextlib.closing(MergedPostings(directory, readers, keeps)) as merged:
+        merged.prepare()
+        merged.write(envelope)
 
 
 def stored(directory, documents, name="sample.seg"):
