@@ -8,6 +8,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from exporters.plan_command import build_and_tell
+from formats.bundle_folder import bundle_kind
 from formats.encoder_bundle import EncoderBundle
 from formats.errors import InvalidSetting
 from formats.reranker_bundle import RerankerBundle
@@ -72,12 +73,13 @@ def run(args: argparse.Namespace) -> int:
 
 def _check(args: argparse.Namespace) -> int:
     from exporters.reference import check_bundle
+    from exporters.reranker_reference import check_reranker_bundle
 
     if args.out is not None:
         raise InvalidSetting("--check takes one folder, that of a bundle", actual=args.out)
-    record = check_bundle(args.checkpoint)
-    cosines = ", ".join(f"{name} {value}" for name, value in asdict(record).items())
-    sys.stdout.write(f"{args.checkpoint}: as recorded ({cosines})\n")
+    check = check_reranker_bundle if bundle_kind(args.checkpoint) == "reranker" else check_bundle
+    numbers = ", ".join(f"{name} {value}" for name, value in asdict(check(args.checkpoint)).items())
+    sys.stdout.write(f"{args.checkpoint}: as recorded ({numbers})\n")
     return 0
 
 

@@ -20,14 +20,13 @@ import numpy.typing as npt
 from engine.encoder import Encoder, open_encoder
 from engine.token_vectors import TokenVectors
 from exporters.parity import check_parity, measure_parity, pooled_of, query_of
-from formats.bundle_folder import REFERENCE_NAME
+from formats.bundle_folder import REFERENCE_NAME, BundleFolder
 from formats.encoder_bundle import ParityRecord, load_bundle
 from formats.errors import CorruptFile, InvalidSetting
 from formats.json_fields import read_json
 
-__all__ = ["check_bundle", "record_reference"]
+__all__ = ["check_bundle", "record_reference", "recorded_file"]
 
-_N_TEXTS = 8
 _CHARACTERS = 200
 _MAX_BYTES = 64 * 1024 * 1024
 _NO_OFFSETS = np.empty(0, np.int64)
@@ -35,12 +34,13 @@ _NO_OFFSETS = np.empty(0, np.int64)
 Vectors = npt.NDArray[np.float32]
 
 
-def record_reference(exact: Encoder, texts: Iterable[str]) -> bytes:
+def record_reference(exact: Encoder, texts: Iterable[str], n_texts: int) -> bytes:
     """Encode the beginnings of a few texts and return the contents of ``reference.json``.
 
     Args:
         exact: the encoder before its conversion.
         texts: real ones; those without a token are left out.
+        n_texts: how many of them to take.
     """
     entries: list[dict[str, object]] = []
     for text in texts:
@@ -52,7 +52,7 @@ def record_reference(exact: Encoder, texts: Iterable[str]) -> bytes:
         if windows:
             query = _coded(exact.encode_query(query_of(short)))
             entries.append({"text": short, "query": query, "windows": windows})
-        if len(entries) == _N_TEXTS:
+        if len(entries) == n_texts:
             break
     return json.dumps(entries, ensure_ascii=False, indent=0).encode("utf-8")
 
@@ -66,20 +66,34 @@ def check_bundle(path: str | Path) -> ParityRecord:
         FormatError: the bundle is damaged.
     """
     bundle = load_bundle(path)
-    if REFERENCE_NAME not in bundle.files:
-        raise InvalidSetting(
-            "the bundle has no recorded vectors; it can only be exported anew",
-            path=bundle.path,
-            expected=REFERENCE_NAME,
-        )
-    bundle.verify_files()
-    recorded = _RecordedEncoder(bundle.path / REFERENCE_NAME, bundle.settings.dim)
+    recorded = _RecordedEncoder(recorded_file(bundle, "vectors"), bundle.settings.dim)
     try:
         record, worst = measure_parity(recorded, open_encoder(bundle.path), recorded.texts)
     except ValueError as error:
         raise CorruptFile(f"the recorded vectors are not of these texts: {error}", path=bundle.path) from error
     check_parity(record, worst, bundle.settings.precision)
     return record
+
+
+def recorded_file(bundle: BundleFolder, what: str) -> Path:
+    """The path of what a bundle's export recorded; all its files are verified.
+
+    Args:
+        bundle: of an encoder or a reranker.
+        what: what is recorded, for the message.
+
+    Raises:
+        InvalidSetting: the export recorded nothing.
+        FormatError: the bundle is damaged.
+    """
+    if REFERENCE_NAME not in bundle.files:
+        raise InvalidSetting(
+            f"the bundle has no recorded {what}; it can only be exported anew",
+            path=bundle.path,
+            expected=REFERENCE_NAME,
+        )
+    bundle.verify_files()
+    return bundle.path / REFERENCE_NAME
 
 
 @dataclass(frozen=True, eq=False)

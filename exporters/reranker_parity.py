@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 import numpy.typing as npt
@@ -11,10 +11,10 @@ from engine.reranker import Reranker
 from formats.errors import InvalidSetting
 from formats.reranker_bundle import RerankerParity
 
-__all__ = ["LEAST_CORRELATION", "check_reranker_parity", "measure_reranker_parity"]
+__all__ = ["LEAST_CORRELATIONS", "check_reranker_parity", "measure_reranker_parity"]
 
-LEAST_CORRELATION = 0.98
-"""Variants of a reranker may stand in for each other where Pearson's correlation of scores is at least this.
+LEAST_CORRELATIONS: Mapping[str, float] = {"fp32": 0.9999, "fp16": 0.999, "int8-weights": 0.99, "int8": 0.98}
+"""Pearson's correlation of scores with those of fp32, by precision; less is a fault of the export.
 
 Spearman's also counts the order among texts that all score about as low as a score can be, where it says little.
 Neither sees a factor or an offset: those change no order.
@@ -56,19 +56,20 @@ def measure_reranker_parity(
     return record, listed[int(differences.argmax())]
 
 
-def check_reranker_parity(record: RerankerParity, worst_pair: Pair) -> None:
+def check_reranker_parity(record: RerankerParity, worst_pair: Pair, precision: str) -> None:
     """Refuse a variant that is too far from fp32.
 
     Raises:
-        InvalidSetting: the correlation is below `LEAST_CORRELATION`; the message has the largest difference and
-            the pair that showed it.
+        InvalidSetting: the correlation is below that of `LEAST_CORRELATIONS`; the message has the largest
+            difference and the pair that showed it.
     """
-    if not record.correlation >= LEAST_CORRELATION:
+    least = LEAST_CORRELATIONS.get(precision, min(LEAST_CORRELATIONS.values()))
+    if not record.correlation >= least:
         query, text = (part[:100] for part in worst_pair)
         raise InvalidSetting(
             f"the exported graph is too far from fp32: furthest off (by {record.difference_max:.4f}) "
             f"is the score of {query!r} with {text!r}",
-            expected=f"scores that correlate by at least {LEAST_CORRELATION}",
+            expected=f"scores that correlate by at least {least}",
             actual=f"{record.correlation:.4f}, ranks {record.rank_correlation:.4f}",
         )
 

@@ -16,13 +16,14 @@ from exporters.hub import checkpoint_folder
 from exporters.parity import check_parity, measure_parity
 from exporters.reference import record_reference
 from exporters.reranker_parity import check_reranker_parity, measure_reranker_parity
+from exporters.reranker_reference import record_scores
 from exporters.retrieval_effect import measure_retrieval
 from exporters.roads import ROADS, Road, open_road
 from exporters.sample_texts import sample_pairs, sample_texts
 from formats.bundle_folder import MODEL_NAME, QUERY_MODEL_NAME, REFERENCE_NAME, TOKENIZER_NAME
 from formats.encoder_bundle import EncoderBundle, EncoderSettings, Pooling, write_bundle
 from formats.errors import InvalidSetting
-from formats.reranker_bundle import RerankerBundle, RerankerParity, RerankerSettings, write_reranker_bundle
+from formats.reranker_bundle import RerankerBundle, RerankerSettings, write_reranker_bundle
 
 if TYPE_CHECKING:
     import onnx
@@ -50,6 +51,7 @@ class ExportOptions:
         texts: what the graph is compared with fp32 on, None for docstrings of the standard library.
         retrieval: whether to measure what the precision does to a ranking.
         extra_files: files to put into the bundle, beside licences found in the checkpoint, by name.
+        n_recorded: of how many texts vectors are recorded, some 40 KB each for vectors of length 384.
     """
 
     name: str | None = None
@@ -60,6 +62,7 @@ class ExportOptions:
     texts: Iterable[str] | None = None
     retrieval: bool = True
     extra_files: Files = field(default_factory=dict)
+    n_recorded: int = 8
 
     def __post_init__(self) -> None:
         for name, value, known in (("head", self.head, ("mean", "cls", "max")), ("road", self.road, ROADS)):
@@ -99,7 +102,7 @@ def export(checkpoint: str | Path, out: str | Path, precision: str = "int8", **o
     texts = list(sample_texts(_N_TEXTS) if chosen.texts is None else chosen.texts)
     with _workspace() as folder:
         bundle = write_bundle(folder / "exact", settings, {**files, **exact})
-        reference = record_reference(open_encoder(bundle.path), texts)
+        reference = record_reference(open_encoder(bundle.path), texts, chosen.n_recorded)
         if precision != "fp32":
             converted = write_bundle(folder / "variant", settings, {**files, **variant})
             settings = _judged(bundle, converted, texts, chosen.retrieval)
@@ -115,6 +118,9 @@ def export_reranker(
     pairs: Iterable[tuple[str, str]] | None = None,
 ) -> RerankerBundle:
     """Convert a cross-encoder's checkpoint into a bundle; the same input gives the same bytes.
+
+    The exported graph is run and compared with the fp32 graph of the same weights, and the scores of a few pairs
+    are recorded for `exporters.reranker_reference.check_reranker_bundle`.
 
     The bundle's scores are the classifier's raw logits: an activation that the checkpoint's library would put over
     them changes no order.
@@ -141,11 +147,14 @@ def export_reranker(
     files = {TOKENIZER_NAME: source.tokenizer, **_licences(source.path)}
     graph = build_reranker_graph(read_network(source, ("bert",)))
     variant = {**files, MODEL_NAME: _serialised(reranker_variant(graph, precision))}
-    if precision != "fp32":
-        exact = {**files, MODEL_NAME: _serialised(graph)}
-        parity = _reranker_parity(settings, exact, variant, sample_pairs() if pairs is None else pairs)
-        settings = replace(settings, parity=parity)
-    return write_reranker_bundle(out, settings, variant)
+    listed = list(sample_pairs() if pairs is None else pairs)
+    with _workspace() as folder:
+        exact = write_reranker_bundle(folder / "exact", settings, {**files, MODEL_NAME: _serialised(graph)})
+        reference = record_scores(open_reranker(exact.path), listed)
+        if precision != "fp32":
+            converted = write_reranker_bundle(folder / "variant", settings, variant)
+            settings = _judged_reranker(exact, converted, listed)
+    return write_reranker_bundle(out, settings, {**variant, REFERENCE_NAME: reference})
 
 
 def _check_request(out: str | Path, precision: str) -> None:
@@ -248,15 +257,11 @@ def _serialised(graph: onnx.ModelProto) -> bytes:
     return bytes(graph.SerializeToString(deterministic=True))
 
 
-def _reranker_parity(
-    settings: RerankerSettings, exact: Files, variant: Files, pairs: Iterable[tuple[str, str]]
-) -> RerankerParity:
-    """Write both variants into a temporary folder, run them and judge."""
-    with _workspace() as folder:
-        one, other = (
-            open_reranker(write_reranker_bundle(folder / name, settings, files).path)
-            for name, files in (("exact", exact), ("variant", variant))
-        )
-        record, worst_pair = measure_reranker_parity(one, other, pairs)
-    check_reranker_parity(record, worst_pair)
-    return record
+def _judged_reranker(
+    exact: RerankerBundle, variant: RerankerBundle, pairs: list[tuple[str, str]]
+) -> RerankerSettings:
+    """Compare two variants; the settings with how close they are."""
+    one, other = (open_reranker(bundle.path) for bundle in (exact, variant))
+    parity, worst_pair = measure_reranker_parity(one, other, pairs)
+    check_reranker_parity(parity, worst_pair, variant.settings.precision)
+    return replace(variant.settings, parity=parity)

@@ -7,7 +7,7 @@
     ├── model.onnx        what to run; weights it keeps outside are in model.onnx.data
     ├── query_model.onnx  the same for queries, where an encoder has a network of its own for them
     ├── tokenizer.json    text -> token ids, as the tokenizers library reads it
-    ├── reference.json    vectors of a few texts before the conversion, to check the bundle by
+    ├── reference.json    vectors or scores of a few texts before the conversion, to check the bundle by
     └── LICENSE, NOTICE   and whatever else the manifest lists under "files"
 
 A bundle holds an encoder (`formats.encoder_bundle`) or a reranker (`formats.reranker_bundle`). The manifest's
@@ -44,6 +44,7 @@ __all__ = [
     "BundleKind",
     "FileRecord",
     "SourceRecord",
+    "bundle_kind",
     "identity_of",
     "read_manifest",
     "source_from",
@@ -209,22 +210,29 @@ def read_manifest(path: str | Path, kind: BundleKind) -> tuple[BundleFolder, Jso
         CorruptFile: the manifest breaks its schema.
     """
     folder = Path(path).absolute()  # its files are read later, when the process may be in another folder
-    manifest_path = folder / MANIFEST_NAME
-    if not manifest_path.is_file():
-        raise InvalidSetting(f"there is no {kind} bundle", path=folder, expected=MANIFEST_NAME)
-    fields = JsonFields(read_json(manifest_path, _MAX_MANIFEST_BYTES), manifest_path)
+    fields = _manifest_fields(folder, f"{kind} bundle")
     version = fields.integer("format", 1, 2**31)
     if version > BUNDLE_FORMAT:
         raise FormatTooNew(
             "a later version of Quarry wrote this bundle", path=folder, expected=BUNDLE_FORMAT, actual=version
         )
-    found = fields.text("kind", _KIND) if "kind" in fields.names() else "encoder"
+    found = _kind_in(fields)
     if found != kind:
         raise InvalidSetting(
             f"the bundle holds no {kind}", path=folder, expected=f"kind {kind}", actual=f"kind {found}"
         )
     identity = fields.text("identity", _IDENTITY)
     return BundleFolder(folder, identity, _files_from(fields.inner("files"))), fields
+
+
+def bundle_kind(path: str | Path) -> str:
+    """Tell what the bundle at a path holds, "encoder" or "reranker", by its manifest alone.
+
+    Raises:
+        InvalidSetting: there is no bundle at the path.
+        CorruptFile: its manifest is none.
+    """
+    return _kind_in(_manifest_fields(Path(path), "bundle"))
 
 
 def write_folder(
@@ -275,6 +283,18 @@ def source_from(fields: JsonFields) -> SourceRecord:
     source = SourceRecord(fields.text("file", _FILE_NAME), fields.text("sha256", _SHA256))
     fields.done()
     return source
+
+
+def _manifest_fields(folder: Path, wanted: str) -> JsonFields:
+    path = folder / MANIFEST_NAME
+    if not path.is_file():
+        raise InvalidSetting(f"there is no {wanted}", path=folder, expected=MANIFEST_NAME)
+    return JsonFields(read_json(path, _MAX_MANIFEST_BYTES), path)
+
+
+def _kind_in(fields: JsonFields) -> str:
+    """Take the kind out of a manifest; those of encoders have none."""
+    return fields.text("kind", _KIND) if "kind" in fields.names() else "encoder"
 
 
 def _write_files(part: Path, files: Mapping[str, bytes | Path]) -> dict[str, FileRecord]:

@@ -13,6 +13,7 @@ from onnx import TensorProto, helper, numpy_helper
 from tiny_checkpoint import DIM, random_weights, write_checkpoint, write_reranker_checkpoint
 
 import engine
+from engine.bundled import default_bundle_path
 from engine.encoder import open_encoder
 from engine.onnx_session import import_onnxruntime
 from exporters import command
@@ -23,7 +24,7 @@ from exporters.retrieval_effect import measure_retrieval
 from exporters.sample_texts import sample_questions
 from exporters.to_onnx import PRECISIONS, export, export_reranker
 from exporters.weight_only import quantize_weights
-from formats.encoder_bundle import EncoderBundle, ParityRecord, write_bundle
+from formats.encoder_bundle import EncoderBundle, ParityRecord, load_bundle, write_bundle
 from formats.errors import ChecksumMismatch, CorruptFile, EncoderMismatch, InvalidSetting
 
 TEXTS = ["the cat sat.", "a dog", "abc def ghi jkl mno pqr stu vwx yz", "some more words!", "z"]
@@ -165,11 +166,25 @@ def test_a_record_of_other_texts_is_refused(variants: dict[str, EncoderBundle], 
         check_bundle(path)
 
 
-def test_a_bundle_without_a_record_says_so() -> None:
-    from engine.bundled import default_bundle_path
-
+def test_a_bundle_without_a_record_says_so(variants: dict[str, EncoderBundle], tmp_path: Path) -> None:
+    bundle = variants["fp32"]
+    files: dict[str, bytes | Path] = {
+        name: bundle.path / name for name in bundle.files if name != "reference.json"
+    }
     with pytest.raises(InvalidSetting, match=r"no recorded vectors.*expected reference\.json"):
-        check_bundle(default_bundle_path())
+        check_bundle(write_bundle(tmp_path / "bundle", bundle.settings, files).path)
+
+
+def test_the_bundled_encoder_can_be_checked(capsys: pytest.CaptureFixture[str]) -> None:
+    assert load_bundle(default_bundle_path()).files["reference.json"].n_bytes < 100_000
+    assert command.run(arguments(default_bundle_path(), "--check")) == 0
+    assert "as recorded (n_texts 2, token_mean 0.98" in capsys.readouterr().out
+
+
+def test_the_number_of_recorded_texts_may_be_chosen(tmp_path: Path) -> None:
+    checkpoint = write_checkpoint(tmp_path / "checkpoint")
+    bundle = export(checkpoint, tmp_path / "out", "fp32", texts=["", *TEXTS], n_recorded=2)
+    assert [entry["text"] for entry in json.loads((bundle.path / "reference.json").read_bytes())] == TEXTS[:2]
 
 
 def arguments(*words: object):

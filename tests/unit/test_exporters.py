@@ -30,7 +30,7 @@ from exporters.bundled import WEIGHTS_SHA256, make_bundled
 from exporters.checkpoint import read_checkpoint, read_network
 from exporters.parity import check_parity, measure_parity
 from exporters.reference import check_bundle
-from exporters.reranker_parity import check_reranker_parity, measure_reranker_parity
+from exporters.reranker_parity import LEAST_CORRELATIONS, check_reranker_parity, measure_reranker_parity
 from exporters.sample_texts import sample_pairs, sample_questions, sample_texts
 from exporters.to_onnx import PRECISIONS, export, export_reranker
 from formats.encoder_bundle import ParityRecord, load_bundle
@@ -602,7 +602,14 @@ def test_reranker_parity_needs_pairs_that_differ(cross_encoder: Path, tmp_path: 
 @pytest.mark.parametrize("value", [float("nan"), 0.97])
 def test_reranker_parity_that_is_no_number_fails(value: float) -> None:
     with pytest.raises(InvalidSetting, match=r"at least 0\.98"):
-        check_reranker_parity(RerankerParity(2, 0.1, 0.2, value, 1.0), ("query", "text"))
+        check_reranker_parity(RerankerParity(2, 0.1, 0.2, value, 1.0), ("query", "text"), "int8")
+
+
+@pytest.mark.parametrize(("precision", "least"), [*LEAST_CORRELATIONS.items(), ("int7", 0.98)])
+def test_every_precision_of_a_reranker_has_its_tolerance(precision: str, least: float) -> None:
+    check_reranker_parity(RerankerParity(2, 0.1, 0.2, least, 1.0), ("query", "text"), precision)
+    with pytest.raises(InvalidSetting, match="too far"):
+        check_reranker_parity(RerankerParity(2, 0.1, 0.2, least - 1e-5, 1.0), ("query", "text"), precision)
 
 
 def test_every_sample_question_has_one_answer() -> None:
