@@ -84,16 +84,17 @@ def _stages(
     backend: GpuBackend, place: torch.device, size: Size, batch: int, beta: float | None
 ) -> Iterator[Record]:
     queries = made_queries(batch, size.dim)
+    there = torch.from_numpy(queries).to(place)
     assert backend._rows is not None
     rows = backend._rows
-    find = partial(backend._scan.find, queries, _N_CANDIDATES, None, beta)
+    find = partial(backend._scan.find, there, _N_CANDIDATES, None, beta)
     with torch.inference_mode():
         ms = median_ms(find, place, size.n_calls)
         n_bytes = rows.values.nbytes + (0 if rows.scales is None else rows.scales.nbytes)
         n_operations = 2.0 * size.n_rows * size.dim * batch
         yield {"what": "stage 1", "ms": ms, "gb_s": n_bytes / ms / 1e6, "tflop_s": n_operations / ms / 1e9}
         docs, _ = find()
-        ms = median_ms(partial(rows.document_scores, queries, docs, beta), place, size.n_calls)
+        ms = median_ms(partial(rows.document_scores, there, docs, beta), place, size.n_calls)
         yield {"what": "stage 2", "ms": ms, "n_candidates": _N_CANDIDATES}
     wanted = Wanted(_N_HITS, _N_CANDIDATES, None, 1, beta=beta)
     ms = median_ms(partial(backend.candidates, queries, wanted), place, size.n_calls)

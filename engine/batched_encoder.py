@@ -6,18 +6,24 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-from engine.bundle_encoder import BundleEncoder, check_document, document_window
+from engine.bundle_encoder import BundleEncoder, PreparedQuery, check_document, document_window
 from engine.bundle_tokenizer import BundleTokenizer
+from engine.device_vectors import DeviceVectors
 from engine.onnx_session import PerProcess
 from engine.token_vectors import TokenVectors
 from engine.tokenizer import Ids, Tokens
 from formats.bundle_folder import MODEL_NAME, QUERY_MODEL_NAME
 from formats.encoder_bundle import EncoderBundle
+
+if TYPE_CHECKING:
+    import torch
+
+    from engine.gpu.encoded import Batch, DeviceTokens
 
 __all__ = ["BatchRunner", "BatchedEncoder", "PreparedText"]
 
@@ -31,11 +37,13 @@ class BatchRunner(Protocol):
 
     Attributes:
         max_batch: most texts in a batch.
+        place: the device.
     """
 
     max_batch: int
+    place: torch.device
 
-    def run(self, output: str, ids: Ids, mask: Ids) -> Vectors:
+    def run(self, output: str, ids: Ids, mask: Ids) -> torch.Tensor:
         """Run a batch.
 
         Args:
@@ -45,7 +53,7 @@ class BatchRunner(Protocol):
 
         Returns:
             (batch, length, dim) float32 token vectors, whatever they are where there is no token, or (batch, dim)
-            float32 pooled vectors.
+            float32 pooled vectors: on the device, the caller's own, for the current stream of the calling thread.
         """
         ...
 
@@ -64,6 +72,11 @@ class PreparedText:
 
     tokens: Tokens
     bounds: tuple[tuple[int, int], ...]
+
+    @property
+    def n_tokens(self) -> int:
+        """Special ones left out."""
+        return len(self.tokens.ids)
 
 
 class BatchedEncoder(BundleEncoder):
@@ -99,25 +112,63 @@ class BatchedEncoder(BundleEncoder):
         return PreparedText(tokens, tuple(self._bounds(text, tokens, tokenizer.document_frame)))
 
     def run(self, prepared: Sequence[PreparedText]) -> list[list[TokenVectors]]:
-        """Encode the windows of several documents: a list for each, in their order."""
-        frame, settings = self._tokenizers.get().document_frame, self._bundle.settings
-        places = [(number, bounds) for number, text in enumerate(prepared) for bounds in text.bounds]
-        rows = [frame.around(prepared[number].tokens.ids[slice(*bounds)]) for number, bounds in places]
-        found: list[list[TokenVectors]] = [[] for _ in prepared]
-        for (number, bounds), vectors in zip(places, self._documents.get().run(self._output, rows), strict=True):
+        """Encode the windows of several documents: a list for each, in their order, in main memory."""
+        from engine.gpu.download import download
+
+        frame, settings = self._tokenizer().document_frame, self._bundle.settings
+        places, rows = self._windows(prepared)
+        found: list[Vectors] = [np.empty(0, np.float32)] * len(rows)
+        for members, values in self._documents.get().run(self._output, rows):
+            for member, vectors in zip(members, download(values)[0], strict=True):
+                found[member] = vectors[: len(rows[member])] if settings.token_vectors else vectors
+        windows: list[list[TokenVectors]] = [[] for _ in prepared]
+        for (number, bounds), vectors in zip(places, found, strict=True):
             tokens = prepared[number].tokens
-            found[number].append(document_window(tokens, bounds, frame, vectors, settings))
-        return found
+            windows[number].append(document_window(tokens, bounds, frame, vectors, settings))
+        return windows
+
+    def run_on_device(self, prepared: Sequence[PreparedText]) -> DeviceTokens:
+        """Encode the tokens of several documents, on the device, for the calling thread.
+
+        For bundles that give token vectors; there is a token at least.
+        """
+        from engine.gpu.encoded import DeviceTokens, tokens_in_order
+
+        graph, frame = self._documents.get(), self._tokenizer().document_frame
+        _, rows = self._windows(prepared)
+        sizes = np.array([len(row) - frame.n_tokens for row in rows], np.int64)
+        batches = graph.run("token_vectors", rows)
+        values = tokens_in_order(batches, len(frame.before), sizes, self.dim, graph.place)
+        lengths = [text.n_tokens for text in prepared]
+        return DeviceTokens(values, np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64))
+
+    def _windows(self, prepared: Sequence[PreparedText]) -> tuple[list[tuple[int, tuple[int, int]]], list[Ids]]:
+        """The windows of documents: number of the document, bounds; and their tokens, frames included."""
+        frame = self._tokenizer().document_frame
+        places = [(number, bounds) for number, text in enumerate(prepared) for bounds in text.bounds]
+        return places, [frame.around(prepared[number].tokens.ids[slice(*bounds)]) for number, bounds in places]
 
     def windows(self, text: str) -> Iterator[TokenVectors]:
         """Encode a document, all windows at once, see `engine.encoder.Encoder.windows`."""
         yield from self.run([self.prepare(text)])[0]
 
+    def encode_query(self, text: str) -> Vectors:
+        """Encode a query into (dim,) float32, see `engine.encoder.Encoder.encode_query`."""
+        vector: Vectors = self.run_queries([self.prepare_query(text)]).host[0]
+        return vector
+
+    def run_queries(self, prepared: Sequence[PreparedQuery]) -> DeviceVectors:
+        """Encode queries, one at least: their vectors stay on the device, for the calling thread."""
+        from engine.gpu.encoded import in_order, mean_over_windows
+
+        rows = [row for query in prepared for row in query.rows]
+        vectors = in_order(self._queries.get().run("pooled", rows))
+        if len(rows) > len(prepared):
+            vectors = mean_over_windows(vectors, [query.n_tokens for query in prepared], self.normalise)
+        return DeviceVectors(vectors)
+
     def _tokenizer(self) -> BundleTokenizer:
         return self._tokenizers.get()
-
-    def _pooled(self, rows: list[Ids]) -> list[Vectors]:
-        return self._queries.get().run("pooled", rows)
 
 
 class _Graph:
@@ -127,17 +178,15 @@ class _Graph:
         bundle.verify_graph(name)
         self._runner = make_runner(bundle, name)
         self._lock = threading.Lock()
+        self.place = self._runner.place
 
-    def run(self, output: str, rows: list[Ids]) -> list[Vectors]:
-        """One output for each row of tokens, in their order."""
-        found: list[Vectors] = [np.empty(0, np.float32)] * len(rows)
+    def run(self, output: str, rows: list[Ids]) -> Iterator[Batch]:
+        """One output for each row of tokens, those of like length together: (n, longest, dim) or (n, dim)."""
         for members in batches([len(row) for row in rows], self._runner.max_batch):
             ids, mask = _padded([rows[member] for member in members])
             with self._lock:
-                vectors = self._runner.run(output, ids, mask)
-            for member, vector in zip(members, vectors, strict=True):
-                found[member] = vector[: len(rows[member])] if output == "token_vectors" else vector
-        return found
+                values = self._runner.run(output, ids, mask)
+            yield members, values
 
 
 def batches(lengths: Sequence[int], max_batch: int) -> Iterator[list[int]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -16,9 +17,22 @@ from engine.windows import window_bounds
 from formats.encoder_bundle import EncoderBundle, EncoderSettings
 from formats.errors import InvalidDocument, InvalidQuery
 
-__all__ = ["BundleEncoder", "check_document", "document_window"]
+__all__ = ["BundleEncoder", "PreparedQuery", "check_document", "document_window"]
 
 Vectors = npt.NDArray[np.float32]
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedQuery:
+    """A query's windows, ready to be run.
+
+    Attributes:
+        rows: (n,) int64 tokens of each window, frames included; one at least.
+        n_tokens: how many of each are the query's own.
+    """
+
+    rows: list[Ids]
+    n_tokens: list[int]
 
 
 class BundleEncoder(ABC):
@@ -75,24 +89,24 @@ class BundleEncoder(ABC):
         """What the documents' graph is asked for."""
         return "token_vectors" if self._bundle.settings.token_vectors else "pooled"
 
-    def encode_query(self, text: str) -> Vectors:
-        """Encode a query into (dim,) float32, see `engine.encoder.Encoder.encode_query`."""
+    def prepare_query(self, text: str) -> PreparedQuery:
+        """Tokenise a query and cut it into windows.
+
+        Raises:
+            InvalidQuery: the text has no token, or holds a lone surrogate.
+        """
         _check_query(text)
         tokenizer = self._tokenizer()
         tokens, frame = tokenizer.tokenise(text), tokenizer.query_frame
         bounds = list(self._bounds(text, tokens, frame))
         if not bounds:
             raise InvalidQuery("the query has no token", actual=repr(text[:80]))
-        pooled = self._pooled([frame.around(tokens.ids[slice(*each)]) for each in bounds])
-        return _pooled_over_windows(pooled, [stop - first for first, stop in bounds], self.normalise)
+        rows = [frame.around(tokens.ids[slice(*each)]) for each in bounds]
+        return PreparedQuery(rows, [stop - first for first, stop in bounds])
 
     @abstractmethod
     def _tokenizer(self) -> BundleTokenizer:
         """The tokenizer of this process."""
-
-    @abstractmethod
-    def _pooled(self, rows: list[Ids]) -> list[Vectors]:
-        """The (dim,) pooled vector of each row of a query's tokens, frames included."""
 
     def _bounds(self, text: str, tokens: Tokens, frame: TokenFrame) -> Iterator[tuple[int, int]]:
         """The windows of a text: (first, stop) token positions."""
@@ -161,14 +175,3 @@ def _pooled_of_tokens(vectors: Vectors, mean: Vectors, settings: EncoderSettings
     if settings.normalise:
         pooled = (pooled / max(float(np.linalg.norm(pooled.astype(np.float64))), 1e-12)).astype(np.float32)
     return pooled
-
-
-def _pooled_over_windows(pooled: list[Vectors], n_tokens: list[int], normalise: bool) -> Vectors:
-    """One vector for a query out of its windows' (dim,) vectors: their mean, weighted by their tokens."""
-    if len(pooled) == 1:
-        return pooled[0]
-    weights = np.array(n_tokens, np.float64)
-    mean: npt.NDArray[np.float64] = weights @ np.stack(pooled) / weights.sum()
-    if normalise:
-        mean /= max(float(np.linalg.norm(mean)), 1e-12)
-    return mean.astype(np.float32)

@@ -54,12 +54,15 @@ class OnnxEncoder(BundleEncoder):
             vectors = runtime.documents.run(self._output, frame.around(tokens.ids[slice(*bounds)]))
             yield document_window(tokens, bounds, frame, vectors, self._bundle.settings)
 
+    def encode_query(self, text: str) -> Vectors:
+        """Encode a query into (dim,) float32, see `engine.encoder.Encoder.encode_query`."""
+        prepared = self.prepare_query(text)
+        queries = self._runtimes.get().queries
+        pooled = [queries.run("pooled", row) for row in prepared.rows]
+        return _pooled_over_windows(pooled, prepared.n_tokens, self.normalise)
+
     def _tokenizer(self) -> BundleTokenizer:
         return self._runtimes.get().tokenizer
-
-    def _pooled(self, rows: list[Ids]) -> list[Vectors]:
-        queries = self._runtimes.get().queries
-        return [queries.run("pooled", row) for row in rows]
 
 
 class _Runtime:
@@ -111,3 +114,14 @@ def check_encoder_graph(session: InferenceSession, bundle: EncoderBundle, name: 
             expected=f"{sorted(INPUT_NAMES)} -> {wanted}",
             actual=f"{sorted(inputs)} -> {dims}",
         )
+
+
+def _pooled_over_windows(pooled: list[Vectors], n_tokens: list[int], normalise: bool) -> Vectors:
+    """One vector for a query out of its windows' (dim,) vectors: their mean, weighted by their tokens."""
+    if len(pooled) == 1:
+        return pooled[0]
+    weights = np.array(n_tokens, np.float64)
+    mean: npt.NDArray[np.float64] = weights @ np.stack(pooled) / weights.sum()
+    if normalise:
+        mean /= max(float(np.linalg.norm(mean)), 1e-12)
+    return mean.astype(np.float32)

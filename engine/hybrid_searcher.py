@@ -13,6 +13,7 @@ from engine.candidate_rows import usual_candidates
 from engine.fusion import fuse
 from engine.lexical_searcher import LexicalSearcher
 from engine.options import SearchOptions
+from engine.query_vectors import Queries, host_vectors
 from engine.ranking import Ranking
 from engine.searcher import Searcher
 
@@ -33,22 +34,23 @@ class HybridSearcher:
         self._n_segments = n_segments
 
     def search(
-        self, vectors: Floats, texts: list[str], options: SearchOptions, allowed: AllowedDocs
-    ) -> Iterator[tuple[Ranking, Bm25Query]]:
+        self, vectors: Queries, texts: list[str], options: SearchOptions, allowed: AllowedDocs
+    ) -> Iterator[tuple[Floats, Ranking, Bm25Query]]:
         """The best documents for each query, given as a text and as its vector, best first.
 
         Candidates are the best of both sides; those that only one side found are scored by the other, so that
         every document has both scores when they are fused.
 
         Yields:
-            A ranking and the query it answers; one at a time, for a query holds postings.
+            A query's vector, its ranking, and its terms; one at a time, for those hold postings.
         """
         n = options.candidates or max(usual_candidates(options.k), _MIN_CANDIDATES)
         rankings = self._dense.candidates(vectors, n, n, options, allowed)
-        for vector, text, by_vector in zip(vectors, texts, rankings, strict=True):
+        for vector, text, by_vector in zip(host_vectors(vectors), texts, rankings, strict=True):
             query = self._lexical.query(text)
             by_terms = query.top(n, allowed)
             yield (
+                vector,
                 self._fused(vector, query, (by_vector, by_terms), options) if self._n_segments else by_terms,
                 query,
             )

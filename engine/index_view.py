@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from engine.bm25_query import Bm25Query
+from engine.device_vectors import DeviceVectors
 from engine.document_filter import DocumentFilter
 from engine.explanation import matches
 from engine.hits import Hit, Hits
@@ -12,7 +13,7 @@ from engine.hybrid_searcher import HybridSearcher
 from engine.lexical_searcher import LexicalSearcher
 from engine.memory import plan_memory
 from engine.options import OpenOptions, SearchOptions
-from engine.query_vectors import Vectors, check_vectors
+from engine.query_vectors import Queries, Vectors, check_vectors, host_vectors
 from engine.ranking import Ranking
 from engine.searcher import Searcher
 from engine.statistics import resource_statistics
@@ -55,14 +56,14 @@ class IndexView:
             self.snapshot, self._options, self._dense.choices, held, self._dense.device_bytes
         )
 
-    def search_dense(self, vectors: Vectors, options: SearchOptions) -> list[Hits]:
+    def search_dense(self, vectors: Queries, options: SearchOptions) -> list[Hits]:
         """The hits for each of (n, dim) query vectors."""
-        check_vectors(vectors)
+        self._check(vectors)
         answers = self._dense.search(vectors, options, self.filter.allowed(options.condition))
-        return [
-            self._hits(answer, vector if options.explain else None, None)
-            for vector, answer in zip(vectors, answers, strict=True)
-        ]
+        if not options.explain:
+            return [self._hits(answer, None, None) for answer in answers]
+        pairs = zip(host_vectors(vectors), answers, strict=True)
+        return [self._hits(answer, vector, None) for vector, answer in pairs]
 
     def search_lexical(self, texts: list[str], options: SearchOptions) -> list[Hits]:
         """The hits for each query by its words alone."""
@@ -72,14 +73,21 @@ class IndexView:
             for query in map(self._lexical.query, texts)
         ]
 
-    def search_hybrid(self, vectors: Vectors, texts: list[str], options: SearchOptions) -> list[Hits]:
+    def search_hybrid(self, vectors: Queries, texts: list[str], options: SearchOptions) -> list[Hits]:
         """The hits for each query by its vector and its words."""
-        check_vectors(vectors)
+        self._check(vectors)
         answers = self._hybrid.search(vectors, texts, options, self.filter.allowed(options.condition))
         return [
             self._hits(answer, vector, query) if options.explain else self._hits(answer, None, None)
-            for vector, (answer, query) in zip(vectors, answers, strict=True)
+            for vector, answer, query in answers
         ]
+
+    def _check(self, vectors: Queries) -> None:
+        """Check the numbers of queries; of those on a device, the backends do so when they have answered."""
+        if not isinstance(vectors, DeviceVectors):
+            check_vectors(vectors)
+        elif not self._segments:
+            host_vectors(vectors)
 
     def _hits(self, ranking: Ranking, vector: Vectors | None, query: Bm25Query | None) -> Hits:
         """The hits for documents found, in their order; explained by what is given of the query."""

@@ -16,9 +16,10 @@ from types import ModuleType
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["IntegerQuery", "digit_sums"]
+__all__ = ["BASE", "IntegerQuery"]
 
-_BASE = np.float32(254)
+BASE = 254.0
+"""How many of a digit's units make one of the digit before it."""
 
 
 class IntegerQuery:
@@ -41,15 +42,15 @@ class IntegerQuery:
         for place in range(3):
             digit = np.rint(rest)
             digits[place] = digit
-            rest = (rest - digit) * _BASE
+            rest = (rest - digit) * BASE
             if place == 0:
-                self.rounding = float(np.linalg.norm(rest)) / float(_BASE) * self.scale
+                self.rounding = float(np.linalg.norm(rest)) / BASE * self.scale
         self.digits = digits
 
     def scores(self, rows: npt.NDArray[np.int8], scales: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
         """Scores of (n, dim) int8 rows with (n,) scales: (n,) float32."""
         products = _products(self.digits, rows)
-        exact = products[0] + (products[1] + products[2] / float(_BASE)) / float(_BASE)
+        exact = products[0] + (products[1] + products[2] / BASE) / BASE
         scaled: npt.NDArray[np.float32] = (exact * (scales * np.float64(self.scale))).astype(np.float32)
         return scaled
 
@@ -65,27 +66,6 @@ def _products(digits: npt.NDArray[np.int8], rows: npt.NDArray[np.int8]) -> npt.N
     if not len(rows):
         return np.empty((len(digits), 0))
     return np.asarray(_simsimd().cdist(rows, digits, "dot")).reshape(len(rows), len(digits)).T
-
-
-def digit_sums(
-    queries: npt.NDArray[np.float32],
-) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
-    """What the digits of (n, dim) float32 queries stand for, for who multiplies in float64.
-
-    Returns:
-        (n, dim) float64 in units of the scale, and (n,) float64 scales: an exact product of both with an int8
-        centroid and its scale is `IntegerQuery.scores`, but for the rounding of float64.
-    """
-    scales = np.abs(queries).max(axis=1, initial=0.0).astype(np.float64) / 127
-    scales[scales == 0] = 1
-    rest = queries.astype(np.float64) / scales[:, None]
-    sums, unit = np.zeros_like(rest), 1.0
-    for _ in range(3):
-        digit = np.rint(rest)
-        sums += digit / unit
-        rest = (rest - digit) * _BASE
-        unit *= float(_BASE)
-    return sums, scales
 
 
 @cache

@@ -1,25 +1,26 @@
-"""Runs batches with ONNX Runtime on a device, inputs and outputs bound so that they are copied once each way."""
+"""Runs batches with ONNX Runtime on a device: inputs are copied there, outputs are written into torch's memory."""
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
 
 from engine.encoder_onnx import check_encoder_graph
-from engine.onnx_session import import_onnxruntime, open_cuda_session, open_session
+from engine.onnx_session import open_cuda_session, open_session
 from engine.tokenizer import Ids
 from formats.encoder_bundle import EncoderBundle
 
 if TYPE_CHECKING:
+    import torch
     from onnxruntime import InferenceSession
 
 __all__ = ["OnnxRunner"]
 
 
 class OnnxRunner:
-    """An `engine.batched_encoder.BatchRunner`.
+    """An `engine.batched_encoder.BatchRunner`. Not yet run on a GPU.
 
     Args:
         bundle: whose graph to run.
@@ -34,21 +35,39 @@ class OnnxRunner:
     max_batch = 1024
 
     def __init__(self, bundle: EncoderBundle, name: str, device: str) -> None:
-        self._device = device
-        self._session: InferenceSession = (open_cuda_session if device == "cuda" else open_session)(
-            bundle.path / name
+        import torch  # before the runtime's CUDA part, which uses the libraries that torch brings
+
+        from engine.gpu.side_stream import SideStream
+
+        self.place = torch.device("cuda", 0) if device == "cuda" else torch.device("cpu")
+        self._stream = SideStream(self.place)
+        path = bundle.path / name
+        self._session: InferenceSession = (
+            open_cuda_session(path, self._stream.handle) if device == "cuda" else open_session(path)
         )
         check_encoder_graph(self._session, bundle, name)
+        self._dim = bundle.settings.dim
         self._input_names = [node.name for node in self._session.get_inputs()]
+        self._halves = {node.name for node in self._session.get_outputs() if node.type == "tensor(float16)"}
 
-    def run(self, output: str, ids: Ids, mask: Ids) -> npt.NDArray[np.float32]:
+    def run(self, output: str, ids: Ids, mask: Ids) -> torch.Tensor:
         """See `engine.batched_encoder.BatchRunner.run`."""
-        values = {"input_ids": ids, "attention_mask": mask, "token_type_ids": np.zeros_like(ids)}
-        on_device = import_onnxruntime().OrtValue.ortvalue_from_numpy
-        binding = self._session.io_binding()
-        for name in self._input_names:
-            binding.bind_ortvalue_input(name, on_device(values[name], self._device, 0))
-        binding.bind_output(output, "cpu")
+        return self._stream.run(partial(self._run, output, ids, mask))
+
+    def _run(self, output: str, ids: Ids, mask: Ids) -> torch.Tensor:
+        """The same on the current stream, which is the session's too: what it reads is there, and stays."""
+        import torch
+
+        given = {"input_ids": torch.from_numpy(ids), "attention_mask": torch.from_numpy(mask)}
+        given["token_type_ids"] = torch.zeros_like(given["input_ids"])
+        inputs = {name: given[name].to(self.place) for name in self._input_names}
+        shape = (*ids.shape, self._dim) if output == "token_vectors" else (len(ids), self._dim)
+        kind = torch.float16 if output in self._halves else torch.float32
+        found = torch.empty(shape, dtype=kind, device=self.place)
+        binding, where = self._session.io_binding(), (self.place.type, self.place.index or 0)
+        for name, values in inputs.items():
+            binding.bind_input(name, *where, np.int64, tuple(values.shape), values.data_ptr())
+        found_type = np.float16 if kind == torch.float16 else np.float32
+        binding.bind_output(output, *where, found_type, shape, found.data_ptr())
         self._session.run_with_iobinding(binding)
-        vectors: npt.NDArray[np.float32] = binding.copy_outputs_to_cpu()[0].astype(np.float32, copy=False)
-        return vectors
+        return found.float()

@@ -88,8 +88,12 @@ def open_session(path: Path, lean: bool = False) -> InferenceSession:
     return _loaded(path, outline(path), options, ["CPUExecutionProvider"], _SLOW_FUSIONS)
 
 
-def open_cuda_session(path: Path) -> InferenceSession:
+def open_cuda_session(path: Path, stream: int) -> InferenceSession:
     """Load a graph for the first CUDA device.
+
+    Args:
+        path: the graph.
+        stream: CUDA's handle of the stream that runs are queued on.
 
     Raises:
         BackendUnavailable: ONNX Runtime was built without CUDA, or CUDA's libraries or a device are missing.
@@ -99,7 +103,8 @@ def open_cuda_session(path: Path) -> InferenceSession:
     if "CUDAExecutionProvider" not in import_onnxruntime().get_available_providers():
         raise BackendUnavailable("this ONNX Runtime has no CUDA", expected=hint)
     options = _options()
-    session = _loaded(path, str(path), options, ["CUDAExecutionProvider", "CPUExecutionProvider"], [])
+    cuda = ("CUDAExecutionProvider", {"device_id": "0", "user_compute_stream": str(stream)})
+    session = _loaded(path, str(path), options, [cuda, "CPUExecutionProvider"], [])
     if "CUDAExecutionProvider" not in session.get_providers():  # it falls back without an error
         raise BackendUnavailable("CUDA cannot be used", expected=hint, actual=session.get_providers())
     return session
@@ -116,7 +121,11 @@ def _options() -> SessionOptions:
 
 
 def _loaded(
-    path: Path, graph: str | bytes, options: SessionOptions, providers: list[str], without: list[str]
+    path: Path,
+    graph: str | bytes,
+    options: SessionOptions,
+    providers: list[str | tuple[str, dict[str, str]]],
+    without: list[str],
 ) -> InferenceSession:
     """A session of a graph, given by its file's name or its contents."""
     try:

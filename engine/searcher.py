@@ -12,11 +12,13 @@ import numpy.typing as npt
 
 from engine.allowed import AllowedDocs
 from engine.backends.choice import LAST_RESORTS, Choice, choose_backends
-from engine.backends.protocol import Backend, Candidates, Wanted
+from engine.backends.protocol import Backend, Candidates, DeviceBackend, Wanted
 from engine.backends.registry import open_backend
 from engine.candidate_rows import default_candidates, usual_candidates
+from engine.device_vectors import DeviceVectors
 from engine.exactness import Exactness
 from engine.options import OpenOptions, SearchOptions
+from engine.query_vectors import Queries, host_vectors
 from engine.ranking import Ranking, ranked
 from engine.stage2 import Rescorer
 from formats.errors import BackendUnavailable, InvalidSetting
@@ -67,12 +69,12 @@ class Searcher:
                 each.take_over(known[each.segment.reader])
 
     def search(
-        self, queries: npt.NDArray[np.float32], options: SearchOptions, allowed: AllowedDocs | None = None
+        self, queries: Queries, options: SearchOptions, allowed: AllowedDocs | None = None
     ) -> list[Ranking]:
-        """The best k documents for each of (n_queries, dim) float32 queries.
+        """The best k documents for each query.
 
         Args:
-            queries: see above.
+            queries: (n_queries, dim) float32; those on a device go to the backends that take them.
             options: of the search.
             allowed: for each segment the documents that may be found; None: all.
         """
@@ -80,7 +82,7 @@ class Searcher:
 
     def candidates(
         self,
-        queries: npt.NDArray[np.float32],
+        queries: Queries,
         n: int | None,
         n_kept: int,
         options: SearchOptions,
@@ -168,24 +170,32 @@ class _SegmentSearcher:
         """Documents to rescore for k hits, where a query does not say."""
         return default_candidates(self.segment, k) if self.choice.backend in _BY_CODES else usual_candidates(k)
 
-    def search(self, queries: Query, wanted: Wanted) -> list[_Scored]:
+    def search(self, queries: Queries, wanted: Wanted) -> list[_Scored]:
         """What is found for each query."""
         if wanted.allowed is None:
             wanted = replace(wanted, allowed=self._allowed)
-        found = self._backend().candidates(queries, wanted)
-        return [self._settle(query, first, wanted) for query, first in zip(queries, found, strict=True)]
+        found = self._candidates(queries, wanted)
+        return [self._settle(queries, number, first, wanted) for number, first in enumerate(found)]
 
-    def _settle(self, query: Query, found: Candidates, wanted: Wanted) -> _Scored:
+    def _candidates(self, queries: Queries, wanted: Wanted) -> list[Candidates]:
+        backend = self._backend()
+        if isinstance(queries, DeviceVectors) and isinstance(backend, DeviceBackend) and backend.takes(queries):
+            return backend.candidates(queries, wanted)
+        return backend.candidates(host_vectors(queries), wanted)
+
+    def _settle(self, queries: Queries, number: int, found: Candidates, wanted: Wanted) -> _Scored:
         """Rescore; where the backend knows a ceiling, widen until no other document can win or tie."""
-        scores = self._scores(query, found)
+        scores = self._scores(queries, number, found)
         while np.isfinite(found.ceiling) and _kth(scores, wanted.k) <= found.ceiling:
             wanted = replace(wanted, n=wanted.n * _WIDER, threads=1)
-            found = self._backend().candidates(query[None], wanted)[0]
-            scores = self._scores(query, found)
+            found = self._candidates(queries[number : number + 1], wanted)[0]
+            scores = self._scores(queries, number, found)
         return _Scored(found.docs, scores, _exactness(found))
 
-    def _scores(self, query: Query, found: Candidates) -> npt.NDArray[np.float32]:
-        return self.rescorer.scores(query, found.docs) if found.scores is None else found.scores
+    def _scores(self, queries: Queries, number: int, found: Candidates) -> npt.NDArray[np.float32]:
+        if found.scores is not None:
+            return found.scores
+        return self.rescorer.scores(host_vectors(queries)[number], found.docs)
 
     def _backend(self) -> Backend:
         if self.opened is None:

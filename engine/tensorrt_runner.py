@@ -5,12 +5,11 @@ Written to the library's documentation and not yet run on a GPU.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
+from functools import partial
 from importlib import import_module
-from typing import Any
-
-import numpy as np
-import numpy.typing as npt
+from typing import TYPE_CHECKING, Any
 
 from engine.cuda_device import cuda_is_there, cuda_target
 from engine.tokenizer import Ids
@@ -18,11 +17,16 @@ from formats.encoder_bundle import EncoderBundle
 from formats.errors import BackendUnavailable
 from formats.plan_file import PlanRecord
 
+if TYPE_CHECKING:
+    import torch
+
 __all__ = ["PLAN_MODULES", "TensorRtRunner", "fitting_plan"]
 
 PLAN_MODULES = {"tensorrt": "tensorrt", "tensorrt-rtx": "tensorrt_rtx"}
 """Library of a plan -> the module that runs it."""
 
+_log = logging.getLogger(__name__)
+_TYPES = {"FLOAT": "float32", "HALF": "float16", "INT64": "int64", "INT32": "int32"}  # of tensors, in torch
 _LENGTH_STEP = 8  # lengths of single texts are rounded up to it, so that few CUDA graphs serve all
 
 
@@ -30,7 +34,7 @@ class TensorRtRunner:
     """An `engine.batched_encoder.BatchRunner`.
 
     Single texts, as queries are, run as CUDA graphs: one for each length, rounded up to a multiple of 8, captured
-    when it first comes.
+    when it first comes. Where that fails the log says so, and they run as batches do.
 
     Args:
         bundle: whose plan it is.
@@ -45,104 +49,126 @@ class TensorRtRunner:
     def __init__(self, bundle: EncoderBundle, name: str, plan: PlanRecord) -> None:
         import torch
 
+        from engine.gpu.side_stream import SideStream
+
         assert bundle.files[name].sha256 == plan.model_sha256
-        trt = import_module(PLAN_MODULES[plan.library])
-        self._torch: Any = torch
-        self._runtime = trt.Runtime(trt.Logger(trt.Logger.ERROR))
-        self._engine: Any = self._runtime.deserialize_cuda_engine(plan.load(bundle.path))
+        self._trt: Any = import_module(PLAN_MODULES[plan.library])
+        self.place = torch.device("cuda", 0)
+        self._stream = SideStream(self.place)  # makes the CUDA context that the library then uses
+        self._runtime = self._trt.Runtime(self._trt.Logger(self._trt.Logger.ERROR))
+        with torch.cuda.device(self.place):
+            self._engine: Any = self._runtime.deserialize_cuda_engine(plan.load(bundle.path))
         if self._engine is None:
             raise BackendUnavailable(
                 f"{plan.library} refuses its engine", path=bundle.path, expected=f"quarry plan {bundle.path}"
             )
         self._profiles = plan.profiles
         self._contexts: dict[int, Any] = {}
-        self._graphs: dict[int, _GraphedText] = {}
-        self._stream = torch.cuda.Stream()
+        self._graphs: dict[int, _GraphedText | None] = {}
         self.max_batch = max(profile.largest[0] for profile in plan.profiles)
 
-    def run(self, output: str, ids: Ids, mask: Ids) -> npt.NDArray[np.float32]:
+    def run(self, output: str, ids: Ids, mask: Ids) -> torch.Tensor:
         """See `engine.batched_encoder.BatchRunner.run`."""
-        with self._torch.cuda.stream(self._stream):
-            found = self._run_one(output, ids, mask) if len(ids) == 1 else self._run_many(output, ids, mask)
-            vectors: npt.NDArray[np.float32] = found.float().cpu().numpy()
-        return vectors[:, : ids.shape[1]] if output == "token_vectors" else vectors
+        return self._stream.run(partial(self._run, output, ids, mask))
 
-    def _run_one(self, output: str, ids: Ids, mask: Ids) -> Any:  # noqa: ANN401
+    def _run(self, output: str, ids: Ids, mask: Ids) -> torch.Tensor:
+        """The same on the current stream."""
         length = -(-ids.shape[1] // _LENGTH_STEP) * _LENGTH_STEP
-        if not self._profiles[0].holds((1, length)):
-            return self._run_many(output, ids, mask)
-        if length not in self._graphs:
-            context = self._context(0, shared=False)
-            self._graphs[length] = _GraphedText(self._torch, self._engine, context, length)
-        return self._graphs[length].run(output, ids, mask)
+        graph = self._graph(length) if len(ids) == 1 and self._profiles[0].holds((1, length)) else None
+        if graph is None:
+            return self._run_batch(output, ids, mask)
+        found = graph.run(output, ids, mask)
+        return found[:, : ids.shape[1]] if output == "token_vectors" else found
 
-    def _run_many(self, output: str, ids: Ids, mask: Ids) -> Any:  # noqa: ANN401
+    def _run_batch(self, output: str, ids: Ids, mask: Ids) -> torch.Tensor:
         number = _profile_for(self._profiles, ids.shape)
-        buffers = _Buffers(self._torch, self._engine, self._context(number), ids.shape)
+        if number not in self._contexts:
+            self._contexts[number] = self._context(number)
+        buffers = _Buffers(self._engine, self._contexts[number], ids.shape)
         buffers.fill(ids, mask)
         buffers.execute()
-        return buffers.outputs[output]
+        return buffers.outputs[output].float()
 
-    def _context(self, number: int, shared: bool = True) -> Any:  # noqa: ANN401
-        """An execution context of a profile: the shared one, or one that keeps its shape."""
-        if shared and number in self._contexts:
-            return self._contexts[number]
-        context = self._engine.create_execution_context()
-        context.set_optimization_profile_async(number, self._stream.cuda_stream)
-        if shared:
-            self._contexts[number] = context
+    def _graph(self, length: int) -> _GraphedText | None:
+        """The graph for a length; None where there can be none."""
+        if length not in self._graphs:
+            try:
+                self._graphs[length] = _GraphedText(self._engine, self._context(0), length)
+            except (RuntimeError, BackendUnavailable) as error:
+                _log.warning("no CUDA graph for texts of %d tokens: %s", length, error)
+                self._graphs[length] = None
+        return self._graphs[length]
+
+    def _context(self, number: int) -> Any:  # noqa: ANN401
+        """A new execution context of a profile, with memory for that profile and not for the largest."""
+        strategy = self._trt.ExecutionContextAllocationStrategy.ON_PROFILE_CHANGE
+        context = self._engine.create_execution_context(strategy)
+        if context is None or not context.set_optimization_profile_async(number, self._stream.handle):
+            raise BackendUnavailable("TensorRT could not prepare its engine", actual=f"profile {number}")
         return context
 
 
 class _Buffers:
-    """Device buffers for one shape, bound to a context."""
+    """Device buffers for one shape, bound to a context; on torch's current device and stream."""
 
-    def __init__(self, torch: Any, engine: Any, context: Any, shape: tuple[int, ...]) -> None:  # noqa: ANN401
-        self._torch = torch
+    def __init__(self, engine: Any, context: Any, shape: tuple[int, ...]) -> None:  # noqa: ANN401
         self._context = context
         names = [engine.get_tensor_name(number) for number in range(engine.num_io_tensors)]
-        inputs = [name for name in names if str(engine.get_tensor_mode(name)).endswith("INPUT")]
-        self.inputs = {name: torch.zeros(shape, dtype=torch.int64, device="cuda") for name in inputs}
+        inputs = [name for name in names if engine.get_tensor_mode(name).name == "INPUT"]
         for name in inputs:
-            context.set_input_shape(name, shape)
-        self.outputs = {
-            name: torch.empty(tuple(context.get_tensor_shape(name)), dtype=torch.float32, device="cuda")
-            for name in names
-            if name not in self.inputs
-        }
-        for name, tensor in {**self.inputs, **self.outputs}.items():
+            if not context.set_input_shape(name, shape):
+                raise BackendUnavailable("TensorRT refuses a shape", expected="one of its profile", actual=shape)
+        tensors = {name: _tensor_for(engine, context, name) for name in names}
+        for name, tensor in tensors.items():
             context.set_tensor_address(name, tensor.data_ptr())
+        self.inputs = {name: tensors[name] for name in inputs}
+        self.outputs = {name: tensors[name] for name in names if name not in inputs}
 
     def fill(self, ids: Ids, mask: Ids) -> None:
-        """Copy a batch, which may be shorter than the buffers, into them."""
+        """Copy a batch, whose texts may be shorter than the buffers, into them."""
+        import torch
+
         for name, values in (("input_ids", ids), ("attention_mask", mask)):
-            target = self.inputs[name].zero_()
-            target[:, : values.shape[1]] = (
-                self._torch.from_numpy(values).pin_memory().to("cuda", non_blocking=True)
-            )
+            if name in self.inputs:
+                padded = torch.zeros(self.inputs[name].shape, dtype=torch.int64, pin_memory=True)
+                padded[:, : values.shape[1]] = torch.from_numpy(values)
+                self.inputs[name].copy_(padded, non_blocking=True)
 
     def execute(self) -> None:
         """Run the engine on torch's current stream."""
-        if not self._context.execute_async_v3(self._torch.cuda.current_stream().cuda_stream):
+        import torch
+
+        if not self._context.execute_async_v3(torch.cuda.current_stream().cuda_stream):
             raise BackendUnavailable("TensorRT could not run its engine")
+
+
+def _tensor_for(engine: Any, context: Any, name: str) -> torch.Tensor:  # noqa: ANN401
+    """Memory for an input, zeros at first, or for an output of a context whose input shapes are set."""
+    import torch
+
+    kind = getattr(torch, _TYPES[engine.get_tensor_dtype(name).name])
+    return torch.zeros(tuple(context.get_tensor_shape(name)), dtype=kind, device="cuda")
 
 
 class _GraphedText:
     """One text of a fixed length as a CUDA graph: its buffers stay where they are and it is replayed."""
 
-    def __init__(self, torch: Any, engine: Any, context: Any, length: int) -> None:  # noqa: ANN401
-        self._buffers = _Buffers(torch, engine, context, (1, length))
-        self._buffers.execute()  # the first run allocates, which a capture may not
+    def __init__(self, engine: Any, context: Any, length: int) -> None:  # noqa: ANN401
+        import torch
+
+        self._buffers = _Buffers(engine, context, (1, length))
+        self._buffers.execute()  # the first run for a shape allocates, which a capture may not
         torch.cuda.current_stream().synchronize()
         self._graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(self._graph, stream=torch.cuda.current_stream()):
+        # other threads go on searching: what they do must not spoil the capture, nor fail by it
+        with torch.cuda.graph(self._graph, stream=torch.cuda.current_stream(), capture_error_mode="thread_local"):
             self._buffers.execute()
 
-    def run(self, output: str, ids: Ids, mask: Ids) -> Any:  # noqa: ANN401
-        """One output for a text that is no longer than the buffers."""
+    def run(self, output: str, ids: Ids, mask: Ids) -> torch.Tensor:
+        """One output for a text that is no longer than the buffers, in memory of its own."""
         self._buffers.fill(ids, mask)
         self._graph.replay()
-        return self._buffers.outputs[output]
+        return self._buffers.outputs[output].float().clone()
 
 
 def _profile_for(profiles: Sequence[Any], shape: tuple[int, ...]) -> int:

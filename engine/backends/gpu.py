@@ -17,7 +17,9 @@ import numpy as np
 import numpy.typing as npt
 
 from engine.backends.protocol import Candidates, Wanted
+from engine.device_vectors import DeviceVectors
 from engine.options import OpenOptions
+from engine.query_vectors import Queries, check_numbers
 from formats.errors import InvalidSetting
 from formats.snapshot import OpenSegment
 
@@ -29,10 +31,9 @@ if TYPE_CHECKING:
 
 __all__ = ["GpuBackend"]
 
-_BATCH_PAIRS = 1 << 22  # of a query and a document, rescored at a time
+_BATCH_PAIRS = 1 << 20  # of a query and a document, whose scores come back together
 
 Docs = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float32]
 
 
 class GpuBackend:
@@ -113,40 +114,77 @@ class GpuBackend:
 
         self._lists = DeviceLists(segment, self._device)
 
-    def candidates(self, queries: Floats, wanted: Wanted) -> list[Candidates]:
-        """See `engine.backends.protocol.Backend`.
+    def takes(self, queries: DeviceVectors) -> bool:
+        """See `engine.backends.protocol.DeviceBackend`: from all devices of the kind of its own."""
+        return bool(queries.values.device.type == self._device.place.type)
 
-        Where the centroids are on the device, exactly `wanted.n` where there are as many, with final scores.
+    def candidates(self, queries: Queries, wanted: Wanted) -> list[Candidates]:
+        """See `engine.backends.protocol.DeviceBackend`.
+
+        Where the centroids are on the device, exactly `wanted.n` where there are as many, with final scores: all
+        that is read back are documents, scores and ceilings, together.
         """
         import torch
 
         n_allowed = self._n_live if wanted.allowed is None else int(np.count_nonzero(wanted.allowed))
+        batch = max(1, _BATCH_PAIRS // max(1, min(wanted.n, n_allowed)))
         with torch.inference_mode(), self._device.active():
-            if n_allowed <= wanted.n:
-                docs = np.flatnonzero(self._live if wanted.allowed is None else wanted.allowed)
-                return self._rescored(queries, [docs] * len(queries), np.full(len(queries), -np.inf), wanted)
-            mask = self._live_here
-            if wanted.allowed is not None:
-                mask = torch.tensor(wanted.allowed, device=self._device.place)
-            if self._rows is not None:
-                found, ceilings = self._scan.find(queries, wanted.n, mask, wanted.beta)
-                return self._rescored(queries, list(found), ceilings, wanted)
-            return [Candidates(each, np.inf) for each in self._listed(queries, wanted, mask)]
+            if self._rows is None:
+                return self._by_codes(self._here(queries), wanted, n_allowed)
+            parts = range(0, len(queries), batch)
+            return [
+                each for low in parts for each in self._scored(queries[low : low + batch], low, wanted, n_allowed)
+            ]
 
-    def _rescored(
-        self, queries: Floats, docs: list[Docs], ceilings: npt.NDArray[np.float64], wanted: Wanted
-    ) -> list[Candidates]:
-        """With final scores where the centroids are here; as many documents for each query."""
-        if self._rows is None or not docs:
-            return [Candidates(*each) for each in zip(docs, ceilings.tolist(), strict=True)]
-        scores: list[Floats] = []
-        batch = max(1, _BATCH_PAIRS // max(1, len(docs[0])))
-        for low in range(0, len(docs), batch):
-            part = np.stack(docs[low : low + batch])
-            scores += list(self._rows.document_scores(queries[low : low + batch], part, wanted.beta))
-        return [Candidates(*each) for each in zip(docs, ceilings.tolist(), scores, strict=True)]
+    def _here(self, queries: Queries) -> torch.Tensor:
+        """(n, dim) float32 queries on the device."""
+        import torch
 
-    def _listed(self, queries: Floats, wanted: Wanted, mask: torch.Tensor | None) -> list[Docs]:
+        if isinstance(queries, DeviceVectors):
+            return queries.values.to(self._device.place)
+        return torch.tensor(queries, device=self._device.place)
+
+    def _scored(self, queries: Queries, first: int, wanted: Wanted, n_allowed: int) -> list[Candidates]:
+        """Documents with their final scores; `first` is the number of the first query."""
+        from engine.gpu.download import download
+        from engine.gpu.queries import usable_queries
+
+        assert self._rows is not None
+        here = self._here(queries)
+        docs, ceilings = self._ranked(here, wanted, n_allowed)
+        scores = self._rows.document_scores(here, docs, wanted.beta)
+        usable, *columns = download(usable_queries(here), docs, ceilings, scores)
+        check_numbers(usable, first)
+        return [Candidates(doc, float(ceiling), score) for doc, ceiling, score in zip(*columns, strict=True)]
+
+    def _ranked(self, queries: torch.Tensor, wanted: Wanted, n_allowed: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """(n_queries, n) documents and (n_queries,) ceilings, on the device."""
+        import torch
+
+        if n_allowed > wanted.n:
+            return self._scan.find(queries, wanted.n, self._mask(wanted), wanted.beta)
+        docs = torch.from_numpy(self._all_allowed(wanted)).to(self._device.place)
+        ceilings = torch.full((len(queries),), -torch.inf, dtype=torch.float64, device=self._device.place)
+        return docs.expand(len(queries), -1), ceilings
+
+    def _all_allowed(self, wanted: Wanted) -> Docs:
+        return np.flatnonzero(self._live if wanted.allowed is None else wanted.allowed)
+
+    def _mask(self, wanted: Wanted) -> torch.Tensor | None:
+        """(n_docs,) bool on the device, the documents that may be found; None: all."""
+        import torch
+
+        if wanted.allowed is None:
+            return self._live_here
+        return torch.tensor(wanted.allowed, device=self._device.place)
+
+    def _by_codes(self, queries: torch.Tensor, wanted: Wanted, n_allowed: int) -> list[Candidates]:
+        """Documents without scores."""
+        if n_allowed <= wanted.n:
+            return [Candidates(self._all_allowed(wanted), -np.inf)] * len(queries)
+        return [Candidates(each, np.inf) for each in self._listed(queries, wanted, self._mask(wanted))]
+
+    def _listed(self, queries: torch.Tensor, wanted: Wanted, mask: torch.Tensor | None) -> list[Docs]:
         """Documents by their codes, of more than `wanted.n` that may be found.
 
         Where the probed lists hold fewer than `wanted.k`, more lists are read.
@@ -156,11 +194,10 @@ class GpuBackend:
         nprobe = min(wanted.nprobe or self._lists.default_nprobe, nlist)
         found, counts = self._lists.find(queries, wanted.n, nprobe, mask)
         docs = [each[:count] for each, count in zip(found, counts.tolist(), strict=True)]
-        short = np.flatnonzero(counts < wanted.k)
-        if len(short):
+        short = np.flatnonzero(counts < wanted.k).tolist()
+        if short:
             more = replace(wanted, nprobe=min(2 * nprobe, nlist))
-            widened = self._listed(queries[short], more, mask)
-            for number, each in zip(short.tolist(), widened, strict=True):
+            for number, each in zip(short, self._listed(queries[short], more, mask), strict=True):
                 docs[number] = each
         return docs
 

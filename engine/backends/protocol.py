@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
 
+from engine.device_vectors import DeviceVectors
 from engine.options import OpenOptions
+from engine.query_vectors import Queries
 from formats.snapshot import OpenSegment
 
-__all__ = ["Backend", "BackendType", "Candidates", "Wanted"]
+__all__ = ["Backend", "BackendType", "Candidates", "DeviceBackend", "Wanted"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,6 +83,23 @@ class Backend(Protocol):
     @property
     def device_bytes(self) -> int:
         """Memory of an accelerator, in bytes; 0 without one."""
+        ...
+
+
+@runtime_checkable
+class DeviceBackend(Protocol):
+    """A `Backend` that may take queries from a device as they are, instead of out of main memory."""
+
+    def takes(self, queries: DeviceVectors) -> bool:
+        """Whether it takes these."""
+        ...
+
+    def candidates(self, queries: Queries, wanted: Wanted) -> list[Candidates]:
+        """See `Backend.candidates`; queries from a device are checked here, or when they are fetched from it.
+
+        Raises:
+            InvalidQuery: a number of a query is not finite, or above 1e18.
+        """
         ...
 
 

@@ -12,7 +12,7 @@ def aggregate_rows(scores: torch.Tensor, offsets: torch.Tensor, betas: torch.Ten
 
     Args:
         scores: (n_rows, n_queries) float32, finite.
-        offsets: (n_docs + 1,) int64, strictly ascending from 0 to n_rows.
+        offsets: (n_docs + 1,) int64, ascending from 0 to n_rows; scores of documents without rows mean nothing.
         betas: (n_queries,) float32, the inverse temperature of each query's softmax (Tang et al. 2021, Eq. 4-6),
             or None for the maximum (Eq. 7).
 

@@ -28,7 +28,7 @@ def kernels_agree(kernels: ModuleType, place: torch.device) -> bool:
         with torch.inference_mode():
             parts = {
                 "document_scores": _documents(kernels, place, generator),
-                "row_products": _rows(kernels, place, generator),
+                "pair_scores": _pairs(kernels, place, generator),
                 "score_lists": _lists(kernels, place, generator),
             }
     except Exception as error:  # whatever a compiler or a driver raises
@@ -41,10 +41,7 @@ def kernels_agree(kernels: ModuleType, place: torch.device) -> bool:
 
 
 def _documents(kernels: ModuleType, place: torch.device, generator: torch.Generator) -> bool:
-    lengths = torch.randint(1, 5, (_N_DOCS,), generator=generator)
-    starts = torch.cat([torch.zeros(1, dtype=torch.int64), lengths.cumsum(0)]).to(place)
-    values = torch.randint(-127, 128, (int(lengths.sum()), _DIM), generator=generator, dtype=torch.int8).to(place)
-    scales = (torch.rand(len(values), generator=generator) / 500).to(place)
+    starts, values, scales = _made_rows(place, generator)
     units = torch.nn.functional.normalize(torch.randn(_N_QUERIES, _DIM, generator=generator)).half().to(place)
     docs = torch.arange(_N_DOCS, dtype=torch.int32, device=place)
     products = (values.double() @ units.double().T).float() * scales[:, None]
@@ -56,15 +53,28 @@ def _documents(kernels: ModuleType, place: torch.device, generator: torch.Genera
     return True
 
 
-def _rows(kernels: ModuleType, place: torch.device, generator: torch.Generator) -> bool:
-    values = torch.randint(-127, 128, (_N_DOCS, _DIM), generator=generator, dtype=torch.int8).to(place)
+def _pairs(kernels: ModuleType, place: torch.device, generator: torch.Generator) -> bool:
+    starts, values, scales = _made_rows(place, generator)
     queries = torch.randn(_N_QUERIES, _DIM, generator=generator, dtype=torch.float64).to(place)
-    rows = torch.randint(0, _N_DOCS, (100,), generator=generator).to(place)
-    numbers = torch.randint(0, _N_QUERIES, (100,), generator=generator).to(place)
-    expected = (values[rows].double() * queries[numbers]).sum(1)
-    return bool(
-        torch.allclose(kernels.row_products(values, rows, queries, numbers), expected, rtol=1e-9, atol=1e-9)
-    )
+    units = torch.rand(_N_QUERIES, generator=generator, dtype=torch.float64).to(place)
+    docs = torch.stack([torch.randperm(_N_DOCS, generator=generator)[:50] for _ in range(_N_QUERIES)]).to(place)
+    products = ((values.double() @ queries.T) * (scales.double()[:, None] * units)).float()
+    for beta in (None, 4.0):
+        found = kernels.pair_scores(values, scales, starts, docs, queries, units, beta)
+        betas = None if beta is None else torch.full((_N_QUERIES,), beta, device=place)
+        expected = aggregate_rows(products.clone(), starts, betas).T.gather(1, docs)
+        if not torch.allclose(found, expected, rtol=1e-5, atol=1e-5):
+            return False
+    return True
+
+
+def _made_rows(place: torch.device, generator: torch.Generator) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Where documents of 1 to 6 rows start, and the rows with their scales."""
+    lengths = torch.randint(1, 7, (_N_DOCS,), generator=generator)
+    starts = torch.cat([torch.zeros(1, dtype=torch.int64), lengths.cumsum(0)])
+    values = torch.randint(-127, 128, (int(starts[-1]), _DIM), generator=generator, dtype=torch.int8)
+    scales = torch.rand(len(values), generator=generator) / 500
+    return starts.to(place), values.to(place), scales.to(place)
 
 
 def _lists(kernels: ModuleType, place: torch.device, generator: torch.Generator) -> bool:

@@ -11,12 +11,12 @@ import torch
 import triton
 import triton.language as tl
 
-__all__ = ["TILE_ROWS", "document_scores", "row_products", "score_lists"]
+__all__ = ["TILE_ROWS", "document_scores", "pair_scores", "score_lists"]
 
 TILE_ROWS = 128
 """Centroids that a program scans at a time; a document of more takes several rounds."""
 _WIDTH = 64  # dimensions multiplied at a time
-_PAIR_ROWS = 16
+_PAIR_DOCS, _PAIR_SLOTS = 4, 4  # documents of one query, and centroids of each at a time
 _LIST_ROWS = 128
 
 
@@ -147,54 +147,111 @@ def _document_kernel(
     tl.store(scores + cell, top, mask=present[:, None] & asked[None, :])
 
 
-def row_products(
-    values: torch.Tensor, rows: torch.Tensor, queries: torch.Tensor, numbers: torch.Tensor
+def pair_scores(
+    values: torch.Tensor,
+    scales: torch.Tensor | None,
+    starts: torch.Tensor,
+    docs: torch.Tensor,
+    queries: torch.Tensor,
+    query_scales: torch.Tensor,
+    beta: float | None,
 ) -> torch.Tensor:
-    """Inner products of rows, each with the query of its number, summed up in float64.
+    """Exact scores of documents, each for its query; products are summed up in float64.
 
     Args:
         values: (n_rows, dim) int8 or float16.
-        rows: (n,) int64.
+        scales: (n_rows,) float32, or None for ones.
+        starts: (n_docs + 1,) int64, where each document's rows start.
+        docs: (n_queries, n) int64.
         queries: (n_queries, dim) float64.
-        numbers: (n,) int64.
+        query_scales: (n_queries,) float64, what the products of each query are multiplied by.
+        beta: inverse temperature of the softmax aggregation, or None for the maximum.
 
     Returns:
-        (n,) float64.
+        (n_queries, n) float32.
     """
-    products = torch.empty(len(rows), dtype=torch.float64, device=rows.device)
-    if len(rows):
-        grid = (triton.cdiv(len(rows), _PAIR_ROWS),)
-        _row_kernel[grid](
-            values, rows, queries, numbers, products, len(rows), values.shape[1], ROWS=_PAIR_ROWS, WIDTH=_WIDTH
+    n_queries, n = docs.shape
+    scores = torch.empty((n_queries, n), dtype=torch.float32, device=docs.device)
+    n_tiles = triton.cdiv(n, _PAIR_DOCS)
+    if n_queries * n_tiles:
+        _pair_kernel[(n_queries * n_tiles,)](
+            values,
+            values if scales is None else scales,
+            starts,
+            docs.contiguous(),
+            queries,
+            query_scales,
+            scores,
+            n,
+            n_tiles,
+            values.shape[1],
+            0.0 if beta is None else float(beta),
+            SCALED=scales is not None,
+            SOFTMAX=beta is not None,
+            DOCS=_PAIR_DOCS,
+            SLOTS=_PAIR_SLOTS,
+            WIDTH=_WIDTH,
         )
-    return products
+    return scores
 
 
 @triton.jit
-def _row_kernel(
+def _pair_kernel(
     values,
-    rows,
+    scales,
+    starts,
+    docs,
     queries,
-    numbers,
-    products,
-    n_rows,
+    query_scales,
+    scores,
+    n,
+    n_tiles,
     dim,
-    ROWS: tl.constexpr,
+    beta,
+    SCALED: tl.constexpr,
+    SOFTMAX: tl.constexpr,
+    DOCS: tl.constexpr,
+    SLOTS: tl.constexpr,
     WIDTH: tl.constexpr,
 ):
-    place = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
-    present = place < n_rows
-    row = tl.load(rows + place, mask=present, other=0)
-    number = tl.load(numbers + place, mask=present, other=0)
-    total = tl.zeros((ROWS, WIDTH), tl.float64)
-    for start in range(0, dim, WIDTH):
-        column = start + tl.arange(0, WIDTH)[None, :]
-        within = present[:, None] & (column < dim)
-        centroid = tl.load(values + row[:, None] * dim + column, mask=within, other=0)
-        total += centroid.to(tl.float64) * tl.load(
-            queries + number[:, None] * dim + column, mask=within, other=0.0
-        )
-    tl.store(products + place, tl.sum(total, axis=1), mask=present)
+    query = (tl.program_id(0) // n_tiles).to(tl.int64)
+    place = tl.program_id(0) % n_tiles * DOCS + tl.arange(0, DOCS)
+    present = place < n
+    doc = tl.load(docs + query * n + place, mask=present, other=0)
+    first = tl.load(starts + doc)
+    last = tl.where(present, tl.load(starts + doc + 1), first + 1)
+    scale = tl.load(query_scales + query)
+    top = tl.full((DOCS,), -float("inf"), tl.float32)
+    weight = tl.zeros((DOCS,), tl.float32)
+    lost = tl.zeros((DOCS,), tl.float32)
+    for low in range(0, tl.max(last - first), SLOTS):
+        row = first[:, None] + low + tl.arange(0, SLOTS)[None, :]
+        inside = row < last[:, None]
+        row = tl.reshape(tl.minimum(row, last[:, None] - 1), (DOCS * SLOTS,))
+        total = tl.zeros((DOCS * SLOTS, WIDTH), tl.float64)
+        for start in range(0, dim, WIDTH):
+            column = start + tl.arange(0, WIDTH)[None, :]
+            within = column < dim
+            centroid = tl.load(values + row[:, None] * dim + column, mask=within, other=0)
+            total += centroid.to(tl.float64) * tl.load(queries + query * dim + column, mask=within, other=0.0)
+        product = tl.sum(total, axis=1)
+        if SCALED:
+            product *= tl.load(scales + row).to(tl.float64) * scale
+        else:
+            product *= scale
+        score = tl.reshape(product.to(tl.float32), (DOCS, SLOTS))
+        risen = tl.maximum(top, tl.max(tl.where(inside, score, -float("inf")), axis=1))
+        if SOFTMAX:
+            below = tl.where(inside, risen[:, None] - score, 0.0)
+            share = tl.where(inside, tl.exp(-beta * below), 0.0)
+            rise = tl.where(low > 0, risen - top, 0.0)
+            kept = tl.exp(-beta * rise)
+            lost = kept * (lost + rise * weight) + tl.sum(share * below, axis=1)
+            weight = kept * weight + tl.sum(share, axis=1)
+        top = risen
+    if SOFTMAX:
+        top -= lost / weight
+    tl.store(scores + query * n + place, top, mask=present)
 
 
 def score_lists(

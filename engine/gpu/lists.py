@@ -10,6 +10,7 @@ import numpy.typing as npt
 import torch
 
 from engine.gpu.device import Device
+from engine.gpu.download import download
 from engine.gpu.scan import best_documents
 from engine.gpu.upload import upload
 from engine.probe_curve import default_nprobe
@@ -62,12 +63,12 @@ class DeviceLists:
         self._starts = torch.tensor(lists.offsets, device=place)
 
     def find(
-        self, queries: npt.NDArray[np.float32], n: int, nprobe: int, allowed: torch.Tensor | None
+        self, queries: torch.Tensor, n: int, nprobe: int, allowed: torch.Tensor | None
     ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-        """The n documents that score best in the `nprobe` best lists for each of (n_queries, dim) float32 queries.
+        """The n documents that score best in the `nprobe` best lists for each query.
 
         Args:
-            queries: all finite.
+            queries: (n_queries, dim) float32 on the device.
             n: at most the number of documents.
             nprobe: at most `nlist`.
             allowed: (n_docs,) bool on the device, or None for all.
@@ -77,13 +78,11 @@ class DeviceLists:
             (n_queries,) int64; those behind mean nothing.
         """
         batch = max(1, self._work_bytes // (2 * _DOCUMENT_BYTES * self.n_docs))
-        parts = [
-            self._find(queries[low : low + batch], n, nprobe, allowed) for low in range(0, len(queries), batch)
-        ]
+        parts = [self._find(some, n, nprobe, allowed) for some in queries.split(batch)]
         return np.concatenate([docs for docs, _ in parts]), np.concatenate([counts for _, counts in parts])
 
     def _find(
-        self, queries: npt.NDArray[np.float32], n: int, nprobe: int, allowed: torch.Tensor | None
+        self, queries: torch.Tensor, n: int, nprobe: int, allowed: torch.Tensor | None
     ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
         tables = self._quantizer.tables(queries, nprobe)
         best = torch.full((len(queries), self.n_docs), -torch.inf, device=self._codes.device)
@@ -91,7 +90,8 @@ class DeviceLists:
         if allowed is not None:
             best.masked_fill_(~allowed, -torch.inf)
         scores, docs = best_documents(best.T, n)
-        return docs.cpu().numpy(), (scores > -torch.inf).sum(1).cpu().numpy()
+        found, counts = download(docs, (scores > -torch.inf).sum(1))
+        return found, counts
 
     def _read(self, tables: _Tables, best: torch.Tensor) -> None:
         """Raise the scores of all documents with a row in a probed list."""
@@ -142,11 +142,9 @@ class _DeviceQuantizer:
         self._nbits = quantizer.nbits
         self.n_sub = len(quantizer.score_codebook)
 
-    def tables(self, queries: npt.NDArray[np.float32], nprobe: int) -> _Tables:
+    def tables(self, queries: torch.Tensor, nprobe: int) -> _Tables:
         """What (n_queries, dim) float32 queries look up in their `nprobe` best lists."""
-        turned = torch.tensor(queries, device=self._coarse.device)
-        if self._rotation is not None:
-            turned = turned @ self._rotation.T
+        turned = queries if self._rotation is None else queries @ self._rotation.T
         lists, probed = (turned @ self._coarse.T).topk(nprobe, dim=1)
         parts = turned.view(len(turned), self.n_sub, -1)
         scores = torch.einsum("mkd,nmd->nmk", self._codebook, parts).contiguous()

@@ -4,63 +4,65 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
-import numpy.typing as npt
 import torch
 
-from engine.integer_query import digit_sums
+from engine.integer_query import BASE
+from engine.query_vectors import LARGEST
 
-__all__ = ["ExactQueries", "ScanQueries"]
+__all__ = ["ExactQueries", "ScanQueries", "usable_queries"]
 
 _HALF_EPSILON = 2.0**-11
 _LOST_IN_HALF_SUMS = 8  # half epsilons: the result is rounded to half, and partial sums may be
 _FLOAT_EPSILON = 2.0**-23  # of a sum of products on matrix units, which cut off instead of rounding
 _FLOAT_ROUNDING = 1e-6  # of the few operations after the product
-Floats = npt.NDArray[np.float32]
+
+
+def usable_queries(queries: torch.Tensor) -> torch.Tensor:
+    """Which of (n, dim) float32 queries can be searched with, see `engine.query_vectors.check_vectors`: (n,) bool.
+
+    Those that cannot harm no other, so that the answer may be read when everything is done.
+    """
+    return (queries.abs() <= LARGEST).all(dim=1)
 
 
 @dataclass(frozen=True, eq=False)
 class ScanQueries:
-    """Queries of length 1, for ranking.
+    """Queries of length 1, for ranking; everything is on the device.
 
     Attributes:
-        units: (n, dim) on the device, float16 or float32; the zero vector stays zero.
-        norms: (n,) float64 on the host: a score of a unit times this is the query's.
-        betas: (n,) float32 on the device: inverse temperatures for the scores of the units; None: the maximum.
-        slack: (n,) float64 on the host: how far a unit's score of a centroid of length 1 may be off.
+        units: (n, dim) float16 or float32; the zero vector stays zero.
+        norms: (n,) float64: a score of a unit times this is the query's.
+        betas: (n,) float32: inverse temperatures for the scores of the units; None: the maximum.
+        slack: (n,) float64: how far a unit's score of a centroid of length 1 may be off.
     """
 
     units: torch.Tensor
-    norms: npt.NDArray[np.float64]
+    norms: torch.Tensor
     betas: torch.Tensor | None
-    slack: npt.NDArray[np.float64]
+    slack: torch.Tensor
 
     def __len__(self) -> int:
         return len(self.units)
 
     @classmethod
-    def of(
-        cls, queries: Floats, beta: float | None, place: torch.device, kind: torch.dtype, wide_sums: bool
-    ) -> ScanQueries:
-        """Bring (n, dim) float32 `queries` to the device.
+    def of(cls, queries: torch.Tensor, beta: float | None, kind: torch.dtype, wide_sums: bool) -> ScanQueries:
+        """Bring queries to length 1.
 
         Args:
-            queries: all finite.
+            queries: (n, dim) float32, all finite.
             beta: inverse temperature of the softmax aggregation, or None.
-            place: the device.
             kind: what they are multiplied in, float16 or float32.
             wide_sums: whether products are summed up, and given, in float32 though the factors are float16.
         """
-        whole = queries.astype(np.float64)
-        norms = np.linalg.norm(whole, axis=1)
-        whole /= np.where(norms > 0, norms, 1)[:, None]
-        rounded = whole.astype(np.float16 if kind == torch.float16 else np.float32)
-        lost = whole - rounded.astype(np.float64)
-        slack = np.linalg.norm(lost, axis=1) + queries.shape[1] * _FLOAT_EPSILON + _FLOAT_ROUNDING
+        whole = queries.double()
+        norms = torch.linalg.vector_norm(whole, dim=1)
+        whole = whole / torch.where(norms > 0, norms, 1.0)[:, None]
+        rounded = whole.to(kind)
+        slack = torch.linalg.vector_norm(whole - rounded.double(), dim=1)
+        slack = slack + (queries.shape[1] * _FLOAT_EPSILON + _FLOAT_ROUNDING)
         if kind == torch.float16 and not wide_sums:
-            slack += _LOST_IN_HALF_SUMS * _HALF_EPSILON
-        betas = None if beta is None else torch.from_numpy((beta * norms).astype(np.float32)).to(place)
-        return cls(torch.from_numpy(rounded).to(place), norms, betas, slack)
+            slack = slack + _LOST_IN_HALF_SUMS * _HALF_EPSILON
+        return cls(rounded, norms, None if beta is None else (beta * norms).float(), slack)
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,24 +70,32 @@ class ExactQueries:
     """Queries in full precision, for final scores.
 
     Attributes:
-        values: (n, dim) float64 on the device.
-        scales: (n,) float64 on the device: a product with `values` times this is the score.
+        values: (n, dim) float64.
+        scales: (n,) float64: a product with `values` times this is the score.
     """
 
     values: torch.Tensor
     scales: torch.Tensor
 
     @classmethod
-    def of(cls, queries: Floats, place: torch.device, for_integers: bool) -> ExactQueries:
-        """Bring (n, dim) float32 `queries` to the device.
+    def of(cls, queries: torch.Tensor, for_integers: bool) -> ExactQueries:
+        """Make (n, dim) float32 `queries`, all finite, wide.
 
         Args:
-            queries: all finite.
-            place: the device.
-            for_integers: for int8 centroids: as `engine.integer_query` reads them, digit by digit, so that scores
-                are those of the CPU.
+            queries: see above.
+            for_integers: for int8 centroids: rounded as `engine.integer_query` reads them, digit by digit, so that
+                scores are those of the CPU.
         """
-        values, scales = (
-            digit_sums(queries) if for_integers else (queries.astype(np.float64), np.ones(len(queries)))
-        )
-        return cls(torch.from_numpy(values).to(place), torch.from_numpy(scales).to(place))
+        wide = queries.double()
+        if not for_integers:
+            return cls(wide, torch.ones(len(wide), dtype=torch.float64, device=wide.device))
+        scales = wide.abs().amax(dim=1) / 127
+        scales = torch.where(scales == 0, 1.0, scales)
+        rest = wide / scales[:, None]
+        values, unit = torch.zeros_like(rest), 1.0
+        for _ in range(3):
+            digits = rest.round()
+            values += digits / unit
+            rest = (rest - digits) * BASE
+            unit *= BASE
+        return cls(values, scales)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from functools import cached_property
+
 import numpy as np
 import numpy.typing as npt
 import torch
@@ -42,57 +45,66 @@ class DeviceRows:
         self._kernels = device.kernels
         self._batch_rows = max(1, device.work_bytes // (_COPIES * 8 * table.dim))
 
-    def document_scores(
-        self, queries: npt.NDArray[np.float32], docs: npt.NDArray[np.int64], beta: float | None
-    ) -> npt.NDArray[np.float32]:
+    @cached_property
+    def _most_rows_of(self) -> npt.NDArray[np.int64]:
+        """(n_docs + 1,) int64: how many rows 0, 1, 2 ... documents have at most."""
+        longest_first = np.sort(np.diff(self.offsets))[::-1]
+        return np.concatenate([[0], np.cumsum(longest_first)])
+
+    def document_scores(self, queries: torch.Tensor, docs: torch.Tensor, beta: float | None) -> torch.Tensor:
         """Exact aggregated scores of some documents for each query.
 
-        Products are summed up in float64, where neither order nor batch can be seen in the rounded score.
+        Products are summed up in float64, where neither order nor batch can be seen in the rounded score. Nothing
+        is read back from the device.
 
         Args:
-            queries: (n_queries, dim) float32.
-            docs: (n_queries, n) int64.
+            queries: (n_queries, dim) float32 on the device.
+            docs: (n_queries, n) int64 on the device, those of a query distinct.
             beta: inverse temperature of the softmax aggregation, or None for the maximum.
 
         Returns:
-            (n_queries, n) float32.
+            (n_queries, n) float32 on the device.
         """
-        numbers = np.repeat(np.arange(len(docs)), docs.shape[1])
-        return self._pair_scores(queries, numbers, docs.ravel(), beta).reshape(docs.shape)
-
-    def _pair_scores(
-        self,
-        queries: npt.NDArray[np.float32],
-        numbers: npt.NDArray[np.int64],
-        docs: npt.NDArray[np.int64],
-        beta: float | None,
-    ) -> npt.NDArray[np.float32]:
-        """Of pairs of a query's number and a document, (n,) each, as many at a time as the work memory holds."""
-        exact = ExactQueries.of(queries, self.values.device, for_integers=self.scales is not None)
-        ends = np.cumsum(self.offsets[docs + 1] - self.offsets[docs])
-        scores = np.empty(len(docs), np.float32)
-        low = 0
-        while low < len(docs):
-            limit = (ends[low - 1] if low else 0) + self._batch_rows
-            high = max(low + 1, int(np.searchsorted(ends, limit, side="right")))
-            scores[low:high] = self._pairs(exact, numbers[low:high], docs[low:high], beta).cpu().numpy()
-            low = high
+        exact = ExactQueries.of(queries, for_integers=self.scales is not None)
+        if self._kernels is not None:
+            scores: torch.Tensor = self._kernels.pair_scores(
+                self.values, self.scales, self.starts, docs, exact.values, exact.scales, beta
+            )
+            return scores
+        scores = torch.empty(docs.shape, dtype=torch.float32, device=docs.device)
+        for some, part in self._batches(*docs.shape):
+            scores[some, part] = self._block(exact, docs[some, part], some.start, beta)
         return scores
 
-    def _pairs(
-        self, exact: ExactQueries, numbers: npt.NDArray[np.int64], docs: npt.NDArray[np.int64], beta: float | None
-    ) -> torch.Tensor:
-        place = self.values.device
-        chosen = torch.from_numpy(docs).to(place)
-        lengths = self.starts[chosen + 1] - self.starts[chosen]
-        bounds = torch.zeros(len(docs) + 1, dtype=torch.int64, device=place)
-        torch.cumsum(lengths, 0, out=bounds[1:])
-        n_rows = int((self.offsets[docs + 1] - self.offsets[docs]).sum())
-        pairs = torch.repeat_interleave(lengths, output_size=n_rows)
-        rows = torch.arange(n_rows, device=place) + (self.starts[chosen] - bounds[:-1])[pairs]
-        scores = self._row_scores(exact, torch.from_numpy(numbers).to(place)[pairs], rows)
-        betas = None if beta is None else torch.tensor([beta], dtype=torch.float32, device=place)
-        return aggregate_rows(scores[:, None], bounds, betas)[:, 0]
+    def _batches(self, n_queries: int, n: int) -> Iterator[tuple[slice, slice]]:
+        """Queries and places of documents whose rows surely fit into the work memory, or are those of one."""
+        n_docs = max(1, min(n, int(np.searchsorted(self._most_rows_of, self._batch_rows, side="right")) - 1))
+        step = max(1, self._batch_rows // int(self._most_rows_of[n_docs]))
+        for low in range(0, n_queries, step):
+            for first in range(0, n, n_docs):
+                yield slice(low, min(low + step, n_queries)), slice(first, min(first + n_docs, n))
+
+    def _block(self, exact: ExactQueries, docs: torch.Tensor, first: int, beta: float | None) -> torch.Tensor:
+        """Scores of (n_queries, n) documents for the queries from `first` on.
+
+        How many rows they have is known to the device alone, how many they can have at most is known here: places
+        for so many are made, and those behind the last row belong to no document.
+        """
+        chosen = docs.reshape(-1)
+        starts = self.starts[chosen]
+        ends = (self.starts[chosen + 1] - starts).cumsum(0)
+        n_places = len(docs) * int(self._most_rows_of[docs.shape[1]])
+        places = torch.arange(n_places, device=docs.device)
+        pairs = torch.searchsorted(ends, places, right=True)
+        owned = pairs < len(chosen)
+        pairs = pairs.clamp_(max=len(chosen) - 1)
+        befores = ends.roll(1)
+        befores[0] = 0
+        rows = torch.where(owned, places - befores[pairs] + starts[pairs], 0)
+        scores = self._row_scores(exact, pairs // docs.shape[1] + first, rows)
+        bounds = torch.cat([befores[:1], ends, ends.new_full((1,), n_places)])
+        betas = None if beta is None else torch.full((1,), beta, device=docs.device)
+        return aggregate_rows(scores[:, None], bounds, betas)[:-1, 0].view(docs.shape)
 
     def _row_scores(self, exact: ExactQueries, numbers: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
         """(n,) float32 scores of rows, each with the query of that number."""
@@ -104,9 +116,6 @@ class DeviceRows:
 
     def _products(self, queries: torch.Tensor, numbers: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
         """(n,) float64 inner products of rows, each with the query of that number."""
-        if self._kernels is not None:
-            products: torch.Tensor = self._kernels.row_products(self.values, rows, queries, numbers)
-            return products
         products = torch.empty(len(rows), dtype=torch.float64, device=rows.device)
         for low in range(0, len(rows), self._batch_rows):  # one document may have more rows than a batch
             part = slice(low, low + self._batch_rows)

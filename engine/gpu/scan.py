@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
-import numpy.typing as npt
 import torch
 
 from engine.gpu.device import Device
@@ -22,8 +20,6 @@ __all__ = ["DeviceScan", "best_documents"]
 _BATCH_QUERIES = 256
 _GROUP = 64  # documents of which only the best is looked at first
 _PLACE_BYTES = 24  # of a document of the best groups, while the best of them are chosen
-
-Found = tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]
 
 
 class DeviceScan:
@@ -39,12 +35,12 @@ class DeviceScan:
             self._scores = KernelScores(rows, device.work_bytes, device.kernels)
 
     def find(
-        self, queries: npt.NDArray[np.float32], n: int, allowed: torch.Tensor | None, beta: float | None
-    ) -> Found:
-        """The n documents that score best for each of (n_queries, dim) float32 queries.
+        self, queries: torch.Tensor, n: int, allowed: torch.Tensor | None, beta: float | None
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """The n documents that score best for each query; nothing is read back from the device.
 
         Args:
-            queries: all finite.
+            queries: (n_queries, dim) float32 on the device, n_queries at least 1.
             n: below the number of documents that may be found.
             allowed: (n_docs,) bool on the device, or None for all.
             beta: inverse temperature of the softmax aggregation that ranks them, or None for the maximum.
@@ -53,20 +49,16 @@ class DeviceScan:
             (n_queries, n) int64 documents, and (n_queries,) float64 that no other document's score is above.
         """
         batch = max(1, min(_BATCH_QUERIES, self._work_bytes // (n * _GROUP * _PLACE_BYTES)))
-        parts = [self._find(queries[low : low + batch], n, allowed, beta) for low in range(0, len(queries), batch)]
-        return np.concatenate([docs for docs, _ in parts]), np.concatenate([ceilings for _, ceilings in parts])
+        parts = [self._find(some, n, allowed, beta) for some in queries.split(batch)]
+        return torch.cat([docs for docs, _ in parts]), torch.cat([ceilings for _, ceilings in parts])
 
     def _find(
-        self, queries: npt.NDArray[np.float32], n: int, allowed: torch.Tensor | None, beta: float | None
-    ) -> Found:
-        scanned = ScanQueries.of(
-            queries, beta, self._rows.values.device, self._scores.kind, self._scores.wide_sums
-        )
+        self, queries: torch.Tensor, n: int, allowed: torch.Tensor | None, beta: float | None
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        scanned = ScanQueries.of(queries, beta, self._scores.kind, self._scores.wide_sums)
         scores, docs = self._best(scanned, n + 1, allowed)
-        ceilings = scores[:, n].double().cpu().numpy() + scanned.slack * self._rows.largest_norm * self._spread(
-            beta
-        )
-        return docs[:, :n].cpu().numpy(), ceilings * scanned.norms
+        ceilings = scores[:, n].double() + scanned.slack * self._rows.largest_norm * self._spread(beta)
+        return docs[:, :n], ceilings * scanned.norms
 
     def _spread(self, beta: float | None) -> float:
         """How many times the error of its centroids' scores a document's score can be off.

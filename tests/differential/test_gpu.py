@@ -15,6 +15,7 @@ from engine import Engine, KMeans
 from engine.aggregation import aggregate
 from engine.backends.protocol import Wanted
 from engine.backends.registry import open_backend
+from engine.integer_query import IntegerQuery
 from engine.options import OpenOptions
 from engine.stored_vectors import StoredVectors
 from formats.directory import Directory
@@ -104,6 +105,23 @@ class TestScan:
         backend = open_backend("gpu", segment, on_cpu(device_bytes=16000 + segment.reader.n_rows * 100))
         for each, same in zip(backend.candidates(queries, wanted), expected, strict=True):
             assert dict(zip(each.docs, each.scores, strict=True)) == dict(zip(same.docs, same.scores, strict=True))
+
+
+@pytest.mark.parametrize("dim", [1, 24, 384])
+def test_sums_of_digits_are_the_same_query(dim):
+    """Queries for int8 rows are rounded on the device as the CPU rounds them."""
+    from engine.gpu.queries import ExactQueries
+
+    generator = np.random.default_rng(dim)
+    queries = generator.standard_normal((40, dim)).astype(np.float32)
+    queries[3] = 0
+    queries[4] *= np.float32(1e-38)
+    rows = generator.integers(-127, 128, (50, dim)).astype(np.int8)
+    rows_scales = generator.random(50).astype(np.float32)
+    exact = ExactQueries.of(torch.from_numpy(queries), for_integers=True)
+    for query, values, scale in zip(queries, exact.values.numpy(), exact.scales.numpy(), strict=True):
+        found = ((rows.astype(np.float64) @ values) * (rows_scales.astype(np.float64) * scale)).astype(np.float32)
+        assert found.tolist() == IntegerQuery(query).scores(rows, rows_scales).tolist()
 
 
 @pytest.mark.parametrize("apart", [False, True], ids=["one codebook", "two codebooks"])

@@ -21,8 +21,16 @@ def document_scores(*arguments):
     scores[docs.long() - first_doc] = aggregate_rows(products, starts, betas)[docs.long()]
 
 
-def row_products(values, rows, queries, numbers):
-    return torch.stack([values[row].double() @ queries[number] for row, number in zip(rows, numbers, strict=True)])
+def pair_scores(values, scales, starts, docs, queries, query_scales, beta):
+    """One document at a time."""
+    found = torch.empty(docs.shape)
+    for query, row in enumerate(docs.tolist()):
+        for place, doc in enumerate(row):
+            part = slice(int(starts[doc]), int(starts[doc + 1]))
+            scores = (values[part].double() @ queries[query]) * scales[part].double() * query_scales[query]
+            weights = (scores == scores.max()).double() if beta is None else torch.softmax(beta * scores, 0)
+            found[query, place] = (weights * scores).sum() / weights.sum()
+    return found
 
 
 def score_lists(codes, owners, starts, longest, tables, probed, lists, best):
@@ -39,7 +47,7 @@ def score_lists(codes, owners, starts, longest, tables, probed, lists, best):
                 best[query, owner] = max(best[query, owner], score)
 
 
-RIGHT = {"document_scores": document_scores, "row_products": row_products, "score_lists": score_lists}
+RIGHT = {"document_scores": document_scores, "pair_scores": pair_scores, "score_lists": score_lists}
 
 
 def test_kernels_that_compute_the_same_are_used():
@@ -50,8 +58,16 @@ def without_softmax(*arguments):
     document_scores(*arguments[:7], None, *arguments[8:])
 
 
-def one_dimension_short(values, rows, queries, numbers):
-    return row_products(values[:, :-1], rows, queries[:, :-1], numbers)
+def one_dimension_short(values, scales, starts, docs, queries, *rest):
+    return pair_scores(values[:, :-1], scales, starts, docs, queries[:, :-1], *rest)
+
+
+def of_the_next_document(values, scales, starts, docs, *rest):
+    return pair_scores(values, scales, starts, docs.roll(1, dims=1), *rest)
+
+
+def without_aggregation(*arguments):
+    return pair_scores(*arguments[:-1], None)
 
 
 def without_the_last_row(codes, owners, starts, longest, tables, probed, lists, best):
@@ -66,7 +82,9 @@ def halves_swapped(codes, *rest):
     "wrong",
     [
         {"document_scores": without_softmax},
-        {"row_products": one_dimension_short},
+        {"pair_scores": one_dimension_short},
+        {"pair_scores": of_the_next_document},
+        {"pair_scores": without_aggregation},
         {"score_lists": without_the_last_row},
         {"score_lists": halves_swapped},
     ],
@@ -82,5 +100,5 @@ def test_kernels_that_fail_are_not_used(caplog):
         raise RuntimeError("no such instruction")
 
     with caplog.at_level(logging.WARNING):
-        assert not kernels_agree(SimpleNamespace(**(RIGHT | {"row_products": failing})), PLACE)
+        assert not kernels_agree(SimpleNamespace(**(RIGHT | {"pair_scores": failing})), PLACE)
     assert "no such instruction" in caplog.text

@@ -45,11 +45,12 @@ def block_scores(segment, queries, kernels, beta, allowed):
     with torch.inference_mode():
         scan = backend_of(segment, kernels)._scan
         scores = scan._scores
-        units = ScanQueries.of(queries, beta, torch.device(PLACE), scores.kind, scores.wide_sums)
+        units = ScanQueries.of(torch.tensor(queries, device=PLACE), beta, scores.kind, scores.wide_sums)
         mask = None if allowed is None else torch.from_numpy(allowed).to(PLACE)
         middle = segment.reader.n_docs // 3
         blocks = [scores.scores(units, *each, mask) for each in ((0, middle), (middle, segment.reader.n_docs))]
-    return torch.cat(blocks).cpu().numpy(), (units.slack * scan._spread(beta) * scan._rows.largest_norm).max()
+    slack = float(units.slack.max()) * scan._spread(beta) * scan._rows.largest_norm
+    return torch.cat(blocks).cpu().numpy(), slack
 
 
 @pytest.mark.parametrize(("dim", "n_queries"), [(24, 1), (150, 19)])
@@ -68,12 +69,13 @@ def test_documents_are_scored(directory, monkeypatch, kind, beta, dim, n_queries
     np.testing.assert_allclose(found, expected, atol=slack)
 
 
+@pytest.mark.parametrize("beta", [None, 2.0])
 @pytest.mark.parametrize("kind", ["int8", "float16"])
-def test_final_scores(directory, kind):
+def test_final_scores(directory, kind, beta):
     generator = np.random.default_rng(3)
     segment = segment_of(directory, documents(generator, 24), kind)
     queries = generator.standard_normal((4, 24)).astype(np.float32)
-    wanted = Wanted(1, 1 << 20, None, 1, beta=2.0)
+    wanted = Wanted(1, 1 << 20, None, 1, beta=beta)
     answers = [backend_of(segment, kernels).candidates(queries, wanted) for kernels in (None, gpu_kernels)]
     for one, other in zip(*answers, strict=True):
         np.testing.assert_allclose(one.scores, other.scores, rtol=1e-6, atol=1e-6)
@@ -89,7 +91,7 @@ def test_lists_are_read(directory, n_sub, nbits, by_residual):
     best = []
     for kernels in (None, gpu_kernels):
         lists = backend_of(segment, kernels)._lists
-        tables = lists._quantizer.tables(queries, 3)
+        tables = lists._quantizer.tables(torch.tensor(queries, device=PLACE), 3)
         best.append(torch.full((4, 200), -torch.inf, device=PLACE))
         lists._read(tables, best[-1])
     assert 0 < torch.isinf(best[0]).sum() < best[0].numel()

@@ -1,0 +1,210 @@
+"""Texts whose vectors stay on a device until the answer is there, on torch's CPU device: as by way of numpy."""
+
+from __future__ import annotations
+
+import sys
+from functools import partial
+
+import numpy as np
+import pytest
+from tiny_checkpoint import write_checkpoint
+
+import engine
+from engine import Engine
+from engine.batched_encoder import BatchedEncoder
+from engine.device_vectors import DeviceVectors
+from engine.onnx_runner import OnnxRunner
+from engine.query_encoder import encode_queries
+from exporters.to_onnx import export
+from formats.errors import InvalidQuery
+
+torch = pytest.importorskip("torch", reason="backend gpu needs torch")
+
+from torch.overrides import TorchFunctionMode  # noqa: E402
+
+import engine.gpu.download as back  # noqa: E402
+
+WORDS = ["cat", "dog", "dough", "bread", "rook", "pawn", "the", "a", "of", "piece", "rest", "flour", "queen"]
+READS = {"cpu", "numpy", "__array__", "tolist", "item", "__int__", "__float__", "__bool__", "__index__", "nonzero"}
+
+
+class NoReading(TorchFunctionMode):
+    """Refuses whatever makes the host wait for a device, but where answers come back."""
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        if getattr(func, "__name__", "") in READS and not self._coming_back():
+            raise AssertionError(f"{func.__name__} reads a tensor")
+        return func(*args, **(kwargs or {}))
+
+    @staticmethod
+    def _coming_back():
+        frame = sys._getframe()
+        while frame and frame.f_code is not DOWNLOAD.__code__:
+            frame = frame.f_back
+        return frame is not None
+
+
+DOWNLOAD = back.download
+
+
+@pytest.fixture
+def downloads(monkeypatch):
+    """What came back from the device, by shape."""
+    shapes = []
+
+    def counted(*tensors):
+        shapes.append([tuple(each.shape) for each in tensors])
+        return DOWNLOAD(*tensors)
+
+    monkeypatch.setattr(back, "download", counted)
+    return shapes
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_thread():
+    """Sizes are so small that threads wait for one another longer than they work."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+class Spoiled(OnnxRunner):
+    """Gives no number for the last text of a batch."""
+
+    def run(self, output, ids, mask):
+        found = super().run(output, ids, mask)
+        found[-1, 0] = torch.nan
+        return found
+
+
+class Shortened(OnnxRunner):
+    """Gives vectors of another length."""
+
+    def run(self, output, ids, mask):
+        return super().run(output, ids, mask)[..., :-1]
+
+
+@pytest.fixture(scope="module")
+def bundle(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("road")
+    return export(write_checkpoint(folder / "checkpoint"), folder / "bundle", "fp32")
+
+
+@pytest.fixture(scope="module")
+def encoder(bundle):
+    return BatchedEncoder(bundle, partial(OnnxRunner, device="cpu"))
+
+
+def texts(n, seed):
+    generator = np.random.default_rng(seed)
+    return [" ".join(generator.choice(WORDS, generator.integers(1, 40))) for _ in range(n)]
+
+
+@pytest.fixture(scope="module", params=["int8", "float16"])
+def index(request, encoder, tmp_path_factory):
+    """Two segments, with texts of several windows and 200 that are the same."""
+    path = tmp_path_factory.mktemp("road") / "index"
+    docs = [*texts(300, 1), *["the same bread"] * 200, "cat " * 300]
+    engine.build(docs, path, encoder=encoder, centroids=request.param)
+    with Engine.open(path, encoder=encoder, writable=True) as opened:
+        opened.add(texts(60, 2))
+        opened.delete([opened.search("dog", k=1)[0].id])
+        opened.commit()
+    return path
+
+
+def on_device(path, encoder, **options):
+    return Engine.open(path, encoder=encoder, backend="gpu", device="cpu", **options)
+
+
+def columns(hits):
+    return [[(hit.id, hit.score) for hit in each] for each in hits]
+
+
+@pytest.mark.parametrize("n", [1, 7, 1000])
+def test_answers_are_those_by_way_of_numpy(index, encoder, downloads, n):
+    queries = texts(n, n)
+    with on_device(index, encoder) as opened:
+        vectors = encode_queries(encoder, queries, 2)
+        assert isinstance(vectors, DeviceVectors)
+        expected = opened.search_vectors(vectors.host, k=10, candidates=30)
+        downloads.clear()
+        with NoReading():
+            found = opened.search(queries, k=10, candidates=30, mode="dense")
+        assert columns(found) == columns(expected)
+        assert [hits.exactness for hits in found] == [hits.exactness for hits in expected]
+    assert not any(encoder.dim in shape for each in downloads for shape in each)
+
+
+def test_one_answer_of_each_segment_comes_back(index, encoder, downloads):
+    with on_device(index, encoder) as opened:
+        opened.search("rook", k=3, mode="dense")
+    assert downloads == [[(1,), (1, 100), (1,), (1, 100)], [(1,), (1, 60), (1,), (1, 60)]]
+
+
+def test_reading_on_the_way_would_be_noticed():
+    for read in (
+        torch.Tensor.cpu,
+        torch.Tensor.numpy,
+        torch.Tensor.tolist,
+        torch.Tensor.item,
+        int,
+        bool,
+        np.asarray,
+    ):
+        with NoReading(), pytest.raises(AssertionError, match="reads a tensor"):
+            read(torch.ones(1))
+
+
+def test_queries_that_tie_are_looked_at_more_widely(index, encoder):
+    with on_device(index, encoder) as opened, Engine.open(index, encoder=encoder, backend="exact") as exact:
+        found, expected = (
+            each.search("the same bread", k=150, candidates=150, mode="dense") for each in (opened, exact)
+        )
+    assert [hit.id for hit in found] == [hit.id for hit in expected]
+    np.testing.assert_allclose([hit.score for hit in found], [hit.score for hit in expected], atol=1e-5)
+
+
+@pytest.mark.parametrize("backend", ["gpu", "scan", "exact"])
+@pytest.mark.parametrize("options", [{}, {"explain": True}, {"mode": "dense", "explain": True}])
+def test_every_mode_and_backend_answers(index, encoder, backend, options):
+    queries = texts(5, 9)
+    with Engine.open(index, encoder=encoder, backend=backend, device="cpu") as opened:
+        found = opened.search(queries, k=5, **options)
+        for query, hits in zip(queries, found, strict=True):
+            np.testing.assert_allclose(
+                [hit.score for hit in hits], [hit.score for hit in opened.search(query, k=5, **options)], atol=1e-5
+            )
+            assert not options.get("explain") or hits[0].matches
+
+
+@pytest.mark.parametrize("backend", ["gpu", "scan"])
+def test_vectors_that_cannot_be_searched_with_are_found_out(index, bundle, backend):
+    spoiled = BatchedEncoder(bundle, partial(Spoiled, device="cpu"))
+    queries = ["rook pawn queen flour", "dog", "cat the a"]  # the shortest is the last of the batch
+    with Engine.open(index, encoder=spoiled, backend=backend, device="cpu") as opened:
+        for mode in ("dense", "hybrid"):
+            with pytest.raises(InvalidQuery, match="query vector 1 holds numbers that are not finite"):
+                opened.search(queries, mode=mode)
+
+
+def test_they_are_found_out_in_an_empty_index_too(bundle, encoder, tmp_path):
+    engine.build([], tmp_path / "index", encoder=encoder)
+    spoiled = BatchedEncoder(bundle, partial(Spoiled, device="cpu"))
+    with on_device(tmp_path / "index", spoiled) as opened, pytest.raises(InvalidQuery, match="not finite"):
+        opened.search("dog", mode="dense")
+
+
+def test_vectors_of_another_length_are_found_out(index, bundle):
+    shortened = BatchedEncoder(bundle, partial(Shortened, device="cpu"))
+    with on_device(index, shortened) as opened, pytest.raises(InvalidQuery, match="no usable vector"):
+        opened.search("dog")
+
+
+def test_long_queries_are_the_mean_of_their_windows(encoder, bundle):
+    alone = engine.open_encoder(bundle.path, runtime="onnx-cpu")
+    queries = ["cat " * 200, "dog", "the bread of the queen " * 30, "a"]
+    assert len(encoder.prepare_query(queries[0]).rows) > 1
+    expected = np.stack([alone.encode_query(query) for query in queries])
+    np.testing.assert_allclose(encode_queries(encoder, queries, 1).host, expected, atol=2e-6)
