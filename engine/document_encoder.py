@@ -7,13 +7,13 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import islice
 from typing import TypeVar
 
 import numpy as np
 
 from engine.analysis import Analyzer
-from engine.batched_encoder import BatchedEncoder, PreparedText
+from engine.batched_encoder import BatchedEncoder
+from engine.document_groups import DocumentGroups, PreparedDocument
 from engine.documents import Document
 from engine.encoder import Encoder
 from engine.representation import DocumentVectors, Representation
@@ -25,11 +25,13 @@ __all__ = ["EncodedDocument", "OnInvalid", "encode_documents"]
 OnInvalid = Callable[[InvalidDocument], None]
 """What is told of a document that is left out; it may raise."""
 
+_Prepared = tuple[Document, PreparedDocument | InvalidDocument]
 T = TypeVar("T")
 R = TypeVar("R")
 
 _AHEAD = 8  # documents under way for each thread
-_GROUP = 256  # documents that an encoder of many gets at a time, to sort them by length
+_GROUP = 256  # documents that an encoder of many gets at a time, to sort them by length,
+_GROUP_TOKENS = 1 << 17  # or fewer, where they have so many tokens
 _LARGEST = 65504  # of float16, one of the types that vectors are stored as
 
 
@@ -71,12 +73,24 @@ class DocumentEncoder:
             InvalidDocument: it has no token, or its vectors are not finite or too long to be stored.
         """
         with _named(document):
-            return self.finish(document, self.encoder.windows(document.full_text))
+            counted = _Counted(self.encoder.windows(document.full_text))
+            vectors = self.represent(document, counted)
+            return self.finish(document, vectors, counted.n_tokens)
 
-    def finish(self, document: Document, windows: Iterable[TokenVectors]) -> EncodedDocument:
-        """What becomes of a document whose windows are encoded, or are as they are read; see `encode`."""
-        counted = _Counted(windows)
-        vectors = self.representation.represent(document.full_text, counted, self.encoder.normalise)
+    def represent(self, document: Document, windows: Iterable[TokenVectors]) -> DocumentVectors:
+        """The centroids of a document whose windows are encoded, or are as they are read.
+
+        Raises:
+            InvalidDocument: it has no token.
+        """
+        return self.representation.represent(document.full_text, windows, self.encoder.normalise)
+
+    def finish(self, document: Document, vectors: DocumentVectors, n_tokens: int) -> EncodedDocument:
+        """A document with its centroids and terms.
+
+        Raises:
+            InvalidDocument: the centroids are not finite, or too long to be stored.
+        """
         fits = vectors.values.shape[1:] == (self.encoder.dim,)
         if not fits or not (np.abs(vectors.values) <= _LARGEST).all():
             raise InvalidDocument(
@@ -84,7 +98,7 @@ class DocumentEncoder:
                 expected=f"numbers up to {_LARGEST}, {self.encoder.dim} a vector",
                 actual=f"shape {vectors.values.shape}",
             )
-        return EncodedDocument(document, vectors, self.analyzer.terms(document.full_text), counted.n_tokens)
+        return EncodedDocument(document, vectors, self.analyzer.terms(document.full_text), n_tokens)
 
 
 def encode_documents(
@@ -125,35 +139,52 @@ def _encoded_in_groups(
     documents: Iterable[Document], how: DocumentEncoder, encoder: BatchedEncoder, threads: int
 ) -> Iterator[Future[EncodedDocument]]:
     """Documents whose encoder wants many at once: the tokenizer works ahead of it, the rest behind it."""
+    groups = DocumentGroups(encoder, how.representation)
 
-    def prepare(document: Document) -> tuple[Document, PreparedText | InvalidDocument]:
+    def prepare(document: Document) -> _Prepared:
         try:
-            return document, encoder.prepare(document.full_text)
+            return document, groups.prepare(document.full_text)
         except InvalidDocument as error:  # raised in the document's turn
             return document, error
 
-    def finish(pair: tuple[Document, list[TokenVectors] | InvalidDocument]) -> EncodedDocument:
-        document, windows = pair
+    def finish(item: tuple[_Prepared, DocumentVectors | list[TokenVectors]]) -> EncodedDocument:
+        (document, prepared), found = item
         with _named(document):
-            if isinstance(windows, InvalidDocument):
-                raise windows
-            return how.finish(document, windows)
+            if isinstance(prepared, InvalidDocument):
+                raise prepared
+            vectors = found if isinstance(found, DocumentVectors) else how.represent(document, found)
+            return how.finish(document, vectors, prepared.text.n_tokens)
 
     prepared = _under_way(documents, prepare, threads, 2 * _GROUP)
-    return _under_way(_run_in_groups(prepared, encoder), finish, threads, _GROUP)
+    return _under_way(_run_in_groups(prepared, groups), finish, threads, _GROUP)
 
 
 def _run_in_groups(
-    prepared: Iterator[Future[tuple[Document, PreparedText | InvalidDocument]]], encoder: BatchedEncoder
-) -> Iterator[tuple[Document, list[TokenVectors] | InvalidDocument]]:
+    prepared: Iterator[Future[_Prepared]], groups: DocumentGroups
+) -> Iterator[tuple[_Prepared, DocumentVectors | list[TokenVectors]]]:
     failures: list[Exception] = []
     results = _until_failure((future.result() for future in prepared), failures)
-    while group := list(islice(results, _GROUP)):
-        windows = iter(encoder.run([text for _, text in group if isinstance(text, PreparedText)]))
-        for document, text in group:
-            yield document, next(windows) if isinstance(text, PreparedText) else text
+    for group in _grouped(results):
+        usable = [each for _, each in group if isinstance(each, PreparedDocument)]
+        found = iter(groups.run(usable))
+        for document, each in group:
+            yield (document, each), next(found) if isinstance(each, PreparedDocument) else []
     for failure in failures:
         raise failure
+
+
+def _grouped(items: Iterable[_Prepared]) -> Iterator[list[_Prepared]]:
+    """Documents to be run together: so many, or with so many tokens that token vectors take bounded memory."""
+    group: list[_Prepared] = []
+    n_tokens = 0
+    for item in items:
+        group.append(item)
+        n_tokens += item[1].text.n_tokens if isinstance(item[1], PreparedDocument) else 0
+        if len(group) >= _GROUP or n_tokens >= _GROUP_TOKENS:
+            yield group
+            group, n_tokens = [], 0
+    if group:
+        yield group
 
 
 def _under_way(items: Iterable[T], work: Callable[[T], R], threads: int, n_ahead: int) -> Iterator[Future[R]]:

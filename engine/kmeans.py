@@ -7,11 +7,11 @@ import numpy.typing as npt
 
 from engine.pieces import piece_sums
 
-__all__ = ["kmeans"]
+__all__ = ["MAX_ITERATIONS", "kmeans"]
 
 # Assignments of a document's few hundred tokens settle within this many rounds nearly always; the cap keeps
 # the cost of a document bounded.
-_MAX_ITERATIONS = 20
+MAX_ITERATIONS = 20
 
 
 def kmeans(
@@ -38,7 +38,7 @@ def kmeans(
     k = min(n_clusters, n_tokens)
     centroids = values[np.arange(k) * n_tokens // k]
     labels = np.full(n_tokens, -1)
-    for _ in range(_MAX_ITERATIONS):
+    for _ in range(MAX_ITERATIONS):
         nearest = _nearest(values, centroids)
         if np.array_equal(nearest, labels):
             break

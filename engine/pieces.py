@@ -2,14 +2,63 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from dataclasses import dataclass
+
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["piece_starts", "piece_sums"]
+from engine.sentences import sentence_end_flags
+
+__all__ = ["TextPieces", "piece_starts", "piece_sums", "text_pieces"]
 
 # How far from the ideal cut a sentence end may lie, as a share of a piece's length. Below one half, two
 # neighbouring cuts can never meet or cross.
 _TOLERANCE = 1 / 3
+
+
+@dataclass(frozen=True, eq=False)
+class TextPieces:
+    """The pieces of a text, window after window.
+
+    Attributes:
+        sizes: (n_pieces,) int64, tokens of each.
+        spans: the characters that each covers: (start, end).
+    """
+
+    sizes: npt.NDArray[np.int64]
+    spans: list[tuple[int, int]]
+
+    def spans_with_whole(self) -> list[tuple[int, int]]:
+        """The spans, and of more than one piece that of all of them as the last."""
+        return [*self.spans, (self.spans[0][0], self.spans[-1][1])] if len(self.spans) > 1 else self.spans
+
+
+def text_pieces(
+    text: str,
+    starts: npt.NDArray[np.int64],
+    ends: npt.NDArray[np.int64],
+    windows: Iterable[tuple[int, int]],
+    tokens_per_piece: int,
+) -> TextPieces:
+    """Cut each window of a text into pieces.
+
+    Args:
+        text: which the offsets refer to.
+        starts: (n_tokens,) int64, first character of each token, ascending.
+        ends: (n_tokens,) int64, one past the last character of each.
+        windows: (first, stop) tokens of each, none empty.
+        tokens_per_piece: see `piece_starts`.
+    """
+    sizes: list[npt.NDArray[np.int64]] = [np.empty(0, np.int64)]
+    spans: list[tuple[int, int]] = []
+    for first, stop in windows:
+        flags = sentence_end_flags(text, starts[first:stop], ends[first:stop])
+        cuts = piece_starts(flags, tokens_per_piece) + first
+        stops = np.append(cuts[1:], stop)
+        sizes.append(stops - cuts)
+        spans += zip(starts[cuts].tolist(), ends[stops - 1].tolist(), strict=True)
+    return TextPieces(np.concatenate(sizes), spans)
 
 
 def piece_starts(sentence_ends: npt.NDArray[np.bool_], tokens_per_piece: int) -> npt.NDArray[np.int64]:

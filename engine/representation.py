@@ -13,8 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from engine.kmeans import kmeans
-from engine.pieces import piece_starts, piece_sums
-from engine.sentences import sentence_end_flags
+from engine.pieces import TextPieces, piece_sums, text_pieces
 from engine.token_vectors import TokenVectors, VectorKind
 from formats.errors import InvalidDocument, InvalidSetting
 
@@ -29,6 +28,7 @@ __all__ = [
     "Representation",
     "Spans",
     "check_readable",
+    "cluster_spans",
     "representation_for",
     "representation_from",
 ]
@@ -118,22 +118,21 @@ class Pieces(_Settings):
     def represent(self, text: str, windows: Iterable[TokenVectors], normalise: bool) -> DocumentVectors:
         """Make the centroids of a document; see ``Representation.represent``."""
         sums: list[npt.NDArray[np.float32]] = []
-        counts: list[int] = []
+        sizes: list[npt.NDArray[np.int64]] = []
         spans: list[tuple[int, int]] = []
         for window in _with_tokens(windows):
-            flags = sentence_end_flags(text, window.starts, window.ends)
-            starts = piece_starts(flags, self.tokens_per_piece)
-            stops = [*starts[1:].tolist(), len(flags)]
-            sums.append(piece_sums(window.values, starts))
-            counts += np.subtract(stops, starts).tolist()
-            last_tokens = np.subtract(stops, 1)
-            spans += zip(window.starts[starts].tolist(), window.ends[last_tokens].tolist(), strict=True)
-        if len(counts) > 1:
+            whole = [(0, len(window.values))]
+            pieces = text_pieces(text, window.starts, window.ends, whole, self.tokens_per_piece)
+            sums.append(piece_sums(window.values, np.cumsum(pieces.sizes) - pieces.sizes))
+            sizes.append(pieces.sizes)
+            spans += pieces.spans
+        found = TextPieces(np.concatenate(sizes), spans)
+        counts = found.sizes.astype(np.float32)
+        if len(spans) > 1:
             sums.append(np.concatenate(sums).sum(axis=0, keepdims=True))
-            counts.append(sum(counts))
-            spans.append((spans[0][0], spans[-1][1]))
-        means = np.concatenate(sums) / np.array(counts, np.float32)[:, np.newaxis]
-        return DocumentVectors(_scaled(means, normalise), tuple((span,) for span in spans))
+            counts = np.append(counts, counts.sum())
+        means = np.concatenate(sums) / counts[:, np.newaxis]
+        return DocumentVectors(_scaled(means, normalise), tuple((span,) for span in found.spans_with_whole()))
 
 
 @dataclass(frozen=True)
@@ -157,7 +156,7 @@ class KMeans(_Settings):
         values, labels = kmeans(np.concatenate([window.values for window in kept]), self.n_centroids)
         starts = np.concatenate([window.starts for window in kept])
         ends = np.concatenate([window.ends for window in kept])
-        return DocumentVectors(_scaled(values, normalise), _cluster_spans(labels, starts, ends, len(values)))
+        return DocumentVectors(_scaled(values, normalise), cluster_spans(labels, starts, ends, len(values)))
 
 
 @dataclass(frozen=True)
@@ -362,13 +361,20 @@ def _extent(window: TokenVectors) -> tuple[int, int]:
     return int(window.starts[0]), int(window.ends[-1])
 
 
-def _cluster_spans(
+def cluster_spans(
     labels: npt.NDArray[np.int64],
     starts: npt.NDArray[np.int64],
     ends: npt.NDArray[np.int64],
     n_clusters: int,
 ) -> tuple[Spans, ...]:
-    """Collect for each cluster its runs of consecutive tokens, as spans of the text."""
+    """Collect for each cluster its runs of consecutive tokens, as spans of the text.
+
+    Args:
+        labels: (n_tokens,) int64, the cluster of each token.
+        starts: (n_tokens,) int64, first character of each token, ascending.
+        ends: (n_tokens,) int64, one past the last character of each.
+        n_clusters: more than any label.
+    """
     first = np.flatnonzero(np.diff(labels, prepend=-1))
     last = np.append(first[1:], len(labels)) - 1
     spans: list[list[tuple[int, int]]] = [[] for _ in range(n_clusters)]

@@ -1,0 +1,257 @@
+"""Centroids made on a device, on torch's CPU device here, against those of `engine.representation` in numpy.
+
+Pieces are within the rounding of float32 sums. Clusters have the same tokens, and centroids within that rounding;
+a token may only lie elsewhere where two centroids are equally near within the oracle's own rounding.
+"""
+
+from __future__ import annotations
+
+import logging
+from functools import partial
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tiny_checkpoint import write_checkpoint
+
+from engine.analysis import Analyzer
+from engine.batched_encoder import BatchedEncoder, PreparedText
+from engine.bundled import default_bundle_path
+from engine.document_encoder import DocumentEncoder, encode_documents
+from engine.document_groups import DocumentGroups
+from engine.documents import Document
+from engine.kmeans import MAX_ITERATIONS, _nearest, _updated, kmeans
+from engine.onnx_runner import OnnxRunner
+from engine.representation import Cls, FirstM, KMeans, Mean, Pieces, Pooled
+from engine.token_vectors import TokenVectors
+from engine.tokenizer import Tokens
+from exporters.to_onnx import export
+from formats.encoder_bundle import load_bundle
+
+torch = pytest.importorskip("torch", reason="centroids on a device need torch")
+
+from engine.gpu.encoded import DeviceTokens, mean_over_windows  # noqa: E402
+from engine.gpu.kmeans import kmeans_of_documents  # noqa: E402
+from engine.gpu.representation import device_representation  # noqa: E402
+
+ROUNDING = 2e-6  # of a mean of vectors of length 1 or so
+EQUALLY_NEAR = 1e-6  # of squared distances: the oracle's rounding in float32
+DIM = 24
+REPRESENTATIONS = [Pieces(), Pieces(3), Pieces(4096), KMeans(1), KMeans(4), KMeans(40)]
+
+
+def made_text(generator, n_tokens):
+    """A text of one word a token, a sentence ending here and there, with its tokens."""
+    words = [
+        word + (". " if generator.random() < 0.2 else " ")
+        for word in generator.choice(["Abc", "De", "F"], n_tokens)
+    ]
+    stops = np.cumsum([len(word) for word in words])
+    starts = (stops - [len(word) for word in words]).astype(np.int64)
+    ends = starts + [len(word.strip()) for word in words]
+    return "".join(words), Tokens(np.ones(n_tokens, np.int64), starts, ends)
+
+
+def windows_of(generator, n_tokens):
+    """Consecutive windows of 1 to 60 tokens."""
+    cuts = [0]
+    while cuts[-1] < n_tokens:
+        cuts.append(min(n_tokens, cuts[-1] + int(generator.integers(1, 61))))
+    return tuple(pairwise(cuts))
+
+
+def made_documents(generator, lengths):
+    """Texts, prepared, with random token vectors of length 1 around a few directions."""
+    made = []
+    for n_tokens in lengths:
+        text, tokens = made_text(generator, n_tokens)
+        values = (
+            generator.standard_normal((n_tokens, DIM))
+            + 3 * generator.standard_normal((5, DIM))[generator.integers(0, 5, n_tokens)]
+        )
+        values = (values / np.linalg.norm(values, axis=1, keepdims=True)).astype(np.float32)
+        made.append((text, PreparedText(tokens, windows_of(generator, n_tokens)), values))
+    return made
+
+
+def by_numpy(representation, document, normalise):
+    text, prepared, values = document
+    windows = [
+        TokenVectors(
+            values[first:stop],
+            prepared.tokens.starts[first:stop],
+            prepared.tokens.ends[first:stop],
+            values[first:stop].mean(0),
+            values[first],
+        )
+        for first, stop in prepared.bounds
+    ]
+    return representation.represent(text, windows, normalise)
+
+
+def on_device(representation, documents, normalise):
+    there = device_representation(representation)
+    texts, prepared, values = zip(*documents, strict=True)
+    offsets = np.concatenate([[0], np.cumsum([len(each) for each in values])])
+    tokens = DeviceTokens(torch.from_numpy(np.concatenate(values)), offsets)
+    plans = [there.plan(text, each) for text, each in zip(texts, prepared, strict=True)]
+    return there.represent(tokens, prepared, plans, normalise)
+
+
+@pytest.fixture(autouse=True)
+def one_thread():
+    """Sizes are so small that threads wait for one another longer than they work."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.mark.parametrize("normalise", [True, False])
+@pytest.mark.parametrize("representation", REPRESENTATIONS, ids=repr)
+@pytest.mark.parametrize("seed", range(3))
+def test_random_documents(representation, normalise, seed):
+    generator = np.random.default_rng(seed)
+    documents = made_documents(generator, [1, 1, 2, 500, *generator.integers(1, 200, 30).tolist()])
+    found = on_device(representation, documents, normalise)
+    assert len(found) == len(documents)
+    for document, each in zip(documents, found, strict=True):
+        expected = by_numpy(representation, document, normalise)
+        assert each.spans == expected.spans
+        assert each.values.dtype == np.float32
+        np.testing.assert_allclose(each.values, expected.values, atol=ROUNDING, rtol=0)
+
+
+@pytest.mark.parametrize("representation", [Pieces(5), KMeans(3)], ids=repr)
+def test_a_document_does_not_depend_on_those_beside_it(representation):
+    documents = made_documents(np.random.default_rng(5), [7, 1, 300, 45, 46, 45])
+    together = on_device(representation, documents, normalise=True)
+    for document, each in zip(documents, together, strict=True):
+        (alone,) = on_device(representation, [document], normalise=True)
+        np.testing.assert_array_equal(alone.values, each.values)
+        assert alone.spans == each.spans
+
+
+@given(st.integers(0, 2**32), st.lists(st.integers(1, 30), min_size=1, max_size=6), st.integers(1, 12))
+@settings(max_examples=30, deadline=None)
+def test_clusters_of_whole_numbers_are_the_same_to_the_last_bit(seed, lengths, n_clusters):
+    """Small integers: many tokens are alike or equally near, and nothing is rounded where it is compared."""
+    generator = np.random.default_rng(seed)
+    values = [generator.integers(-1, 2, (n, 3)).astype(np.float32) for n in lengths]
+    starts = np.concatenate([[0], np.cumsum(lengths)[:-1]])
+    found = kmeans_of_documents(torch.from_numpy(np.concatenate(values)), starts, np.array(lengths), n_clusters)
+    for number, each in enumerate(values):
+        if n_clusters > 1 and not _settles_exactly(each, n_clusters):
+            continue
+        centroids, labels = kmeans(each, n_clusters)
+        kept = np.flatnonzero(found.counts[number].numpy())
+        np.testing.assert_array_equal(np.searchsorted(kept, found.labels[number, : len(each)].numpy()), labels)
+        np.testing.assert_allclose(found.centroids[number].numpy()[kept], centroids, rtol=1e-6, atol=1e-6)
+
+
+def _settles_exactly(values, n_clusters):
+    """Whether the first centroids are the last: otherwise thirds and the like are compared, which are rounded."""
+    first = values[np.arange(min(n_clusters, len(values))) * len(values) // min(n_clusters, len(values))]
+    centroids, _ = kmeans(values, n_clusters)
+    return len(np.unique(np.concatenate([first, centroids]), axis=0)) == len(np.unique(first, axis=0))
+
+
+def test_means_of_windows():
+    vectors = torch.tensor([[1.0, 0.0], [0.0, 1.0], [3.0, 4.0], [0.0, 0.0]])
+    found = mean_over_windows(vectors, [[3, 1], [7], [2]], normalise=False)
+    assert found.tolist() == [[0.75, 0.25], [3.0, 4.0], [0.0, 0.0]]
+    found = mean_over_windows(vectors, [[1, 1], [7], [2]], normalise=True)
+    np.testing.assert_allclose(found, [[0.5**0.5, 0.5**0.5], [3.0, 4.0], [0.0, 0.0]], atol=1e-7)
+
+
+@pytest.fixture(scope="module", params=["tiny", "bundled"])
+def encoder(request, tmp_path_factory):
+    """A network of 32 dimensions, and the bundled one: not meant for batches, but its vectors are real."""
+    if request.param == "bundled":
+        return BatchedEncoder(load_bundle(default_bundle_path()), partial(OnnxRunner, device="cpu"))
+    folder = tmp_path_factory.mktemp("representation")
+    return BatchedEncoder(
+        export(write_checkpoint(folder / "tiny"), folder / "bundle", "fp32"), partial(OnnxRunner, device="cpu")
+    )
+
+
+def real_texts():
+    paragraphs = (Path(__file__).parents[2] / "ARCHITECTURE.md").read_text("utf-8").split("\n\n")
+    paragraphs = [each for each in paragraphs if each.strip()]
+    return [*paragraphs[:12], "one", "\u200b", " ".join(paragraphs)[:4000]]
+
+
+@pytest.mark.parametrize("representation", [Pieces(), KMeans(8)], ids=repr)
+def test_real_text(encoder, representation):
+    texts = real_texts()
+    groups = DocumentGroups(encoder, representation)
+    prepared = [groups.prepare(text) for text in texts]
+    windows = encoder.run([each.text for each in prepared])
+    assert max(map(len, windows)) > 1
+    n_close = 0
+    for text, each, expected in zip(texts, groups.run(prepared), windows, strict=True):
+        if not expected:
+            assert each == []
+            continue
+        right = representation.represent(text, expected, encoder.normalise)
+        values = np.concatenate([window.values for window in expected])
+        if isinstance(representation, KMeans) and smallest_lead(values, representation.n_centroids) < EQUALLY_NEAR:
+            n_close += 1  # a token may lie elsewhere, and then others may follow it
+            continue
+        assert each.spans == right.spans
+        np.testing.assert_allclose(each.values, right.values, atol=ROUNDING, rtol=0)
+    assert n_close <= len(texts) // 3
+
+
+def smallest_lead(values, n_clusters):
+    """How much nearer the nearest centroid is than the next, at least, over all rounds of the oracle.
+
+    Of squared distances, in units of the largest squared length.
+    """
+    k = min(n_clusters, len(values))
+    if k == 1:
+        return np.inf
+    centroids, lead = values[np.arange(k) * len(values) // k], np.inf
+    for _ in range(MAX_ITERATIONS):
+        wide = centroids.astype(np.float64)
+        distances = np.sort((wide**2).sum(1) - 2 * values.astype(np.float64) @ wide.T, axis=1)
+        lead = min(lead, (distances[:, 1] - distances[:, 0]).min())
+        centroids = _updated(values, _nearest(values, centroids), centroids)
+    return lead / (values.astype(np.float64) ** 2).sum(1).max()
+
+
+@pytest.mark.parametrize("encoder", ["tiny"], indirect=True)
+@pytest.mark.parametrize("representation", [Pieces(), KMeans(3), FirstM(3), Mean(), Cls(), Pooled()], ids=repr)
+def test_every_representation_of_an_encoder_in_batches(encoder, representation):
+    texts = real_texts()
+    how = DocumentEncoder(encoder, representation, Analyzer("english"))
+    documents = [Document(str(number), text) for number, text in enumerate(texts)]
+    skipped = []
+    found = list(encode_documents(documents, how, 2, skipped.append))
+    assert len(skipped) == 1
+    windows = [each for each in encoder.run([encoder.prepare(text) for text in texts]) if each]
+    for each, expected in zip(found, windows, strict=True):
+        right = representation.represent(each.document.text, expected, encoder.normalise)
+        np.testing.assert_allclose(each.vectors.values, right.values, atol=2e-5)
+        assert each.n_tokens == sum(len(window.values) for window in expected)
+
+
+def test_a_device_that_fails_is_done_without(encoder, monkeypatch, caplog):
+    groups = DocumentGroups(encoder, Pieces())
+    prepared = [groups.prepare(text) for text in ("one text.", "another one")]
+    expected = groups.run(prepared)
+
+    def full(_):
+        raise torch.OutOfMemoryError("out of memory")
+
+    monkeypatch.setattr(encoder, "run_on_device", full)
+    with caplog.at_level(logging.WARNING):
+        for each, right in zip(groups.run(prepared), expected, strict=True):
+            found = Pieces().represent("one text.", each, encoder.normalise)
+            np.testing.assert_allclose(found.values, right.values, atol=ROUNDING)
+    assert "out of memory" in caplog.text
+    groups.run(prepared)
+    assert caplog.text.count("out of memory") == 1
