@@ -12,6 +12,7 @@ __all__ = ["COMMANDS", "main"]
 COMMANDS = {
     "readme": "everything the README quotes, one after another",
     "figures": "the figures of the README, set against their targets",
+    "prepare": "encode a collection for all that follows",
     "tradeoff": "quality, speed, memory and bytes of Quarry's settings: a sweep with plots",
     "peers": "Quarry beside other libraries, in one run",
     "encode": "encoders: tokens a second, time of a query, time to start, quality",

@@ -33,7 +33,7 @@ from engine.representation import KMeans, Mean
 __all__ = ["PAPER_MS", "add_arguments", "retrieve", "run", "two_steps"]
 
 _N_ENCODED = 200
-_N_QUERIES = 100
+_N_TIMED = 100
 _K = 100
 _RECALLED = 1000
 _BETA = 1.0
@@ -59,16 +59,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("dataset", help="name or path of a BEIR folder")
     parser.add_argument("--out", type=Path, required=True, help="JSON lines are appended to this file")
     parser.add_argument("--documents", type=int, help="search this many documents only")
+    parser.add_argument("--queries", type=int, default=1000, help="prepare so many (default: %(default)s)")
     parser.add_argument("--centroids", type=int, default=8, help="k of k-means (default: %(default)s)")
 
 
 def run(args: argparse.Namespace) -> int:
     """Measure, print the table, append the raw results."""
     folder = data_folder(args.dataset)
-    collection = read_collection(folder, split_of(folder)).subset(args.documents, _N_QUERIES)
+    collection = read_collection(folder, split_of(folder)).subset(args.documents, args.queries)
     encoder, clusters = open_encoder(), KMeans(args.centroids)
     prepared = prepare(collection, encoder, [Mean(), clusters], cache_folder())
-    about = {**prepared.about(), **circumstances(), "centroids": args.centroids}
+    about = {**prepared.about(), **circumstances(), "centroids": args.centroids, "n_timed": _N_TIMED}
     texts = list(collection.documents.values())
     rows = [*_offline(texts, encoder, clusters), *_online(prepared, encoder, representation_key(clusters))]
     print(f"{'milliseconds, p50':<34} {'here':>10} {'paper':>8}")
@@ -93,7 +94,7 @@ def _offline(texts: list[str], encoder: Encoder, clusters: KMeans) -> Iterator[t
 
 
 def _online(prepared: Prepared, encoder: Encoder, key: str) -> Iterator[tuple[str, dict[str, float]]]:
-    yield "query through the encoder", latency_ms(encoder.encode_query, prepared.queries()[1])
+    yield "query through the encoder", latency_ms(encoder.encode_query, prepared.queries()[1][:_N_TIMED])
     parameters: dict[str, object] = {"prepared": str(prepared.folder.resolve()), "key": key}
     one_thread = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
     found = in_fresh_process("bench.paper_table:retrieve", parameters, environment=one_thread)
@@ -113,7 +114,7 @@ def retrieve(parameters: dict[str, object]) -> dict[str, dict[str, float]]:
     prepared = Prepared(Path(str(parameters["prepared"])))
     values, offsets = prepared.vectors(str(parameters["key"]))
     centroids, means = np.array(values), np.array(prepared.vectors("mean")[0])
-    vectors = list(prepared.query_vectors())
+    vectors = list(prepared.query_vectors()[:_N_TIMED])
     ways: dict[str, Callable[[Floats], object]] = {
         "retrieval, two steps": lambda query: two_steps(query, centroids, offsets),
         "retrieval, softmax of all": lambda query: _best(aggregate(centroids @ query, offsets, _BETA)),
@@ -121,7 +122,7 @@ def retrieve(parameters: dict[str, object]) -> dict[str, dict[str, float]]:
     }
     times = {name: latency_ms(way, vectors) for name, way in ways.items()}
     encoder = open_encoder()
-    tokens = [next(iter(encoder.windows(text))).values for text in prepared.queries()[1]]
+    tokens = [next(iter(encoder.windows(text))).values for text in prepared.queries()[1][:_N_TIMED]]
     late = latency_ms(lambda each: _late(each, centroids, offsets), tokens)
     return {**times, "retrieval, late interaction": late}
 
@@ -170,7 +171,7 @@ def _by_quarry(prepared: Prepared, key: str) -> dict[str, float]:
         }
         places = {"prepared": str(prepared.folder.resolve()), "out": str(Path(work) / "index")}
         in_fresh_process("bench.tradeoff_probe:build_index", {**setting, **places})
-        queries = prepared.query_vectors()
+        queries = prepared.query_vectors()[:_N_TIMED]
         with Engine.open(Path(work) / "index", threads=1) as index:
             index.search_vectors(queries[:1], _K)
             return latency_ms(

@@ -2,26 +2,56 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Literal, cast
 
-from bench.records import Record, read_records
+from bench.records import Record, read_results
+from bench.tradeoff_record import vector_bytes
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
-__all__ = ["draw_tradeoff", "pareto_front", "vector_bytes"]
+__all__ = ["draw_tradeoff", "pareto_front"]
 
-_VECTOR_PARTS = ("centroids", "codes", "quantizers")
-_DPI = 100
-_COSTS = (("bytes of vectors a document", False), ("queries a second: 1 / p50, one thread, 10 hits", True))
+_DPI = 110
+_PEER_MARKS = "xP*Xdv^<>s1234+"
+_TITLES = {"ndcg_10": "nDCG@10 (linear gain)", "recall_10": "share of the exact first 10"}
 
 
-def vector_bytes(record: Record) -> float:
-    """Bytes a document that hold vectors: centroids, codes, and its share of the quantizer."""
-    parts = cast(dict[str, int], record["bytes"])
-    return sum(parts[part] for part in _VECTOR_PARTS) / cast(int, record["n_documents"])
+@dataclass(frozen=True)
+class _Cost:
+    """What stands below a panel.
+
+    Attributes:
+        label: with its unit.
+        of_setting: its value for a result of the sweep.
+        of_peer: its value for a result of `bench.peers`.
+        more_is_better: whether a larger one is better.
+    """
+
+    label: str
+    of_setting: Callable[[Record], float]
+    of_peer: Callable[[Record], float]
+    more_is_better: bool
+
+
+_COSTS = (
+    _Cost(
+        "bytes a document: vectors and ids",
+        vector_bytes,
+        lambda record: _number(record, "vectors_disk_bytes") / _number(record, "n_documents"),
+        more_is_better=False,
+    ),
+    _Cost(
+        "queries a second: one thread, vector to 10 hits, 1 / p50",
+        lambda record: 1e3 / _number(record, "p50_ms"),
+        lambda record: 1e3 / _number(record, "vector_p50_ms"),
+        more_is_better=True,
+    ),
+)
 
 
 def pareto_front(points: Sequence[tuple[float, float]], *, more_is_better: bool) -> list[tuple[float, float]]:
@@ -40,76 +70,87 @@ def pareto_front(points: Sequence[tuple[float, float]], *, more_is_better: bool)
     return sorted(front)
 
 
-def draw_tradeoff(results: Path, prepared: str) -> list[Path]:
-    """Draw nDCG@10 and recall@10 against bytes and speed, one image each, beside the results.
+def draw_tradeoff(folder: Path, prepared: str) -> Path | None:
+    """Draw nDCG@10 and recall against bytes and speed, one image, into the folder of the results.
 
-    Where peers were measured on the same documents and queries (``peers.jsonl`` beside the results), they are
-    shown by their bytes; speeds of different runs are not shown together.
+    Where peers were measured on the same documents and queries, on the same kind of machine, they are shown too
+    (of nDCG: their recall of other vectors says nothing here).
 
     Args:
-        results: JSON lines of `bench.tradeoff`.
+        folder: with the results of `bench.tradeoff`, and of `bench.peers` if there are any.
         prepared: of which collection, as the field of that name says.
 
     Returns:
-        The images; none for nDCG where nothing was judged.
+        The image; without a row for nDCG where nothing was judged; None where nothing was measured.
     """
-    records = [record for record in read_records(results) if record["prepared"] == prepared]
-    titles = {"ndcg_10": "nDCG@10 (linear gain)", "recall_10": "recall of the exact first 10"}
-    drawn = []
-    for name, title in titles.items():
-        judged = [record for record in records if name in record]
-        if judged:
-            path = results.with_name(f"tradeoff_{prepared}_{name}.png")
-            _draw(judged, _peers(results.with_name("peers.jsonl"), prepared, name), name, title, path)
-            drawn.append(path)
-    return drawn
+    records = [each for each in _of(folder, "tradeoff", prepared) if "recall_10" in each]
+    if not records:
+        return None
+    machines = {each["machine"] for each in records}
+    peers = [each for each in _of(folder, "peers", prepared) if _is_drawn(each) and each["machine"] in machines]
+    path = folder / f"tradeoff_{prepared}.png"
+    figure = _drawn(records, peers)
+    figure.savefig(path, dpi=_DPI)
+    return path
 
 
-def _peers(results: Path, prepared: str, name: str) -> list[tuple[float, float]]:
-    """Bytes of vectors and ids a document, and quality, of peers measured on the same documents and queries."""
-    records = [record for record in read_records(results) if record["prepared"] == prepared]
-    return [
-        (cast(float, record["vectors_disk_bytes"]) / cast(int, record["n_documents"]), cast(float, record[name]))
-        for record in records
-        if record["module"] != "quarry_index" and "vectors_disk_bytes" in record and name in record
-    ]
+def _of(folder: Path, name: str, prepared: str) -> list[Record]:
+    return [record for record in read_results(folder, name) if record["prepared"] == prepared]
 
 
-def _draw(records: list[Record], peers: list[tuple[float, float]], name: str, title: str, path: Path) -> None:
-    import matplotlib as mpl
+def _is_drawn(record: Record) -> bool:
+    wanted = ("vectors_disk_bytes", "vector_p50_ms", "ndcg_10")
+    return all(name in record for name in wanted) and record["module"] != "quarry_index"
 
-    mpl.use("Agg")
-    from matplotlib import pyplot
+
+def _drawn(records: list[Record], peers: list[Record]) -> Figure:
+    from matplotlib.figure import Figure
+
+    names = [name for name in _TITLES if any(name in record for record in records)]
+    figure = Figure(figsize=(11, 0.6 + 3.7 * len(names)), layout="constrained")
+    panels = figure.subplots(len(names), len(_COSTS), sharey="row", sharex="col", squeeze=False)
+    for row, name in zip(panels, names, strict=True):
+        for panel, cost in zip(row, _COSTS, strict=True):
+            _draw_panel(panel, [each for each in records if name in each], cost, name)
+            for peer, mark in zip(peers if name == "ndcg_10" else [], _PEER_MARKS * len(peers), strict=False):
+                point = (cost.of_peer(peer), _number(peer, name))
+                panel.scatter(*point, marker=mark, s=26, color="black", linewidths=0.9, label=str(peer["name"]))
+        row[0].set_ylabel(_TITLES[name])
+    for panel, cost in zip(panels[-1], _COSTS, strict=True):
+        panel.set_xlabel(cost.label)
+    handles, labels = panels[0][0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside right upper", fontsize=7.5)
+    figure.suptitle(_heading(records[0]), fontsize=10)
+    return figure
+
+
+def _heading(record: Record) -> str:
+    sizes = f"{record['n_documents']} documents, {record['n_queries']} queries"
+    return f"{record['collection']}: {sizes}, {record['encoder']}, {record['machine']}"
+
+
+def _draw_panel(panel: Axes, records: list[Record], cost: _Cost, name: str) -> None:
+    """Points by what is varied, and the steps that no other point beats."""
     from matplotlib.ticker import LogLocator, NullFormatter
 
-    figure, panels = pyplot.subplots(1, 2, figsize=(11, 4.6), sharey=True, layout="constrained")
-    for panel, (label, more_is_better) in zip(panels, _COSTS, strict=True):
-        _scatter(panel, records, name, more_is_better=more_is_better)
-        panel.set_xscale("log")
-        panel.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-        panel.xaxis.set_major_formatter("{x:g}")
-        panel.xaxis.set_minor_formatter(NullFormatter())
-        panel.set_xlabel(label)
-        panel.grid(visible=True, which="both", alpha=0.2)
-    if peers:
-        panels[0].scatter(*zip(*peers, strict=True), marker="x", color="black", label="other libraries")
-    panels[0].set_ylabel(title)
-    panels[0].legend(fontsize=8, title="what is varied", title_fontsize=8)
-    first = records[0]
-    sizes = f"{first['n_documents']} documents, {first['n_queries']} queries"
-    figure.suptitle(f"{first['collection']}: {sizes}, {first['encoder']}")
-    figure.savefig(path, dpi=_DPI)
-    pyplot.close(figure)
-
-
-def _scatter(panel: Axes, records: list[Record], name: str, *, more_is_better: bool) -> None:
-    """Points by what is varied, and the line that no other point beats."""
     by_axis: dict[str, list[tuple[float, float]]] = {}
     for record in records:
-        cost = 1e3 / cast(float, record["p50_ms"]) if more_is_better else vector_bytes(record)
-        by_axis.setdefault(str(record["axis"]), []).append((cost, cast(float, record[name])))
+        by_axis.setdefault(str(record["axis"]), []).append((cost.of_setting(record), _number(record, name)))
     for axis, points in by_axis.items():
         costs, values = zip(*points, strict=True)
-        panel.scatter(costs, values, s=18, label=axis, alpha=0.8)
-    front = pareto_front([point for points in by_axis.values() for point in points], more_is_better=more_is_better)
-    panel.plot(*zip(*front, strict=True), color="black", linewidth=0.8)
+        panel.scatter(costs, values, s=15, label=f"Quarry: {axis}", alpha=0.75, linewidths=0)
+    front = pareto_front(
+        [point for points in by_axis.values() for point in points], more_is_better=cost.more_is_better
+    )
+    costs, values = zip(*front, strict=True)
+    where: Literal["pre", "post"] = "pre" if cost.more_is_better else "post"
+    panel.step(costs, values, where=where, color="black", linewidth=0.8, label="Quarry: front")
+    panel.set_xscale("log")
+    panel.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    panel.xaxis.set_major_formatter("{x:g}")
+    panel.xaxis.set_minor_formatter(NullFormatter())
+    panel.grid(visible=True, which="major", alpha=0.25)
+
+
+def _number(record: Record, name: str) -> float:
+    return cast(float, record[name])

@@ -1,10 +1,12 @@
 """Encodes a collection once for every representation that a measurement asks for.
 
 What was prepared stays in `bench.prepared.cache_folder`; a representation that is there is not made again.
+``python -m bench prepare DATASET`` does it for all that sweep, peers and the paper's table ask for.
 """
 
 from __future__ import annotations
 
+import argparse
 import shutil
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -16,20 +18,37 @@ import numpy as np
 import numpy.typing as npt
 
 from bench.clock import Clock
-from bench.collections import Collection
-from bench.prepared import Prepared, write_json
+from bench.collections import Collection, data_folder, read_collection, split_of
+from bench.prepared import Prepared, cache_folder, write_json
+from bench.tradeoff_grid import representations
 from engine.aggregation import aggregate
-from engine.encoder import Encoder
+from engine.encoder import Encoder, open_encoder
 from engine.options import OpenOptions
 from engine.representation import Representation
 
-__all__ = ["ORACLE_DEPTH", "oracle", "prepare", "representation_key"]
+__all__ = ["ORACLE_DEPTH", "add_arguments", "oracle", "prepare", "representation_key", "run"]
 
 ORACLE_DEPTH = 100
 _TEXTS_AT_ONCE = 64
 _SCORES_AT_ONCE = 1 << 24
 
 Floats = npt.NDArray[np.float32]
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments of ``python -m bench prepare``."""
+    parser.add_argument("dataset", help="name or path of a BEIR folder")
+    parser.add_argument("--split", help="whose judgments to use (default: dev where there is one, else test)")
+    parser.add_argument("--documents", type=int, help="this many documents only")
+    parser.add_argument("--queries", type=int, default=1000, help="at most so many (default: %(default)s)")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Encode a collection with the bundled encoder and print the folder that it is kept in."""
+    folder = data_folder(args.dataset)
+    collection = read_collection(folder, args.split or split_of(folder)).subset(args.documents, args.queries)
+    print(prepare(collection, open_encoder(), representations(quick=False), cache_folder()).folder)
+    return 0
 
 
 def representation_key(representation: Representation) -> str:

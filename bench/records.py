@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from pathlib import Path
 
-__all__ = ["Record", "append_record", "read_records"]
+__all__ = ["Record", "append_record", "read_records", "read_results"]
 
 Record = dict[str, object]
 
@@ -30,6 +30,12 @@ def read_records(path: Path) -> list[Record]:
     lines = path.read_text(encoding="utf-8").split("\n")
     whole = lines[:-1]  # what follows the last line break was never finished
     return [json.loads(line) for line in whole if line]
+
+
+def read_results(folder: Path, name: str) -> list[Record]:
+    """What a measurement left in a folder: ``name.jsonl``, and of a collection each ``name_squad.jsonl``."""
+    paths = [folder / f"{name}.jsonl", *sorted(folder.glob(f"{name}_*.jsonl"))]
+    return [record for path in paths for record in read_records(path)]
 
 
 def _drop_unfinished(path: Path) -> None:

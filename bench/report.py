@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import cast
 
-from bench.plots import draw_tradeoff, vector_bytes
-from bench.records import Record, read_records
+from bench.claims import build_s, claims
+from bench.plots import draw_tradeoff
+from bench.records import Record, read_results
+from bench.tradeoff_record import setting_name, vector_bytes
 
 __all__ = ["add_arguments", "run"]
 
@@ -27,9 +29,8 @@ def run(args: argparse.Namespace) -> int:
     text = "\n".join(_report(args.folder)) + "\n"
     (args.folder / "report.md").write_text(text, encoding="utf-8")
     print(text)
-    results = args.folder / "tradeoff.jsonl"
-    for prepared in dict.fromkeys(str(record["prepared"]) for record in read_records(results)):
-        draw_tradeoff(results, prepared)
+    for prepared in dict.fromkeys(str(record["prepared"]) for record in read_results(args.folder, "tradeoff")):
+        draw_tradeoff(args.folder, prepared)
     return 0
 
 
@@ -41,9 +42,18 @@ def _report(folder: Path) -> Iterator[str]:
         ("Encoders", "encode", _ENCODE),
         ("Table 4 of the pseudo-query paper (milliseconds)", "paper_table", _PAPER),
     ):
-        records = read_records(folder / f"{name}.jsonl")
+        records = read_results(folder, name)
         for group in dict.fromkeys(map(_group, records)):
-            yield from _section(title, [record for record in records if _group(record) == group], columns)
+            latest = _latest(record for record in records if _group(record) == group)
+            yield from _section(title, latest, columns)
+            if name == "peers":
+                sweep = [record for record in read_results(folder, "tradeoff") if _group(record) == group]
+                yield from claims(latest, _latest(sweep))
+
+
+def _latest(records: Iterable[Record]) -> list[Record]:
+    """Of every row the result that was measured last."""
+    return list({_identity(record): record for record in records}.values())
 
 
 def _group(record: Record) -> str:
@@ -56,16 +66,15 @@ def _section(title: str, records: list[Record], columns: tuple[Column, ...]) -> 
     sizes = f"{about['n_documents']} documents, {about['n_queries']} queries"
     yield f"\n## {title}: {about['collection']}, {sizes}\n"
     yield f"{about['machine']}, commit {about['commit']}.\n"
-    latest = {_identity(record): record for record in records}.values()
-    measured = [record for record in latest if "skipped" not in record]
+    measured = [record for record in records if "skipped" not in record]
     yield "| " + " | ".join(name for name, _ in columns) + " |"
     yield "| --- |" + " ---: |" * (len(columns) - 1)
     for record in measured:
         yield "| " + " | ".join(show(record) for _, show in columns) + " |"
-    for record in latest:
+    for record in records:
         if "skipped" in record:
             reason = str(record["skipped"]).splitlines()[-1][-200:]
-            yield f"\nNot measured: {record.get('name') or _setting(record)}, {reason}"
+            yield f"\nNot measured: {record.get('name') or setting_name(record)}, {reason}"
 
 
 def _identity(record: Record) -> str:
@@ -95,21 +104,7 @@ def _name(record: Record) -> str:
 
 
 def _text_build_s(record: Record) -> str:
-    """Encoding included: Quarry's build from text has it, a peer's comes after it."""
-    built = cast(float, record["text_build_s"])
-    if record["module"] == "quarry_index" or record["text_only"]:
-        return f"{built:.1f}"
-    return f"{cast(float, record['encoding_s']) + built:.1f}"
-
-
-def _setting(record: Record) -> str:
-    index, search = cast(Record, record["index"]), cast(Record, record["search"])
-    build = cast(Record, index["build"])
-    words = [str(index["representation"]), str(build.get("centroids", "int8"))]
-    words.append(f"codes of {build.get('code_bytes', 'default')}")
-    if index["nlist"]:
-        words.append(f"nlist {index['nlist']}")
-    return ", ".join(words + [f"{name} {value}" for name, value in search.items() if value not in (None, "auto")])
+    return f"{build_s(record):.1f}" if "text_build_s" in record else ""
 
 
 _MB = 1e-6
@@ -129,15 +124,16 @@ _PEERS: tuple[Column, ...] = (
     ("peak RSS of searches, MB", _number("peak_rss_bytes", ".0f", _MB)),
 )
 _TRADEOFF: tuple[Column, ...] = (
-    ("", _setting),
+    ("", setting_name),
     ("nDCG@10", _number("ndcg_10", ".4f")),
     ("R@100", _number("recall_100_judged", ".4f")),
     ("recall of exact 10", _number("recall_10", ".3f")),
-    ("vector bytes a document", lambda record: f"{vector_bytes(record):,.0f}"),
+    ("vector bytes a document, ids included", lambda record: f"{vector_bytes(record):,.0f}"),
     ("p50 ms", _number("p50_ms", ".3f")),
     ("p95 ms", _number("p95_ms", ".3f")),
     ("p99 ms", _number("p99_ms", ".3f")),
-    ("queries/s, all threads", _number("qps_all", ".0f")),
+    ("p99 ms, a caller on each core", _number("callers_p99_ms", ".3f")),
+    ("queries/s, a batch on all threads", _number("qps_all", ".0f")),
     ("build, s", _number("build_s", ".1f")),
     ("open, ms", _number("open_ms", ".1f")),
     ("RSS, MB", _number("peak_rss_bytes", ".0f", _MB)),

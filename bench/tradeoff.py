@@ -18,7 +18,7 @@ from bench.prepare import prepare, representation_key
 from bench.prepared import Prepared, cache_folder
 from bench.records import Record, append_record, read_records
 from bench.synthetic import SYNTHETIC, prepare_synthetic
-from bench.tradeoff_grid import IndexSetting, Setting, representations, settings
+from bench.tradeoff_grid import IndexSetting, LibraryCodes, Setting, representations, settings
 from engine.encoder import open_encoder
 
 __all__ = ["add_arguments", "measured", "run"]
@@ -57,8 +57,7 @@ def run(args: argparse.Namespace) -> int:
         clock.tick()
     from bench.plots import draw_tradeoff
 
-    for path in draw_tradeoff(results, prepared.folder.name):
-        print(path)
+    print(draw_tradeoff(args.out, prepared.folder.name))
     return 0
 
 
@@ -89,22 +88,28 @@ def measured(left: list[Setting], prepared: Prepared, runs: Path | None) -> Iter
     """
     about = {"prepared": prepared.folder.name, **prepared.about(), **circumstances(), "seed": 0}
     built: tuple[IndexSetting, Record] | None = None
+    folder_of = str(prepared.folder.resolve())
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "index"
         for setting in left:
-            places = {"prepared": str(prepared.folder.resolve()), "out": str(out)}
+            described: Record = {**asdict(setting), "key": setting.key, **about}
+            if isinstance(setting.index, LibraryCodes):
+                parameters = {"prepared": folder_of, **asdict(setting.index)}
+                yield described | _measured("bench.library_codes:measure", parameters)
+                continue
+            places = {"prepared": folder_of, "out": str(out)}
             if built is None or built[0] != setting.index:
                 shutil.rmtree(out, ignore_errors=True)
                 target = "bench.tradeoff_probe:build_index"
                 built = setting.index, in_fresh_process(target, {**places, **asdict(setting.index)})
             name = str((runs / f"{setting.key}.run").resolve()) if runs else None
             parameters = {**places, **asdict(setting.index), **asdict(setting.search), "run": name}
-            yield {**asdict(setting), "key": setting.key, **about, **built[1], **_searched(parameters)}
+            yield {**described, **built[1], **_measured("bench.tradeoff_probe:search_index", parameters)}
 
 
-def _searched(parameters: Record) -> Record:
-    """The numbers of one search setting, or why there are none: a backend may be missing here."""
+def _measured(target: str, parameters: Record) -> Record:
+    """The numbers of one setting, or why there are none: a backend may be missing here."""
     try:
-        return in_fresh_process("bench.tradeoff_probe:search_index", parameters)
+        return in_fresh_process(target, parameters)
     except ProcessFailed as error:
         return {"skipped": str(error).splitlines()[-1]}

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, field, replace
 from engine.backends.registry import BACKENDS
 from engine.representation import Cls, FirstM, KMeans, Mean, Pieces, Representation
 
-__all__ = ["IndexSetting", "SearchSetting", "Setting", "representations", "settings"]
+__all__ = ["IndexSetting", "LibraryCodes", "SearchSetting", "Setting", "representations", "settings"]
 
 
 @dataclass(frozen=True)
@@ -28,6 +28,19 @@ class IndexSetting:
     build: Mapping[str, object] = field(default_factory=dict)
     nlist: int | None = None
     lists: bool = False
+
+
+@dataclass(frozen=True)
+class LibraryCodes:
+    """Codes that the engine does not have, measured with FAISS, see `bench.library_codes`.
+
+    Attributes:
+        representation: key of the vectors.
+        factory: FAISS's name of the codes.
+    """
+
+    representation: str
+    factory: str
 
 
 @dataclass(frozen=True)
@@ -50,7 +63,7 @@ class Setting:
     """
 
     axis: str
-    index: IndexSetting
+    index: IndexSetting | LibraryCodes
     search: SearchSetting
 
     @property
@@ -62,6 +75,8 @@ class Setting:
 
 _DEFAULT = "pieces-24"
 _CODE_BYTES = (8, 12, 16, 24, 32, 48, 64, 96)
+_FEW_CODE_BYTES = (8, 24, 48, 96)
+_8_BIT = (8, 12, 24, 48, 96)
 
 
 def representations(*, quick: bool) -> list[Representation]:
@@ -98,40 +113,47 @@ def _quick(keys: list[str], dim: int) -> Iterator[Setting]:
         _DEFAULT if _DEFAULT in keys else keys[-1], {"code_bytes": sizes[-1]}, nlist=2, lists=True
     )
     yield from (Setting("nprobe", listed, SearchSetting(nprobe=nprobe)) for nprobe in (1, 2))
+    yield from _library_codes(keys[-1], ["RaBitQ"])
 
 
 def _full(keys: list[str], dim: int) -> Iterator[Setting]:
     for key in keys:
         yield from _one("representation", IndexSetting(key, {"code_bytes": 0}))
     compared = [key for key in keys if key in ("mean", _DEFAULT, "pieces-64", "synthetic")]
+    main = _DEFAULT if _DEFAULT in compared else compared[-1]
     for key in compared:
         yield from _one("precision", IndexSetting(key, {"code_bytes": 0, "centroids": "float16"}))
-        yield from _codes(key, dim, "none")
-    main = compared[-1] if _DEFAULT not in compared else _DEFAULT
-    yield from _codes(main, dim, "int8")
+        yield from _codes(key, _fitting(_CODE_BYTES if key == main else _FEW_CODE_BYTES, dim), "none")
+    yield from _codes(main, _fitting(_FEW_CODE_BYTES, dim), "int8")
     default = IndexSetting(main, {}, lists=True)
     yield from _searches(default)
     for nlist in (64, 256, 1024):
         narrowed = replace(default, nlist=nlist)
         yield from (
             Setting("nlist", narrowed, SearchSetting(nprobe=nprobe))
-            for nprobe in (1, 4, 16, 64, 256)
+            for nprobe in (1, 4, 16, 64)
             if nprobe <= nlist
         )
     for backend in BACKENDS:
         yield Setting("backend", default, SearchSetting(backend))
+    yield from _library_codes(main, [*(f"PQ{n}x8" for n in _8_BIT if dim % n == 0), "RaBitQ"])
 
 
-def _codes(key: str, dim: int, centroids: str) -> Iterator[Setting]:
+def _library_codes(key: str, factories: list[str]) -> Iterator[Setting]:
+    for factory in factories:
+        yield Setting("other codes alone (FAISS)", LibraryCodes(key, factory), SearchSetting("faiss"))
+
+
+def _codes(key: str, sizes: list[int], centroids: str) -> Iterator[Setting]:
     """Sizes of codes, beside centroids or alone."""
     axis = "codes alone" if centroids == "none" else "codes and centroids"
-    for n_bytes in _fitting(_CODE_BYTES, dim):
+    for n_bytes in sizes:
         yield from _one(axis, IndexSetting(key, {"code_bytes": n_bytes, "centroids": centroids}, lists=True))
 
 
 def _searches(index: IndexSetting) -> Iterator[Setting]:
     for nprobe in (2, 4, 8, 16, 32, 64, 128):
-        for candidates in (100, 300, 1000):
+        for candidates in (100, 300) if nprobe != 64 else (50, 100, 300, 1000):
             yield Setting("nprobe and candidates", index, SearchSetting("cpu_faiss", nprobe, candidates))
 
 

@@ -6,7 +6,7 @@ Both are called by `bench.fresh_process`, so that time to open and memory are th
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from pathlib import Path
 from types import ModuleType
@@ -15,7 +15,7 @@ from typing import Any, cast
 import numpy as np
 import numpy.typing as npt
 
-from bench.latency import latency_ms
+from bench.latency import concurrent_latency_ms, latency_ms
 from bench.prepared import Prepared
 from bench.process_memory import peak_rss_bytes, rss_bytes
 from bench.quality import measure_quality
@@ -23,17 +23,18 @@ from bench.trec_run import write_run
 from engine import Engine, Hits, build, index_writer, quantizer_training, segment_builder
 from engine.document_encoder import DocumentEncoder, EncodedDocument, OnInvalid
 from engine.documents import Document
-from engine.options import SearchKeywords
+from engine.options import OpenOptions, SearchKeywords
 from engine.representation import DocumentVectors
 from engine.token_vectors import TokenVectors
 from formats.directory import Directory
 from formats.snapshot import Snapshot
 
-__all__ = ["EncodedBefore", "build_index", "search_index"]
+__all__ = ["N_TIMED", "EncodedBefore", "Numbers", "Parameters", "build_index", "judged", "search_index"]
 
 Parameters = dict[str, object]
 Numbers = dict[str, object]
-_N_TIMED = 1000
+N_TIMED = 500
+"""Queries whose times are taken; qualities are those of all."""
 
 
 class EncodedBefore:
@@ -145,28 +146,40 @@ def search_index(parameters: Parameters) -> Numbers:
 
     Returns:
         open_ms, first_answer_ms, rss_bytes and peak_rss_bytes (one thread), p50_ms, p95_ms, p99_ms and qps of 10
-        hits with one thread, qps_all with all threads, recall_10 and recall_100 against the exact oracle over the
-        vectors before they were stored, and ndcg_10 (linear gain), ndcg_exp_10, recall_100_judged, rr_10
-        (of 100 hits) where there are judgments; memory as the engine says, where it does.
+        hits with one thread, the same after ``callers_`` with a caller on each core (n_callers), qps_all of one
+        batch on all threads, recall_10 and recall_100 against the exact oracle over the vectors before they were
+        stored, and ndcg_10 (linear gain), ndcg_exp_10, recall_100_judged, rr_10 (of 100 hits) where there are
+        judgments; chosen: the backends that searched; memory as the engine says: its device_bytes among it.
     """
     prepared, options = Prepared(Path(str(parameters["prepared"]))), _options(parameters)
     queries = prepared.query_vectors()
     numbers = _timed(str(parameters["out"]), str(parameters["backend"]), queries, options)
     with Engine.open(str(parameters["out"]), backend=str(parameters["backend"])) as index:
-        started = time.perf_counter()
-        index.search_vectors(queries, 10, **options)
-        numbers["qps_all"] = len(queries) / (time.perf_counter() - started)
+        numbers |= _on_all_threads(index, queries, options)
         found = [[(hit.id, hit.score) for hit in hits] for hits in _hundred(index, queries, options)]
-        numbers["memory"] = index.stats().get("memory")
-    run = dict(zip(prepared.queries()[0], map(dict, found), strict=True))
+        statistics = index.stats()
+    numbers["memory"] = statistics["memory"]
+    numbers["chosen"] = list(cast(dict[str, dict[str, object]], statistics["backend"])["chosen"])
     if parameters.get("run"):
+        run = dict(zip(prepared.queries()[0], map(dict, found), strict=True))
         write_run(Path(str(parameters["run"])), run, tag="quarry")
-    oracle = prepared.oracle(str(parameters["representation"]))
-    names = np.array(prepared.documents()[0], object)[oracle]
+    return numbers | judged(prepared, str(parameters["representation"]), found)
+
+
+def judged(prepared: Prepared, representation: str, found: list[list[tuple[str, float]]]) -> Numbers:
+    """Recall against the oracle, and quality where there are judgments; see `search_index`.
+
+    Args:
+        prepared: the collection.
+        representation: key of the vectors whose oracle to ask.
+        found: up to 100 documents for each of its queries, ids and scores, best first.
+    """
+    names = np.array(prepared.documents()[0], object)[prepared.oracle(representation)]
+    numbers: Numbers = {}
     for k in (10, 100):
         shares = [_share(wanted[:k], hits[:k]) for wanted, hits in zip(names, found, strict=True)]
         numbers[f"recall_{k}"] = float(np.mean(shares))
-    return numbers | _quality(prepared, run)
+    return numbers | _quality(prepared, dict(zip(prepared.queries()[0], map(dict, found), strict=True)))
 
 
 def _options(parameters: Parameters) -> SearchKeywords:
@@ -180,10 +193,7 @@ def _timed(out: str, backend: str, queries: npt.NDArray[np.float32], options: Se
         opened = time.perf_counter()
         index.search_vectors(queries[:1], 10, **options)
         answered = time.perf_counter()
-        times = latency_ms(
-            lambda number: index.search_vectors(queries[number : number + 1], 10, **options),
-            range(min(_N_TIMED, len(queries))),
-        )
+        times = latency_ms(_ten(index, queries, options), range(min(N_TIMED, len(queries))))
         return {
             "open_ms": (opened - started) * 1e3,
             "first_answer_ms": (answered - opened) * 1e3,
@@ -191,6 +201,22 @@ def _timed(out: str, backend: str, queries: npt.NDArray[np.float32], options: Se
             "peak_rss_bytes": peak_rss_bytes(),
             **times,
         }
+
+
+def _on_all_threads(index: Engine, queries: npt.NDArray[np.float32], options: SearchKeywords) -> Numbers:
+    """One batch of all queries; then as many callers with single queries as there are cores."""
+    timed, n_callers = queries[:N_TIMED], OpenOptions().n_threads
+    index.search_vectors(timed[:n_callers], 10, **options)
+    started = time.perf_counter()
+    index.search_vectors(timed, 10, **options)
+    numbers: Numbers = {"qps_all": len(timed) / (time.perf_counter() - started), "n_callers": n_callers}
+    ten = _ten(index, timed, options)
+    return numbers | concurrent_latency_ms(ten, range(len(timed)), n_callers, "callers_")
+
+
+def _ten(index: Engine, queries: npt.NDArray[np.float32], options: SearchKeywords) -> Callable[[int], list[Hits]]:
+    """10 hits for the query of a number."""
+    return lambda number: index.search_vectors(queries[number : number + 1], 10, **options)
 
 
 def _hundred(index: Engine, queries: npt.NDArray[np.float32], options: SearchKeywords) -> list[Hits]:

@@ -1,8 +1,9 @@
 """Quarry beside other libraries: the same collection, encoder, vectors and queries in one run.
 
-Peers get one mean vector a document. A build from text is, for a peer, the time to encode all documents on all
-cores with Quarry's encoder (measured once in this run) and then to build from the vectors; for Quarry it is one
-`engine.build`.
+Peers get one mean vector a document, those of late interaction all token vectors. A build from text is, for a
+peer, the time to encode all documents on all cores with Quarry's encoder (measured once in this run) and then to
+build from the vectors; for Quarry it is one `engine.build`, measured of two of its settings. The others are built
+from vectors, without the spans of text behind them (some 30 bytes a document).
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from pathlib import Path
+from typing import cast
 
 from bench.circumstances import circumstances
 from bench.clock import Clock
@@ -27,10 +29,11 @@ from bench.prepare import prepare
 from bench.prepared import Prepared, cache_folder
 from bench.quality import measure_quality
 from bench.records import Record, append_record, read_records
+from bench.token_representation import TokenRepresentation
 from bench.trec_run import read_run
 from engine.encoder import open_encoder
 from engine.options import OpenOptions
-from engine.representation import Mean, Pieces
+from engine.representation import Mean, Pieces, Representation
 
 __all__ = ["add_arguments", "run"]
 
@@ -58,11 +61,13 @@ def run(args: argparse.Namespace) -> int:
         _install(wanted)
     folder = data_folder(args.dataset)
     collection = read_collection(folder, args.split or split_of(folder)).subset(args.documents, args.queries)
-    prepared = prepare(collection, open_encoder(), [Mean(), Pieces(24), Pieces(64)], cache_folder())
+    prepared = prepare(collection, open_encoder(), _representations(wanted, collection), cache_folder())
     results = args.out / _RESULTS
-    done = {(record["prepared"], record["name"]) for record in read_records(results) if "skipped" not in record}
-    left = [entry for entry in wanted if (prepared.folder.name, entry.name) not in done]
-    encoding_s = _encoding_s(collection) if left else 0.0
+    before = [record for record in read_records(results) if record["prepared"] == prepared.folder.name]
+    done = {record["name"] for record in before if "skipped" not in record}
+    left = [entry for entry in wanted if entry.name not in done]
+    known = [cast(float, record["encoding_s"]) for record in before]
+    encoding_s = known[0] if known else _encoding_s(collection)
     about = {"prepared": prepared.folder.name, **prepared.about(), **circumstances(), "encoding_s": encoding_s}
     clock = Clock(len(left), "rows")
     for entry in left:
@@ -74,9 +79,24 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
+def _representations(wanted: list[Entry], collection: Collection) -> list[Representation]:
+    """Whose vectors the rows need."""
+    found: list[Representation] = [Mean(), Pieces(24), Pieces(64)]
+    if any(entry.vectors == "tokens" and not _too_many(entry, collection) for entry in wanted):
+        found.append(TokenRepresentation())
+    return found
+
+
+def _too_many(entry: Entry, collection: Collection) -> bool:
+    return entry.n_documents_at_most is not None and len(collection.documents) > entry.n_documents_at_most
+
+
 def _measured(entry: Entry, prepared: Prepared, collection: Collection, runs: Path) -> Record:
     """The numbers of one row, or why there are none."""
     python = environment_python(entry)
+    if _too_many(entry, collection):
+        n_most = entry.n_documents_at_most
+        return {"skipped": f"a build of more than {n_most} documents takes too long on a CPU (see --documents)"}
     if python is not None and not python.exists():
         return {"skipped": f"no environment at {python}; --install makes it"}
     try:
@@ -99,22 +119,33 @@ def _numbers(
         "n_timed": _N_TIMED,
         "run": str(answers),
     }
-    built = in_fresh_process("bench.peers.probe:build", {**common, "with_texts": True}, python)
-    yield from ((f"text_{name}" if name != "peer_versions" else name, value) for name, value in built.items())
-    if not entry.text_only:
-        yield from _from_vectors(entry, common, work / "vectors", python)
+    ours = entry.module == "quarry_index"
+    if entry.encodes or not ours:
+        built = in_fresh_process("bench.peers.probe:build", {**common, "with_texts": True}, python)
+        yield from ((f"text_{name}" if name != "peer_versions" else name, value) for name, value in built.items())
+    if ours:
+        yield from _ours_from_vectors(entry, common, work)
+    elif not entry.text_only:
+        yield from _from_vectors(common, work / "vectors", python) if entry.stores_text else _renamed(built)
     yield from in_fresh_process("bench.peers.probe:search", common, python).items()
     yield from asdict(measure_quality(collection.qrels, read_run(answers))).items()
 
 
-def _from_vectors(entry: Entry, common: Record, out: Path, python: Path) -> Iterator[tuple[str, object]]:
-    """A build from vectors without texts; Quarry always keeps texts, its vectors' bytes are told apart."""
-    if entry.module != "quarry_index":
-        parameters = {**common, "folder": str(out), "with_texts": False}
-        built = in_fresh_process("bench.peers.probe:build", parameters, python)
-        yield "vectors_build_s", built["build_s"]
-        yield "vectors_disk_bytes", built["disk_bytes"]
-        return
+def _from_vectors(common: Record, out: Path, python: Path) -> Iterator[tuple[str, object]]:
+    """A build from vectors without texts."""
+    parameters = {**common, "folder": str(out), "with_texts": False}
+    yield from _renamed(in_fresh_process("bench.peers.probe:build", parameters, python))
+
+
+def _renamed(built: Record) -> Iterator[tuple[str, object]]:
+    """What a build without texts measured: of a peer that stores none, the one build there is."""
+    yield "vectors_build_s", built["build_s"]
+    yield "vectors_disk_bytes", built["disk_bytes"]
+
+
+def _ours_from_vectors(entry: Entry, common: Record, work: Path) -> Iterator[tuple[str, object]]:
+    """A build from vectors; texts are always kept, so the bytes of vectors and ids are told apart."""
+    out = work / "vectors" if entry.encodes else Path(str(common["folder"]))
     setting = {"representation": entry.settings["key"], "build": entry.settings["build"]}
     fixed = {"prepared": common["prepared"], "out": str(out), "nlist": None, "lists": False}
     built = in_fresh_process("bench.tradeoff_probe:build_index", {**setting, **fixed})
@@ -123,6 +154,8 @@ def _from_vectors(entry: Entry, common: Record, out: Path, python: Path) -> Iter
     assert isinstance(parts, dict)
     yield "vectors_disk_bytes", sum(parts[name] for name in ("centroids", "codes", "quantizers", "ids"))
     yield "bytes", parts
+    if not entry.encodes:
+        yield "text_disk_bytes", built["size_bytes"]
 
 
 def _encoding_s(collection: Collection) -> float:

@@ -6,6 +6,7 @@ Imports of Quarry's own here are those that need no more than `bench.peers.regis
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Sequence
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -14,7 +15,7 @@ from typing import Any, cast
 import numpy as np
 
 from bench.latency import latency_ms
-from bench.peers.protocol import Corpus, PeerIndex
+from bench.peers.protocol import Corpus, Found, PeerIndex, Vector
 from bench.prepared import Prepared
 from bench.process_memory import peak_rss_bytes, rss_bytes
 from bench.trec_run import write_run
@@ -27,23 +28,24 @@ Numbers = dict[str, object]
 
 
 def build(parameters: Parameters) -> Numbers:
-    """Build a peer's index of prepared vectors, one mean vector a document.
+    """Build a peer's index of prepared vectors.
 
     Args:
-        parameters: ``module``, ``settings``, ``folder``, ``requirements``, ``prepared``, and ``with_texts``:
-            whether texts are stored.
+        parameters: ``module``, ``settings``, ``folder``, ``requirements``, ``prepared``, ``vectors`` (key of the
+            representation), and ``with_texts``: whether texts are stored.
 
     Returns:
         build_s, peak_rss_bytes (of the whole process), disk_bytes, n_files, and the versions of the peer.
     """
     prepared = Prepared(Path(str(parameters["prepared"])))
     ids, texts = prepared.documents()
-    vectors = np.array(prepared.vectors("mean")[0])
+    values, offsets = prepared.vectors(str(parameters["vectors"]))
+    corpus = Corpus(ids, texts if parameters["with_texts"] else None, np.array(values), offsets)
     folder = Path(str(parameters["folder"]))
     index = _index(parameters)
     _import(str(parameters["module"]))
     started = time.perf_counter()
-    index.build(Corpus(ids, texts if parameters["with_texts"] else None, vectors))
+    index.build(corpus)
     duration_s = time.perf_counter() - started
     return {
         "build_s": duration_s,
@@ -73,10 +75,10 @@ def search(parameters: Parameters) -> Numbers:
     """
     prepared = Prepared(Path(str(parameters["prepared"])))
     texts = prepared.queries()[1]
-    vectors = prepared.query_vectors()
     index = _index(parameters)
     if not parameters["text_only"]:
         import_onnxruntime()  # first of all: after USearch its import ends the process
+    vectors = _query_vectors(prepared, parameters)
     imported_s = _import(str(parameters["module"]))
     started = time.perf_counter()
     index.open()
@@ -86,39 +88,53 @@ def search(parameters: Parameters) -> Numbers:
     numbers: Numbers = {"open_ms": (opened - started) * 1e3, "first_answer_ms": (answered - opened) * 1e3}
     numbers |= {"rss_bytes": rss_bytes(), "import_ms": imported_s * 1e3}
     timed = range(min(cast(int, parameters["n_timed"]), len(texts)))
-    by_text = _by_text(index, text_only=bool(parameters["text_only"]))
+    by_text = _by_text(index, parameters)
     if not parameters["text_only"]:
         numbers |= latency_ms(lambda number: index.search(texts[number], vectors[number], 10), timed, "vector_")
     by_text(texts[0], 10)
     numbers |= latency_ms(lambda number: by_text(texts[number], 10), timed, "text_")
     numbers["peak_rss_bytes"] = peak_rss_bytes()
-    _write_answers(index, by_text, prepared, parameters)
-    return numbers
-
-
-def _write_answers(index: PeerIndex, by_text: Any, prepared: Prepared, parameters: Parameters) -> None:  # noqa: ANN401
-    """The first 100 of every query: by text where the index encodes itself or has words only."""
-    ids, texts = prepared.queries()
     if hasattr(index, "search_text") or parameters["text_only"]:
         found = [by_text(text, 100) for text in texts]
     else:
-        pairs = zip(texts, prepared.query_vectors(), strict=True)
-        found = [index.search(text, vector, 100) for text, vector in pairs]
+        found = [index.search(text, vector, 100) for text, vector in zip(texts, vectors, strict=True)]
+    _write_answers(found, prepared, parameters)
+    return numbers
+
+
+def _query_vectors(prepared: Prepared, parameters: Parameters) -> Sequence[Vector]:
+    """One vector for each query, or where every token counts the vectors of its tokens."""
+    if parameters["vectors"] != "tokens":
+        return list(prepared.query_vectors())
+    return list(map(_token_encoder(), prepared.queries()[1]))
+
+
+def _token_encoder() -> Callable[[str], Vector]:
+    from bench.token_representation import token_matrix
+    from engine.encoder import open_encoder
+
+    encoder = open_encoder()
+    return lambda text: token_matrix(encoder.windows(text), normalise=True)
+
+
+def _write_answers(found: list[Found], prepared: Prepared, parameters: Parameters) -> None:
+    """The first 100 of every query."""
+    ids, _ = prepared.queries()
     run = dict(zip(ids, map(dict, found), strict=True))
     write_run(Path(str(parameters["run"])), run, str(parameters["module"]))
 
 
-def _by_text(index: PeerIndex, *, text_only: bool) -> Any:  # noqa: ANN401
+def _by_text(index: PeerIndex, parameters: Parameters) -> Any:  # noqa: ANN401
     """A function of text and k: with the same encoder for all."""
     if hasattr(index, "search_text"):
         return index.search_text
-    if text_only:
+    if parameters["text_only"]:
         nothing = np.empty(0, np.float32)
         return lambda text, k: index.search(text, nothing, k)
     from engine.encoder import open_encoder
 
-    encoder = open_encoder()
-    return lambda text, k: index.search(text, encoder.encode_query(text), k)
+    encode = _token_encoder() if parameters["vectors"] == "tokens" else open_encoder().encode_query
+    return lambda text, k: index.search(text, encode(text), k)
 
 
 def _index(parameters: Parameters) -> PeerIndex:

@@ -19,7 +19,7 @@ import numpy.typing as npt
 __all__ = ["Corpus", "Found", "PeerIndex", "Vector"]
 
 Vector = npt.NDArray[np.float32]
-"""(dim,) float32, L2 norm 1."""
+"""(dim,) float32, L2 norm 1; for late interaction (n_tokens, dim), all of length 1."""
 
 Found = list[tuple[str, float]]
 """Document ids and scores, larger is better, best first."""
@@ -32,12 +32,14 @@ class Corpus:
     Attributes:
         ids: of the documents.
         texts: of the documents; None where a peer shall keep vectors and ids alone.
-        vectors: (n, dim) float32, L2 norm 1: one vector a document.
+        vectors: (n_rows, dim) float32, L2 norm 1.
+        offsets: (n + 1,) int64: each document's first row; as a rule it has one.
     """
 
     ids: list[str]
     texts: list[str] | None
     vectors: npt.NDArray[np.float32]
+    offsets: npt.NDArray[np.int64]
 
 
 class PeerIndex(Protocol):

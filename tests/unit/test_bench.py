@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from importlib import import_module
 from itertools import pairwise
 from pathlib import Path
@@ -12,23 +13,27 @@ import pytest
 
 from bench import encoder_start
 from bench.__main__ import COMMANDS, main
+from bench.claims import Choice, best_within, cheapest_reaching, claims
 from bench.collections import read_collection
 from bench.fresh_process import ProcessFailed, in_fresh_process
+from bench.latency import concurrent_latency_ms, latency_ms
 from bench.paper_table import PAPER_MS, two_steps
+from bench.peers.fast_plaid_index import principal_components
 from bench.peers.registry import PEERS, QUARRY
 from bench.plots import pareto_front
-from bench.prepare import oracle, prepare
+from bench.prepare import oracle, prepare, representation_key
 from bench.prepared import Prepared
 from bench.process_memory import private_bytes, resident_by_file, rss_bytes
 from bench.records import append_record, read_records
 from bench.synthetic import SYNTHETIC, prepare_synthetic
+from bench.token_representation import TokenRepresentation
 from bench.tradeoff import measured
 from bench.tradeoff_grid import IndexSetting, SearchSetting, Setting, representations, settings
 from bench.trec_run import read_run, write_run
 from engine.aggregation import aggregate
 from engine.bundled import default_bundle_path
 from engine.encoder import open_encoder
-from engine.representation import Mean
+from engine.representation import KMeans, Mean, Pieces
 
 
 @pytest.fixture
@@ -68,22 +73,31 @@ def test_a_sweep_leaves_results_and_plots_and_is_resumed(beir_folder: Path, cach
     assert plain["recall_100"] == 1.0
     assert plain["ndcg_10"] > 0.8
     assert plain["bytes"]["codes"] == 0
-    assert {record["axis"] for record in records} == {"representation", "codes alone", "nprobe"}
+    axes = {"representation", "codes alone", "nprobe", "other codes alone (FAISS)"}
+    assert {record["axis"] for record in records} == axes
+    assert all("skipped" not in record for record in records)
+    assert plain["n_callers"] >= 1
+    assert plain["callers_p99_ms"] >= plain["callers_p50_ms"] > 0
+    other = next(record for record in records if record["axis"].startswith("other"))
+    assert (
+        other["n_centroids"] * 48 < other["bytes"]["codes"] < other["n_centroids"] * 64
+    )  # a bit a number, factors
+    assert other["recall_100"] > 0.6
     assert {record["nlist"] for record in records if record["axis"] == "nprobe"} == {2}
     assert plain["nlist"] == 0
-    names = [path.name for path in (tmp_path / "out").glob("*.png")]
-    assert len(names) == 2
-    assert len(list(runs.iterdir())) == len(records)
+    (plot,) = (tmp_path / "out").glob("*.png")
+    assert plot.stat().st_size < 150_000
+    assert len(list(runs.iterdir())) == len(records) - 1  # the engine's own
 
     results = tmp_path / "out" / "tradeoff.jsonl"
     lines = results.read_text(encoding="utf-8").splitlines(keepends=True)
     results.write_text("".join(lines[:-1]) + lines[-1][:-20], encoding="utf-8")  # stopped in the middle of a line
     assert len(read_records(results)) == len(lines) - 1
     before = next(cache.glob("*/mean.f32")).stat().st_mtime_ns
-    plot = next((tmp_path / "out").glob("*ndcg_10.png"))
     drawn = plot.read_bytes()
-    peer = {"name": "x", "module": "x", "prepared": plain["prepared"], "ndcg_10": 0.1}
-    append_record(results.with_name("peers.jsonl"), {**peer, "n_documents": 40, "vectors_disk_bytes": 40_000})
+    peer = {"name": "x", "module": "x", "prepared": plain["prepared"], "machine": plain["machine"], "ndcg_10": 0.1}
+    numbers = {"n_documents": 40, "vectors_disk_bytes": 40_000, "vector_p50_ms": 1.0}
+    append_record(results.with_name("peers_subjects.jsonl"), {**peer, **numbers})
     assert main(arguments) == 0
     assert plot.read_bytes() != drawn  # the peer is on it
     assert [record["key"] for record in read_records(results)] == [record["key"] for record in records]
@@ -192,6 +206,28 @@ def test_a_subset_and_the_split_are_the_folders(beir_folder: Path) -> None:
     assert len(collection.subset(None, 3).queries) == 3
 
 
+def test_what_is_prepared_once_serves_sweep_peers_and_table(
+    beir_folder: Path, cache: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["prepare", str(beir_folder)]) == 0
+    prepared = Prepared(Path(capsys.readouterr().out.strip()))
+    assert prepared.folder.parent == cache
+    needed = [*representations(quick=False), Mean(), Pieces(24), Pieces(64), KMeans(8)]
+    assert all(prepared.has(representation_key(each)) for each in needed)
+
+
+def test_tokens_are_all_of_them_and_components_keep_products() -> None:
+    encoder = open_encoder()
+    found = TokenRepresentation().represent("bread and butter", encoder.windows("bread and butter"), True)
+    assert found.values.shape == (3, 384)
+    np.testing.assert_allclose(np.linalg.norm(found.values, axis=1), 1, rtol=1e-5)
+    generator = np.random.default_rng(0)
+    flat = (generator.standard_normal((50, 3)) @ generator.standard_normal((3, 8))).astype(np.float32)
+    projected = flat @ principal_components(flat, 3)
+    np.testing.assert_allclose(projected @ projected.T, flat @ flat.T, atol=1e-3)
+    assert principal_components(flat, 8).tolist() == np.eye(8).tolist()
+
+
 def test_peers_are_measured_beside_quarry_and_reported(beir_folder: Path, cache: Path, tmp_path: Path) -> None:
     rows = ["FAISS Flat", "bm25s", "one mean vector, int8", "Chroma"]
     arguments = ["peers", str(beir_folder), "--out", str(tmp_path), "--only", *rows]
@@ -211,6 +247,44 @@ def test_peers_are_measured_beside_quarry_and_reported(beir_folder: Path, cache:
     report = (tmp_path / "report.md").read_text(encoding="utf-8")
     assert f"| FAISS Flat | {flat['ndcg_10']:.4f} |" in report
     assert "Not measured: Chroma" in report
+    assert f"| FAISS Flat | {flat['ndcg_10']:.4f} | {flat['vectors_disk_bytes'] / 40:,.0f} (" in report
+    before = (tmp_path / "peers.jsonl").read_text(encoding="utf-8")
+    assert main([*arguments[:4], "--only", "FAISS Flat"]) == 0  # measured before
+    assert (tmp_path / "peers.jsonl").read_text(encoding="utf-8") == before
+
+
+def test_the_cheapest_as_good_and_the_best_as_cheap_are_chosen() -> None:
+    ours = [Choice("a", 0.5, 100, 0), Choice("b", 0.7, 300, 0), Choice("c", 0.7, 400, 0)]
+    assert cheapest_reaching(0.5, ours) == ours[0]
+    assert cheapest_reaching(0.6, ours) == ours[1]
+    assert cheapest_reaching(0.71, ours) is None
+    assert best_within(299, ours) == ours[0]
+    assert best_within(1000, ours) == ours[1]
+    assert best_within(99, ours) is None
+
+
+def test_claims_are_set_against_every_peer() -> None:
+    common = {"n_documents": 10, "text_p50_ms": 2.0, "text_build_s": 5.0, "encoding_s": 4.0, "text_only": False}
+    common |= {"stores_text": True}
+    small = {**common, "ndcg_10": 0.6, "vectors_disk_bytes": 100, "text_disk_bytes": 200}
+    large = {**common, "ndcg_10": 0.7, "vectors_disk_bytes": 1000, "text_disk_bytes": 2000}
+    ours = {"module": "quarry_index", "settings": {"mode": "dense"}}
+    peers = [{**small, "name": "Q", **ours}, {**large, "name": "P", "module": "p"}]
+    lines = "\n".join(claims(peers, []))
+    assert "none; the best is 0.1000 below: Q" in lines
+    assert "Fewer bytes than 0 of 1." in lines
+    assert "| P | 0.7000 | 100 (200) | Q | 0.6000 | 10 (20) | -0.1000 |" in lines
+    assert "| P | 2.00 | 9.0 | 100% | 56% |" in lines
+    record = {"index": {"representation": "mean", "build": {}, "nlist": None}, "search": {}, "n_documents": 10}
+    parts = dict.fromkeys(("centroids", "codes", "quantizers", "ids"), 200)
+    sweep = [{**record, "bytes": parts, "size_bytes": 1000, "ndcg_10": 0.75}]
+    assert "| mean, int8, codes of default | 0.7500 | 80 (100) | 80% |" in "\n".join(claims(peers, sweep))
+
+
+def test_callers_at_once_get_more_done() -> None:
+    waited = concurrent_latency_ms(lambda _: time.sleep(0.01), range(8), 4, "x_")
+    assert waited["x_p50_ms"] >= 10
+    assert waited["x_qps"] > 1.5 * latency_ms(lambda _: time.sleep(0.01), range(4))["qps"]
 
 
 def test_every_adapter_says_what_it_needs() -> None:
