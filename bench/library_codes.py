@@ -17,7 +17,7 @@ import numpy.typing as npt
 from bench.latency import latency_ms
 from bench.prepared import Prepared
 from bench.process_memory import peak_rss_bytes
-from bench.tradeoff_probe import N_TIMED, Numbers, Parameters, judged
+from bench.tradeoff_probe import N_TIMED, Found, Numbers, Parameters, judged
 from engine.faiss_threads import set_faiss_threads
 from engine.options import OpenOptions
 from engine.quantizer_training import nlist_for
@@ -30,7 +30,6 @@ _LISTS_READ, _LISTS_AT_LEAST = 1 / 8, 8
 _ROW_BYTES = 4  # its number, as the engine's lists keep it
 
 Floats = npt.NDArray[np.float32]
-Found = list[tuple[str, float]]
 
 
 def measure(parameters: Parameters) -> Numbers:
@@ -58,7 +57,8 @@ def measure(parameters: Parameters) -> Numbers:
     numbers |= latency_ms(lambda number: find(queries[number : number + 1], _ROWS_FOR_10), timed)
     numbers["peak_rss_bytes"] = peak_rss_bytes()
     set_faiss_threads(OpenOptions().n_threads)
-    return numbers | judged(prepared, str(parameters["representation"]), find(queries, _ROWS_FOR_100))
+    ten = [found[:10] for found in find(queries, _ROWS_FOR_10)]
+    return numbers | judged(prepared, str(parameters["representation"]), ten, find(queries, _ROWS_FOR_100))
 
 
 def _built(vectors: Floats, factory: str) -> Any:  # noqa: ANN401

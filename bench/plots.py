@@ -16,9 +16,11 @@ if TYPE_CHECKING:
 
 __all__ = ["draw_tradeoff", "pareto_front"]
 
-_DPI = 110
+_DPI = 100
+_FEW_DECADES = 500
 _PEER_MARKS = "xP*Xdv^<>s1234+"
-_TITLES = {"ndcg_10": "nDCG@10 (linear gain)", "recall_10": "share of the exact first 10"}
+_TITLES = {"ndcg_10": "nDCG@10 (linear gain)", "recall_10": "share of the same vectors' exact first 10"}
+_DEFAULT = "default"
 
 
 @dataclass(frozen=True)
@@ -107,7 +109,7 @@ def _drawn(records: list[Record], peers: list[Record]) -> Figure:
     from matplotlib.figure import Figure
 
     names = [name for name in _TITLES if any(name in record for record in records)]
-    figure = Figure(figsize=(11, 0.6 + 3.7 * len(names)), layout="constrained")
+    figure = Figure(figsize=(11.5, 0.7 + 3.2 * len(names)), layout="constrained")
     panels = figure.subplots(len(names), len(_COSTS), sharey="row", sharex="col", squeeze=False)
     for row, name in zip(panels, names, strict=True):
         for panel, cost in zip(row, _COSTS, strict=True):
@@ -118,6 +120,7 @@ def _drawn(records: list[Record], peers: list[Record]) -> Figure:
         row[0].set_ylabel(_TITLES[name])
     for panel, cost in zip(panels[-1], _COSTS, strict=True):
         panel.set_xlabel(cost.label)
+        _log_scale(panel)
     handles, labels = panels[0][0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside right upper", fontsize=7.5)
     figure.suptitle(_heading(records[0]), fontsize=10)
@@ -126,19 +129,19 @@ def _drawn(records: list[Record], peers: list[Record]) -> Figure:
 
 def _heading(record: Record) -> str:
     sizes = f"{record['n_documents']} documents, {record['n_queries']} queries"
-    return f"{record['collection']}: {sizes}, {record['encoder']}, {record['machine']}"
+    return f"{record['collection']}: {sizes}, {record['encoder']}\n{record['machine']}"
 
 
 def _draw_panel(panel: Axes, records: list[Record], cost: _Cost, name: str) -> None:
     """Points by what is varied, and the steps that no other point beats."""
-    from matplotlib.ticker import LogLocator, NullFormatter
-
     by_axis: dict[str, list[tuple[float, float]]] = {}
     for record in records:
         by_axis.setdefault(str(record["axis"]), []).append((cost.of_setting(record), _number(record, name)))
     for axis, points in by_axis.items():
         costs, values = zip(*points, strict=True)
-        panel.scatter(costs, values, s=15, label=f"Quarry: {axis}", alpha=0.75, linewidths=0)
+        plain = axis == _DEFAULT
+        style = {"s": 70, "facecolors": "none", "edgecolors": "red"} if plain else {"s": 15, "linewidths": 0}
+        panel.scatter(costs, values, label=f"Quarry: {axis}", alpha=0.75, **style)
     front = pareto_front(
         [point for points in by_axis.values() for point in points], more_is_better=cost.more_is_better
     )
@@ -146,10 +149,17 @@ def _draw_panel(panel: Axes, records: list[Record], cost: _Cost, name: str) -> N
     where: Literal["pre", "post"] = "pre" if cost.more_is_better else "post"
     panel.step(costs, values, where=where, color="black", linewidth=0.8, label="Quarry: front")
     panel.set_xscale("log")
-    panel.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-    panel.xaxis.set_major_formatter("{x:g}")
-    panel.xaxis.set_minor_formatter(NullFormatter())
     panel.grid(visible=True, which="major", alpha=0.25)
+
+
+def _log_scale(panel: Axes) -> None:
+    """Numbers at 1, 2 and 5 where that leaves room for them, else at powers of ten."""
+    from matplotlib.ticker import LogLocator, NullFormatter
+
+    low, high = panel.get_xlim()
+    panel.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if high < _FEW_DECADES * low else (1,)))
+    panel.xaxis.set_major_formatter("{x:,g}")
+    panel.xaxis.set_minor_formatter(NullFormatter())
 
 
 def _number(record: Record, name: str) -> float:

@@ -122,9 +122,10 @@ def _full(keys: list[str], dim: int) -> Iterator[Setting]:
     compared = [key for key in keys if key in ("mean", _DEFAULT, "pieces-64", "synthetic")]
     main = _DEFAULT if _DEFAULT in compared else compared[-1]
     for key in compared:
-        yield from _one("precision", IndexSetting(key, {"code_bytes": 0, "centroids": "float16"}))
+        yield from _one("precision", IndexSetting(key, {"centroids": "float16"}, lists=True))
         yield from _codes(key, _fitting(_CODE_BYTES if key == main else _FEW_CODE_BYTES, dim), "none")
     yield from _codes(main, _fitting(_FEW_CODE_BYTES, dim), "int8")
+    yield from _one("default", IndexSetting(main))
     default = IndexSetting(main, {}, lists=True)
     yield from _searches(default)
     for nlist in (64, 256, 1024):
@@ -134,7 +135,7 @@ def _full(keys: list[str], dim: int) -> Iterator[Setting]:
             for nprobe in (1, 4, 16, 64)
             if nprobe <= nlist
         )
-    for backend in BACKENDS:
+    for backend in BACKENDS.keys() - {"exact"}:  # which the oracle stands for
         yield Setting("backend", default, SearchSetting(backend))
     yield from _library_codes(main, [*(f"PQ{n}x8" for n in _8_BIT if dim % n == 0), "RaBitQ"])
 

@@ -19,7 +19,7 @@ from bench.latency import concurrent_latency_ms, latency_ms
 from bench.prepared import Prepared
 from bench.process_memory import peak_rss_bytes, rss_bytes
 from bench.quality import measure_quality
-from bench.trec_run import write_run
+from bench.trec_run import Run, write_run
 from engine import Engine, Hits, build, index_writer, quantizer_training, segment_builder
 from engine.document_encoder import DocumentEncoder, EncodedDocument, OnInvalid
 from engine.documents import Document
@@ -29,10 +29,11 @@ from engine.token_vectors import TokenVectors
 from formats.directory import Directory
 from formats.snapshot import Snapshot
 
-__all__ = ["N_TIMED", "EncodedBefore", "Numbers", "Parameters", "build_index", "judged", "search_index"]
+__all__ = ["N_TIMED", "EncodedBefore", "Found", "Numbers", "Parameters", "build_index", "judged", "search_index"]
 
 Parameters = dict[str, object]
 Numbers = dict[str, object]
+Found = list[tuple[str, float]]
 N_TIMED = 500
 """Queries whose times are taken; qualities are those of all."""
 
@@ -147,39 +148,51 @@ def search_index(parameters: Parameters) -> Numbers:
     Returns:
         open_ms, first_answer_ms, rss_bytes and peak_rss_bytes (one thread), p50_ms, p95_ms, p99_ms and qps of 10
         hits with one thread, the same after ``callers_`` with a caller on each core (n_callers), qps_all of one
-        batch on all threads, recall_10 and recall_100 against the exact oracle over the vectors before they were
-        stored, and ndcg_10 (linear gain), ndcg_exp_10, recall_100_judged, rr_10 (of 100 hits) where there are
-        judgments; chosen: the backends that searched; memory as the engine says: its device_bytes among it.
+        batch on all threads; what `judged` says; chosen: the backends that searched; memory as the engine says,
+        its device_bytes among it.
     """
     prepared, options = Prepared(Path(str(parameters["prepared"]))), _options(parameters)
     queries = prepared.query_vectors()
     numbers = _timed(str(parameters["out"]), str(parameters["backend"]), queries, options)
     with Engine.open(str(parameters["out"]), backend=str(parameters["backend"])) as index:
         numbers |= _on_all_threads(index, queries, options)
-        found = [[(hit.id, hit.score) for hit in hits] for hits in _hundred(index, queries, options)]
+        ten = _pairs(index.search_vectors(queries, 10, **options))
+        hundred = _pairs(_hundred(index, queries, options))
         statistics = index.stats()
     numbers["memory"] = statistics["memory"]
     numbers["chosen"] = list(cast(dict[str, dict[str, object]], statistics["backend"])["chosen"])
     if parameters.get("run"):
-        run = dict(zip(prepared.queries()[0], map(dict, found), strict=True))
-        write_run(Path(str(parameters["run"])), run, tag="quarry")
-    return numbers | judged(prepared, str(parameters["representation"]), found)
+        write_run(Path(str(parameters["run"])), _run(prepared, hundred), tag="quarry")
+    return numbers | judged(prepared, str(parameters["representation"]), ten, hundred)
 
 
-def judged(prepared: Prepared, representation: str, found: list[list[tuple[str, float]]]) -> Numbers:
-    """Recall against the oracle, and quality where there are judgments; see `search_index`.
+def judged(prepared: Prepared, representation: str, ten: list[Found], hundred: list[Found]) -> Numbers:
+    """Recall against the exact oracle over the vectors before they were stored, and quality.
 
     Args:
         prepared: the collection.
         representation: key of the vectors whose oracle to ask.
-        found: up to 100 documents for each of its queries, ids and scores, best first.
+        ten: for each query the answer to a search for 10 hits, ids and scores, best first.
+        hundred: likewise for 100 hits.
+
+    Returns:
+        recall_10 and recall_100, each of its search; where there are judgments ndcg_10 (linear gain), ndcg_exp_10
+        and rr_10 of the first search, recall_100_judged of the second.
     """
     names = np.array(prepared.documents()[0], object)[prepared.oracle(representation)]
     numbers: Numbers = {}
-    for k in (10, 100):
-        shares = [_share(wanted[:k], hits[:k]) for wanted, hits in zip(names, found, strict=True)]
+    for k, found in ((10, ten), (100, hundred)):
+        shares = [_share(wanted[:k], hits) for wanted, hits in zip(names, found, strict=True)]
         numbers[f"recall_{k}"] = float(np.mean(shares))
-    return numbers | _quality(prepared, dict(zip(prepared.queries()[0], map(dict, found), strict=True)))
+    return numbers | _quality(prepared.qrels(), _run(prepared, ten), _run(prepared, hundred))
+
+
+def _pairs(answers: list[Hits]) -> list[Found]:
+    return [[(hit.id, hit.score) for hit in hits] for hits in answers]
+
+
+def _run(prepared: Prepared, found: list[Found]) -> Run:
+    return dict(zip(prepared.queries()[0], map(dict, found), strict=True))
 
 
 def _options(parameters: Parameters) -> SearchKeywords:
@@ -230,14 +243,13 @@ def _share(wanted: npt.NDArray[np.object_], hits: list[tuple[str, float]]) -> fl
     return len(set(wanted.tolist()) & {name for name, _ in hits}) / len(wanted)
 
 
-def _quality(prepared: Prepared, run: dict[str, dict[str, float]]) -> Numbers:
-    qrels = prepared.qrels()
+def _quality(qrels: dict[str, dict[str, int]], ten: Run, hundred: Run) -> Numbers:
     if not qrels:
         return {}
-    quality = measure_quality(qrels, run)
+    quality = measure_quality(qrels, ten)
     return {
         "ndcg_10": quality.ndcg_10,
         "ndcg_exp_10": quality.ndcg_exp_10,
-        "recall_100_judged": quality.recall_100,
+        "recall_100_judged": measure_quality(qrels, hundred).recall_100,
         "rr_10": quality.rr_10,
     }
