@@ -9,9 +9,16 @@ from pathlib import Path
 
 import pytest
 from changes import environment
+from fuzz_seeds import targets
 from torture import figure
 
 N_WORKERS = 2
+
+
+def test_what_inputs_start_from_is_sound(tmp_path):
+    for target in targets(tmp_path).values():
+        for seed in target.seeds:
+            target.use(seed)
 
 
 def test_hostile_files_that_coverage_leads_to(tmp_path, torture):
