@@ -90,10 +90,10 @@ def _of_sections(directory: Directory, record: FileRecord) -> dict[str, Target]:
 def _of_files(directory: Directory, segment: SegmentRecord, coded: FileRecord) -> dict[str, Target]:
     """Targets that read whole files; the sections of a segment have targets of their own."""
 
-    def target(name: str, kind: FileKind, read: Read, fixed: bool = False) -> Target:
+    def target(name: str, read: Read, fixed: bool = False) -> Target:
         blob = (directory.path / name).read_bytes()
         body = blob[64 : int.from_bytes(blob[-64:-56], "little")]
-        found = FileTarget(kind, name, read, body if fixed else None)
+        found = FileTarget(blob[:64], name, read, body if fixed else None)
         return Target(found, [found.seed(blob)], 1 if fixed else 2)
 
     apart = write_quantizer(directory, quantizer(1, NLIST, DIM, DIM, input_dim=6, apart=True, by_residual=True))
@@ -102,12 +102,12 @@ def _of_files(directory: Directory, segment: SegmentRecord, coded: FileRecord) -
     committed.commit(directory)
     write_graph(directory, GRAPH_OF, a_graph())
     return {
-        "manifest": target(committed.name, FileKind.MANIFEST, read.manifest, fixed=True),
-        "segment": target(segment.file.name, FileKind.SEGMENT, read.segment, fixed=True),
-        "tombstones": target(deleted.name, FileKind.TOMBSTONES, read.tombstones),
-        "quantizer": target(coded.name, FileKind.QUANTIZER, read.quantizer),
-        "quantizer-apart": target(apart.name, FileKind.QUANTIZER, read.quantizer),
-        "graph": target(graph_name(GRAPH_OF.file_id), FileKind.HNSW_GRAPH, read.graph),
+        "manifest": target(committed.name, read.manifest, fixed=True),
+        "segment": target(segment.file.name, read.segment, fixed=True),
+        "tombstones": target(deleted.name, read.tombstones),
+        "quantizer": target(coded.name, read.quantizer),
+        "quantizer-apart": target(apart.name, read.quantizer),
+        "graph": target(graph_name(GRAPH_OF.file_id), read.graph),
     }
 
 

@@ -15,7 +15,7 @@ from typing import TypeVar
 import msgpack
 import numpy as np
 import xxhash
-from format_samples import FILE_ID, container, preamble
+from format_samples import FILE_ID, container
 from memory_directory import MemoryDirectory
 
 from formats.centroids import CentroidTable
@@ -118,13 +118,13 @@ class FileTarget:
     checksums is put right where it can be.
 
     Attributes:
-        kind: of the file.
+        head: its preamble.
         name: of the file.
         read: reads it; it gets what a manifest would say of the file.
         fixed: the sections, where an input is the table of contents alone.
     """
 
-    kind: FileKind
+    head: bytes
     name: str
     read: Callable[[MemoryDirectory, FileRecord], None]
     fixed: bytes | None = None
@@ -132,8 +132,9 @@ class FileTarget:
     def __call__(self, data: bytes) -> None:
         body, contents = parts_of(data, 2) if self.fixed is None else (self.fixed, data)
         contents = _signed(contents, body)
-        blob = container(contents, body, preamble(self.kind))
-        record = FileRecord(self.name, len(blob), FILE_ID, xxhash.xxh3_128_digest(contents))
+        file_id = self.head[18:34]
+        blob = container(contents, body, self.head, file_id=file_id)
+        record = FileRecord(self.name, len(blob), file_id, xxhash.xxh3_128_digest(contents))
         self.read(MemoryDirectory(HERE, {self.name: blob}), record)
 
     def seed(self, blob: bytes) -> bytes:
