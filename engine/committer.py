@@ -6,6 +6,7 @@ import contextlib
 import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -23,9 +24,26 @@ from formats.snapshot import OpenSegment, Snapshot
 from formats.tombstones import write_tombstones
 from formats.write_lock import WriteLock
 
-__all__ = ["Committer"]
+__all__ = ["Committer", "Failure"]
 
 Flags = npt.NDArray[np.bool_]
+
+
+class Failure(NamedTuple):
+    """What a commit failed with; the error itself would hold on to all that its functions had open.
+
+    Attributes:
+        reason: the error's message.
+        is_visible: whether the commit is visible, and its durability unknown.
+    """
+
+    reason: str
+    is_visible: bool
+
+    @classmethod
+    def of(cls, error: BaseException) -> Failure:
+        """What an error says."""
+        return cls(str(error) or type(error).__name__, isinstance(error, DurabilityUnknown))
 
 
 class Committer:
@@ -48,7 +66,7 @@ class Committer:
 
     def __init__(self, directory: Directory, lock: WriteLock, root: Manifest | None) -> None:
         self.directory = directory
-        self.failure: BaseException | None = None
+        self.failure: Failure | None = None
         self._lock = lock
         self._mutex = threading.RLock()
         self._base = None if root else Snapshot(directory)
@@ -169,7 +187,7 @@ class Committer:
         try:
             yield
         except BaseException as error:
-            self.failure = error
+            self.failure = Failure.of(error)
             raise
 
     def _renewed(self, record: SegmentRecord, deleted: Flags | None) -> SegmentRecord | None:

@@ -18,7 +18,7 @@ from engine.document_reader import DocumentSource, read_documents
 from engine.documents import Document
 from engine.encoder import Encoder, open_encoder
 from engine.filter import parse_filter
-from engine.graph_files import write_graphs
+from engine.graph_files import drop_graphs, write_graphs
 from engine.hits import Hits
 from engine.index_view import IndexView
 from engine.index_writer import IndexWriter
@@ -253,9 +253,11 @@ class Engine:
             ReadOnlyIndex: the index was not opened writable.
         """
         self._require_writer()
-        n_written = write_graphs(self._current().snapshot, self._options.n_threads)
+        before = self._current().snapshot
+        n_written = write_graphs(before, self._options.n_threads)
         with self._lock:
             snapshot = Snapshot(self._directory, self._current().snapshot.segments)
+            drop_graphs(before, snapshot)
             self._view = IndexView(snapshot, self._options)
         return n_written
 

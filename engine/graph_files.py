@@ -11,7 +11,7 @@ from formats.errors import FormatError
 from formats.hnsw_graph import graph_name, read_graph, write_graph
 from formats.snapshot import OpenSegment, Snapshot
 
-__all__ = ["write_graphs"]
+__all__ = ["drop_graphs", "write_graphs"]
 
 _log = logging.getLogger(__name__)
 
@@ -25,6 +25,18 @@ def write_graphs(snapshot: Snapshot, threads: int) -> int:
     for segment in missing:
         write_graph(snapshot.directory, segment.record.file, build_graph(segment, threads))
     return len(missing)
+
+
+def drop_graphs(before: Snapshot, now: Snapshot) -> None:
+    """Delete graphs of segments that were merged away while the graphs were written.
+
+    The writer's lock must be held.
+    """
+    gone = {each.record.file.file_id for each in before.segments} - {
+        each.record.file.file_id for each in now.segments
+    }
+    for segment_id in gone:
+        now.directory.delete(graph_name(segment_id))
 
 
 def _lacks_graph(directory: Directory, segment: OpenSegment) -> bool:

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 
 from engine.analysis import Analyzer
-from engine.committer import Committer
+from engine.committer import Committer, Failure
 from engine.document_encoder import DocumentEncoder, EncodedDocument, OnInvalid, encode_documents
 from engine.documents import Document
 from engine.encoder import Encoder
@@ -17,7 +17,7 @@ from engine.merge_scheduler import MergeScheduler
 from engine.representation import Representation, representation_from
 from engine.segment_builder import BuiltSegment, SegmentBuilder
 from formats.directory import Directory
-from formats.errors import CommitFailed, DurabilityUnknown, FormatError, IndexClosed, IndexNotFound
+from formats.errors import CommitFailed, FormatError, IndexClosed, IndexNotFound
 from formats.manifest import EncoderRecord, IndexSettings, Manifest, latest_generation
 from formats.snapshot import Snapshot
 from formats.write_lock import WriteLock
@@ -68,7 +68,7 @@ class IndexWriter:
         self._mutex = threading.RLock()
         self._lock: WriteLock | None = WriteLock(directory.path)
         self._pending: SegmentBuilder | None = None
-        self._failure: BaseException | None = None
+        self._failure: Failure | None = None
         self.n_tokens = self.n_rows = 0
         try:
             root = _root(directory, fresh, encoder) if fresh else None
@@ -240,30 +240,29 @@ class IndexWriter:
     def _check_open(self) -> None:
         with self._mutex:
             if self._lock is not None and self._committer.failure:
-                self._give_up(self._committer.failure)
+                self._shut(self._committer.failure)
             if self._lock is None:
                 raise self._closed()
             self._lock.check()
 
     def _closed(self) -> IndexClosed:
         """The error that says so, and why, where a failure was the reason."""
-        failure = self._committer.failure or self._failure
-        closed = IndexClosed(
-            "this writer is closed", path=self._directory.path, actual=None if failure is None else str(failure)
-        )
-        closed.__cause__ = failure
-        return closed
+        reason = self._failure.reason if self._failure else None
+        return IndexClosed("this writer is closed", path=self._directory.path, actual=reason)
 
     def _give_up(self, error: BaseException) -> None:
         """Close this writer and delete what it wrote; a failure of the system becomes CommitFailed."""
-        self._failure = error
-        self._forget_pending()
-        self._merges.abandon()
-        if self._lock and not isinstance(error, DurabilityUnknown):  # until it is known, both are needed
-            collect_garbage(self._directory, self._lock)
-        self.close(abandon=True)
+        self._shut(Failure.of(error))
         if isinstance(error, OSError):
             raise CommitFailed("nothing was committed", path=self._directory.path, actual=str(error)) from error
+
+    def _shut(self, failure: Failure) -> None:
+        self._failure = failure
+        self._forget_pending()
+        self._merges.abandon()
+        if self._lock and not failure.is_visible:  # until it is known, both are needed
+            collect_garbage(self._directory, self._lock)
+        self.close(abandon=True)
 
     def _builder(self) -> SegmentBuilder:
         if self._pending is None:

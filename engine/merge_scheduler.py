@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import threading
+import traceback
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import partial
@@ -107,8 +108,11 @@ class MergeScheduler:
     def raise_failure(self) -> None:
         """Raise what a merge in the background failed with, once."""
         failure, self._failure = self._failure, None
-        if failure is not None:
-            raise failure
+        try:
+            if failure is not None:
+                raise failure
+        finally:
+            del failure  # the error holds this frame, which must not hold the error
 
     def merge_all(self, retrain: bool) -> None:
         """Merge on this thread: as few segments as there can be, nothing deleted in them.
@@ -132,15 +136,18 @@ class MergeScheduler:
         """What the thread does."""
         try:
             while self._claim():
-                while (task := self._next()) is not None:
-                    self._run(task)
+                self._run_all()
+                self._pause = 0
         except _Abandoned:
             self._finish(None)
         except BaseException as error:
             _log.exception("merging segments of %s failed", self._committer.directory.path)
+            _let_go(error)
             self._finish(error)
-        else:
-            self._pause = 0
+
+    def _run_all(self) -> None:
+        while (task := self._next()) is not None:
+            self._run(task)
 
     def _claim(self) -> bool:
         """Whether the thread goes on; what is wanted later than this starts it anew."""
@@ -235,6 +242,14 @@ class MergeScheduler:
 def _check(stop: threading.Event) -> None:
     if stop.is_set():
         raise _Abandoned
+
+
+def _let_go(error: BaseException) -> None:
+    """Empty the frames behind an error that is kept: they hold the files of the merge open, and their space."""
+    each: BaseException | None = error
+    while each is not None:
+        traceback.clear_frames(each.__traceback__)
+        each = each.__cause__ or each.__context__
 
 
 def _size(record: SegmentRecord) -> SegmentSize:

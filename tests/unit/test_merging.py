@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import gc
 import threading
 
 import numpy as np
 import pytest
+from format_samples import n_descriptors
 from word_encoder import WordEncoder
 
 import engine
 from engine import Engine, KMeans
+from engine.backends.hnsw_index import build_graph
 from engine.documents import Document
 from engine.index_writer import IndexWriter
 from engine.merge_policy import MergePolicy
@@ -420,6 +423,42 @@ class TestFailures:
         writer.merge()
         writer.raise_merge_failure()
         assert contents(path)[1] == 1
+
+    def test_a_failure_holds_no_files(self, path, full_for_merges):
+        """Deleted segments that were still mapped would keep their space, on a disk that may be full."""
+        gc.collect()
+        gc.disable()
+        try:
+            before = n_descriptors()
+            opened = IndexWriter(Directory(path), ENCODER, 2, policy=EAGER)
+            assert self.commit_some(opened, range(10, 20)) > 1
+            with pytest.raises(CommitFailed):
+                opened.merge()
+            opened.close()
+            del opened
+            assert n_descriptors() == before
+        finally:
+            gc.enable()
+
+    def test_graphs_of_segments_that_are_merged_away(self, path, monkeypatch):
+        """They are written when all that such a merge leaves behind was deleted already."""
+        monkeypatch.setattr("engine.engine.MergePolicy", lambda: EAGER)
+        monkeypatch.setattr("engine.backends.hnsw.GRAPH_ROWS", 8)
+        real = build_graph
+        with Engine.open(path, writable=True, encoder=ENCODER) as index:
+
+            def merged_meanwhile(segment, threads):
+                graph = real(segment, threads)
+                for number in (10, 11):
+                    index.add([{"id": f"d{number}", "text": f"text{number} word"}])
+                    index.commit()
+                index._writer.wait_for_merges()
+                return graph
+
+            monkeypatch.setattr("engine.graph_files.build_graph", merged_meanwhile)
+            assert index.optimize() == 1
+            assert index.stats()["n_segments"] == 1
+            assert not stray_files(path)
 
     def test_the_system_has_no_threads_left(self, path, monkeypatch):
         """The commit is made and says so; merging waits for a later one."""
