@@ -12,7 +12,7 @@ import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
-from importlib.metadata import entry_points
+from importlib.metadata import entry_points, version
 from pathlib import Path
 from typing import TypeAlias, cast
 
@@ -53,14 +53,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     args = _parser(words).parse_args(words)
     try:
         code = cast("int", args.run(args))
-        sys.stdout.flush()
+        if sys.stdout is not None:
+            sys.stdout.flush()
     except KeyboardInterrupt:
         return _fail("interrupted", 130)
     except BrokenPipeError:  # whoever reads has read enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except (QuarryError, OSError) as error:
-        return _fail(str(error), 1)
+        return _fail(" ".join([str(error), *getattr(error, "__notes__", [])]), 1)
     return code
 
 
@@ -82,12 +83,21 @@ def _parser(words: Sequence[str]) -> argparse.ArgumentParser:
         epilog=_EXIT_CODES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
+    parser.add_argument("--version", action=_Version, nargs=0, help="print the version and exit")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     for add in (_add_demo, _add_build, _add_search, _add_add, _add_delete, _add_merge, _add_info, _add_verify):
         add(commands)
     if not words or words[0] not in commands.choices:
         _add_plugins(commands, words[0] if words else "")
     return parser
+
+
+class _Version(argparse.Action):
+    """Prints the version, which is looked up only then."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
+        print(f"quarry {version('quarry-search')}")
+        parser.exit()
 
 
 def _add_plugins(commands: _Subparsers, name: str) -> None:
@@ -223,9 +233,10 @@ def _queries(words: Iterable[str]) -> Iterator[str]:
                 yield query
 
 
-def _print_hits(query: str, hits: Sequence[engine.Hit], as_json: bool) -> None:
+def _print_hits(query: str, hits: engine.Hits, as_json: bool) -> None:
     if as_json:
-        print(json.dumps({"query": query, "hits": [hit.to_dict() for hit in hits]}), flush=True)
+        told = {"query": query, "exactness": hits.exactness, "hits": [hit.to_dict() for hit in hits]}
+        print(json.dumps(told), flush=True)
         return
     print(query)
     for hit in hits:

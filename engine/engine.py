@@ -43,6 +43,8 @@ __all__ = ["Engine"]
 class Engine:
     """An open index. Made by `Engine.open`; a context manager.
 
+    Once it is closed, and in a forked child, every method but `close` raises `IndexClosed`.
+
     It answers from the generation it opened until `refresh` or its own `commit`. Any number of threads may
     search it at once, and several may write: a commit takes what all of them have added by then. A forked child
     must open its own.
@@ -110,10 +112,11 @@ class Engine:
         Raises:
             IndexNotFound: there is no index.
             IndexLocked: `writable`, and there is another writer.
-            EncoderMismatch: an encoder was given, and the vectors are another's.
+            EncoderMismatch: an encoder was given, or `writable`, and the vectors are another's.
             FormatError: a file of the index is damaged.
+            InvalidSetting: a value is out of range, or the memory is too little for this index.
+            BackendUnavailable: the backend asked for needs a library, or a device, that is not here.
         """
-        check_backend(backend)
         options = OpenOptions(
             backend=backend,
             memory_bytes=memory_bytes(memory),
@@ -121,6 +124,7 @@ class Engine:
             device=device,
             device_bytes=device_bytes,
         )
+        check_backend(options)
         index = cls(Directory(Path(path)), options, open_encoder(encoder), writable)
         index._refreshes = refresh
         try:
@@ -196,7 +200,14 @@ class Engine:
         return self._require_writer().add(read_documents(docs))
 
     def delete(self, ids: Iterable[str] | str) -> int:
-        """Delete documents at the next commit. Returns how many of the ids there were."""
+        """Delete documents at the next commit. Returns how many of the ids there were.
+
+        Args:
+            ids: one id, or several; those that no document has are passed over.
+
+        Raises:
+            ReadOnlyIndex: the index was not opened writable.
+        """
         return self._require_writer().delete(_possible(ids))
 
     def commit(self) -> int:

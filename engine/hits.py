@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 
 from engine.exactness import Exactness
+from engine.snippet import snippet
 from formats.doc_store import PackedDocument
 
 __all__ = ["Hit", "Hits", "Match"]
@@ -80,7 +81,8 @@ class Hit:
         }
 
     def __repr__(self) -> str:
-        return f"Hit(id={self.id!r}, score={self.score:.4f}, title={self.title!r}, text={self.text!r})"
+        title, text = snippet(self.title), snippet(self.text)  # a text may have megabytes
+        return f"Hit(id={self.id!r}, score={self.score:.4f}, title={title!r}, text={text!r})"
 
 
 class Hits(list[Hit]):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -10,6 +10,7 @@ import numpy.typing as npt
 from engine.allowed import AllowedDocs
 from engine.bm25_query import Bm25Query
 from engine.candidate_rows import usual_candidates
+from engine.exactness import Exactness
 from engine.fusion import fuse
 from engine.lexical_searcher import LexicalSearcher
 from engine.options import SearchOptions
@@ -26,12 +27,18 @@ Floats = npt.NDArray[np.float32]
 
 
 class HybridSearcher:
-    """Combines two searchers over the same snapshot; safe to use from several threads."""
+    """Combines two searchers over the same snapshot; safe to use from several threads.
 
-    def __init__(self, dense: Searcher, lexical: LexicalSearcher, n_segments: int) -> None:
+    Args:
+        dense: ranks by meaning.
+        lexical: ranks by words.
+        n_docs: of each segment, those that are not deleted.
+    """
+
+    def __init__(self, dense: Searcher, lexical: LexicalSearcher, n_docs: Sequence[int]) -> None:
         self._dense = dense
         self._lexical = lexical
-        self._n_segments = n_segments
+        self._n_docs = n_docs
 
     def search(
         self, vectors: Queries, texts: list[str], options: SearchOptions, allowed: AllowedDocs
@@ -49,22 +56,28 @@ class HybridSearcher:
         for vector, text, by_vector in zip(host_vectors(vectors), texts, rankings, strict=True):
             query = self._lexical.query(text)
             by_terms = query.top(n, allowed)
-            yield (
-                vector,
-                self._fused(vector, query, (by_vector, by_terms), options) if self._n_segments else by_terms,
-                query,
-            )
+            if not self._n_docs:
+                yield vector, by_terms, query
+                continue
+            ranking, n_scored = self._fused(vector, query, (by_vector, by_terms), options)
+            if n_scored == self._n_findable(allowed):
+                ranking = ranking._replace(exactness=Exactness.EXACT)
+            yield vector, ranking, query
+
+    def _n_findable(self, allowed: AllowedDocs) -> int:
+        return sum(n if docs is None else docs.n for n, docs in zip(self._n_docs, allowed, strict=True))
 
     def _fused(
         self, vector: Floats, query: Bm25Query, sides: tuple[Ranking, Ranking], options: SearchOptions
-    ) -> Ranking:
-        parts = [self._scored(vector, query, *sides, number) for number in range(self._n_segments)]
+    ) -> tuple[Ranking, int]:
+        """The ranking, and how many documents it was chosen from."""
+        parts = [self._scored(vector, query, *sides, number) for number in range(len(self._n_docs))]
         lengths = [len(docs) for docs, _, _ in parts]
         docs, dense, lexical = (np.concatenate(column) for column in zip(*parts, strict=True))
         fused = fuse(dense, lexical, options.fusion, options.dense_weight)
-        segments = np.repeat(np.arange(self._n_segments), lengths)
+        segments = np.repeat(np.arange(len(lengths)), lengths)
         order = np.lexsort((docs, segments, -fused))[: options.k]
-        return Ranking(segments[order], docs[order], fused[order], dense[order], lexical[order])
+        return Ranking(segments[order], docs[order], fused[order], dense[order], lexical[order]), len(docs)
 
     def _scored(
         self, vector: Floats, query: Bm25Query, by_vector: Ranking, by_terms: Ranking, segment: int

@@ -42,7 +42,8 @@ class IndexView:
         )
         self._lexical = LexicalSearcher(self.snapshot, self._plan.posting_bytes)
         self.filter = DocumentFilter(self._segments, self._plan.filter_bytes)
-        self._hybrid = HybridSearcher(self._dense, self._lexical, len(self._segments))
+        n_docs = [segment.record.n_docs - segment.record.n_deleted for segment in self._segments]
+        self._hybrid = HybridSearcher(self._dense, self._lexical, n_docs)
 
     def resources(self) -> dict[str, object]:
         """What searches the segments, and the memory that is held for it; see `engine.statistics`."""

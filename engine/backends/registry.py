@@ -53,10 +53,21 @@ BACKENDS: dict[str, Adapter] = {
 }
 
 
-def check_backend(name: str) -> None:
-    """Raise InvalidSetting unless `name` is "auto" or a backend's."""
+def check_backend(options: OpenOptions) -> None:
+    """Find out before the first search whether the backend asked for can be used at all.
+
+    Raises:
+        InvalidSetting: there is no backend, or no device, of that name.
+        BackendUnavailable: a library, or the device, is missing.
+    """
+    name = options.backend
     if name != "auto" and name not in BACKENDS:
         raise InvalidSetting("unknown backend", expected=f"auto, {', '.join(BACKENDS)}", actual=repr(name))
+    if name == "gpu":
+        try:
+            _ = options.accelerator.place
+        except ImportError as error:
+            raise BACKENDS[name].unavailable(name, str(error)) from error
 
 
 def open_backend(name: str, segment: OpenSegment, options: OpenOptions | None = None) -> Backend:

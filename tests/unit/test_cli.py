@@ -100,6 +100,7 @@ def test_search_prints_one_object_a_query_for_programs(quarry, index: Path) -> N
     output = quarry("search", index, "ocean voyage", "a loaf", "--json", "-k", "1", "--explain")
     first, second = output.json
     assert (first["query"], second["query"]) == ("ocean voyage", "a loaf")
+    assert first["exactness"] == second["exactness"] == "exact"
     assert [hit["id"] for hit in first["hits"] + second["hits"]] == ["sea", "bread"]
     assert set(first["hits"][0]) == {
         *("id", "score", "text", "title", "metadata", "matches", "terms", "dense_score", "lexical_score")
@@ -216,6 +217,26 @@ def test_an_error_is_one_line_and_exit_code_1(quarry, index: Path, monkeypatch, 
     assert (output.code, output.out) == (1, "")
     assert output.err.startswith("quarry: ")
     assert output.err.count("\n") == 1
+
+
+def test_an_error_says_what_is_left_behind(quarry, source: Path, tmp_path: Path) -> None:
+    source.write_text(source.read_text() + "\nbad line")
+    output = quarry("build", source, tmp_path / "new")
+    assert output.code == 1
+    assert output.err.endswith(f"The build was not completed; there is no index at {tmp_path / 'new'}.\n")
+
+
+def test_it_runs_without_standard_output(quarry, index: Path, monkeypatch) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr("sys.stdout", None)
+        assert main(["info", str(index)]) == 0
+
+
+def test_the_version_is_told(capsys) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main(["--version"])
+    assert caught.value.code == 0
+    assert capsys.readouterr().out == f"quarry {metadata.version('quarry-search')}\n"
 
 
 @pytest.mark.parametrize("k", [0, -1])

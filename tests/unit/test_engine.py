@@ -196,6 +196,15 @@ class TestSearch:
         assert 0 < hit.score <= 1.01
         assert hit.matches == ()
 
+    def test_a_hit_is_shown_in_a_line(self, path):
+        with Engine.open(path, writable=True, encoder=ENCODER) as index:
+            index.add([{"id": "long", "title": "a\ntitle", "text": "long\nwords " * 100_000}])
+            index.commit()
+            (hit,) = index.search("long", k=1)
+        assert repr(hit).startswith("Hit(id='long', score=")
+        assert "title='a title', text='long words long" in repr(hit)
+        assert len(repr(hit)) < 250
+
     @pytest.mark.parametrize(
         ("query", "message"),
         [

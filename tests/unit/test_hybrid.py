@@ -226,3 +226,20 @@ def test_an_index_without_documents_answers_nothing(index, mode):
     index.commit()
     assert index.search("walk", mode=mode) == []
     assert index.search(["walk", "error"], mode=mode) == [[], []]
+
+
+def test_an_answer_is_exact_where_every_document_was_scored(tmp_path, encoder):
+    given = [
+        {"id": str(number), "text": f"word{number} common", "metadata": {"n": number}} for number in range(900)
+    ]
+    engine.build(given, tmp_path / "many", encoder=encoder)
+    with Engine.open(tmp_path / "many", encoder=encoder, writable=True) as index:
+        for fusion in ("linear", "rrf"):
+            assert index.search("word3 common", k=5, fusion=fusion).exactness == "approximate"
+            assert index.search("word3 common", k=5, fusion=fusion, candidates=900).exactness == "exact"
+        index.add([{"id": "new", "text": "word900", "metadata": {"n": 900}}])
+        index.delete(str(number) for number in range(20))
+        index.commit()
+        assert index.search("word30 common", k=5, filter={"n": {"$gte": 700}}).exactness == "exact"
+        assert index.search("word30 common", k=5, filter={"n": {"$gte": 400}}).exactness == "approximate"
+        assert index.search("word30 common", k=5, filter={"n": {"$lt": 0}}).exactness == "exact"
