@@ -6,6 +6,7 @@ import ctypes
 import logging
 import sys
 from functools import cache
+from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 
 __all__ = ["cuda_is_there", "cuda_target"]
@@ -32,10 +33,20 @@ def cuda_target() -> str | None:
 
 @cache
 def cuda_is_there() -> bool:
-    """Whether there is a CUDA device and torch is installed; says so once where only torch is missing."""
+    """Whether there is a CUDA device and a torch for it; says so once where only torch is missing."""
     if cuda_target() is None:
         return False
-    if find_spec("torch") is None:
-        _log.info("there is a CUDA device; to use it: pip install 'quarry-search[gpu]'")
+    if find_spec("torch") is None or _torch_is_for_cpus():
+        _log.info(
+            "there is a CUDA device; to use it: pip install 'quarry-search[gpu]', with a torch built for CUDA"
+        )
         return False
     return True
+
+
+def _torch_is_for_cpus() -> bool:
+    """Whether the name of torch's version says that it was built without CUDA."""
+    try:
+        return version("torch").endswith("+cpu")
+    except PackageNotFoundError:
+        return False

@@ -58,9 +58,10 @@ class OnnxRunner:
         """The same on the current stream, which is the session's too: what it reads is there, and stays."""
         import torch
 
-        given = {"input_ids": torch.from_numpy(ids), "attention_mask": torch.from_numpy(mask)}
-        given["token_type_ids"] = torch.zeros_like(given["input_ids"])
-        inputs = {name: given[name].to(self.place) for name in self._input_names}
+        from engine.gpu.upload import send
+
+        given = {"input_ids": ids, "attention_mask": mask, "token_type_ids": np.zeros_like(ids)}
+        inputs = {name: send(given[name], self.place) for name in self._input_names}
         shape = (*ids.shape, self._dim) if output == "token_vectors" else (len(ids), self._dim)
         kind = torch.float16 if output in self._halves else torch.float32
         found = torch.empty(shape, dtype=kind, device=self.place)

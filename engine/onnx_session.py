@@ -103,7 +103,7 @@ def open_cuda_session(path: Path, stream: int) -> InferenceSession:
     if "CUDAExecutionProvider" not in import_onnxruntime().get_available_providers():
         raise BackendUnavailable("this ONNX Runtime has no CUDA", expected=hint)
     options = _options()
-    cuda = ("CUDAExecutionProvider", {"device_id": "0", "user_compute_stream": str(stream)})
+    cuda = ("CUDAExecutionProvider", {"device_id": "0", "use_tf32": "0", "user_compute_stream": str(stream)})
     session = _loaded(path, str(path), options, [cuda, "CPUExecutionProvider"], [])
     if "CUDAExecutionProvider" not in session.get_providers():  # it falls back without an error
         raise BackendUnavailable("CUDA cannot be used", expected=hint, actual=session.get_providers())

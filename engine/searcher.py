@@ -151,6 +151,7 @@ class _SegmentSearcher:
         self._opened_for = segment
         self.opened: Backend | None = None
         self.choice = choice
+        self._failed: list[str] = []  # backends that "auto" does without
         self.rescorer = Rescorer(segment, beta)
 
     def take_over(self, before: _SegmentSearcher) -> None:
@@ -178,10 +179,22 @@ class _SegmentSearcher:
         return [self._settle(queries, number, first, wanted) for number, first in enumerate(found)]
 
     def _candidates(self, queries: Queries, wanted: Wanted) -> list[Candidates]:
-        backend = self._backend()
-        if isinstance(queries, DeviceVectors) and isinstance(backend, DeviceBackend) and backend.takes(queries):
-            return backend.candidates(queries, wanted)
-        return backend.candidates(host_vectors(queries), wanted)
+        """What the backend finds, or where "auto" chose one whose device fails, the next best."""
+        while True:
+            backend = self._backend()
+            try:
+                if (
+                    isinstance(queries, DeviceVectors)
+                    and isinstance(backend, DeviceBackend)
+                    and backend.takes(queries)
+                ):
+                    return backend.candidates(queries, wanted)
+                return backend.candidates(host_vectors(queries), wanted)
+            except BackendUnavailable as error:
+                with self._lock:
+                    if self.opened is backend:
+                        self._choose_another(error)
+                        self.opened = None
 
     def _settle(self, queries: Queries, number: int, found: Candidates, wanted: Wanted) -> _Scored:
         """Rescore; where the backend knows a ceiling, widen until no other document can win or tie."""
@@ -205,18 +218,21 @@ class _SegmentSearcher:
         return self.opened
 
     def _open(self) -> Backend:
-        """What was chosen, or where "auto" chose what does not work here, the next best in the same memory."""
-        failed: list[str] = []
+        """What was chosen, or where "auto" chose what does not work here, the next best."""
         while True:
             try:
                 return open_backend(self.choice.backend, self.segment, self._options)
             except (BackendUnavailable, InvalidSetting) as error:
-                if self._options.backend != "auto" or self.choice.backend in LAST_RESORTS:
-                    raise
-                failed.append(self.choice.backend)
-                room_bytes = None if self._options.memory_bytes is None else self.choice.needed_bytes
-                self.choice = choose_backends([self.segment], self._options, room_bytes, failed)[0]
-                _log.warning("backend %s instead of %s: %s", self.choice.backend, failed[-1], error)
+                self._choose_another(error)
+
+    def _choose_another(self, error: BackendUnavailable | InvalidSetting) -> None:
+        """Put the next best in the place of a backend that failed, in the same memory; raise where none may be."""
+        if self._options.backend != "auto" or self.choice.backend in LAST_RESORTS:
+            raise error
+        self._failed.append(self.choice.backend)
+        room_bytes = None if self._options.memory_bytes is None else self.choice.needed_bytes
+        self.choice = choose_backends([self.segment], self._options, room_bytes, self._failed)[0]
+        _log.warning("backend %s instead of %s: %s", self.choice.backend, self._failed[-1], error)
 
 
 def _merged(parts: list[_Scored], n: int) -> Ranking:

@@ -20,7 +20,7 @@ from engine.backends.protocol import Candidates, Wanted
 from engine.device_vectors import DeviceVectors
 from engine.options import OpenOptions
 from engine.query_vectors import Queries, check_numbers
-from formats.errors import InvalidSetting
+from formats.errors import BackendUnavailable, InvalidSetting
 from formats.snapshot import OpenSegment
 
 if TYPE_CHECKING:
@@ -123,26 +123,34 @@ class GpuBackend:
 
         Where the centroids are on the device, exactly `wanted.n` where there are as many, with final scores: all
         that is read back are documents, scores and ceilings, together.
+
+        Raises:
+            InvalidQuery: a number of a query that comes from a device is not finite, or above 1e18.
+            BackendUnavailable: the device failed.
         """
         import torch
 
+        try:
+            with torch.inference_mode(), self._device.active():
+                return self._candidates(queries, wanted)
+        except RuntimeError as error:  # for want of memory, say
+            raise BackendUnavailable(f"device {self._device.name} failed", actual=error) from error
+
+    def _candidates(self, queries: Queries, wanted: Wanted) -> list[Candidates]:
         n_allowed = self._n_live if wanted.allowed is None else int(np.count_nonzero(wanted.allowed))
+        if self._rows is None:
+            return self._by_codes(self._here(queries), wanted, n_allowed)
         batch = max(1, _BATCH_PAIRS // max(1, min(wanted.n, n_allowed)))
-        with torch.inference_mode(), self._device.active():
-            if self._rows is None:
-                return self._by_codes(self._here(queries), wanted, n_allowed)
-            parts = range(0, len(queries), batch)
-            return [
-                each for low in parts for each in self._scored(queries[low : low + batch], low, wanted, n_allowed)
-            ]
+        parts = range(0, len(queries), batch)
+        return [each for low in parts for each in self._scored(queries[low : low + batch], low, wanted, n_allowed)]
 
     def _here(self, queries: Queries) -> torch.Tensor:
         """(n, dim) float32 queries on the device."""
-        import torch
+        from engine.gpu.upload import send
 
         if isinstance(queries, DeviceVectors):
             return queries.values.to(self._device.place)
-        return torch.tensor(queries, device=self._device.place)
+        return send(queries, self._device.place)
 
     def _scored(self, queries: Queries, first: int, wanted: Wanted, n_allowed: int) -> list[Candidates]:
         """Documents with their final scores; `first` is the number of the first query."""
@@ -161,9 +169,11 @@ class GpuBackend:
         """(n_queries, n) documents and (n_queries,) ceilings, on the device."""
         import torch
 
+        from engine.gpu.upload import send
+
         if n_allowed > wanted.n:
             return self._scan.find(queries, wanted.n, self._mask(wanted), wanted.beta)
-        docs = torch.from_numpy(self._all_allowed(wanted)).to(self._device.place)
+        docs = send(self._all_allowed(wanted), self._device.place)
         ceilings = torch.full((len(queries),), -torch.inf, dtype=torch.float64, device=self._device.place)
         return docs.expand(len(queries), -1), ceilings
 
@@ -172,11 +182,11 @@ class GpuBackend:
 
     def _mask(self, wanted: Wanted) -> torch.Tensor | None:
         """(n_docs,) bool on the device, the documents that may be found; None: all."""
-        import torch
+        from engine.gpu.upload import send
 
         if wanted.allowed is None:
             return self._live_here
-        return torch.tensor(wanted.allowed, device=self._device.place)
+        return send(wanted.allowed, self._device.place)
 
     def _by_codes(self, queries: torch.Tensor, wanted: Wanted, n_allowed: int) -> list[Candidates]:
         """Documents without scores."""

@@ -72,6 +72,9 @@ class Backend(Protocol):
 
         There are about `wanted.n` for each query, and never fewer than the smaller of `wanted.k` and the number
         of documents that may be found, by any means.
+
+        Raises:
+            BackendUnavailable: a device failed; another backend may do.
         """
         ...
 

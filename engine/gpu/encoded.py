@@ -9,6 +9,8 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from engine.gpu.upload import send
+
 __all__ = ["Batch", "DeviceTokens", "in_order", "mean_over_windows", "tokens_in_order"]
 
 Batch = tuple[list[int], torch.Tensor]
@@ -34,7 +36,7 @@ def in_order(batches: Iterable[Batch]) -> torch.Tensor:
     """(n_texts, dim) vectors, one of each text, n_texts at least 1."""
     members, parts = zip(*batches, strict=True)
     order = np.argsort(np.concatenate(members))
-    return torch.cat(parts)[_uploaded(order, parts[0].device)]
+    return torch.cat(parts)[send(order, parts[0].device)]
 
 
 def mean_over_windows(vectors: torch.Tensor, n_tokens: Sequence[Sequence[int]], normalise: bool) -> torch.Tensor:
@@ -53,11 +55,11 @@ def mean_over_windows(vectors: torch.Tensor, n_tokens: Sequence[Sequence[int]], 
     place = vectors.device
     counts = np.array([len(each) for each in n_tokens])
     weights = np.concatenate([np.divide(each, sum(each)) for each in n_tokens])
-    parts = vectors.double() * _uploaded(weights, place)[:, None]
-    means = torch.segment_reduce(parts, "sum", offsets=_uploaded(_offsets(counts), place), axis=0, unsafe=True)
+    parts = vectors.double() * send(weights, place)[:, None]
+    means = torch.segment_reduce(parts, "sum", offsets=send(_offsets(counts), place), axis=0, unsafe=True)
     if normalise:
         norms = torch.linalg.vector_norm(means, dim=1, keepdim=True).clamp(min=_LEAST_NORM)
-        means = torch.where(_uploaded(counts > 1, place)[:, None], means / norms, means)
+        means = torch.where(send(counts > 1, place)[:, None], means / norms, means)
     return means.float()
 
 
@@ -81,8 +83,8 @@ def tokens_in_order(
     for members, values in batches:
         chosen = sizes[members]
         sources = np.arange(len(members)) * values.shape[1] + n_before
-        found = values.reshape(-1, dim)[_uploaded(_ranges(sources, chosen), place)]
-        tokens.index_copy_(0, _uploaded(_ranges(targets[members], chosen), place), found)
+        found = values.reshape(-1, dim)[send(_ranges(sources, chosen), place)]
+        tokens.index_copy_(0, send(_ranges(targets[members], chosen), place), found)
     return tokens
 
 
@@ -94,7 +96,3 @@ def _ranges(starts: npt.NDArray[np.int64], sizes: npt.NDArray[np.int64]) -> npt.
 
 def _offsets(sizes: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
     return np.concatenate([[0], np.cumsum(sizes)])
-
-
-def _uploaded(values: npt.NDArray[np.generic], place: torch.device) -> torch.Tensor:
-    return torch.from_numpy(values).to(place)

@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from engine.gpu.upload import send
 from engine.kmeans import MAX_ITERATIONS
 
 __all__ = ["Clusters", "kmeans_of_documents"]
@@ -50,9 +51,9 @@ def kmeans_of_documents(
     tokens = np.arange(lengths.max())[None, :]
     rows = starts[:, None] + np.minimum(tokens, lengths[:, None] - 1)
     place = values.device
-    missing, absent = (torch.from_numpy(each).to(place) for each in (numbers >= sizes, tokens >= lengths[:, None]))
-    centroids = values[torch.from_numpy(first_tokens).to(place)]
-    padded = values[torch.from_numpy(rows).to(place)].double()
+    missing, absent = (send(each, place) for each in (numbers >= sizes, tokens >= lengths[:, None]))
+    centroids = values[send(first_tokens, place)]
+    padded = values[send(rows, place)].double()
     labels = counts = torch.empty(0)
     for _ in range(MAX_ITERATIONS):
         labels = _nearest(padded, centroids.double(), missing).masked_fill_(absent, k)

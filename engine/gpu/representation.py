@@ -13,6 +13,7 @@ from engine.batched_encoder import PreparedText
 from engine.gpu.download import download
 from engine.gpu.encoded import DeviceTokens
 from engine.gpu.kmeans import Clusters, kmeans_of_documents
+from engine.gpu.upload import send
 from engine.pieces import TextPieces, text_pieces
 from engine.representation import DocumentVectors, KMeans, Pieces, Representation, cluster_spans
 
@@ -71,8 +72,8 @@ class _DevicePieces:
         sizes = np.concatenate([each.sizes for each in pieces])
         counts = np.array([len(each.sizes) for each in pieces])
         sums = _sums(tokens.values, sizes)
-        means = sums / _uploaded(sizes.astype(np.float32), sums)[:, None]
-        lengths = _uploaded(np.diff(tokens.offsets).astype(np.float32), sums)
+        means = sums / send(sizes.astype(np.float32), sums.device)[:, None]
+        lengths = send(np.diff(tokens.offsets).astype(np.float32), sums.device)
         wholes = _sums(sums, counts) / lengths[:, None]
         values, of_documents = download(_scaled(means, normalise), _scaled(wholes, normalise))
         parts = np.split(values, np.cumsum(counts)[:-1])
@@ -139,7 +140,7 @@ def _alike(lengths: npt.NDArray[np.int64]) -> Iterator[npt.NDArray[np.int64]]:
 
 def _sums(values: torch.Tensor, sizes: npt.NDArray[np.int64]) -> torch.Tensor:
     """Sums of runs of rows, of these sizes: (len(sizes), dim) float32, always in the same order."""
-    offsets = _uploaded(np.concatenate([[0], np.cumsum(sizes)]), values)
+    offsets = send(np.concatenate([[0], np.cumsum(sizes)]), values.device)
     return torch.segment_reduce(values, "sum", offsets=offsets, axis=0, unsafe=True)
 
 
@@ -150,7 +151,3 @@ def _scaled(values: torch.Tensor, normalise: bool) -> torch.Tensor:
     return values / torch.linalg.vector_norm(values, dim=-1, keepdim=True).clamp(
         min=torch.finfo(values.dtype).tiny
     )
-
-
-def _uploaded(values: npt.NDArray[np.generic], beside: torch.Tensor) -> torch.Tensor:
-    return torch.from_numpy(values).to(beside.device)

@@ -6,6 +6,8 @@ from collections.abc import Callable
 
 import torch
 
+from formats.errors import BackendUnavailable
+
 __all__ = ["SideStream"]
 
 
@@ -14,9 +16,18 @@ class SideStream:
 
     Args:
         place: the device.
+
+    Raises:
+        BackendUnavailable: torch cannot use it.
     """
 
     def __init__(self, place: torch.device) -> None:
+        if place.type == "cuda" and not torch.cuda.is_available():
+            raise BackendUnavailable(
+                "torch cannot use CUDA here",
+                expected="a torch built for CUDA",
+                actual=f"torch {torch.__version__}",
+            )
         self.place = place
         self._stream = torch.cuda.Stream(place) if place.type == "cuda" else None
 

@@ -1,4 +1,4 @@
-"""From a mapped file to a device: through two page-locked buffers, so that reading and sending overlap."""
+"""From main memory to a device, through page-locked buffers, so that nobody waits while it is sent."""
 
 from __future__ import annotations
 
@@ -9,13 +9,15 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-__all__ = ["upload"]
+__all__ = ["send", "upload"]
 
 _STAGE_BYTES = 1 << 25
 
 
 def upload(read: Callable[[int, int], npt.NDArray[Any]], n_rows: int, place: torch.device) -> torch.Tensor:
-    """A tensor on `place` with the rows that `read(low, high)` gives, a bounded number at a time.
+    """A tensor on `place` with the rows that `read(low, high)` gives, as out of a mapped file.
+
+    Two buffers of bounded size take turns, so that reading and sending overlap.
 
     Args:
         read: gives the rows low to high - 1 of an array of any shape and type, n_rows at least 1 in all.
@@ -23,7 +25,7 @@ def upload(read: Callable[[int, int], npt.NDArray[Any]], n_rows: int, place: tor
         place: the device.
     """
     row = read(0, 1)
-    kind = torch.from_numpy(np.empty(0, row.dtype)).dtype
+    kind = _kind(row)
     target = torch.empty((n_rows, *row.shape[1:]), dtype=kind, device=place)
     step = min(n_rows, max(1, _STAGE_BYTES // row.nbytes))
     stages = [_Stage((step, *row.shape[1:]), kind, place) for _ in range(2)]
@@ -33,6 +35,21 @@ def upload(read: Callable[[int, int], npt.NDArray[Any]], n_rows: int, place: tor
     for stage in stages:
         stage.wait()
     return target
+
+
+def send(values: npt.NDArray[Any], place: torch.device) -> torch.Tensor:
+    """A copy of a small array on a device, for the current stream.
+
+    It does not wait for what that stream has to do before, as a copy out of ordinary memory would. Its page-locked
+    memory is torch's, which keeps it until it was read.
+    """
+    stage = torch.empty(values.shape, dtype=_kind(values), pin_memory=place.type == "cuda")
+    stage.numpy()[...] = values
+    return stage.to(place, non_blocking=True)
+
+
+def _kind(values: npt.NDArray[Any]) -> torch.dtype:
+    return torch.from_numpy(np.empty(0, values.dtype)).dtype
 
 
 class _Stage:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 from functools import partial
 
@@ -16,20 +17,21 @@ from engine.device_vectors import DeviceVectors
 from engine.onnx_runner import OnnxRunner
 from engine.query_encoder import encode_queries
 from exporters.to_onnx import export
-from formats.errors import InvalidQuery
+from formats.errors import BackendUnavailable, InvalidQuery
 
 torch = pytest.importorskip("torch", reason="backend gpu needs torch")
 
 from torch.overrides import TorchFunctionMode  # noqa: E402
 
 import engine.gpu.download as back  # noqa: E402
+from engine.gpu.upload import send  # noqa: E402
 
 WORDS = ["cat", "dog", "dough", "bread", "rook", "pawn", "the", "a", "of", "piece", "rest", "flour", "queen"]
 READS = {"cpu", "numpy", "__array__", "tolist", "item", "__int__", "__float__", "__bool__", "__index__", "nonzero"}
 
 
 class NoReading(TorchFunctionMode):
-    """Refuses whatever makes the host wait for a device, but where answers come back."""
+    """Refuses whatever makes the host wait for a device, but where answers come back or inputs are sent."""
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
         if getattr(func, "__name__", "") in READS and not self._coming_back():
@@ -39,7 +41,7 @@ class NoReading(TorchFunctionMode):
     @staticmethod
     def _coming_back():
         frame = sys._getframe()
-        while frame and frame.f_code is not DOWNLOAD.__code__:
+        while frame and frame.f_code not in (DOWNLOAD.__code__, send.__code__):
             frame = frame.f_back
         return frame is not None
 
@@ -208,3 +210,30 @@ def test_long_queries_are_the_mean_of_their_windows(encoder, bundle):
     assert len(encoder.prepare_query(queries[0]).rows) > 1
     expected = np.stack([alone.encode_query(query) for query in queries])
     np.testing.assert_allclose(encode_queries(encoder, queries, 1).host, expected, atol=2e-6)
+
+
+def failing(*_):
+    raise torch.OutOfMemoryError("out of memory")
+
+
+def test_a_device_that_fails_at_a_search_is_an_error(index, encoder, monkeypatch):
+    monkeypatch.setattr("engine.gpu.rows.DeviceRows.document_scores", failing)
+    with (
+        on_device(index, encoder) as opened,
+        pytest.raises(BackendUnavailable, match="device cpu failed; found out of"),
+    ):
+        opened.search("dog")
+
+
+def test_chosen_by_itself_it_is_done_without(index, encoder, monkeypatch, caplog):
+    monkeypatch.setattr("engine.gpu.rows.DeviceRows.document_scores", failing)
+    monkeypatch.setattr("engine.backends.choice.cuda_is_there", lambda: True)
+    monkeypatch.setattr("engine.backends.choice.wants_graph", lambda _: True)
+    with Engine.open(index, encoder=encoder, device="cpu") as opened:
+        assert {choice.backend for choice in opened._current()._dense.choices} == {"gpu"}
+        with caplog.at_level(logging.WARNING):
+            found = opened.search(["dog", "rook"], k=5, mode="dense")
+        assert {choice.backend for choice in opened._current()._dense.choices} == {"scan"}
+    assert "backend scan instead of gpu: device cpu failed" in caplog.text
+    with Engine.open(index, encoder=encoder, backend="scan") as opened:
+        assert columns(found) == columns(opened.search(["dog", "rook"], k=5, mode="dense"))
