@@ -1,4 +1,4 @@
-"""Segments made up in memory: as large as wanted without a file, in the way a real one is read."""
+"""Segments and a model made up in memory: as large as wanted without a file, read and run like real ones."""
 
 from __future__ import annotations
 
@@ -7,13 +7,35 @@ from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
+import torch
 
+from engine.gpu.side_stream import SideStream
+from engine.gpu.upload import send
+from engine.tokenizer import Ids
+from formats.encoder_bundle import EncoderBundle
 from formats.quantizer import Quantizer
 from formats.snapshot import OpenSegment
 
-__all__ = ["MadeTable", "made_quantizer", "made_segment"]
+__all__ = ["MadeRunner", "MadeTable", "made_quantizer", "made_segment", "made_texts"]
 
 _BLOCK_ROWS = 1 << 18
+_N_TOKENS, _N_PLACES = 1 << 12, 1 << 9
+_WORDS = [
+    "index",
+    "search",
+    "vector",
+    "document",
+    "query",
+    "token",
+    "centroid",
+    "cluster",
+    "device",
+    "memory",
+    "kernel",
+    "stream",
+    "batch",
+    "score",
+]
 
 
 class MadeTable:
@@ -93,3 +115,45 @@ def _lists(n_rows: int, quantizer: Quantizer) -> SimpleNamespace:
     return SimpleNamespace(
         rows=lambda: rows, codes=lambda: codes, offsets=offsets, code_bytes=quantizer.code_bytes
     )
+
+
+def made_texts(n: int, n_words: int) -> list[str]:
+    """Texts of random words, in sentences of about ten."""
+    generator = np.random.default_rng(n * n_words)
+    words = generator.choice(_WORDS, (n, n_words)).tolist()
+    ends = (generator.random((n, n_words)) < 0.1).tolist()
+    return [
+        " ".join(word + "." * end for word, end in zip(*each, strict=True))
+        for each in zip(words, ends, strict=True)
+    ]
+
+
+class MadeRunner:
+    """An `engine.batched_encoder.BatchRunner` that looks its vectors up: what follows a model, without the model.
+
+    Args:
+        bundle: whose tokens come, and how long its vectors are.
+        name: of the graph it does without.
+        place: the device.
+    """
+
+    max_batch = 1024
+
+    def __init__(self, bundle: EncoderBundle, name: str, place: torch.device) -> None:
+        del name
+        self.place = place
+        self._stream = SideStream(place)
+        generator = torch.Generator().manual_seed(0)
+        self._tokens = torch.randn((_N_TOKENS, bundle.settings.dim), generator=generator).to(place)
+        self._places = torch.randn((_N_PLACES, bundle.settings.dim), generator=generator).to(place)
+
+    def run(self, output: str, ids: Ids, mask: Ids) -> torch.Tensor:
+        """See `engine.batched_encoder.BatchRunner.run`."""
+        return self._stream.run(lambda: self._run(output, ids, mask))
+
+    def _run(self, output: str, ids: Ids, mask: Ids) -> torch.Tensor:
+        vectors = self._tokens[send(ids % _N_TOKENS, self.place)] + self._places[: ids.shape[1]]
+        if output == "token_vectors":
+            return vectors
+        sums = (vectors * send(mask, self.place)[:, :, None]).sum(1)
+        return torch.nn.functional.normalize(sums, dim=1)

@@ -36,6 +36,7 @@ class Size:
         per_document: centroids of each document.
         batches: queries at a time.
         n_calls: calls whose median is taken.
+        n_documents: documents of text that become centroids at a time.
     """
 
     n_rows: int
@@ -43,6 +44,7 @@ class Size:
     per_document: int
     batches: tuple[int, ...]
     n_calls: int
+    n_documents: int
 
     @property
     def lengths(self) -> npt.NDArray[np.int64]:

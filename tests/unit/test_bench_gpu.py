@@ -27,6 +27,13 @@ def test_everything_runs_and_every_check_holds(tmp_path: Path) -> None:
     records = read_records(tmp_path / "gpu.jsonl")
     kinds = {record["what"] for record in records}
     assert {"check scan", "check lists", "copy", "matrix product", "upload", "open", "stage 1", "lists"} <= kinds
+    assert {"check queries stay", "check bad query", "check centroids"} <= kinds
+    ways = {(record["what"], record["way"]) for record in records if "way" in record}
+    assert ways == {
+        (what, way)
+        for what in ("texts to documents", "documents to centroids")
+        for way in ("device", "main memory")
+    }
     assert all(record["sound"] for record in records if str(record["what"]).startswith("check"))
     assert all(record["ms"] > 0 for record in records if "ms" in record)
     assert all({"machine", "commit", "device", "torch"} <= record.keys() for record in records)

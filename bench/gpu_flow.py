@@ -1,0 +1,201 @@
+"""Texts in: to documents found, and to centroids, on a device throughout and by way of main memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from bench.gpu_clock import median_ms
+from bench.gpu_made import MadeRunner, MadeTable, made_segment, made_texts
+from bench.gpu_open import open_on, ways
+from bench.gpu_sizes import Size
+from bench.records import Record
+from engine.backends.gpu import GpuBackend
+from engine.backends.protocol import Candidates, Wanted
+from engine.batched_encoder import BatchedEncoder
+from engine.bundled import default_bundle_path
+from engine.device_vectors import DeviceVectors
+from engine.document_groups import DocumentGroups, PreparedDocument
+from engine.encoder_onnx import OnnxEncoder
+from engine.encoder_runtimes import open_bundle
+from engine.onnx_runner import OnnxRunner
+from engine.query_encoder import encode_queries
+from engine.query_vectors import Queries
+from engine.representation import DocumentVectors, KMeans, Pieces, Representation
+from formats.encoder_bundle import load_bundle
+from formats.errors import InvalidQuery
+from formats.snapshot import OpenSegment
+
+__all__ = ["encoder_of", "flow_checks", "flow_timings"]
+
+_BATCHES = (1, 7, 1000)
+_QUERY_WORDS, _DOCUMENT_WORDS = 8, 100
+_N_CHECKED = 64
+_ROUNDING = 1e-5  # of a centroid of length 1
+_SAME_CLUSTERS = 0.9  # of documents: in others a token is as near to one centroid as to another
+_SAME_VECTORS = 0.99  # cosine with the CPU's, in half precision too
+_REPRESENTATIONS: tuple[Representation, ...] = (Pieces(), KMeans(8))
+
+
+def encoder_of(place: torch.device, bundle: Path | None) -> BatchedEncoder:
+    """An encoder on the device: of a bundle, or made up where there is none."""
+    if bundle is None:
+        return BatchedEncoder(load_bundle(default_bundle_path()), partial(MadeRunner, place=place))
+    opened = load_bundle(bundle)
+    found = open_bundle(opened) if place.type == "cuda" else None
+    return (
+        found
+        if isinstance(found, BatchedEncoder)
+        else BatchedEncoder(opened, partial(OnnxRunner, device=place.type))
+    )
+
+
+def flow_checks(place: torch.device, encoder: BatchedEncoder, bundle: Path | None) -> Iterator[Record]:
+    """Yield whether what stays on the device is what comes about in main memory; "sound" says so."""
+    about: Record = {"encoder": encoder.name if bundle else "made up"}
+    for kernels in ways(place):
+        backend = open_on(place, _segment(encoder.dim, 2000), kernels=kernels)
+        for batch in _BATCHES:
+            yield {
+                "what": "check queries stay",
+                **about,
+                "kernels": kernels,
+                "batch": batch,
+                **_same(encoder, backend, batch),
+            }
+        yield {"what": "check bad query", **about, "kernels": kernels, "sound": _refused(encoder, backend)}
+    for representation in _REPRESENTATIONS:
+        yield {
+            "what": "check centroids",
+            **about,
+            "representation": representation.name,
+            **_centroids(encoder, representation),
+        }
+    if bundle is not None:
+        yield {"what": "check runtime", **about, **_runtime(encoder, bundle)}
+
+
+def flow_timings(
+    place: torch.device, size: Size, encoder: BatchedEncoder, bundle: Path | None
+) -> Iterator[Record]:
+    """Yield milliseconds of both ways; queries are tokenised in them, documents before."""
+    about: Record = {"dim": encoder.dim, "encoder": encoder.name if bundle else "made up"}
+    backend = open_on(place, _segment(encoder.dim, size.n_rows // size.per_document), kernels=ways(place)[0])
+    for batch in size.batches:
+        texts = made_texts(batch, _QUERY_WORDS)
+        for way, call in _query_ways(encoder, backend, texts).items():
+            ms = median_ms(call, place, size.n_calls)
+            yield {
+                "what": "texts to documents",
+                **about,
+                "way": way,
+                "batch": batch,
+                "ms": ms,
+                "queries_s": batch / ms * 1e3,
+            }
+    for representation in _REPRESENTATIONS:
+        for record in _document_timings(place, size, encoder, representation):
+            yield {"what": "documents to centroids", **about, **record}
+
+
+def _query_ways(encoder: BatchedEncoder, backend: GpuBackend, texts: list[str]) -> dict[str, Callable[[], object]]:
+    def through_memory() -> object:
+        return _found(backend, _host(encode_queries(encoder, texts, 1)))
+
+    return {"device": lambda: _found(backend, encode_queries(encoder, texts, 1)), "main memory": through_memory}
+
+
+def _document_timings(
+    place: torch.device, size: Size, encoder: BatchedEncoder, representation: Representation
+) -> Iterator[Record]:
+    n_documents = size.n_documents
+    groups = DocumentGroups(encoder, representation)
+    texts = made_texts(n_documents, _DOCUMENT_WORDS)
+    prepared = [groups.prepare(text) for text in texts]
+    n_tokens = sum(each.text.n_tokens for each in prepared)
+    about: Record = {"representation": representation.name, "n_documents": n_documents, "n_tokens": n_tokens}
+    roads: dict[str, Callable[[], object]] = {
+        "device": partial(groups.run, prepared),
+        "main memory": partial(_in_memory, encoder, representation, texts, prepared),
+    }
+    for way, call in roads.items():
+        ms = median_ms(call, place, max(2, size.n_calls // 4))
+        rates = {"documents_s": n_documents / ms * 1e3, "tokens_s": n_tokens / ms * 1e3}
+        yield {**about, "way": way, "ms": ms, **rates}
+
+
+def _same(encoder: BatchedEncoder, backend: GpuBackend, batch: int) -> Record:
+    """Whether both ways find the same documents with the same scores."""
+    vectors = encode_queries(encoder, made_texts(batch, _QUERY_WORDS), 1)
+    pairs = zip(_found(backend, vectors), _found(backend, _host(vectors)), strict=True)
+    sound, error = isinstance(vectors, DeviceVectors), 0.0
+    for one, other in pairs:
+        assert one.scores is not None
+        assert other.scores is not None
+        sound = sound and bool((one.docs == other.docs).all())
+        error = max(error, float(np.abs(one.scores - other.scores).max()))
+    return {"sound": sound and error == 0, "error": error}
+
+
+def _refused(encoder: BatchedEncoder, backend: GpuBackend) -> bool:
+    """Whether a query that holds no number is refused, by its own number."""
+    vectors = encode_queries(encoder, made_texts(3, _QUERY_WORDS), 1)
+    assert isinstance(vectors, DeviceVectors)
+    vectors.values[1, 0] = torch.nan
+    try:
+        _found(backend, vectors)
+    except InvalidQuery as error:
+        return "query vector 1 " in str(error)
+    return False
+
+
+def _centroids(encoder: BatchedEncoder, representation: Representation) -> Record:
+    """How far centroids of the device are from those of numpy, of documents with the same spans behind them."""
+    groups = DocumentGroups(encoder, representation)
+    texts = [*made_texts(_N_CHECKED, _DOCUMENT_WORDS), "one", *made_texts(1, 40 * _DOCUMENT_WORDS)]
+    prepared = [groups.prepare(text) for text in texts]
+    there, here = groups.run(prepared), _in_memory(encoder, representation, texts, prepared)
+    n_same, error = 0, 0.0
+    for one, other in zip(there, here, strict=True):
+        if isinstance(one, DocumentVectors) and one.spans == other.spans:
+            n_same += 1
+            error = max(error, float(np.abs(one.values - other.values).max()))
+    share = n_same / len(texts)
+    enough = 1.0 if isinstance(representation, Pieces) else _SAME_CLUSTERS
+    return {"sound": error <= _ROUNDING and share >= enough, "error": error, "same_spans": share}
+
+
+def _runtime(encoder: BatchedEncoder, bundle: Path) -> Record:
+    """The least cosine of a query's vector with the one that the CPU gives."""
+    reference = OnnxEncoder(load_bundle(bundle))
+    texts = made_texts(20, _QUERY_WORDS)
+    found = _host(encode_queries(encoder, texts, 1)).astype(np.float64)
+    expected = np.stack([reference.encode_query(text) for text in texts]).astype(np.float64)
+    norms = np.linalg.norm(found, axis=1) * np.linalg.norm(expected, axis=1)
+    cosine = float(((found * expected).sum(1) / norms).min())
+    return {"sound": cosine >= _SAME_VECTORS, "cosine": cosine}
+
+
+def _in_memory(
+    encoder: BatchedEncoder, representation: Representation, texts: list[str], prepared: list[PreparedDocument]
+) -> list[DocumentVectors]:
+    windows = encoder.run([each.text for each in prepared])
+    pairs = zip(texts, windows, strict=True)
+    return [representation.represent(text, each, encoder.normalise) for text, each in pairs]
+
+
+def _host(queries: Queries) -> npt.NDArray[np.float32]:
+    return DeviceVectors(queries.values).host if isinstance(queries, DeviceVectors) else queries
+
+
+def _found(backend: GpuBackend, queries: Queries) -> list[Candidates]:
+    return backend.candidates(queries, Wanted(10, 100, None, 1))
+
+
+def _segment(dim: int, n_docs: int) -> OpenSegment:
+    return made_segment(MadeTable(np.full(n_docs, 4), dim, "int8"))
