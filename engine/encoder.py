@@ -97,7 +97,7 @@ def open_encoder(
     Args:
         source: the folder of an encoder bundle, an encoder (returned as it is), or None for the bundled default.
         runtime: what runs a bundle: "onnx-cpu", "onnx-cuda", "tensorrt", or "auto" for the best that is there and
-            fits the bundle's precision.
+            fits the bundle's precision. Those for GPUs have not been run on one yet.
         lean: for little memory: on the CPU, in int8 or fp32, the weights are used where they lie in the bundle's
             files, which all processes share and the system takes back when it needs memory. Without, those of
             products are copied into a layout that single queries run up to twice as fast in, documents some 10 %.

@@ -30,6 +30,7 @@ def open_bundle(bundle: EncoderBundle, runtime: str = "auto", lean: bool = False
 
     "auto" takes for a graph in fp16 or fp32 the TensorRT engine that was built for it, this GPU and the installed
     library (`quarry plan`), else ONNX Runtime on a CUDA device, else on the CPU; quantised graphs run on the CPU.
+    Neither of the first two has been run on a GPU yet.
 
     Args:
         bundle: what to run.

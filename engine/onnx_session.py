@@ -89,7 +89,7 @@ def open_session(path: Path, lean: bool = False) -> InferenceSession:
 
 
 def open_cuda_session(path: Path, stream: int) -> InferenceSession:
-    """Load a graph for the first CUDA device.
+    """Load a graph for the first CUDA device; not yet run on one.
 
     Args:
         path: the graph.

@@ -1,4 +1,4 @@
-"""Build a TensorRT engine for an encoder's bundle."""
+"""Build a TensorRT engine for an encoder's bundle (none has been run on a GPU yet)."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """Builds TensorRT engines ("plans") out of a bundle's graph.
 
 A plan fits one version of the library and one kind of GPU. TensorRT builds for the GPU it runs on; TensorRT-RTX,
-the library for GeForce and workstation GPUs, builds for a named one too, and needs none at all for that.
+the library for GeForce and workstation GPUs, builds for a named one too, and needs none at all for that: the tests
+build real engines so. None has been run, and none built by TensorRT itself, for want of a GPU.
 """
 
 from __future__ import annotations

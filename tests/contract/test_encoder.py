@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tiny_checkpoint import write_checkpoint
+from tiny_checkpoint import random_weights, write_checkpoint
 from word_encoder import WordEncoder
 
 from engine.batched_encoder import BatchedEncoder
@@ -45,6 +45,17 @@ def tiny_unnormalised(folder: Path) -> Encoder:
     return open_encoder(export(checkpoint, folder / "bundle", "fp32").path)
 
 
+def tiny_variant(precision: str, folder: Path) -> Encoder:
+    checkpoint = write_checkpoint(folder / "tiny")
+    return open_encoder(export(checkpoint, folder / "bundle", precision, texts=TEXTS, retrieval=False).path)
+
+
+def tiny_with_two_graphs(folder: Path) -> Encoder:
+    checkpoint = write_checkpoint(folder / "tiny")
+    queries = write_checkpoint(folder / "queries", weights=random_weights(seed=1))
+    return open_encoder(export(checkpoint, folder / "bundle", "fp32", query_checkpoint=queries).path)
+
+
 def tiny_batched(folder: Path) -> Encoder:
     checkpoint = write_checkpoint(folder / "tiny", prompts={"query": "q: ", "document": "d: "})
     bundle = export(checkpoint, folder / "bundle", "fp32")
@@ -56,6 +67,9 @@ ENCODERS: dict[str, Callable[[Path], Encoder]] = {
     "bundled lean": lambda _: open_encoder(None, lean=True),
     "tiny fp32": tiny_fp32,
     "tiny unnormalised": tiny_unnormalised,
+    "tiny fp16": partial(tiny_variant, "fp16"),
+    "tiny int8-weights": partial(tiny_variant, "int8-weights"),
+    "tiny with two graphs": tiny_with_two_graphs,
     "tiny batched": tiny_batched,
     "words": lambda _: WordEncoder(),
 }
