@@ -16,11 +16,11 @@ from pathlib import Path
 
 __all__ = ["ProcessFailed", "in_fresh_process"]
 
-_TIMEOUT_S = 3600
+_TIMEOUT_S = 1200
 
 
 class ProcessFailed(RuntimeError):
-    """The function raised, or its process ended otherwise; the message ends with what it wrote last."""
+    """The function raised, or its process ended otherwise or not in time; the message ends with what it wrote."""
 
 
 def in_fresh_process(
@@ -40,7 +40,6 @@ def in_fresh_process(
     Raises:
         ProcessFailed: it gave no answer.
     """
-    import subprocess
     import tempfile
 
     root = Path(__file__).resolve().parents[1]
@@ -49,9 +48,21 @@ def in_fresh_process(
     with tempfile.TemporaryDirectory() as folder:
         answer = Path(folder) / "answer.json"
         command = [str(python), "-m", "bench.fresh_process", target, str(answer)]
+        failure = _run(command, json.dumps(parameters), variables, folder)
+        if failure:
+            raise ProcessFailed(f"{target}: {failure}")
+        result: dict[str, object] = json.loads(answer.read_text(encoding="utf-8"))
+    return result
+
+
+def _run(command: list[str], given: str, variables: dict[str, str], folder: str) -> str:
+    """Run a process; nothing where it went well, else how it ended and the last of what it wrote."""
+    import subprocess
+
+    try:
         done = subprocess.run(
             command,
-            input=json.dumps(parameters),
+            input=given,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
@@ -60,10 +71,9 @@ def in_fresh_process(
             timeout=_TIMEOUT_S,
             check=False,
         )
-        if done.returncode or not answer.exists():
-            raise ProcessFailed(f"{target} ended with {done.returncode}: {done.stdout[-2000:].strip()}")
-        result: dict[str, object] = json.loads(answer.read_text(encoding="utf-8"))
-    return result
+    except subprocess.TimeoutExpired:
+        return f"no answer within {_TIMEOUT_S} s"
+    return f"ended with {done.returncode}: {done.stdout[-2000:].strip()}" if done.returncode else ""
 
 
 def _main(target: str, answer: str) -> int:

@@ -87,28 +87,44 @@ def measured(left: list[Setting], prepared: Prepared, runs: Path | None) -> Iter
         runs: folder for the answers as TREC run files, or None.
     """
     about = {"prepared": prepared.folder.name, **prepared.about(), **circumstances(), "seed": 0}
-    built: tuple[IndexSetting, Record] | None = None
-    folder_of = str(prepared.folder.resolve())
     with tempfile.TemporaryDirectory() as folder:
-        out = Path(folder) / "index"
+        bench = _Workbench(prepared.folder.resolve(), Path(folder) / "index")
         for setting in left:
-            described: Record = {**asdict(setting), "key": setting.key, **about}
-            if isinstance(setting.index, LibraryCodes):
-                parameters = {"prepared": folder_of, **asdict(setting.index)}
-                yield described | _measured("bench.library_codes:measure", parameters)
-                continue
-            places = {"prepared": folder_of, "out": str(out)}
-            if built is None or built[0] != setting.index:
-                shutil.rmtree(out, ignore_errors=True)
-                target = "bench.tradeoff_probe:build_index"
-                built = setting.index, in_fresh_process(target, {**places, **asdict(setting.index)})
-            name = str((runs / f"{setting.key}.run").resolve()) if runs else None
-            parameters = {**places, **asdict(setting.index), **asdict(setting.search), "run": name}
-            yield {**described, **built[1], **_measured("bench.tradeoff_probe:search_index", parameters)}
+            run = str((runs / f"{setting.key}.run").resolve()) if runs else None
+            yield {**asdict(setting), "key": setting.key, **about, **bench.numbers(setting, run)}
+
+
+class _Workbench:
+    """Builds and searches one index after another in one place.
+
+    Args:
+        prepared: folder of the collection.
+        out: where the index is.
+    """
+
+    def __init__(self, prepared: Path, out: Path) -> None:
+        self._prepared = prepared
+        self._out = out
+        self._setting: IndexSetting | None = None
+        self._built: Record = {}
+
+    def numbers(self, setting: Setting, run: str | None) -> Record:
+        """What one setting gives; ``run``: a file for its answers."""
+        places: Record = {"prepared": str(self._prepared), "out": str(self._out), **asdict(setting.index)}
+        if isinstance(setting.index, LibraryCodes):
+            return _measured("bench.library_codes:measure", places)
+        if self._setting != setting.index:
+            shutil.rmtree(self._out, ignore_errors=True)
+            self._setting, self._built = setting.index, _measured("bench.tradeoff_probe:build_index", places)
+        if "skipped" in self._built:
+            return self._built
+        return self._built | _measured(
+            "bench.tradeoff_probe:search_index", {**places, **asdict(setting.search), "run": run}
+        )
 
 
 def _measured(target: str, parameters: Record) -> Record:
-    """The numbers of one setting, or why there are none: a backend may be missing here."""
+    """The numbers of one step, or why there are none: a backend may be missing here."""
     try:
         return in_fresh_process(target, parameters)
     except ProcessFailed as error:

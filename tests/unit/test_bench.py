@@ -195,6 +195,23 @@ def test_a_process_that_fails_says_why(tmp_path: Path) -> None:
         )
 
 
+def test_a_process_that_takes_too_long_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bench.fresh_process._TIMEOUT_S", 0.01)
+    with pytest.raises(ProcessFailed, match="no answer within"):
+        in_fresh_process("bench.probes:installed", {})
+
+
+def test_a_build_that_fails_is_recorded_for_all_its_searches(beir_folder: Path, cache: Path) -> None:
+    prepared = prepare(read_collection(beir_folder, "test"), open_encoder(), [Mean()], cache)
+    broken = IndexSetting("mean", {"code_bytes": 7})  # does not divide the vectors
+    searches = [Setting("x", broken, SearchSetting(nprobe=nprobe)) for nprobe in (1, 2)]
+    whole = Setting("x", IndexSetting("mean", {"code_bytes": 0}), SearchSetting())
+    first, second, third = measured([*searches, whole], prepared, None)
+    assert "code_bytes" in first["skipped"]
+    assert first["skipped"] == second["skipped"]
+    assert third["recall_10"] == 1.0
+
+
 def test_a_name_that_is_no_measurement_is_told(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["nonsense"]) == 2
     listed = capsys.readouterr().err
