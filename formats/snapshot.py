@@ -19,7 +19,7 @@ from formats.tombstones import read_tombstones
 
 __all__ = ["OpenSegment", "Snapshot", "check_files"]
 
-_ATTEMPTS = 10  # a commit and its collection of old files may come between reading a manifest and its files
+_ATTEMPTS = 100  # a commit and its collection of old files may come between reading a manifest and its files
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,10 +67,18 @@ class Snapshot:
         self.directory = directory
         self.segments: tuple[OpenSegment, ...] = ()
         self._known = {segment.record.file: segment for segment in known}
-        if manifest is not None:
-            self.manifest = manifest
-            self._open()
-            return
+        self._spare: list[OpenSegment] = []
+        try:
+            if manifest is not None:
+                self.manifest = manifest
+                self._open()
+            else:
+                self._open_newest()
+        finally:
+            self._release_spare()
+
+    def _open_newest(self) -> None:
+        directory = self.directory
         for attempt in range(_ATTEMPTS):
             generation = latest_generation(directory)
             try:
@@ -88,12 +96,22 @@ class Snapshot:
         try:
             for record in self.manifest.segments:
                 opened.append(self._open_segment(record, quantizers.get(record.quantizer)))  # noqa: PERF401
-        except BaseException:
-            for segment in opened:
-                segment.reader.release(self)
+        except (
+            BaseException
+        ):  # a file is gone, for one; the others serve the next attempt, which is quicker for it
+            self._spare += opened
+            self._known |= {segment.record.file: segment for segment in opened}
             raise
         self.segments = tuple(opened)
+
+    def _release_spare(self) -> None:
+        """Close what attempts that failed have opened and the last one did not take."""
         self._known.clear()
+        used = {segment.reader.segment_id for segment in self.segments}
+        for segment in self._spare:
+            if segment.reader.segment_id not in used:
+                segment.reader.release(self)
+        self._spare.clear()
 
     def _quantizers(self) -> dict[str, Quantizer]:
         """The quantizers that the segments name."""

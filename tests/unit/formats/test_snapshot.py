@@ -14,6 +14,7 @@ from formats.errors import CorruptFile, FormatError, IndexNotFound
 from formats.manifest import latest_generation
 from formats.quantizer import write_quantizer
 from formats.snapshot import Snapshot
+from formats.tombstones import read_tombstones, write_tombstones
 
 
 @pytest.fixture
@@ -101,6 +102,56 @@ def test_a_commit_in_between_is_followed(directory, first, monkeypatch, after):
     assert snapshot.manifest.generation in (1, 2)
     ids = [segment.reader.ids[0] for segment in snapshot.segments]
     assert ids == (["a", "d"] if snapshot.manifest.generation == 1 else ["x"])
+
+
+@pytest.mark.parametrize("n_commits", [1, 30])
+def test_what_is_open_serves_the_next_attempt(directory, first, monkeypatch, n_commits):
+    """Else one with many segments could never be opened beside a writer that commits quickly."""
+    opened, made, before = [], first, n_descriptors()
+
+    class Reader(formats.snapshot.SegmentReader):
+        def __init__(self, directory, record, dim):
+            opened.append(record.name)
+            super().__init__(directory, record, dim)
+
+    def overtaken(directory, record, *arguments):
+        """A commit renews these tombstones just before they are read."""
+        nonlocal made
+        if made.generation <= n_commits and record == made.segments[1].tombstones:
+            flags = np.array([True, False, False, made.generation % 2 == 1])
+            tombstones = write_tombstones(directory, made.segments[1].file.file_id, flags)
+            renewed = replace(made.segments[1], tombstones=tombstones, n_deleted=int(flags.sum()))
+            made = made.next((made.segments[0], renewed), made.quantizers)
+            made.commit(directory)
+            directory.delete(record.name)
+        return read_tombstones(directory, record, *arguments)
+
+    monkeypatch.setattr(formats.snapshot, "SegmentReader", Reader)
+    monkeypatch.setattr(formats.snapshot, "read_tombstones", overtaken)
+    snapshot = Snapshot(directory)
+    assert snapshot.manifest == made
+    assert opened.count(first.segments[0].file.name) == 1
+    assert n_descriptors() == before + 2
+    snapshot.close()
+    assert n_descriptors() == before
+
+
+def test_what_the_last_attempt_did_not_take_is_closed(directory, first, monkeypatch):
+    """A merge comes between: none of the segments that are open already is in the next generation."""
+    before, merged = n_descriptors(), first.next((segment_record(directory, ["x", "y"]),), ())
+
+    def overtaken(directory, record, *arguments):
+        if record == first.segments[1].tombstones:
+            merged.commit(directory)
+            directory.delete(record.name)
+        return read_tombstones(directory, record, *arguments)
+
+    monkeypatch.setattr(formats.snapshot, "read_tombstones", overtaken)
+    snapshot = Snapshot(directory)
+    assert snapshot.manifest == merged
+    assert n_descriptors() == before + 1
+    snapshot.close()
+    assert n_descriptors() == before
 
 
 def test_an_index_that_never_stands_still_is_given_up(directory, monkeypatch):
