@@ -8,13 +8,10 @@ alone ranks; how far it can be off is known (`rounding`).
 
 from __future__ import annotations
 
-import os
-import sys
-from functools import cache
-from types import ModuleType
-
 import numpy as np
 import numpy.typing as npt
+
+from engine.simd import simsimd
 
 __all__ = ["BASE", "IntegerQuery"]
 
@@ -65,27 +62,4 @@ def _products(digits: npt.NDArray[np.int8], rows: npt.NDArray[np.int8]) -> npt.N
     """(n_digits, n_rows) inner products, exact integers."""
     if not len(rows):
         return np.empty((len(digits), 0))
-    return np.asarray(_simsimd().cdist(rows, digits, "dot")).reshape(len(rows), len(digits)).T
-
-
-@cache
-def _simsimd() -> ModuleType:
-    """simsimd, bound to its own symbols.
-
-    USearch offers those of a sibling library to the whole process, and where it was imported first simsimd would
-    call them and refuse every array.
-    """
-    if not hasattr(os, "RTLD_DEEPBIND"):  # nowhere but on Linux
-        return _imported()
-    flags = sys.getdlopenflags()
-    sys.setdlopenflags(os.RTLD_NOW | os.RTLD_DEEPBIND)
-    try:
-        return _imported()
-    finally:
-        sys.setdlopenflags(flags)
-
-
-def _imported() -> ModuleType:
-    import simsimd
-
-    return simsimd
+    return np.asarray(simsimd().cdist(rows, digits, "dot")).reshape(len(rows), len(digits)).T

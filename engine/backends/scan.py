@@ -1,11 +1,12 @@
 """Stage 1 without an index: SIMD over all centroids of a segment, exact in the end.
 
-For segments too small for inverted lists to pay. Scores are rough (the query in 8 bits), but how far off
+For segments too small for inverted lists to pay. Scores are rough (the query in 8 bits, or 16), but how far off
 they can be is known, so the ceiling lets the searcher prove that its answer is the exact one.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import cast
 
 import numpy as np
@@ -13,6 +14,7 @@ import numpy.typing as npt
 
 from engine.backends.exact import top_candidates
 from engine.backends.protocol import Candidates, Wanted
+from engine.half_query import HalfQuery
 from engine.integer_query import IntegerQuery
 from engine.options import OpenOptions
 from formats.snapshot import OpenSegment
@@ -21,7 +23,7 @@ __all__ = ["ScanBackend"]
 
 _BATCH_ROWS = 65536
 _GATHER_FACTOR = 4  # rows read in a row in the time that it takes to read one of a document picked out
-_FLOAT_ROUNDING = 1e-6  # of float32 sums, relative to the norms
+_FLOAT_ROUNDING = 1e-6  # of float32 numbers that come of exact sums, relative to the norms
 
 
 class ScanBackend:
@@ -50,17 +52,27 @@ class ScanBackend:
     def _candidates(
         self, query: npt.NDArray[np.float32], n: int, hidden: npt.NDArray[np.bool_] | None
     ) -> Candidates:
-        rounded = IntegerQuery(query)
-        scores = np.empty(self._table.n_rows, np.float32)
-        for low in range(0, self._table.n_rows, _BATCH_ROWS):
-            high = min(low + _BATCH_ROWS, self._table.n_rows)
-            values, scales = self._table.stored_slice(low, high)
-            if self._table.kind == "int8":
-                scores[low:high] = rounded.rough_scores(cast(npt.NDArray[np.int8], values), scales)
-            else:
-                scores[low:high] = values.astype(np.float32) @ query
-        rounding = rounded.rounding + _FLOAT_ROUNDING * float(np.linalg.norm(query))
+        scores, rounding = self._int8_scores(query) if self._table.kind == "int8" else self._half_scores(query)
         best = np.maximum.reduceat(scores, self._table.offsets[:-1])
         if hidden is not None:
             best[hidden] = -np.inf
         return top_candidates(best, n, slack=rounding * self._table.largest_norm)
+
+    def _int8_scores(self, query: npt.NDArray[np.float32]) -> tuple[npt.NDArray[np.float32], float]:
+        """(n_rows,) float32 rough scores, and how far off they can be for a centroid of length 1."""
+        rounded, scores = IntegerQuery(query), np.empty(self._table.n_rows, np.float32)
+        for low, high in self._batches():
+            values, scales = self._table.stored_slice(low, high)
+            scores[low:high] = rounded.rough_scores(cast(npt.NDArray[np.int8], values), scales)
+        return scores, rounded.rounding + _FLOAT_ROUNDING * float(np.linalg.norm(query))
+
+    def _half_scores(self, query: npt.NDArray[np.float32]) -> tuple[npt.NDArray[np.float32], float]:
+        """The same over float16 centroids."""
+        rounded, scores = HalfQuery(query), np.empty(self._table.n_rows, np.float32)
+        for low, high in self._batches():
+            scores[low:high] = rounded.rough_scores(self._table.stored_slice(low, high)[0])
+        return scores, rounded.rounding
+
+    def _batches(self) -> Iterator[tuple[int, int]]:
+        for low in range(0, self._table.n_rows, _BATCH_ROWS):
+            yield low, min(low + _BATCH_ROWS, self._table.n_rows)

@@ -1,0 +1,93 @@
+"""Scores of float16 centroids against the same product in float64."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from engine import half_query
+from engine.half_query import HalfQuery, sums_are_float32
+
+DIMS = [1, 2, 15, 31, 32, 33, 127, 384, 1000, 4096]
+
+
+def final_scores(query, rows):
+    """What stage 2 computes (`engine.stored_vectors`)."""
+    return np.einsum("ij,j->i", rows.astype(np.float32), query)
+
+
+def check_bound(query, rows):
+    rounded = HalfQuery(query)
+    found = rounded.rough_scores(rows).astype(np.float64)
+    bounds = rounded.rounding * np.linalg.norm(rows.astype(np.float64), axis=1)
+    assert (np.abs(found - final_scores(query, rows)) <= bounds).all()
+    assert (np.abs(found - rows.astype(np.float64) @ query.astype(np.float64)) <= bounds).all()
+    return bounds
+
+
+@pytest.fixture(params=["as this machine does", "without the library"])
+def either_way(request, monkeypatch):
+    if request.param == "without the library":
+        monkeypatch.setattr(half_query, "sums_are_float32", lambda: False)
+
+
+@pytest.mark.usefixtures("either_way")
+@pytest.mark.parametrize("dim", DIMS)
+def test_scores_are_within_the_bound(dim):
+    generator = np.random.default_rng(dim)
+    rows = generator.standard_normal((50, dim)).astype(np.float16)
+    query = generator.standard_normal(dim).astype(np.float32)
+    bounds = check_bound(query, rows)
+    lengths = np.linalg.norm(rows.astype(np.float64), axis=1) * np.linalg.norm(query.astype(np.float64))
+    assert (bounds <= 2e-3 * lengths + 1e-30).all()
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    seed=st.integers(0, 1 << 32),
+    dim=st.sampled_from(DIMS),
+    row_scale=st.sampled_from([1e-7, 1e-4, 1.0, 100.0]),
+    query_scale=st.sampled_from([0.0, 1e-30, 1e-5, 1.0, 1e5]),
+    spread=st.sampled_from([0, 3, 8]),
+)
+def test_scores_of_all_sizes(seed, dim, row_scale, query_scale, spread):
+    """Numbers of one vector differ by up to e^spread either way; small ones vanish in 16 bits."""
+    generator = np.random.default_rng(seed)
+    sizes = np.exp(generator.uniform(-spread, spread, dim))
+    rows = np.clip(generator.standard_normal((20, dim)) * row_scale * sizes, -6e4, 6e4).astype(np.float16)
+    query = (generator.standard_normal(dim) * query_scale / sizes).astype(np.float32)
+    check_bound(query, rows)
+
+
+@pytest.mark.usefixtures("either_way")
+@pytest.mark.parametrize("dim", [384, 4096])
+def test_the_largest_sums(dim):
+    """All products of one sign, all rounded the same way: as far off as sums can be."""
+    rows = np.full((2, dim), 1 + 2**-10, np.float16)
+    query = np.full(dim, 1 - 2**-12, np.float32)
+    query[0] = 1
+    check_bound(query, rows)
+
+
+def test_a_library_that_sums_in_float16_is_found_out(monkeypatch):
+    def cdist(rows, queries, _):
+        sums = np.zeros((len(rows), len(queries)), np.float16)
+        for place in range(rows.shape[1]):
+            sums += np.outer(rows[:, place], queries[:, place]).astype(np.float16)
+        return sums
+
+    def in_lanes(rows, queries, metric):
+        """32 sums side by side, as AVX512-FP16 has them."""
+        parts = [cdist(rows[:, lane::32], queries[:, lane::32], metric) for lane in range(32)]
+        return np.sum(parts, axis=0, dtype=np.float16)
+
+    for wrong in (cdist, in_lanes):
+        monkeypatch.setattr(half_query, "simsimd", lambda wrong=wrong: SimpleNamespace(cdist=wrong))
+        assert not sums_are_float32.__wrapped__()
+    right = SimpleNamespace(cdist=lambda rows, queries, _: rows.astype(np.float32) @ queries.astype(np.float32).T)
+    monkeypatch.setattr(half_query, "simsimd", lambda: right)
+    assert sums_are_float32.__wrapped__()
