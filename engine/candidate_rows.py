@@ -24,6 +24,7 @@ _N_HELD_OUT = 256
 _N_NEAREST = 10
 _MEASURED_K = 10
 _GROWTH = 0.8  # exponent of candidates by hits, from 10 to 100 hits
+_THINNING = 1 / 6  # exponent of candidates by the share of the documents that a filter leaves
 _LEAST = 30  # below, less is gained than a search takes without them
 _BATCH_ROWS = 8192
 _UNMEASURED_FACTOR = 3  # default candidates for each hit wanted
@@ -53,17 +54,25 @@ def measured_candidate_rows(quantizer: Quantizer, sample: Floats, lists: Ints, c
     return _DENSER * (int(found[math.ceil(_SHARE * len(found)) - 1]) + 1)
 
 
-def default_candidates(segment: OpenSegment, k: int) -> int:
+def default_candidates(segment: OpenSegment, k: int, n_allowed: int | None = None) -> int:
     """Documents of a segment to rescore, found by their codes: for recall .99 of k hits, where that was measured.
 
     Where ten hits took 54 and 162 candidates, one took 6 and 25, 30 took 132 and 375, and 100 took 372 and 839
-    (squad, abstracts); the default for few hits is that for ten.
+    (squad, abstracts); the default for few hits is that for ten. Fewer lie between where a filter leaves fewer:
+    ten hits took 54 candidates of all of squad, and 34 of a tenth.
+
+    Args:
+        segment: whose documents.
+        k: hits wanted.
+        n_allowed: how many documents may be found; None: all.
     """
     if segment.quantizer is None or segment.quantizer.candidate_rows is None:
         return usual_candidates(k)
     for_ten = max(_LEAST, segment.quantizer.candidate_rows / rows_per_candidate(segment))
     growth: float = max(1.0, k / _MEASURED_K) ** _GROWTH
-    return max(k, math.ceil(for_ten * growth))
+    share = 1.0 if n_allowed is None else max(1, n_allowed) / segment.record.n_docs
+    thinner: float = share**_THINNING
+    return max(k, math.ceil(for_ten * growth * thinner))
 
 
 def usual_candidates(k: int) -> int:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from engine.allowed import AllowedDocs
+from engine.allowed import Allowed, AllowedDocs
 from engine.backends.choice import LAST_RESORTS, Choice, choose_backends
 from engine.backends.protocol import Backend, Candidates, DeviceBackend, Wanted
 from engine.backends.registry import open_backend
@@ -20,7 +20,7 @@ from engine.exactness import Exactness
 from engine.options import OpenOptions, SearchOptions
 from engine.query_vectors import Queries, host_vectors
 from engine.ranking import Ranking, ranked
-from engine.stage2 import Rescorer
+from engine.stage2 import Rescorer, kth_largest
 from formats.errors import BackendUnavailable, InvalidSetting
 from formats.snapshot import OpenSegment, Snapshot
 
@@ -100,8 +100,11 @@ class Searcher:
             segment.search(
                 queries,
                 replace(
-                    wanted, n=n or segment.default_candidates(options.k), allowed=docs.flags if docs else None
+                    wanted,
+                    n=n or segment.default_candidates(options.k, docs),
+                    allowed=docs.flags if docs else None,
                 ),
+                n_kept,
             )
             for segment, docs in zip(self._segments, each, strict=True)
         ]
@@ -167,16 +170,18 @@ class _SegmentSearcher:
             if n_unknown and now.deleted is not None:
                 self._allowed = ~now.deleted
 
-    def default_candidates(self, k: int) -> int:
+    def default_candidates(self, k: int, allowed: Allowed | None) -> int:
         """Documents to rescore for k hits, where a query does not say."""
-        return default_candidates(self.segment, k) if self.choice.backend in _BY_CODES else usual_candidates(k)
+        if self.choice.backend not in _BY_CODES:
+            return usual_candidates(k)
+        return default_candidates(self.segment, k, allowed.n if allowed else self.segment.record.n_docs)
 
-    def search(self, queries: Queries, wanted: Wanted) -> list[_Scored]:
-        """What is found for each query."""
+    def search(self, queries: Queries, wanted: Wanted, n_kept: int) -> list[_Scored]:
+        """What is found for each query, its best `n_kept` at least."""
         if wanted.allowed is None:
             wanted = replace(wanted, allowed=self._allowed)
         found = self._candidates(queries, wanted)
-        return [self._settle(queries, number, first, wanted) for number, first in enumerate(found)]
+        return [self._settle(queries, number, first, wanted, n_kept) for number, first in enumerate(found)]
 
     def _candidates(self, queries: Queries, wanted: Wanted) -> list[Candidates]:
         """What the backend finds, or where "auto" chose one whose device fails, the next best."""
@@ -196,19 +201,25 @@ class _SegmentSearcher:
                         self._choose_another(error)
                         self.opened = None
 
-    def _settle(self, queries: Queries, number: int, found: Candidates, wanted: Wanted) -> _Scored:
+    def _settle(self, queries: Queries, number: int, found: Candidates, wanted: Wanted, n_kept: int) -> _Scored:
         """Rescore; where the backend knows a ceiling, widen until no other document can win or tie."""
-        scores = self._scores(queries, number, found)
-        while np.isfinite(found.ceiling) and _kth(scores, wanted.k) <= found.ceiling:
+        docs, scores = self._rescored(queries, number, found, n_kept)
+        while np.isfinite(found.ceiling) and kth_largest(scores, wanted.k) <= found.ceiling:
             wanted = replace(wanted, n=wanted.n * _WIDER, threads=1)
             found = self._candidates(queries[number : number + 1], wanted)[0]
-            scores = self._scores(queries, number, found)
-        return _Scored(found.docs, scores, _exactness(found))
+            docs, scores = self._rescored(queries, number, found, n_kept)
+        return _Scored(docs, scores, _exactness(found))
 
-    def _scores(self, queries: Queries, number: int, found: Candidates) -> npt.NDArray[np.float32]:
+    def _rescored(
+        self, queries: Queries, number: int, found: Candidates, n_kept: int
+    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]]:
+        """Candidates with their scores; where each has a bound, not those that cannot be among the best."""
         if found.scores is not None:
-            return found.scores
-        return self.rescorer.scores(host_vectors(queries)[number], found.docs)
+            return found.docs, found.scores
+        query = host_vectors(queries)[number]
+        if found.bounds is None:
+            return found.docs, self.rescorer.scores(query, found.docs)
+        return self.rescorer.best_scores(query, found.docs, found.bounds, n_kept)
 
     def _backend(self) -> Backend:
         if self.opened is None:
@@ -247,8 +258,3 @@ def _exactness(found: Candidates) -> Exactness:
     if found.ceiling < np.inf:
         return Exactness.EXACT
     return Exactness.PROBED_LISTS if found.whole_lists else Exactness.APPROXIMATE
-
-
-def _kth(scores: npt.NDArray[np.float32], k: int) -> float:
-    """The k-th largest score, -inf where there are fewer."""
-    return float(np.partition(scores, len(scores) - k)[len(scores) - k]) if len(scores) >= k else -np.inf

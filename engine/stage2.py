@@ -9,7 +9,7 @@ from engine.aggregation import aggregate
 from engine.stored_vectors import StoredVectors
 from formats.snapshot import OpenSegment
 
-__all__ = ["Rescorer"]
+__all__ = ["Rescorer", "kth_largest"]
 
 
 class Rescorer:
@@ -30,7 +30,39 @@ class Rescorer:
         rows, bounds = self._table.rows_of(docs)
         return aggregate(self._vectors.scores(query, rows), bounds, self._beta)
 
+    def best_scores(
+        self,
+        query: npt.NDArray[np.float32],
+        docs: npt.NDArray[np.int64],
+        bounds: npt.NDArray[np.float64],
+        k: int,
+    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]]:
+        """Rescore documents by descending bounds until no other can be among the best k, or tie with them.
+
+        Args:
+            query: (dim,) float32.
+            docs: (n,) int64, distinct.
+            bounds: (n,) float64, no document's score is above its own: the largest score of its centroids is
+                such a bound, whatever the aggregation.
+            k: how many are wanted, at least 1.
+
+        Returns:
+            Those that were rescored, with their scores; the others have lower scores than k of them.
+        """
+        docs, bounds = docs[order := np.argsort(-bounds, kind="stable")], bounds[order]
+        scores, done, following = np.empty(len(docs), np.float32), 0, 2 * k
+        while done < len(docs) and (done < k or kth_largest(scores[:done], k) <= bounds[done]):
+            places = done + np.argsort(docs[done : done + following])  # rows in their order are gathered faster
+            scores[places] = self.scores(query, docs[places])
+            done, following = done + len(places), 2 * following
+        return docs[:done], scores[:done]
+
     def centroid_scores(self, query: npt.NDArray[np.float32], doc: int) -> npt.NDArray[np.float32]:
         """Scores of the centroids of one document, in their order: (n_centroids,) float32."""
         rows, _ = self._table.rows_of(np.array([doc]))
         return self._vectors.scores(query, rows)
+
+
+def kth_largest(scores: npt.NDArray[np.float32], k: int) -> float:
+    """The k-th largest score, -inf where there are fewer."""
+    return float(np.partition(scores, len(scores) - k)[len(scores) - k]) if len(scores) >= k else -np.inf

@@ -69,4 +69,5 @@ def top_candidates(best: npt.NDArray[np.float32], n: int, slack: float = 0.0) ->
     else:
         order = np.argpartition(best, len(best) - n - 1)
         docs, ceiling = order[-n:], float(best[order[-n - 1]]) + slack
-    return Candidates(docs[best[docs] > -np.inf].astype(np.int64), ceiling)
+    docs = docs[best[docs] > -np.inf].astype(np.int64)
+    return Candidates(docs, ceiling, bounds=best[docs].astype(np.float64) + slack)

@@ -27,12 +27,15 @@ class Candidates:
         scores: (n,) float32, the final score of each, where the backend has computed them; None: stage 2 does.
             Final is the query in full precision against the centroids as stored, aggregated with `Wanted.beta`.
         whole_lists: whether every document with a centroid in the inverted lists that were read is among `docs`.
+        bounds: (n,) float64, no document of `docs` has a score above its own; None: nothing is known, as where
+            codes or a graph stand for the centroids. Stage 2 need not rescore what cannot be among the best.
     """
 
     docs: npt.NDArray[np.int64]
     ceiling: float
     scores: npt.NDArray[np.float32] | None = None
     whole_lists: bool = False
+    bounds: npt.NDArray[np.float64] | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -92,3 +92,12 @@ def test_a_search_takes_the_measured_number(tmp_path):
         searcher = Searcher(snapshot, OpenOptions(backend="cpu_faiss"))
         said[rows] = {answer.exactness.value for answer in searcher.search(queries, SearchOptions(k=10))}
     assert said == {1: {"approximate"}, 10_000: {"exact"}}
+
+
+def test_fewer_where_a_filter_leaves_fewer(segment):
+    segment = replace(segment, quantizer=replace(segment.quantizer, candidate_rows=100_000))
+    n = segment.record.n_docs
+    found = [default_candidates(segment, 10, n_allowed) for n_allowed in (n, n // 64, 1, 0)]
+    assert found[0] == default_candidates(segment, 10)
+    assert found[0] > found[1] > found[2] == found[3] >= 10
+    assert found[1] == pytest.approx(found[0] * ((n // 64) / n) ** (1 / 6), rel=0.01)

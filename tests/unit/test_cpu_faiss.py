@@ -44,9 +44,9 @@ def allowed_by(segment, share):
 
 
 @pytest.mark.parametrize("share", [0.0, 0.05, 0.3, 0.9, 1.0])
-@pytest.mark.parametrize("few_rows", [0, 100, 1 << 20])
-def test_only_allowed_documents_and_enough_of_them(segments, queries, monkeypatch, share, few_rows):
-    monkeypatch.setattr("engine.backends.cpu_faiss._FEW_ROWS", few_rows)
+@pytest.mark.parametrize("rows_per_scored", [1, 10, 1 << 40])
+def test_only_allowed_documents_and_enough_of_them(segments, queries, monkeypatch, share, rows_per_scored):
+    monkeypatch.setattr("engine.backends.cpu_faiss._ROWS_PER_SCORED", rows_per_scored)
     for segment in segments:
         backend, allowed = FaissBackend(segment, OpenOptions()), allowed_by(segment, share)
         for k, n, nprobe in ((1, 1, 1), (10, 10, None), (10, 40, 2), (200, 200, 1)):
@@ -57,7 +57,7 @@ def test_only_allowed_documents_and_enough_of_them(segments, queries, monkeypatc
 
 
 def test_the_best_of_the_allowed_are_found(segments, queries, monkeypatch):
-    monkeypatch.setattr("engine.backends.cpu_faiss._FEW_ROWS", 0)
+    monkeypatch.setattr("engine.backends.cpu_faiss._ROWS_PER_SCORED", 1 << 40)
     segment = segments[0]
     allowed, backend = allowed_by(segment, 0.5), FaissBackend(segment, OpenOptions())
     scores = np.where(allowed, best_scores(segment, queries), -np.inf)
@@ -73,8 +73,17 @@ def test_the_best_of_the_allowed_are_found(segments, queries, monkeypatch):
 def test_a_filter_reads_more_lists_unless_told(segments):
     backend = FaissBackend(segments[0], OpenOptions())
     backend._nlist, backend._default_nprobe = 1024, 224
-    assert [backend._nprobe(Wanted(1, 1, None, 1), share) for share in (1.0, 0.125, 0.001)] == [224, 448, 1024]
+    assert [backend._nprobe(Wanted(1, 1, None, 1), share) for share in (1.0, 1 / 64, 1e-6)] == [224, 448, 1024]
     assert backend._nprobe(Wanted(1, 1, 7, 1), 0.01) == 7
+
+
+def test_a_filter_reads_no_more_lists_where_those_are_long(segments, monkeypatch):
+    backend = FaissBackend(segments[0], OpenOptions())
+    monkeypatch.setattr("engine.backends.cpu_faiss._MOST_ROWS", backend._table.n_rows // 2)
+    backend._nlist = 1024
+    for usual, expected in ((224, 512), (600, 600)):
+        backend._default_nprobe = usual
+        assert backend._nprobe(Wanted(1, 1, None, 1), 1e-6) == pytest.approx(expected, abs=2)
 
 
 def test_coarser_codes_are_asked_for_more(segments):
@@ -86,3 +95,14 @@ def test_coarser_codes_are_asked_for_more(segments):
     codebook = generator.standard_normal(shape).astype(np.float32)
     coarse = replace(segment.quantizer, encode_codebook=codebook, score_codebook=codebook)
     assert rows_per_candidate(replace(segment, quantizer=coarse)) == pytest.approx(4 * usual)
+
+
+def test_searches_with_filters_by_turns(segments, queries):
+    """What FAISS is told of one filter is not told of another, nor of none."""
+    segment = segments[0]
+    backend = FaissBackend(segment, OpenOptions())
+    filters = [allowed_by(segment, 0.7), None, allowed_by(segment, 0.8), allowed_by(segment, 0.7)]
+    for allowed in [*filters, *filters]:
+        expected = FaissBackend(segment, OpenOptions()).candidates(queries, Wanted(10, 20, 8, 1, allowed))
+        found = backend.candidates(queries, Wanted(10, 20, 8, 1, allowed))
+        assert [sorted(each.docs) for each in found] == [sorted(each.docs) for each in expected]

@@ -1,0 +1,88 @@
+"""Stage 2 that stops early finds what it finds when it rescores everything."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import small_index
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from one_segment import DIM, random_documents, segment_of
+
+from engine.options import OpenOptions, SearchOptions
+from engine.searcher import Searcher
+from engine.stage2 import Rescorer, kth_largest
+from formats.directory import Directory
+from formats.snapshot import Snapshot
+
+BETAS = [None, 0.5, 5.0, 100.0]
+KINDS = ["int8", "float16"]
+
+
+@pytest.fixture(scope="module")
+def segments(tmp_path_factory):
+    """300 documents, every third twice, so that scores tie, some much longer than others."""
+    generator = np.random.default_rng(0)
+    documents = random_documents(generator, 200)
+    documents = [each * generator.uniform(0.2, 2) for each in documents]
+    documents += documents[::2]
+    return {kind: segment_of(Directory(tmp_path_factory.mktemp(kind)), documents, kind) for kind in KINDS}
+
+
+def maxima(segment, query):
+    """The largest score of the centroids of each document."""
+    return Rescorer(segment, None).scores(query, np.arange(segment.record.n_docs)).astype(np.float64)
+
+
+def best(docs, scores, k):
+    """The k best, ties by their number."""
+    order = np.lexsort((docs, -scores))[:k]
+    return docs[order].tolist(), scores[order].tolist()
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    seed=st.integers(0, 1 << 32),
+    kind=st.sampled_from(KINDS),
+    beta=st.sampled_from(BETAS),
+    k=st.sampled_from([1, 2, 10, 100, 299, 300, 1000]),
+    n=st.integers(0, 300),
+    loose=st.sampled_from([0, 0.01, 1, 100]),
+)
+def test_the_best_are_the_same(segments, seed, kind, beta, k, n, loose):
+    generator = np.random.default_rng(seed)
+    segment, query = segments[kind], generator.standard_normal(DIM).astype(np.float32)
+    docs = generator.permutation(segment.record.n_docs)[:n]
+    bounds = maxima(segment, query)[docs] + loose * generator.random(n)
+    rescorer = Rescorer(segment, beta)
+    found, scores = rescorer.best_scores(query, docs, bounds, k)
+    assert best(found, scores, k) == best(docs, rescorer.scores(query, docs), k)
+    left = np.isin(docs, found, invert=True)
+    assert not left.any() or (bounds[left] < kth_largest(scores, k)).all()
+
+
+@pytest.mark.parametrize("beta", BETAS)
+def test_it_stops(segments, beta):
+    segment, n = segments["int8"], segments["int8"].record.n_docs
+    query = np.random.default_rng(1).standard_normal(DIM).astype(np.float32)
+    found, _ = Rescorer(segment, beta).best_scores(query, np.arange(n), maxima(segment, query), 3)
+    assert 3 <= len(found) < n
+
+
+@pytest.mark.parametrize("backend", ["scan", "exact"])
+@pytest.mark.parametrize("k", [1, 10, 200])
+def test_a_search_is_the_same_without_the_stop(tmp_path, monkeypatch, backend, k):
+
+    snapshot = Snapshot(small_index.build(tmp_path))
+    queries = np.random.default_rng(2).standard_normal((8, small_index.DIM)).astype(np.float32)
+    searcher = Searcher(snapshot, OpenOptions(backend=backend))
+    options = SearchOptions(k=k, candidates=250)
+    stopped = searcher.search(queries, options)
+    monkeypatch.setattr(
+        Rescorer, "best_scores", lambda self, query, docs, bounds, k: (docs, self.scores(query, docs))
+    )
+    for one, other in zip(stopped, searcher.search(queries, options), strict=True):
+        assert one.docs.tolist() == other.docs.tolist()
+        assert one.scores.tolist() == other.scores.tolist()
+        assert one.exactness == other.exactness == "exact"
+    snapshot.close()
