@@ -56,7 +56,7 @@ class ScanQueries:
         """
         whole = queries.double()
         norms = torch.linalg.vector_norm(whole, dim=1)
-        whole = whole / torch.where(norms > 0, norms, 1.0)[:, None]
+        whole = whole / norms.masked_fill(norms == 0, 1)[:, None]
         rounded = whole.to(kind)
         slack = torch.linalg.vector_norm(whole - rounded.double(), dim=1)
         slack = slack + (queries.shape[1] * _FLOAT_EPSILON + _FLOAT_ROUNDING)
@@ -90,7 +90,7 @@ class ExactQueries:
         if not for_integers:
             return cls(wide, torch.ones(len(wide), dtype=torch.float64, device=wide.device))
         scales = wide.abs().amax(dim=1) / 127
-        scales = torch.where(scales == 0, 1.0, scales)
+        scales = scales.masked_fill_(scales == 0, 1)
         rest = wide / scales[:, None]
         values, unit = torch.zeros_like(rest), 1.0
         for _ in range(3):

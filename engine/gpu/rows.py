@@ -96,11 +96,11 @@ class DeviceRows:
         n_places = len(docs) * int(self._most_rows_of[docs.shape[1]])
         places = torch.arange(n_places, device=docs.device)
         pairs = torch.searchsorted(ends, places, right=True)
-        owned = pairs < len(chosen)
+        beyond = pairs == len(chosen)
         pairs = pairs.clamp_(max=len(chosen) - 1)
         befores = ends.roll(1)
         befores[0] = 0
-        rows = torch.where(owned, places - befores[pairs] + starts[pairs], 0)
+        rows = (places - befores[pairs] + starts[pairs]).masked_fill_(beyond, 0)
         scores = self._row_scores(exact, pairs // docs.shape[1] + first, rows)
         bounds = torch.cat([befores[:1], ends, ends.new_full((1,), n_places)])
         betas = None if beta is None else torch.full((1,), beta, device=docs.device)

@@ -1,0 +1,111 @@
+"""On torch's "meta" device, whose tensors hold nothing: reading one, or mixing it with another device, fails.
+
+So from texts to what comes back in the end, nothing is read, and nothing is left on the wrong device.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from one_segment import segment_of
+from tiny_checkpoint import DIM as ENCODER_DIM
+from tiny_checkpoint import write_checkpoint
+
+from engine.backends.gpu import GpuBackend
+from engine.backends.protocol import Wanted
+from engine.batched_encoder import BatchedEncoder
+from engine.device_vectors import DeviceVectors
+from engine.document_groups import DocumentGroups
+from engine.onnx_runner import OnnxRunner
+from engine.options import OpenOptions
+from engine.query_encoder import encode_queries
+from engine.representation import KMeans, Pieces
+from exporters.to_onnx import export
+from formats.directory import Directory
+from formats.errors import InvalidQuery
+
+torch = pytest.importorskip("torch", reason="backend gpu needs torch")
+NOWHERE = torch.device("meta")
+TEXTS = ["the cat sat.", "a", "abc def ghi. " * 30, "x y z"]
+
+
+class EmptyRunner(OnnxRunner):
+    """Says that its vectors are where nothing can be read."""
+
+    def __init__(self, bundle, name):
+        super().__init__(bundle, name, "cpu")
+        self.place = NOWHERE
+
+    def run(self, output, ids, mask):
+        shape = (*ids.shape, ENCODER_DIM) if output == "token_vectors" else (len(ids), ENCODER_DIM)
+        return torch.empty(shape, device=NOWHERE)
+
+
+@pytest.fixture(scope="module")
+def encoder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("nothing")
+    bundle = export(write_checkpoint(folder / "checkpoint"), folder / "bundle", "fp32")
+    return BatchedEncoder(bundle, EmptyRunner)
+
+
+@pytest.fixture
+def coming_back(monkeypatch):
+    """What is asked back, by shape; zeros come, and ones for whole numbers."""
+    shapes = []
+
+    def download(*tensors):
+        assert all(each.device == NOWHERE for each in tensors)
+        shapes.append([tuple(each.shape) for each in tensors])
+        return [torch.full(each.shape, each.dtype == torch.int64, dtype=each.dtype).numpy() for each in tensors]
+
+    monkeypatch.setattr("engine.gpu.download.download", download)
+    monkeypatch.setattr("engine.gpu.representation.download", download)
+    return shapes
+
+
+def nowhere_backend(segment, kind):
+    options = OpenOptions(device="cuda", device_bytes=1 << 30)
+    options.accelerator.__dict__ |= {"place": NOWHERE, "kernels": None}
+    backend = GpuBackend(segment, options)
+    backend._scan._scores.kind = kind
+    return backend
+
+
+@pytest.mark.parametrize("kind", [torch.float16, torch.float32])
+@pytest.mark.parametrize("beta", [None, 2.0])
+@pytest.mark.parametrize("stored", ["int8", "float16"])
+def test_both_stages(tmp_path, monkeypatch, coming_back, stored, beta, kind):
+    monkeypatch.setattr("one_segment.DIM", ENCODER_DIM)
+    documents = [np.ones((n, ENCODER_DIM), np.float32) for n in (1, 70, *[3] * 300)]
+    backend = nowhere_backend(segment_of(Directory(tmp_path), documents, stored), kind)
+    queries = DeviceVectors(torch.empty((7, ENCODER_DIM), device=NOWHERE))
+    assert backend.takes(queries)
+    for wanted in (
+        Wanted(5, 20, None, 1, beta=beta),
+        Wanted(5, 20, None, 1, np.ones(302, bool), beta),
+        Wanted(5, 400, None, 1, beta=beta),
+    ):
+        with pytest.raises(InvalidQuery, match="query vector 0 "):  # zeros say that no query is usable
+            backend.candidates(queries, wanted)
+    assert coming_back == [[(7,), (7, n), (7,), (7, n)] for n in (20, 20, 302)]
+
+
+def test_queries(encoder, coming_back):
+    vectors = encode_queries(encoder, TEXTS, 1)
+    assert isinstance(vectors, DeviceVectors)
+    assert vectors.shape == (4, ENCODER_DIM)
+    assert coming_back == []
+    with pytest.raises(NotImplementedError, match="meta"):
+        vectors.values.cpu()
+
+
+@pytest.mark.parametrize("representation", [Pieces(4), KMeans(3)], ids=repr)
+def test_documents(encoder, coming_back, representation):
+    groups = DocumentGroups(encoder, representation)
+    prepared = [groups.prepare(text) for text in TEXTS]
+    groups._represented(groups._there, prepared)
+    n_tokens = sum(each.text.n_tokens for each in prepared)
+    assert coming_back
+    assert all(
+        ENCODER_DIM not in shape or np.prod(shape[:-1]) < n_tokens for each in coming_back for shape in each
+    )
