@@ -217,9 +217,9 @@ class Engine:
         a generation of its own each time, with the same answers.
 
         Raises:
-            CommitFailed: nothing was committed; or, where a note says so, a merge in the background failed, and
-                is tried again after later commits.
+            CommitFailed: nothing was committed.
             DurabilityUnknown: committed, but perhaps not for good.
+            MergeFailed: committed, but a merge in the background failed; it is tried again after later commits.
             FormatError: a merge in the background found a damaged file; a note says what was committed. The
                 segment is left as it is, and others are merged without it.
         """
@@ -245,7 +245,7 @@ class Engine:
         Raises:
             FormatError: a file is damaged; the index stays as it was.
             InvalidSetting: `retrain` for an index that stores codes alone.
-            CommitFailed: the system failed; the last commit stands.
+            MergeFailed: the system failed; the last commit stands.
         """
         return self._require_writer().merge(retrain)
 

@@ -175,7 +175,7 @@ class IndexWriter:
         Raises:
             FormatError: a segment is damaged; the index stays as it was.
             InvalidSetting: `retrain` where only codes are stored.
-            CommitFailed: the system failed; what was committed stands. Where it failed in the last step, this
+            MergeFailed: the system failed; what was committed stands. Where it failed in the last step, this
                 writer is closed.
         """
         with self._mutex:

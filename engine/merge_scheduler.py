@@ -16,7 +16,7 @@ from engine.committer import Committer
 from engine.merge_policy import MergePolicy, SegmentSize
 from engine.segment_merger import SegmentMerger
 from formats.directory import Directory
-from formats.errors import CommitFailed, FormatError, InvalidSetting
+from formats.errors import CommitFailed, FormatError, InvalidSetting, MergeFailed
 from formats.manifest import SegmentRecord
 from formats.quantizer import StoredQuantizer
 from formats.snapshot import OpenSegment
@@ -174,16 +174,16 @@ class MergeScheduler:
     def _run(self, task: _Task) -> None:
         with self._typed_errors():
             merged = self._merger.merge(task.sources, task.quantizer)
-        _check(self._stop)
-        self._committer.swap(merged)
+            _check(self._stop)
+            self._committer.swap(merged)
         self._after_merge()
 
     @contextlib.contextmanager
     def _typed_errors(self) -> Iterator[None]:
         try:
             yield
-        except OSError as error:
-            raise CommitFailed(
+        except (OSError, CommitFailed) as error:
+            raise MergeFailed(
                 "segments could not be merged; what was committed stands",
                 path=self._committer.directory.path,
                 actual=str(error),

@@ -15,6 +15,7 @@
     ├── InvalidSetting        a setting has a value it cannot have
     ├── BackendUnavailable    a backend asked for by name is not installed here
     ├── CommitFailed          nothing was committed; the last commit stands
+    ├── MergeFailed           segments could not be merged; what was committed stands
     ├── DurabilityUnknown     the commit is visible, but may not survive a power loss
     └── FormatError           a file does not hold what it should
         ├── CorruptFile       its content contradicts itself or the specification
@@ -46,6 +47,7 @@ __all__ = [
     "InvalidFilter",
     "InvalidQuery",
     "InvalidSetting",
+    "MergeFailed",
     "QuarryError",
     "ReadOnlyIndex",
     "TruncatedFile",
@@ -131,7 +133,15 @@ class BackendUnavailable(QuarryError):
 
 
 class CommitFailed(QuarryError):
-    """The commit did not happen: the index is as it was, and unless only a merge failed this writer is closed."""
+    """The commit did not happen: the index is as it was, and this writer is closed."""
+
+
+class MergeFailed(QuarryError):
+    """The system failed while segments were merged: all that was committed before stands.
+
+    Nothing that was collected is lost either, unless it was the merge's own commit that failed: then the writer is
+    closed, and says so when it is used.
+    """
 
 
 class DurabilityUnknown(QuarryError):

@@ -207,6 +207,7 @@ def latest_generation(directory: Directory) -> int:
     for _ in range(_LISTINGS):
         names = (name for name in directory.names() if name.startswith("MANIFEST-"))
         found = [int(match[1]) for match in map(_NAME.fullmatch, names) if match]
+        found = [generation for generation in found if generation <= _MAX_GENERATION]
         if found:
             return max(found)
     raise IndexNotFound("no index here", path=directory.path, expected="a file MANIFEST-<generation>")

@@ -14,7 +14,7 @@ import pytest
 from changes import CHANGES, check_recovery, make_everything_small, prepare, state_of, stray_files, work
 from system_calls import FALLIBLE, FailsAt, Killed, KilledAt, SystemCalls, let_go_of_locks
 
-from formats.errors import CommitFailed, DurabilityUnknown, IndexClosed, IndexLocked, QuarryError
+from formats.errors import CommitFailed, DurabilityUnknown, IndexClosed, IndexLocked, MergeFailed, QuarryError
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "O_DIRECTORY"), reason="folders cannot be synced on this system")
 
@@ -125,8 +125,10 @@ def check_failure(change, path, failed, problem):
         assert state == "new", failed
     elif isinstance(problem, CommitFailed):
         assert not stray_files(path), f"{failed}: left behind {stray_files(path)}"
-        if change not in MERGES:  # where one merge of several failed, those before it stand
-            assert state == "old", failed
+        assert state == "old", failed
+    elif isinstance(problem, MergeFailed):
+        assert not stray_files(path), f"{failed}: left behind {stray_files(path)}"
+        assert change in MERGES or state == "new", failed  # of several merges those before it stand
     elif isinstance(problem, (DurabilityUnknown, IndexClosed)):
         assert state == "new", failed
     elif isinstance(problem, IndexLocked):

@@ -20,10 +20,10 @@ from engine.segment_merger import SegmentMerger
 from formats.directory import Directory
 from formats.errors import (
     ChecksumMismatch,
-    CommitFailed,
     DurabilityUnknown,
     IndexClosed,
     InvalidSetting,
+    MergeFailed,
     ReadOnlyIndex,
 )
 from formats.manifest import Manifest, latest_generation
@@ -357,9 +357,7 @@ class TestFailures:
         monkeypatch.setattr("formats.envelope.EnvelopeWriter.add_pieces", full)
         writer._is_automatic = False
         writer.commit()
-        with pytest.raises(
-            CommitFailed, match=r"could not be merged; what was committed stands; found .*No space"
-        ):
+        with pytest.raises(MergeFailed, match=r"could not be merged; what was committed stands; found .*No space"):
             writer.merge()
         monkeypatch.undo()
         assert writer.merge() == latest_generation(Directory(path))
@@ -386,9 +384,27 @@ class TestFailures:
             writer.commit()
             try:
                 writer.wait_for_merges()
-            except CommitFailed:
+            except MergeFailed:
                 n_told += 1
         return n_told
+
+    def test_a_commit_that_was_made_is_not_reported_as_failed(self, path, full_for_merges, monkeypatch):
+        """Who adds again what was not committed must not add what was."""
+        monkeypatch.setattr("engine.engine.MergePolicy", lambda: EAGER)
+        told = []
+        with Engine.open(path, writable=True, encoder=ENCODER) as index:
+            for number in range(8):
+                index.add([f"no id {number}"])
+                try:
+                    index.commit()
+                except MergeFailed as error:
+                    told += error.__notes__
+                assert len(index) == 11 + number
+                index._writer._merges._join()
+            monkeypatch.undo()
+            index.merge()
+        assert len(told) > 1
+        assert all("was committed all the same" in note for note in told)
 
     def test_merging_is_tried_again_and_less_and_less_often(self, writer, path, full_for_merges, monkeypatch):
         assert self.commit_some(writer, range(10, 80)) == len(full_for_merges) == 6
@@ -405,7 +421,7 @@ class TestFailures:
         self.commit_some(writer, range(10, 20))
         writer.add(docs(20))
         writer.commit()
-        with pytest.raises(CommitFailed):
+        with pytest.raises(MergeFailed):
             writer.merge()
         monkeypatch.undo()
         writer.merge()
@@ -432,7 +448,7 @@ class TestFailures:
             before = n_descriptors()
             opened = IndexWriter(Directory(path), ENCODER, 2, policy=EAGER)
             assert self.commit_some(opened, range(10, 20)) > 1
-            with pytest.raises(CommitFailed):
+            with pytest.raises(MergeFailed):
                 opened.merge()
             opened.close()
             del opened
@@ -491,7 +507,7 @@ class TestFailures:
         assert slow.began.wait(60)
         monkeypatch.setattr(failing, broken)
         slow.go.set()
-        with pytest.raises(CommitFailed, match="Input/output"):
+        with pytest.raises(MergeFailed, match="Input/output"):
             writer.wait_for_merges()
         monkeypatch.undo()
         with pytest.raises(IndexClosed):

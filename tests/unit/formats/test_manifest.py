@@ -73,7 +73,12 @@ def test_the_highest_generation_is_the_index(directory):
         latest_generation(directory)
     for generation in (9, 10, 2):
         manifest(generation=generation).commit(directory)
-    for stranger in ("MANIFEST-11", "MANIFEST-0000000000000000001x", "MANIFEST-00000000000000000099.tmp"):
+    for stranger in (
+        "MANIFEST-11",
+        "MANIFEST-0000000000000000001x",
+        f"MANIFEST-{1 << 64}",
+        "MANIFEST-00000000000000000099.tmp",
+    ):
         (directory.path / stranger).touch()
     assert latest_generation(directory) == 10
 
