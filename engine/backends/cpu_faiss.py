@@ -14,6 +14,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 from functools import cached_property
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -32,6 +33,7 @@ __all__ = ["FaissBackend", "faiss_lists"]
 
 _BATCH_RESULTS = 1 << 22  # rows that FAISS is asked for at a time, over all queries
 _BLOCK_ROWS = 32  # in each of which FAISS keeps so many codes
+_FILL_STEPS = 32  # in which its index is filled
 _ROWS_PER_SCORED = (
     10  # centroids of lists that are read in a little less than the time it takes to score one exactly
 )
@@ -226,31 +228,64 @@ def faiss_lists(quantizer: Quantizer, lists: InvertedLists, owners: npt.NDArray[
     dim, nbits = n_sub * dsub, int(ksub).bit_length() - 1
     coarse = faiss.IndexFlatIP(dim)
     coarse.add(quantizer.coarse)
-    index = faiss.IndexIVFPQ(coarse, dim, quantizer.nlist, n_sub, nbits, faiss.METRIC_INNER_PRODUCT)
+    kind = faiss.IndexIVFPQFastScan if nbits == 4 else faiss.IndexIVFPQ
+    index = kind(coarse, dim, quantizer.nlist, n_sub, nbits, faiss.METRIC_INNER_PRODUCT)
     index.by_residual = quantizer.by_residual
     faiss.copy_array_to_vector(np.ascontiguousarray(quantizer.score_codebook).ravel(), index.pq.centroids)
     index.is_trained = True
-    _fill(index, lists, owners)
+    kept = _Kept(lists, owners)
     if nbits == 4:
-        index = faiss.IndexIVFPQFastScan(index)
+        _fill_fast_scan(index, kept)
+    else:
+        kept.copy_to(index.invlists, 0, quantizer.nlist)
+    index.ntotal = len(kept.docs)
     index.parallel_mode = 0
-    index.referenced_objects = [coarse]  # and no longer what it was converted from
+    index.referenced_objects = [coarse]
     return index
 
 
-def _fill(index: Any, lists: InvertedLists, owners: npt.NDArray[np.int64]) -> None:  # noqa: ANN401
-    """Copy the lists into FAISS, the owners as ids, deleted documents left out."""
+class _Kept:
+    """Lists without what is deleted.
+
+    Attributes:
+        docs: (n,) int64, the owners of the codes, list after list.
+    """
+
+    def __init__(self, lists: InvertedLists, owners: npt.NDArray[np.int64]) -> None:
+        self.docs, self._codes, self._offsets = owners[lists.rows()], lists.codes(), lists.offsets
+        keep = self.docs >= 0
+        if not keep.all():
+            self._offsets = np.concatenate([[0], np.cumsum(keep)])[self._offsets]
+            self.docs, self._codes = self.docs[keep], np.ascontiguousarray(self._codes[keep])
+
+    def copy_to(self, inverted: Any, first: int, stop: int) -> None:  # noqa: ANN401
+        """Copy lists `first` to `stop` - 1 into lists 0, 1, ... of FAISS, the owners as ids."""
+        import faiss
+
+        bounds = self._offsets[first : stop + 1].tolist()
+        for number, (low, high) in enumerate(pairwise(bounds)):
+            if low < high:
+                docs, codes = faiss.swig_ptr(self.docs[low:high]), faiss.swig_ptr(self._codes[low:high])
+                inverted.add_entries(number, high - low, docs, codes)
+
+
+def _fill_fast_scan(index: Any, kept: _Kept) -> None:  # noqa: ANN401
+    """Copy lists into an index of interleaved codes.
+
+    Only a whole index can be interleaved, so a few lists at a time are made into one: a second copy of them all
+    would stay with the process, in pieces that its allocator does not give back.
+    """
     import faiss
 
-    docs, codes, offsets = owners[lists.rows()], lists.codes(), lists.offsets
-    keep = docs >= 0
-    if not keep.all():
-        offsets = np.concatenate([[0], np.cumsum(keep)])[offsets]
-        docs, codes = docs[keep], np.ascontiguousarray(codes[keep])
-    inverted = index.invlists
-    for number, (low, high) in enumerate(zip(offsets[:-1].tolist(), offsets[1:].tolist(), strict=True)):
-        if low < high:
-            inverted.add_entries(
-                number, high - low, faiss.swig_ptr(docs[low:high]), faiss.swig_ptr(codes[low:high])
-            )
-    index.ntotal = len(docs)
+    step = -(-index.nlist // _FILL_STEPS)
+    for first in range(0, index.nlist, step):
+        stop = min(first + step, index.nlist)
+        coarse = faiss.IndexFlatIP(index.d)
+        plain = faiss.IndexIVFPQ(coarse, index.d, stop - first, index.pq.M, 4, faiss.METRIC_INNER_PRODUCT)
+        plain.is_trained = True
+        kept.copy_to(plain.invlists, first, stop)
+        part = faiss.IndexIVFPQFastScan(plain)  # whose lists go with it
+        for number in range(stop - first):
+            size, ids = part.invlists.list_size(number), part.invlists.get_ids(number)
+            if size:
+                index.invlists.add_entries(first + number, size, ids, part.invlists.get_codes(number))

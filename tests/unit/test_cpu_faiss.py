@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import faiss
 import numpy as np
 import pytest
 import small_index
 
+from engine.backends import cpu_faiss
 from engine.backends.cpu_faiss import FaissBackend
 from engine.backends.protocol import Wanted
 from engine.candidate_rows import rows_per_candidate
@@ -106,3 +108,40 @@ def test_searches_with_filters_by_turns(segments, queries):
         expected = FaissBackend(segment, OpenOptions()).candidates(queries, Wanted(10, 20, 8, 1, allowed))
         found = backend.candidates(queries, Wanted(10, 20, 8, 1, allowed))
         assert [sorted(each.docs) for each in found] == [sorted(each.docs) for each in expected]
+
+
+@pytest.mark.parametrize("steps", [1, 3, 32])
+def test_lists_are_copied_part_by_part_as_a_whole(segments, queries, monkeypatch, steps):
+    """The same index as FAISS makes of all plain lists at once."""
+    monkeypatch.setattr("engine.backends.cpu_faiss._FILL_STEPS", steps)
+    segment = segments[0]
+    owners = np.arange(segment.reader.n_rows)
+    owners[::5] = -1
+    index = cpu_faiss.faiss_lists(segment.quantizer, segment.reader.lists, owners)
+    whole = interleaved_at_once(segment.quantizer, segment.reader.lists, owners)
+    assert index.ntotal == (owners >= 0).sum()
+    parameters = faiss.SearchParametersIVF(nprobe=small_index.NLIST)
+    for found, expected in zip(
+        index.search(queries, 50, params=parameters), whole.search(queries, 50, params=parameters), strict=True
+    ):
+        np.testing.assert_array_equal(found, expected)
+
+
+def interleaved_at_once(quantizer, lists, owners):
+    n_sub, _, dsub = quantizer.score_codebook.shape
+    coarse = faiss.IndexFlatIP(n_sub * dsub)
+    coarse.add(quantizer.coarse)
+    plain = faiss.IndexIVFPQ(coarse, n_sub * dsub, quantizer.nlist, n_sub, 4, faiss.METRIC_INNER_PRODUCT)
+    plain.by_residual, plain.is_trained = quantizer.by_residual, True
+    faiss.copy_array_to_vector(np.ascontiguousarray(quantizer.score_codebook).ravel(), plain.pq.centroids)
+    rows, codes = lists.rows(), lists.codes()
+    for number in range(quantizer.nlist):
+        low, high = lists.offsets[number : number + 2].tolist()
+        for place in range(low, high):
+            if owners[rows[place]] >= 0:
+                ids, code = owners[rows[place]][None].copy(), codes[place : place + 1].copy()
+                plain.invlists.add_entries(number, 1, faiss.swig_ptr(ids), faiss.swig_ptr(code))
+    plain.ntotal = int((owners >= 0).sum())
+    interleaved = faiss.IndexIVFPQFastScan(plain)
+    interleaved.referenced_objects = [coarse, plain]
+    return interleaved
