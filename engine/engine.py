@@ -152,7 +152,8 @@ class Engine:
 
         Args:
             queries: one text, or several.
-            k: how many hits; fewer come back only where fewer documents are in the index, or pass the filter.
+            k: how many hits; fewer come back only where fewer documents are in the index, or pass the filter, or
+                in lexical mode have a term of the query.
             **options: the other fields of `engine.options.SearchOptions`: `mode`, `filter`, `candidates`,
                 `nprobe`, `explain`, `fusion`, `dense_weight`, `rerank`.
 
