@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from engine.gpu.encoded import Batch, DeviceTokens
 
-__all__ = ["BatchRunner", "BatchedEncoder", "PreparedText"]
+__all__ = ["BatchRunner", "BatchedEncoder", "MakeRunner", "PreparedText"]
 
 Vectors = npt.NDArray[np.float32]
 
@@ -59,6 +59,7 @@ class BatchRunner(Protocol):
 
 
 MakeRunner = Callable[[EncoderBundle, str], BatchRunner]
+"""Opens a graph of a bundle, given by its name, on a device."""
 
 
 @dataclass(frozen=True, slots=True)

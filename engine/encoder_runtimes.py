@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 from engine.cuda_device import cuda_is_there
 from formats.bundle_folder import MODEL_NAME, QUERY_MODEL_NAME
 from formats.encoder_bundle import EncoderBundle
-from formats.errors import BackendUnavailable, InvalidSetting
+from formats.errors import BackendUnavailable, CorruptFile, InvalidSetting
 from formats.plan_file import PlanRecord, read_plans
 
 if TYPE_CHECKING:
-    from engine.batched_encoder import BatchedEncoder
+    from engine.batched_encoder import BatchedEncoder, BatchRunner, MakeRunner
     from engine.encoder_onnx import OnnxEncoder
 
 __all__ = ["RUNTIMES", "open_bundle"]
@@ -30,6 +30,7 @@ def open_bundle(bundle: EncoderBundle, runtime: str = "auto", lean: bool = False
 
     "auto" takes for a graph in fp16 or fp32 the TensorRT engine that was built for it, this GPU and the installed
     library (`quarry plan`), else ONNX Runtime on a CUDA device, else on the CPU; quantised graphs run on the CPU.
+    Where what it took cannot be started, the graph runs on the CPU and the log says why.
     Neither of the first two has been run on a GPU yet.
 
     Args:
@@ -47,7 +48,8 @@ def open_bundle(bundle: EncoderBundle, runtime: str = "auto", lean: bool = False
         raise InvalidSetting("unknown runtime", expected=", ".join(RUNTIMES), actual=repr(runtime))
     if lean:
         _check_lean(bundle, runtime)
-    if runtime == "auto":
+    by_itself = runtime == "auto"
+    if by_itself:
         runtime = "onnx-cpu" if lean else _best(bundle)
     if runtime == "onnx-cpu":
         from engine.encoder_onnx import OnnxEncoder
@@ -60,7 +62,21 @@ def open_bundle(bundle: EncoderBundle, runtime: str = "auto", lean: bool = False
             expected=" or ".join(_FLOATS),
             actual=bundle.settings.precision,
         )
-    return _on_cuda(bundle) if runtime == "onnx-cuda" else _on_tensorrt(bundle)
+    from engine.batched_encoder import BatchedEncoder
+
+    make = _cuda_runner() if runtime == "onnx-cuda" else _tensorrt_runner(bundle)
+    return BatchedEncoder(bundle, partial(_or_on_the_cpu, make) if by_itself else make)
+
+
+def _or_on_the_cpu(make: MakeRunner, bundle: EncoderBundle, name: str) -> BatchRunner:
+    """What runs a graph; where it cannot be made, the CPU."""
+    try:
+        return make(bundle, name)
+    except (BackendUnavailable, CorruptFile, RuntimeError) as error:  # of a driver or a library
+        _log.warning("encoder %s runs on the CPU instead: %s", bundle.settings.name, error)
+        from engine.onnx_runner import OnnxRunner
+
+        return OnnxRunner(bundle, name, device="cpu")
 
 
 def _check_lean(bundle: EncoderBundle, runtime: str) -> None:
@@ -76,20 +92,18 @@ def _check_lean(bundle: EncoderBundle, runtime: str) -> None:
         )
 
 
-def _on_cuda(bundle: EncoderBundle) -> BatchedEncoder:
+def _cuda_runner() -> MakeRunner:
     if not _has_cuda():
         raise BackendUnavailable(
             "ONNX Runtime cannot use CUDA here",
             expected="a CUDA device; pip install 'quarry-search[gpu]', and onnxruntime removed before",
         )
-    from engine.batched_encoder import BatchedEncoder
     from engine.onnx_runner import OnnxRunner
 
-    return BatchedEncoder(bundle, partial(OnnxRunner, device="cuda"))
+    return partial(OnnxRunner, device="cuda")
 
 
-def _on_tensorrt(bundle: EncoderBundle) -> BatchedEncoder:
-    from engine.batched_encoder import BatchedEncoder
+def _tensorrt_runner(bundle: EncoderBundle) -> MakeRunner:
     from engine.tensorrt_runner import TensorRtRunner
 
     plan = _plan(bundle)
@@ -100,7 +114,7 @@ def _on_tensorrt(bundle: EncoderBundle) -> BatchedEncoder:
             expected=f"quarry plan {bundle.path}",
             actual=", ".join(plan.stem for plan in read_plans(bundle.path)) or "none",
         )
-    return BatchedEncoder(bundle, partial(TensorRtRunner, plan=plan))
+    return partial(TensorRtRunner, plan=plan)
 
 
 def _best(bundle: EncoderBundle) -> str:

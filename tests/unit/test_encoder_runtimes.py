@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import logging
 
+import numpy as np
 import pytest
 from tiny_checkpoint import write_checkpoint
 
 import engine
+from engine.batched_encoder import BatchedEncoder
 from engine.cuda_device import cuda_target
 from engine.encoder_onnx import OnnxEncoder
 from engine.onnx_session import import_onnxruntime
@@ -91,3 +93,18 @@ def test_tensorrt_asked_for_by_name_says_how_to_build_its_engine(with_plan):
 
 def test_a_bundle_without_plans_asks_no_library():
     assert fitting_plan([], "0" * 64) is None
+
+
+def test_what_was_chosen_and_cannot_be_started_is_done_without(bundle, monkeypatch, caplog):
+    pytest.importorskip("torch", reason="what runs on a device needs torch")
+    monkeypatch.setattr("engine.encoder_runtimes._has_cuda", lambda: True)
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    chosen, named = engine.open_encoder(bundle), engine.open_encoder(bundle, runtime="onnx-cuda")
+    assert type(chosen) is type(named) is BatchedEncoder
+    with caplog.at_level(logging.WARNING):
+        found = chosen.encode_query("cat")
+    assert "runs on the CPU instead: torch cannot use CUDA here" in caplog.text
+    alone = engine.open_encoder(bundle, runtime="onnx-cpu")
+    np.testing.assert_allclose(found, alone.encode_query("cat"), atol=2e-5)
+    with pytest.raises(BackendUnavailable, match="torch cannot use CUDA here"):
+        named.encode_query("cat")
