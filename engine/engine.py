@@ -360,6 +360,8 @@ class Engine:
                 view, self._view = self._view, None
             if view:
                 view.snapshot.close()
+            del view  # and all that it holds on a device
+            self._options.accelerator.trim()
 
     def _current(self) -> IndexView:
         view = self._view

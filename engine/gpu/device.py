@@ -114,6 +114,13 @@ class Device:
             self._used_bytes += n_bytes
             return True
 
+    def trim(self) -> None:
+        """Give the device's memory that is free again, and that torch keeps for later, back to other libraries."""
+        if "place" in self.__dict__ and self.place.type == "cuda":  # torch was loaded, and used it
+            import torch
+
+            torch.cuda.empty_cache()
+
     def release(self, n_bytes: int) -> None:
         """Give back what `reserve` took."""
         with self._lock:

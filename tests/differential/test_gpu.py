@@ -224,6 +224,17 @@ def test_closing_frees_the_device(index):
     assert device._used_bytes == 0
 
 
+def test_closing_gives_memory_back_when_nothing_holds_it_any_more(index, monkeypatch):
+    opened = Engine.open(index[0], backend="gpu", device="cpu")
+    opened.search_vectors(index[1][0], k=1)
+    backend = weakref.ref(opened._current()._dense._segments[0].opened)
+    held = []
+    monkeypatch.setattr("torch.cuda.empty_cache", lambda: held.append(backend()))
+    opened._options.accelerator.__dict__["place"] = torch.device("cuda")
+    opened.close()
+    assert held == [None]
+
+
 def test_without_a_device_it_says_so(index):
     if torch.cuda.is_available():
         pytest.skip("there is a device")
