@@ -1,7 +1,4 @@
-"""Runs batches with ONNX Runtime on a device: inputs are copied there, outputs are written into torch's memory.
-
-Run on the CPU by the tests, and not yet on a GPU.
-"""
+"""Runs batches with ONNX Runtime on a device: inputs are copied there, outputs are written into torch's memory."""
 
 from __future__ import annotations
 
