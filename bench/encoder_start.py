@@ -21,8 +21,8 @@ def session(parameters: Mapping[str, Any]) -> dict[str, object]:
         parameters: ``bundle``, ``lean``.
 
     Returns:
-        ``session_ms`` and ``session_cpu_s`` (the file checked), and memory of the process in bytes after it: ``session_rss_bytes``, all
-        that is resident, and ``session_private_bytes``, what no file backs.
+        ``session_ms`` and ``session_cpu_s`` (the file checked), and memory of the process in bytes after it:
+        ``session_rss_bytes``, all that is resident, and ``session_private_bytes``, what no file backs.
     """
     from engine.onnx_session import import_onnxruntime, open_session
     from formats.encoder_bundle import load_bundle
@@ -49,9 +49,9 @@ def query(parameters: Mapping[str, Any]) -> dict[str, object]:
 
     Returns:
         ``start_ms`` and ``start_cpu_s`` (bundle to the first query's vector, the files checked, libraries imported
-        before), ``query_p50_ms`` and ``query_p50_cpu_ms`` (the same query again and again), and memory in bytes: the resident set and its
-        private part, before (libraries only), after the first query, and in the end; ``resident_by_file`` after
-        the first query.
+        before), ``query_p50_ms`` and ``query_p50_cpu_ms`` (the same query again and again), and memory in bytes:
+        the resident set and its private part, before (libraries only), after the first query, and in the end;
+        ``resident_by_file`` after the first query.
     """
     import numpy as np
     import tokenizers

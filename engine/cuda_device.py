@@ -6,7 +6,6 @@ import ctypes
 import logging
 import sys
 from functools import cache
-from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 
 __all__ = ["cuda_is_there", "cuda_target"]
@@ -46,6 +45,8 @@ def cuda_is_there() -> bool:
 
 def _torch_is_for_cpus() -> bool:
     """Whether the name of torch's version says that it was built without CUDA."""
+    from importlib.metadata import PackageNotFoundError, version  # some MB that most machines do without
+
     try:
         return version("torch").endswith("+cpu")
     except PackageNotFoundError:
