@@ -19,6 +19,7 @@ MAX_IMBALANCE_RATIO = 2.0  # a search reads so many times the rows it would read
 MAX_GROWTH = 4.0  # of the index since training: half the lists that it should have
 FINE = "fine"
 RETRAIN = "merge(retrain=True) recommended"
+REBUILD = "building the index anew recommended"  # where codes alone are stored, nothing can be trained on
 
 
 def drift_statistics(snapshot: Snapshot) -> dict[str, object] | None:
@@ -44,7 +45,8 @@ def drift_statistics(snapshot: Snapshot) -> dict[str, object] | None:
         "imbalance_ratio": now.imbalance / max(trained.imbalance, 1e-30),
         "growth": now.n_rows / trained.n_rows,
     }
-    return {**ratios, "advice": _advice(ratios)}
+    can_retrain = all(segment.reader.centroids.kind != "none" for segment in snapshot.segments)
+    return {**ratios, "advice": _advice(ratios, can_retrain)}
 
 
 def _fit_of(segments: list[OpenSegment]) -> CodingFit | None:
@@ -54,7 +56,7 @@ def _fit_of(segments: list[OpenSegment]) -> CodingFit | None:
     return joined_fit(fits, n_rows, longest)
 
 
-def _advice(ratios: dict[str, float]) -> str:
+def _advice(ratios: dict[str, float], can_retrain: bool) -> str:
     limits = {
         "coarse_error_ratio": MAX_COARSE_ERROR_RATIO,
         "code_error_ratio": MAX_CODE_ERROR_RATIO,
@@ -64,4 +66,4 @@ def _advice(ratios: dict[str, float]) -> str:
     over = [
         f"{name} {ratios[name]:.2f} is above {limit}" for name, limit in limits.items() if ratios[name] > limit
     ]
-    return f"{RETRAIN}: {', '.join(over)}" if over else FINE
+    return f"{RETRAIN if can_retrain else REBUILD}: {', '.join(over)}" if over else FINE

@@ -245,7 +245,9 @@ class Engine:
 
         Raises:
             FormatError: a file is damaged; the index stays as it was.
-            InvalidSetting: `retrain` for an index that stores codes alone.
+            InvalidSetting: `retrain` for an index that stores codes alone; nothing was done. What codes have lost
+                cannot be trained on: with codes of codes it found fewer of the nearest than before, so build it
+                anew.
             MergeFailed: the system failed; the last commit stands.
         """
         return self._require_writer().merge(retrain)
@@ -262,6 +264,7 @@ class Engine:
         meanwhile. Commit first: a graph is of committed documents.
 
         Raises:
+            MergeFailed: the system failed, as on a full disk; the index is whole, and nothing half is left.
             ReadOnlyIndex: the index was not opened writable.
         """
         self._require_writer()

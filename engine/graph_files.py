@@ -7,7 +7,7 @@ import logging
 from engine.backends.hnsw import wants_graph
 from engine.backends.hnsw_index import build_graph
 from formats.directory import Directory
-from formats.errors import FormatError
+from formats.errors import FormatError, MergeFailed
 from formats.hnsw_graph import graph_name, read_graph, write_graph
 from formats.snapshot import OpenSegment, Snapshot
 
@@ -20,10 +20,21 @@ def write_graphs(snapshot: Snapshot, threads: int) -> int:
     """Write the graphs that are missing or damaged, of segments large enough to gain from one; how many.
 
     The writer's lock must be held.
+
+    Raises:
+        MergeFailed: the system failed; of the graph that it failed at nothing is left, those before it are there.
     """
     missing = [segment for segment in snapshot.segments if _lacks_graph(snapshot.directory, segment)]
     for segment in missing:
-        write_graph(snapshot.directory, segment.record.file, build_graph(segment, threads))
+        graph = build_graph(segment, threads)
+        try:
+            write_graph(snapshot.directory, segment.record.file, graph)
+        except OSError as error:
+            raise MergeFailed(
+                "a graph could not be written; the index is whole without it",
+                path=snapshot.directory.path / graph_name(segment.record.file.file_id),
+                actual=str(error),
+            ) from error
     return len(missing)
 
 

@@ -7,7 +7,7 @@ import logging
 import threading
 import traceback
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
@@ -122,8 +122,10 @@ class MergeScheduler:
 
         Raises:
             FormatError: a segment is damaged; those merged before it are committed.
-            InvalidSetting: `retrain` where only codes are stored.
+            InvalidSetting: `retrain` where only codes are stored; nothing was done.
         """
+        if retrain:
+            _require_centroids(self._committer.segments)
         self._join()
         if self._committer.failure:
             self.raise_failure()
@@ -206,13 +208,7 @@ class MergeScheduler:
     def _retraining(self) -> Iterator[_Task]:
         """The same with a new quantizer for all rows, whether or not there is something else to merge."""
         segments = self._committer.segments
-        for segment in segments:
-            if segment.reader.centroids.kind == "none":
-                raise InvalidSetting(
-                    "a quantizer cannot be trained on codes; build the index anew",
-                    path=segment.reader.path,
-                    expected="an index that stores centroids",
-                )
+        _require_centroids(segments)
         with self._typed_errors():
             trained = self._merger.train(segments)
         for group in self._policy.packed([_size(segment.record) for segment in segments]):
@@ -237,6 +233,24 @@ class MergeScheduler:
 
     def _task(self, segments: Sequence[OpenSegment], quantizer: str) -> _Task:
         return _Task(tuple(segments), self._committer.quantizer_for_merge(quantizer))
+
+
+def _require_centroids(segments: Iterable[OpenSegment]) -> None:
+    """Refuse to train on codes, which makes them worse.
+
+    On vectors of old and new topics (40,000, 64 dimensions) coded with a quantizer for the old ones, a new one
+    that was trained on what the codes stand for had errors 1.3 times (16 bytes) and 1.6 times (32 bytes) those
+    before; with it .30 and .55 of the ten nearest were found in place of .33 and .61.
+    """
+    for segment in segments:
+        if segment.reader.centroids.kind == "none":
+            raise InvalidSetting(
+                "the index stores codes alone, and training on them would lose more than it gains; "
+                "build the index anew from its documents",
+                path=segment.reader.path,
+                expected="an index that stores centroids",
+                actual='centroids="none"',
+            )
 
 
 def _check(stop: threading.Event) -> None:

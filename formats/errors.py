@@ -137,7 +137,7 @@ class CommitFailed(QuarryError):
 
 
 class MergeFailed(QuarryError):
-    """The system failed while segments were merged: all that was committed before stands.
+    """The system failed while segments were merged, or a graph was written: all that was committed before stands.
 
     Nothing that was collected is lost either, unless it was the merge's own commit that failed: then the writer is
     closed, and says so when it is used.

@@ -13,7 +13,7 @@ import engine
 from engine import Engine, KMeans
 from engine.document_encoder import EncodedDocument
 from engine.documents import Document
-from engine.drift import FINE, RETRAIN, _advice
+from engine.drift import FINE, REBUILD, RETRAIN, _advice
 from engine.index_writer import IndexWriter
 from engine.representation import DocumentVectors
 from formats.coding_fit import CodingFit, imbalance_of, joined_fit
@@ -108,6 +108,16 @@ def test_new_topics(path):
         index.verify()
 
 
+def test_codes_alone_are_not_trained_on(tmp_path, monkeypatch):
+    monkeypatch.setattr("engine.segment_builder.IVF_ROWS", 2000)
+    path = tmp_path / "ix"
+    engine.build([], path, encoder=ENCODER, representation=KMeans(1), code_bytes=8, centroids="none")
+    add(path, of_topics(1, N), 0)
+    add(path, of_topics(2, N), N)
+    with Engine.open(path) as index:
+        assert index.stats()["drift"]["advice"].startswith(f"{REBUILD}: coarse_error_ratio ")
+
+
 def test_errors_are_what_they_say(path):
     snapshot = Snapshot(Directory(path))
     (segment,) = snapshot.segments
@@ -136,4 +146,6 @@ def test_fits_together():
 
 def test_advice_names_every_reason():
     ratios = {"coarse_error_ratio": 1.5, "code_error_ratio": 1.0, "imbalance_ratio": 2.1, "growth": 4.0}
-    assert _advice(ratios) == f"{RETRAIN}: coarse_error_ratio 1.50 is above 1.4, imbalance_ratio 2.10 is above 2.0"
+    why = "coarse_error_ratio 1.50 is above 1.4, imbalance_ratio 2.10 is above 2.0"
+    assert _advice(ratios, can_retrain=True) == f"{RETRAIN}: {why}"
+    assert _advice(ratios, can_retrain=False) == f"{REBUILD}: {why}"

@@ -571,8 +571,10 @@ class TestAskedFor:
             texts, tmp_path / "ix", encoder=ENCODER, representation=KMeans(3), centroids="none", code_bytes=4
         )
         with Engine.open(tmp_path / "ix", writable=True, encoder=ENCODER) as index:
+            before = Directory(tmp_path / "ix").names()
             with pytest.raises(InvalidSetting, match="build the index anew"):
                 index.merge(retrain=True)
+            assert Directory(tmp_path / "ix").names() == before
             index.delete(index.search("text3", k=1)[0].id)
             index.commit()
             index.merge()
