@@ -1,7 +1,8 @@
 """What changing an index takes: ``python -m bench.durability [PART ...] [--out FILE]``.
 
-Parts: ``commit`` (100 small documents), ``open`` (1 and 100 segments), ``merge`` (segments of one quantizer: rate
-and memory), ``updates`` (1,000 commits that replace 100 documents each: what is left behind), ``search`` (latency
+Parts: ``commit`` (100 small documents), ``open`` (1 and 100 segments), ``merge`` (segments of one quantizer: rate,
+memory, and seconds of each part for a million centroids, one after the other), ``updates`` (1,000 commits that
+replace 100 documents each: what is left behind, and bytes of texts to those of a build), ``search`` (latency
 while a merge runs against without). The encoder is a stand-in, so that storage is what is measured.
 """
 
@@ -23,6 +24,7 @@ import xxhash
 
 import engine
 from bench.circumstances import circumstances
+from bench.merge_parts import merge_parts
 from bench.process_memory import private_bytes
 from bench.records import append_record
 from engine import Engine, KMeans
@@ -181,20 +183,25 @@ def _merged(snapshot: Snapshot) -> dict[str, object]:
     for _ in range(3):
         before = private_bytes()
         with _Sampled(private_bytes) as sampled:
-            wall, cpu = time.perf_counter(), time.thread_time()
+            wall, cpu = time.perf_counter(), time.process_time()
             merged = merger.merge(sources, quantizer)
             walls.append(time.perf_counter() - wall)
-            cpus.append(time.thread_time() - cpu)
+            cpus.append(time.process_time() - cpu)
         growth = max(growth, sampled.largest - before)
         assert merged.record is not None
         (snapshot.directory.path / merged.record.file.name).unlink()
     n_rows = sum(segment.reader.n_rows for segment in sources)
+    parts = [merge_parts(snapshot.directory, sources, quantizer.quantizer) for _ in range(5)]
     return {
         "n_centroids": n_rows,
         "input_bytes": sum(segment.reader.n_bytes for segment in sources),
         "centroids_per_s": n_rows / min(walls),
         "centroids_per_cpu_s": n_rows / min(cpus),
         "memory_growth_bytes": growth,
+        **{
+            f"{part}_s_per_million": float(np.median([each[part] for each in parts])) / n_rows * 1e6
+            for part in parts[0]
+        },
     }
 
 
@@ -243,7 +250,23 @@ def _updates(folder: Path) -> dict[str, object]:
         "n_files": sum(1 for _ in path.iterdir()),
         "n_segments": len(sizes),
         "dead_share": sum(size * dead for size, dead in sizes) / sum(size for size, _ in sizes),
+        "merged_texts_to_built": _merged_to_built(path, folder / "built"),
     }
+
+
+def _merged_to_built(path: Path, target: Path) -> float:
+    """How many times the bytes the texts take, once all is merged, that they would in an index built at once."""
+    with _opened(path) as index:
+        index.merge()
+        documents = [{"id": each.id, "text": each.text} for each in index.get(map(str, range(10_000)))]
+    engine.build(documents, target, encoder=StandIn(), representation=KMeans(4))
+    return _text_bytes(path) / _text_bytes(target)
+
+
+def _text_bytes(path: Path) -> int:
+    with closing(Snapshot(Directory(path))) as snapshot:
+        sections = [segment.reader.section_bytes() for segment in snapshot.segments]
+    return sum(each["documents"] + each["document_dictionaries"] for each in sections)
 
 
 def _search(folder: Path) -> dict[str, object]:

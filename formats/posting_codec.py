@@ -65,20 +65,32 @@ def encode(n_docs: int, counts: Ints, postings: Postings) -> tuple[Bytes, Ints]:
     lengths = -(-(n_low_bits + n_high_bits + totals[ends - 1] - totals_before) // 8)
     if lengths.max() > MAX_RECORD_BYTES:
         raise OverflowError(f"postings of {lengths.max()} bytes, and {MAX_RECORD_BYTES} can be stored")
-    starts = 8 * (np.cumsum(lengths) - lengths)
+    starts, firsts = 8 * (np.cumsum(lengths) - lengths), ends - counts
+    numbers, wide = np.arange(len(docs)), np.repeat(widths, counts)
+    high = docs >> wide
     bits = np.zeros(8 * int(lengths.sum()), np.uint8)
-    places = np.arange(len(docs)) - np.repeat(ends - counts, counts)
-    bits[np.repeat(starts + n_low_bits, counts) + places + (docs >> np.repeat(widths, counts))] = 1
-    bits[np.repeat(starts + n_low_bits + n_high_bits - totals_before, counts) + totals - 1] = 1
-    _set_low_bits(bits, docs, np.repeat(widths, counts), np.repeat(starts, counts), places)
-    return np.packbits(bits, bitorder="little"), lengths
+    bits[np.repeat(starts + n_low_bits - firsts, counts) + numbers + high] = 1
+    bits[np.repeat(starts + n_low_bits + n_high_bits - totals_before - 1, counts) + totals] = 1
+    packed = np.packbits(bits, bitorder="little")
+    _set_low_bits(
+        packed, np.repeat(starts - firsts * widths, counts) + numbers * wide, docs ^ (high << wide), wide
+    )
+    return packed, lengths
 
 
-def _set_low_bits(bits: Bytes, docs: Ints, widths: Ints, starts: Ints, places: Ints) -> None:
-    at = starts + places * widths
-    for bit in range(int(widths.max(initial=0))):
-        wide = np.flatnonzero(widths > bit)
-        bits[at[wide] + bit] = docs[wide] >> bit & 1
+def _set_low_bits(packed: Bytes, at: Ints, values: Ints, widths: Ints) -> None:
+    """Set the bits of values of these widths, up to 32, at these ascending bits.
+
+    All values that begin in a word of 64 bits are set at once; bits of the last of them may lie in the next word.
+    """
+    words = np.zeros(len(packed) // 8 + 2, np.uint64)
+    word, shift, bits = at >> 6, (at & 63).astype(np.uint64), values.astype(np.uint64)
+    firsts = np.flatnonzero(np.append(True, word[1:] != word[:-1]))
+    words[word[firsts]] = np.bitwise_or.reduceat(bits << shift, firsts)
+    lasts = np.append(firsts[1:], len(at)) - 1
+    lasts = lasts[(at[lasts] & 63) + widths[lasts] > 64]
+    words[word[lasts] + 1] |= bits[lasts] >> (np.uint64(64) - shift[lasts])
+    packed |= words.astype("<u8").view(np.uint8)[: len(packed)]
 
 
 def _widths(n_docs: int, counts: Ints) -> Ints:
@@ -118,25 +130,31 @@ def decode_several(records: Bytes, lengths: Ints, counts: Ints, n_docs: int) -> 
     starts, n_low_bits = 8 * (np.cumsum(lengths) - lengths), widths * counts
     if (n_low_bits + 2 * counts > 8 * lengths).any() or lengths.max() > MAX_RECORD_BYTES:
         raise ValueError("a record too short for its postings, or too long")
-    ones = _ones_of_several(records, lengths, counts, n_low_bits)
+    ones = _ones_of_several(records, starts // 8, lengths, counts, n_low_bits)
     firsts = np.cumsum(counts) - counts
-    places = np.arange(int(counts.sum())) - np.repeat(firsts, counts)
-    wide = np.repeat(widths, counts)
-    high = ones[np.repeat(2 * firsts, counts) + places] - np.repeat(starts + n_low_bits, counts) - places
-    docs = high << wide | _low_bits_at(records, np.repeat(starts, counts) + places * wide, wide)
-    ascends = (docs[1:] > docs[:-1]) | (places[1:] == 0)
+    numbers, wide = np.arange(int(counts.sum())), np.repeat(widths, counts)
+    places = np.repeat(firsts, counts) + numbers
+    high = ones[places] - numbers - np.repeat(starts + n_low_bits - firsts, counts)
+    at = np.repeat(starts - firsts * widths, counts) + numbers * wide
+    docs = high << wide | _low_bits_at(records, at, wide)
+    ascends = docs[1:] > docs[:-1]
+    ascends[firsts[1:] - 1] = True
     if not ascends.all() or docs.max() >= n_docs:
         raise ValueError(_OUT_OF_ORDER)
-    last = np.repeat(2 * firsts + counts, counts) + places
-    return Postings(docs.astype(np.uint32), (ones[last] - ones[last - 1]).astype(np.uint32))
+    places += np.repeat(counts, counts)
+    return Postings(docs.astype(np.uint32), (ones[places] - ones[places - 1]).astype(np.uint32))
 
 
-def _ones_of_several(records: Bytes, lengths: Ints, counts: Ints, n_low_bits: Ints) -> Ints:
+def _ones_of_several(records: Bytes, starts: Ints, lengths: Ints, counts: Ints, n_low_bits: Ints) -> Ints:
     """Where the ones behind the low bits of each record are: twice as many as it has postings."""
-    bits = np.unpackbits(records, bitorder="little").view(bool)
-    stretches = np.stack([n_low_bits, 8 * lengths - n_low_bits], axis=1).ravel()
-    bits &= np.repeat(np.tile([False, True], len(lengths)), stretches)
-    ones, ends = np.flatnonzero(bits), 8 * np.cumsum(lengths)
+    n_low_bytes = n_low_bits >> 3
+    kept = np.repeat(
+        np.tile(np.array([0, 0xFF], np.uint8), len(lengths)),
+        np.stack([n_low_bytes, lengths - n_low_bytes], axis=1).ravel(),
+    )
+    kept[starts + n_low_bytes] <<= (n_low_bits & 7).astype(np.uint8)
+    kept &= records
+    ones, ends = np.flatnonzero(np.unpackbits(kept, bitorder="little").view(bool)), 8 * np.cumsum(lengths)
     n_before = 2 * np.cumsum(counts)
     if not np.array_equal(ones.searchsorted(ends), n_before) or (ones[n_before - 1] < ends - 8).any():
         raise ValueError(_WRONG_ONES)
@@ -144,11 +162,13 @@ def _ones_of_several(records: Bytes, lengths: Ints, counts: Ints, n_low_bits: In
 
 
 def _low_bits_at(records: Bytes, at: Ints, widths: Ints) -> Ints:
-    """The numbers of these widths, less than 32 bits each, at these bits."""
-    padded = np.concatenate([records, np.zeros(8, np.uint8)])
-    words = np.ndarray((len(records) + 1,), "<u8", padded, 0, (1,))
-    found = words[at >> 3].astype(np.uint64) >> (at & 7).astype(np.uint64)
-    numbers: Ints = found.astype(np.int64) & ((1 << widths) - 1)
+    """The numbers of these widths, less than 64 bits each, at these bits."""
+    words = np.zeros(len(records) // 8 + 2, "<u8")
+    words.view(np.uint8)[: len(records)] = records
+    word, shift = at >> 6, (at & 63).astype(np.uint64)
+    found = words[word].astype(np.uint64) >> shift
+    found |= words[word + 1].astype(np.uint64) << (np.uint64(64) - shift)  # nothing where that is 64
+    numbers: Ints = found.view(np.int64) & ((1 << widths) - 1)
     return numbers
 
 

@@ -25,7 +25,7 @@ from formats.term_rows import TermRows, rows_of, term_of
 
 __all__ = ["PostingsReader", "PostingsSpool", "PostingsWriter", "TermBatch"]
 
-_BATCH_POSTINGS = 1 << 17  # encoded or decoded at a time
+_BATCH_POSTINGS = 1 << 15  # encoded or decoded at a time
 _BATCH_TERMS = 1 << 13  # the same
 _BATCH_BYTES = 1 << 20  # decoded at a time, which takes 40 times as much memory
 

@@ -24,7 +24,7 @@ from formats.metadata_columns import merge_metadata
 from formats.postings_merge import MergedPostings
 from formats.segment import MAX_ROWS, SegmentReader, segment_fields
 
-__all__ = ["MergeInput", "merge_segments"]
+__all__ = ["MergeInput", "merge_segments", "rows_of_runs"]
 
 Keep = npt.NDArray[np.bool_]
 
@@ -136,7 +136,7 @@ class _SegmentMerge:
         return merge_centroids(tables, self._keeps, self._envelope, keep_centroids)
 
     def _write_lists(self, nlist: int, code_bytes: int) -> CodingFit | None:
-        sizes = merge_lists(_rows_of_runs(self._inputs), self._n_rows, nlist, code_bytes, self._envelope)
+        sizes = merge_lists(rows_of_runs(self._inputs), self._n_rows, nlist, code_bytes, self._envelope)
         fits, rows = [each.fit for each in self._inputs], [each.n_rows for each in self._inputs]
         return joined_fit(fits, rows, imbalance_of(sizes))
 
@@ -161,7 +161,8 @@ def _beside(work: Callable[[], None], threads: int) -> Iterator[Callable[[], Non
         yield pool.submit(work).result
 
 
-def _rows_of_runs(inputs: Sequence[MergeInput]) -> list[RunRows]:
+def rows_of_runs(inputs: Sequence[MergeInput]) -> list[RunRows]:
+    """The runs of all inputs, with the ordinals that their rows get in the new segment."""
     runs, first = [], 0
     for each in inputs:
         keep = each.reader.centroids.row_keep(each.keep)

@@ -31,7 +31,7 @@ __all__ = ["TermDictionary", "TermDictionaryWriter", "TermEntry", "TermPart"]
 
 _KEY_BYTES = 8
 _MAX_VARINT_BITS = 63
-_PART_BLOCKS = 512  # unpacked at a time: 8192 terms, which take 2 MiB at most
+_PART_BLOCKS = 2048  # unpacked at a time: 32,768 terms, which take 8 MiB at most and 1 as a rule
 
 Ints = npt.NDArray[np.int64]
 
