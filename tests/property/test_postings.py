@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import numpy as np
 from format_samples import reread
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from formats.directory import Directory
@@ -19,6 +19,7 @@ words = st.one_of(
     st.sampled_from(["a", "ab", "abc", "b", "é", "文", "\0", "prefix-and-more", "prefix-and-most"]),
     st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=9),
 )
+unhurried = settings(deadline=None)  # a busy machine is no mistake
 collections = st.lists(st.lists(words, max_size=12), min_size=1, max_size=40)
 
 
@@ -35,6 +36,7 @@ def as_postings(docs, frequencies):
     return Postings(np.array(docs, np.uint32), np.array(frequencies, np.uint32))
 
 
+@unhurried
 @given(posting_lists())
 def test_a_record_holds_its_postings(given_postings):
     n_docs, docs, frequencies = given_postings
@@ -44,6 +46,7 @@ def test_a_record_holds_its_postings(given_postings):
     assert found.frequencies.tolist() == frequencies
 
 
+@unhurried
 @given(st.lists(posting_lists(), min_size=1, max_size=8))
 def test_records_do_not_depend_on_what_is_encoded_with_them(lists):
     n_docs = max(each[0] for each in lists)
@@ -66,6 +69,7 @@ def nearly_records(draw):
     return draw(st.one_of(st.just(record.tobytes()), st.binary(max_size=80))), len(docs), n_docs
 
 
+@unhurried
 @given(nearly_records())
 def test_any_bytes_are_postings_or_refused(given_bytes):
     data, n, n_docs = given_bytes
@@ -96,6 +100,7 @@ def write(directory, documents, name):
     return envelope
 
 
+@unhurried
 @given(collections)
 def test_documents_come_back(tmp_path_factory, documents):
     reader = PostingsReader(
@@ -110,6 +115,7 @@ def test_documents_come_back(tmp_path_factory, documents):
     assert reader.lengths.tolist() == [len(terms) for terms in documents]
 
 
+@unhurried
 @given(collections, st.data())
 def test_merging_parts_is_writing_what_is_kept(tmp_path_factory, documents, data):
     directory = Directory(tmp_path_factory.mktemp("index"))
