@@ -248,7 +248,11 @@ class Envelope:
         offset, length = FOOTER.unpack(data[-FOOTER_BYTES:])[:2]
         contents = data[offset : offset + length]
         if digest(contents) != self.record.digest:
-            raise ChecksumMismatch("the table of contents is not what was written", path=self.path)
+            raise ChecksumMismatch(
+                "the table of contents is not what was written",
+                path=self.path,
+                actual=f"other bytes from offset {offset}",
+            )
         top = Fields(unpack(contents, self.path, "table of contents"), self.path, "table of contents")
         self.fields = top.child("fields")
         self._sections = read_sections(top.child("sections"), data, PREAMBLE_BYTES, offset, self.path)

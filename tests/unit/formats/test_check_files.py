@@ -64,6 +64,16 @@ def test_damage_outside_the_data(directory, committed, offset):
     assert all(isinstance(error, FormatError) for error in found)
 
 
+def test_a_damaged_table_of_contents_is_named_with_its_place(directory, committed):
+    name = committed.segments[0].file.name
+    blob = (directory.path / name).read_bytes()
+    offset = int.from_bytes(blob[-64:-56], "little")
+    flip(directory, name, offset + 9)
+    (found,) = check_files(directory, committed)
+    assert "the table of contents is not what was written" in str(found)
+    assert f"from offset {offset}" in str(found)
+
+
 def test_padding_is_checked(directory, committed):
     name = committed.segments[0].file.name
     blob = (directory.path / name).read_bytes()
