@@ -1,7 +1,8 @@
 """Two-stage search against bare libraries on the same vectors: the recall of the top 10, its time, memory.
 
-``python -m bench two_stage INDEX COLLECTION [--out FILE] [--peers NAMES]`` takes the first segment of an index
-with int8 centroids and the questions of a collection. Ours goes from a query vector to ranked documents. FAISS
+``python -m bench two_stage INDEX COLLECTION [--out FILE] [--peers NAMES] [--code-bytes N ...]`` takes the first
+segment of an index with int8 centroids and the questions of a collection. Ours goes from a query vector to ranked
+documents; with other sizes of codes the vectors are coded anew, in an index for the time being. FAISS
 (IVF of the same lists and codes, the nearest rescored in 8 bits), hnswlib and USearch are called bare, from a
 query vector to the nearest rows. Recall is of the ten documents with the best maxima, computed in full.
 One thread; all settings take turns at each query, in random order.
@@ -11,9 +12,11 @@ from __future__ import annotations
 
 import argparse
 import statistics
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +24,12 @@ import numpy as np
 import numpy.typing as npt
 
 from bench.circumstances import circumstances
+from bench.clock import Clock
 from bench.collections import data_folder, read_collection
+from bench.recoded import recoded
 from bench.records import append_record
 from engine.backends.cpu_faiss import FaissBackend, faiss_lists
+from engine.candidate_rows import default_candidates
 from engine.encoder import open_encoder
 from engine.faiss_threads import set_faiss_threads
 from engine.options import OpenOptions, SearchOptions
@@ -38,6 +44,7 @@ __all__ = ["main"]
 K = 10
 _N_NEAREST = 100  # rows asked of a library, so that ten documents own them
 _BATCH_ROWS = 1 << 15
+_BREADTHS = (100, 128, 192, 256, 384, 512, 768)  # of searches in graphs
 Floats = npt.NDArray[np.float32]
 Found = Callable[[Floats], npt.NDArray[np.int64]]
 
@@ -90,13 +97,13 @@ def ours(snapshot: Snapshot) -> Iterator[Setting]:
     bytes_per_row = FaissBackend.needed_bytes(segment) / segment.reader.n_rows
     searcher = Searcher(snapshot, OpenOptions(backend="cpu_faiss", threads=1))
     nlist, default = segment.quantizer.nlist, default_nprobe(segment.quantizer)
+    usual = default_candidates(segment, K)
     label = f"PQ {segment.quantizer.code_bytes} bytes"
     for nprobe in sorted({default, *_probes(nlist)}):
-        for candidates in (50, 100, 200):
+        for candidates in sorted({50, 100, 200, usual}):
             options = SearchOptions(k=K, mode="dense", nprobe=nprobe, candidates=candidates)
-            named = f"{label}, nprobe {nprobe}, {candidates} documents" + (
-                ", default" if nprobe == default else ""
-            )
+            is_default = ", default" if (nprobe, candidates) == (default, usual) else ""
+            named = f"{label}, nprobe {nprobe}, {candidates} documents{is_default}"
 
             def find(query: Floats, options: SearchOptions = options) -> npt.NDArray[np.int64]:
                 return searcher.search(query[None], options)[0].docs
@@ -142,10 +149,10 @@ def hnswlib_graph(segment: OpenSegment) -> Iterator[Setting]:
     table = segment.reader.centroids
     index: Any = hnswlib.Index(space="ip", dim=table.dim)
     index.init_index(max_elements=table.n_rows, ef_construction=100, M=16)
-    for rows in _batches(segment):
+    for rows in _with_progress(segment, "hnswlib"):
         index.add_items(rows)
     index.set_num_threads(1)
-    for ef in (100, 128, 192, 256, 384, 512):
+    for ef in _BREADTHS:
 
         def find(query: Floats, ef: int = ef) -> npt.NDArray[np.int64]:
             index.set_ef(ef)
@@ -161,9 +168,9 @@ def usearch_graph(segment: OpenSegment) -> Iterator[Setting]:
 
     table = segment.reader.centroids
     index: Any = Index(ndim=table.dim, metric="ip", dtype="f16", connectivity=16, expansion_add=100)
-    for number, rows in enumerate(_batches(segment)):
+    for number, rows in enumerate(_with_progress(segment, "USearch")):
         index.add(np.arange(number * _BATCH_ROWS, number * _BATCH_ROWS + len(rows)), rows)
-    for expansion in (100, 128, 192, 256, 384, 512):
+    for expansion in _BREADTHS:
 
         def find(query: Floats, expansion: int = expansion) -> npt.NDArray[np.int64]:
             index.expansion_search = expansion
@@ -200,6 +207,14 @@ def _batches(segment: OpenSegment) -> Iterator[Floats]:
         yield vectors.vectors(np.arange(low, min(low + _BATCH_ROWS, n_rows)))
 
 
+def _with_progress(segment: OpenSegment, library: str) -> Iterator[Floats]:
+    """The same; each is counted when the library has taken it."""
+    clock = Clock(-(-segment.reader.n_rows // _BATCH_ROWS), f"batches of rows taken by {library}")
+    for rows in _batches(segment):
+        yield rows
+        clock.tick()
+
+
 def _probes(nlist: int) -> list[int]:
     return [max(1, round(nlist * share)) for share in (0.04, 0.08, 0.16, 0.25, 0.35, 0.5)]
 
@@ -232,6 +247,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("collection", help="whose questions are asked")
     parser.add_argument("--peers", default="faiss,hnswlib,usearch", help="separated by commas")
     parser.add_argument("--queries", type=int, default=200, help="how many")
+    parser.add_argument("--code-bytes", type=int, nargs="*", default=[], help="sizes of codes besides the index's")
     parser.add_argument("--out", type=Path, help="JSON lines are appended to this file")
     options = parser.parse_args(arguments)
     folder, encoder = data_folder(options.collection), open_encoder()
@@ -241,9 +257,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     snapshot = Snapshot(Directory(options.index))
     segment = snapshot.segments[0]
     settings = list(ours(snapshot))
-    for peer in filter(None, options.peers.split(",")):
-        settings += PEERS[peer](segment)
-    measure(settings, segment, queries)
+    with ExitStack() as stack:
+        for code_bytes in options.code_bytes:
+            folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+            settings += ours(recoded(snapshot, folder, replace(snapshot.manifest.settings, code_bytes=code_bytes)))
+        for peer in filter(None, options.peers.split(",")):
+            settings += PEERS[peer](segment)
+        measure(settings, segment, queries)
     about = {"n_documents": segment.record.n_docs, "n_centroids": segment.reader.n_rows, **circumstances()}
     for record in sorted(
         (setting.record() for setting in settings), key=lambda each: float(str(each["recall_10"]))
