@@ -76,7 +76,6 @@ class Setting:
 _DEFAULT = "pieces-24"
 _CODE_BYTES = (8, 12, 16, 24, 32, 48, 64, 96)
 _FEW_CODE_BYTES = (8, 24, 48, 96)
-_8_BIT = (8, 12, 24, 48, 96)
 
 
 def representations(*, quick: bool) -> list[Representation]:
@@ -137,7 +136,7 @@ def _full(keys: list[str], dim: int) -> Iterator[Setting]:
         )
     for backend in BACKENDS.keys() - {"exact"}:  # which the oracle stands for
         yield Setting("backend", default, SearchSetting(backend))
-    yield from _library_codes(main, [*(f"PQ{n}x8" for n in _8_BIT if dim % n == 0), "RaBitQ"])
+    yield from _library_codes(main, [*(f"PQ{n}x8" for n in _FEW_CODE_BYTES if dim % n == 0), "RaBitQ"])
 
 
 def _library_codes(key: str, factories: list[str]) -> Iterator[Setting]:
