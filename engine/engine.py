@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import threading
 import weakref
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -14,6 +13,7 @@ from typing import NoReturn, Self, Unpack, overload
 import numpy.typing as npt
 
 from engine.backends.registry import check_backend
+from engine.current_view import CurrentView
 from engine.document_reader import DocumentSource, read_documents
 from engine.documents import Document
 from engine.encoder import Encoder, open_encoder
@@ -33,9 +33,8 @@ from engine.reranking import reranked
 from engine.statistics import index_statistics
 from engine.verification import VerifyReport, verify_index
 from formats.directory import Directory
-from formats.errors import EncoderMismatch, IndexClosed, InvalidSetting, ReadOnlyIndex
+from formats.errors import EncoderMismatch, InvalidSetting, ReadOnlyIndex
 from formats.manifest import EncoderRecord
-from formats.snapshot import Snapshot
 
 __all__ = ["Engine"]
 
@@ -56,19 +55,14 @@ class Engine:
         self._encoder = encoder
         self._writable = writable
         self._refreshes = False
-        self._pid = os.getpid()
-        self._lock = threading.Lock()
-        self._view: IndexView | None = None
         self._reranker: Reranker | None = None
         self._writer: IndexWriter | None = None
-        snapshot = Snapshot(directory)
+        self._view = CurrentView(directory, options)
         try:
-            self._view = IndexView(snapshot, options)
             if writable:
                 self._writer = self._opened_writer()
                 self._follow()  # another writer may have committed before the lock was ours
         except BaseException:
-            snapshot.close()
             self.close()
             raise
 
@@ -268,12 +262,9 @@ class Engine:
             ReadOnlyIndex: the index was not opened writable.
         """
         self._require_writer()
-        before = self._current().snapshot
+        before = self._view.get().snapshot
         n_written = write_graphs(before, self._options.n_threads)
-        with self._lock:
-            snapshot = Snapshot(self._directory, self._current().snapshot.segments)
-            drop_graphs(before, snapshot)
-            self._view = IndexView(snapshot, self._options)
+        drop_graphs(before, self._view.reopen())
         return n_written
 
     def refresh(self) -> bool:
@@ -281,31 +272,17 @@ class Engine:
 
         An index that was copied or built anew in the place of this one counts as newer, whatever its generation.
         """
-        self._current()
-        with self._lock:
-            before = self._current()
-            if before.snapshot.manifest.is_newest(self._directory):
-                return False
-            snapshot = Snapshot(self._directory, before.snapshot.segments)
-            self._view = IndexView(snapshot, self._options, before)
-        return True
+        return self._view.refresh()
 
     def get(self, ids: Iterable[str] | str) -> list[Document]:
         """The documents of these ids, in their order; ids that are not there are passed over."""
-        snapshot = self._current().snapshot
-        documents = []
-        for doc_id in _possible(ids):
-            place = snapshot.find(doc_id)
-            if place:
-                stored = place[0].reader.documents[place[1]]
-                documents.append(Document(doc_id, stored.text, stored.title, stored.metadata))
-        return documents
+        return self._view.get().documents(_possible(ids))
 
     def __contains__(self, doc_id: object) -> bool:
-        return isinstance(doc_id, str) and self._current().snapshot.find(doc_id) is not None
+        return isinstance(doc_id, str) and self._view.get().snapshot.find(doc_id) is not None
 
     def __len__(self) -> int:
-        return len(self._current().snapshot)
+        return len(self._view.get().snapshot)
 
     def count(self, filter: Mapping[str, object]) -> int:  # noqa: A002  # as in search
         """The number of documents whose metadata passes a filter (see `engine.filter`).
@@ -313,11 +290,11 @@ class Engine:
         Raises:
             InvalidFilter: it is malformed, or compares values with those of another type.
         """
-        return self._current().filter.count(parse_filter(filter))
+        return self._view.get().filter.count(parse_filter(filter))
 
     def stats(self) -> dict[str, object]:
         """Numbers about the index, what searches it, and the memory that takes. See `engine.statistics`."""
-        view = self._current()
+        view = self._view.get()
         return index_statistics(view.snapshot) | view.resources()
 
     def verify(self) -> VerifyReport:
@@ -326,7 +303,7 @@ class Engine:
         Raises:
             FormatError: something is wrong; the message lists everything that is, `findings` holds the errors.
         """
-        return verify_index(self._directory, self._current().snapshot.manifest)
+        return verify_index(self._directory, self._view.get().snapshot.manifest)
 
     def close(self) -> None:
         """Close all files and release the lock; hits stay valid, and closing twice is harmless.
@@ -352,30 +329,15 @@ class Engine:
     def _close(self, *, abandon: bool) -> None:
         """See `close`; where a merge is abandoned, the index stays as it was before."""
         writer, self._writer = self._writer, None
-        if os.getpid() != self._pid:  # where threads of the parent may hold locks for ever
-            self._view = None
+        if self._view.is_forked:  # the writer and the device are the parent's
+            self._view.close()
             return
         try:
             if writer:
                 writer.close(abandon=abandon)
         finally:
-            with self._lock:
-                view, self._view = self._view, None
-            if view:
-                view.snapshot.close()
-            del view  # and all that it holds on a device
+            self._view.close()
             self._options.accelerator.trim()
-
-    def _current(self) -> IndexView:
-        view = self._view
-        if view is None:
-            raise IndexClosed("the index is closed", path=self._directory.path)
-        if os.getpid() != self._pid:
-            raise IndexClosed(
-                "the index was opened by another process; open it again after a fork",
-                path=self._directory.path,
-            )
-        return view
 
     def _opened_writer(self) -> IndexWriter:
         """A writer that does not keep this object alive: the lock of one that is dropped goes with it."""
@@ -391,18 +353,15 @@ class Engine:
 
     def _to_search(self) -> IndexView:
         if self._refreshes:
-            self.refresh()
-        return self._current()
+            self._view.refresh()
+        return self._view.get()
 
     def _follow(self) -> None:
-        """Answer from the generation that the writer made last; no file is read for it."""
-        with self._lock:
-            writer, before = self._writer, self._view
-            if writer and before:
-                self._view = IndexView(writer.snapshot(), self._options, before)
+        """Answer from the generation that the writer made last."""
+        self._view.follow(lambda: self._writer.snapshot() if self._writer else None)
 
     def _require_writer(self) -> IndexWriter:
-        self._current()
+        self._view.get()
         if self._writer is None:
             raise ReadOnlyIndex(
                 "the index was opened for reading; open it with writable=True", path=self._directory.path
@@ -411,7 +370,7 @@ class Engine:
 
     def _check_encoder(self) -> IndexView:
         """What is open, whose vectors must be this encoder's."""
-        view = self._current()
+        view = self._view.get()
         made: EncoderRecord = view.snapshot.manifest.encoder
         if made.identity != self._encoder.identity:
             raise EncoderMismatch(

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import numpy as np
 
 from engine.bm25_query import Bm25Query
 from engine.device_vectors import DeviceVectors
 from engine.document_filter import DocumentFilter
+from engine.documents import Document
 from engine.explanation import matches
 from engine.hits import Hit, Hits
 from engine.hybrid_searcher import HybridSearcher
@@ -56,6 +59,16 @@ class IndexView:
         return resource_statistics(
             self.snapshot, self._options, self._dense.choices, held, self._dense.device_bytes
         )
+
+    def documents(self, ids: Iterable[str]) -> list[Document]:
+        """Those that are there, in this order."""
+        found = []
+        for doc_id in ids:
+            place = self.snapshot.find(doc_id)
+            if place:
+                stored = place[0].reader.documents[place[1]]
+                found.append(Document(doc_id, stored.text, stored.title, stored.metadata))
+        return found
 
     def search_dense(self, vectors: Queries, options: SearchOptions) -> list[Hits]:
         """The hits for each of (n, dim) query vectors."""

@@ -230,10 +230,10 @@ def test_chosen_by_itself_it_is_done_without(index, encoder, monkeypatch, caplog
     monkeypatch.setattr("engine.backends.choice.cuda_is_there", lambda: True)
     monkeypatch.setattr("engine.backends.choice.wants_graph", lambda _: True)
     with Engine.open(index, encoder=encoder, device="cpu") as opened:
-        assert {choice.backend for choice in opened._current()._dense.choices} == {"gpu"}
+        assert {choice.backend for choice in opened._view.get()._dense.choices} == {"gpu"}
         with caplog.at_level(logging.WARNING):
             found = opened.search(["dog", "rook"], k=5, mode="dense")
-        assert {choice.backend for choice in opened._current()._dense.choices} == {"scan"}
+        assert {choice.backend for choice in opened._view.get()._dense.choices} == {"scan"}
     assert "backend scan instead of gpu: device cpu failed" in caplog.text
     with Engine.open(index, encoder=encoder, backend="scan") as opened:
         assert columns(found) == columns(opened.search(["dog", "rook"], k=5, mode="dense"))

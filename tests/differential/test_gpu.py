@@ -196,7 +196,7 @@ def test_where_the_centroids_do_not_fit_the_codes_are_taken(index):
     for limit, kept in ((None, "_rows"), ((1 << 20) + ROWS_BYTES - 1, "_lists")):
         with Engine.open(path, backend="gpu", device="cpu", device_bytes=limit) as opened:
             hits = opened.search_vectors(queries, k=1)
-            backend = opened._current()._dense._segments[0].opened
+            backend = opened._view.get()._dense._segments[0].opened
         assert [each[0].id for each in hits] == [str(number) for number in range(50)]
         assert getattr(backend, kept) is not None
         assert backend.device_bytes > 0
@@ -214,7 +214,7 @@ def test_a_budget_that_nothing_fits_is_said(index):
 def test_closing_frees_the_device(index):
     opened = Engine.open(index[0], backend="gpu", device="cpu")
     opened.search_vectors(index[1][0], k=1)
-    backend = opened._current()._dense._segments[0].opened
+    backend = opened._view.get()._dense._segments[0].opened
     gone, device = weakref.ref(backend), opened._options.accelerator
     assert device._used_bytes == backend.device_bytes
     del backend
@@ -227,7 +227,7 @@ def test_closing_frees_the_device(index):
 def test_closing_gives_memory_back_when_nothing_holds_it_any_more(index, monkeypatch):
     opened = Engine.open(index[0], backend="gpu", device="cpu")
     opened.search_vectors(index[1][0], k=1)
-    backend = weakref.ref(opened._current()._dense._segments[0].opened)
+    backend = weakref.ref(opened._view.get()._dense._segments[0].opened)
     held = []
     monkeypatch.setattr("torch.cuda.empty_cache", lambda: held.append(backend()))
     opened._options.accelerator.__dict__["place"] = torch.device("cuda")

@@ -626,11 +626,11 @@ class TestFork:
     def test_a_child_is_not_stopped_by_what_the_parents_threads_hold(self, path):
         """At the moment of the fork another thread may hold any lock; in the child nobody will release it."""
         index = Engine.open(path, writable=True, encoder=ENCODER)
-        segment = index._current().snapshot.segments[0].reader
+        segment = index._view.get().snapshot.segments[0].reader
         held, done = threading.Barrier(2), threading.Event()
 
         def hold():
-            with index._lock, index._writer._mutex, index._writer._committer._mutex, segment._holding:
+            with index._view._lock, index._writer._mutex, index._writer._committer._mutex, segment._holding:
                 held.wait()
                 done.wait(60)
 

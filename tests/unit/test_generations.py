@@ -23,7 +23,7 @@ def path(tmp_path, monkeypatch):
 
 
 def backends(index):
-    return [each.opened for each in index._current()._dense._segments]
+    return [each.opened for each in index._view.get()._dense._segments]
 
 
 def best(index, k=20):
