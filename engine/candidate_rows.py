@@ -42,7 +42,7 @@ def measured_candidate_rows(quantizer: Quantizer, sample: Floats, lists: Ints, c
 
     Args:
         quantizer: that they are coded with.
-        sample: (n, dim) float32 training rows in the order of their documents, rotated where there is a rotation.
+        sample: (n, dim) float32 training rows in the order of their documents.
         lists: (n,) int64, the list of each.
         codes: (n, code_bytes) uint8, the code of each.
     """
@@ -96,10 +96,11 @@ def _ranks(
     quantizer: Quantizer, sample: Floats, lists: Ints, codes: Codes, places: Ints, nearest: Ints
 ) -> npt.NDArray[np.int64]:
     """For each nearest row of each row that asks: how many rows score better by their codes."""
+    asking = quantizer.turned(sample[places])
     scores = np.empty((len(places), len(sample)), np.float32)
     for low in range(0, len(sample), _BATCH_ROWS):
         part = slice(low, low + _BATCH_ROWS)
-        scores[:, part] = sample[places] @ _decoded(quantizer, lists[part], codes[part]).T
+        scores[:, part] = asking @ _decoded(quantizer, lists[part], codes[part]).T
     hide_neighbours(scores, places)
     own = np.take_along_axis(scores, nearest, axis=1)
     return np.concatenate([(row[None] > mine[:, None]).sum(axis=1) for row, mine in zip(scores, own, strict=True)])

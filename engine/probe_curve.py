@@ -20,7 +20,7 @@ _N_HELD_OUT = 1024
 _N_NEAREST = 20
 
 
-def probe_recall(sample: Floats, coarse: Floats) -> Floats:
+def probe_recall(sample: Floats, quantizer: Quantizer) -> Floats:
     """Share of the nearest rows that the first lists hold, for each number of lists.
 
     Rows of the sample ask for their nearest twenty in the sample. It is thinner than the collection, so that these
@@ -31,19 +31,19 @@ def probe_recall(sample: Floats, coarse: Floats) -> Floats:
     1024 lists) 93 to 106 and 91; one of an eighth of squad (128 lists) 48 and 52.
 
     Args:
-        sample: (n, dim) float32 training rows in the order of their documents, rotated where there is a rotation.
-        coarse: (nlist, dim) float32 coarse centroids.
+        sample: (n, dim) float32 training rows in the order of their documents.
+        quantizer: whose lists.
 
     Returns:
         (nlist,) float32, ascending to 1: number i for the i + 1 lists with the largest inner products.
     """
     ranks, best = [], []
     for places, nearest, scores in nearest_rows(sample, _N_HELD_OUT, _N_NEAREST):
-        ranks.append(_ranks(sample, places, nearest, coarse))
+        ranks.append(_ranks(sample, places, nearest, quantizer))
         best.append(scores.max(axis=1))
     order = np.argsort(-np.concatenate(best), kind="stable")
     counted = np.concatenate(ranks)[order[: -(-len(order) // 2)]]
-    n_of_rank = np.bincount(counted.ravel(), minlength=len(coarse))
+    n_of_rank = np.bincount(counted.ravel(), minlength=quantizer.nlist)
     shares: Floats = (np.cumsum(n_of_rank) / n_of_rank.sum()).astype(np.float32)
     return shares
 
@@ -55,11 +55,12 @@ def default_nprobe(quantizer: Quantizer) -> int:
     return min(quantizer.nlist, int(np.searchsorted(quantizer.probe_recall, np.float32(_RECALL))) + 1)
 
 
-def _ranks(sample: Floats, places: Ints, nearest: Ints, coarse: Floats) -> Ints:
+def _ranks(sample: Floats, places: Ints, nearest: Ints, quantizer: Quantizer) -> Ints:
     """For each nearest row of each row that asks, how many lists come before its list: like `nearest`."""
     wanted, which = np.unique(nearest, return_inverse=True)
-    lists = (sample[wanted] @ coarse.T).argmax(axis=1)[which].reshape(nearest.shape)
-    near_lists = sample[places] @ coarse.T
+    coarse = quantizer.coarse
+    lists = (quantizer.turned(sample[wanted]) @ coarse.T).argmax(axis=1)[which].reshape(nearest.shape)
+    near_lists = quantizer.turned(sample[places]) @ coarse.T
     order = np.argsort(-near_lists, axis=1)
     ranks = np.empty_like(order)
     np.put_along_axis(ranks, order, np.arange(len(coarse))[None], axis=1)

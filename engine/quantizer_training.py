@@ -10,8 +10,10 @@ import numpy as np
 import numpy.typing as npt
 
 from engine.candidate_rows import measured_candidate_rows
+from engine.codebook_training import codebook_of, train_codes
 from engine.faiss_threads import set_faiss_threads
 from engine.probe_curve import probe_recall
+from engine.rotation_training import trained_rotation
 from formats.coding_fit import CodingFit, imbalance_of
 from formats.manifest import IndexSettings
 from formats.quantizer import Quantizer
@@ -35,8 +37,6 @@ _TRAINING_BYTES = 256 << 20
 _COARSE_ITERATIONS = 8
 _FIT_STRIDE = 8  # of so many vectors one is decoded, to see how well the quantizer fits
 _CODED_AT_ONCE = 8192
-_PQ_ITERATIONS = 15
-_PQ_ROWS = 4096  # 256 for each of 16 sub-vectors, which is what k-means in FAISS takes at most
 
 
 def nlist_for(n_rows: int) -> int:
@@ -50,22 +50,32 @@ def n_training_rows(n_rows: int, dim: int) -> int:
 
 
 def train_quantizer(sample: Floats, nlist: int, code_bytes: int, seed: int, threads: int) -> Quantizer:
-    """Train coarse centroids and a PQ codebook of 4-bit codes.
+    """Train coarse centroids and a PQ codebook of 4-bit codes; for codes of less than a bit a number, a rotation.
+
+    At a bit a number a rotation finds hardly more, so that vectors are coded as they are.
 
     Args:
         sample: (n, dim) float32 training vectors, in the order of their documents.
         nlist: number of inverted lists; lowered where the sample is too small for as many.
         code_bytes: bytes of a code: 2 x code_bytes sub-quantizers of 16 sub-vectors each (Jégou et al. 2011).
-        seed: of the k-means.
+        seed: of the k-means, and of the rotation.
         threads: how many to use.
     """
+    short = 8 * code_bytes < sample.shape[1]
+    rotation = trained_rotation(sample, 2 * code_bytes, seed) if short else None
+    turned = sample if rotation is None else sample @ rotation.T
+    coarse = _coarse_centroids(turned, max(1, min(nlist, len(sample) // 16)), seed, threads)
+    codebook = codebook_of(train_codes(turned, 2 * code_bytes, seed))
+    return Quantizer(coarse, codebook, codebook, rotation, False)
+
+
+def _coarse_centroids(sample: Floats, nlist: int, seed: int, threads: int) -> Floats:
+    """(nlist, dim) float32: the k-means of (n, dim) float32 rows."""
     import faiss
 
     set_faiss_threads(threads)
-    dim = sample.shape[1]
-    nlist = max(1, min(nlist, len(sample) // 16))
     kmeans = faiss.Kmeans(
-        dim,
+        sample.shape[1],
         nlist,
         niter=_COARSE_ITERATIONS,
         seed=seed & 0x7FFFFFFF,
@@ -74,15 +84,7 @@ def train_quantizer(sample: Floats, nlist: int, code_bytes: int, seed: int, thre
         max_points_per_centroid=1 << 30,
     )
     kmeans.train(sample)
-    coarse = np.ascontiguousarray(kmeans.centroids, np.float32)
-    pq = faiss.ProductQuantizer(dim, 2 * code_bytes, 4)
-    pq.cp.niter = _PQ_ITERATIONS
-    pq.cp.seed = seed & 0x7FFFFFFF
-    pq.cp.min_points_per_centroid = 1
-    set_faiss_threads(1)  # sub-quantizers are so small that waiting for one another takes longer
-    pq.train(sample[:: max(1, len(sample) // _PQ_ROWS)][:_PQ_ROWS])
-    codebook = faiss.vector_to_array(pq.centroids).reshape(2 * code_bytes, 16, -1).astype(np.float32)
-    return Quantizer(coarse, codebook, codebook, None, False)
+    return np.ascontiguousarray(kmeans.centroids, np.float32)
 
 
 def measured(quantizer: Quantizer, sample: Floats, n_rows: int, threads: int) -> Quantizer:
@@ -91,7 +93,7 @@ def measured(quantizer: Quantizer, sample: Floats, n_rows: int, threads: int) ->
     How well it fits, how many lists a search should read, how many rows it should look at more closely.
 
     Args:
-        quantizer: without a rotation.
+        quantizer: as it was trained.
         sample: (n, dim) float32 that it was trained on, in the order of their documents.
         n_rows: of the index.
         threads: how many to use.
@@ -102,7 +104,7 @@ def measured(quantizer: Quantizer, sample: Floats, n_rows: int, threads: int) ->
     sizes = np.bincount(lists, minlength=quantizer.nlist)
     return replace(
         quantizer,
-        probe_recall=probe_recall(sample, quantizer.coarse),
+        probe_recall=probe_recall(sample, quantizer),
         candidate_rows=measured_candidate_rows(quantizer, sample, lists, codes),
         fit=replace(coder.fit(sizes), n_rows=n_rows),
     )
@@ -156,13 +158,13 @@ class VectorCoder:
     def code(self, vectors: Floats) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint8]]:
         """(n, dim) float32 vectors to (n,) list numbers and (n, code_bytes) uint8 codes."""
         set_faiss_threads(self._threads)
-        rotation = self._quantizer.rotation
-        turned = vectors if rotation is None else vectors @ rotation.T
-        turned = np.ascontiguousarray(turned, np.float32)
+        turned = np.ascontiguousarray(self._quantizer.turned(vectors), np.float32)
         lists = self._coarse.search(turned, 1)[1][:, 0].astype(np.int64)
         rest = turned - self._quantizer.coarse[lists] if self._quantizer.by_residual else turned
         codes = self._pq.compute_codes(np.ascontiguousarray(rest))
-        self._note_errors(turned[::_FIT_STRIDE], lists[::_FIT_STRIDE], rest[::_FIT_STRIDE], codes[::_FIT_STRIDE])
+        some = slice(None, None, _FIT_STRIDE)
+        self._note_left_out(vectors[some], turned[some])
+        self._note_errors(turned[some], lists[some], rest[some], codes[some])
         return lists, codes
 
     def fit(self, sizes: npt.NDArray[np.int64]) -> CodingFit:
@@ -174,6 +176,12 @@ class VectorCoder:
             code_error=float(code_error),
             imbalance=imbalance_of(sizes),
         )
+
+    def _note_left_out(self, vectors: Floats, turned: Floats) -> None:
+        """What a rotation to fewer numbers leaves out of vectors is an error of both."""
+        if self._quantizer.rotation is not None:
+            left_out = vectors - turned @ self._quantizer.rotation
+            self._squares += np.einsum("ij,ij", left_out, left_out)
 
     def _note_errors(self, turned: Floats, lists: npt.NDArray[np.int64], rest: Floats, codes: Codes) -> None:
         away, lost = turned - self._quantizer.coarse[lists], rest - self._pq.decode(np.ascontiguousarray(codes))

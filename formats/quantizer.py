@@ -77,6 +77,10 @@ class Quantizer:
         """Length of the vectors it takes."""
         return int((self.coarse if self.rotation is None else self.rotation).shape[1])
 
+    def turned(self, vectors: Floats) -> Floats:
+        """(n, input_dim) float32 vectors as lists and codes take them: rotated, where there is a rotation."""
+        return vectors if self.rotation is None else vectors @ self.rotation.T
+
     def identity(self) -> str:
         """XXH3-128 of everything in it, 32 hex digits."""
         parts = [self.coarse, self.encode_codebook, self.score_codebook]

@@ -52,7 +52,7 @@ class FaissBackend:
         self._deleted = segment.deleted
         self._n_docs = segment.record.n_docs
         self._n_live = segment.record.n_docs - segment.record.n_deleted
-        self._rotation = segment.quantizer.rotation
+        self._quantizer = segment.quantizer
         self._nlist = segment.quantizer.nlist
         self._default_nprobe = default_nprobe(segment.quantizer)
         self._rows_per_candidate = rows_per_candidate(segment)
@@ -67,6 +67,7 @@ class FaissBackend:
             return 0
         blocks = int((-(-np.diff(lists.offsets) // _BLOCK_ROWS)).sum())
         tables = quantizer.coarse.nbytes + 2 * quantizer.score_codebook.nbytes
+        tables += 0 if quantizer.rotation is None else quantizer.rotation.nbytes
         return blocks * _BLOCK_ROWS * lists.code_bytes + 8 * segment.reader.n_rows + tables
 
     def _owners(self) -> npt.NDArray[np.int64]:
@@ -87,7 +88,7 @@ class FaissBackend:
         if n_allowed <= max(wanted.n, few):
             return [Candidates(np.flatnonzero(self._allowed(wanted)), -np.inf)] * len(queries)
         wanted = replace(wanted, nprobe=self._nprobe(wanted, n_allowed / self._n_live))
-        turned = queries if self._rotation is None else queries @ self._rotation.T
+        turned = self._quantizer.turned(queries)
         batch = max(1, _BATCH_RESULTS // self._n_rows(wanted))
         found: list[Candidates] = []
         for low in range(0, len(turned), batch):

@@ -24,20 +24,22 @@ def decoded(made, lists, codes):
     return vectors + made.coarse[lists] if made.by_residual else vectors
 
 
+@pytest.mark.parametrize("input_dim", [None, 12], ids=["plain", "rotated"])
 @pytest.mark.parametrize("by_residual", [False, True])
 @pytest.mark.parametrize("batch_scores", [1, 1 << 23])
-def test_the_number_is_a_count(monkeypatch, by_residual, batch_scores):
+def test_the_number_is_a_count(monkeypatch, by_residual, batch_scores, input_dim):
     monkeypatch.setattr(held_out, "_BATCH_SCORES", batch_scores)
     monkeypatch.setattr(candidate_rows, "_N_HELD_OUT", 30)
     monkeypatch.setattr(candidate_rows, "_BATCH_ROWS", 64)
-    sample = np.random.default_rng(0).standard_normal((400, 8)).astype(np.float32)
-    made = quantizer(by_residual=by_residual)
+    sample = np.random.default_rng(0).standard_normal((400, input_dim or 8)).astype(np.float32)
+    made = quantizer(by_residual=by_residual, input_dim=input_dim)
+    turned = sample if input_dim is None else sample @ made.rotation.T
     lists, codes = VectorCoder(made, 1).code(sample)
     vectors, ranks = decoded(made, lists, codes), []
     for place in np.linspace(0, 399, 30).astype(int):
         others = [row for row in range(400) if abs(row - place) > 16]
         near = sorted(others, key=lambda row: -(sample[row] @ sample[place]))[:10]
-        scores = {row: vectors[row] @ sample[place] for row in others}
+        scores = {row: vectors[row] @ turned[place] for row in others}
         ranks += [sum(score > scores[row] for score in scores.values()) for row in near]
     found = measured_candidate_rows(made, sample, lists, codes)
     shares = [np.mean(np.array(ranks) < n) for n in (found // 2 - 1, found // 2)]

@@ -10,14 +10,14 @@ from engine import held_out, probe_curve
 from engine.probe_curve import default_nprobe, probe_recall
 
 
-def expected_recall(sample, coarse, held_out_rows):
+def expected_recall(sample, coarse, held_out_rows, turned=None):
     """The same, row by row."""
-    found = []
+    turned, found = sample if turned is None else turned, []
     for place in held_out_rows:
         scores = sample @ sample[place]
         others = [row for row in np.argsort(-scores) if abs(row - place) > 16][:20]
-        order = np.argsort(-(coarse @ sample[place])).tolist()
-        found.append((scores[others[0]], [order.index(int((coarse @ sample[row]).argmax())) for row in others]))
+        order = np.argsort(-(coarse @ turned[place])).tolist()
+        found.append((scores[others[0]], [order.index(int((coarse @ turned[row]).argmax())) for row in others]))
     found.sort(key=lambda each: -each[0])
     counted = np.array([ranks for _, ranks in found[: (len(found) + 1) // 2]])
     return [np.mean(counted <= n) for n in range(len(coarse))]
@@ -30,17 +30,26 @@ def test_the_curve_is_a_count(monkeypatch, batch_scores):
     generator = np.random.default_rng(0)
     sample = generator.standard_normal((500, 8)).astype(np.float32)
     coarse = generator.standard_normal((20, 8)).astype(np.float32)
-    found = probe_recall(sample, coarse)
+    found = probe_recall(sample, replace(quantizer(), coarse=coarse))
     assert found.dtype == np.float32
     expected = expected_recall(sample, coarse, np.linspace(0, 499, 41).astype(int))
     np.testing.assert_allclose(found, expected, atol=1e-6)
     assert found[-1] == 1
 
 
+def test_the_curve_with_a_rotation(monkeypatch):
+    """Whole vectors say what is nearest, rotated ones which lists hold it."""
+    monkeypatch.setattr(probe_curve, "_N_HELD_OUT", 41)
+    sample = np.random.default_rng(0).standard_normal((500, 12)).astype(np.float32)
+    made = quantizer(nlist=20, input_dim=12)
+    expected = expected_recall(sample, made.coarse, np.linspace(0, 499, 41).astype(int), sample @ made.rotation.T)
+    np.testing.assert_allclose(probe_recall(sample, made), expected, atol=1e-6)
+
+
 @pytest.mark.parametrize("n", [1, 5, 30])
 def test_tiny_samples(n):
     sample = np.eye(30, dtype=np.float32)[:n]
-    assert probe_recall(sample, sample[:1]).tolist() == [1.0]
+    assert probe_recall(sample, replace(quantizer(), coarse=sample[:1])).tolist() == [1.0]
 
 
 @pytest.mark.parametrize(

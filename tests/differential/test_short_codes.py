@@ -1,0 +1,124 @@
+"""Indexes of codes that are short against the vectors, which are rotated first: every way to and from them."""
+
+from __future__ import annotations
+
+from contextlib import closing
+
+import numpy as np
+import pytest
+from word_encoder import WordEncoder
+
+import engine
+from engine import Engine, KMeans
+from engine.document_encoder import EncodedDocument
+from engine.documents import Document
+from engine.drift import FINE, RETRAIN
+from engine.index_writer import IndexWriter
+from engine.representation import DocumentVectors
+from formats.directory import Directory
+from formats.snapshot import Snapshot
+
+DIM, N = 48, 3000
+ENCODER = WordEncoder(dim=DIM)
+BACKENDS = [("exact", {}), ("cpu_faiss", {}), ("gpu", {"device": "cpu"})]
+
+
+def of_topics(seed, n, basis_seed=0):
+    """Vectors around topics of a subspace."""
+    basis = np.random.default_rng(basis_seed).standard_normal((8, DIM))
+    generator = np.random.default_rng(seed)
+    centres = np.random.default_rng(7).standard_normal((60, 8))
+    inner = centres[generator.integers(0, 60, n)] + 0.4 * generator.standard_normal((n, 8))
+    vectors = inner @ basis + 0.2 * generator.standard_normal((n, DIM))
+    return (vectors / np.linalg.norm(vectors, axis=1, keepdims=True)).astype(np.float32)
+
+
+def add(path, vectors, first=0):
+    """Documents of two of the vectors each."""
+    with closing(IndexWriter(Directory(path), ENCODER, 2)) as writer:
+        for number, pair in enumerate(vectors.reshape(-1, 2, DIM), first):
+            writer.add_encoded(
+                EncodedDocument(Document(str(number), "text"), DocumentVectors(pair, ((), ())), [], 1)
+            )
+        writer.commit()
+
+
+@pytest.fixture
+def made(tmp_path, monkeypatch):
+    """A function of how centroids are stored: an index of two segments, coded with the quantizer of the first."""
+    monkeypatch.setattr("engine.segment_builder.IVF_ROWS", 1000)
+
+    def index(centroids):
+        path = tmp_path / centroids
+        engine.build([], path, encoder=ENCODER, representation=KMeans(1), code_bytes=4, centroids=centroids)
+        add(path, of_topics(1, N))
+        add(path, of_topics(2, N), N // 2)
+        return path
+
+    return index
+
+
+def oracle(path):
+    """Document by document, (2, DIM) float64 of what is stored, from the files and SPEC.md alone."""
+    snapshot, documents = Snapshot(Directory(path)), {}
+    for segment in snapshot.segments:
+        reader, quantizer = segment.reader, segment.quantizer
+        assert quantizer.rotation.shape[0] < DIM
+        if reader.centroids.kind == "none":
+            book, vectors = quantizer.score_codebook.astype(np.float64), np.empty((reader.n_rows, DIM))
+            for row, code in zip(reader.lists.rows().tolist(), reader.lists.codes().tolist(), strict=True):
+                numbers = [half for byte in code for half in (byte & 15, byte >> 4)]
+                vectors[row] = np.concatenate([book[m][n] for m, n in enumerate(numbers)]) @ quantizer.rotation
+        else:
+            values, scales = reader.centroids.stored(np.arange(reader.n_rows))
+            vectors = values.astype(np.float64) * scales[:, None]
+        for doc, pair in enumerate(vectors.reshape(-1, 2, DIM)):
+            documents[reader.ids[doc]] = pair
+    snapshot.close()
+    return documents
+
+
+def check(path, backend, device):
+    """Every hit has its score over what is stored, and nearly all of the best are found."""
+    documents, queries = oracle(path), of_topics(3, 40)
+    ids, pairs = list(documents), np.stack(list(documents.values()))
+    with Engine.open(path, backend=backend, **device) as index:
+        answers = index.search_vectors(queries, k=10)
+    n_found = 0
+    for query, hits in zip(queries, answers, strict=True):
+        scores = (pairs @ query).max(axis=1)
+        own = dict(zip(ids, scores.tolist(), strict=True))
+        np.testing.assert_allclose([hit.score for hit in hits], [own[hit.id] for hit in hits], atol=1e-5)
+        tenth = np.sort(scores)[-10]
+        n_found += sum(own[hit.id] >= tenth - 1e-6 for hit in hits)
+    assert n_found >= (400 if backend == "exact" else 392)
+
+
+@pytest.mark.parametrize(("backend", "device"), BACKENDS)
+@pytest.mark.parametrize("centroids", ["none", "int8"])
+def test_scores_are_those_of_what_is_stored(made, backend, device, centroids):
+    if backend == "gpu":
+        pytest.importorskip("torch", reason="backend gpu needs torch")
+    path = made(centroids)
+    check(path, backend, device)
+    with Engine.open(path, writable=True, encoder=ENCODER) as index:
+        assert index.stats()["n_segments"] == 2
+        index.merge()
+        assert index.stats()["n_segments"] == 1
+        index.verify()
+    check(path, backend, device)
+
+
+def test_a_retraining_turns_to_where_vectors_vary_now(made):
+    """New topics beside the axes that are kept leave most of a vector out, and drift says so."""
+    path = made("int8")
+    with Engine.open(path) as index:
+        assert index.stats()["drift"]["advice"] == FINE
+    add(path, of_topics(4, 2 * N, basis_seed=1), N)
+    with Engine.open(path, writable=True, encoder=ENCODER) as index:
+        drift = index.stats()["drift"]
+        assert drift["advice"].startswith(RETRAIN)
+        assert "code_error_ratio" in drift["advice"]
+        index.merge(retrain=True)
+        assert index.stats()["drift"]["advice"] == FINE
+    check(path, "cpu_faiss", {})
