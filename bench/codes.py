@@ -24,7 +24,7 @@ from formats.snapshot import Snapshot
 
 __all__ = ["main"]
 
-_CODE_BYTES = (12, 24, 48, 96)
+_CODE_BYTES = (8, 12, 16, 24, 32, 48, 96)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -34,7 +34,7 @@ __all__ = ["trained_rotation"]
 
 Floats = npt.NDArray[np.float32]
 
-_MAX_DIM = 4096  # the axes of more take too long
+_MAX_DIM = 2048  # the axes of more take too long, and too much memory
 _MIN_ROWS = 1024  # fewer say too little about axes
 _AXES_ROWS = 1 << 15
 _TRIAL_ROWS = 4096
@@ -57,8 +57,8 @@ def trained_rotation(sample: Floats, n_sub: int, seed: int) -> Floats | None:
     dim = sample.shape[1]
     if dim > _MAX_DIM or len(sample) < _MIN_ROWS:
         return None
-    rows, held_out = _thinned(sample[::2], _AXES_ROWS), _thinned(sample[1::2], _TRIAL_ROWS)
-    axes = _principal_axes(rows)
+    rows, held_out = _thinned(sample[::2], _TRIAL_ROWS), _thinned(sample[1::2], _TRIAL_ROWS)
+    axes = _principal_axes(_thinned(sample[::2], _AXES_ROWS))
     tried: list[Floats | None] = [None]
     errors = [_error(rows, held_out, None, n_sub, seed)]
     for dsub in _widths(dim // n_sub):
