@@ -1,7 +1,7 @@
 # Sets up what each target needs in a virtual environment and keeps it there for the next time.
 #   make demo     index the standard library's docstrings and answer a few questions
 #   make test     run the tests
-#   make torture  run the tests of crashes, faults and races at their full figures (hours; SHARE=0.1: a tenth)
+#   make torture  run the tests of crashes, faults and races at their full figures (one to two hours; SHARE=0.1: a tenth)
 #   make check    run the formatter, the linters and the type checker
 #   make bench    measure the figures of the README
 #   make clean    remove everything that these targets made
