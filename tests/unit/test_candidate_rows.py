@@ -66,7 +66,7 @@ def test_the_default_grows_with_the_hits(segment):
     segment = replace(segment, quantizer=replace(segment.quantizer, candidate_rows=rows))
     assert default_candidates(segment, 1) == default_candidates(segment, 10)
     assert default_candidates(segment, 10) == pytest.approx(50, abs=1)
-    assert default_candidates(segment, 100) == pytest.approx(50 * 10**0.8, rel=0.03)
+    assert default_candidates(segment, 100) == pytest.approx(50 * 10**0.62, rel=0.03)
 
 
 @pytest.mark.parametrize("rows", [1, 1 << 32])

@@ -53,7 +53,7 @@ def test_tiny_samples(n):
 
 
 @pytest.mark.parametrize(
-    ("recall", "nprobe"), [([0.2, 0.98, 0.99, 1], 3), ([1, 1, 1, 1], 1), ([0, 0, 0, 0.5], 4), (None, 4)]
+    ("recall", "nprobe"), [([0.2, 0.99, 0.993, 1], 3), ([1, 1, 1, 1], 1), ([0, 0, 0, 0.5], 4), (None, 4)]
 )
 def test_the_default_is_where_the_curve_reaches_its_aim(recall, nprobe):
     measured = None if recall is None else np.array(recall, np.float32)
