@@ -458,7 +458,7 @@ def test_two_searches_at_once_answer_as_each_alone(case):
 
 def test_memory_is_told_beforehand_and_freed_at_the_end(case):
     with Engine.open(case.path, backend=case.backend, device=DEVICES.get(case.backend)) as index:
-        view = index._view
+        view = index._view.get()
         assert index.stats()["memory"]["resident_bytes"]["backends"] == 0
         index.search_vectors(some_queries(1))
         opened = [segment.opened for segment in view._dense._segments]
