@@ -18,7 +18,7 @@ Floats = npt.NDArray[np.float32]
 Ints = npt.NDArray[np.int64]
 Codes = npt.NDArray[np.uint8]
 
-_SHARE = 0.995  # with .99 of the lists, .99 of both together takes more
+_SHARE = 0.995  # with most of the lists, .99 of both together takes more
 _DENSER = 2  # times as many rows lie between in the collection, see `measured_candidate_rows`
 _N_HELD_OUT = 256
 _N_NEAREST = 10

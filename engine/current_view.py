@@ -61,7 +61,7 @@ class CurrentView:
         return view
 
     def refresh(self) -> bool:
-        """Open the newest generation; False where it is open already, or one that was copied into its place."""
+        """Open the newest generation, or one that was copied into the place of this; False where it is open."""
         self.get()
         with self._lock:
             before = self.get()

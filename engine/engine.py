@@ -125,7 +125,7 @@ class Engine:
             if reranker is not None:
                 index._reranker = open_reranker(reranker, options.n_threads)
             if encoder is not None or writable:
-                index._check_encoder()
+                index._check_encoder(index._view.get())
         except BaseException:
             index.close()
             raise
@@ -368,9 +368,8 @@ class Engine:
             )
         return self._writer
 
-    def _check_encoder(self) -> IndexView:
-        """What is open, whose vectors must be this encoder's."""
-        view = self._view.get()
+    def _check_encoder(self, view: IndexView) -> None:
+        """Refuse vectors of another encoder."""
         made: EncoderRecord = view.snapshot.manifest.encoder
         if made.identity != self._encoder.identity:
             raise EncoderMismatch(
@@ -379,14 +378,13 @@ class Engine:
                 expected=f"{made.name} ({made.identity})",
                 actual=f"{self._encoder.name} ({self._encoder.identity})",
             )
-        return view
 
     def _found(self, texts: list[str], options: SearchOptions) -> list[Hits]:
         """The hits for each text, before reranking."""
+        view = self._to_search()
         if options.mode == "lexical":
-            return self._to_search().search_lexical(texts, options)
-        self._to_search()
-        view = self._check_encoder()
+            return view.search_lexical(texts, options)
+        self._check_encoder(view)
         vectors = encode_queries(self._encoder, texts, self._options.n_threads)
         if options.mode == "dense":
             return view.search_dense(vectors, options)

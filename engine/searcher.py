@@ -94,20 +94,18 @@ class Searcher:
         """
         if not len(queries):
             return []
-        wanted = Wanted(options.k, n or 0, options.nprobe, self._options.n_threads, beta=self._beta)
         each: AllowedDocs = [None] * len(self._segments) if allowed is None else allowed
-        answers = [
-            segment.search(
-                queries,
-                replace(
-                    wanted,
-                    n=n or segment.default_candidates(options.k, docs),
-                    allowed=docs.flags if docs else None,
-                ),
-                n_kept,
+        answers = []
+        for segment, docs in zip(self._segments, each, strict=True):
+            wanted = Wanted(
+                k=options.k,
+                n=n or segment.default_candidates(options.k, docs),
+                nprobe=options.nprobe,
+                threads=self._options.n_threads,
+                allowed=docs.flags if docs else None,
+                beta=self._beta,
             )
-            for segment, docs in zip(self._segments, each, strict=True)
-        ]
+            answers.append(segment.search(queries, wanted, n_kept))
         return [_merged([answer[number] for answer in answers], n_kept) for number in range(len(queries))]
 
     @property
@@ -174,7 +172,7 @@ class _SegmentSearcher:
         """Documents to rescore for k hits, where a query does not say."""
         if self.choice.backend not in _BY_CODES:
             return usual_candidates(k)
-        return default_candidates(self.segment, k, allowed.n if allowed else self.segment.record.n_docs)
+        return default_candidates(self.segment, k, allowed.n if allowed else None)
 
     def search(self, queries: Queries, wanted: Wanted, n_kept: int) -> list[_Scored]:
         """What is found for each query, its best `n_kept` at least."""

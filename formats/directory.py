@@ -107,9 +107,8 @@ class Directory:
             raise FileExistsError(errno.EEXIST, "file exists", str(self._at(target)))
         try:
             _retry_busy(lambda: os.rename(self._at(source), self._at(target)))  # noqa: PTH104
-        except (
-            OSError
-        ):  # a network may lose the answer after the deed is done; then only its durability is unknown
+        except OSError:
+            # a network may lose the answer after the deed is done; then only its durability is unknown
             if os.path.lexists(self._at(source)) or not os.path.lexists(self._at(target)):
                 raise
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from formats.errors import CorruptFile
+from formats.leb128 import append_number
 
 __all__ = ["Field", "field_bytes", "number_field", "read_fields"]
 
@@ -62,12 +63,18 @@ def read_fields(message: memoryview, path: Path) -> Iterator[Field]:
 
 def number_field(number: int, value: int) -> bytes:
     """A field that holds an integer from 0."""
-    return _as_varint(number << 3 | _NUMBER) + _as_varint(value)
+    packed = bytearray()
+    append_number(packed, number << 3 | _NUMBER)
+    append_number(packed, value)
+    return bytes(packed)
 
 
 def field_bytes(number: int, value: bytes) -> bytes:
     """A field that holds bytes: a text, or a message."""
-    return _as_varint(number << 3 | _BYTES) + _as_varint(len(value)) + value
+    packed = bytearray()
+    append_number(packed, number << 3 | _BYTES)
+    append_number(packed, len(value))
+    return bytes(packed) + value
 
 
 def _varint(message: memoryview, position: int, path: Path) -> tuple[int, int]:
@@ -82,14 +89,6 @@ def _varint(message: memoryview, position: int, path: Path) -> tuple[int, int]:
         if byte < 0x80:
             return value, position
     raise _damaged("a number that ends", position, path)
-
-
-def _as_varint(value: int) -> bytes:
-    parts = bytearray()
-    while value >= 0x80:
-        parts.append(value & 0x7F | 0x80)
-        value >>= 7
-    return bytes([*parts, value])
 
 
 def _damaged(expected: str, actual: object, path: Path) -> CorruptFile:

@@ -96,9 +96,8 @@ class Snapshot:
         try:
             for record in self.manifest.segments:
                 opened.append(self._open_segment(record, quantizers.get(record.quantizer)))  # noqa: PERF401
-        except (
-            BaseException
-        ):  # a file is gone, for one; the others serve the next attempt, which is quicker for it
+        except BaseException:
+            # a file is gone, for one; the others serve the next attempt, which is quicker for it
             self._spare += opened
             self._known |= {segment.record.file: segment for segment in opened}
             raise

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from formats.errors import CorruptFile
+from formats.leb128 import append_number
 
 __all__ = ["Span", "pack_spans", "unpack_spans"]
 
@@ -60,10 +61,7 @@ def unpack_spans(packed: bytes, path: Path) -> list[list[Span]]:
 def _append(packed: bytearray, number: int) -> None:
     if number < 0:
         raise ValueError("spans must ascend and not overlap")
-    while number > 0x7F:
-        packed.append(number & 0x7F | 0x80)
-        number >>= 7
-    packed.append(number)
+    append_number(packed, number)
 
 
 def _numbers(packed: bytes, path: Path) -> Iterator[int]:

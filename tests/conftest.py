@@ -39,6 +39,17 @@ def data_folder() -> Callable[[str], Path]:
 
 
 @pytest.fixture
+def one_torch_thread() -> Iterator[None]:
+    """torch on one thread: sizes are so small in tests that threads wait for one another longer than they work."""
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture
 def torture(request: pytest.FixtureRequest) -> Iterator[Tally]:
     """What this test counts; kept at the torture level when it passes."""
     tally = Tally(request.node.nodeid)

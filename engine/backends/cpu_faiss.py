@@ -34,9 +34,7 @@ __all__ = ["FaissBackend", "faiss_lists"]
 _BATCH_RESULTS = 1 << 22  # rows that FAISS is asked for at a time, over all queries
 _BLOCK_ROWS = 32  # in each of which FAISS keeps so many codes
 _FILL_STEPS = 32  # in which its index is filled
-_ROWS_PER_SCORED = (
-    10  # centroids of lists that are read in a little less than the time it takes to score one exactly
-)
+_ROWS_PER_SCORED = 10  # centroids of lists that are read in about the time it takes to score one exactly
 _MOST_ROWS = 80_000  # up to which more lists are read for a filter than without
 
 

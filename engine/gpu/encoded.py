@@ -11,7 +11,7 @@ import torch
 
 from engine.gpu.upload import send
 
-__all__ = ["Batch", "DeviceTokens", "in_order", "mean_over_windows", "tokens_in_order"]
+__all__ = ["Batch", "DeviceTokens", "in_order", "mean_over_windows", "run_sums", "tokens_in_order"]
 
 Batch = tuple[list[int], torch.Tensor]
 """The numbers of some texts, and (n, ...) float32, what the model gave for each of them."""
@@ -55,12 +55,17 @@ def mean_over_windows(vectors: torch.Tensor, n_tokens: Sequence[Sequence[int]], 
     place = vectors.device
     counts = np.array([len(each) for each in n_tokens])
     weights = np.concatenate([np.divide(each, sum(each)) for each in n_tokens])
-    parts = vectors.double() * send(weights, place)[:, None]
-    means = torch.segment_reduce(parts, "sum", offsets=send(_offsets(counts), place), axis=0, unsafe=True)
+    means = run_sums(vectors.double() * send(weights, place)[:, None], counts)
     if normalise:
         norms = torch.linalg.vector_norm(means, dim=1, keepdim=True).clamp(min=_LEAST_NORM)
         means = torch.where(send(counts > 1, place)[:, None], means / norms, means)
     return means.float()
+
+
+def run_sums(values: torch.Tensor, sizes: npt.NDArray[np.int64]) -> torch.Tensor:
+    """Sums of runs of rows, of these sizes: (len(sizes), dim) in their type, always in the same order."""
+    offsets = send(_offsets(sizes), values.device)
+    return torch.segment_reduce(values, "sum", offsets=offsets, axis=0, unsafe=True)
 
 
 def tokens_in_order(

@@ -11,7 +11,7 @@ import torch
 
 from engine.batched_encoder import PreparedText
 from engine.gpu.download import download
-from engine.gpu.encoded import DeviceTokens
+from engine.gpu.encoded import DeviceTokens, run_sums
 from engine.gpu.kmeans import Clusters, kmeans_of_documents
 from engine.gpu.upload import send
 from engine.pieces import TextPieces, text_pieces
@@ -71,10 +71,10 @@ class _DevicePieces:
         pieces = [plan for plan in plans if plan is not None]
         sizes = np.concatenate([each.sizes for each in pieces])
         counts = np.array([len(each.sizes) for each in pieces])
-        sums = _sums(tokens.values, sizes)
+        sums = run_sums(tokens.values, sizes)
         means = sums / send(sizes.astype(np.float32), sums.device)[:, None]
         lengths = send(np.diff(tokens.offsets).astype(np.float32), sums.device)
-        wholes = _sums(sums, counts) / lengths[:, None]
+        wholes = run_sums(sums, counts) / lengths[:, None]
         values, of_documents = download(_scaled(means, normalise), _scaled(wholes, normalise))
         parts = np.split(values, np.cumsum(counts)[:-1])
         return [_with_whole(*each) for each in zip(pieces, parts, of_documents, strict=True)]
@@ -136,12 +136,6 @@ def _alike(lengths: npt.NDArray[np.int64]) -> Iterator[npt.NDArray[np.int64]]:
         n = max(1, _PADDED_TOKENS // int(lengths[order[low]]))
         yield order[low : low + n]
         low += n
-
-
-def _sums(values: torch.Tensor, sizes: npt.NDArray[np.int64]) -> torch.Tensor:
-    """Sums of runs of rows, of these sizes: (len(sizes), dim) float32, always in the same order."""
-    offsets = send(np.concatenate([[0], np.cumsum(sizes)]), values.device)
-    return torch.segment_reduce(values, "sum", offsets=offsets, axis=0, unsafe=True)
 
 
 def _scaled(values: torch.Tensor, normalise: bool) -> torch.Tensor:

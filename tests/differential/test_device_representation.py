@@ -33,6 +33,8 @@ from formats.encoder_bundle import load_bundle
 
 torch = pytest.importorskip("torch", reason="centroids on a device need torch")
 
+pytestmark = pytest.mark.usefixtures("one_torch_thread")
+
 from engine.gpu.encoded import DeviceTokens, mean_over_windows  # noqa: E402
 from engine.gpu.kmeans import kmeans_of_documents  # noqa: E402
 from engine.gpu.representation import device_representation  # noqa: E402
@@ -99,15 +101,6 @@ def on_device(representation, documents, normalise):
     tokens = DeviceTokens(torch.from_numpy(np.concatenate(values)), offsets)
     plans = [there.plan(text, each) for text, each in zip(texts, prepared, strict=True)]
     return there.represent(tokens, prepared, plans, normalise)
-
-
-@pytest.fixture(autouse=True)
-def one_thread():
-    """Sizes are so small that threads wait for one another longer than they work."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.mark.parametrize("normalise", [True, False])

@@ -21,6 +21,8 @@ from formats.errors import BackendUnavailable, InvalidQuery
 
 torch = pytest.importorskip("torch", reason="backend gpu needs torch")
 
+pytestmark = pytest.mark.usefixtures("one_torch_thread")
+
 from torch.overrides import TorchFunctionMode  # noqa: E402
 
 import engine.gpu.download as back  # noqa: E402
@@ -60,15 +62,6 @@ def downloads(monkeypatch):
 
     monkeypatch.setattr(back, "download", counted)
     return shapes
-
-
-@pytest.fixture(scope="module", autouse=True)
-def one_thread():
-    """Sizes are so small that threads wait for one another longer than they work."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 class Spoiled(OnnxRunner):

@@ -12,14 +12,7 @@ from bench.records import read_records
 
 torch = pytest.importorskip("torch", reason="backend gpu needs torch")
 
-
-@pytest.fixture(autouse=True)
-def one_thread():
-    """Sizes are so small that threads wait for one another longer than they work."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+pytestmark = pytest.mark.usefixtures("one_torch_thread")
 
 
 def test_everything_runs_and_every_check_holds(tmp_path: Path) -> None:
