@@ -6,6 +6,7 @@ Nothing heavy is imported until a command runs: ``quarry --help`` is to be quick
 from __future__ import annotations
 
 import argparse
+import codecs
 import io
 import json
 import os
@@ -49,7 +50,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         SystemExit: with 2, wrong usage; with 0, help.
     """
     words = sys.argv[1:] if arguments is None else list(arguments)
-    _print_anything()
+    _print_anything(sys.stdout, "replace")
+    _print_anything(sys.stderr, "backslashreplace")
     args = _parser(words).parse_args(words)
     try:
         code = cast("int", args.run(args))
@@ -65,10 +67,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return code
 
 
-def _print_anything() -> None:
-    """Let characters that the terminal's encoding lacks be shown as question marks."""
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="replace")
+def _print_anything(stream: object, errors: str) -> None:
+    """Let what a stream's encoding lacks be shown as `errors` says; ASCII means that nobody has named one."""
+    if isinstance(stream, io.TextIOWrapper):
+        is_ascii = codecs.lookup(stream.encoding).name == "ascii"
+        stream.reconfigure(encoding="utf-8" if is_ascii else None, errors=errors)
+
+
+def _text(word: str) -> str:
+    """A word of the command line that is a text and no path: UTF-8 where the locale could not read it."""
+    try:
+        return os.fsencode(word).decode() if any("\udc80" <= character <= "\udcff" for character in word) else word
+    except UnicodeError:  # not UTF-8 either; whoever takes the text says so
+        return word
 
 
 def _fail(message: str, code: int) -> int:
@@ -193,12 +204,16 @@ def _build(args: argparse.Namespace) -> int:
 def _add_search(commands: _Subparsers) -> None:
     parser = _command(commands, "search", "search an index", _search)
     _add_index(parser)
-    parser.add_argument("query", metavar="QUERY", nargs="+", help="a text; - reads one a line from standard input")
+    parser.add_argument(
+        "query", metavar="QUERY", type=_text, nargs="+", help="a text; - reads one a line from standard input"
+    )
     _add_encoder(parser)
     parser.add_argument("-k", type=int, default=10, help="how many documents to answer with (default: 10)")
     parser.add_argument("--explain", action="store_true", help="show the parts of the text that matched")
     parser.add_argument("--mode", default="hybrid", help="hybrid (default), dense (meaning) or lexical (words)")
-    parser.add_argument("--filter", metavar="JSON", help="""of metadata, such as '{"year": {"$gte": 2020}}'""")
+    parser.add_argument(
+        "--filter", metavar="JSON", type=_text, help="""of metadata, such as '{"year": {"$gte": 2020}}'"""
+    )
     _add_json(parser, "one JSON object a query")
 
 
@@ -263,7 +278,11 @@ def _add_delete(commands: _Subparsers) -> None:
     parser = _command(commands, "delete", "delete documents from an index", _delete)
     _add_index(parser)
     parser.add_argument(
-        "ids", metavar="ID", nargs="+", help="a document's id; one that is not there is passed over"
+        "ids",
+        metavar="ID",
+        type=_text,
+        nargs="+",
+        help="a document's id; one that is not there is passed over",
     )
     _add_json(parser, "one JSON object")
 

@@ -80,8 +80,8 @@ def read_documents(source: DocumentSource, skip_invalid: bool = False) -> Docume
     Args:
         source: an iterable of str, of mappings or of Documents; or the path of a ``.jsonl``,
             ``.jsonl.gz`` or ``.jsonl.zst`` file with one JSON object a line, or of a folder with one
-            such file named ``corpus`` (BEIR). Blank lines are passed over; a UTF-8 byte order mark may
-            be there.
+            such file named ``corpus`` (BEIR), in capitals or not. Blank lines are passed over; a UTF-8 byte
+            order mark may be there.
         skip_invalid: leave invalid documents out and count them, instead of raising.
 
     Raises:
@@ -178,7 +178,7 @@ def _corpus_file(source: str | os.PathLike[str]) -> Path:
     path = Path(source)
     if _is_folder(path, source):
         return _file_of_folder(path)
-    if not path.name.endswith(_ENDINGS):
+    if not path.name.lower().endswith(_ENDINGS):
         raise InvalidSetting(
             "docs is a file of a kind that is not read", path=path, expected=f"one of {', '.join(_ENDINGS)}"
         )
@@ -204,7 +204,7 @@ def _no_such_file(source: str | os.PathLike[str]) -> InvalidSetting:
 
 
 def _file_of_folder(folder: Path) -> Path:
-    found = [folder / name for name in _FILE_NAMES if (folder / name).is_file()]
+    found = sorted(file for file in folder.iterdir() if file.name.lower() in _FILE_NAMES and file.is_file())
     if len(found) != 1:
         raise InvalidSetting(
             "docs is a folder, but not with one corpus file",

@@ -28,7 +28,7 @@ class LineReader:
     """Reads the lines of one file, in order, once.
 
     Args:
-        path: a file; ``.gz`` and ``.zst`` (several members or frames too) are inflated.
+        path: a file; ``.gz`` and ``.zst``, in capitals or not (several members or frames too), are inflated.
 
     Raises:
         OSError: while iterating: the file cannot be opened or read.
@@ -43,7 +43,7 @@ class LineReader:
 
     def __iter__(self) -> Iterator[tuple[int, bytes | None]]:
         """Yield (line number from 1, its bytes without the line break); None where it is too long."""
-        with self._path.open("rb") as self._file, _inflated(self._file, self._path.suffix) as lines:
+        with self._path.open("rb") as self._file, _inflated(self._file, self._path.suffix.lower()) as lines:
             self._size_bytes = os.fstat(self._file.fileno()).st_size
             while line := self._next_line(lines):
                 self._n_lines += 1

@@ -279,6 +279,27 @@ def test_a_reader_that_has_read_enough_is_no_error(repository: Path, index: Path
     process.stderr.close()
 
 
+@pytest.mark.skipif(os.name == "nt", reason="the locale of POSIX")
+def test_texts_are_utf8_whatever_the_locale(repository: Path, source: Path, index: Path) -> None:
+    """Where the locale knows of ASCII alone, Python reads other bytes of the command line as lone surrogates."""
+    environment = os.environ | {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+
+    def run(*words: object, stdin: str = "") -> str:
+        command = [sys.executable, "-m", "engine", *map(str, words)]
+        done = subprocess.run(
+            command, cwd=repository, env=environment, input=stdin.encode(), capture_output=True, check=True
+        )
+        return done.stdout.decode()
+
+    document = {"id": "käse", "text": "Käse 乳酪", "metadata": {"art": "weiß"}}
+    source.write_text(json.dumps(document, ensure_ascii=False), encoding="utf-8")
+    run("add", index, source)
+    printed = run("search", index, "Käse 乳酪", "-", "--filter", '{"art": "weiß"}', stdin="Käse\n")
+    assert printed.splitlines()[0] == "Käse 乳酪"
+    assert printed.count("käse") == 2
+    assert json.loads(run("delete", index, "käse", "--json"))["n_deleted"] == 1
+
+
 @pytest.fixture
 def interrupts():
     """Not ignored, as a child would inherit it from tests that run in the background."""

@@ -133,6 +133,13 @@ def test_a_beir_folder_is_read(tmp_path: Path, ending: str) -> None:
     assert ids(tmp_path) == ["d1"]
 
 
+@pytest.mark.parametrize("name", ["Corpus.JSONL", "CORPUS.JSONL.GZ", "corpus.jsonl.Zst"])
+def test_endings_may_be_in_capitals(tmp_path: Path, name: str) -> None:
+    path = tmp_path / name
+    path.write_bytes(compressed(lines(3), path.suffix.lower()))
+    assert ids(path) == ids(tmp_path) == ["0", "1", "2"]
+
+
 def test_a_folder_without_one_corpus_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InvalidSetting, match="none of them"):
         read_documents(tmp_path)
