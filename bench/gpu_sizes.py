@@ -17,6 +17,7 @@ from bench.gpu_open import open_on, ways
 from bench.records import Record
 from engine.backends.gpu import GpuBackend
 from engine.backends.protocol import Wanted
+from engine.gpu.rows import DeviceRows
 
 __all__ = ["Size", "made_queries", "timings"]
 
@@ -87,8 +88,8 @@ def _stages(
 ) -> Iterator[Record]:
     queries = made_queries(batch, size.dim)
     there = torch.from_numpy(queries).to(place)
-    assert backend._rows is not None
-    rows = backend._rows
+    rows = backend._final
+    assert isinstance(rows, DeviceRows)
     find = partial(backend._scan.find, there, _N_CANDIDATES, None, beta)
     with torch.inference_mode():
         ms = median_ms(find, place, size.n_calls)

@@ -1,7 +1,9 @@
 """Stage 1 on a GPU, and stage 2 where the centroids fit into its memory: torch, with Triton where it is there.
 
 Where the centroids of a segment fit into the memory budget, all of them are scanned, and the final scores come
-from the device too. Where only the codes fit, the inverted lists are read, and stage 2 stays on the CPU.
+from the device too; so they do where codes are all that a segment has, and its inverted lists are read. Where
+centroids are stored but only the codes fit, the lists are read and stage 2 stays on the CPU: a final score is that
+of the centroids as stored.
 
 The same code runs on torch's CPU device, where its tests run. It has not run on a CUDA device yet, though its
 kernels compile for one.
@@ -26,8 +28,8 @@ from formats.snapshot import OpenSegment
 if TYPE_CHECKING:
     import torch
 
+    from engine.gpu.document_rows import DocumentScores
     from engine.gpu.lists import DeviceLists
-    from engine.gpu.rows import DeviceRows
 
 __all__ = ["GpuBackend"]
 
@@ -58,8 +60,8 @@ class GpuBackend:
         self._live = np.ones(segment.reader.n_docs, bool) if segment.deleted is None else ~segment.deleted
         self._n_live = int(self._live.sum())
         self._live_here: torch.Tensor | None = None  # on the device, where documents are deleted
-        self._rows: DeviceRows | None = None
-        self._lists: DeviceLists | None = None
+        self._final: DocumentScores | None = None  # of what is on the device; None: stage 2 is the CPU's
+        self._lists: DeviceLists | None = None  # else all centroids are scanned
         self.resident_bytes = segment.reader.n_docs  # which documents are live
         self.device_bytes = self._reserved(segment)
         weakref.finalize(self, self._device.release, self.device_bytes)
@@ -106,13 +108,16 @@ class GpuBackend:
         from engine.gpu.rows import DeviceRows
         from engine.gpu.scan import DeviceScan
 
-        self._rows = DeviceRows(segment.reader.centroids, self._device)
-        self._scan = DeviceScan(self._rows, self._device)
+        self._final = rows = DeviceRows(segment.reader.centroids, self._device)
+        self._scan = DeviceScan(rows, self._device)
 
     def _take_lists(self, segment: OpenSegment) -> None:
+        from engine.gpu.coded_rows import CodedRows
         from engine.gpu.lists import DeviceLists
 
         self._lists = DeviceLists(segment, self._device)
+        if segment.reader.centroids.kind == "none":
+            self._final = CodedRows(segment, self._lists, self._device)
 
     def takes(self, queries: DeviceVectors) -> bool:
         """See `engine.backends.protocol.DeviceBackend`: from all devices of the kind of its own."""
@@ -121,8 +126,9 @@ class GpuBackend:
     def candidates(self, queries: Queries, wanted: Wanted) -> list[Candidates]:
         """See `engine.backends.protocol.DeviceBackend`.
 
-        Where the centroids are on the device, exactly `wanted.n` where there are as many, with final scores: all
-        that is read back are documents, scores and ceilings, together.
+        Where centroids are on the device, exactly `wanted.n` where there are as many. Where they are, or codes are
+        all there is, with final scores: all that is read back are documents, scores and ceilings, or how many
+        documents there are, together; and once more where the probed lists hold fewer than `wanted.k`.
 
         Raises:
             InvalidQuery: a number of a query that comes from a device is not finite, or above 1e18.
@@ -138,11 +144,17 @@ class GpuBackend:
 
     def _candidates(self, queries: Queries, wanted: Wanted) -> list[Candidates]:
         n_allowed = self._n_live if wanted.allowed is None else int(np.count_nonzero(wanted.allowed))
-        if self._rows is None:
-            return self._by_codes(self._here(queries), wanted, n_allowed)
         batch = max(1, _BATCH_PAIRS // max(1, min(wanted.n, n_allowed)))
-        parts = range(0, len(queries), batch)
-        return [each for low in parts for each in self._scored(queries[low : low + batch], low, wanted, n_allowed)]
+        found: list[Candidates] = []
+        for first in range(0, len(queries), batch):
+            here = self._here(queries[first : first + batch])
+            if n_allowed <= wanted.n:
+                found += self._all(here, first, wanted)
+            elif self._lists is None:
+                found += self._scanned(here, first, wanted)
+            else:
+                found += self._listed(here, first, wanted, self._mask(wanted))
+        return found
 
     def _here(self, queries: Queries) -> torch.Tensor:
         """(n, dim) float32 queries on the device."""
@@ -152,30 +164,32 @@ class GpuBackend:
             return queries.values.to(self._device.place)
         return send(queries, self._device.place)
 
-    def _scored(self, queries: Queries, first: int, wanted: Wanted, n_allowed: int) -> list[Candidates]:
-        """Documents with their final scores; `first` is the number of the first query."""
+    def _all(self, queries: torch.Tensor, first: int, wanted: Wanted) -> list[Candidates]:
+        """All documents that may be found; `first` is the number of the first query."""
+        from engine.gpu.download import download
+        from engine.gpu.queries import usable_queries
+        from engine.gpu.upload import send
+
+        allowed = self._all_allowed(wanted)
+        if self._final is None:
+            check_numbers(download(usable_queries(queries))[0], first)
+            return [Candidates(allowed, -np.inf)] * len(queries)
+        docs = send(allowed, self._device.place).expand(len(queries), -1)
+        usable, scores = download(usable_queries(queries), self._final.document_scores(queries, docs, wanted.beta))
+        check_numbers(usable, first)
+        return [Candidates(allowed, -np.inf, each) for each in scores]
+
+    def _scanned(self, queries: torch.Tensor, first: int, wanted: Wanted) -> list[Candidates]:
+        """Of more than `wanted.n` the best by their centroids, with their final scores."""
         from engine.gpu.download import download
         from engine.gpu.queries import usable_queries
 
-        assert self._rows is not None
-        here = self._here(queries)
-        docs, ceilings = self._ranked(here, wanted, n_allowed)
-        scores = self._rows.document_scores(here, docs, wanted.beta)
-        usable, *columns = download(usable_queries(here), docs, ceilings, scores)
+        assert self._final is not None
+        docs, ceilings = self._scan.find(queries, wanted.n, self._mask(wanted), wanted.beta)
+        scores = self._final.document_scores(queries, docs, wanted.beta)
+        usable, *columns = download(usable_queries(queries), docs, ceilings, scores)
         check_numbers(usable, first)
         return [Candidates(doc, float(ceiling), score) for doc, ceiling, score in zip(*columns, strict=True)]
-
-    def _ranked(self, queries: torch.Tensor, wanted: Wanted, n_allowed: int) -> tuple[torch.Tensor, torch.Tensor]:
-        """(n_queries, n) documents and (n_queries,) ceilings, on the device."""
-        import torch
-
-        from engine.gpu.upload import send
-
-        if n_allowed > wanted.n:
-            return self._scan.find(queries, wanted.n, self._mask(wanted), wanted.beta)
-        docs = send(self._all_allowed(wanted), self._device.place)
-        ceilings = torch.full((len(queries),), -torch.inf, dtype=torch.float64, device=self._device.place)
-        return docs.expand(len(queries), -1), ceilings
 
     def _all_allowed(self, wanted: Wanted) -> Docs:
         return np.flatnonzero(self._live if wanted.allowed is None else wanted.allowed)
@@ -188,28 +202,37 @@ class GpuBackend:
             return self._live_here
         return send(wanted.allowed, self._device.place)
 
-    def _by_codes(self, queries: torch.Tensor, wanted: Wanted, n_allowed: int) -> list[Candidates]:
-        """Documents without scores."""
-        if n_allowed <= wanted.n:
-            return [Candidates(self._all_allowed(wanted), -np.inf)] * len(queries)
-        return [Candidates(each, np.inf) for each in self._listed(queries, wanted, self._mask(wanted))]
-
-    def _listed(self, queries: torch.Tensor, wanted: Wanted, mask: torch.Tensor | None) -> list[Docs]:
-        """Documents by their codes, of more than `wanted.n` that may be found.
+    def _listed(
+        self, queries: torch.Tensor, first: int, wanted: Wanted, mask: torch.Tensor | None
+    ) -> list[Candidates]:
+        """Of more than `wanted.n` the best by their codes.
 
         Where the probed lists hold fewer than `wanted.k`, more lists are read.
         """
+        from engine.gpu.download import download
+        from engine.gpu.queries import usable_queries
+        from engine.gpu.upload import send
+
         assert self._lists is not None
         nlist = self._lists.nlist
         nprobe = min(wanted.nprobe or self._lists.default_nprobe, nlist)
-        found, counts = self._lists.find(queries, wanted.n, nprobe, mask)
-        docs = [each[:count] for each, count in zip(found, counts.tolist(), strict=True)]
-        short = np.flatnonzero(counts < wanted.k).tolist()
-        if short:
+        docs, counts = self._lists.find(queries, wanted.n, nprobe, mask)
+        scored = [] if self._final is None else [self._final.document_scores(queries, docs, wanted.beta)]
+        usable, n_found, *columns = download(usable_queries(queries), counts, docs, *scored)
+        check_numbers(usable, first)
+        found = [_of_lists(*each) for each in zip(n_found.tolist(), *columns, strict=True)]
+        short = np.flatnonzero(n_found < wanted.k)
+        if len(short):
             more = replace(wanted, nprobe=min(2 * nprobe, nlist))
-            for number, each in zip(short, self._listed(queries[short], more, mask), strict=True):
-                docs[number] = each
-        return docs
+            some = queries[send(short, queries.device)]
+            for number, each in zip(short.tolist(), self._listed(some, 0, more, mask), strict=True):
+                found[number] = each
+        return found
+
+
+def _of_lists(n: int, docs: Docs, scores: npt.NDArray[np.float32] | None = None) -> Candidates:
+    """The first n documents, those of the probed lists."""
+    return Candidates(docs[:n], np.inf, None if scores is None else scores[:n])
 
 
 def _rows_bytes(segment: OpenSegment) -> int:
@@ -226,8 +249,10 @@ def _lists_bytes(segment: OpenSegment) -> int:
     lists, quantizer = segment.reader.lists, segment.quantizer
     if lists is None or quantizer is None:
         return 0
+    n_rows, n_docs = segment.reader.n_rows, segment.reader.n_docs
     tables = quantizer.coarse.nbytes + quantizer.score_codebook.nbytes
     tables += 0 if quantizer.rotation is None else quantizer.rotation.nbytes
-    return (
-        segment.reader.n_rows * (lists.code_bytes + 4) + tables + 8 * (quantizer.nlist + 1) + segment.reader.n_docs
-    )
+    n_bytes = n_rows * (lists.code_bytes + 4) + tables + 8 * (quantizer.nlist + 1) + n_docs
+    if segment.reader.centroids.kind == "none":  # where each row's code is, and where each document's rows start
+        n_bytes += 4 * n_rows + 8 * (n_docs + 1)
+    return n_bytes

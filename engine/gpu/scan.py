@@ -66,7 +66,7 @@ class DeviceScan:
         The derivative of the softmax aggregation of n scores has an L1 norm of at most 1 + 2 W((n - 1) / e), with
         Lambert's W(x) at most log(1 + x).
         """
-        return 1.0 if beta is None else 1 + 2 * math.log1p((self._rows.most_rows - 1) / math.e)
+        return 1.0 if beta is None else 1 + 2 * math.log1p((self._rows.documents.most_rows - 1) / math.e)
 
     def _best(
         self, queries: ScanQueries, n: int, allowed: torch.Tensor | None

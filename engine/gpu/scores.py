@@ -56,7 +56,7 @@ class TorchScores:
 
     def blocks(self, n_queries: int) -> Iterator[tuple[int, int]]:
         """See `BlockScores`."""
-        offsets = self._rows.offsets
+        offsets = self._rows.documents.offsets
         row_bytes = self._rows.values.shape[1] * self.kind.itemsize + n_queries * _ROW_BYTES
         n_rows = max(1, self._work_bytes // row_bytes)
         low = 0
@@ -67,11 +67,11 @@ class TorchScores:
 
     def scores(self, queries: ScanQueries, low: int, high: int, allowed: torch.Tensor | None) -> torch.Tensor:
         """See `BlockScores`."""
-        rows = slice(int(self._rows.offsets[low]), int(self._rows.offsets[high]))
+        rows = slice(int(self._rows.documents.offsets[low]), int(self._rows.documents.offsets[high]))
         scores = (self._rows.values[rows].to(self.kind) @ queries.units.T).float()
         if self._rows.scales is not None:
             scores *= self._rows.scales[rows, None]
-        block = aggregate_rows(scores, self._rows.starts[low : high + 1] - rows.start, queries.betas)
+        block = aggregate_rows(scores, self._rows.documents.starts[low : high + 1] - rows.start, queries.betas)
         return block if allowed is None else block.masked_fill_(~allowed[low:high, None], -torch.inf)
 
 
@@ -89,7 +89,7 @@ class KernelScores:
         self._rows = rows
         self._work_bytes = work_bytes
         self._kernels = kernels
-        lengths = np.diff(rows.offsets)
+        lengths = np.diff(rows.documents.offsets)
         slots = np.minimum(1 << np.ceil(np.log2(lengths)).astype(np.int64), kernels.TILE_ROWS)
         sizes = np.unique(slots).tolist()
         self._docs = {size: np.flatnonzero(slots == size).astype(np.int32) for size in sizes}
@@ -97,7 +97,7 @@ class KernelScores:
 
     def blocks(self, n_queries: int) -> Iterator[tuple[int, int]]:
         """See `BlockScores`."""
-        n_docs = len(self._rows.offsets) - 1
+        n_docs = len(self._rows.documents.offsets) - 1
         step = max(1, self._work_bytes // (n_queries * _DOCUMENT_BYTES))
         for low in range(0, n_docs, step):
             yield low, min(low + step, n_docs)
@@ -111,7 +111,7 @@ class KernelScores:
                 self._kernels.document_scores(
                     self._rows.values,
                     self._rows.scales,
-                    self._rows.starts,
+                    self._rows.documents.starts,
                     self._on_device[slots][first:last],
                     slots,
                     allowed,

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from one_segment import segment_of
+from one_segment import DIM, random_quantizer, segment_of
 from tiny_checkpoint import DIM as ENCODER_DIM
 from tiny_checkpoint import write_checkpoint
 
@@ -58,17 +58,15 @@ def coming_back(monkeypatch):
         shapes.append([tuple(each.shape) for each in tensors])
         return [torch.full(each.shape, each.dtype == torch.int64, dtype=each.dtype).numpy() for each in tensors]
 
+    monkeypatch.setattr("engine.gpu.representation.download", download)  # imports it with the true one first
     monkeypatch.setattr("engine.gpu.download.download", download)
-    monkeypatch.setattr("engine.gpu.representation.download", download)
     return shapes
 
 
-def nowhere_backend(segment, kind):
+def nowhere_backend(segment):
     options = OpenOptions(device="cuda", device_bytes=1 << 30)
     options.accelerator.__dict__ |= {"place": NOWHERE, "kernels": None}
-    backend = GpuBackend(segment, options)
-    backend._scan._scores.kind = kind
-    return backend
+    return GpuBackend(segment, options)
 
 
 @pytest.mark.parametrize("kind", [torch.float16, torch.float32])
@@ -77,7 +75,8 @@ def nowhere_backend(segment, kind):
 def test_both_stages(tmp_path, monkeypatch, coming_back, stored, beta, kind):
     monkeypatch.setattr("one_segment.DIM", ENCODER_DIM)
     documents = [np.ones((n, ENCODER_DIM), np.float32) for n in (1, 70, *[3] * 300)]
-    backend = nowhere_backend(segment_of(Directory(tmp_path), documents, stored), kind)
+    backend = nowhere_backend(segment_of(Directory(tmp_path), documents, stored))
+    backend._scan._scores.kind = kind
     queries = DeviceVectors(torch.empty((7, ENCODER_DIM), device=NOWHERE))
     assert backend.takes(queries)
     for wanted in (
@@ -87,7 +86,27 @@ def test_both_stages(tmp_path, monkeypatch, coming_back, stored, beta, kind):
     ):
         with pytest.raises(InvalidQuery, match="query vector 0 "):  # zeros say that no query is usable
             backend.candidates(queries, wanted)
-    assert coming_back == [[(7,), (7, n), (7,), (7, n)] for n in (20, 20, 302)]
+    assert coming_back == [[(7,), (7, n), (7,), (7, n)] for n in (20, 20)] + [[(7,), (7, 302)]]
+
+
+@pytest.mark.parametrize("beta", [None, 2.0])
+@pytest.mark.parametrize("by_residual", [False, True], ids=["whole", "residual"])
+@pytest.mark.parametrize("nbits", [4, 8])
+def test_both_stages_by_codes_alone(tmp_path, coming_back, nbits, by_residual, beta):
+    generator = np.random.default_rng(nbits)
+    documents = [generator.standard_normal((n, DIM)).astype(np.float32) for n in (1, 70, *[3] * 300)]
+    quantizer = random_quantizer(generator, 8, nbits, by_residual, turned=True, apart=True)
+    segment = segment_of(Directory(tmp_path), documents, quantizer=quantizer, keep_centroids=False)
+    backend = nowhere_backend(segment)
+    queries = DeviceVectors(torch.empty((7, DIM), device=NOWHERE))
+    for wanted in (
+        Wanted(5, 20, 2, 1, beta=beta),
+        Wanted(5, 20, 2, 1, np.ones(302, bool), beta),
+        Wanted(5, 400, 2, 1, beta=beta),
+    ):
+        with pytest.raises(InvalidQuery, match="query vector 0 "):
+            backend.candidates(queries, wanted)
+    assert coming_back == [[(7,), (7,), (7, 20), (7, 20)]] * 2 + [[(7,), (7, 302)]]
 
 
 def test_queries(encoder, coming_back):

@@ -17,6 +17,7 @@ from engine.backends.protocol import Wanted
 from engine.backends.registry import open_backend
 from engine.integer_query import IntegerQuery
 from engine.options import OpenOptions
+from engine.stage2 import Rescorer
 from engine.stored_vectors import StoredVectors
 from formats.directory import Directory
 from formats.errors import BackendUnavailable, InvalidSetting
@@ -142,9 +143,32 @@ class TestLists:
         queries = np.random.default_rng(7).standard_normal((20, DIM)).astype(np.float32)
         found = backend.candidates(queries, Wanted(10, 10, EVERYTHING, 1))
         for query, each in zip(queries, found, strict=True):
-            assert each.scores is None
             expected = document_scores(segment, query)
             np.testing.assert_allclose(expected[each.docs], np.sort(expected)[::-1][:10], atol=1e-4)
+
+    @pytest.mark.parametrize("beta", [None, 2.0])
+    def test_final_scores_are_those_of_the_cpu_whatever_the_batch(self, segment, beta):
+        backend, rescorer = open_backend("gpu", segment, on_cpu()), Rescorer(segment, beta)
+        queries = np.random.default_rng(12).standard_normal((20, DIM)).astype(np.float32)
+        for n, nprobe in ((10, 2), (30, EVERYTHING), (EVERYTHING, None)):
+            wanted = Wanted(1, n, nprobe, 1, beta=beta)
+            found = backend.candidates(queries, wanted)
+            for number, each in enumerate(found):
+                expected = rescorer.scores(queries[number], each.docs)
+                np.testing.assert_allclose(each.scores, expected, atol=1e-5, rtol=1e-5)
+                alone = backend.candidates(queries[number : number + 1], wanted)[0]
+                assert alone.docs.tolist() == each.docs.tolist()
+                assert alone.scores.tolist() == each.scores.tolist()
+
+    def test_little_work_memory_makes_smaller_batches_of_the_same_answer(self, segment, monkeypatch):
+        queries = np.random.default_rng(13).standard_normal((6, DIM)).astype(np.float32)
+        wanted = Wanted(5, 20, 3, 1, beta=1.0)
+        expected = open_backend("gpu", segment, on_cpu()).candidates(queries, wanted)
+        monkeypatch.setattr("engine.gpu.device._LEAST_WORK_BYTES", 2000)
+        monkeypatch.setattr("engine.gpu.device._HOST_WORK_BYTES", 2000)
+        backend = open_backend("gpu", segment, on_cpu())
+        for each, same in zip(backend.candidates(queries, wanted), expected, strict=True):
+            assert dict(zip(each.docs, each.scores, strict=True)) == dict(zip(same.docs, same.scores, strict=True))
 
     def test_one_list_is_widened_until_there_are_enough(self, segment):
         backend = open_backend("gpu", segment, on_cpu())
@@ -193,12 +217,13 @@ ROWS_BYTES = 800 * 3 * (32 + 4)
 def test_where_the_centroids_do_not_fit_the_codes_are_taken(index):
     path, vectors = index
     queries = np.stack([each[0] for each in vectors[:50]])
-    for limit, kept in ((None, "_rows"), ((1 << 20) + ROWS_BYTES - 1, "_lists")):
+    for limit, whole in ((None, True), ((1 << 20) + ROWS_BYTES - 1, False)):
         with Engine.open(path, backend="gpu", device="cpu", device_bytes=limit) as opened:
             hits = opened.search_vectors(queries, k=1)
             backend = opened._view.get()._dense._segments[0].opened
         assert [each[0].id for each in hits] == [str(number) for number in range(50)]
-        assert getattr(backend, kept) is not None
+        assert (backend._lists is None) == whole
+        assert (backend._final is not None) == whole  # of centroids that stay on the host, stage 2 does too
         assert backend.device_bytes > 0
         assert limit is None or backend.device_bytes < limit - (1 << 20)
 

@@ -91,7 +91,7 @@ def test_lists_are_read(directory, n_sub, nbits, by_residual):
     best = []
     for kernels in (None, gpu_kernels):
         lists = backend_of(segment, kernels)._lists
-        tables = lists._quantizer.tables(torch.tensor(queries, device=PLACE), 3)
+        tables = lists.quantizer.tables(torch.tensor(queries, device=PLACE), 3)
         best.append(torch.full((4, 200), -torch.inf, device=PLACE))
         lists._read(tables, best[-1])
     assert 0 < torch.isinf(best[0]).sum() < best[0].numel()
