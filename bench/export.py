@@ -25,7 +25,7 @@ __all__ = ["add_arguments", "exported", "run"]
 
 _RESULTS = Path(__file__).parent / "results" / "export.jsonl"
 _STARTS = {"int8": (False, True), "fp32": (False, True), "fp16": (False,), "int8-weights": (False,)}
-_N_STARTS = 3
+_N_STARTS = 7
 _UNPRINTED = ("measurement", "resident_by_file", "parity", "retrieval")
 
 

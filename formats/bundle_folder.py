@@ -12,24 +12,24 @@
 
 A bundle holds an encoder (`formats.encoder_bundle`) or a reranker (`formats.reranker_bundle`). The manifest's
 member ``kind`` says which; without one it is an encoder. Nothing in a bundle is trusted: the manifest has a strict
-schema, every file is named in it with its size and SHA-256, and names are plain names of regular files in the
+schema, every file is named in it with its size and digests, and names are plain names of regular files in the
 folder.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
-import stat
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final, Literal
 
-from formats.errors import ChecksumMismatch, CorruptFile, FormatTooNew, InvalidSetting, TruncatedFile
+from formats.bundle_file import FileRecord, check_size, record_of, verify_file
+from formats.errors import CorruptFile, FormatTooNew, InvalidSetting
 from formats.json_fields import JsonFields, read_json
 from formats.onnx_scan import check_graph
+from formats.short_sha256 import short_sha256
 
 __all__ = [
     "BUNDLE_FORMAT",
@@ -42,7 +42,6 @@ __all__ = [
     "TOKENIZER_NAME",
     "BundleFolder",
     "BundleKind",
-    "FileRecord",
     "SourceRecord",
     "bundle_kind",
     "identity_of",
@@ -68,23 +67,11 @@ _MAX_FILES: Final = 32
 
 _FILE_NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
 _SHA256: Final = re.compile(r"[0-9a-f]{64}")
+_XXH3: Final = re.compile(r"[0-9a-f]{32}")
 _IDENTITY: Final = re.compile(r"[0-9a-f]{32}")
 _KIND: Final = re.compile(r"[a-z]{1,16}")
 
 BundleKind = Literal["encoder", "reranker"]
-
-
-@dataclass(frozen=True, slots=True)
-class FileRecord:
-    """What the manifest says about one file.
-
-    Attributes:
-        sha256: 64 lower-case hexadecimal digits.
-        n_bytes: its size.
-    """
-
-    sha256: str
-    n_bytes: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,36 +133,26 @@ class BundleFolder:
             TruncatedFile: a file has another size.
         """
         for name, record in self.files.items():
-            _check_size(self.path / name, record)
+            check_size(self.path / name, record)
 
     def verify_files(self, names: Iterable[str] | None = None) -> int:
         """Read files whole and compare their digests with the manifest.
 
         Args:
-            names: which of `files`; None for all.
+            names: which of `files`, checked by XXH3-128 where the manifest has it; None for all, by SHA-256 too.
 
         Returns:
-            The number of bytes read.
+            The number of bytes read, each file counted once.
 
         Raises:
-            ChecksumMismatch: a file's SHA-256 is not the recorded one.
+            ChecksumMismatch: a file's digest is not the recorded one.
             CorruptFile: a file is gone or is not a regular file.
             TruncatedFile: a file has another size than recorded.
         """
-        n_bytes = 0
-        for name in self.files if names is None else names:
-            record = self.files[name]
-            _check_size(self.path / name, record)
-            digest = _file_sha256(self.path / name)
-            if digest != record.sha256:
-                raise ChecksumMismatch(
-                    "the file is not the one the manifest names",
-                    path=self.path / name,
-                    expected=record.sha256,
-                    actual=digest,
-                )
-            n_bytes += record.n_bytes
-        return n_bytes
+        chosen = list(self.files if names is None else names)
+        for name in chosen:
+            verify_file(self.path / name, self.files[name], whole=names is None)
+        return sum(self.files[name].n_bytes for name in chosen)
 
     def verify_graph(self, name: str) -> None:
         """Check a graph before a runtime loads it: digests, where its weights lie, its operators.
@@ -195,7 +172,7 @@ class BundleFolder:
 def identity_of(parts: Mapping[str, object]) -> str:
     """The first 32 hexadecimal digits of the SHA-256 of `parts` as JSON: keys sorted, no spaces, ASCII."""
     text = json.dumps(parts, sort_keys=True, separators=(",", ":"))
-    return hashlib.sha256(text.encode("ascii")).hexdigest()[:32]
+    return short_sha256(text.encode("ascii"))[:32]
 
 
 def read_manifest(path: str | Path, kind: BundleKind) -> tuple[BundleFolder, JsonFields]:
@@ -309,7 +286,7 @@ def _write_files(part: Path, files: Mapping[str, bytes | Path]) -> dict[str, Fil
             target.write_bytes(content)
         else:
             shutil.copyfile(content, target)
-        records[name] = FileRecord(_file_sha256(target), target.stat().st_size)
+        records[name] = record_of(target)
     for name in (MODEL_NAME, TOKENIZER_NAME):
         if name not in records:
             raise CorruptFile("a bundle lacks a file", path=part, expected=name)
@@ -329,31 +306,6 @@ def _write_manifest(
     (part / MANIFEST_NAME).write_bytes(text.encode("utf-8"))
 
 
-def _file_sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def _check_size(path: Path, record: FileRecord) -> None:
-    """Refuse a file that is missing, no regular file (links included) or of another size."""
-    try:
-        status = path.lstat()
-    except FileNotFoundError:
-        raise CorruptFile("a file of the bundle is missing", path=path) from None
-    if not stat.S_ISREG(status.st_mode):
-        kind = stat.filemode(status.st_mode)
-        raise CorruptFile(
-            "not a regular file; a bundle holds no links", path=path, expected="-rw-r--r--", actual=kind
-        )
-    if status.st_size != record.n_bytes:
-        raise TruncatedFile(
-            "the file has another size than the manifest says",
-            path=path,
-            expected=f"{record.n_bytes} bytes",
-            actual=f"{status.st_size} bytes",
-        )
-
-
 def _files_from(fields: JsonFields) -> dict[str, FileRecord]:
     names = fields.names()
     bad = [name for name in names if not _FILE_NAME.fullmatch(name) or name == MANIFEST_NAME]
@@ -369,6 +321,10 @@ def _files_from(fields: JsonFields) -> dict[str, FileRecord]:
 
 
 def _file_from(fields: JsonFields) -> FileRecord:
-    record = FileRecord(fields.text("sha256", _SHA256), fields.integer("n_bytes", 0, _MAX_FILE_BYTES))
+    record = FileRecord(
+        fields.text("sha256", _SHA256),
+        fields.integer("n_bytes", 0, _MAX_FILE_BYTES),
+        fields.text("xxh3", _XXH3) if "xxh3" in fields.names() else None,
+    )
     fields.done()
     return record

@@ -12,15 +12,14 @@ folder that its user chose.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
-import secrets
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from formats.bundle_folder import MAX_WINDOW, PRECISION, FileRecord
+from formats.bundle_file import FileRecord
+from formats.bundle_folder import MAX_WINDOW, PRECISION
 from formats.errors import ChecksumMismatch, CorruptFile, FormatTooNew, TruncatedFile
 from formats.json_fields import JsonFields, read_json
 
@@ -142,10 +141,14 @@ def read_plans(folder: Path) -> list[PlanRecord]:
 
 def plan_digest(plan: bytes | memoryview) -> FileRecord:
     """SHA-256 and size of a plan in memory."""
+    import hashlib  # most encoders have no plan, and it takes memory, as does secrets
+
     return FileRecord(hashlib.sha256(plan).hexdigest(), memoryview(plan).nbytes)
 
 
 def _replace(path: Path, content: bytes | memoryview) -> None:
+    import secrets
+
     part = path.with_name(f".{path.name}.{secrets.token_hex(8)}.part")
     try:
         part.write_bytes(content)

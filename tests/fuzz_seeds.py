@@ -12,8 +12,8 @@ from format_samples import FILE_ID, container, manifest, quantizer, section, seg
 from fuzz_targets import DIM, GRAPH_OF, GRAPH_ROWS, N_DOCS, NLIST, SECTIONS, DiskTarget, FileTarget
 from memory_directory import MemoryDirectory
 
+from formats.bundle_file import FileRecord as Digest
 from formats.bundle_folder import MANIFEST_NAME, SourceRecord
-from formats.bundle_folder import FileRecord as Digest
 from formats.directory import Directory
 from formats.encoder_bundle import EncoderSettings, ParityRecord, RetrievalRecord, load_bundle, write_bundle
 from formats.envelope import Envelope, FileKind, FileRecord

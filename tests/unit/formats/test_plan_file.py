@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from formats.bundle_folder import FileRecord
+from formats.bundle_file import FileRecord
 from formats.errors import ChecksumMismatch, CorruptFile, FormatTooNew, TruncatedFile
 from formats.plan_file import PlanProfile, PlanRecord, plan_digest, read_plans, write_plan
 
