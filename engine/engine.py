@@ -95,8 +95,8 @@ class Engine:
             reranker: for searches with `rerank`: the folder of a cross-encoder's bundle, or a `Reranker`.
             threads: for batches of queries and for encoding; None: one for each CPU this process may use.
             memory: the most main memory that may be held for searching, in bytes or as "500MB": copies that
-                backends make, decoded postings, a number for each document. It does not count mapped files, the
-                model, what a search needs while it lasts, and what `add` and `merge` do. "auto" takes what fits.
+                backends make, decoded postings, quantizers, a number for each document; not mapped files, the
+                model, what a search needs while it lasts, or what `add` and `merge` do. "auto" takes what fits.
             device: where backend "gpu" runs: "cuda", "cuda:1", or "cpu" (slow: the same code, for tests); None:
                 the first CUDA device.
             device_bytes: of the device's memory that may be used; None: nine tenths of what is free.

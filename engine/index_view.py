@@ -55,6 +55,7 @@ class IndexView:
             "postings": self._lexical.resident_bytes,
             "filters": self.filter.resident_bytes,
             "documents": self._plan.document_bytes,
+            "quantizers": self._plan.quantizer_bytes,
         }
         return resource_statistics(
             self.snapshot, self._options, self._dense.choices, held, self._dense.device_bytes

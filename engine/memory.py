@@ -1,8 +1,8 @@
 """How much main memory an open index may hold, and how it is shared out.
 
-What counts is what stays: copies that backends make, decoded postings, the answers to filters, a number for each
-document. Mapped files do not count: the system takes their memory back when it needs it. Nor do the models, and
-what a search needs while it lasts.
+What counts is what stays: copies that backends make, decoded postings, the answers to filters, quantizers, a
+number for each document. Mapped files do not count: the system takes their memory back when it needs it. Nor do
+the models, and what a search needs while it lasts.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ class MemoryPlan(NamedTuple):
     Attributes:
         limit_bytes: the limit; None where there is none.
         document_bytes: for norms, marks of deletion and places of codes.
+        quantizer_bytes: for quantizers.
         posting_bytes: at most, for decoded postings.
         filter_bytes: at most, for the documents that pass filters.
         backend_bytes: at most, for what backends hold; None: as much as they need.
@@ -37,6 +38,7 @@ class MemoryPlan(NamedTuple):
 
     limit_bytes: int | None
     document_bytes: int
+    quantizer_bytes: int
     posting_bytes: int
     filter_bytes: int
     backend_bytes: int | None
@@ -63,9 +65,10 @@ def plan_memory(snapshot: Snapshot, limit_bytes: int | None) -> MemoryPlan:
     Raises:
         InvalidSetting: not even what every search needs fits.
     """
-    needed = sum(map(_document_bytes, snapshot.segments))
+    documents, quantizers = sum(map(_document_bytes, snapshot.segments)), _quantizer_bytes(snapshot)
+    needed = documents + quantizers
     if limit_bytes is None:
-        return MemoryPlan(None, needed, _POSTING_BYTES, _FILTER_BYTES, None)
+        return MemoryPlan(None, documents, quantizers, _POSTING_BYTES, _FILTER_BYTES, None)
     postings = min(_POSTING_BYTES, int(limit_bytes * _POSTING_SHARE))
     filters = min(_FILTER_BYTES, int(limit_bytes * _FILTER_SHARE))
     left = limit_bytes - needed - postings - filters
@@ -76,11 +79,17 @@ def plan_memory(snapshot: Snapshot, limit_bytes: int | None) -> MemoryPlan:
             expected=f"at least {math.ceil(needed / (1 - _POSTING_SHARE - _FILTER_SHARE))} bytes",
             actual=limit_bytes,
         )
-    return MemoryPlan(limit_bytes, needed, postings, filters, left)
+    return MemoryPlan(limit_bytes, documents, quantizers, postings, filters, left)
+
+
+def _quantizer_bytes(snapshot: Snapshot) -> int:
+    """Those that segments share are held once."""
+    held = {segment.record.quantizer: segment.quantizer for segment in snapshot.segments if segment.quantizer}
+    return sum(quantizer.n_bytes for quantizer in held.values())
 
 
 def _document_bytes(segment: OpenSegment) -> int:
-    """A norm for each document, a mark where some are deleted, and the places of codes that stand alone."""
-    marks = 0 if segment.deleted is None else segment.deleted.nbytes
+    """A norm for each document, marks and numbers of those deleted, and the places of codes that stand alone."""
+    marks = 0 if segment.deleted is None else segment.deleted.nbytes + 8 * segment.record.n_deleted
     places = 4 * segment.reader.n_rows if segment.reader.centroids.kind == "none" else 0
     return 4 * segment.reader.n_docs + marks + places

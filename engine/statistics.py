@@ -95,7 +95,7 @@ def resource_statistics(
         backend: what was asked for, and chosen: by name n_segments, n_centroids and the reason.
         memory: limit_bytes (or None), mapped_bytes (files, which the system takes back when it needs the memory),
         resident_bytes by part (backends that have been opened by a search, decoded postings, answers to filters,
-        a few bytes for each document), device_bytes.
+        a few bytes for each document, quantizers), device_bytes.
     """
     counts: dict[str, Counter[str]] = {}
     reasons: dict[str, dict[str, None]] = {}

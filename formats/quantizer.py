@@ -77,6 +77,13 @@ class Quantizer:
         """Length of the vectors it takes."""
         return int((self.coarse if self.rotation is None else self.rotation).shape[1])
 
+    @property
+    def n_bytes(self) -> int:
+        """Memory that its arrays take."""
+        parts = {id(part): part for part in (self.coarse, self.encode_codebook, self.score_codebook)}
+        parts |= {id(part): part for part in (self.rotation, self.probe_recall) if part is not None}
+        return sum(part.nbytes for part in parts.values())
+
     def turned(self, vectors: Floats) -> Floats:
         """(n, input_dim) float32 vectors as lists and codes take them: rotated, where there is a rotation."""
         return vectors if self.rotation is None else vectors @ self.rotation.T

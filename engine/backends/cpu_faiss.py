@@ -1,7 +1,7 @@
 """Stage 1 on the CPU with FAISS: IVF lists of 4-bit PQ codes, scanned with SIMD look-ups.
 
 The index is made from the segment's own neutral arrays when the backend is opened; FAISS interleaves the
-codes in blocks of 32, so they are copied (code_bytes + 8 bytes a centroid).
+codes in blocks of 32, so they are copied (code_bytes + 8 bytes a centroid, and up to a page for each list).
 
 A filter is a selector that FAISS asks about each document; deleted documents are left out of the copy.
 
@@ -33,7 +33,9 @@ __all__ = ["FaissBackend", "faiss_lists"]
 
 _BATCH_RESULTS = 1 << 22  # rows that FAISS is asked for at a time, over all queries
 _BLOCK_ROWS = 32  # in each of which FAISS keeps so many codes
-_FILL_STEPS = 32  # in which its index is filled
+_FILL_STEPS = 256  # in which its index is filled; what one takes stays with the allocator
+_PAGE_BYTES = 4096
+_LEAST_TABLE_BYTES = 256  # that FAISS reserves for the codes of a list
 _ROWS_PER_SCORED = 10  # centroids of lists that are read in about the time it takes to score one exactly
 _MOST_ROWS = 80_000  # up to which more lists are read for a filter than without
 
@@ -44,7 +46,6 @@ class FaissBackend:
     def __init__(self, segment: OpenSegment, options: OpenOptions) -> None:
         assert segment.reader.lists is not None
         assert segment.quantizer is not None
-        self.resident_bytes = self.needed_bytes(segment)
         self.device_bytes = 0
         self._table = segment.reader.centroids
         self._deleted = segment.deleted
@@ -56,17 +57,13 @@ class FaissBackend:
         self._rows_per_candidate = rows_per_candidate(segment)
         self._kept = _Parameters(1, None)
         self._index = faiss_lists(segment.quantizer, segment.reader.lists, self._owners())
+        self.resident_bytes = _held_bytes(self._list_sizes, segment.quantizer)
 
     @staticmethod
     def needed_bytes(segment: OpenSegment) -> int:
-        """See `engine.backends.protocol.BackendType`: codes in whole blocks, document ordinals, the quantizer."""
+        """See `engine.backends.protocol.BackendType`; as if nothing was deleted, which takes no memory here."""
         lists, quantizer = segment.reader.lists, segment.quantizer
-        if lists is None or quantizer is None:
-            return 0
-        blocks = int((-(-np.diff(lists.offsets) // _BLOCK_ROWS)).sum())
-        tables = quantizer.coarse.nbytes + 2 * quantizer.score_codebook.nbytes
-        tables += 0 if quantizer.rotation is None else quantizer.rotation.nbytes
-        return blocks * _BLOCK_ROWS * lists.code_bytes + 8 * segment.reader.n_rows + tables
+        return _held_bytes(np.diff(lists.offsets), quantizer) if lists is not None and quantizer is not None else 0
 
     def _owners(self) -> npt.NDArray[np.int64]:
         """(n_rows,) int64: the document that owns each centroid, -1 where it is deleted."""
@@ -178,6 +175,21 @@ class FaissBackend:
         return np.array([inverted.list_size(number) for number in range(self._nlist)], np.int64)
 
 
+def _held_bytes(sizes: npt.NDArray[np.int64], quantizer: Quantizer) -> int:
+    """Memory for (nlist,) lists of these sizes: codes, document ordinals, copies of the quantizer's tables.
+
+    Blocks of codes lie in the beginning of a table whose length is a power of two. Of the rest of it nothing is
+    ever touched, so only a page at most of it takes memory.
+    """
+    codes = sizes * quantizer.code_bytes
+    if quantizer.score_codebook.shape[1] == 1 << 4:
+        codes = -(-sizes // _BLOCK_ROWS) * _BLOCK_ROWS * quantizer.code_bytes
+        tables = np.exp2(np.ceil(np.log2(np.maximum(codes, _LEAST_TABLE_BYTES)))).astype(np.int64)
+        codes += np.minimum(tables - codes, _PAGE_BYTES) * (sizes > 0)
+    copied = quantizer.coarse.nbytes + 2 * quantizer.score_codebook.nbytes
+    return int(codes.sum()) + 8 * int(sizes.sum()) + copied
+
+
 def _distinct(docs: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
     """Each of the ascending ordinals once; -1 stands for none."""
     first = np.empty(len(docs), bool)
@@ -257,6 +269,17 @@ class _Kept:
             self._offsets = np.concatenate([[0], np.cumsum(keep)])[self._offsets]
             self.docs, self._codes = self.docs[keep], np.ascontiguousarray(self._codes[keep])
 
+    @property
+    def sizes(self) -> npt.NDArray[np.int64]:
+        """(nlist,) int64: codes in each list."""
+        return np.diff(self._offsets)
+
+    def make_room(self, inverted: Any) -> None:  # noqa: ANN401
+        """Give each list of FAISS, so far empty, its size."""
+        for number, size in enumerate(self.sizes.tolist()):
+            if size:
+                inverted.resize(number, size)
+
     def copy_to(self, inverted: Any, first: int, stop: int) -> None:  # noqa: ANN401
         """Copy lists `first` to `stop` - 1 into lists 0, 1, ... of FAISS, the owners as ids."""
         import faiss
@@ -272,10 +295,13 @@ def _fill_fast_scan(index: Any, kept: _Kept) -> None:  # noqa: ANN401
     """Copy lists into an index of interleaved codes.
 
     Only a whole index can be interleaved, so a few lists at a time are made into one: a second copy of them all
-    would stay with the process, in pieces that its allocator does not give back.
+    would stay with the process, in pieces that its allocator does not give back. FAISS reserves a power of two for
+    the codes of a list. What it does not fill takes no memory as long as nobody has used it before: therefore all
+    room is made before the first copy.
     """
     import faiss
 
+    kept.make_room(index.invlists)
     step = -(-index.nlist // _FILL_STEPS)
     for first in range(0, index.nlist, step):
         stop = min(first + step, index.nlist)
@@ -285,6 +311,15 @@ def _fill_fast_scan(index: Any, kept: _Kept) -> None:  # noqa: ANN401
         kept.copy_to(plain.invlists, first, stop)
         part = faiss.IndexIVFPQFastScan(plain)  # whose lists go with it
         for number in range(stop - first):
-            size, ids = part.invlists.list_size(number), part.invlists.get_ids(number)
-            if size:
-                index.invlists.add_entries(first + number, size, ids, part.invlists.get_codes(number))
+            _copy_list(part, number, index, first + number)
+
+
+def _copy_list(source: Any, number: int, target: Any, place: int) -> None:  # noqa: ANN401
+    """Copy a list of interleaved codes from an index to the room for it in another."""
+    import faiss
+
+    size, old, new = source.invlists.list_size(number), source.invlists, target.invlists
+    if size:
+        n_bytes = -(-size // _BLOCK_ROWS) * _BLOCK_ROWS * source.pq.code_size
+        faiss.memcpy(new.get_codes(place), old.get_codes(number), n_bytes)
+        faiss.memcpy(new.get_ids(place), old.get_ids(number), 8 * size)

@@ -61,9 +61,10 @@ class HnswBackend:
 
     @staticmethod
     def needed_bytes(segment: OpenSegment) -> int:
-        """See `engine.backends.protocol.BackendType`: vectors in 16 bits, the graph, owners of rows."""
+        """See `engine.backends.protocol.BackendType`: vectors in 16 bits, the graph, owners, their sizes."""
         neighbors = 4 * GRAPH_M * (2 + 1 / (GRAPH_M - 1))
-        return int(segment.reader.n_rows * (2 * segment.reader.centroids.dim + neighbors + _ROW_BYTES))
+        row_bytes = 2 * segment.reader.centroids.dim + neighbors + _ROW_BYTES
+        return int(segment.reader.n_rows * row_bytes) + 8 * segment.record.n_docs
 
     def candidates(self, queries: npt.NDArray[np.float32], wanted: Wanted) -> list[Candidates]:
         """See `engine.backends.protocol.Backend`; the ceiling is known where all allowed documents are in."""

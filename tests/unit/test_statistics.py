@@ -55,7 +55,7 @@ def test_what_is_told(path):
     assert memory == {
         "limit_bytes": None,
         "mapped_bytes": size,
-        "resident_bytes": {"backends": 0, "postings": 0, "filters": 0, "documents": 4 * 50},
+        "resident_bytes": {"backends": 0, "postings": 0, "filters": 0, "documents": 4 * 50, "quantizers": 0},
         "device_bytes": 0,
     }
 
