@@ -139,7 +139,7 @@ class GpuBackend:
         try:
             with torch.inference_mode(), self._device.active():
                 return self._candidates(queries, wanted)
-        except RuntimeError as error:  # for want of memory, say
+        except self._device.failures as error:
             raise BackendUnavailable(f"device {self._device.name} failed", actual=error) from error
 
     def _candidates(self, queries: Queries, wanted: Wanted) -> list[Candidates]:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 import threading
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from functools import cached_property
 from importlib import import_module
-from types import ModuleType
-from typing import TYPE_CHECKING
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
 
 from formats.errors import BackendUnavailable, InvalidSetting
 
@@ -71,17 +73,29 @@ class Device:
         return torch.cuda.device(self.place) if self.place.type == "cuda" else nullcontext()
 
     @cached_property
-    def kernels(self) -> ModuleType | None:
-        """The Triton kernels, on a CUDA device where they compute what torch does; else None."""
+    def kernels(self) -> SimpleNamespace | None:
+        """`engine.gpu.kernels` on a CUDA device: those that compute there what torch does, None for others."""
         if self.place.type != "cuda":
             return None
-        from engine.gpu.kernel_check import kernels_agree
+        from engine.gpu.kernel_check import sound_kernels
 
         try:
             kernels = import_module("engine.gpu.kernels")
         except ImportError:
             return None
-        return kernels if kernels_agree(kernels, self.place) else None
+        with self.active():
+            return sound_kernels(kernels, self.place)
+
+    def kernel(self, name: str) -> Callable[..., Any] | None:
+        """The kernel of that name; None where torch is to be used."""
+        found: Callable[..., Any] | None = getattr(self.kernels, name, None)
+        return found
+
+    @property
+    def failures(self) -> tuple[type[Exception], ...]:
+        """What torch, Triton and the driver raise when the device fails, for want of memory, say."""
+        triton = sys.modules.get("triton.errors")
+        return (RuntimeError,) if triton is None else (RuntimeError, triton.TritonError)
 
     @cached_property
     def limit_bytes(self) -> int:

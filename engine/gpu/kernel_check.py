@@ -3,50 +3,78 @@
 from __future__ import annotations
 
 import logging
-from types import ModuleType
+from collections.abc import Callable
+from types import ModuleType, SimpleNamespace
 
 import torch
 
 from engine.gpu.aggregation import aggregate_rows
 
-__all__ = ["kernels_agree"]
+__all__ = ["sound_kernels"]
 
 _log = logging.getLogger(__name__)
-_DIM, _N_DOCS, _N_QUERIES = 96, 200, 5
+_DIM, _N_DOCS, _N_QUERIES, _MANY_QUERIES = 96, 200, 5, 130
 _NLIST, _N_SUB = 6, 8
+_Check = Callable[[ModuleType, torch.device, torch.Generator], bool]
 
 
-def kernels_agree(kernels: ModuleType, place: torch.device) -> bool:
-    """Compare every kernel with torch on a small made-up problem; where they differ, or fail, the log says so.
+def sound_kernels(kernels: ModuleType, place: torch.device) -> SimpleNamespace | None:
+    """Compare each kernel with torch on a small made-up problem; where one differs, or fails, the log says so.
 
     Args:
-        kernels: `engine.gpu.kernels`, or what has its functions.
+        kernels: `engine.gpu.kernels`, or what has its names.
         place: the device.
+
+    Returns:
+        What `kernels` has, with None in the place of each kernel that cannot be used; None where that is all.
     """
-    generator = torch.Generator().manual_seed(0)
+    checks = {"document_scores": _documents, "pair_scores": _pairs, "score_lists": _lists}
+    sound = {name: _is_sound(name, check, kernels, place) for name, check in checks.items()}
+    if not any(sound.values()):
+        return None
+    usable = {name: getattr(kernels, name) if sound[name] else None for name in sound}
+    return SimpleNamespace(TILE_ROWS=kernels.TILE_ROWS, **usable)
+
+
+def _is_sound(name: str, check: _Check, kernels: ModuleType, place: torch.device) -> bool:
     try:
         with torch.inference_mode():
-            parts = {
-                "document_scores": _documents(kernels, place, generator),
-                "pair_scores": _pairs(kernels, place, generator),
-                "score_lists": _lists(kernels, place, generator),
-            }
+            if check(kernels, place, torch.Generator().manual_seed(0)):
+                return True
     except Exception as error:  # whatever a compiler or a driver raises
-        _log.warning("Triton's kernels cannot be used, torch is used instead: %s", error)
+        _log.warning("Triton's kernel %s cannot be used, torch is used instead: %s", name, error)
         return False
-    differing = [name for name, agree in parts.items() if not agree]
-    if differing:
-        _log.warning("Triton's kernels differ from torch (%s); torch is used instead", ", ".join(differing))
-    return not differing
+    _log.warning("Triton's kernel %s differs from torch, which is used instead", name)
+    return False
 
 
 def _documents(kernels: ModuleType, place: torch.device, generator: torch.Generator) -> bool:
+    """In narrow tiles and in the widest, of both types."""
     starts, values, scales = _made_rows(place, generator)
-    units = torch.nn.functional.normalize(torch.randn(_N_QUERIES, _DIM, generator=generator)).half().to(place)
+    halves = torch.randn(values.shape, generator=generator).half().to(place) / 8
+    made = ((values, scales, _N_QUERIES), (halves, None, _MANY_QUERIES))
+    return all(
+        _documents_of(kernels, starts, stored, factors, n_queries, generator)
+        for stored, factors, n_queries in made
+    )
+
+
+def _documents_of(
+    kernels: ModuleType,
+    starts: torch.Tensor,
+    values: torch.Tensor,
+    scales: torch.Tensor | None,
+    n_queries: int,
+    generator: torch.Generator,
+) -> bool:
+    place = starts.device
+    units = torch.nn.functional.normalize(torch.randn(n_queries, _DIM, generator=generator)).half().to(place)
     docs = torch.arange(_N_DOCS, dtype=torch.int32, device=place)
-    products = (values.double() @ units.double().T).float() * scales[:, None]
-    for betas in (None, torch.full((_N_QUERIES,), 4.0, device=place)):
-        found = torch.empty((_N_DOCS, _N_QUERIES), device=place)
+    products = (values.double() @ units.double().T).float()
+    if scales is not None:
+        products *= scales[:, None]
+    for betas in (None, torch.full((n_queries,), 4.0, device=place)):
+        found = torch.empty((_N_DOCS, n_queries), device=place)
         kernels.document_scores(values, scales, starts, docs, 4, None, units, betas, found, 0)
         if not torch.allclose(found, aggregate_rows(products.clone(), starts, betas), atol=1e-4):
             return False

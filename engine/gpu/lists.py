@@ -38,7 +38,7 @@ class DeviceLists:
         assert segment.quantizer is not None
         lists, place = segment.reader.lists, device.place
         self.quantizer = DeviceQuantizer(segment.quantizer, place)
-        self._kernels = device.kernels
+        self._score_lists = device.kernel("score_lists")
         self._most_rows_of = _most_rows_of(lists.offsets)
         self._work_bytes = device.work_bytes
         self.n_docs = segment.reader.n_docs
@@ -87,11 +87,11 @@ class DeviceLists:
 
     def _read(self, tables: Tables, best: torch.Tensor) -> None:
         """Raise the scores of all documents with a row in a probed list."""
-        if self._kernels is None:
+        if self._score_lists is None:
             for numbers, places in self._batches(tables.probed):
                 self._score(tables, numbers, places, best)
         else:
-            self._kernels.score_lists(
+            self._score_lists(
                 self.codes,
                 self._owners,
                 self.starts,

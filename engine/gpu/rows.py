@@ -35,7 +35,7 @@ class DeviceRows:
         self.scales: torch.Tensor | None = None
         if table.kind == "int8":
             self.scales = upload(lambda low, high: table.stored_slice(low, high)[1], table.n_rows, place)
-        self._kernels = device.kernels
+        self._pair_scores = device.kernel("pair_scores")
         self._batch_rows = max(1, device.work_bytes // (_COPIES * 8 * table.dim))
 
     def document_scores(self, queries: torch.Tensor, docs: torch.Tensor, beta: float | None) -> torch.Tensor:
@@ -44,9 +44,9 @@ class DeviceRows:
         Products are summed up in float64, where neither order nor batch can be seen in the rounded score.
         """
         exact = ExactQueries.of(queries, for_integers=self.scales is not None)
-        if self._kernels is None:
+        if self._pair_scores is None:
             return self.documents.scores(docs, beta, self._batch_rows, partial(self._row_scores, exact))
-        scores: torch.Tensor = self._kernels.pair_scores(
+        scores: torch.Tensor = self._pair_scores(
             self.values, self.scales, self.documents.starts, docs, exact.values, exact.scales, beta
         )
         return scores

@@ -29,7 +29,7 @@ class DeviceScan:
         self._rows = rows
         self._work_bytes = device.work_bytes
         self._scores: BlockScores
-        if device.kernels is None:
+        if device.kernels is None or device.kernel("document_scores") is None:
             self._scores = TorchScores(rows, device.work_bytes)
         else:
             self._scores = KernelScores(rows, device.work_bytes, device.kernels)

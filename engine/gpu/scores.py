@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from types import ModuleType
+from types import SimpleNamespace
 from typing import Protocol
 
 import numpy as np
@@ -85,7 +85,7 @@ class KernelScores:
     kind = torch.float16
     wide_sums = True
 
-    def __init__(self, rows: DeviceRows, work_bytes: int, kernels: ModuleType) -> None:
+    def __init__(self, rows: DeviceRows, work_bytes: int, kernels: SimpleNamespace) -> None:
         self._rows = rows
         self._work_bytes = work_bytes
         self._kernels = kernels

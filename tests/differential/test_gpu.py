@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import gc
+import sys
 import weakref
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -294,3 +296,21 @@ def test_a_device_that_is_fuller_than_thought(index, monkeypatch):
     gc.collect()
     assert options.accelerator._used_bytes == 0
     snapshot.close()
+
+
+def test_what_triton_raises_is_a_failure_of_the_device(index, monkeypatch):
+    """A variant of a kernel is compiled when it is first needed, long after the kernels were looked at."""
+
+    class TritonError(Exception):
+        pass
+
+    def failing(*_):
+        raise TritonError("out of resource: shared memory")
+
+    monkeypatch.setitem(sys.modules, "triton.errors", SimpleNamespace(TritonError=TritonError))
+    monkeypatch.setattr("engine.gpu.rows.DeviceRows.document_scores", failing)
+    with (
+        Engine.open(index[0], backend="gpu", device="cpu") as opened,
+        pytest.raises(BackendUnavailable, match="device cpu failed; found out of resource"),
+    ):
+        opened.search_vectors(index[1][0], k=1)

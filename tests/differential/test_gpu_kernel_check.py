@@ -10,14 +10,16 @@ import pytest
 torch = pytest.importorskip("torch", reason="backend gpu needs torch")
 
 from engine.gpu.aggregation import aggregate_rows  # noqa: E402
-from engine.gpu.kernel_check import kernels_agree  # noqa: E402
+from engine.gpu.kernel_check import sound_kernels  # noqa: E402
 
 PLACE = torch.device("cpu")
 
 
 def document_scores(*arguments):
     values, scales, starts, docs, _, _, queries, betas, scores, first_doc = arguments
-    products = (values.float() @ queries.float().T) * scales[:, None]
+    products = values.float() @ queries.float().T
+    if scales is not None:
+        products *= scales[:, None]
     scores[docs.long() - first_doc] = aggregate_rows(products, starts, betas)[docs.long()]
 
 
@@ -47,15 +49,25 @@ def score_lists(codes, owners, starts, longest, tables, probed, lists, best):
                 best[query, owner] = max(best[query, owner], score)
 
 
-RIGHT = {"document_scores": document_scores, "pair_scores": pair_scores, "score_lists": score_lists}
+RIGHT = {
+    "TILE_ROWS": 128,
+    "document_scores": document_scores,
+    "pair_scores": pair_scores,
+    "score_lists": score_lists,
+}
 
 
 def test_kernels_that_compute_the_same_are_used():
-    assert kernels_agree(SimpleNamespace(**RIGHT), PLACE)
+    assert vars(sound_kernels(SimpleNamespace(**RIGHT), PLACE)) == RIGHT
 
 
 def without_softmax(*arguments):
     document_scores(*arguments[:7], None, *arguments[8:])
+
+
+def wrong_where_there_are_many_queries(*arguments):
+    document_scores(*arguments)
+    arguments[-2][:, 100:] = 0
 
 
 def one_dimension_short(values, scales, starts, docs, queries, *rest):
@@ -82,6 +94,7 @@ def halves_swapped(codes, *rest):
     "wrong",
     [
         {"document_scores": without_softmax},
+        {"document_scores": wrong_where_there_are_many_queries},
         {"pair_scores": one_dimension_short},
         {"pair_scores": of_the_next_document},
         {"pair_scores": without_aggregation},
@@ -91,7 +104,8 @@ def halves_swapped(codes, *rest):
 )
 def test_kernels_that_compute_something_else_are_not(wrong, caplog):
     with caplog.at_level(logging.WARNING):
-        assert not kernels_agree(SimpleNamespace(**(RIGHT | wrong)), PLACE)
+        found = sound_kernels(SimpleNamespace(**(RIGHT | wrong)), PLACE)
+    assert vars(found) == RIGHT | dict.fromkeys(wrong)
     assert next(iter(wrong)) in caplog.text
 
 
@@ -100,5 +114,8 @@ def test_kernels_that_fail_are_not_used(caplog):
         raise RuntimeError("no such instruction")
 
     with caplog.at_level(logging.WARNING):
-        assert not kernels_agree(SimpleNamespace(**(RIGHT | {"pair_scores": failing})), PLACE)
+        found = sound_kernels(SimpleNamespace(**(RIGHT | {"pair_scores": failing})), PLACE)
+    assert vars(found) == RIGHT | {"pair_scores": None}
     assert "no such instruction" in caplog.text
+    none = {"TILE_ROWS": 128} | dict.fromkeys(("document_scores", "pair_scores", "score_lists"), failing)
+    assert sound_kernels(SimpleNamespace(**none), PLACE) is None
