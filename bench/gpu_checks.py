@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
+from importlib import import_module
+from types import SimpleNamespace
 
 import numpy as np
 import numpy.typing as npt
@@ -10,9 +13,11 @@ import torch
 
 from bench.gpu_made import MadeTable, made_quantizer, made_segment
 from bench.gpu_open import open_on, ways
+from bench.gpu_steps import guarded
 from bench.records import Record
 from engine.backends.gpu import GpuBackend
 from engine.backends.protocol import Candidates, Wanted
+from engine.gpu.kernel_check import sound_kernels
 from formats.quantizer import Quantizer
 from formats.snapshot import OpenSegment
 
@@ -24,22 +29,38 @@ _BATCHES = (1, 7, 256, 1000)
 _N_HITS, _N_CANDIDATES = 10, 50
 _ERROR = 1e-5  # of a final score, for vectors and queries of length 1
 _ROUNDING = 1e-4  # of a sum of look-ups
+_CODE_ERROR = 1e-5  # of a final score of codes, which are about ten times as long as the query
 Floats = npt.NDArray[np.float64]
 Mask = npt.NDArray[np.bool_]
 
 
 def checks(place: torch.device) -> Iterator[Record]:
     """Yield a record for each check; "sound" says whether it held."""
+    yield from guarded({"what": "check kernels"}, partial(_kernels, place))
     lengths = _lengths()
     queries = _queries(max(_BATCHES))
     allowed = np.random.default_rng(1).random(len(lengths)) < 0.7
     for kernels in ways(place):
         for kind in ("int8", "float16"):
-            yield from _scan_checks(place, MadeTable(lengths, _DIM, kind), queries, allowed, kernels=kernels)
+            about: Record = {"what": "check scan", "stored": kind, "kernels": kernels}
+            table = MadeTable(lengths, _DIM, kind)
+            yield from guarded(about, partial(_scan_checks, place, table, queries, allowed, kernels=kernels))
         for nbits in (4, 8):
-            yield _list_check(place, nbits, queries[:7], kernels=kernels)
+            about = {"what": "check lists", "nbits": nbits, "kernels": kernels}
+            yield from guarded(about, partial(_list_checks, place, nbits, queries[:7], kernels=kernels))
     if place.type == "cuda":
-        yield _budget_check(place)
+        yield from guarded({"what": "check budget"}, lambda: [_budget_check(place)])
+
+
+def _kernels(place: torch.device) -> Iterator[Record]:
+    """Which kernels compute what torch does; on the CPU device there are none to be used."""
+    if place.type != "cuda":
+        return
+    kernels = import_module("engine.gpu.kernels")
+    with torch.cuda.device(place):
+        sound = vars(sound_kernels(kernels, place) or SimpleNamespace())
+    for name in ("document_scores", "pair_scores", "score_lists"):
+        yield {"kernel": name, "sound": sound.get(name) is not None}
 
 
 def _lengths() -> npt.NDArray[np.int64]:
@@ -78,10 +99,15 @@ def _scan_checks(
             wanted = Wanted(_N_HITS, _N_CANDIDATES, None, 1, mask, beta)
             possible = expected if mask is None else np.where(mask, expected, -np.inf)
             for batch in _BATCHES:
-                found = backend.candidates(queries[:batch], wanted)
-                sound, error = _judged(found, possible[:batch])
-                about = {"what": "check scan", "stored": table.kind, "beta": beta, "batch": batch}
-                yield {**about, "kernels": kernels, "masked": mask is not None, "sound": sound, "error": error}
+                about: Record = {"beta": beta, "masked": mask is not None, "batch": batch}
+                yield from guarded(about, partial(_scan_check, backend, queries[:batch], wanted, possible[:batch]))
+
+
+def _scan_check(
+    backend: GpuBackend, queries: npt.NDArray[np.float32], wanted: Wanted, expected: Floats
+) -> Iterator[Record]:
+    sound, error = _judged(backend.candidates(queries, wanted), expected)
+    yield {"sound": sound, "error": error}
 
 
 def _judged(found: list[Candidates], expected: Floats) -> tuple[bool, float]:
@@ -97,22 +123,26 @@ def _judged(found: list[Candidates], expected: Floats) -> tuple[bool, float]:
     return sound and error <= _ERROR, error
 
 
-def _list_check(place: torch.device, nbits: int, queries: npt.NDArray[np.float32], *, kernels: bool) -> Record:
-    """All lists read: the documents whose codes score best, in float64."""
+def _list_checks(
+    place: torch.device, nbits: int, queries: npt.NDArray[np.float32], *, kernels: bool
+) -> Iterator[Record]:
+    """All lists read: the documents whose codes score best, and their final scores, in float64."""
     table = MadeTable(_lengths(), _DIM, "none")
     quantizer = made_quantizer(_DIM, 16, 12, nbits)
     segment = made_segment(table, quantizer)
     backend = open_on(place, segment, kernels=kernels)
-    expected = document_scores(_decoded(segment, quantizer), table.offsets, queries.astype(np.float64), None)
-    error = 0.0
-    for each, scores in zip(_by_lists(backend, queries), expected, strict=True):
-        error = max(error, float(np.abs(scores[each.docs] - np.sort(scores)[::-1][: len(each.docs)]).max()))
-    about = {"what": "check lists", "nbits": nbits, "kernels": kernels}
-    return {**about, "sound": error <= _ROUNDING, "error": error}
-
-
-def _by_lists(backend: GpuBackend, queries: npt.NDArray[np.float32]) -> list[Candidates]:
-    return backend.candidates(queries, Wanted(_N_HITS, _N_CANDIDATES, 1 << 20, 1))
+    decoded, wide = _decoded(segment, quantizer), queries.astype(np.float64)
+    best = document_scores(decoded, table.offsets, wide, None)
+    for beta in (None, 8.0):
+        expected = document_scores(decoded, table.offsets, wide, beta)
+        found = backend.candidates(queries, Wanted(_N_HITS, _N_CANDIDATES, 1 << 20, 1, beta=beta))
+        error = final = 0.0
+        for each, by_best, scores in zip(found, best, expected, strict=True):
+            assert each.scores is not None
+            error = max(error, float(np.abs(by_best[each.docs] - np.sort(by_best)[::-1][: len(each.docs)]).max()))
+            final = max(final, float(np.abs(each.scores - scores[each.docs]).max()))
+        sound = error <= _ROUNDING and final <= _CODE_ERROR
+        yield {"beta": beta, "sound": sound, "error": error, "final_error": final}
 
 
 def _decoded(segment: OpenSegment, quantizer: Quantizer) -> Floats:
@@ -142,7 +172,6 @@ def _budget_check(place: torch.device) -> Record:
     del backend
     kept = torch.cuda.memory_allocated(place) - before
     return {
-        "what": "check budget",
         "limit_bytes": limit,
         "peak_bytes": peak,
         "kept_bytes": kept,

@@ -14,6 +14,7 @@ from bench.gpu_clock import median_ms
 from bench.gpu_made import MadeRunner, MadeTable, made_segment, made_texts
 from bench.gpu_open import open_on, ways
 from bench.gpu_sizes import Size
+from bench.gpu_steps import guarded
 from bench.records import Record
 from engine.backends.gpu import GpuBackend
 from engine.backends.protocol import Candidates, Wanted
@@ -31,7 +32,7 @@ from formats.encoder_bundle import load_bundle
 from formats.errors import InvalidQuery
 from formats.snapshot import OpenSegment
 
-__all__ = ["encoder_of", "flow_checks", "flow_timings"]
+__all__ = ["flow"]
 
 _BATCHES = (1, 7, 1000)
 _QUERY_WORDS, _DOCUMENT_WORDS = 8, 100
@@ -55,52 +56,45 @@ def encoder_of(place: torch.device, bundle: Path | None) -> BatchedEncoder:
     )
 
 
-def flow_checks(place: torch.device, encoder: BatchedEncoder, bundle: Path | None) -> Iterator[Record]:
-    """Yield whether what stays on the device is what comes about in main memory; "sound" says so."""
-    about: Record = {"encoder": encoder.name if bundle else "made up"}
+def flow(place: torch.device, size: Size, bundle: Path | None) -> Iterator[Record]:
+    """Yield checks and timings of a model made up, and of a bundle's where there is one."""
+    for source in (None, *([bundle] if bundle else [])):
+        yield from guarded({"what": "encoder opened"}, partial(_flow, place, size, source))
+
+
+def _flow(place: torch.device, size: Size, bundle: Path | None) -> Iterator[Record]:
+    encoder = encoder_of(place, bundle)
+    about: Record = {"encoder": encoder.name if bundle else "made up", "dim": encoder.dim}
+    yield from guarded({**about, "what": "check queries stay"}, partial(_query_checks, place, encoder))
+    for each in _REPRESENTATIONS:
+        named: Record = {**about, "representation": each.name}
+        yield from guarded({**named, "what": "check centroids"}, partial(_centroids, encoder, each))
+    if bundle is not None:
+        yield from guarded({**about, "what": "check runtime"}, partial(_runtime, encoder, bundle))
+    yield from guarded({**about, "what": "texts to documents"}, partial(_query_timings, place, size, encoder))
+    for each in _REPRESENTATIONS:
+        named = {**about, "representation": each.name, "what": "documents to centroids"}
+        yield from guarded(named, partial(_document_timings, place, size, encoder, each))
+
+
+def _query_checks(place: torch.device, encoder: BatchedEncoder) -> Iterator[Record]:
+    """Whether what stays on the device is what comes about in main memory; "sound" says so."""
     for kernels in ways(place):
         backend = open_on(place, _segment(encoder.dim, 2000), kernels=kernels)
         for batch in _BATCHES:
-            yield {
-                "what": "check queries stay",
-                **about,
-                "kernels": kernels,
-                "batch": batch,
-                **_same(encoder, backend, batch),
-            }
-        yield {"what": "check bad query", **about, "kernels": kernels, "sound": _refused(encoder, backend)}
-    for representation in _REPRESENTATIONS:
-        yield {
-            "what": "check centroids",
-            **about,
-            "representation": representation.name,
-            **_centroids(encoder, representation),
-        }
-    if bundle is not None:
-        yield {"what": "check runtime", **about, **_runtime(encoder, bundle)}
+            about: Record = {"kernels": kernels, "batch": batch}
+            yield from guarded(about, partial(_same, encoder, backend, batch))
+        yield {"what": "check bad query", "kernels": kernels, "sound": _refused(encoder, backend)}
 
 
-def flow_timings(
-    place: torch.device, size: Size, encoder: BatchedEncoder, bundle: Path | None
-) -> Iterator[Record]:
-    """Yield milliseconds of both ways; queries are tokenised in them, documents before."""
-    about: Record = {"dim": encoder.dim, "encoder": encoder.name if bundle else "made up"}
+def _query_timings(place: torch.device, size: Size, encoder: BatchedEncoder) -> Iterator[Record]:
+    """Milliseconds of both ways, queries tokenised in them."""
     backend = open_on(place, _segment(encoder.dim, size.n_rows // size.per_document), kernels=ways(place)[0])
     for batch in size.batches:
         texts = made_texts(batch, _QUERY_WORDS)
         for way, call in _query_ways(encoder, backend, texts).items():
             ms = median_ms(call, place, size.n_calls)
-            yield {
-                "what": "texts to documents",
-                **about,
-                "way": way,
-                "batch": batch,
-                "ms": ms,
-                "queries_s": batch / ms * 1e3,
-            }
-    for representation in _REPRESENTATIONS:
-        for record in _document_timings(place, size, encoder, representation):
-            yield {"what": "documents to centroids", **about, **record}
+            yield {"way": way, "batch": batch, "ms": ms, "queries_s": batch / ms * 1e3}
 
 
 def _query_ways(encoder: BatchedEncoder, backend: GpuBackend, texts: list[str]) -> dict[str, Callable[[], object]]:
@@ -113,12 +107,13 @@ def _query_ways(encoder: BatchedEncoder, backend: GpuBackend, texts: list[str]) 
 def _document_timings(
     place: torch.device, size: Size, encoder: BatchedEncoder, representation: Representation
 ) -> Iterator[Record]:
+    """Milliseconds of both ways, documents tokenised before."""
     n_documents = size.n_documents
     groups = DocumentGroups(encoder, representation)
     texts = made_texts(n_documents, _DOCUMENT_WORDS)
     prepared = [groups.prepare(text) for text in texts]
     n_tokens = sum(each.text.n_tokens for each in prepared)
-    about: Record = {"representation": representation.name, "n_documents": n_documents, "n_tokens": n_tokens}
+    about: Record = {"n_documents": n_documents, "n_tokens": n_tokens}
     roads: dict[str, Callable[[], object]] = {
         "device": partial(groups.run, prepared),
         "main memory": partial(_in_memory, encoder, representation, texts, prepared),
@@ -129,7 +124,7 @@ def _document_timings(
         yield {**about, "way": way, "ms": ms, **rates}
 
 
-def _same(encoder: BatchedEncoder, backend: GpuBackend, batch: int) -> Record:
+def _same(encoder: BatchedEncoder, backend: GpuBackend, batch: int) -> Iterator[Record]:
     """Whether both ways find the same documents with the same scores."""
     vectors = encode_queries(encoder, made_texts(batch, _QUERY_WORDS), 1)
     pairs = zip(_found(backend, vectors), _found(backend, _host(vectors)), strict=True)
@@ -139,7 +134,7 @@ def _same(encoder: BatchedEncoder, backend: GpuBackend, batch: int) -> Record:
         assert other.scores is not None
         sound = sound and bool((one.docs == other.docs).all())
         error = max(error, float(np.abs(one.scores - other.scores).max()))
-    return {"sound": sound and error == 0, "error": error}
+    yield {"sound": sound and error == 0, "error": error}
 
 
 def _refused(encoder: BatchedEncoder, backend: GpuBackend) -> bool:
@@ -154,7 +149,7 @@ def _refused(encoder: BatchedEncoder, backend: GpuBackend) -> bool:
     return False
 
 
-def _centroids(encoder: BatchedEncoder, representation: Representation) -> Record:
+def _centroids(encoder: BatchedEncoder, representation: Representation) -> Iterator[Record]:
     """How far centroids of the device are from those of numpy, of documents with the same spans behind them."""
     groups = DocumentGroups(encoder, representation)
     texts = [*made_texts(_N_CHECKED, _DOCUMENT_WORDS), "one", *made_texts(1, 40 * _DOCUMENT_WORDS)]
@@ -167,10 +162,10 @@ def _centroids(encoder: BatchedEncoder, representation: Representation) -> Recor
             error = max(error, float(np.abs(one.values - other.values).max()))
     share = n_same / len(texts)
     enough = 1.0 if isinstance(representation, Pieces) else _SAME_CLUSTERS
-    return {"sound": error <= _ROUNDING and share >= enough, "error": error, "same_spans": share}
+    yield {"sound": error <= _ROUNDING and share >= enough, "error": error, "same_spans": share}
 
 
-def _runtime(encoder: BatchedEncoder, bundle: Path) -> Record:
+def _runtime(encoder: BatchedEncoder, bundle: Path) -> Iterator[Record]:
     """The least cosine of a query's vector with the one that the CPU gives."""
     reference = OnnxEncoder(load_bundle(bundle))
     texts = made_texts(20, _QUERY_WORDS)
@@ -178,7 +173,7 @@ def _runtime(encoder: BatchedEncoder, bundle: Path) -> Record:
     expected = np.stack([reference.encode_query(text) for text in texts]).astype(np.float64)
     norms = np.linalg.norm(found, axis=1) * np.linalg.norm(expected, axis=1)
     cosine = float(((found * expected).sum(1) / norms).min())
-    return {"sound": cosine >= _SAME_VECTORS, "cosine": cosine}
+    yield {"sound": cosine >= _SAME_VECTORS, "cosine": cosine}
 
 
 def _in_memory(

@@ -15,6 +15,7 @@ import torch
 from bench.gpu_clock import median_ms
 from bench.gpu_made import MadeTable
 from bench.gpu_sizes import Size, made_queries
+from bench.gpu_steps import guarded
 from bench.records import Record
 from engine.gpu.upload import upload
 
@@ -33,14 +34,13 @@ def peers(place: torch.device, size: Size) -> Iterator[Record]:
     makes = {"torch": _torch, "faiss flat": _faiss, "faiss IVF-PQ": _faiss_lists}
     for name, make in {**makes, "cuvs brute force": _cuvs, "cuvs IVF-PQ": _cuvs_lists}.items():
         about: Record = {"what": f"peer {name}", "stored": "float16", "n_rows": table.n_rows, "dim": size.dim}
-        try:
-            for record in _timed(make(table, place), place, size):
-                yield {**about, **record}
-        except (ImportError, AttributeError, RuntimeError) as error:
-            yield {**about, "missing": repr(error)[:200]}
+        yield from guarded(about, partial(_timed, make, table, place, size), (ImportError, AttributeError))
 
 
-def _timed(search: Search, place: torch.device, size: Size) -> Iterator[Record]:
+def _timed(
+    make: Callable[[MadeTable, torch.device], Search], table: MadeTable, place: torch.device, size: Size
+) -> Iterator[Record]:
+    search = make(table, place)
     for batch in size.batches:
         queries = torch.from_numpy(made_queries(batch, size.dim)).to(place)
         ms = median_ms(partial(search, queries, _N_BEST), place, size.n_calls)

@@ -14,6 +14,7 @@ import torch
 from bench.gpu_clock import median_ms
 from bench.gpu_made import MadeTable, made_quantizer, made_segment
 from bench.gpu_open import open_on, ways
+from bench.gpu_steps import guarded
 from bench.records import Record
 from engine.backends.gpu import GpuBackend
 from engine.backends.protocol import Wanted
@@ -62,25 +63,25 @@ def made_queries(n: int, dim: int) -> Floats:
 
 def timings(place: torch.device, size: Size) -> Iterator[Record]:
     """Yield a record for each timing: milliseconds, and the bytes and operations a second that they come to."""
-    for kind in ("float16", "int8"):
-        table = MadeTable(size.lengths, size.dim, kind)
-        for kernels in ways(place):
-            about: Record = {"stored": kind, "kernels": kernels, "n_rows": table.n_rows, "dim": size.dim}
-            for record in _scanned(place, size, table, kernels=kernels):
-                yield {**about, **record}
-    yield from _lists(place, size)
+    for kernels in ways(place):
+        for kind in ("float16", "int8"):
+            about: Record = {"stored": kind, "kernels": kernels, "n_rows": size.n_rows, "dim": size.dim}
+            yield from guarded(about, partial(_scanned, place, size, kind, kernels=kernels))
+        for nbits in (4, 8):
+            about = {"what": "lists", "nbits": nbits, "kernels": kernels, "n_rows": size.n_rows, "dim": size.dim}
+            yield from guarded(about, partial(_listed, place, size, nbits, kernels=kernels))
 
 
-def _scanned(place: torch.device, size: Size, table: MadeTable, *, kernels: bool) -> Iterator[Record]:
+def _scanned(place: torch.device, size: Size, kind: str, *, kernels: bool) -> Iterator[Record]:
     """All centroids on the device."""
+    table = MadeTable(size.lengths, size.dim, kind)
     started = time.perf_counter()
     backend = open_on(place, made_segment(table), kernels=kernels)
     seconds = time.perf_counter() - started
     yield {"what": "open", "s": seconds, "device_bytes": backend.device_bytes}  # rows are made up meanwhile
     for batch in size.batches:
         for beta in (None, 8.0):
-            for record in _stages(backend, place, size, batch, beta):
-                yield {"batch": batch, "beta": beta, **record}
+            yield from guarded({"batch": batch, "beta": beta}, partial(_stages, backend, place, size, batch, beta))
 
 
 def _stages(
@@ -90,34 +91,33 @@ def _stages(
     there = torch.from_numpy(queries).to(place)
     rows = backend._final
     assert isinstance(rows, DeviceRows)
+    n_bytes = rows.values.nbytes + (0 if rows.scales is None else rows.scales.nbytes)
+    n_operations = 2.0 * size.n_rows * size.dim * batch
+    wanted = Wanted(_N_HITS, _N_CANDIDATES, None, 1, beta=beta)
+    ms = median_ms(partial(backend.candidates, queries, wanted), place, size.n_calls)
+    rates = {"gb_s": n_bytes / ms / 1e6, "tflop_s": n_operations / ms / 1e9}
+    yield {"what": "both stages", "ms": ms, "queries_s": batch / ms * 1e3, **rates}
     find = partial(backend._scan.find, there, _N_CANDIDATES, None, beta)
     with torch.inference_mode():
         ms = median_ms(find, place, size.n_calls)
-        n_bytes = rows.values.nbytes + (0 if rows.scales is None else rows.scales.nbytes)
-        n_operations = 2.0 * size.n_rows * size.dim * batch
-        yield {"what": "stage 1", "ms": ms, "gb_s": n_bytes / ms / 1e6, "tflop_s": n_operations / ms / 1e9}
         docs, _ = find()
+    yield {"what": "stage 1", "ms": ms, "gb_s": n_bytes / ms / 1e6, "tflop_s": n_operations / ms / 1e9}
+    with torch.inference_mode():
         ms = median_ms(partial(rows.document_scores, there, docs, beta), place, size.n_calls)
-        yield {"what": "stage 2", "ms": ms, "n_candidates": _N_CANDIDATES}
-    wanted = Wanted(_N_HITS, _N_CANDIDATES, None, 1, beta=beta)
-    ms = median_ms(partial(backend.candidates, queries, wanted), place, size.n_calls)
-    yield {"what": "both stages", "ms": ms, "queries_s": batch / ms * 1e3}
+    yield {"what": "stage 2", "ms": ms, "n_candidates": _N_CANDIDATES}
 
 
-def _lists(place: torch.device, size: Size) -> Iterator[Record]:
-    """Inverted lists of random codes: as much work as with good ones."""
+def _listed(place: torch.device, size: Size, nbits: int, *, kernels: bool) -> Iterator[Record]:
+    """Inverted lists of random codes, both stages: as much work as with good ones."""
     nlist = max(16, round(size.n_rows**0.5))
     code_bytes = min(_CODE_BYTES, size.dim // 8)
     table = MadeTable(size.lengths, size.dim, "none")
-    for nbits in (4, 8):
-        segment = made_segment(table, made_quantizer(size.dim, nlist, code_bytes, nbits))
-        about: Record = {"what": "lists", "nbits": nbits, "code_bytes": code_bytes, "nlist": nlist}
-        for kernels in ways(place):
-            backend = open_on(place, segment, kernels=kernels)
-            for batch in size.batches:
-                wanted = Wanted(_N_HITS, _N_CANDIDATES, max(1, nlist // _NPROBE_SHARE), 1)
-                call = partial(backend.candidates, made_queries(batch, size.dim), wanted)
-                ms = median_ms(call, place, size.n_calls)
-                numbers = {"ms": ms, "queries_s": batch / ms * 1e3, "device_bytes": backend.device_bytes}
-                yield {**about, "nprobe": wanted.nprobe, "kernels": kernels, "batch": batch, **numbers}
-            del backend, call
+    backend = open_on(
+        place, made_segment(table, made_quantizer(size.dim, nlist, code_bytes, nbits)), kernels=kernels
+    )
+    wanted = Wanted(_N_HITS, _N_CANDIDATES, max(1, nlist // _NPROBE_SHARE), 1)
+    about: Record = {"code_bytes": code_bytes, "nlist": nlist, "nprobe": wanted.nprobe}
+    for batch in size.batches:
+        ms = median_ms(partial(backend.candidates, made_queries(batch, size.dim), wanted), place, size.n_calls)
+        numbers = {"ms": ms, "queries_s": batch / ms * 1e3, "device_bytes": backend.device_bytes}
+        yield {**about, "batch": batch, **numbers}

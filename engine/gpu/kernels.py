@@ -82,7 +82,7 @@ def document_scores(
     )
 
 
-@triton.jit(do_not_specialize=["n_docs", "first_doc"], do_not_specialize_on_alignment=["docs"])
+@triton.jit(do_not_specialize=["n_docs", "first_doc", "n_queries"], do_not_specialize_on_alignment=["docs"])
 def _document_kernel(
     values,
     scales,

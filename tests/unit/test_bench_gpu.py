@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import argparse
+import time
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from bench.__main__ import main
-from bench.records import read_records
+from bench.records import Record, read_records
 
 torch = pytest.importorskip("torch", reason="backend gpu needs torch")
+
+from bench import gpu  # noqa: E402
+from bench.gpu_figures import figures  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("one_torch_thread")
 
@@ -20,8 +25,10 @@ def test_everything_runs_and_every_check_holds(tmp_path: Path) -> None:
     records = read_records(tmp_path / "gpu.jsonl")
     kinds = {record["what"] for record in records}
     assert {"check scan", "check lists", "copy", "matrix product", "upload", "open", "stage 1", "lists"} <= kinds
-    assert {"check queries stay", "check bad query", "check centroids"} <= kinds
-    ways = {(record["what"], record["way"]) for record in records if "way" in record}
+    assert {"check queries stay", "check bad query", "check centroids", "figure"} <= kinds
+    runtimes = {record["runtime"]: record for record in records if record["what"] == "encoder"}
+    assert {"eager", "sdpa", "onnx", "tensorrt"} <= runtimes.keys()
+    ways = {(record["what"], record["way"]) for record in records if "part" in record and "way" in record}
     assert ways == {
         (what, way)
         for what in ("texts to documents", "documents to centroids")
@@ -29,7 +36,9 @@ def test_everything_runs_and_every_check_holds(tmp_path: Path) -> None:
     }
     assert all(record["sound"] for record in records if str(record["what"]).startswith("check"))
     assert all(record["ms"] > 0 for record in records if "ms" in record)
-    assert all({"machine", "commit", "device", "torch"} <= record.keys() for record in records)
+    assert not [record for record in records if "failed" in record]
+    measured = [record for record in records if record["what"] != "figure"]
+    assert all({"machine", "commit", "device", "torch", "part"} <= record.keys() for record in measured)
 
 
 def test_a_wrong_answer_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -59,3 +68,80 @@ def test_made_rows_are_the_same_however_they_are_read(kind: str) -> None:
         part, part_scales = table.stored_slice(low, high)
         assert np.array_equal(part, whole[low:high])
         assert np.array_equal(part_scales, scales[low:high])
+
+
+def arguments(*words: str) -> argparse.Namespace:
+    parser = argparse.ArgumentParser()
+    gpu.add_arguments(parser)
+    return parser.parse_args([*words, "--device", "cpu", "--quick"])
+
+
+def test_what_fails_stops_nothing_and_says_how(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
+    def lost(*_: object) -> None:
+        raise RuntimeError("an illegal memory access was encountered")
+
+    monkeypatch.setattr("engine.gpu.rows.DeviceRows.document_scores", lost)
+    out = tmp_path / "gpu.jsonl"
+    assert gpu.run(arguments("--parts", "sizes,ceilings", "--out", str(out))) == 1
+    records = read_records(out)
+    failed = [record for record in records if "failed" in record]
+    assert all("illegal memory access" in str(record["traceback"]) for record in failed)
+    assert {(record["stored"], record["batch"]) for record in failed} == {
+        (stored, batch) for stored in ("float16", "int8") for batch in (1, 16)
+    }
+    assert {"open", "lists", "copy", "matrix product"} <= {
+        record["what"] for record in records if "what" in record
+    }
+    assert "illegal memory access" in capsys.readouterr().err
+
+
+def test_a_part_has_a_process_and_a_time_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    out, ends = tmp_path / "gpu.jsonl", time.perf_counter() + 100
+    gpu._apart("ceilings", arguments(), out, ends)
+    assert [record["what"] for record in read_records(out)] == ["copy", "upload", "matrix product"]
+    out.unlink()
+    monkeypatch.setattr(gpu, "_MOST_S", {"ceilings": 0.1})
+    monkeypatch.setattr(gpu, "_GRACE_S", 0)
+    gpu._apart("ceilings", arguments(), out, ends)
+    gpu._apart("ceilings", arguments(), out, time.perf_counter())
+    assert [record["left_out"] for record in read_records(out)] == ["ended after 0 s", "the time is up"]
+
+
+def test_a_process_that_dies_is_a_record(tmp_path: Path) -> None:
+    out = tmp_path / "gpu.jsonl"
+    asked = arguments()
+    asked.device = "nonsense"
+    gpu._apart("ceilings", asked, out, time.perf_counter() + 100)
+    assert [record["failed"] for record in read_records(out)] == ["ended with 1"]
+
+
+def test_figures_are_told_by_their_targets() -> None:
+    both = {"what": "both stages", "stored": "float16", "kernels": True}
+    records: list[Record] = [
+        {"what": "copy", "ms": 1.0, "gb_s": 4000.0},
+        {"what": "matrix product", "ms": 1.0, "tflop_s": 800.0},
+        {**both, "batch": 1, "ms": 3.0, "gb_s": 2500.0, "tflop_s": 2.0, "queries_s": 300.0},
+        {**both, "batch": 1, "ms": 9.0, "gb_s": 800.0, "tflop_s": 1.0, "queries_s": 100.0, "kernels": False},
+        {**both, "batch": 256, "ms": 9.0, "gb_s": 800.0, "tflop_s": 200.0, "queries_s": 30_000.0},
+        {"what": "peer torch", "batch": 256, "ms": 18.0, "queries_s": 15_000.0},
+        {"what": "peer cuvs IVF-PQ", "missing": "no such module"},
+        *(
+            {
+                "what": "encoder",
+                "shape": "MiniLM",
+                "runtime": name,
+                "kind": "passages",
+                "ms": 1.0,
+                "tokens_s": rate,
+            }
+            for name, rate in (("eager", 1e6), ("onnx", 3e6))
+        ),
+    ]
+    found = {str(record["name"]): record for record in figures(records)}
+    reads, share, torch_rate, cuvs, onnx, *missing = found.values()
+    assert (reads["value"], reads["met"]) == (pytest.approx(1.6), True)
+    assert (share["value"], share["met"]) == (pytest.approx(0.25), False)
+    assert (torch_rate["value"], torch_rate["way"]) == (pytest.approx(2.0), "all centroids")
+    assert "missing" in cuvs
+    assert (onnx["value"], onnx["met"]) == (pytest.approx(3.0), True)
+    assert all("missing" in record for record in missing)
