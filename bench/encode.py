@@ -33,7 +33,7 @@ from engine.encoder import open_encoder
 from engine.onnx_session import import_onnxruntime
 from engine.options import OpenOptions
 from engine.representation import Mean
-from engine.tokenizer import open_tokenizer, tokenise
+from engine.tokenizer import TextTokenizer
 from exporters.to_onnx import export
 from formats.encoder_bundle import load_bundle
 from formats.errors import QuarryError
@@ -188,14 +188,14 @@ def _bundles(checkpoint: Path | None, work: Path) -> tuple[dict[str, Path | None
 def _encode_all(measured: list[_Measured], collection: Collection) -> int:
     """Every runtime encodes every passage; the number of tokens, special ones left out."""
     texts = [" ".join(text.split()[:_N_WORDS]) for text in collection.documents.values()]
-    tokenizer = open_tokenizer(load_bundle(default_bundle_path()).tokenizer_path)
+    tokenizer = TextTokenizer(load_bundle(default_bundle_path()).tokenizer_path)
     for each in measured:
         each.runtime.documents(texts[:8])
     total = 0
     clock = Clock(-(-len(texts) // _CHUNK), "chunks of passages")
     for low in range(0, len(texts), _CHUNK):
         chunk = texts[low : low + _CHUNK]
-        n_tokens = sum(len(tokenise(tokenizer, text).ids) for text in chunk)
+        n_tokens = sum(len(tokenizer.tokenise(text).ids) for text in chunk)
         total += n_tokens
         for each in measured[:: -1 if low // _CHUNK % 2 else 1]:
             started = time.perf_counter()

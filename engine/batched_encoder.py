@@ -14,7 +14,7 @@ import numpy.typing as npt
 from engine.bundle_encoder import BundleEncoder, PreparedQuery, check_document, document_window
 from engine.bundle_tokenizer import BundleTokenizer
 from engine.device_vectors import DeviceVectors
-from engine.onnx_session import PerProcess
+from engine.onnx_session import PerProcess, check_numbers
 from engine.token_vectors import TokenVectors
 from engine.tokenizer import Ids, Tokens
 from formats.bundle_folder import MODEL_NAME, QUERY_MODEL_NAME
@@ -122,6 +122,7 @@ class BatchedEncoder(BundleEncoder):
         for members, values in self._documents.get().run(self._output, rows):
             for member, vectors in zip(members, download(values)[0], strict=True):
                 found[member] = vectors[: len(rows[member])] if settings.token_vectors else vectors
+                check_numbers(found[member], self._output, self._bundle.model_path)
         windows: list[list[TokenVectors]] = [[] for _ in prepared]
         for (number, bounds), vectors in zip(places, found, strict=True):
             tokens = prepared[number].tokens

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from engine.token_frame import token_frame
-from engine.tokenizer import Tokens, open_tokenizer, tokenise
+from engine.tokenizer import TextTokenizer, Tokens
 from formats.bundle_folder import TOKENIZER_NAME
 from formats.encoder_bundle import EncoderBundle
 
@@ -27,11 +27,11 @@ class BundleTokenizer:
 
     def __init__(self, bundle: EncoderBundle) -> None:
         bundle.verify_files([TOKENIZER_NAME])
-        self._tokenizer = open_tokenizer(bundle.tokenizer_path)
+        self._tokenizer = TextTokenizer(bundle.tokenizer_path)
         settings = bundle.settings
         self.document_frame = token_frame(self._tokenizer, settings.document_prefix, settings.window, bundle.path)
         self.query_frame = token_frame(self._tokenizer, settings.query_prefix, settings.window, bundle.path)
 
     def tokenise(self, text: str) -> Tokens:
         """The tokens of a text, special ones left out."""
-        return tokenise(self._tokenizer, text)
+        return self._tokenizer.tokenise(text)

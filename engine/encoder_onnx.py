@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
 from engine.bundle_encoder import BundleEncoder, check_document, document_window
 from engine.bundle_tokenizer import BundleTokenizer
-from engine.onnx_session import INPUT_NAMES, PerProcess, open_session
+from engine.onnx_session import INPUT_NAMES, PerProcess, open_session, run_session
 from engine.token_vectors import TokenVectors
 from engine.tokenizer import Ids
 from formats.bundle_folder import MODEL_NAME, QUERY_MODEL_NAME
@@ -83,17 +83,27 @@ class _Graph:
         self._session = open_session(bundle.path / name, lean)
         check_encoder_graph(self._session, bundle, name)
         self._input_names = [node.name for node in self._session.get_inputs()]
+        self._path, self._dim = bundle.path / name, bundle.settings.dim
 
     def run(self, output: str, ids: Ids) -> Vectors:
-        """Return one output for the (n_tokens,) ids of one text."""
+        """Return one output for the (n_tokens,) ids of one text: a vector, or one for each token."""
         ids = ids[np.newaxis]
         inputs = {
             "input_ids": ids,
             "attention_mask": np.ones_like(ids),
             "token_type_ids": np.zeros_like(ids),
         }
-        found: list[Any] = self._session.run([output], {name: inputs[name] for name in self._input_names})
-        vectors: Vectors = found[0][0]
+        chosen = {name: inputs[name] for name in self._input_names}
+        found = run_session(self._session, self._path, output, chosen)
+        expected = (1, self._dim) if output == "pooled" else (*ids.shape, self._dim)
+        if found.shape != expected:
+            raise CorruptFile(
+                f"the graph gives {output} of the wrong shape",
+                path=self._path,
+                expected=expected,
+                actual=found.shape,
+            )
+        vectors: Vectors = found[0]
         return vectors
 
 

@@ -11,6 +11,7 @@ from engine.encoder_onnx import check_encoder_graph
 from engine.onnx_session import open_cuda_session, open_session
 from engine.tokenizer import Ids
 from formats.encoder_bundle import EncoderBundle
+from formats.errors import CorruptFile
 
 if TYPE_CHECKING:
     import torch
@@ -41,7 +42,7 @@ class OnnxRunner:
 
         self.place = torch.device("cuda", 0) if device == "cuda" else torch.device("cpu")
         self._stream = SideStream(self.place)
-        path = bundle.path / name
+        self._path = path = bundle.path / name
         self._session: InferenceSession = (
             open_cuda_session(path, self._stream.handle) if device == "cuda" else open_session(path)
         )
@@ -70,5 +71,8 @@ class OnnxRunner:
             binding.bind_input(name, *where, np.int64, tuple(values.shape), values.data_ptr())
         found_type = np.float16 if kind == torch.float16 else np.float32
         binding.bind_output(output, *where, found_type, shape, found.data_ptr())
-        self._session.run_with_iobinding(binding)
+        try:
+            self._session.run_with_iobinding(binding)
+        except Exception as error:  # the library's errors have no public common class
+            raise CorruptFile(f"the graph cannot be run: {error}", path=self._path) from error
         return found.float()

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Generic, TypeVar, cast
+
+import numpy as np
+import numpy.typing as npt
 
 from formats.errors import BackendUnavailable, CorruptFile
 from formats.onnx_outline import outline
@@ -15,7 +18,15 @@ from formats.onnx_outline import outline
 if TYPE_CHECKING:
     from onnxruntime import InferenceSession, SessionOptions
 
-__all__ = ["INPUT_NAMES", "PerProcess", "import_onnxruntime", "open_cuda_session", "open_session"]
+__all__ = [
+    "INPUT_NAMES",
+    "PerProcess",
+    "check_numbers",
+    "import_onnxruntime",
+    "open_cuda_session",
+    "open_session",
+    "run_session",
+]
 
 INPUT_NAMES = frozenset({"input_ids", "attention_mask", "token_type_ids"})
 """What a graph may take: (batch, length) int64 each."""
@@ -110,12 +121,49 @@ def open_cuda_session(path: Path, stream: int) -> InferenceSession:
     return session
 
 
+def run_session(
+    session: InferenceSession, path: Path, output: str, inputs: Mapping[str, npt.NDArray[np.int64]]
+) -> npt.NDArray[np.float32]:
+    """Run a graph for one of its outputs, and see that they are numbers.
+
+    Args:
+        session: the graph's.
+        path: its file, for the error.
+        output: which one.
+        inputs: (batch, length) int64 each, by name.
+
+    Raises:
+        CorruptFile: it cannot be run with these inputs, or gives other than finite float32.
+    """
+    try:
+        found: npt.NDArray[np.float32] = session.run([output], dict(inputs))[0]
+    except Exception as error:  # the library's errors have no public common class
+        raise CorruptFile(f"the graph cannot be run: {error}", path=path) from error
+    check_numbers(found, output, path)
+    return found
+
+
+def check_numbers(found: npt.NDArray[np.float32], output: str, path: Path) -> None:
+    """Refuse an output that is no float32, or not finite.
+
+    Raises:
+        CorruptFile: it is not.
+    """
+    if found.dtype != np.float32 or not np.isfinite(found).all():
+        raise CorruptFile(
+            f"the graph gives {output} that cannot be used",
+            path=path,
+            expected="finite float32",
+            actual="numbers that are not finite" if found.dtype == np.float32 else found.dtype,
+        )
+
+
 def _options() -> SessionOptions:
     options = import_onnxruntime().SessionOptions()
     options.intra_op_num_threads = 1
     options.inter_op_num_threads = 1
     options.execution_mode = import_onnxruntime().ExecutionMode.ORT_SEQUENTIAL
-    options.log_severity_level = 3
+    options.log_severity_level = 4  # errors are raised, with the same text
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     return options
 

@@ -13,8 +13,8 @@ from typing import Protocol, runtime_checkable
 import numpy as np
 import numpy.typing as npt
 
-from engine.onnx_session import INPUT_NAMES, PerProcess, open_session
-from engine.tokenizer import Ids, Tokens, lone_surrogate, open_tokenizer, tokenise
+from engine.onnx_session import INPUT_NAMES, PerProcess, open_session, run_session
+from engine.tokenizer import Ids, TextTokenizer, lone_surrogate
 from engine.windows import window_bounds
 from formats.bundle_folder import MODEL_NAME, TOKENIZER_NAME
 from formats.errors import CorruptFile, InvalidDocument, InvalidQuery, InvalidSetting
@@ -161,7 +161,7 @@ class _Runtime:
         bundle.verify_files([TOKENIZER_NAME])
         bundle.verify_graph(MODEL_NAME)
         self._bundle = bundle
-        self._tokenizer = open_tokenizer(bundle.tokenizer_path)
+        self._tokenizer = TextTokenizer(bundle.tokenizer_path)
         self._session = open_session(bundle.model_path)
         self._input_names = [node.name for node in self._session.get_inputs()]
         self._check_interface()
@@ -183,7 +183,7 @@ class _Runtime:
 
     def _find_frame(self) -> _Frame:
         """Have the tokenizer frame a pair, and see what it put where."""
-        encoding = self._tokenizer.encode("a", "a")
+        encoding = self._tokenizer.framed("a", "a")
         ids, types = np.array(encoding.ids, np.int64), np.array(encoding.type_ids, np.int64)
         owners = np.array([-1 if owner is None else owner for owner in encoding.sequence_ids])
         query, text = np.flatnonzero(owners == 0), np.flatnonzero(owners == 1)
@@ -206,14 +206,14 @@ class _Runtime:
 
     def scorer(self, query: str) -> _Scorer:
         """Prepare a query."""
-        ids = tokenise(self._tokenizer, query).ids[: self._max_query]
+        ids = self._tokenizer.tokenise(query).ids[: self._max_query]
         if not len(ids):
             raise InvalidQuery("the query has no token", actual=repr(query[:80]))
         return _Scorer(self, ids)
 
     def windows(self, text: str, n_query_tokens: int) -> Iterator[Ids]:
         """Cut a text's token ids into what fits beside a query."""
-        tokens: Tokens = tokenise(self._tokenizer, text)
+        tokens = self._tokenizer.tokenise(text)
         room = self._bundle.settings.window - self._frame.n_tokens - n_query_tokens
         for first, stop in window_bounds(text, tokens.starts, tokens.ends, room):
             yield tokens.ids[first:stop]
@@ -222,7 +222,15 @@ class _Runtime:
         """Run the graph over one pair of token ids."""
         ids, types = self._frame.around(query, text)
         inputs = {"input_ids": ids, "attention_mask": np.ones_like(ids), "token_type_ids": types}
-        (scores,) = self._session.run(["scores"], {name: inputs[name] for name in self._input_names})
+        chosen = {name: inputs[name] for name in self._input_names}
+        scores = run_session(self._session, self._bundle.model_path, "scores", chosen)
+        if scores.shape != (1,):
+            raise CorruptFile(
+                "the graph gives no score for a pair",
+                path=self._bundle.model_path,
+                expected=(1,),
+                actual=scores.shape,
+            )
         return float(scores[0])
 
 

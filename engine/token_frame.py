@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from engine.tokenizer import Ids, tokenise
+from engine.tokenizer import Ids, TextTokenizer
+from formats.bundle_folder import TOKENIZER_NAME
 from formats.errors import CorruptFile
-
-if TYPE_CHECKING:
-    from tokenizers import Tokenizer
 
 __all__ = ["TokenFrame", "token_frame"]
 
@@ -39,7 +36,7 @@ class TokenFrame:
         return np.concatenate((self.before, ids, self.after))
 
 
-def token_frame(tokenizer: Tokenizer, prefix: str, window: int, path: Path) -> TokenFrame:
+def token_frame(tokenizer: TextTokenizer, prefix: str, window: int, path: Path) -> TokenFrame:
     """Find the special tokens before and after a text, and add a prefix's tokens to those before.
 
     Args:
@@ -49,12 +46,17 @@ def token_frame(tokenizer: Tokenizer, prefix: str, window: int, path: Path) -> T
         path: of the bundle, for the error.
 
     Raises:
-        CorruptFile: the window has no room for text beside the frame.
+        CorruptFile: the window has no room for text beside the frame, or the tokenizer has none for a letter.
     """
-    marked = tokenizer.encode("a")
+    marked = tokenizer.framed("a")
     ids = np.array(marked.ids, np.int64)
     inside = np.flatnonzero(np.array(marked.special_tokens_mask) == 0)
-    frame = TokenFrame(np.concatenate((ids[: inside[0]], tokenise(tokenizer, prefix).ids)), ids[inside[-1] + 1 :])
+    if not len(inside):
+        raise CorruptFile(
+            "the tokenizer has no token for a letter", path=path / TOKENIZER_NAME, actual=marked.tokens
+        )
+    before = np.concatenate((ids[: inside[0]], tokenizer.tokenise(prefix).ids))
+    frame = TokenFrame(before, ids[inside[-1] + 1 :])
     if frame.n_tokens >= window:
         raise CorruptFile(
             "the bundle's window has no room for text beside prefix and special tokens",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,9 +14,9 @@ import numpy.typing as npt
 from formats.errors import CorruptFile
 
 if TYPE_CHECKING:
-    from tokenizers import Tokenizer
+    from tokenizers import Encoding, Tokenizer
 
-__all__ = ["Ids", "Tokens", "lone_surrogate", "open_tokenizer", "tokenise"]
+__all__ = ["Ids", "TextTokenizer", "Tokens", "lone_surrogate"]
 
 Ids = npt.NDArray[np.int64]
 
@@ -34,29 +36,51 @@ class Tokens:
     ends: Ids
 
 
-def open_tokenizer(path: Path) -> Tokenizer:
-    """Read a tokenizer.json; it neither pads nor truncates, whatever the file says.
+class TextTokenizer:
+    """A tokenizer.json; it neither pads nor truncates, whatever the file says.
+
+    One call takes one core, whatever the library's own thread pool.
+
+    Args:
+        path: the file.
 
     Raises:
-        CorruptFile: the file is no tokenizer.
+        CorruptFile: the file is no tokenizer; of the methods too, where it is one that fails.
     """
-    from tokenizers import Tokenizer
 
+    def __init__(self, path: Path) -> None:
+        from tokenizers import Tokenizer
+
+        self._path = path
+        with _named(path, "the tokenizer cannot be read"):
+            self._library: Tokenizer = Tokenizer.from_file(str(path))
+            self._library.no_padding()
+            self._library.no_truncation()
+
+    def tokenise(self, text: str) -> Tokens:
+        """Return the tokens of a text."""
+        with _named(self._path, "the tokenizer fails"):
+            encoding = self._library.encode(text, add_special_tokens=False)
+        offsets = np.array(encoding.offsets, np.int64).reshape(-1, 2)
+        starts, ends = np.ascontiguousarray(offsets.T)
+        return Tokens(np.array(encoding.ids, np.int64), starts, ends)
+
+    def framed(self, text: str, second: str | None = None) -> Encoding:
+        """Return what the library says of a text, or of a pair of texts, with special tokens."""
+        with _named(self._path, "the tokenizer fails"):
+            return self._library.encode(text, second)
+
+
+@contextmanager
+def _named(path: Path, what: str) -> Iterator[None]:
+    """Turn the library's errors into one that names the file."""
     try:
-        tokenizer = Tokenizer.from_file(str(path))
-    except Exception as error:  # the library raises bare Exception
-        raise CorruptFile(f"the tokenizer cannot be read: {error}", path=path) from error
-    tokenizer.no_padding()
-    tokenizer.no_truncation()
-    return tokenizer
-
-
-def tokenise(tokenizer: Tokenizer, text: str) -> Tokens:
-    """Return the tokens of a text; one call takes one core, whatever the tokenizer's own thread pool."""
-    encoding = tokenizer.encode(text, add_special_tokens=False)
-    offsets = np.array(encoding.offsets, np.int64).reshape(-1, 2)
-    starts, ends = np.ascontiguousarray(offsets.T)
-    return Tokens(np.array(encoding.ids, np.int64), starts, ends)
+        yield
+    except BaseException as error:
+        # The library raises bare Exception, and where it panics what is none.
+        if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
+            raise
+        raise CorruptFile(f"{what}: {error}", path=path) from error
 
 
 def lone_surrogate(text: str) -> int | None:

@@ -9,7 +9,7 @@ import numpy.typing as npt
 import onnx
 
 from engine.onnx_session import import_onnxruntime
-from engine.tokenizer import Ids, open_tokenizer
+from engine.tokenizer import Ids, TextTokenizer
 from exporters.checkpoint import Checkpoint
 from exporters.sample_texts import sample_texts
 from formats.errors import InvalidSetting
@@ -63,9 +63,9 @@ def _random_inputs(n_words: int, window: int) -> Iterator[tuple[str, Ids, Ids]]:
 
 
 def _text_inputs(checkpoint: Checkpoint) -> Iterator[tuple[str, Ids, Ids]]:
-    tokenizer = open_tokenizer(checkpoint.path / "tokenizer.json")
+    tokenizer = TextTokenizer(checkpoint.path / "tokenizer.json")
     for text in sample_texts(_N_TEXTS):
-        ids = np.array([tokenizer.encode(text).ids[: checkpoint.window]], np.int64)
+        ids = np.array([tokenizer.framed(text).ids[: checkpoint.window]], np.int64)
         yield repr(text[:200]), ids, np.ones_like(ids)
 
 

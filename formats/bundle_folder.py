@@ -28,7 +28,7 @@ from typing import Final, Literal
 from formats.bundle_file import FileRecord, check_size, record_of, verify_file
 from formats.errors import CorruptFile, FormatTooNew, InvalidSetting
 from formats.json_fields import JsonFields, read_json
-from formats.onnx_scan import check_graph
+from formats.onnx_scan import MAX_GRAPH_BYTES, check_graph
 from formats.short_sha256 import short_sha256
 
 __all__ = [
@@ -62,7 +62,13 @@ MAX_WINDOW: Final = 2**20
 PRECISION: Final = re.compile(r"[a-z][a-z0-9]{0,15}(-[a-z0-9]{1,15})?")
 
 _MAX_MANIFEST_BYTES: Final = 64 * 1024
-_MAX_FILE_BYTES: Final = 2**40
+_MAX_FILE_BYTES: Final = 2**36
+_MAX_TOKENIZER_BYTES: Final = 2**27  # the largest known have a quarter; its library reads it whole
+_MAX_BYTES: Final = {
+    TOKENIZER_NAME: _MAX_TOKENIZER_BYTES,
+    MODEL_NAME: MAX_GRAPH_BYTES,
+    QUERY_MODEL_NAME: MAX_GRAPH_BYTES,
+}
 _MAX_FILES: Final = 32
 
 _FILE_NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
@@ -317,13 +323,13 @@ def _files_from(fields: JsonFields) -> dict[str, FileRecord]:
             expected=f"plain names, {MODEL_NAME} and {TOKENIZER_NAME} among them, at most {_MAX_FILES}",
             actual=repr(sorted(names))[:200],
         )
-    return {name: _file_from(fields.inner(name)) for name in names}
+    return {name: _file_from(fields.inner(name), _MAX_BYTES.get(name, _MAX_FILE_BYTES)) for name in names}
 
 
-def _file_from(fields: JsonFields) -> FileRecord:
+def _file_from(fields: JsonFields, max_bytes: int) -> FileRecord:
     record = FileRecord(
         fields.text("sha256", _SHA256),
-        fields.integer("n_bytes", 0, _MAX_FILE_BYTES),
+        fields.integer("n_bytes", 0, max_bytes),
         fields.text("xxh3", _XXH3) if "xxh3" in fields.names() else None,
     )
     fields.done()

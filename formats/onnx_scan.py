@@ -19,15 +19,17 @@ from typing import Final, NoReturn
 from formats.errors import CorruptFile
 from formats.protobuf import read_fields
 
-__all__ = ["OPERATOR_DOMAINS", "check_graph"]
+__all__ = ["MAX_GRAPH_BYTES", "OPERATOR_DOMAINS", "check_graph"]
+
+MAX_GRAPH_BYTES: Final = 2**31 - 1
+"""Of a graph's file; weights beyond that lie in a file beside it."""
 
 OPERATOR_DOMAINS: Final = frozenset({"", "ai.onnx", "com.microsoft"})
 """Standard operators under both their names, and ONNX Runtime's own."""
 
-_MAX_BYTES: Final = 2**31
 _MAX_DEPTH: Final = 8  # graphs within nodes of graphs
-_MAX_MESSAGES: Final = 2**20
-_EXTERNAL: Final = 1  # data_location
+_MAX_MESSAGES: Final = 2**17  # of networks with hundreds of layers; beyond, a runtime takes minutes
+_REPEATING: Final = frozenset({"Loop", "Scan", "BeamSearch", "GreedySearch", "Sampling", "WhisperBeamSearch"})
 
 _MODEL_GRAPH, _MODEL_TRAINING, _MODEL_FUNCTIONS = 7, 20, 25
 _GRAPH_NODE, _GRAPH_INITIALIZER, _GRAPH_SPARSE = 1, 5, 15
@@ -48,12 +50,13 @@ def check_graph(path: Path, data_sizes: Mapping[str, int]) -> None:
     Raises:
         CorruptFile: the file is no ONNX model or larger than 2 GiB; a node's operator is of a domain not in
             `OPERATOR_DOMAINS`; a tensor lies in another file or beyond its end; it has functions, training, or
-            graphs nested too deep.
+            graphs nested too deep; an operator repeats a graph, perhaps for ever; or
+            it has more parts than any network.
         OSError: the file cannot be read.
     """
     with path.open("rb") as file:
         size = file.seek(0, 2)
-        if not 0 < size < _MAX_BYTES:
+        if not 0 < size <= MAX_GRAPH_BYTES:
             raise CorruptFile("a graph has 1 byte to 2 GiB", path=path, actual=f"{size} bytes")
         # Closed when the last view of it is gone: the frames of an error may hold some.
         mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
@@ -99,6 +102,8 @@ class _Scan:
                 domain = self._text(value)
             elif number == _NODE_OPERATOR:
                 operator = self._text(value)
+        if operator in _REPEATING:
+            self._refuse("an operator that may never end", "none that repeats a graph", operator)
         if domain not in OPERATOR_DOMAINS:
             self._refuse("an operator of a domain that is not run", " or ".join(filter(None, OPERATOR_DOMAINS)),
                          f"{domain}.{operator}"[:200])  # fmt: skip
@@ -122,7 +127,7 @@ class _Scan:
         external = False
         for number, value in self._fields(message):
             if number == _TENSOR_LOCATION:
-                external = value == _EXTERNAL
+                external = value != 0
             elif number == _TENSOR_EXTERNAL:
                 parts = dict(self._fields(self._bytes(value)))
                 entries[self._text(parts.get(_ENTRY_KEY, 0))] = self._text(parts.get(_ENTRY_VALUE, 0))

@@ -14,6 +14,7 @@ __all__ = ["Field", "field_bytes", "number_field", "read_fields"]
 _NUMBER, _BYTES = 0, 2  # wire types
 _FIXED_BYTES: Final = {1: 8, 5: 4}
 _MAX_SHIFT: Final = 70  # a number has at most 64 bits, 7 in a byte
+_MAX_KEY: Final = 2**32  # what a runtime would see of a larger one are its lowest bits: another field
 
 
 class Field(NamedTuple):
@@ -47,6 +48,8 @@ def read_fields(message: memoryview, path: Path) -> Iterator[Field]:
         first = position
         key, position = _varint(message, position, path)
         number, kind = key >> 3, key & 7
+        if number == 0 or key >= _MAX_KEY:
+            raise _damaged("a field's number", number, path)
         if kind == _NUMBER:
             value, position = _varint(message, position, path)
             yield Field(number, value, first, position)
@@ -55,7 +58,7 @@ def read_fields(message: memoryview, path: Path) -> Iterator[Field]:
             n_bytes, position = _varint(message, position, path)
         else:
             n_bytes = _FIXED_BYTES.get(kind, len(message))
-        if number == 0 or position + n_bytes > len(message) or kind not in (_BYTES, *_FIXED_BYTES):
+        if position + n_bytes > len(message) or kind not in (_BYTES, *_FIXED_BYTES):
             raise _damaged("a field that ends within its message", number, path)
         yield Field(number, message[position : position + n_bytes], first, position + n_bytes)
         position += n_bytes

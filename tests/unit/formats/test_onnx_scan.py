@@ -10,6 +10,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from engine.bundled import default_bundle_path
+from engine.onnx_session import import_onnxruntime
 from formats.errors import CorruptFile
 from formats.onnx_scan import check_graph
 
@@ -89,6 +90,29 @@ def test_functions_and_training(path):
     made = model()
     made.training_info.add()
     refused(path, made, "functions or training")
+
+
+@pytest.mark.parametrize("operator", ["Loop", "Scan", "GreedySearch"])
+def test_what_may_never_end(path, operator):
+    refused(path, model(nested(helper.make_node(operator, ["x"], ["y"]), 1)), f"never end.*found {operator}")
+
+
+def hidden(key, content):
+    """A field whose number a runtime takes for `key`, because it reads 32 bits of it."""
+    key += 2**32
+    digits = [key >> shift & 0x7F for shift in range(0, 35, 7)]
+    return bytes([*(digit | 0x80 for digit in digits[:-1]), digits[-1], len(content)]) + content
+
+
+def test_a_field_that_only_a_runtime_sees(path):
+    node = helper.make_node("Evil", ["x"], ["z"], domain="evil").SerializeToString()
+    outside = model(opset_imports=[helper.make_opsetid("", 20), helper.make_opsetid("evil", 1)], ir_version=10)
+    inside = outside.graph.SerializeToString() + hidden(1 << 3 | 2, node)
+    outside.ClearField("graph")
+    made = outside.SerializeToString() + bytes([7 << 3 | 2, len(inside)]) + inside
+    with pytest.raises(Exception, match="Evil"):
+        import_onnxruntime().InferenceSession(made, providers=["CPUExecutionProvider"])
+    refused(path, made, "a field's number")
 
 
 PLACES = {
