@@ -28,6 +28,9 @@ __all__ = ["Searcher"]
 
 _BY_CODES = ("cpu_faiss", "gpu")  # backends that choose by codes, where how many they should choose was measured
 _UNKNOWN_SHARE = 0.05  # of documents deleted since a backend was opened from which on it is opened anew
+_LIKELY = (
+    2  # times as many candidates are wanted as are rescored in full, where it is known what they were found by
+)
 _WIDER = 4  # how many times more candidates where the first ones do not settle an exact answer
 
 _log = logging.getLogger(__name__)
@@ -201,23 +204,29 @@ class _SegmentSearcher:
 
     def _settle(self, queries: Queries, number: int, found: Candidates, wanted: Wanted, n_kept: int) -> _Scored:
         """Rescore; where the backend knows a ceiling, widen until no other document can win or tie."""
-        docs, scores = self._rescored(queries, number, found, n_kept)
+        docs, scores = self._rescored(queries, number, found, wanted, n_kept)
         while np.isfinite(found.ceiling) and kth_largest(scores, wanted.k) <= found.ceiling:
             wanted = replace(wanted, n=wanted.n * _WIDER, threads=1)
             found = self._candidates(queries[number : number + 1], wanted)[0]
-            docs, scores = self._rescored(queries, number, found, n_kept)
+            docs, scores = self._rescored(queries, number, found, wanted, n_kept)
         return _Scored(docs, scores, _exactness(found))
 
     def _rescored(
-        self, queries: Queries, number: int, found: Candidates, n_kept: int
+        self, queries: Queries, number: int, found: Candidates, wanted: Wanted, n_kept: int
     ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]]:
-        """Candidates with their scores; where each has a bound, not those that cannot be among the best."""
+        """Candidates with their scores.
+
+        Where each has a bound, not those that cannot be among the best; where it is known which centroids they
+        were found by, those with the best of these, unless they are all documents of the lists that were read.
+        """
         if found.scores is not None:
             return found.docs, found.scores
         query = host_vectors(queries)[number]
-        if found.bounds is None:
-            return found.docs, self.rescorer.scores(query, found.docs)
-        return self.rescorer.best_scores(query, found.docs, found.bounds, n_kept)
+        if found.bounds is not None:
+            return self.rescorer.best_scores(query, found.docs, found.bounds, n_kept)
+        if found.rows is not None and not found.whole_lists:
+            return self.rescorer.likely_scores(query, found.docs, found.rows, max(n_kept, wanted.n // _LIKELY))
+        return found.docs, self.rescorer.scores(query, found.docs)
 
     def _backend(self) -> Backend:
         if self.opened is None:

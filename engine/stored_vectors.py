@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from functools import cached_property
-from typing import cast
+from collections.abc import Callable
+from functools import cached_property, partial
+from typing import TypeAlias, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -12,10 +13,12 @@ from engine.integer_query import IntegerQuery
 from formats.quantizer import Quantizer
 from formats.snapshot import OpenSegment
 
-__all__ = ["StoredVectors", "unpack_codes"]
+__all__ = ["Scorer", "StoredVectors", "unpack_codes"]
 
 Floats = npt.NDArray[np.float32]
 Rows = npt.NDArray[np.int64]
+Scorer: TypeAlias = Callable[[Rows], Floats]
+"""(n,) rows to their (n,) scores for one query."""
 
 
 class StoredVectors:
@@ -31,13 +34,23 @@ class StoredVectors:
 
         This is the score every backend ends with: the query in full precision against the vectors as stored.
         """
+        return self.scorer(query)(rows)
+
+    def scorer(self, query: Floats) -> Scorer:
+        """What gives the scores of rows for one query (see `scores`), which is prepared once."""
         if self._table.kind == "none":
-            return self._code_scores(query, rows)
+            return self._code_scorer(query)
+        if self._table.kind == "float16":
+            return partial(self._half_scores, query)
+        return partial(self._integer_scores, IntegerQuery(query))
+
+    def _integer_scores(self, query: IntegerQuery, rows: Rows) -> Floats:
         values, scales = self._table.stored(rows)
-        if self._table.kind == "int8":
-            return IntegerQuery(query).scores(cast(npt.NDArray[np.int8], values), scales)
-        # no matrix product: its last bits depend on how many rows there are
-        scores: Floats = np.einsum("ij,j->i", values.astype(np.float32), query)
+        return query.scores(cast(npt.NDArray[np.int8], values), scales)
+
+    def _half_scores(self, query: Floats, rows: Rows) -> Floats:
+        """No matrix product: its last bits depend on how many rows there are."""
+        scores: Floats = np.einsum("ij,j->i", self._table.stored(rows)[0].astype(np.float32), query)
         return scores
 
     def vectors(self, rows: Rows) -> Floats:
@@ -52,15 +65,21 @@ class StoredVectors:
             vectors = vectors + quantizer.coarse[self._list_numbers(rows)]
         return vectors if quantizer.rotation is None else vectors @ quantizer.rotation
 
-    def _code_scores(self, query: Floats, rows: Rows) -> Floats:
+    def _code_scorer(self, query: Floats) -> Scorer:
         """The same product without decoding: one table look-up for each sub-quantizer (asymmetric distances)."""
         quantizer = self._required_quantizer()
         turned = query if quantizer.rotation is None else quantizer.rotation @ query
         n_sub, _, dsub = quantizer.score_codebook.shape
         table = np.einsum("mkd,md->mk", quantizer.score_codebook, turned.reshape(n_sub, dsub))
-        scores: Floats = table[np.arange(n_sub), self._codes(rows)].sum(axis=1, dtype=np.float32)
-        if quantizer.by_residual:
-            scores += (quantizer.coarse @ turned)[self._list_numbers(rows)]
+        list_scores: Floats | None = (
+            (quantizer.coarse @ turned).astype(np.float32) if quantizer.by_residual else None
+        )
+        return partial(self._code_scores, table, list_scores)
+
+    def _code_scores(self, table: Floats, list_scores: Floats | None, rows: Rows) -> Floats:
+        scores: Floats = table[np.arange(len(table)), self._codes(rows)].sum(axis=1, dtype=np.float32)
+        if list_scores is not None:
+            scores += list_scores[self._list_numbers(rows)]
         return scores
 
     def _codes(self, rows: Rows) -> npt.NDArray[np.uint8]:

@@ -96,7 +96,7 @@ class Section:
         if not self._verified.all() and len(ordinals):
             starts = ordinals.astype(np.int64) * self._row_bytes
             touched = np.concatenate([starts, starts + (self._row_bytes - 1)]) // CHUNK_BYTES
-            for chunk in np.unique(touched).tolist():
+            for chunk in np.unique(touched[~self._verified[touched]]).tolist():
                 self._touch_chunks(chunk, chunk + 1)
         return np.take(self._array, ordinals, axis=0)
 

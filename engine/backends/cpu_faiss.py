@@ -3,7 +3,8 @@
 The index is made from the segment's own neutral arrays when the backend is opened; FAISS interleaves the
 codes in blocks of 32, so they are copied (code_bytes + 8 bytes a centroid, and up to a page for each list).
 
-A filter is a selector that FAISS asks about each document; deleted documents are left out of the copy.
+A filter is a bitmap that FAISS asks about each centroid (`engine.backends.row_ids`); deleted documents are left
+out of the copy. Which centroids were found is told to stage 2.
 
 The scores that FAISS sums up are 16 bits wide; a row whose sum is the least there can be is never returned,
 and of a query of zeros none is.
@@ -21,6 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from engine.backends.protocol import Candidates, Wanted
+from engine.backends.row_ids import RowIds
 from engine.candidate_rows import rows_per_candidate
 from engine.faiss_threads import set_faiss_threads
 from engine.options import OpenOptions
@@ -41,7 +43,7 @@ _MOST_ROWS = 80_000  # up to which more lists are read for a filter than without
 
 
 class FaissBackend:
-    """Finds centroids by their codes; in FAISS each goes by the ordinal of the document that owns it."""
+    """Finds centroids by their codes."""
 
     def __init__(self, segment: OpenSegment, options: OpenOptions) -> None:
         assert segment.reader.lists is not None
@@ -55,22 +57,23 @@ class FaissBackend:
         self._nlist = segment.quantizer.nlist
         self._default_nprobe = default_nprobe(segment.quantizer)
         self._rows_per_candidate = rows_per_candidate(segment)
-        self._kept = _Parameters(1, None)
-        self._index = faiss_lists(segment.quantizer, segment.reader.lists, self._owners())
-        self.resident_bytes = _held_bytes(self._list_sizes, segment.quantizer)
+        self._ids = RowIds(self._table.offsets)
+        self._kept = _Parameters(1, None, None)
+        self._index = faiss_lists(segment.quantizer, segment.reader.lists, self._live_ids())
+        self.resident_bytes = _held_bytes(self._list_sizes, segment)
 
     @staticmethod
     def needed_bytes(segment: OpenSegment) -> int:
         """See `engine.backends.protocol.BackendType`; as if nothing was deleted, which takes no memory here."""
         lists, quantizer = segment.reader.lists, segment.quantizer
-        return _held_bytes(np.diff(lists.offsets), quantizer) if lists is not None and quantizer is not None else 0
+        return _held_bytes(np.diff(lists.offsets), segment) if lists is not None and quantizer is not None else 0
 
-    def _owners(self) -> npt.NDArray[np.int64]:
-        """(n_rows,) int64: the document that owns each centroid, -1 where it is deleted."""
-        docs = np.arange(self._n_docs)
+    def _live_ids(self) -> npt.NDArray[np.int64]:
+        """(n_rows,) int64: the number of each centroid, -1 where its document is deleted."""
+        ids = self._ids.all(self._table.n_rows)
         if self._deleted is not None:
-            docs[self._deleted] = -1
-        return np.repeat(docs, np.diff(self._table.offsets))
+            ids[self._table.row_keep(self._deleted)] = -1
+        return ids
 
     def candidates(self, queries: npt.NDArray[np.float32], wanted: Wanted) -> list[Candidates]:
         """See `engine.backends.protocol.Backend`.
@@ -143,30 +146,34 @@ class FaissBackend:
 
     def _parameters(self, wanted: Wanted) -> Any:  # noqa: ANN401
         """What FAISS is told about a search; for searches alike the same object serves again."""
-        kept = self._kept
-        if kept.nprobe != wanted.nprobe or kept.allowed is not wanted.allowed:
-            self._kept = kept = _Parameters(wanted.nprobe, wanted.allowed)
+        kept, allowed = self._kept, wanted.allowed
+        if kept.nprobe != wanted.nprobe or kept.allowed is not allowed:
+            bitmap = None if allowed is None else self._ids.bitmap(allowed)
+            self._kept = kept = _Parameters(wanted.nprobe, allowed, bitmap)
         return kept.told
 
     def _search(self, queries: npt.NDArray[np.float32], n_rows: int, wanted: Wanted) -> list[Candidates]:
-        """For each query the allowed documents that own the best `n_rows` centroids, each once."""
+        """For each query the best `n_rows` centroids, and the allowed documents that own them."""
         set_faiss_threads(wanted.threads if len(queries) > 1 else 1)
         parameters = self._parameters(wanted)
-        _, owners = self._index.search(np.ascontiguousarray(queries), n_rows, params=parameters)
-        owners.sort(axis=1)
-        return [
-            Candidates(
-                _distinct(found), np.inf, whole_lists=bool(found[0] < 0) and self._all_found(query, found, wanted)
-            )
-            for query, found in zip(queries, owners, strict=True)
-        ]
+        _, found = self._index.search(np.ascontiguousarray(queries), n_rows, params=parameters)
+        found.sort(axis=1)
+        return [self._owners(query, ids, wanted) for query, ids in zip(queries, found, strict=True)]
 
-    def _all_found(self, query: npt.NDArray[np.float32], owners: npt.NDArray[np.int64], wanted: Wanted) -> bool:
+    def _owners(self, query: npt.NDArray[np.float32], ids: npt.NDArray[np.int64], wanted: Wanted) -> Candidates:
+        """What FAISS found: ascending numbers of rows, -1 where there were no more."""
+        if ids[0] >= 0:
+            return Candidates(_distinct(self._ids.docs(ids)), np.inf, rows=self._ids.rows(ids))
+        ids = ids[np.searchsorted(ids, 0) :]
+        whole = self._all_found(query, len(ids), wanted)
+        return Candidates(_distinct(self._ids.docs(ids)), np.inf, whole_lists=whole, rows=self._ids.rows(ids))
+
+    def _all_found(self, query: npt.NDArray[np.float32], n_found: int, wanted: Wanted) -> bool:
         """Whether FAISS returned every centroid of the lists; of those a filter allows it is not known."""
         if wanted.allowed is not None:
             return False
         lists = self._index.quantizer.search(query[None], wanted.nprobe)[1][0]
-        return int(np.count_nonzero(owners >= 0)) == int(self._list_sizes[lists].sum())
+        return n_found == int(self._list_sizes[lists].sum())
 
     @cached_property
     def _list_sizes(self) -> npt.NDArray[np.int64]:
@@ -175,8 +182,14 @@ class FaissBackend:
         return np.array([inverted.list_size(number) for number in range(self._nlist)], np.int64)
 
 
-def _held_bytes(sizes: npt.NDArray[np.int64], quantizer: Quantizer) -> int:
-    """Memory for (nlist,) lists of these sizes: codes, document ordinals, copies of the quantizer's tables.
+def _held_bytes(sizes: npt.NDArray[np.int64], segment: OpenSegment) -> int:
+    """Memory for (nlist,) lists of these sizes."""
+    assert segment.quantizer is not None
+    return lists_bytes(sizes, segment.quantizer) + RowIds.needed_bytes(segment.reader.centroids.offsets)
+
+
+def lists_bytes(sizes: npt.NDArray[np.int64], quantizer: Quantizer) -> int:
+    """Memory for (nlist,) lists of these sizes: codes, numbers of rows, copies of the quantizer's tables.
 
     Blocks of codes lie in the beginning of a table whose length is a power of two. Of the rest of it nothing is
     ever touched, so only a page at most of it takes memory.
@@ -191,9 +204,8 @@ def _held_bytes(sizes: npt.NDArray[np.int64], quantizer: Quantizer) -> int:
 
 
 def _distinct(docs: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """Each of the ascending ordinals once; -1 stands for none."""
-    first = np.empty(len(docs), bool)
-    first[0] = docs[0] >= 0
+    """Each of the ascending ordinals once."""
+    first = np.ones(len(docs), bool)
     np.not_equal(docs[1:], docs[:-1], out=first[1:])
     return docs[first]
 
@@ -207,31 +219,35 @@ class _Parameters:
         told: the same for FAISS.
     """
 
-    def __init__(self, nprobe: int | None, allowed: npt.NDArray[np.bool_] | None) -> None:
+    def __init__(
+        self,
+        nprobe: int | None,
+        allowed: npt.NDArray[np.bool_] | None,
+        bitmap: npt.NDArray[np.uint8] | None,
+    ) -> None:
         import faiss
 
         self.nprobe, self.allowed = nprobe, allowed
-        selector = None if allowed is None else _selector(allowed)
+        selector = None if bitmap is None else _selector(bitmap)
         self.told: Any = faiss.SearchParametersIVF(nprobe=nprobe, sel=selector)
 
 
-def _selector(allowed: npt.NDArray[np.bool_]) -> Any:  # noqa: ANN401
-    """What says to FAISS which documents may be found."""
+def _selector(bitmap: npt.NDArray[np.uint8]) -> Any:  # noqa: ANN401
+    """What says to FAISS which centroids may be found."""
     import faiss
 
-    bits = np.packbits(allowed, bitorder="little")
-    selector = faiss.IDSelectorBitmap(len(allowed), faiss.swig_ptr(bits))
-    selector.referenced_objects = [bits]
+    selector = faiss.IDSelectorBitmap(len(bitmap), faiss.swig_ptr(bitmap))
+    selector.referenced_objects = [bitmap]
     return selector
 
 
-def faiss_lists(quantizer: Quantizer, lists: InvertedLists, owners: npt.NDArray[np.int64]) -> Any:  # noqa: ANN401
+def faiss_lists(quantizer: Quantizer, lists: InvertedLists, ids: npt.NDArray[np.int64]) -> Any:  # noqa: ANN401
     """The FAISS index of these lists.
 
     Args:
         quantizer: that they were made with; its rotation is the caller's business.
         lists: rows and codes.
-        owners: (n_rows,) int64, what FAISS shall call each row; a row below 0 is left out.
+        ids: (n_rows,) int64, what FAISS shall call each row; a row below 0 is left out.
     """
     import faiss
 
@@ -244,12 +260,12 @@ def faiss_lists(quantizer: Quantizer, lists: InvertedLists, owners: npt.NDArray[
     index.by_residual = quantizer.by_residual
     faiss.copy_array_to_vector(np.ascontiguousarray(quantizer.score_codebook).ravel(), index.pq.centroids)
     index.is_trained = True
-    kept = _Kept(lists, owners)
+    kept = _Kept(lists, ids)
     if nbits == 4:
         _fill_fast_scan(index, kept)
     else:
         kept.copy_to(index.invlists, 0, quantizer.nlist)
-    index.ntotal = len(kept.docs)
+    index.ntotal = len(kept.ids)
     index.parallel_mode = 0
     index.referenced_objects = [coarse]
     return index
@@ -259,15 +275,15 @@ class _Kept:
     """Lists without what is deleted.
 
     Attributes:
-        docs: (n,) int64, the owners of the codes, list after list.
+        ids: (n,) int64, what the rows of the codes are called, list after list.
     """
 
-    def __init__(self, lists: InvertedLists, owners: npt.NDArray[np.int64]) -> None:
-        self.docs, self._codes, self._offsets = owners[lists.rows()], lists.codes(), lists.offsets
-        keep = self.docs >= 0
+    def __init__(self, lists: InvertedLists, ids: npt.NDArray[np.int64]) -> None:
+        self.ids, self._codes, self._offsets = ids[lists.rows()], lists.codes(), lists.offsets
+        keep = self.ids >= 0
         if not keep.all():
             self._offsets = np.concatenate([[0], np.cumsum(keep)])[self._offsets]
-            self.docs, self._codes = self.docs[keep], np.ascontiguousarray(self._codes[keep])
+            self.ids, self._codes = self.ids[keep], np.ascontiguousarray(self._codes[keep])
 
     @property
     def sizes(self) -> npt.NDArray[np.int64]:
@@ -281,14 +297,14 @@ class _Kept:
                 inverted.resize(number, size)
 
     def copy_to(self, inverted: Any, first: int, stop: int) -> None:  # noqa: ANN401
-        """Copy lists `first` to `stop` - 1 into lists 0, 1, ... of FAISS, the owners as ids."""
+        """Copy lists `first` to `stop` - 1 into lists 0, 1, ... of FAISS."""
         import faiss
 
         bounds = self._offsets[first : stop + 1].tolist()
         for number, (low, high) in enumerate(pairwise(bounds)):
             if low < high:
-                docs, codes = faiss.swig_ptr(self.docs[low:high]), faiss.swig_ptr(self._codes[low:high])
-                inverted.add_entries(number, high - low, docs, codes)
+                ids, codes = faiss.swig_ptr(self.ids[low:high]), faiss.swig_ptr(self._codes[low:high])
+                inverted.add_entries(number, high - low, ids, codes)
 
 
 def _fill_fast_scan(index: Any, kept: _Kept) -> None:  # noqa: ANN401

@@ -95,9 +95,9 @@ class HnswBackend:
             return [Candidates(self._all(wanted.allowed), -np.inf)] * len(queries)
         found = []
         for query, rows in zip(queries, self._search(queries, ef, wanted.threads), strict=True):
-            docs = self._documents(rows, wanted.allowed)
-            if len(docs) >= wanted.k:
-                found.append(Candidates(docs, np.inf))
+            each = self._owned(rows, wanted.allowed)
+            if len(each.docs) >= wanted.k:
+                found.append(each)
             else:
                 found += self._candidates(query[None], wanted, ef * _WIDER, n_rows)
         return found
@@ -112,10 +112,14 @@ class HnswBackend:
         found: Ints = rows
         return found
 
-    def _documents(self, rows: Ints, allowed: Flags | None) -> Ints:
-        """The allowed documents that own some rows, each once."""
-        docs = np.unique(self._owners[rows[rows >= 0]]).astype(np.int64)
-        return docs if allowed is None else docs[allowed[docs]]
+    def _owned(self, rows: Ints, allowed: Flags | None) -> Candidates:
+        """The allowed documents that own some rows."""
+        rows = np.sort(rows[rows >= 0])
+        owners = self._owners[rows]
+        if allowed is not None:
+            may = allowed[owners]
+            rows, owners = rows[may], owners[may]
+        return Candidates(np.unique(owners).astype(np.int64), np.inf, rows=rows)
 
     def _all(self, allowed: Flags | None) -> Ints:
         return np.arange(self._n_docs) if allowed is None else np.flatnonzero(allowed)

@@ -21,7 +21,7 @@ class Candidates:
     """The documents of one segment that stage 2 shall rescore for one query.
 
     Attributes:
-        docs: (n,) int64 document ordinals, distinct, all of them allowed, in any order.
+        docs: (n,) int64 document ordinals, distinct, all of them allowed, in any order; ascending with `rows`.
         ceiling: no other allowed document can have a score above this: -inf when all are in, +inf when
             nothing is known.
         scores: (n,) float32, the final score of each, where the backend has computed them; None: stage 2 does.
@@ -29,6 +29,8 @@ class Candidates:
         whole_lists: whether every document with a centroid in the inverted lists that were read is among `docs`.
         bounds: (n,) float64, no document of `docs` has a score above its own; None: nothing is known, as where
             codes or a graph stand for the centroids. Stage 2 need not rescore what cannot be among the best.
+        rows: (m,) int64, ascending: the centroids by which the documents were found, one of each at least; None:
+            not known. Stage 2 may score these first, and rescore in full only the documents with the best of them.
     """
 
     docs: npt.NDArray[np.int64]
@@ -36,6 +38,7 @@ class Candidates:
     scores: npt.NDArray[np.float32] | None = None
     whole_lists: bool = False
     bounds: npt.NDArray[np.float64] | None = None
+    rows: npt.NDArray[np.int64] | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
