@@ -28,7 +28,8 @@ from bench.clock import Clock
 from bench.collections import data_folder, read_collection
 from bench.recoded import recoded
 from bench.records import append_record
-from engine.backends.cpu_faiss import FaissBackend, faiss_lists
+from engine.backends.cpu_faiss import FaissBackend
+from engine.backends.faiss_lists import faiss_lists
 from engine.candidate_rows import default_candidates
 from engine.encoder import open_encoder
 from engine.faiss_threads import set_faiss_threads

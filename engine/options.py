@@ -97,7 +97,7 @@ class SearchOptions:
     Attributes:
         k: how many hits; fewer come back only where fewer documents are in the index, or pass the filter, or in
             lexical mode have a term of the query.
-        candidates: documents that stage 2 rescores, at least k; None: a measured default.
+        candidates: documents that stage 2 looks at, at least k; None: a measured default.
         nprobe: inverted lists that stage 1 reads; None: a measured default.
         explain: whether hits say which spans of their text matched, and which terms.
         mode: "hybrid" (dense and lexical scores together), "dense" (meaning), "lexical" (BM25, exact words).

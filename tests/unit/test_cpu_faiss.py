@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 import small_index
 
-from engine.backends import cpu_faiss
 from engine.backends.cpu_faiss import FaissBackend
+from engine.backends.faiss_lists import faiss_lists
 from engine.backends.protocol import Wanted
 from engine.candidate_rows import rows_per_candidate
 from engine.options import OpenOptions
@@ -113,11 +113,11 @@ def test_searches_with_filters_by_turns(segments, queries):
 @pytest.mark.parametrize("steps", [1, 3, 32])
 def test_lists_are_copied_part_by_part_as_a_whole(segments, queries, monkeypatch, steps):
     """The same index as FAISS makes of all plain lists at once."""
-    monkeypatch.setattr("engine.backends.cpu_faiss._FILL_STEPS", steps)
+    monkeypatch.setattr("engine.backends.faiss_lists._FILL_STEPS", steps)
     segment = segments[0]
     owners = np.arange(segment.reader.n_rows)
     owners[::5] = -1
-    index = cpu_faiss.faiss_lists(segment.quantizer, segment.reader.lists, owners)
+    index = faiss_lists(segment.quantizer, segment.reader.lists, owners)
     whole = interleaved_at_once(segment.quantizer, segment.reader.lists, owners)
     assert index.ntotal == (owners >= 0).sum()
     parameters = faiss.SearchParametersIVF(nprobe=small_index.NLIST)
