@@ -17,6 +17,7 @@ from formats.errors import CorruptFile, InvalidSetting
 __all__ = [
     "existing",
     "licence",
+    "licence_files",
     "optional_object",
     "plain_tokenizer",
     "read_json",
@@ -27,6 +28,12 @@ __all__ = [
 ]
 
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
+_LICENCE_NAMES = ("LICENSE", "LICENSE.txt", "LICENSE.md", "NOTICE", "NOTICE.txt")
+_MAX_LICENCE_BYTES = 1 << 20
+_MAX_NAME = 200  # characters of a licence's name
+_MAX_FRONT_BYTES = 1 << 16  # of README.md
+_MAX_JSON_BYTES = 1 << 24
+_MAX_TOKENIZER_BYTES = 1 << 27
 
 
 def existing(folder: Path, name: str) -> Path:
@@ -52,15 +59,18 @@ def subfolder(folder: Path, name: str) -> Path:
     return folder / name
 
 
-def read_json(path: Path) -> object:
+def read_json(path: Path, max_bytes: int = _MAX_JSON_BYTES) -> object:
     """Parse a file.
 
     Raises:
-        CorruptFile: it is no JSON.
+        CorruptFile: it is no JSON, or longer than ``max_bytes``.
     """
+    n_bytes = path.stat().st_size
+    if n_bytes > max_bytes:
+        raise CorruptFile("the file is too long", path=path, expected=f"at most {max_bytes} bytes", actual=n_bytes)
     try:
         return json.loads(path.read_bytes())
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise CorruptFile(f"not JSON: {error}", path=path) from None
 
 
@@ -91,7 +101,7 @@ def read_tensors(path: Path) -> dict[str, npt.NDArray[np.float32]]:
     """Read a safetensors file, every tensor as float32.
 
     Raises:
-        CorruptFile: it is no such file.
+        CorruptFile: it is no such file, or has tensors of a type that numpy lacks.
     """
     from safetensors import SafetensorError
     from safetensors.numpy import load_file
@@ -100,6 +110,11 @@ def read_tensors(path: Path) -> dict[str, npt.NDArray[np.float32]]:
         tensors = load_file(path)
     except SafetensorError as error:
         raise CorruptFile(f"not a safetensors file: {error}", path=path) from None
+    except AttributeError as error:  # what asking numpy for a type that it lacks ends in
+        raise CorruptFile(f"tensors of a type that cannot be read: {error}", path=path) from None
+    for name, tensor in tensors.items():
+        if tensor.dtype.kind == "c":
+            raise CorruptFile(f"{name!r} is of complex numbers", path=path, actual=tensor.dtype)
     return {name: np.asarray(tensor, np.float32) for name, tensor in tensors.items()}
 
 
@@ -109,23 +124,48 @@ def plain_tokenizer(path: Path) -> bytes:
     Raises:
         CorruptFile: it is no tokenizer.
     """
-    tokenizer = read_json(path)
+    tokenizer = read_json(path, _MAX_TOKENIZER_BYTES)
     if not isinstance(tokenizer, dict) or "model" not in tokenizer:
         raise CorruptFile("not a tokenizer", path=path)
     tokenizer["padding"] = tokenizer["truncation"] = None
-    return json.dumps(tokenizer, ensure_ascii=False, separators=(",", ":")).encode("utf-8")
+    try:
+        return json.dumps(tokenizer, ensure_ascii=False, separators=(",", ":")).encode("utf-8")
+    except UnicodeEncodeError as error:
+        raise CorruptFile(f"not a tokenizer: {error}", path=path) from None
 
 
 def licence(folder: Path) -> str:
     """Return what the front matter of README.md, between two lines of dashes, calls ``license``."""
     readme = folder / "README.md"
-    lines = readme.read_text("utf-8", errors="replace").splitlines() if readme.is_file() else []
+    lines = _beginning(readme).splitlines() if readme.is_file() else []
     if lines[:1] == ["---"]:
         for line in takewhile("---".__ne__, lines[1:]):
             key, _, value = line.partition(":")
-            if key == "license" and value.strip():
+            if key == "license" and 0 < len(value.strip()) <= _MAX_NAME:
                 return value.strip()
     return "unknown"
+
+
+def licence_files(folder: Path) -> dict[str, bytes | Path]:
+    """Return the files that a bundle takes over as they are, by name.
+
+    Raises:
+        CorruptFile: one is too long for a licence, or a link that leads out of the folder and of the cache that it
+            is a snapshot of: what it leads to is not the checkpoint's to give away.
+    """
+    found: dict[str, bytes | Path] = {name: folder / name for name in _LICENCE_NAMES if (folder / name).is_file()}
+    blobs = folder.resolve().parent.parent / "blobs"  # where the hub's cache keeps what its snapshots link to
+    for path in map(Path, found.values()):  # type: ignore[arg-type]
+        if not any(path.resolve().is_relative_to(place) for place in (folder.resolve(), blobs)):
+            raise CorruptFile("a link out of the checkpoint's folder", path=path, actual=path.resolve())
+        if path.stat().st_size > _MAX_LICENCE_BYTES:
+            raise CorruptFile("too long for a licence", path=path, expected=f"at most {_MAX_LICENCE_BYTES} bytes")
+    return found
+
+
+def _beginning(path: Path) -> str:
+    with path.open("rb") as file:
+        return file.read(_MAX_FRONT_BYTES).decode("utf-8", "replace")
 
 
 def sha256_of(paths: Iterable[Path]) -> str:

@@ -31,6 +31,7 @@ from typing import Any, cast
 import numpy as np
 import numpy.typing as npt
 
+from engine.tokenizer import lone_surrogate
 from exporters.checkpoint_files import existing, optional_object, read_json, read_object, read_tensors, subfolder
 from exporters.head import Activation, Aggregation, Head, Projection
 from formats.bundle_folder import MAX_WINDOW
@@ -47,6 +48,8 @@ _PROMPTS_NAME = "config_sentence_transformers.json"
 _WINDOW_NAME = "sentence_bert_config.json"
 _MAX_SETTINGS_BYTES = 64 * 1024
 _MAX_AGG_DIMS = 16384
+_MAX_PROMPT = 1024
+_LEAST_WINDOW = 3  # a token and two around it
 
 _POOLING_MODES: Mapping[str, Pooling] = {
     "pooling_mode_mean_tokens": "mean",
@@ -94,12 +97,11 @@ def read_use(folder: Path, n_words: int) -> EncoderUse:
     if path.is_file():
         return _own_use(folder, JsonFields(read_strict_json(path, _MAX_SETTINGS_BYTES), path), n_words)
     prompts = _prompts(folder)
-    window = optional_object(folder, _WINDOW_NAME).get("max_seq_length")
     return EncoderUse(
         _head_from_modules(folder),
-        window if type(window) is int else None,
-        prompts.get("query", ""),
-        prompts.get("document", prompts.get("passage", "")),
+        _window(folder),
+        _prompt(folder, prompts.get("query")),
+        _prompt(folder, prompts.get("document", prompts.get("passage"))),
     )
 
 
@@ -113,7 +115,7 @@ def _own_use(folder: Path, fields: JsonFields, n_words: int) -> EncoderUse:
         head = Head(pooling, normalise, _projections(folder))
     use = EncoderUse(
         head,
-        fields.integer("window", 3, MAX_WINDOW),
+        fields.integer("window", _LEAST_WINDOW, MAX_WINDOW),
         fields.text("query_prefix"),
         fields.text("document_prefix"),
         None if fields.take_null("beta") else fields.number("beta", 1e-6, 1e6),
@@ -200,8 +202,24 @@ def _pooling_from(config: Mapping[str, object], folder: Path) -> Pooling:
     return _POOLING_MODES[modes[0]]
 
 
-def _prompts(folder: Path) -> dict[str, str]:
+def _window(folder: Path) -> int | None:
+    found = optional_object(folder, _WINDOW_NAME).get("max_seq_length")
+    if found is not None and (type(found) is not int or found < _LEAST_WINDOW):
+        expected = f"an integer from {_LEAST_WINDOW}, or null"
+        raise CorruptFile("bad 'max_seq_length'", path=folder / _WINDOW_NAME, expected=expected, actual=found)
+    return found
+
+
+def _prompts(folder: Path) -> dict[str, object]:
     prompts = optional_object(folder, _PROMPTS_NAME).get("prompts", {})
     if not isinstance(prompts, dict):
         raise CorruptFile("bad prompts", path=folder / _PROMPTS_NAME, expected="an object", actual=prompts)
-    return {key: str(prompt or "") for key, prompt in prompts.items()}
+    return prompts
+
+
+def _prompt(folder: Path, prompt: object) -> str:
+    text = str(prompt or "")
+    if len(text) > _MAX_PROMPT or lone_surrogate(text) is not None:
+        expected = f"at most {_MAX_PROMPT} characters of Unicode"
+        raise CorruptFile("bad prompt", path=folder / _PROMPTS_NAME, expected=expected, actual=repr(text[:80]))
+    return text

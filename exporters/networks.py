@@ -153,12 +153,13 @@ def network_shape(
     padding_id = 0
     if kind.padded_positions:
         padding_id = _size({"pad_token_id": _PADDING_ID, **config}, "pad_token_id", folder, least=0)
-    n_positions = _size(config, "max_position_embeddings", folder)
+    lost = padding_id + 1 if kind.padded_positions else 0
+    n_positions = _size(config, "max_position_embeddings", folder, least=lost + 1)
     return NetworkShape(
         n_layers=n_layers,
         n_heads=n_heads,
         dim=dim,
-        n_positions=n_positions - padding_id - 1 if kind.padded_positions else n_positions,
+        n_positions=n_positions - lost,
         epsilon=_epsilon(config, folder),
         padding_id=padding_id if kind.padded_positions else None,
         token_types=kind.token_types,

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from engine.encoder import open_encoder
 from engine.reranker import open_reranker
 from exporters.checkpoint import Checkpoint, read_checkpoint, read_network, read_reranker
+from exporters.checkpoint_files import licence_files
 from exporters.hub import checkpoint_folder
 from exporters.parity import check_parity, measure_parity
 from exporters.reference import record_reference
@@ -22,7 +23,7 @@ from exporters.roads import ROADS, Road, open_road
 from exporters.sample_texts import sample_pairs, sample_texts
 from formats.bundle_folder import MODEL_NAME, QUERY_MODEL_NAME, REFERENCE_NAME, TOKENIZER_NAME
 from formats.encoder_bundle import EncoderBundle, EncoderSettings, Pooling, write_bundle
-from formats.errors import InvalidSetting
+from formats.errors import CorruptFile, FormatError, InvalidSetting
 from formats.reranker_bundle import RerankerBundle, RerankerSettings, write_reranker_bundle
 
 if TYPE_CHECKING:
@@ -32,7 +33,6 @@ __all__ = ["PRECISIONS", "ExportOptions", "export", "export_reranker"]
 
 PRECISIONS = ("int8", "fp32", "fp16", "int8-weights")
 
-_LICENCE_NAMES = ("LICENSE", "LICENSE.txt", "LICENSE.md", "NOTICE", "NOTICE.txt")
 _N_TEXTS = 50
 
 Files = Mapping[str, bytes | Path]
@@ -97,10 +97,10 @@ def export(checkpoint: str | Path, out: str | Path, precision: str = "int8", **o
     roads = {name: open_road(source, chosen.road) for name, source in sources.items()}
     name = chosen.name or first.path.resolve().name
     settings = _settings(sources, roads[MODEL_NAME].n_hidden, precision, name)
-    files = {TOKENIZER_NAME: first.tokenizer, **_licences(first.path), **chosen.extra_files}
+    files = {TOKENIZER_NAME: first.tokenizer, **licence_files(first.path), **chosen.extra_files}
     exact, variant = _graphs(sources, roads, precision)
     texts = list(sample_texts(_N_TEXTS) if chosen.texts is None else chosen.texts)
-    with _workspace() as folder:
+    with _workspace(first.path) as folder:
         bundle = write_bundle(folder / "exact", settings, {**files, **exact})
         reference = record_reference(open_encoder(bundle.path), texts, chosen.n_recorded)
         if precision != "fp32":
@@ -144,11 +144,11 @@ def export_reranker(
     _check_request(out, precision)
     source = read_reranker(checkpoint_folder(checkpoint))
     settings = _reranker_settings(source, precision, name or source.path.resolve().name)
-    files = {TOKENIZER_NAME: source.tokenizer, **_licences(source.path)}
+    files = {TOKENIZER_NAME: source.tokenizer, **licence_files(source.path)}
     graph = build_reranker_graph(read_network(source, ("bert",)))
     variant = {**files, MODEL_NAME: _serialised(reranker_variant(graph, precision))}
     listed = list(sample_pairs() if pairs is None else pairs)
-    with _workspace() as folder:
+    with _workspace(source.path) as folder:
         exact = write_reranker_bundle(folder / "exact", settings, {**files, MODEL_NAME: _serialised(graph)})
         reference = record_scores(open_reranker(exact.path), listed)
         if precision != "fp32":
@@ -221,10 +221,19 @@ def _settings(sources: Mapping[str, Checkpoint], n_hidden: int, precision: str, 
 
 
 @contextmanager
-def _workspace() -> Iterator[Path]:
-    """A folder that is gone in the end, where the system lets go of it: mapped weights keep it on Windows."""
+def _workspace(checkpoint: Path) -> Iterator[Path]:
+    """A folder that is gone in the end, where the system lets go of it: mapped weights keep it on Windows.
+
+    Errors about bundles in it become errors about the checkpoint that they were made of.
+    """
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
-        yield Path(folder)
+        try:
+            yield Path(folder)
+        except FormatError as error:
+            if error.path is None or Path(folder) not in error.path.parents:
+                raise
+            message = f"what was made of the checkpoint cannot be used: {error.path.name}: {error.message}"
+            raise CorruptFile(message, path=checkpoint, expected=error.expected, actual=error.actual) from error
 
 
 def _judged(
@@ -247,10 +256,6 @@ def _reranker_settings(source: Checkpoint, precision: str, name: str) -> Reranke
         licence=source.licence,
         parity=None,
     )
-
-
-def _licences(folder: Path) -> dict[str, bytes | Path]:
-    return {name: folder / name for name in _LICENCE_NAMES if (folder / name).is_file()}
 
 
 def _serialised(graph: onnx.ModelProto) -> bytes:
