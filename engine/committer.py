@@ -17,8 +17,15 @@ from engine.segment_builder import BuiltSegment
 from engine.segment_merger import Merged
 from formats.directory import Directory
 from formats.envelope import FileRecord
-from formats.errors import CommitFailed, DurabilityUnknown, FormatError, IndexClosed
-from formats.manifest import Manifest, SegmentRecord
+from formats.errors import (
+    CommitFailed,
+    DurabilityUnknown,
+    FormatError,
+    IndexClosed,
+    IndexLocked,
+    IndexNotFound,
+)
+from formats.manifest import Manifest, SegmentRecord, latest_generation
 from formats.quantizer import StoredQuantizer
 from formats.snapshot import OpenSegment, Snapshot
 from formats.tombstones import write_tombstones
@@ -49,9 +56,10 @@ class Failure(NamedTuple):
 class Committer:
     """Holds the current generation and what was deleted from it since.
 
-    One thread may commit while another one swaps in merged segments: every method works under a lock. After an
-    error of `commit` or `swap` the index on disk is whole, of the old generation or of the new one, but this
-    object must be closed.
+    One thread may commit while another one swaps in merged segments: every method works under a lock. Where
+    `commit` or `swap` fails before anything of it is visible, all is as it was, and it can be tried again. After
+    other errors of theirs, which `failure` tells, the index on disk is whole, of the old generation or of the new
+    one, but this object must be closed.
 
     Args:
         directory: of the index.
@@ -61,7 +69,7 @@ class Committer:
     Attributes:
         directory: of the index.
         manifest: of the current generation, or the root.
-        failure: what `commit` or `swap` failed with.
+        failure: what `commit` or `swap` failed with, if this object must be closed for it.
     """
 
     def __init__(self, directory: Directory, lock: WriteLock, root: Manifest | None) -> None:
@@ -78,6 +86,7 @@ class Committer:
             raise
         self._deletions = Deletions()
         self._garbage: set[str] = set()
+        self._written: list[str] = []  # by the commit that is under way
         self._for_commit = self._for_merge = ""  # quantizers whose files stay until then
         collect_garbage(directory, lock)
 
@@ -118,11 +127,28 @@ class Committer:
     def delete(self, doc_id: str) -> bool:
         """Delete the live document of that id at the next commit; whether there was one until now."""
         with self._mutex:
-            for segment in self.segments:
-                ordinal = segment.live_ordinal(doc_id)
-                if ordinal is not None:
-                    return self._deletions.mark(segment, ordinal)
-        return False
+            found = self._find(doc_id)
+            return self._deletions.mark(*found) if found else False
+
+    @contextlib.contextmanager
+    def replacing(self, doc_id: str) -> Iterator[None]:
+        """Delete the live document of that id if the block succeeds.
+
+        Raises:
+            FormatError: what is there cannot be looked up; the block was not entered.
+        """
+        with self._mutex:
+            found = self._find(doc_id)
+            yield
+            if found:
+                self._deletions.mark(*found)
+
+    def _find(self, doc_id: str) -> tuple[OpenSegment, int] | None:
+        for segment in self.segments:
+            ordinal = segment.live_ordinal(doc_id)
+            if ordinal is not None:
+                return segment, ordinal
+        return None
 
     def rollback(self) -> None:
         """Forget what was deleted since the last commit."""
@@ -137,11 +163,11 @@ class Committer:
         """Make what was deleted, and a new segment, the next generation; its number.
 
         Raises:
-            CommitFailed: the system failed; nothing was committed.
+            CommitFailed: the system failed; nothing was committed, and the new segment's files are deleted.
             DurabilityUnknown: the commit is visible, but a power loss might undo it.
             IndexClosed: the commit is done, but cannot be opened.
         """
-        with self._mutex, self._breaking():
+        with self._mutex, self._changing(built.record if built else None):
             with _nothing_committed(self.directory):
                 kept = [self._renewed(each.record, self._deletions.new_flags(each)) for each in self.segments]
                 records = [record for record in kept if record]
@@ -157,11 +183,11 @@ class Committer:
         What was deleted from them in the meantime, committed or not yet, is deleted from it.
 
         Raises:
-            CommitFailed: the system failed; nothing was committed.
+            CommitFailed: the system failed; nothing was committed, and the new segment's file is deleted.
             DurabilityUnknown: the commit is visible, but a power loss might undo it.
             IndexClosed: the commit is done, but cannot be opened.
         """
-        with self._mutex, self._breaking():
+        with self._mutex, self._changing(merged.record):
             now = {segment.reader.segment_id: segment for segment in self.segments}
             record = merged.record
             with _nothing_committed(self.directory):
@@ -182,13 +208,27 @@ class Committer:
             base.close()
 
     @contextlib.contextmanager
-    def _breaking(self) -> Iterator[None]:
-        """Whatever fails in here leaves this object unusable."""
+    def _changing(self, new: SegmentRecord | None) -> Iterator[None]:
+        """Whatever fails in here is undone if nothing of it is visible; else it leaves this object unusable."""
+        self._written = list(new.file_names()) if new else []
         try:
             yield
         except BaseException as error:
-            self.failure = Failure.of(error)
+            if isinstance(error, IndexLocked) or not self._is_current():
+                self.failure = Failure.of(error)
+                raise
+            for name in self._written:
+                self.directory.delete(name)
             raise
+
+    def _is_current(self) -> bool:
+        """Whether the newest generation in the folder is certain to be the one that this object holds."""
+        try:
+            return latest_generation(self.directory) == self.manifest.generation
+        except IndexNotFound:
+            return self.manifest.generation == 0
+        except OSError:
+            return False
 
     def _renewed(self, record: SegmentRecord, deleted: Flags | None) -> SegmentRecord | None:
         """What becomes of a segment: as it is, with new tombstones, or gone when nothing in it is live."""
@@ -200,6 +240,7 @@ class Committer:
         if n_deleted == record.n_deleted:
             return record
         tombstones = write_tombstones(self.directory, record.file.file_id, deleted)
+        self._written.append(tombstones.name)
         return replace(record, tombstones=tombstones, n_deleted=n_deleted)
 
     def _publish(self, records: Sequence[SegmentRecord], quantizer: FileRecord | None) -> Manifest:

@@ -189,7 +189,7 @@ class Engine:
 
         Raises:
             InvalidDocument: a document is not valid; those before it stay collected until `rollback`.
-            CommitFailed: the system failed; nothing is collected any more, and nothing can be until a new open.
+            CommitFailed: the system failed; those taken until then stay collected, and can be committed.
             ReadOnlyIndex: the index was not opened writable.
         """
         return self._require_writer().add(read_documents(docs))
@@ -212,7 +212,7 @@ class Engine:
         a generation of its own each time, with the same answers.
 
         Raises:
-            CommitFailed: nothing was committed.
+            CommitFailed: nothing was committed; what was collected stays so, and `commit` can be tried again.
             DurabilityUnknown: committed, but perhaps not for good.
             MergeFailed: committed, but a merge in the background failed; it is tried again after later commits.
             FormatError: a merge in the background found a damaged file; a note says what was committed. The

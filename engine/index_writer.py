@@ -12,12 +12,13 @@ from engine.document_encoder import DocumentEncoder, EncodedDocument, OnInvalid,
 from engine.documents import Document
 from engine.encoder import Encoder
 from engine.garbage import collect_garbage
+from engine.kept_error import let_go
 from engine.merge_policy import MergePolicy
 from engine.merge_scheduler import MergeScheduler
 from engine.representation import Representation, representation_from
 from engine.segment_builder import BuiltSegment, SegmentBuilder
 from formats.directory import Directory
-from formats.errors import CommitFailed, FormatError, IndexClosed, IndexNotFound
+from formats.errors import CommitFailed, FormatError, IndexClosed, IndexNotFound, InvalidDocument
 from formats.manifest import EncoderRecord, IndexSettings, Manifest, latest_generation
 from formats.snapshot import Snapshot
 from formats.write_lock import WriteLock
@@ -31,6 +32,9 @@ class IndexWriter:
     Several threads may use it: a commit takes the documents that any of them has added by then, whole ones.
 
     After a commit segments are merged in the background as a policy says, in commits of their own.
+
+    Where the system fails, on a full disk for one, before a commit is visible, what was collected stays collected:
+    the commit can be made once the disk is well, or be given up with `rollback`.
 
     Args:
         directory: of the index.
@@ -69,6 +73,7 @@ class IndexWriter:
         self._lock: WriteLock | None = WriteLock(directory.path)
         self._pending: SegmentBuilder | None = None
         self._failure: Failure | None = None
+        self._is_untidy = False  # whether something that failed may have left files
         self.n_tokens = self.n_rows = 0
         try:
             root = _root(directory, fresh, encoder) if fresh else None
@@ -102,7 +107,7 @@ class IndexWriter:
 
         Raises:
             InvalidDocument: a document cannot be indexed; those before it are collected.
-            CommitFailed: the system failed; nothing is collected any more, and this writer is closed.
+            CommitFailed: the system failed; what was taken until then, the document under way too, is collected.
         """
         self._check_open()
         n_taken = 0
@@ -120,13 +125,28 @@ class IndexWriter:
             if self._lock is None:
                 raise self._closed()
             try:
-                self._builder().add(encoded)
-                self._committer.delete(encoded.document.id)
+                with self._committer.replacing(encoded.document.id):
+                    self._builder().add(encoded)
+            except (InvalidDocument, FormatError):  # before anything of it was taken
+                raise
             except BaseException as error:  # half a document may have been taken
                 self._give_up(error)
                 raise
             self.n_tokens += encoded.n_tokens
             self.n_rows += len(encoded.vectors.values)
+            self._settle()
+
+    def _settle(self) -> None:
+        """Move what is collected out of memory; where that fails it stays there."""
+        try:
+            self._builder().settle()
+        except OSError as error:
+            let_go(error)
+            raise CommitFailed(
+                "the system failed while documents were added; those taken until then stay collected",
+                path=self._directory.path,
+                actual=str(error),
+            ) from error
 
     def delete(self, doc_ids: Iterable[str]) -> int:
         """Delete the documents of these ids, where there are any. Returns how many there were."""
@@ -146,7 +166,7 @@ class IndexWriter:
             id within this commit.
 
         Raises:
-            CommitFailed: the system failed; the last commit stands, and this writer is closed.
+            CommitFailed: the system failed; the last commit stands, and what was collected stays collected.
             DurabilityUnknown: the commit is visible, but a power loss might undo it; this writer is closed.
         """
         with self._mutex:
@@ -158,7 +178,7 @@ class IndexWriter:
                 generation = self._committer.commit(built)
                 self._forget_pending()
             except BaseException as error:
-                self._give_up(error)
+                self._stay_or_give_up(error)
                 raise
             if self._is_automatic:
                 self._merges.start()
@@ -175,14 +195,15 @@ class IndexWriter:
         Raises:
             FormatError: a segment is damaged; the index stays as it was.
             InvalidSetting: `retrain` where only codes are stored.
-            MergeFailed: the system failed; what was committed stands. Where it failed in the last step, this
-                writer is closed.
+            MergeFailed: the system failed; what was committed stands.
+            DurabilityUnknown: the merge is visible, but a power loss might undo it; this writer is closed.
         """
         with self._mutex:
             self._check_open()
             try:
                 self._merges.merge_all(retrain)
             except BaseException as error:
+                self._is_untidy = True
                 if self._committer.failure:
                     self._give_up(error)
                 raise
@@ -236,6 +257,13 @@ class IndexWriter:
                 self._merges.wait()
         finally:
             self._merges.abandon()
+            failure = self._failure or self._committer.failure
+            if (self._is_untidy or failure) and not (failure and failure.is_visible):
+                self._collect_garbage()
+
+    def _collect_garbage(self) -> None:
+        if self._lock:
+            collect_garbage(self._directory, self._lock)
 
     def _check_open(self) -> None:
         with self._mutex:
@@ -250,6 +278,20 @@ class IndexWriter:
         reason = self._failure.reason if self._failure else None
         return IndexClosed("this writer is closed", path=self._directory.path, actual=reason)
 
+    def _stay_or_give_up(self, error: BaseException) -> None:
+        """After a commit that failed: where nothing happened, all that was collected is still there."""
+        if self._committer.failure or not isinstance(error, OSError | CommitFailed | FormatError):
+            self._give_up(error)
+            return
+        let_go(error)
+        self._is_untidy = True
+        if isinstance(error, OSError):
+            raise CommitFailed(
+                "nothing was committed; what was collected stays collected",
+                path=self._directory.path,
+                actual=str(error),
+            ) from error
+
     def _give_up(self, error: BaseException) -> None:
         """Close this writer and delete what it wrote; a failure of the system becomes CommitFailed."""
         self._shut(Failure.of(error))
@@ -258,10 +300,6 @@ class IndexWriter:
 
     def _shut(self, failure: Failure) -> None:
         self._failure = failure
-        self._forget_pending()
-        self._merges.abandon()
-        if self._lock and not failure.is_visible:  # until it is known, both are needed
-            collect_garbage(self._directory, self._lock)
         self.close(abandon=True)
 
     def _builder(self) -> SegmentBuilder:
@@ -270,9 +308,9 @@ class IndexWriter:
         return self._pending
 
     def _forget_pending(self) -> None:
-        if self._pending:
-            self._pending.close()
-            self._pending = None
+        pending, self._pending = self._pending, None
+        if pending:
+            pending.close()
 
     def _finish_pending(self) -> BuiltSegment | None:
         if self._pending is None or not len(self._pending):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import logging
 import threading
-import traceback
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from functools import partial
@@ -13,6 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from engine.committer import Committer
+from engine.kept_error import let_go
 from engine.merge_policy import MergePolicy, SegmentSize
 from engine.segment_merger import SegmentMerger
 from formats.directory import Directory
@@ -144,7 +144,7 @@ class MergeScheduler:
             self._finish(None)
         except BaseException as error:
             _log.exception("merging segments of %s failed", self._committer.directory.path)
-            _let_go(error)
+            let_go(error)
             self._finish(error)
 
     def _run_all(self) -> None:
@@ -256,14 +256,6 @@ def _require_centroids(segments: Iterable[OpenSegment]) -> None:
 def _check(stop: threading.Event) -> None:
     if stop.is_set():
         raise _Abandoned
-
-
-def _let_go(error: BaseException) -> None:
-    """Empty the frames behind an error that is kept: they hold the files of the merge open, and their space."""
-    each: BaseException | None = error
-    while each is not None:
-        traceback.clear_frames(each.__traceback__)
-        each = each.__cause__ or each.__context__
 
 
 def _size(record: SegmentRecord) -> SegmentSize:

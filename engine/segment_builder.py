@@ -49,7 +49,7 @@ class BuiltSegment:
 
 
 class SegmentBuilder:
-    """Takes documents until `finish`; memory stays bounded, the rest waits in temporary files.
+    """Takes documents until `finish`; memory stays bounded by `settle`, the rest waits in temporary files.
 
     Args:
         directory: of the index.
@@ -80,6 +80,10 @@ class SegmentBuilder:
         stored = StoredDocument(document.title, document.text, document.metadata, spans)
         self._writer.add(document.id, stored, encoded.vectors.values, encoded.terms)
 
+    def settle(self) -> None:
+        """Move documents out of memory; see `formats.segment.SegmentWriter.settle`."""
+        self._writer.settle()
+
     def delete(self, doc_id: str) -> bool:
         """Delete the document of that id among those taken so far; whether there was one."""
         ordinals = set(self._writer.ids.ordinals_of(doc_id)) - self._dead
@@ -87,7 +91,7 @@ class SegmentBuilder:
         return bool(ordinals)
 
     def finish(self, existing: StoredQuantizer | None) -> BuiltSegment | None:
-        """Write the segment; None where nothing live is in it.
+        """Write the segment; None where nothing live is in it. Where that fails it can be tried again.
 
         Args:
             existing: the quantizer the index has; where there is none and the segment is large
@@ -102,10 +106,15 @@ class SegmentBuilder:
             return None
         chosen = self._quantizer(existing)
         file = self._write(chosen.quantizer if chosen else None)
+        try:
+            tombstones = self._tombstones(file.file_id, dead)
+        except BaseException:
+            self._directory.delete(file.name)
+            raise
         return BuiltSegment(
             SegmentRecord(
                 file=file,
-                tombstones=self._tombstones(file.file_id, dead),
+                tombstones=tombstones,
                 quantizer=chosen.record.name if chosen else "",
                 n_docs=len(self),
                 n_deleted=int(np.count_nonzero(dead)),

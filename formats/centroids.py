@@ -75,15 +75,20 @@ class CentroidsWriter:
         if self.kind == "int8":
             rows, scales = quantise_int8(vectors)
             self._note_norm(rows.astype(np.float32) * scales[:, None])
-            self._rows.write_array(rows)
-            self._scales.write_array(scales)
+            self._rows.append(rows.tobytes())
+            self._scales.append(scales.tobytes())
         else:
             with np.errstate(over="ignore"):
                 halves = vectors.astype(np.float16)
             self._note_norm(halves.astype(np.float32))
-            self._rows.write_array(halves)
+            self._rows.append(halves.tobytes())
         self.n_rows += len(vectors)
-        self._offsets.write(self.n_rows.to_bytes(8, "little"))
+        self._offsets.append(self.n_rows.to_bytes(8, "little"))
+
+    def settle(self) -> None:
+        """See `formats.spool.Spool.settle`."""
+        for spool in (self._rows, self._scales, self._offsets):
+            spool.settle()
 
     def _note_norm(self, stored: npt.NDArray[np.float32]) -> None:
         longest = float(np.sqrt(np.einsum("ij,ij->i", stored, stored).max()))

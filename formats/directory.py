@@ -160,9 +160,10 @@ class OutputFile:
     def read_back(self, offset: int, n_bytes: int) -> bytes:
         """Read what was written, while the file is open."""
         os.lseek(self._descriptor, offset, os.SEEK_SET)
-        data = _read_all(self._descriptor, n_bytes, self.path)
-        os.lseek(self._descriptor, self.position, os.SEEK_SET)
-        return data
+        try:
+            return _read_all(self._descriptor, n_bytes, self.path)
+        finally:
+            os.lseek(self._descriptor, self.position, os.SEEK_SET)
 
     def sync(self) -> None:
         """Make the content durable. An error here is final: the file must be given up."""

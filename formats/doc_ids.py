@@ -47,9 +47,14 @@ class DocIdsWriter:
 
     def add(self, doc_id: str) -> None:
         """Append the id of the next document."""
-        self._ids.write(doc_id.encode("utf-8"))
-        self._offsets.write(self._ids.n_bytes.to_bytes(8, "little"))
+        self._ids.append(doc_id.encode("utf-8"))
+        self._offsets.append(self._ids.n_bytes.to_bytes(8, "little"))
         self._hashes += id_hash(doc_id).to_bytes(8, "little")
+
+    def settle(self) -> None:
+        """See `formats.spool.Spool.settle`."""
+        self._ids.settle()
+        self._offsets.settle()
 
     def ordinals_of(self, doc_id: str) -> list[int]:
         """Every ordinal so far that bears the id, ascending."""

@@ -87,12 +87,17 @@ class DocStoreWriter:
     def add_record(self, record: bytes) -> None:
         """Append the next document as it was serialised before."""
         if self._compressor:
-            self._write(record)
+            self._append(self._compressor.compress(record))
             return
         self._waiting.append(record)
         self._waiting_bytes += len(record)
         if self._waiting_bytes >= _SAMPLE_BYTES:
             self._start()
+
+    def settle(self) -> None:
+        """See `formats.spool.Spool.settle`."""
+        self._frames.settle()
+        self._lengths.settle()
 
     def write(self, envelope: EnvelopeWriter) -> None:
         """Write the sections."""
@@ -121,16 +126,16 @@ class DocStoreWriter:
     def _start(self) -> None:
         self._dictionary = _chosen(self._known, self._waiting)
         trained = zstandard.ZstdCompressionDict(self._dictionary) if self._dictionary else None
-        self._compressor = zstandard.ZstdCompressor(level=_LEVEL, dict_data=trained, write_dict_id=False)
-        for record in self._waiting:
-            self._write(record)
+        compressor = zstandard.ZstdCompressor(level=_LEVEL, dict_data=trained, write_dict_id=False)
+        frames = [compressor.compress(record) for record in self._waiting]
+        self._compressor = compressor
         self._waiting.clear()
+        for frame in frames:
+            self._append(frame)
 
-    def _write(self, record: bytes) -> None:
-        assert self._compressor is not None
-        frame = self._compressor.compress(record)
-        self._frames.write(frame)
-        self._lengths.write(len(frame).to_bytes(4, "little"))
+    def _append(self, frame: bytes) -> None:
+        self._frames.append(frame)
+        self._lengths.append(len(frame).to_bytes(4, "little"))
 
 
 def _chosen(known: bytes, records: list[bytes]) -> bytes:

@@ -126,6 +126,7 @@ def _compressed_anew(directory: Directory, known: bytes, runs: Sequence[_StoredR
         for run in runs:
             for record in run.records():
                 writer.add_record(record)
+                writer.settle()
         writer.dictionary()  # from here on all is compressed
     except zstandard.ZstdError as error:
         writer.close()

@@ -102,7 +102,7 @@ class FileRecord:
 
 
 class EnvelopeWriter:
-    """Writes one file, section after section.
+    """Writes one file, section after section; a file that cannot be written to its end is deleted.
 
     Args:
         directory: where.
@@ -115,16 +115,14 @@ class EnvelopeWriter:
     def __init__(
         self, directory: Directory, name: str, kind: FileKind, file_id: bytes, optional_features: int = 0
     ) -> None:
+        self._directory = directory
         self._name = name
         self._file_id = file_id
         self._file: OutputFile = directory.create(name)
+        self._is_finished = False
         self._sections: dict[str, dict[str, object]] = {}
-        try:
+        with self._gone_on_error():
             self._file.write(_preamble(kind, file_id, optional_features))
-        except BaseException:
-            self._file.close()
-            directory.delete(name)
-            raise
 
     def add(self, name: str, array: npt.NDArray[Any], alignment: int = ALIGNMENT) -> None:
         """Write a whole array as section `name`."""
@@ -139,7 +137,7 @@ class EnvelopeWriter:
         alignment: int = ALIGNMENT,
     ) -> None:
         """Write section `name` from `chunks`, each of CHUNK_BYTES but the last."""
-        with self._closed_on_error():
+        with self._gone_on_error():
             self._pad(alignment)
             offset, digests = self._file.position, []
             for chunk in chunks:
@@ -170,12 +168,12 @@ class EnvelopeWriter:
 
     def sync(self) -> None:
         """Make durable what was written so far, so that `finish` has less to wait for."""
-        with self._closed_on_error():
+        with self._gone_on_error():
             self._file.sync()
 
     def finish(self, fields: dict[str, object]) -> FileRecord:
         """Write `fields` and the table of contents, and make the file durable."""
-        with self._closed_on_error():
+        with self._gone_on_error():
             self._pad(ALIGNMENT)
             contents = pack({"fields": fields, "sections": self._sections})
             if len(contents) > MAX_CONTENTS_BYTES:
@@ -185,19 +183,23 @@ class EnvelopeWriter:
             self._file.write(contents)
             self._file.write(FOOTER.pack(offset, len(contents), contents_digest, total, self._file_id, END_MAGIC))
             self._file.sync()
-        self._file.close()
+            self._file.close()
+        self._is_finished = True
         return FileRecord(self._name, total, self._file_id, contents_digest)
 
     def abandon(self) -> None:
-        """Close the unfinished file."""
-        self._file.close()
+        """Close and delete the file, unless it is finished."""
+        if not self._is_finished:
+            with contextlib.suppress(OSError):  # of no matter: nothing of the file is wanted any more
+                self._file.close()
+            self._directory.delete(self._name)
 
     @contextlib.contextmanager
-    def _closed_on_error(self) -> Iterator[None]:
+    def _gone_on_error(self) -> Iterator[None]:
         try:
             yield
         except BaseException:
-            self._file.close()
+            self.abandon()
             raise
 
     def _pad(self, alignment: int) -> None:

@@ -133,14 +133,16 @@ class BackendUnavailable(QuarryError):
 
 
 class CommitFailed(QuarryError):
-    """The commit did not happen: the index is as it was, and this writer is closed."""
+    """The commit did not happen, or there is no room to collect more for one: the index is as it was.
+
+    What was collected stays so; once the system is well, as when space was freed, the commit can be tried again.
+    """
 
 
 class MergeFailed(QuarryError):
-    """The system failed while segments were merged, or a graph was written: all that was committed before stands.
+    """The system failed while segments were merged, or a graph was written.
 
-    Nothing that was collected is lost either, unless it was the merge's own commit that failed: then the writer is
-    closed, and says so when it is used.
+    All that was committed before stands, and what was collected stays collected.
     """
 
 

@@ -95,6 +95,10 @@ class SegmentRecord:
     n_docs: int
     n_deleted: int
 
+    def file_names(self) -> set[str]:
+        """The names of its own files, the quantizer's left out."""
+        return {self.file.name, self.tombstones.name} if self.tombstones else {self.file.name}
+
 
 @dataclass(frozen=True, kw_only=True)
 class Manifest:
@@ -139,10 +143,7 @@ class Manifest:
     def file_names(self) -> set[str]:
         """The names of all files that belong to this generation, its own included."""
         names = {self.name} | {record.name for record in self.quantizers}
-        for segment in self.segments:
-            names.add(segment.file.name)
-            names |= {segment.tombstones.name} if segment.tombstones else set()
-        return names
+        return names.union(*(segment.file_names() for segment in self.segments))
 
     def check_writable(self, directory: Directory) -> None:
         """Raise FormatTooNew if a commit of this version could drop or contradict what it does not know."""
@@ -177,6 +178,13 @@ class Manifest:
         """
         temporary = f"manifest-{self.commit_id.hex()}{TEMPORARY_SUFFIX}"
         EnvelopeWriter(directory, temporary, FileKind.MANIFEST, self.commit_id).finish(_to_fields(self))
+        try:
+            self._put_in_place(directory, temporary)
+        except BaseException:
+            directory.delete(temporary)
+            raise
+
+    def _put_in_place(self, directory: Directory, temporary: str) -> None:
         if _read(directory, temporary) != self:
             raise CorruptFile("the new manifest does not come back as it was written", path=directory.path)
         directory.rename(temporary, self.name)

@@ -62,8 +62,12 @@ class MetadataWriter:
         """
         self._runs.add([self._key(path, value) for path, value in values_of(metadata)])
 
+    def settle(self) -> None:
+        """See `formats.posting_runs.PostingRuns.settle`."""
+        self._runs.settle()
+
     def write(self, envelope: EnvelopeWriter) -> None:
-        """Write the sections, if there is anything in them; nothing can be added any more."""
+        """Write the sections, if there is anything in them."""
         paths = list(self._numbers)
         values = ((_parsed(key), postings.docs) for key, postings in self._runs.merged())
         columns = (

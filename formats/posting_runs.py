@@ -59,11 +59,14 @@ class PostingRuns:
         before = len(self._occurrences)
         self._occurrences.extend(map(self._numbers.__getitem__, terms))
         self.lengths.append(len(self._occurrences) - before)
+
+    def settle(self) -> None:
+        """Move what waits in memory to a temporary file, if it is much; if that fails it waits on."""
         if len(self._occurrences) * _OCCURRENCE_BYTES + len(self._numbers) * _NEW_TERM_BYTES > _MEMORY_BYTES:
             self._spill()
 
     def merged(self) -> Iterator[tuple[bytes, Postings]]:
-        """All terms in the order of their UTF-8, with their postings; nothing can be added any more."""
+        """All terms in the order of their UTF-8, with their postings; what is added meanwhile is left out."""
         if self._occurrences:
             self._spill()
         pieces = heapq.merge(*(self._read_run(number) for number in range(len(self._runs))))
@@ -76,7 +79,10 @@ class PostingRuns:
         self._pages.close()
 
     def _spill(self) -> None:
-        """Sort what waits and append it to the temporary file as a run."""
+        """Sort what waits and append it to the temporary file as a run.
+
+        What an attempt that failed has left in the file belongs to no run.
+        """
         terms = sorted(self._numbers)
         ranks = np.empty(len(terms), np.uint64)
         ranks[np.fromiter(map(self._numbers.__getitem__, terms), np.int64, len(terms))] = np.arange(len(terms))

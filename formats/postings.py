@@ -61,8 +61,12 @@ class PostingsWriter:
         """
         self._runs.add(terms)
 
+    def settle(self) -> None:
+        """See `formats.posting_runs.PostingRuns.settle`."""
+        self._runs.settle()
+
     def write(self, envelope: EnvelopeWriter) -> None:
-        """Write the sections; nothing can be added any more."""
+        """Write the sections."""
         lengths = np.frombuffer(self._runs.lengths, np.uintc).astype(np.uint32)
         with closing(PostingsSpool(self._directory, lengths)) as spool:
             for batch in _batches(self._runs.merged()):

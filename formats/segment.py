@@ -37,6 +37,9 @@ MAX_ROWS = (1 << 32) - 1  # a row's ordinal takes 32 bits in the inverted lists
 class SegmentWriter:
     """Collects documents and writes them as one segment file.
 
+    Documents are taken in memory, where no system fails; `settle` moves them to temporary files. Where that or
+    `finish` fails no document is lost: both can be tried again, and more documents be added.
+
     Args:
         directory: where.
         dim: length of a vector.
@@ -73,9 +76,18 @@ class SegmentWriter:
             self.ids.add(doc_id)
         except InvalidDocument as error:  # raised before anything was taken
             raise InvalidDocument(f"document {doc_id!r}: {error.message}", actual=error.actual) from error
-        except BaseException:  # a full disk, an interrupt: parts of the document may have been taken
+        except BaseException:  # an interrupt, for one: parts of the document may have been taken
             self._whole = False
             raise
+
+    def settle(self) -> None:
+        """Move documents out of memory, where they have become many; to be called after every few.
+
+        Raises:
+            OSError: the system failed.
+        """
+        for part in (self.ids, self.documents, self.centroids, self.postings, self.metadata):
+            part.settle()
 
     def finish(
         self,

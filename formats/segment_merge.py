@@ -85,15 +85,12 @@ def merge_segments(
     if sum(each.n_rows for each in inputs) > MAX_ROWS:
         raise OverflowError(f"a segment holds at most {MAX_ROWS} centroids")
     segment_id = secrets.token_bytes(16)
-    name = f"{segment_id.hex()}.seg"
-    envelope = EnvelopeWriter(directory, name, FileKind.SEGMENT, segment_id)
+    envelope = EnvelopeWriter(directory, f"{segment_id.hex()}.seg", FileKind.SEGMENT, segment_id)
     try:
         merge = _SegmentMerge(directory, inputs, envelope)
         return envelope.finish(merge.written(nlist, code_bytes, keep_centroids, threads))
-    except BaseException:
+    finally:
         envelope.abandon()
-        directory.delete(name)
-        raise
 
 
 class _SegmentMerge:

@@ -22,6 +22,9 @@ _MEMORY_BYTES = 4 << 20
 class Spool:
     """Bytes of unknown number on their way into a file.
 
+    Where the system fails, on a full disk for one, nothing that was written is lost: what waits in memory goes to
+    the file once that can be written.
+
     Args:
         directory: where the temporary file goes once there are more than 4 MiB.
     """
@@ -39,7 +42,15 @@ class Spool:
 
     def write(self, data: bytes | memoryview) -> None:
         """Append `data`."""
+        self.append(data)
+        self.settle()
+
+    def append(self, data: bytes | memoryview) -> None:
+        """Append `data` in memory, where no system fails; `settle` is to be called before it becomes much."""
         self._buffer += data
+
+    def settle(self) -> None:
+        """Move what waits in memory to the file, if it is 4 MiB or more."""
         if len(self._buffer) >= _MEMORY_BYTES:
             self._spill()
 
@@ -78,5 +89,8 @@ class Spool:
     def _spill(self) -> None:
         if self._file is None:
             self._file = self._directory.create(self._name)
-        self._file.write(bytes(self._buffer))
-        self._buffer.clear()
+        before = self._file.position
+        try:
+            self._file.write(bytes(self._buffer))
+        finally:
+            del self._buffer[: self._file.position - before]

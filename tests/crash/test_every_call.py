@@ -11,7 +11,19 @@ import os
 import shutil
 
 import pytest
-from changes import CHANGES, check_recovery, make_everything_small, prepare, state_of, stray_files, work
+from changes import (
+    CHANGES,
+    DELETED,
+    NEW,
+    check_recovery,
+    documents,
+    make_everything_small,
+    open_index,
+    prepare,
+    state_of,
+    stray_files,
+    work,
+)
 from system_calls import FALLIBLE, FailsAt, Killed, KilledAt, SystemCalls, let_go_of_locks
 
 from formats.errors import CommitFailed, DurabilityUnknown, IndexClosed, IndexLocked, MergeFailed, QuarryError
@@ -139,3 +151,54 @@ def check_failure(change, path, failed, problem):
     work(change, path)
     assert state_of(change, path) == "new"
     assert not stray_files(path), failed
+
+
+@pytest.mark.parametrize("error", ERRORS)
+@pytest.mark.parametrize("change", ["commit", "delete", "background merge"])
+def test_nothing_collected_is_lost(change, error, fresh, monkeypatch, torture):
+    """A commit, or an addition, that failed is made by the same writer once the system is well."""
+    monkeypatch.setattr("formats.posting_runs._MEMORY_BYTES", 1024)
+    monkeypatch.setattr("formats.doc_store._SAMPLE_BYTES", 1024)
+    number, kinds, lasting = ERRORS[error]
+    n_failed = n_retried = 0
+    for moment in itertools.count(1):
+        path, calls = fresh(change), FailsAt(moment, number, kinds, lasting)
+        with calls.installed():
+            problem = persist(change, path, calls)
+            n_retried += isinstance(problem, CommitFailed)
+            if isinstance(problem, (CommitFailed, MergeFailed)):
+                assert state_of(change, path) == "new", calls.failed
+                assert not stray_files(path), calls.failed
+            else:
+                assert error != "a full disk" or problem is None or "write.lock" in calls.failed
+        shutil.rmtree(path.parent)
+        if not calls.failed:
+            break
+        n_failed += 1
+    torture.add(failures=n_failed)
+    assert n_retried > 5
+
+
+def persist(change, path, calls):
+    """Make the change, each part of it a second time if it fails; what the first failure was, None without one.
+
+    The system is well before the second time.
+    """
+    problem = None
+    try:
+        with open_index(path, writable=True) as index:
+            for act in (
+                lambda: None if change == "delete" else index.add(documents(NEW)),
+                lambda: index.delete(DELETED),
+                index.commit,
+                index._writer.wait_for_merges,
+            ):
+                try:
+                    act()
+                except (CommitFailed, MergeFailed) as caught:
+                    problem = problem or caught
+                    calls.mend()
+                    act()
+    except (QuarryError, OSError) as caught:
+        return problem or caught
+    return problem

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import itertools
 import os
 
 import numpy as np
@@ -10,7 +11,7 @@ import engine
 from engine import Engine
 from engine.documents import Document
 from engine.index_writer import IndexWriter
-from formats.directory import Directory
+from formats.directory import Directory, OutputFile
 from formats.errors import (
     CommitFailed,
     DurabilityUnknown,
@@ -411,24 +412,47 @@ class TestFailures:
         ],
     )
     def test_a_commit_that_fails(self, writer, filled, monkeypatch, owner, name, after):
-        """Nothing has happened, nothing is left, and the writer is of no more use."""
+        """Nothing has happened, nothing is left, and what was collected still is."""
         writer.add(docs(10, 11))
         writer.delete(["d0"])
         with monkeypatch.context() as patch:
             module, _, class_name = owner.rpartition(".")
             failing(patch, getattr(__import__(module, fromlist=["x"]), class_name), name, NO_SPACE, after)
-            with pytest.raises(CommitFailed, match=r"nothing was committed.*No space left") as caught:
-                writer.commit()
+            for _ in range(2):
+                with pytest.raises(CommitFailed, match=r"nothing was committed.*No space left") as caught:
+                    writer.commit()
         assert caught.value.path == filled.path
         assert len(live(filled)) == 10
         assert not stray_files(filled)
+        writer.add(docs(12))  # while the error is still there
+        assert writer.commit() == (2, 0)
+        assert ids(filled) == [f"d{number}" for number in range(1, 13)]
+        assert not stray_files(filled)
+
+    def test_a_commit_that_fails_and_is_given_up(self, writer, filled, monkeypatch):
+        writer.add(docs(10))
+        writer.delete(["d0"])
+        with monkeypatch.context() as patch:
+            failing(patch, Directory, "rename", NO_SPACE)
+            with pytest.raises(CommitFailed):
+                writer.commit()
+        writer.rollback()
+        assert writer.commit() == (1, 0)
+        writer.close()
+        assert len(live(filled)) == 10
+        assert not stray_files(filled)
+
+    def test_whether_a_commit_happened_cannot_be_seen(self, writer, filled, monkeypatch):
+        """Then there is no second one on top of it."""
+        writer.add(docs(10))
+        with monkeypatch.context() as patch:
+            failing(patch, Directory, "rename", NO_SPACE)
+            failing(patch, Directory, "names", OSError(5, "Input/output error"))
+            with pytest.raises(CommitFailed):
+                writer.commit()
         with pytest.raises(IndexClosed):
             writer.commit()
-        again = IndexWriter(filled, ENCODER, 1)
-        again.add(docs(10))
-        assert again.commit() == (2, 0)
-        again.close()
-        assert len(live(filled)) == 11
+        assert len(live(filled)) == 10
 
     def test_a_commit_that_may_not_last(self, writer, filled, monkeypatch):
         """The files of the generation before stay: after a power loss it may be the index again."""
@@ -463,10 +487,10 @@ class TestFailures:
     def test_a_closed_writer_says_why(self, writer, monkeypatch):
         writer.add(docs(10))
         with monkeypatch.context() as patch:
-            failing(patch, Directory, "rename", NO_SPACE)
-            with pytest.raises(CommitFailed):
+            failing(patch, Directory, "sync", OSError(5, "Input/output error"), after=1)
+            with pytest.raises(DurabilityUnknown):
                 writer.commit()
-        with pytest.raises(IndexClosed, match=r"this writer is closed; found .*No space left"):
+        with pytest.raises(IndexClosed, match=r"this writer is closed; found .*Input/output error"):
             writer.add(docs(11))
 
     def test_old_files_stay_until_a_sync_succeeds(self, filled, monkeypatch):
@@ -479,17 +503,34 @@ class TestFailures:
         IndexWriter(filled, ENCODER, 1).close()
         assert not leftover.exists()
 
-    def test_a_document_that_is_written_half(self, writer, filled, monkeypatch):
-        """The next commit must not take what is there."""
+    def test_documents_that_cannot_be_moved_out_of_memory(self, writer, filled, monkeypatch):
+        """Those taken until then are kept, each of them whole."""
         monkeypatch.setattr("formats.spool._MEMORY_BYTES", 64)
+        monkeypatch.setattr("formats.posting_runs._MEMORY_BYTES", 64)
+        monkeypatch.setattr("formats.doc_store._SAMPLE_BYTES", 64)
         writer.add(docs(10))
+        real, n_calls = OutputFile.write, itertools.count()
+
+        def half_a_write(file, data):
+            if next(n_calls) % 3 == 0:
+                real(file, data)
+                return
+            real(file, data[: len(data) // 2])
+            raise NO_SPACE
+
+        failures = []
         with monkeypatch.context() as patch:
-            failing(patch, __import__("formats.directory").directory.OutputFile, "write", NO_SPACE)
-            with pytest.raises(CommitFailed, match="No space left"):
-                writer.add(docs(*range(11, 50)))
-        with pytest.raises(IndexClosed):
-            writer.commit()
-        assert len(live(filled)) == 10
+            patch.setattr(OutputFile, "write", half_a_write)
+            for number in (0, 1, *range(11, 40)):
+                try:
+                    writer.add(docs(number))
+                except CommitFailed as error:
+                    failures.append(error)
+        assert len(failures) > 10
+        assert all("stay collected" in str(error) and "No space left" in str(error) for error in failures)
+        assert writer.commit() == (2, 0)
+        assert sorted(live(filled)) == sorted((f"d{number}", f"text{number} word") for number in range(40))
+        writer.close()
         assert not stray_files(filled)
 
     def test_an_interrupt_while_a_commit_is_followed_up(self, writer, filled, monkeypatch):

@@ -20,6 +20,7 @@ from engine.segment_merger import SegmentMerger
 from formats.directory import Directory
 from formats.errors import (
     ChecksumMismatch,
+    CommitFailed,
     DurabilityUnknown,
     IndexClosed,
     InvalidSetting,
@@ -507,13 +508,19 @@ class TestFailures:
         assert slow.began.wait(60)
         monkeypatch.setattr(failing, broken)
         slow.go.set()
+        writer.add(docs(12))
+        writer.delete(["d0"])
         with pytest.raises(MergeFailed, match="Input/output"):
             writer.wait_for_merges()
-        monkeypatch.undo()
-        with pytest.raises(IndexClosed):
-            writer.add(docs(12))
         assert contents(path) == (expected(docs(*range(12))), 3)
-        IndexWriter(Directory(path), ENCODER, 1).close()
+        assert not stray_files(path)
+        with pytest.raises(CommitFailed, match="Input/output"):
+            writer.commit()
+        monkeypatch.undo()
+        writer.add(docs(13))
+        writer.commit()
+        writer.close()
+        assert contents(path)[0] == expected(docs(*range(1, 14)))
         assert not stray_files(path)
 
     def test_the_swap_is_visible_but_perhaps_not_for_good(self, writer, path, monkeypatch, slow):

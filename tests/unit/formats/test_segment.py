@@ -83,6 +83,7 @@ def test_temporary_files_go(directory):
     vectors = np.ones((3000, 256), np.float32)
     for number in range(12):
         writer.add(f"{number}" + "x" * 4000, document(number, text="y" * 10), vectors)
+        writer.settle()
     assert len(directory.names()) == 1
     record = writer.finish(None, 0, 0, keep_centroids=True)
     writer.close()
