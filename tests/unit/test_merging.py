@@ -304,6 +304,7 @@ class TestFailures:
             writer.merge()
         writer.add(docs(40))
         writer.commit()
+        writer.wait_for_merges()
         assert not stray_files(path)
 
     def test_it_is_told_at_the_next_commit(self, path, monkeypatch):
