@@ -6,7 +6,9 @@ Written to the library's documentation and not yet run on a GPU.
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -20,6 +22,8 @@ from formats.plan_file import PlanRecord
 if TYPE_CHECKING:
     import torch
 
+    from engine.gpu.side_stream import SideStream
+
 __all__ = ["PLAN_MODULES", "TensorRtRunner", "fitting_plan"]
 
 PLAN_MODULES = {"tensorrt": "tensorrt", "tensorrt-rtx": "tensorrt_rtx"}
@@ -27,6 +31,7 @@ PLAN_MODULES = {"tensorrt": "tensorrt", "tensorrt-rtx": "tensorrt_rtx"}
 
 _log = logging.getLogger(__name__)
 _TYPES = {"FLOAT": "float32", "HALF": "float16", "INT64": "int64", "INT32": "int32"}  # of tensors, in torch
+_ONE_CAPTURE = threading.Lock()
 _LENGTH_STEP = 8  # lengths of single texts are rounded up to it, so that few CUDA graphs serve all
 
 
@@ -40,23 +45,24 @@ class TensorRtRunner:
         bundle: whose plan it is.
         name: of the graph's file, which the plan was built from.
         plan: its record; the plan's digest is checked before the library sees it.
+        device: "cuda", the first; or "cpu", for a library that stands in for it in tests, without graphs.
 
     Raises:
         BackendUnavailable: the library refuses the plan.
         FormatError: the plan is not the recorded one.
     """
 
-    def __init__(self, bundle: EncoderBundle, name: str, plan: PlanRecord) -> None:
+    def __init__(self, bundle: EncoderBundle, name: str, plan: PlanRecord, device: str = "cuda") -> None:
         import torch
 
         from engine.gpu.side_stream import SideStream
 
         assert bundle.files[name].sha256 == plan.model_sha256
         self._trt: Any = import_module(PLAN_MODULES[plan.library])
-        self.place = torch.device("cuda", 0)
+        self.place = torch.device("cuda", 0) if device == "cuda" else torch.device("cpu")
         self._stream = SideStream(self.place)  # makes the CUDA context that the library then uses
         self._runtime = self._trt.Runtime(self._trt.Logger(self._trt.Logger.ERROR))
-        with torch.cuda.device(self.place):
+        with self._stream.active():
             self._engine: Any = self._runtime.deserialize_cuda_engine(plan.load(bundle.path))
         if self._engine is None:
             raise BackendUnavailable(
@@ -74,7 +80,8 @@ class TensorRtRunner:
     def _run(self, output: str, ids: Ids, mask: Ids) -> torch.Tensor:
         """The same on the current stream."""
         length = -(-ids.shape[1] // _LENGTH_STEP) * _LENGTH_STEP
-        graph = self._graph(length) if len(ids) == 1 and self._profiles[0].holds((1, length)) else None
+        fits = self.place.type == "cuda" and len(ids) == 1 and self._profiles[0].holds((1, length))
+        graph = self._graph(length) if fits else None
         if graph is None:
             return self._run_batch(output, ids, mask)
         found = graph.run(output, ids, mask)
@@ -84,7 +91,7 @@ class TensorRtRunner:
         number = _profile_for(self._profiles, ids.shape)
         if number not in self._contexts:
             self._contexts[number] = self._context(number)
-        buffers = _Buffers(self._engine, self._contexts[number], ids.shape)
+        buffers = _Buffers(self._engine, self._contexts[number], ids.shape, self._stream)
         buffers.fill(ids, mask)
         buffers.execute()
         return buffers.outputs[output].float()
@@ -93,8 +100,8 @@ class TensorRtRunner:
         """The graph for a length; None where there can be none."""
         if length not in self._graphs:
             try:
-                self._graphs[length] = _GraphedText(self._engine, self._context(0), length)
-            except (RuntimeError, BackendUnavailable) as error:
+                self._graphs[length] = _GraphedText(self._engine, self._context(0), length, self._stream)
+            except Exception as error:  # whatever the library, torch or the driver raises
                 _log.warning("no CUDA graph for texts of %d tokens: %s", length, error)
                 self._graphs[length] = None
         return self._graphs[length]
@@ -109,18 +116,20 @@ class TensorRtRunner:
 
 
 class _Buffers:
-    """Device buffers for one shape, bound to a context; on torch's current device and stream."""
+    """Device buffers for one shape, bound to a context, whose work is queued on a stream: torch's current one."""
 
-    def __init__(self, engine: Any, context: Any, shape: tuple[int, ...]) -> None:  # noqa: ANN401
+    def __init__(self, engine: Any, context: Any, shape: tuple[int, ...], stream: SideStream) -> None:  # noqa: ANN401
         self._context = context
+        self._stream = stream
         names = [engine.get_tensor_name(number) for number in range(engine.num_io_tensors)]
         inputs = [name for name in names if engine.get_tensor_mode(name).name == "INPUT"]
         for name in inputs:
             if not context.set_input_shape(name, shape):
                 raise BackendUnavailable("TensorRT refuses a shape", expected="one of its profile", actual=shape)
-        tensors = {name: _tensor_for(engine, context, name) for name in names}
+        tensors = {name: _tensor_for(engine, context, name, stream.place) for name in names}
         for name, tensor in tensors.items():
-            context.set_tensor_address(name, tensor.data_ptr())
+            if not context.set_tensor_address(name, tensor.data_ptr()):
+                raise BackendUnavailable("TensorRT refuses an address", actual=name)
         self.inputs = {name: tensors[name] for name in inputs}
         self.outputs = {name: tensors[name] for name in names if name not in inputs}
 
@@ -130,39 +139,48 @@ class _Buffers:
 
         for name, values in (("input_ids", ids), ("attention_mask", mask)):
             if name in self.inputs:
-                padded = torch.zeros(self.inputs[name].shape, dtype=torch.int64, pin_memory=True)
+                shape, pinned = self.inputs[name].shape, self._stream.place.type == "cuda"
+                padded = torch.zeros(shape, dtype=torch.int64, pin_memory=pinned)
                 padded[:, : values.shape[1]] = torch.from_numpy(values)
                 self.inputs[name].copy_(padded, non_blocking=True)
 
     def execute(self) -> None:
-        """Run the engine on torch's current stream."""
-        import torch
-
-        if not self._context.execute_async_v3(torch.cuda.current_stream().cuda_stream):
+        """Run the engine on the stream."""
+        if not self._context.execute_async_v3(self._stream.handle):
             raise BackendUnavailable("TensorRT could not run its engine")
 
 
-def _tensor_for(engine: Any, context: Any, name: str) -> torch.Tensor:  # noqa: ANN401
+def _tensor_for(engine: Any, context: Any, name: str, place: torch.device) -> torch.Tensor:  # noqa: ANN401
     """Memory for an input, zeros at first, or for an output of a context whose input shapes are set."""
     import torch
 
     kind = getattr(torch, _TYPES[engine.get_tensor_dtype(name).name])
-    return torch.zeros(tuple(context.get_tensor_shape(name)), dtype=kind, device="cuda")
+    return torch.zeros(tuple(context.get_tensor_shape(name)), dtype=kind, device=place)
 
 
 class _GraphedText:
     """One text of a fixed length as a CUDA graph: its buffers stay where they are and it is replayed."""
 
-    def __init__(self, engine: Any, context: Any, length: int) -> None:  # noqa: ANN401
+    def __init__(self, engine: Any, context: Any, length: int, stream: SideStream) -> None:  # noqa: ANN401
         import torch
 
-        self._buffers = _Buffers(engine, context, (1, length))
+        self._buffers = _Buffers(engine, context, (1, length), stream)
         self._buffers.execute()  # the first run for a shape allocates, which a capture may not
         torch.cuda.current_stream().synchronize()
         self._graph = torch.cuda.CUDAGraph()
-        # other threads go on searching: what they do must not spoil the capture, nor fail by it
-        with torch.cuda.graph(self._graph, stream=torch.cuda.current_stream(), capture_error_mode="thread_local"):
+        # other threads go on searching: what they do must not spoil the capture, nor fail by it; but a capture
+        # begins with waiting for the whole device, which no other may be under way for
+        with _ONE_CAPTURE, self._captured():
             self._buffers.execute()
+
+    def _captured(self) -> AbstractContextManager[object]:
+        import torch
+
+        here = torch.cuda.current_stream()
+        captured: AbstractContextManager[object] = torch.cuda.graph(
+            self._graph, stream=here, capture_error_mode="thread_local"
+        )
+        return captured
 
     def run(self, output: str, ids: Ids, mask: Ids) -> torch.Tensor:
         """One output for a text that is no longer than the buffers, in memory of its own."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 
 import torch
 
@@ -35,6 +36,10 @@ class SideStream:
     def handle(self) -> int:
         """What CUDA knows it by; 0 without one."""
         return 0 if self._stream is None else int(self._stream.cuda_stream)
+
+    def active(self) -> AbstractContextManager[object]:
+        """While it is entered, what libraries make is made on this device."""
+        return nullcontext() if self._stream is None else torch.cuda.device(self.place)
 
     def run(self, work: Callable[[], torch.Tensor]) -> torch.Tensor:
         """The result of some work, done on this stream.
