@@ -124,6 +124,19 @@ class Committer:
                     return StoredQuantizer(segment.quantizer, records[wanted])
         return None
 
+    def dictionary(self, size: int) -> bytes:
+        """The newest dictionary of texts with half of `size` bytes to twice as many; nothing where there is none.
+
+        Each segment has its own copy, so a much larger one would take more room than it saves.
+        """
+        for segment in reversed(self.segments):
+            documents = segment.reader.documents
+            with contextlib.suppress(FormatError):  # damaged; whoever reads the documents is told
+                for run in reversed(range(documents.n_runs)):
+                    if size <= 2 * len(found := documents.dictionary(run)) <= 4 * size:
+                        return found
+        return b""
+
     def delete(self, doc_id: str) -> bool:
         """Delete the live document of that id at the next commit; whether there was one until now."""
         with self._mutex:

@@ -304,7 +304,8 @@ class IndexWriter:
 
     def _builder(self) -> SegmentBuilder:
         if self._pending is None:
-            self._pending = SegmentBuilder(self._directory, self._settings, self._threads)
+            known = self._committer.dictionary
+            self._pending = SegmentBuilder(self._directory, self._settings, self._threads, known)
         return self._pending
 
     def _forget_pending(self) -> None:

@@ -10,7 +10,7 @@ import numpy.typing as npt
 from engine.document_encoder import EncodedDocument
 from engine.quantizer_training import MIN_TRAINING_ROWS, VectorCoder, train_on
 from formats.directory import Directory
-from formats.doc_store import StoredDocument
+from formats.doc_store import KnownDictionary, StoredDocument
 from formats.envelope import FileRecord
 from formats.inverted_lists import InvertedListsWriter
 from formats.manifest import IndexSettings, SegmentRecord
@@ -55,14 +55,21 @@ class SegmentBuilder:
         directory: of the index.
         settings: of the index.
         threads: for training and coding.
+        known: gives dictionaries of other texts of the index; see `formats.doc_store.DocStoreWriter`.
     """
 
-    def __init__(self, directory: Directory, settings: IndexSettings, threads: int) -> None:
+    def __init__(
+        self,
+        directory: Directory,
+        settings: IndexSettings,
+        threads: int,
+        known: KnownDictionary = lambda _: b"",
+    ) -> None:
         self._directory = directory
         self._settings = settings
         self._threads = threads
         stored = "int8" if settings.centroids == "none" else settings.centroids
-        self._writer = SegmentWriter(directory, settings.dim, stored)
+        self._writer = SegmentWriter(directory, settings.dim, stored, known)
         self._dead: set[int] = set()
 
     def __len__(self) -> int:

@@ -121,7 +121,7 @@ def _groups(runs: Sequence[_StoredRun], room: int) -> Iterator[tuple[bytes | Non
 
 
 def _compressed_anew(directory: Directory, known: bytes, runs: Sequence[_StoredRun]) -> DocStoreWriter:
-    writer = DocStoreWriter(directory, known)
+    writer = DocStoreWriter(directory, lambda _: known)
     try:
         for run in runs:
             for record in run.records():

@@ -19,7 +19,7 @@ from formats.centroids import CENTROID_TYPES, CentroidsWriter, CentroidTable
 from formats.coding_fit import CodingFit
 from formats.directory import Directory
 from formats.doc_ids import DocIds, DocIdsWriter
-from formats.doc_store import DocStore, DocStoreWriter, StoredDocument
+from formats.doc_store import DocStore, DocStoreWriter, KnownDictionary, StoredDocument
 from formats.envelope import Envelope, EnvelopeWriter, FileKind, FileRecord
 from formats.errors import CommitFailed, CorruptFile, InvalidDocument
 from formats.inverted_lists import InvertedLists, InvertedListsWriter
@@ -44,12 +44,15 @@ class SegmentWriter:
         directory: where.
         dim: length of a vector.
         centroid_type: how centroids are stored meanwhile: "int8" or "float16".
+        known: see `formats.doc_store.DocStoreWriter`.
     """
 
-    def __init__(self, directory: Directory, dim: int, centroid_type: str) -> None:
+    def __init__(
+        self, directory: Directory, dim: int, centroid_type: str, known: KnownDictionary = lambda _: b""
+    ) -> None:
         self._directory = directory
         self.ids = DocIdsWriter(directory)
-        self.documents = DocStoreWriter(directory)
+        self.documents = DocStoreWriter(directory, known)
         self.centroids = CentroidsWriter(directory, dim, centroid_type)
         self.postings = PostingsWriter(directory)
         self.metadata = MetadataWriter(directory)

@@ -398,6 +398,62 @@ def failing(monkeypatch, owner, name, error, after=0):
 NO_SPACE = OSError(28, "No space left on device")
 
 
+def paragraphs(first, n, words):
+    """Documents of some of these words, 50 each."""
+    generator = np.random.default_rng(first)
+    return [Document(f"p{first + i}", " ".join(generator.choice(words, 50))) for i in range(n)]
+
+
+def dictionaries(directory):
+    """Of each segment the one of its texts."""
+    return [segment.reader.documents.dictionary(0) for segment in Snapshot(directory).segments]
+
+
+WORDS = [f"{stem}{ending}" for stem in ("walk", "sing", "talk", "look", "play") for ending in ("er", "ing", "ed")]
+
+
+class TestDictionaries:
+    def test_a_commit_takes_that_of_one_like_it(self, writer, filled):
+        sizes = (200, 200, 900, 200, 8)
+        for number, n_docs in enumerate(sizes):
+            writer.add(paragraphs(1000 * number, n_docs, WORDS))
+            writer.commit()
+        found = dictionaries(filled)[1:]
+        assert found[0] == found[1] == found[3]
+        assert len(found[2]) > 2 * len(found[0]) > 0  # its own; the others would be too small
+        assert found[4] == b""
+        texts = dict(live(filled))
+        for number, n_docs in enumerate(sizes):
+            for document in paragraphs(1000 * number, n_docs, WORDS):
+                assert texts[document.id] == document.text
+
+    def test_texts_of_another_kind_have_their_own(self, writer, filled):
+        writer.add(paragraphs(0, 200, WORDS))
+        writer.commit()
+        writer.add(paragraphs(1000, 200, [f"{number * 7919 % 9973}" for number in range(40)]))
+        writer.commit()
+        _, first, second = dictionaries(filled)
+        assert first != second
+        assert len(second) > 500
+
+    def test_a_damaged_one_is_passed_over(self, writer, filled):
+        writer.add(paragraphs(0, 200, WORDS))
+        writer.commit()
+        writer.close()
+        reader = Snapshot(filled).segments[1].reader
+        place, content = (
+            reader._envelope._sections["document_dictionaries"].offset,
+            bytearray(reader.path.read_bytes()),
+        )
+        content[place + 100] ^= 1
+        reader.path.write_bytes(content)
+        again = IndexWriter(filled, ENCODER, 1)
+        again.add(paragraphs(1000, 200, WORDS))
+        assert again.commit() == (3, 0)
+        again.close()
+        assert len(Snapshot(filled)) == 410
+
+
 class TestFailures:
     @pytest.mark.parametrize(
         ("owner", "name", "after"),
