@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 import argparse
+import signal
 import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 
 from exporters.plan_command import build_and_tell
 from formats.bundle_folder import bundle_kind
-from formats.encoder_bundle import EncoderBundle
+from formats.encoder_bundle import EncoderBundle, ParityRecord, RetrievalRecord
 from formats.errors import InvalidSetting
-from formats.reranker_bundle import RerankerBundle
+from formats.reranker_bundle import RerankerBundle, RerankerParity
 
 __all__ = ["add_arguments", "run"]
 
-_ENCODER_OPTIONS = {"head": None, "normalise": None, "query_checkpoint": None}
-_DEFAULTS = {**_ENCODER_OPTIONS, "tensorrt": False}
+_PRECISION = "int8"
+_ENCODER_OPTIONS = ("head", "normalise", "query_checkpoint")
+_TENSORRT_OPTIONS = ("tensorrt", "target")
+_OPTIONS = ("precision", "name", *_ENCODER_OPTIONS, *_TENSORRT_OPTIONS)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -33,7 +39,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--precision",
         choices=("int8", "fp32", "fp16", "int8-weights"),
-        default="int8",
         help="int8 (default): fast on CPUs; fp32: exact; fp16: for GPUs; int8-weights: small, close to fp32",
     )
     parser.add_argument("--name", help="the encoder's name, by default that of the checkpoint's folder")
@@ -52,7 +57,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--tensorrt", action="store_true", help="build a TensorRT engine too, as `quarry plan` does (fp16, fp32)"
     )
-    parser.add_argument("--target", help="compute capability to build it for, such as sm89; default: this GPU's")
+    parser.add_argument("--target", help="with --tensorrt: compute capability, such as sm89; default: this GPU's")
     parser.add_argument("--check", action="store_true", help="compare a bundle with what its export recorded")
 
 
@@ -66,9 +71,13 @@ def run(args: argparse.Namespace) -> int:
         return _check(args)
     if args.out is None:
         raise InvalidSetting("where to? OUT is missing", expected="the folder to make")
-    if args.tensorrt and args.precision not in ("fp16", "fp32"):
-        raise InvalidSetting("TensorRT reads no such graph", expected="fp16 or fp32", actual=args.precision)
-    return _export(args)
+    args.precision = args.precision or _PRECISION
+    with _ended_in_order():
+        if args.tensorrt:
+            _check_tensorrt(args)
+        elif args.target is not None:
+            raise InvalidSetting("a target is for --tensorrt", actual=args.target)
+        return _export(args)
 
 
 def _check(args: argparse.Namespace) -> int:
@@ -77,10 +86,20 @@ def _check(args: argparse.Namespace) -> int:
 
     if args.out is not None:
         raise InvalidSetting("--check takes one folder, that of a bundle", actual=args.out)
+    _refuse(args, _OPTIONS, "not an option of --check")
     check = check_reranker_bundle if bundle_kind(args.checkpoint) == "reranker" else check_bundle
-    numbers = ", ".join(f"{name} {value}" for name, value in asdict(check(args.checkpoint)).items())
-    sys.stdout.write(f"{args.checkpoint}: as recorded ({numbers})\n")
+    sys.stdout.write(f"{args.checkpoint}: as recorded ({_listed(check(args.checkpoint))})\n")
     return 0
+
+
+def _check_tensorrt(args: argparse.Namespace) -> None:
+    """Find out before the export whether an engine can be built of what it makes."""
+    from exporters.to_tensorrt import check_builder
+
+    if args.precision not in ("fp16", "fp32"):
+        raise InvalidSetting("TensorRT reads no such graph", expected="fp16 or fp32", actual=args.precision)
+    _refuse(args, ("query_checkpoint",), "not an option of --tensorrt, which takes one graph")
+    check_builder(args.target)
 
 
 def _export(args: argparse.Namespace) -> int:
@@ -90,18 +109,43 @@ def _export(args: argparse.Namespace) -> int:
 
     folder = checkpoint_folder(args.checkpoint)
     kind = checkpoint_kind(folder)
-    options = {name: getattr(args, name) for name in _ENCODER_OPTIONS}
     exported: EncoderBundle | RerankerBundle
     if kind == "reranker":
-        options["tensorrt"] = args.tensorrt
-        given = [f"--{name.replace('_', '-')}" for name, value in options.items() if value != _DEFAULTS[name]]
-        if given:
-            raise InvalidSetting("not an option of rerankers", actual=", ".join(given))
+        _refuse(args, (*_ENCODER_OPTIONS, *_TENSORRT_OPTIONS), "not an option of rerankers")
         exported = export_reranker(folder, args.out, args.precision, name=args.name)
     else:
+        options = {name: getattr(args, name) for name in _ENCODER_OPTIONS}
         exported = export(folder, args.out, args.precision, name=args.name, **options)
     settings = exported.settings
+    sys.stdout.write(f"{exported.path}: {kind} {settings.name}, {settings.precision}, {exported.identity}\n")
+    for what, record in (("close to fp32", settings.parity), ("effect", getattr(settings, "retrieval", None))):
+        if record is not None:
+            sys.stdout.write(f"{what}: {_listed(record)}\n")
     if args.tensorrt:
         build_and_tell(exported.path, target=args.target)
-    sys.stdout.write(f"{exported.path}: {kind} {settings.name}, {settings.precision}, {exported.identity}\n")
     return 0
+
+
+def _refuse(args: argparse.Namespace, names: tuple[str, ...], message: str) -> None:
+    """Refuse options that were given and would count for nothing."""
+    given = [f"--{name.replace('_', '-')}" for name in names if getattr(args, name) not in (None, False)]
+    given += ["--no-normalise"] if "normalise" in names and args.normalise is False else []
+    if given:
+        raise InvalidSetting(message, actual=", ".join(given))
+
+
+def _listed(record: ParityRecord | RetrievalRecord | RerankerParity) -> str:
+    return ", ".join(f"{name} {value}" for name, value in asdict(record).items())
+
+
+@contextmanager
+def _ended_in_order() -> Iterator[None]:
+    """Let SIGTERM end the process by an exception, so that what lies in temporary folders goes with it."""
+    if threading.current_thread() is not threading.main_thread():  # others may set no handler
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from formats.bundle_folder import MANIFEST_NAME
 from formats.errors import BackendUnavailable, InvalidSetting
 
 __all__ = ["checkpoint_folder"]
@@ -17,11 +18,13 @@ def checkpoint_folder(source: str | Path) -> Path:
     """Return the folder of a checkpoint; what is no folder and looks like ``owner/name`` is asked for at the hub.
 
     Raises:
-        InvalidSetting: there is no such folder and no such name, or the hub cannot be reached.
+        InvalidSetting: there is no such folder and no such name, the hub cannot be reached, or what is there is a
+            file, or a bundle.
         BackendUnavailable: the name is one of the hub, and huggingface_hub is not installed.
     """
     folder = Path(source)
     if folder.exists():
+        _check_folder(folder)
         return folder
     name = Path(source).as_posix()
     if not _NAME.fullmatch(name):
@@ -41,3 +44,15 @@ def checkpoint_folder(source: str | Path) -> Path:
             f"there is no folder {name!r}, and the Hugging Face hub gave none: {error}",
             expected="a folder, or a network",
         ) from error
+
+
+def _check_folder(folder: Path) -> None:
+    if not folder.is_dir():
+        raise InvalidSetting("a checkpoint is a folder", path=folder, actual="a file")
+    if (folder / MANIFEST_NAME).is_file():
+        raise InvalidSetting(
+            "this is a bundle already; other precisions are exported from the checkpoint that it was made of",
+            path=folder,
+            expected="a checkpoint",
+            actual=MANIFEST_NAME,
+        )

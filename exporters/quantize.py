@@ -33,7 +33,7 @@ def quantize_int8(model: onnx.ModelProto, keep: str) -> onnx.ModelProto:
     import_onnxruntime()
     from onnxruntime.quantization import QuantType, quantize_dynamic
 
-    with tempfile.TemporaryDirectory() as folder, _quiet_root_logger():
+    with tempfile.TemporaryDirectory(prefix="quarry-export-") as folder, _quiet_root_logger(), _named(folder):
         target = Path(folder) / "model.onnx"
         quantize_dynamic(
             model,
@@ -44,6 +44,16 @@ def quantize_int8(model: onnx.ModelProto, keep: str) -> onnx.ModelProto:
             nodes_to_exclude=kept,
         )
         return onnx.load(target)
+
+
+@contextmanager
+def _named(folder: str) -> Iterator[None]:
+    """Name the folder in an error of a write, where the disk is full."""
+    try:
+        yield
+    except OSError as error:
+        error.filename = error.filename or folder
+        raise
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -162,6 +163,11 @@ def _check_request(out: str | Path, precision: str) -> None:
         raise InvalidSetting("unknown precision", expected=" or ".join(PRECISIONS), actual=precision)
     if Path(out).exists():
         raise InvalidSetting("there is something at the path already; an export needs a new folder", path=out)
+    parent = next(each for each in Path(out).absolute().parents if each.exists())
+    if not parent.is_dir() or not os.access(parent, os.W_OK):  # better now than after minutes
+        raise InvalidSetting(
+            "nothing can be written there", path=out, expected="a folder to write to", actual=parent
+        )
 
 
 def _sources(checkpoint: str | Path, options: ExportOptions) -> dict[str, Checkpoint]:
@@ -226,7 +232,7 @@ def _workspace(checkpoint: Path) -> Iterator[Path]:
 
     Errors about bundles in it become errors about the checkpoint that they were made of.
     """
-    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
+    with tempfile.TemporaryDirectory(prefix="quarry-export-", ignore_cleanup_errors=True) as folder:
         try:
             yield Path(folder)
         except FormatError as error:

@@ -97,6 +97,15 @@ def build_plan(
     return record
 
 
+def check_builder(target: str | None) -> None:
+    """Refuse what `build_plan` would for want of a library or a GPU, before there is a bundle.
+
+    Raises:
+        BackendUnavailable, InvalidSetting: as of `build_plan`.
+    """
+    _PlanBuilder(_chosen_library(None), target)
+
+
 def _chosen_library(name: str | None) -> str:
     if name is not None and name not in LIBRARIES:
         raise InvalidSetting("unknown library", expected=" or ".join(LIBRARIES), actual=name)

@@ -34,6 +34,7 @@ from formats.short_sha256 import short_sha256
 __all__ = [
     "BUNDLE_FORMAT",
     "DATA_SUFFIX",
+    "MANIFEST_NAME",
     "MAX_WINDOW",
     "MODEL_NAME",
     "PRECISION",
@@ -237,6 +238,7 @@ def write_folder(
     Raises:
         InvalidSetting: the folder exists already.
         CorruptFile: members or names that a reader would refuse; nothing is left behind then.
+        OSError: it cannot be written, and names the folder; likewise.
     """
     import secrets  # readers do without these, and without what they import
     import shutil
@@ -252,8 +254,10 @@ def write_folder(
         _write_manifest(part, members, identity, records)
         load(part)
         part.rename(folder)
-    except BaseException:
+    except BaseException as error:
         shutil.rmtree(part, ignore_errors=True)
+        if isinstance(error, OSError) and error.filename is None:  # of a write, where the disk is full
+            error.filename = str(folder)
         raise
 
 
