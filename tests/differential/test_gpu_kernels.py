@@ -96,3 +96,60 @@ def test_lists_are_read(directory, n_sub, nbits, by_residual):
         lists._read(tables, best[-1])
     assert 0 < torch.isinf(best[0]).sum() < best[0].numel()
     np.testing.assert_allclose(best[1].cpu(), best[0].cpu(), rtol=1e-5, atol=1e-5)
+
+
+@pytest.fixture
+def huge(tmp_path):
+    """A function: tensors of zeros of any size, which take no more memory than what is written to."""
+
+    def tensor(shape, kind):
+        if PLACE != "cpu":
+            return torch.zeros(shape, dtype=kind, device=PLACE)
+        path, size = tmp_path / f"{len(list(tmp_path.iterdir()))}", int(np.prod(shape))
+        with path.open("wb") as file:
+            file.truncate(size * kind.itemsize)
+        return torch.from_file(str(path), shared=True, size=size, dtype=kind).view(shape)
+
+    return tensor
+
+
+BEYOND = 1 << 31  # places that 32 bits do not hold
+
+
+def rows_at_the_end(huge, kind):
+    """Three rows behind so many that their numbers have no 32-bit places, and the two documents of all rows."""
+    n_rows = BEYOND // 96 + 1000
+    values, scales = huge((n_rows, 96), kind), huge((n_rows,), torch.float32)
+    made = torch.from_numpy(np.random.default_rng(1).integers(-127, 128, (3, 96))).to(PLACE)
+    values[-3:], scales[-3:] = made.to(kind), 1 / 500
+    return values, scales, torch.tensor([0, n_rows - 3, n_rows], device=PLACE)
+
+
+@pytest.mark.parametrize("kind", [torch.int8, torch.float16])
+def test_rows_beyond_32_bits_are_scored(huge, kind):
+    values, scales, starts = rows_at_the_end(huge, kind)
+    queries = torch.nn.functional.normalize(torch.randn((5, 96), dtype=torch.float64)).to(PLACE)
+    expected = (values[-3:].double() @ queries.T / 500).amax(0).float()
+    ones = torch.ones(5, dtype=torch.float64, device=PLACE)
+    docs = torch.ones((5, 1), dtype=torch.int64, device=PLACE)
+    found = gpu_kernels.pair_scores(values, scales, starts, docs, queries, ones, None)
+    torch.testing.assert_close(found[:, 0], expected)
+    row = BEYOND // 5 + 10  # of the scores
+    block = huge((row + 1, 5), torch.float32)
+    docs = torch.ones(1, dtype=torch.int32, device=PLACE)
+    gpu_kernels.document_scores(values, scales, starts, docs, 4, None, queries.half(), None, block, 1 - row)
+    torch.testing.assert_close(block[row], expected, atol=1e-3, rtol=0)
+
+
+@pytest.mark.parametrize("ksub", [16, 256])
+def test_codes_and_documents_beyond_32_bits_are_scored(huge, ksub):
+    n_rows, n_docs = BEYOND // 32 + 100, BEYOND // 2 + 100
+    codes, owners = huge((n_rows, 32), torch.uint8), huge((n_rows,), torch.int32)
+    codes[-1], owners[-1] = 1 if ksub == 256 else 0x11, n_docs - 1
+    starts = torch.tensor([0, n_rows - 1, n_rows], device=PLACE)
+    tables = torch.zeros((3, 32 * (2 if ksub == 16 else 1), ksub), device=PLACE)
+    tables[2, :, 1] = 0.5
+    best = huge((3, n_docs), torch.float32)
+    probed, lists = torch.ones((3, 1), dtype=torch.int64, device=PLACE), torch.ones((3, 1), device=PLACE)
+    gpu_kernels.score_lists(codes, owners, starts, 1, tables, probed, lists, best)
+    assert best[:, -1].tolist() == [1, 1, 1 + 0.5 * tables.shape[1]]
