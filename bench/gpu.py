@@ -34,6 +34,7 @@ from bench.gpu_flow import flow
 from bench.gpu_peers import peers
 from bench.gpu_sizes import Size, timings
 from bench.gpu_steps import guarded
+from bench.gpu_tilings import tilings
 from bench.records import Record, append_record, read_records
 
 __all__ = ["add_arguments", "run"]
@@ -41,7 +42,7 @@ __all__ = ["add_arguments", "run"]
 _FULL = Size(n_rows=10_000_000, dim=384, per_document=4, batches=(1, 256), n_calls=20, n_documents=4096)
 _QUICK = Size(n_rows=20_000, dim=64, per_document=4, batches=(1, 16), n_calls=2, n_documents=32)
 _SECONDS = 560  # of all parts
-_MOST_S = {"ceilings": 60, "checks": 180, "sizes": 240, "encoders": 240, "flow": 150, "peers": 240}
+_MOST_S = {"ceilings": 60, "checks": 180, "sizes": 240, "encoders": 240, "flow": 150, "peers": 240, "tilings": 120}
 _GRACE_S = 20  # of a process that is still measuring when its time is up
 
 Part = Callable[[torch.device, Size, Path | None], Iterator[Record]]
@@ -52,6 +53,7 @@ _PARTS: dict[str, Part] = {
     "encoders": lambda place, size, _: encoders(place, size),
     "flow": flow,
     "peers": lambda place, size, _: peers(place, size),
+    "tilings": lambda place, size, _: tilings(place, size),
 }
 
 

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
 __all__ = ["GpuBackend"]
 
+_HOST_DOC_BYTES = 13  # of a document: a flag, how many rows so many documents have, its number in a group
 _BATCH_PAIRS = 1 << 20  # of a query and a document, whose scores come back together
 
 Docs = npt.NDArray[np.int64]
@@ -62,15 +63,15 @@ class GpuBackend:
         self._live_here: torch.Tensor | None = None  # on the device, where documents are deleted
         self._final: DocumentScores | None = None  # of what is on the device; None: stage 2 is the CPU's
         self._lists: DeviceLists | None = None  # else all centroids are scanned
-        self.resident_bytes = segment.reader.n_docs  # which documents are live
+        self.resident_bytes = self.needed_bytes(segment)
         self.device_bytes = self._reserved(segment)
         weakref.finalize(self, self._device.release, self.device_bytes)
         self._upload(segment)
 
     @staticmethod
     def needed_bytes(segment: OpenSegment) -> int:
-        """See `engine.backends.protocol.BackendType`: next to nothing of the main memory."""
-        return segment.reader.n_docs
+        """See `engine.backends.protocol.BackendType`: which documents are live, in which order they are read."""
+        return _HOST_DOC_BYTES * segment.reader.n_docs
 
     def _reserved(self, segment: OpenSegment) -> int:
         """Bytes taken of the budget: what the centroids need, or else what the codes need."""

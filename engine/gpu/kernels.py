@@ -7,11 +7,13 @@ everything in registers; they were not tuned on a device yet.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import torch
 import triton
 import triton.language as tl
 
-__all__ = ["TILE_ROWS", "document_scores", "pair_scores", "score_lists"]
+__all__ = ["TILE_ROWS", "Tiling", "document_scores", "pair_scores", "score_lists", "tiling_for"]
 
 TILE_ROWS = 128
 """Centroids that a program scans at a time; a document of more takes several rounds."""
@@ -21,6 +23,31 @@ _LIST_ROWS = 128
 
 # Numbers that differ from call to call are not compiled in: a variant takes half a second. Places are int64 before
 # anything is multiplied by a length: 10 million rows of 384 numbers are beyond int32.
+
+
+class Tiling(NamedTuple):
+    """How `document_scores` is divided into programs; powers of 2 but for `stages`.
+
+    Attributes:
+        rows: centroids that a program scans at a time, for
+        queries: so many, 16 at least.
+        width: dimensions multiplied at a time.
+        warps: of a program.
+        stages: loads under way at once.
+    """
+
+    rows: int
+    queries: int
+    width: int
+    warps: int
+    stages: int
+
+
+def tiling_for(n_queries: int, *, softmax: bool) -> Tiling:
+    """What is used where nobody says otherwise; `python -m bench gpu --parts tilings` times others beside it."""
+    most = 64 if softmax else 128  # what the registers of a Hopper multiprocessor hold
+    queries = min(most, max(16, triton.next_power_of_2(n_queries)))
+    return Tiling(TILE_ROWS, queries, _WIDTH, warps=8 if queries >= 64 else 4, stages=3)
 
 
 def document_scores(
@@ -34,6 +61,7 @@ def document_scores(
     betas: torch.Tensor | None,
     scores: torch.Tensor,
     first_doc: int,
+    tiling: Tiling | None = None,
 ) -> None:
     """Score documents of like length against queries; the scores of their centroids are never written.
 
@@ -45,18 +73,18 @@ def document_scores(
         scales: (n_rows,) float32, or None for ones.
         starts: (n_docs + 1,) int64, where each document's rows start.
         docs: (n,) int32, n >= 1: the documents.
-        slots: a power of 2 up to TILE_ROWS; documents of more rows are slower.
+        slots: a power of 2 up to the rows of a tile; documents of more rows are slower.
         allowed: (n_docs,) bool; the others get -inf. None: all.
         queries: (n_queries, dim) float16.
         betas: (n_queries,) float32, inverse temperatures, or None for the maximum.
         scores: (at least docs.max() - first_doc + 1, n_queries) float32, is written to.
         first_doc: the document of the first row of `scores`.
+        tiling: None: `tiling_for` these queries.
     """
     n_queries, dim = queries.shape
-    most = 128 if betas is None else 64  # what the registers of a Hopper multiprocessor hold
-    tile_queries = min(most, max(16, triton.next_power_of_2(n_queries)))
-    tile_docs = TILE_ROWS // slots
-    grid = (triton.cdiv(len(docs), tile_docs) * triton.cdiv(n_queries, tile_queries),)
+    tile = tiling or tiling_for(n_queries, softmax=betas is not None)
+    tile_docs = tile.rows // slots
+    grid = (triton.cdiv(len(docs), tile_docs) * triton.cdiv(n_queries, tile.queries),)
     _document_kernel[grid](
         values,
         values if scales is None else scales,
@@ -75,10 +103,10 @@ def document_scores(
         SOFTMAX=betas is not None,
         DOCS=tile_docs,
         SLOTS=slots,
-        QUERIES=tile_queries,
-        WIDTH=_WIDTH,
-        num_warps=8 if tile_queries >= 64 else 4,
-        num_stages=3,
+        QUERIES=tile.queries,
+        WIDTH=tile.width,
+        num_warps=tile.warps,
+        num_stages=tile.stages,
     )
 
 

@@ -70,6 +70,23 @@ def test_documents_are_scored(directory, monkeypatch, kind, beta, dim, n_queries
 
 
 @pytest.mark.parametrize("beta", [None, 2.0])
+@pytest.mark.parametrize("tiling", [(64, 16, 128, 4, 3), (16, 32, 16, 8, 2), (256, 64, 32, 4, 4)])
+def test_tiles_of_any_size_give_the_same_scores(tiling, beta):
+    generator = torch.Generator().manual_seed(5)
+    lengths = torch.randint(1, 9, (50,), generator=generator)
+    starts = torch.cat([torch.zeros(1, dtype=torch.int64), lengths.cumsum(0)]).to(PLACE)
+    values = torch.randn((int(starts[-1]), 40), generator=generator).half().to(PLACE)
+    units = torch.nn.functional.normalize(torch.randn((19, 40), generator=generator)).half().to(PLACE)
+    docs = torch.arange(50, dtype=torch.int32, device=PLACE)
+    betas = None if beta is None else torch.full((19,), beta, device=PLACE)
+    found = []
+    for each in (None, gpu_kernels.Tiling(*tiling)):
+        found.append(torch.empty((50, 19), device=PLACE))
+        gpu_kernels.document_scores(values, None, starts, docs, 4, None, units, betas, found[-1], 0, each)
+    torch.testing.assert_close(found[1], found[0], atol=1e-4, rtol=1e-4)
+
+
+@pytest.mark.parametrize("beta", [None, 2.0])
 @pytest.mark.parametrize("kind", ["int8", "float16"])
 def test_final_scores(directory, kind, beta):
     generator = np.random.default_rng(3)
