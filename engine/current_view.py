@@ -32,12 +32,7 @@ class CurrentView:
         self._options = options
         self._pid = os.getpid()
         self._lock = threading.Lock()
-        snapshot = Snapshot(directory)
-        try:
-            self._view: IndexView | None = IndexView(snapshot, options)
-        except BaseException:
-            snapshot.close()
-            raise
+        self._view: IndexView | None = self._made(Snapshot(directory), None)
 
     @property
     def is_forked(self) -> bool:
@@ -68,14 +63,14 @@ class CurrentView:
             if before.snapshot.manifest.is_newest(self._directory):
                 return False
             snapshot = Snapshot(self._directory, before.snapshot.segments)
-            self._view = IndexView(snapshot, self._options, before)
+            self._view = self._made(snapshot, before)
         return True
 
     def reopen(self) -> Snapshot:
         """Open the newest generation, and choose anew what searches each segment."""
         with self._lock:
             snapshot = Snapshot(self._directory, self.get().snapshot.segments)
-            self._view = IndexView(snapshot, self._options)
+            self._view = self._made(snapshot, None)
         return snapshot
 
     def follow(self, made: Callable[[], Snapshot | None]) -> None:
@@ -88,7 +83,14 @@ class CurrentView:
             before = self._view
             snapshot = made() if before else None
             if snapshot is not None:  # one without documents is false
-                self._view = IndexView(snapshot, self._options, before)
+                self._view = self._made(snapshot, before)
+
+    def _made(self, snapshot: Snapshot, before: IndexView | None) -> IndexView:
+        try:
+            return IndexView(snapshot, self._options, before)
+        except BaseException:
+            snapshot.close()
+            raise
 
     def close(self) -> None:
         """Close all files; nothing where that was done. A forked child lets go of them without a lock."""

@@ -215,13 +215,14 @@ class Engine:
             CommitFailed: nothing was committed; what was collected stays so, and `commit` can be tried again.
             DurabilityUnknown: committed, but perhaps not for good.
             MergeFailed: committed, but a merge in the background failed; it is tried again after later commits.
-            FormatError: a merge in the background found a damaged file; a note says what was committed. The
-                segment is left as it is, and others are merged without it.
+            FormatError: committed, but a merge in the background found a damaged file. Its segment is left as it
+                is, and others are merged without it.
+            InvalidSetting: committed, but the memory allowed is too little for the index now. A note says so.
         """
         writer = self._require_writer()
         generation, _ = writer.commit()
-        self._follow()
         try:
+            self._follow()
             writer.raise_merge_failure()
         except Exception as error:
             error.add_note(f"Generation {generation} was committed all the same.")

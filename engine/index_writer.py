@@ -258,7 +258,8 @@ class IndexWriter:
         finally:
             self._merges.abandon()
             failure = self._failure or self._committer.failure
-            if (self._is_untidy or failure) and not (failure and failure.is_visible):
+            is_untidy = self._is_untidy or self._merges.is_untidy or failure
+            if is_untidy and not (failure and failure.is_visible):
                 self._collect_garbage()
 
     def _collect_garbage(self) -> None:

@@ -48,6 +48,9 @@ class MergeScheduler:
         threads: for training and coding.
         policy: when to merge.
         after_merge: called after each merge, on the thread that did it.
+
+    Attributes:
+        is_untidy: whether a merge ended early, so that something of it may be left.
     """
 
     def __init__(
@@ -63,6 +66,7 @@ class MergeScheduler:
         self._failure: BaseException | None = None
         self._damaged: set[Path] = set()
         self._pause = self._n_to_skip = 0
+        self.is_untidy = False
         directory = Directory(committer.directory.path, before_write=partial(_check, self._stop))
         self._merger = SegmentMerger(directory, committer.manifest.settings, threads)
 
@@ -149,7 +153,15 @@ class MergeScheduler:
 
     def _run_all(self) -> None:
         while (task := self._next()) is not None:
-            self._run(task)
+            try:
+                self._run(task)
+            except (MergeFailed, FormatError):
+                if self._is_current(task):
+                    raise
+
+    def _is_current(self, task: _Task) -> bool:
+        """Whether its sources are still there: a commit may delete the last document of one, and so its file."""
+        return self._paths() >= {source.reader.path for source in task.sources}
 
     def _claim(self) -> bool:
         """Whether the thread goes on; what is wanted later than this starts it anew."""
@@ -163,6 +175,7 @@ class MergeScheduler:
     def _finish(self, failure: BaseException | None) -> None:
         """What the thread does where a merge failed, or was given up."""
         with self._lock:
+            self.is_untidy = True
             self._failure = failure
             self._thread = None
             if isinstance(failure, FormatError) and failure.path in self._paths() - self._damaged:

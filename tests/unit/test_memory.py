@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from word_encoder import table_of
+from word_encoder import WordEncoder, table_of
 
 import engine
 from engine import Engine, KMeans
@@ -134,6 +134,20 @@ def test_a_fourth_is_for_postings(path):
         held = index.stats()["memory"]["resident_bytes"]
     assert 0 < held["postings"] <= 500_000
     assert 0 < held["filters"] <= 125_000
+
+
+def test_an_index_that_outgrows_its_memory(tmp_path):
+    """The commit is made, and says so; what was open before goes on answering."""
+    encoder = WordEncoder(dim=16)
+    engine.build(["one"], tmp_path, encoder=encoder)
+    with Engine.open(tmp_path, writable=True, encoder=encoder, memory="200B") as index:
+        index.add([f"text {number}" for number in range(100)])
+        with pytest.raises(InvalidSetting, match="too little for this index") as caught:
+            index.commit()
+        assert caught.value.__notes__ == ["Generation 2 was committed all the same."]
+        assert len(index.search("one")) == len(index) == 1
+    with Engine.open(tmp_path, encoder=encoder) as index:
+        assert len(index) == 101
 
 
 GROWTH = """

@@ -498,6 +498,29 @@ class TestFailures:
             index._writer.wait_for_merges()
             assert index.stats()["n_segments"] < 3
 
+    def test_a_source_that_is_gone_is_no_failure(self, writer, path, monkeypatch):
+        """As where a commit deletes its last document after the merge was chosen."""
+        real, before = SegmentMerger.merge, []
+
+        def merge(merger, sources, quantizer):
+            if not before:
+                before.append(sources)
+                writer.delete(["d11"])
+                writer.commit()
+            return real(merger, sources, quantizer)
+
+        monkeypatch.setattr(SegmentMerger, "merge", merge)
+        for number in (10, 11):
+            writer.add(docs(number))
+            writer.commit()
+        writer.wait_for_merges()
+        assert before
+        writer.add(docs(12))
+        writer.commit()
+        writer.wait_for_merges()
+        assert contents(path)[0] == expected(docs(*range(11), 12))
+        assert not stray_files(path)
+
     @pytest.mark.parametrize("failing", ["formats.manifest.Manifest.commit", "formats.directory.Directory.sync"])
     def test_the_swap_fails(self, writer, path, monkeypatch, slow, failing):
         def broken(*_):
