@@ -46,14 +46,14 @@ _MOST_S = {"ceilings": 60, "checks": 180, "sizes": 240, "encoders": 240, "flow":
 _GRACE_S = 20  # of a process that is still measuring when its time is up
 
 Part = Callable[[torch.device, Size, Path | None], Iterator[Record]]
-_PARTS: dict[str, Part] = {
+_PARTS: dict[str, Part] = {  # what has a target comes first
     "ceilings": lambda place, size, _: ceilings(place, size),
     "checks": lambda place, _, __: checks(place),
     "sizes": lambda place, size, _: timings(place, size),
-    "encoders": lambda place, size, _: encoders(place, size),
-    "flow": flow,
     "peers": lambda place, size, _: peers(place, size),
+    "encoders": lambda place, size, _: encoders(place, size),
     "tilings": lambda place, size, _: tilings(place, size),
+    "flow": flow,
 }
 
 

@@ -141,7 +141,7 @@ class _PlanBuilder:
         """Parse the bundle's graph and build the plan."""
         builder = self._trt.Builder(_logger(self._trt, self._messages))
         network = builder.create_network(self._network_flags())
-        self._parse(network, bundle.model_path)
+        parser = self._parse(network, bundle.model_path)
         config = builder.create_builder_config()
         for profile in profiles:
             config.add_optimization_profile(self._profile(builder, network, profile))
@@ -150,6 +150,7 @@ class _PlanBuilder:
             config.set_compute_capability(self._capability, 0)
         with self._timings(config, timing_cache):
             plan = builder.build_serialized_network(network, config)
+        del parser  # till here the network's weights are the parser's
         if plan is None:
             raise self._failure("the engine cannot be built", bundle.model_path)
         return memoryview(plan)
@@ -171,11 +172,13 @@ class _PlanBuilder:
         flag = getattr(self._trt.NetworkDefinitionCreationFlag, "STRONGLY_TYPED", None)
         return 0 if flag is None else 1 << int(flag)
 
-    def _parse(self, network: Any, path: Path) -> None:  # noqa: ANN401
+    def _parse(self, network: Any, path: Path) -> object:  # noqa: ANN401
+        """Make a graph the network; what is returned holds its weights."""
         parser = self._trt.OnnxParser(network, _logger(self._trt, self._messages))
         if not parser.parse_from_file(str(path)):  # weights may lie beside it
             self._messages += [parser.get_error(number).desc() for number in range(parser.num_errors)]
             raise self._failure("the graph cannot be read", path)
+        return parser
 
     def _profile(self, builder: Any, network: Any, profile: PlanProfile) -> object:  # noqa: ANN401
         made = builder.create_optimization_profile()

@@ -109,6 +109,16 @@ def index(request, encoder, tmp_path_factory):
     return path
 
 
+@pytest.fixture(scope="module")
+def coded_index(encoder, tmp_path_factory):
+    """Of codes alone."""
+    path = tmp_path_factory.mktemp("coded") / "index"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("engine.segment_builder.IVF_ROWS", 300)
+        engine.build(texts(600, 1), path, encoder=encoder, centroids="none", code_bytes=8)
+    return path
+
+
 def on_device(path, encoder, **options):
     return Engine.open(path, encoder=encoder, backend="gpu", device="cpu", **options)
 
@@ -130,6 +140,29 @@ def test_answers_are_those_by_way_of_numpy(index, encoder, downloads, n):
         assert columns(found) == columns(expected)
         assert [hits.exactness for hits in found] == [hits.exactness for hits in expected]
     assert not any(encoder.dim in shape for each in downloads for shape in each)
+
+
+@pytest.mark.parametrize("n", [1, 7, 1000])
+def test_answers_of_codes_alone_are_those_by_way_of_numpy(coded_index, encoder, downloads, n):
+    queries = texts(n, n)
+    with on_device(coded_index, encoder) as opened:
+        expected = opened.search_vectors(
+            encode_queries(encoder, queries, 2).host, k=10, candidates=30, nprobe=1000
+        )
+        downloads.clear()
+        with NoReading():
+            found = opened.search(queries, k=10, candidates=30, nprobe=1000, mode="dense")
+    assert columns(found) == columns(expected)
+    assert downloads == [[(n,), (n,), (n, 30), (n, 30)]]
+    with Engine.open(coded_index, encoder=encoder, backend="exact") as exact:
+        best = exact.search(queries[:20], k=10, mode="dense")
+        by_all = [dict(*columns([hits])) for hits in exact.search(queries[:20], k=600, mode="dense")]
+    shares = [
+        len({hit.id for hit in one} & {hit.id for hit in other}) for one, other in zip(found, best, strict=False)
+    ]
+    assert np.mean(shares) >= 9.9  # of those that tie any may be found
+    for hits, scores in zip(found, by_all, strict=False):
+        np.testing.assert_allclose([hit.score for hit in hits], [scores[hit.id] for hit in hits], atol=1e-5)
 
 
 def test_one_answer_of_each_segment_comes_back(index, encoder, downloads):
