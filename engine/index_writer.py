@@ -168,6 +168,7 @@ class IndexWriter:
         Raises:
             CommitFailed: the system failed; the last commit stands, and what was collected stays collected.
             DurabilityUnknown: the commit is visible, but a power loss might undo it; this writer is closed.
+            Exception: any other, as where memory is short: likewise, unless the commit is visible.
         """
         with self._mutex:
             self._check_open()
@@ -281,7 +282,9 @@ class IndexWriter:
 
     def _stay_or_give_up(self, error: BaseException) -> None:
         """After a commit that failed: where nothing happened, all that was collected is still there."""
-        if self._committer.failure or not isinstance(error, OSError | CommitFailed | FormatError):
+        if self._committer.failure or not isinstance(
+            error, Exception
+        ):  # an interrupt may come between any two steps
             self._give_up(error)
             return
         let_go(error)

@@ -92,7 +92,7 @@ class DocStoreWriter:
     def add_record(self, record: bytes) -> None:
         """Append the next document as it was serialised before."""
         if self._compressor:
-            self._append(self._compressor.compress(record))
+            self._append([self._compressor.compress(record)])
             return
         self._waiting.append(record)
         self._waiting_bytes += len(record)
@@ -133,15 +133,15 @@ class DocStoreWriter:
         self._dictionary = _chosen(self._known(size), self._waiting, size)
         trained = zstandard.ZstdCompressionDict(self._dictionary) if self._dictionary else None
         compressor = zstandard.ZstdCompressor(level=_LEVEL, dict_data=trained, write_dict_id=False)
-        frames = [compressor.compress(record) for record in self._waiting]
+        self._append([compressor.compress(record) for record in self._waiting])
         self._compressor = compressor
         self._waiting.clear()
-        for frame in frames:
-            self._append(frame)
 
-    def _append(self, frame: bytes) -> None:
-        self._frames.append(frame)
-        self._lengths.append(len(frame).to_bytes(4, "little"))
+    def _append(self, frames: list[bytes]) -> None:
+        """Append frames, all of them or where memory is short none."""
+        joined, lengths = b"".join(frames), b"".join(len(frame).to_bytes(4, "little") for frame in frames)
+        self._frames.append(joined)
+        self._lengths.append(lengths)
 
 
 def _chosen(known: bytes, records: list[bytes], size: int) -> bytes:

@@ -498,6 +498,20 @@ class TestFailures:
         assert len(live(filled)) == 10
         assert not stray_files(filled)
 
+    @pytest.mark.parametrize("error", [MemoryError(), RuntimeError("bad_alloc")])
+    def test_a_commit_for_which_memory_is_short(self, writer, filled, monkeypatch, error):
+        """Wherever it was short, the parts of the segment can be written from the beginning."""
+        writer.add(paragraphs(100, 100, WORDS))
+        parts = ("doc_ids.DocIdsWriter", "postings.PostingsWriter", "doc_store.DocStoreWriter")
+        for where in [*(f"formats.{part}.write" for part in parts), "formats.manifest.Manifest.commit"]:
+            with monkeypatch.context() as patch:
+                patch.setattr(where, lambda *_: (_ for _ in ()).throw(error))
+                with pytest.raises(type(error)):
+                    writer.commit()
+            assert not stray_files(filled)
+        assert writer.commit() == (2, 0)
+        assert len(live(filled)) == 110
+
     def test_whether_a_commit_happened_cannot_be_seen(self, writer, filled, monkeypatch):
         """Then there is no second one on top of it."""
         writer.add(docs(10))
