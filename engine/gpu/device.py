@@ -19,9 +19,12 @@ if TYPE_CHECKING:
 __all__ = ["Device"]
 
 _SHARE_OF_FREE = 0.9  # of the memory that is free when the device is first used
-_WORK_SHARE = 8  # an eighth of the budget is for what a search computes,
-_MOST_WORK_BYTES = 1 << 29  # at most this,
-_LEAST_WORK_BYTES = 1 << 20  # and at least this
+_WORK_SHARES = (
+    (8, 1 << 29),
+    (32, 1 << 32),
+)  # an eighth of the budget is for what a search computes, up to 512 MiB,
+# or a 32nd, up to 4 GiB: 256 queries then choose among 2 million documents at once
+_LEAST_WORK_BYTES = 1 << 20
 _HOST_WORK_BYTES = 1 << 26
 
 
@@ -112,8 +115,9 @@ class Device:
     @cached_property
     def work_bytes(self) -> int:
         """How much of the budget is for intermediate results, not for segments."""
-        most = _HOST_WORK_BYTES if self.place.type == "cpu" else _MOST_WORK_BYTES
-        return max(min(self.limit_bytes // _WORK_SHARE, most), _LEAST_WORK_BYTES)
+        shares = [min(self.limit_bytes // share, most) for share, most in _WORK_SHARES]
+        wanted = min(max(shares), _HOST_WORK_BYTES) if self.place.type == "cpu" else max(shares)
+        return max(wanted, _LEAST_WORK_BYTES)
 
     @property
     def left_bytes(self) -> int:

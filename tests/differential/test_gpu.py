@@ -314,3 +314,11 @@ def test_what_triton_raises_is_a_failure_of_the_device(index, monkeypatch):
         pytest.raises(BackendUnavailable, match="device cpu failed; found out of resource"),
     ):
         opened.search_vectors(index[1][0], k=1)
+
+
+@pytest.mark.parametrize(("limit_gib", "work_mib"), [(1, 128), (8, 512), (24, 768), (128, 4096), (1024, 4096)])
+def test_larger_devices_have_more_room_to_work_in(limit_gib, work_mib):
+    device = OpenOptions(device_bytes=limit_gib << 30).accelerator
+    device.__dict__["place"] = torch.device("cuda")
+    assert device.work_bytes == work_mib << 20
+    assert device.left_bytes == device.limit_bytes - device.work_bytes
