@@ -1,0 +1,125 @@
+"""A writer on a disk that is full now and then: whatever fails, nothing that was collected is lost."""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+import random
+
+import pytest
+from changes import make_everything_small, merge_often, open_index, options, stray_files
+from system_calls import SystemCalls
+from torture import SHARE, figure
+
+import engine
+from formats.errors import CommitFailed, MergeFailed
+
+pytestmark = pytest.mark.skipif(not hasattr(os, "O_DIRECTORY"), reason="folders cannot be synced on this system")
+
+IDS = [f"d{number}" for number in range(40)]
+SEED = random.SystemRandom().randrange(1 << 32) if SHARE else 0
+
+
+@pytest.fixture(autouse=True)
+def small(monkeypatch):
+    """All that can be moved to a temporary file is, with every document."""
+    make_everything_small(monkeypatch)
+    merge_often(monkeypatch)
+    monkeypatch.setattr("formats.spool._MEMORY_BYTES", 256)
+    monkeypatch.setattr("formats.posting_runs._MEMORY_BYTES", 512)
+    monkeypatch.setattr("formats.doc_store._SAMPLE_BYTES", 512)
+    logging.disable(logging.CRITICAL)  # of every merge that fails
+    yield
+    logging.disable(logging.NOTSET)
+
+
+class Unsteady(SystemCalls):
+    """Each call that needs room fails with some probability."""
+
+    def __init__(self, generator, rate):
+        super().__init__()
+        self.generator, self.rate, self.n_failures = generator, rate, 0
+
+    def call(self, kind, name, perform):
+        needs_room = kind in {"create", "write", "fsync", "rename"} and name not in {"", "write.lock"}
+        if needs_room and self.generator.random() < self.rate:
+            self.n_failures += 1
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), name)
+        return perform()
+
+
+class Writer:
+    """Makes changes, and remembers what there should be."""
+
+    def __init__(self, index, texts):
+        self.index, self.committed, self.collected, self.n_told = index, dict(texts), dict(texts), 0
+
+    def add(self, doc_id, text):
+        self.try_it(lambda: self.index.add([{"id": doc_id, "text": text}]))
+        self.collected[doc_id] = text  # whether or not there was room for more behind it
+
+    def delete(self, doc_id):
+        assert self.index.delete(doc_id) == (doc_id in self.collected)
+        self.collected.pop(doc_id, None)
+
+    def commit(self):
+        if not isinstance(self.try_it(self.index.commit), CommitFailed):
+            self.committed = dict(self.collected)
+
+    def rollback(self):
+        self.index.rollback()
+        self.collected = dict(self.committed)
+
+    def try_it(self, act):
+        try:
+            act()
+        except (CommitFailed, MergeFailed) as error:
+            self.n_told += 1
+            return error
+        return None
+
+
+def test_a_disk_that_is_full_now_and_then(tmp_path, torture):
+    torture.seed = SEED
+    for number in range(figure(15, 3000)):
+        generator = random.Random(SEED + number)
+        path, calls = tmp_path / str(number), Unsteady(generator, 0.0)
+        with calls.installed():
+            engine.build([{"id": doc_id, "text": "first"} for doc_id in IDS[:5]], path, **options())
+            writer = Writer(open_index(path, writable=True), dict.fromkeys(IDS[:5], "first"))
+            calls.rate = generator.choice([0.002, 0.01, 0.03])
+            for step in range(120):
+                change(writer, generator, f"text{generator.randrange(1000)} {step}")
+            calls.rate = 0.0
+            while writer.try_it(writer.index.commit):  # what failed in the background before is told
+                pass
+            writer.try_it(writer.index.close)
+            check(path, writer.collected, SEED + number)
+        torture.add(failures=calls.n_failures, told=writer.n_told)
+    assert torture.counts["told"] > 100
+
+
+def change(writer, generator, text):
+    chance = generator.random()
+    if chance < 0.5:
+        writer.add(generator.choice(IDS), text)
+    elif chance < 0.65:
+        writer.delete(generator.choice(IDS))
+    elif chance < 0.9:
+        writer.commit()
+    elif chance < 0.94:
+        writer.rollback()
+    elif chance < 0.97:
+        writer.try_it(writer.index.merge)
+    else:
+        writer.try_it(writer.index._writer.wait_for_merges)
+
+
+def check(path, expected, seed):
+    with open_index(path) as index:
+        index.verify()
+        found = {document.id: document.text for document in index.get(IDS)}
+        assert len(index) == len(found)
+    assert found == expected, f"seed {seed}"
+    assert not stray_files(path), f"seed {seed}"
