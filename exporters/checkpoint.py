@@ -26,11 +26,19 @@ from formats.bundle_folder import BundleKind, SourceRecord
 from formats.encoder_bundle import Pooling
 from formats.errors import CorruptFile, InvalidSetting
 
-__all__ = ["Checkpoint", "Network", "checkpoint_kind", "read_checkpoint", "read_network", "read_reranker"]
+__all__ = [
+    "WEIGHTS_NAME",
+    "Checkpoint",
+    "Network",
+    "checkpoint_kind",
+    "read_checkpoint",
+    "read_network",
+    "read_reranker",
+]
 
 Weights = Mapping[str, npt.NDArray[np.float32]]
 
-_WEIGHTS_NAME = "model.safetensors"
+WEIGHTS_NAME = "model.safetensors"
 _GRAPH_NAMES = ("onnx/model.onnx", "model.onnx")
 _USUAL_LENGTH = 512  # of encoders, where a folder with nothing but a graph does not say
 _CLASSIFIER = "ForSequenceClassification"
@@ -165,7 +173,7 @@ def read_network(checkpoint: Checkpoint, kinds: tuple[str, ...] | None = None) -
     """
     limits = {} if kinds is None else {"kinds": kinds}
     shape = network_shape(checkpoint.config, checkpoint.path, **limits)
-    tensors = read_tensors(checkpoint.path / _WEIGHTS_NAME)
+    tensors = read_tensors(checkpoint.path / WEIGHTS_NAME)
     kind = str(checkpoint.config["model_type"])
     return Network(checkpoint.path, shape, {bert_name(name, kind): tensor for name, tensor in tensors.items()})
 
@@ -186,7 +194,7 @@ def _checkpoint(folder: Path, config: Mapping[str, object], window: int, use: En
 
 def _source(folder: Path, graph: Path | None) -> SourceRecord:
     if graph is None:
-        return SourceRecord(_WEIGHTS_NAME, sha256_of([existing(folder, _WEIGHTS_NAME)]))
+        return SourceRecord(WEIGHTS_NAME, sha256_of([existing(folder, WEIGHTS_NAME)]))
     from exporters.external_data import data_paths
 
     return SourceRecord(graph.name, sha256_of([graph, *data_paths(graph)]))
@@ -194,7 +202,7 @@ def _source(folder: Path, graph: Path | None) -> SourceRecord:
 
 def _graph(folder: Path) -> Path | None:
     """The graph of a folder without weights."""
-    if (folder / _WEIGHTS_NAME).is_file():
+    if (folder / WEIGHTS_NAME).is_file():
         return None
     return next((folder / name for name in _GRAPH_NAMES if (folder / name).is_file()), None)
 

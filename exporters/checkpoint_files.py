@@ -15,6 +15,7 @@ import numpy.typing as npt
 from formats.errors import CorruptFile, InvalidSetting
 
 __all__ = [
+    "count_tensors",
     "existing",
     "licence",
     "licence_files",
@@ -116,6 +117,21 @@ def read_tensors(path: Path) -> dict[str, npt.NDArray[np.float32]]:
         if tensor.dtype.kind == "c":
             raise CorruptFile(f"{name!r} is of complex numbers", path=path, actual=tensor.dtype)
     return {name: np.asarray(tensor, np.float32) for name, tensor in tensors.items()}
+
+
+def count_tensors(path: Path) -> int:
+    """Return how many tensors a safetensors file has, by its header alone.
+
+    Raises:
+        CorruptFile: it is no such file.
+    """
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(path, framework="numpy") as file:
+            return len(file.keys())
+    except SafetensorError as error:
+        raise CorruptFile(f"not a safetensors file: {error}", path=path) from None
 
 
 def plain_tokenizer(path: Path) -> bytes:

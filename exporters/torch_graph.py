@@ -13,7 +13,9 @@ import numpy as np
 import numpy.typing as npt
 
 from engine.tokenizer import Ids
-from exporters.checkpoint import Checkpoint
+from exporters.checkpoint import WEIGHTS_NAME, Checkpoint
+from exporters.checkpoint_files import count_tensors
+from exporters.torch_config import check_config
 from exporters.torch_parity import check_traced
 from formats.errors import BackendUnavailable, CorruptFile, InvalidSetting
 
@@ -31,6 +33,7 @@ _HIDDEN, _LOGITS = "last_hidden_state", "logits"
 _INPUTS = ("input_ids", "attention_mask")
 _EXAMPLE = (2, 7)  # batch and length of the example; 0 and 1 would be taken for constants
 _MOST_TEXTS = 4096
+_MOST_CHARACTERS = 400  # of another library's error
 
 
 def trace(checkpoint: Checkpoint, mlm: bool) -> Callable[[], Backbone]:
@@ -43,7 +46,9 @@ def trace(checkpoint: Checkpoint, mlm: bool) -> Callable[[], Backbone]:
 
     Raises:
         BackendUnavailable: torch, transformers or onnxscript is not installed.
-        InvalidSetting: transformers does not know the network, or torch's own vectors are not those of the graph.
+        InvalidSetting: transformers does not know the network, torch cannot trace it, or torch's own vectors are
+            not those of the graph; or as of `exporters.torch_config.check_config`.
+        CorruptFile: as there, or the weights are no safetensors file.
     """
     model = _load(checkpoint, mlm)
     graph = _exported(model, checkpoint, mlm)
@@ -71,20 +76,44 @@ def _load(checkpoint: Checkpoint, mlm: bool) -> Any:  # noqa: ANN401 - a torch m
             expected="pip install 'quarry-search[export-torch]'",
             actual=str(error),
         ) from error
+    check_config(checkpoint.config, count_tensors(checkpoint.path / WEIGHTS_NAME), checkpoint.path)
     kind = transformers.AutoModelForMaskedLM if mlm else transformers.AutoModel
     try:
         with _quiet():
-            model = kind.from_pretrained(
+            model, found = kind.from_pretrained(
                 checkpoint.path,
                 attn_implementation="eager",
                 local_files_only=True,
                 trust_remote_code=False,
                 use_safetensors=True,
                 dtype=torch.float32,
+                output_loading_info=True,
             )
-    except (OSError, ValueError, KeyError) as error:
-        raise InvalidSetting(f"transformers cannot load the network: {error}", path=checkpoint.path) from error
-    return _outputs_of(model.eval(), mlm)
+    except Exception as error:  # the library and its networks have errors of many kinds
+        text = " ".join(f"{type(error).__name__}: {error}".split())[:_MOST_CHARACTERS]
+        raise InvalidSetting(f"transformers cannot load the network: {text}", path=checkpoint.path) from error
+    outputs = _outputs_of(model.eval(), mlm)
+    _check_complete(model, outputs, sorted(found["missing_keys"]), checkpoint)
+    return outputs
+
+
+def _check_complete(model: Any, outputs: Any, missing: list[str], checkpoint: Checkpoint) -> None:  # noqa: ANN401
+    """Refuse a network whose vectors depend on weights that the file lacks: the library makes up random ones."""
+    import torch
+
+    with torch.no_grad(), _refused(checkpoint):
+        for name, values in model.named_parameters():
+            if name in missing:
+                values.fill_(torch.nan)
+        found = outputs(torch.zeros((1, 3), dtype=torch.int64), torch.ones((1, 3), dtype=torch.int64))
+    finite = all(bool(each.isfinite().all()) for each in (found if isinstance(found, tuple) else (found,)))
+    if missing and not finite:
+        raise CorruptFile(
+            f"the weights lack {missing[0]!r}",
+            path=checkpoint.path,
+            expected=f"all of a network of the kind {checkpoint.config.get('model_type')!r}",
+            actual=f"{len(missing)} missing",
+        )
 
 
 def _outputs_of(model: Any, mlm: bool) -> Any:  # noqa: ANN401
@@ -112,7 +141,7 @@ def _exported(model: Any, checkpoint: Checkpoint, mlm: bool) -> onnx.ModelProto:
         0: torch.export.Dim("batch", min=1, max=_MOST_TEXTS),
         1: torch.export.Dim("length", min=1, max=checkpoint.window),
     }
-    with _quiet():
+    with _quiet(), _refused(checkpoint):
         program = torch.onnx.export(
             model,
             (ids, torch.ones_like(ids)),
@@ -146,6 +175,16 @@ def _n_words(checkpoint: Checkpoint) -> int:
             "config.json: bad 'vocab_size'", path=checkpoint.path, expected="a positive integer", actual=found
         )
     return found
+
+
+@contextmanager
+def _refused(checkpoint: Checkpoint) -> Iterator[None]:
+    """Turn errors of a run of the network, or of the tracer's, into one about the checkpoint."""
+    try:
+        yield
+    except Exception as error:  # the tracer and the network that it runs have errors of many kinds
+        text = " ".join(f"{type(error).__name__}: {error}".split())[:_MOST_CHARACTERS]
+        raise InvalidSetting(f"torch cannot run or trace the network: {text}", path=checkpoint.path) from error
 
 
 @contextmanager
