@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from functools import cached_property
 from itertools import pairwise
 from typing import Any
 
@@ -58,30 +60,28 @@ def faiss_lists(quantizer: Quantizer, lists: InvertedLists, ids: npt.NDArray[np.
         _fill_fast_scan(index, kept)
     else:
         kept.copy_to(index.invlists, 0, quantizer.nlist)
-    index.ntotal = len(kept.ids)
+    index.ntotal = int(kept.sizes.sum())
     index.parallel_mode = 0
     index.referenced_objects = [coarse]
     return index
 
 
 class _Kept:
-    """Lists without what is deleted.
-
-    Attributes:
-        ids: (n,) int64, what the rows of the codes are called, list after list.
-    """
+    """Lists without what is deleted, some of them at a time."""
 
     def __init__(self, lists: InvertedLists, ids: npt.NDArray[np.int64]) -> None:
-        self.ids, self._codes, self._offsets = ids[lists.rows()], lists.codes(), lists.offsets
-        keep = self.ids >= 0
-        if not keep.all():
-            self._offsets = np.concatenate([[0], np.cumsum(keep)])[self._offsets]
-            self.ids, self._codes = self.ids[keep], np.ascontiguousarray(self._codes[keep])
+        self._rows, self._codes, self._offsets = lists.rows(), lists.codes(), lists.offsets
+        self._ids = ids
+        self._is_whole = bool(ids.min(initial=0) >= 0)
 
-    @property
+    @cached_property
     def sizes(self) -> npt.NDArray[np.int64]:
         """(nlist,) int64: codes in each list."""
-        return np.diff(self._offsets)
+        sizes: npt.NDArray[np.int64] = np.diff(self._offsets)
+        if not self._is_whole:
+            for first, stop in _steps(len(sizes)):
+                sizes[first:stop] = np.diff(self._between(first, stop)[2])
+        return sizes
 
     def make_room(self, inverted: Any) -> None:  # noqa: ANN401
         """Give each list of FAISS, so far empty, its size."""
@@ -93,11 +93,32 @@ class _Kept:
         """Copy lists `first` to `stop` - 1 into lists 0, 1, ... of FAISS."""
         import faiss
 
-        bounds = self._offsets[first : stop + 1].tolist()
-        for number, (low, high) in enumerate(pairwise(bounds)):
+        ids, codes, bounds = self._between(first, stop)
+        for number, (low, high) in enumerate(pairwise(bounds.tolist())):
             if low < high:
-                ids, codes = faiss.swig_ptr(self.ids[low:high]), faiss.swig_ptr(self._codes[low:high])
-                inverted.add_entries(number, high - low, ids, codes)
+                inverted.add_entries(
+                    number, high - low, faiss.swig_ptr(ids[low:high]), faiss.swig_ptr(codes[low:high])
+                )
+
+    def _between(
+        self, first: int, stop: int
+    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint8], npt.NDArray[np.int64]]:
+        """What the rows of lists `first` to `stop` - 1 are called, their codes, and where each list starts."""
+        low, high = self._offsets[[first, stop]].tolist()
+        bounds = self._offsets[first : stop + 1] - low
+        ids, codes = self._ids[self._rows[low:high]], self._codes[low:high]
+        if self._is_whole:
+            return ids, codes, bounds
+        keep = ids >= 0
+        bounds = np.concatenate([[0], np.cumsum(keep)])[bounds]
+        return ids[keep], np.ascontiguousarray(codes[keep]), bounds
+
+
+def _steps(nlist: int) -> Iterator[tuple[int, int]]:
+    """Some lists at a time."""
+    step = -(-nlist // _FILL_STEPS)
+    for first in range(0, nlist, step):
+        yield first, min(first + step, nlist)
 
 
 def _fill_fast_scan(index: Any, kept: _Kept) -> None:  # noqa: ANN401
@@ -111,9 +132,7 @@ def _fill_fast_scan(index: Any, kept: _Kept) -> None:  # noqa: ANN401
     import faiss
 
     kept.make_room(index.invlists)
-    step = -(-index.nlist // _FILL_STEPS)
-    for first in range(0, index.nlist, step):
-        stop = min(first + step, index.nlist)
+    for first, stop in _steps(index.nlist):
         coarse = faiss.IndexFlatIP(index.d)
         plain = faiss.IndexIVFPQ(coarse, index.d, stop - first, index.pq.M, 4, faiss.METRIC_INNER_PRODUCT)
         plain.is_trained = True

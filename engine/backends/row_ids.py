@@ -8,12 +8,15 @@ that may be found has all bits of its bytes set: row r of a document whose bytes
 
 from __future__ import annotations
 
+import mmap
+
 import numpy as np
 import numpy.typing as npt
 
 __all__ = ["RowIds"]
 
 _ROWS = 8  # of a byte of the bitmap
+_BATCH = 1 << 12  # bytes of it
 _BYTE_BYTES = 4 + 4  # held for a byte of the bitmap: its document, its first row
 
 Ints = npt.NDArray[np.int64]
@@ -39,10 +42,17 @@ class RowIds:
         return int((-(-np.diff(offsets) // _ROWS)).sum()) * _BYTE_BYTES
 
     def all(self, n_rows: int) -> Ints:
-        """(n_rows,) int64: the number of each row."""
-        ends = np.append(self._rows[1:], n_rows)
-        ids = np.repeat(_ROWS * np.arange(len(self._rows)) - self._rows, ends - self._rows)
-        numbers: Ints = np.arange(n_rows) + ids
+        """(n_rows,) int64: the number of each row.
+
+        It has pages of its own, which go back to the system with it: an allocator would keep as many for later.
+        """
+        numbers: Ints = np.frombuffer(mmap.mmap(-1, 8 * n_rows), np.int64)
+        bounds = np.append(self._rows, np.uint32(n_rows)).astype(np.int64)
+        for low in range(0, len(self._rows), _BATCH):
+            high = min(low + _BATCH, len(self._rows))
+            part = bounds[low : high + 1]
+            first = np.repeat(_ROWS * np.arange(low, high) - part[:-1], np.diff(part))
+            numbers[part[0] : part[-1]] = np.arange(part[0], part[-1]) + first
         return numbers
 
     def rows(self, ids: Ints) -> Ints:
