@@ -17,6 +17,7 @@ from formats.errors import CorruptFile, InvalidSetting
 __all__ = [
     "count_tensors",
     "existing",
+    "leads_out",
     "licence",
     "licence_files",
     "optional_object",
@@ -170,13 +171,19 @@ def licence_files(folder: Path) -> dict[str, bytes | Path]:
             is a snapshot of: what it leads to is not the checkpoint's to give away.
     """
     found: dict[str, bytes | Path] = {name: folder / name for name in _LICENCE_NAMES if (folder / name).is_file()}
-    blobs = folder.resolve().parent.parent / "blobs"  # where the hub's cache keeps what its snapshots link to
     for path in map(Path, found.values()):  # type: ignore[arg-type]
-        if not any(path.resolve().is_relative_to(place) for place in (folder.resolve(), blobs)):
+        if leads_out(path):
             raise CorruptFile("a link out of the checkpoint's folder", path=path, actual=path.resolve())
         if path.stat().st_size > _MAX_LICENCE_BYTES:
             raise CorruptFile("too long for a licence", path=path, expected=f"at most {_MAX_LICENCE_BYTES} bytes")
     return found
+
+
+def leads_out(path: Path) -> bool:
+    """Whether a file is a link out of its folder, and out of the hub's cache, whose snapshots are all links."""
+    folder = path.parent.resolve()
+    cached = [each.parent / "blobs" for each in folder.parents if each.name == "snapshots"]
+    return not any(path.resolve().is_relative_to(place) for place in (folder, *cached))
 
 
 def _beginning(path: Path) -> str:

@@ -7,7 +7,7 @@ from pathlib import Path
 import onnx
 from onnx import TensorProto
 
-from exporters.checkpoint_files import existing
+from exporters.checkpoint_files import existing, leads_out
 from formats.errors import CorruptFile, InvalidSetting
 from formats.onnx_scan import check_graph
 
@@ -20,7 +20,7 @@ def data_paths(path: Path) -> list[Path]:
     """Return the files that the weights of a graph lie in, in the order of their names.
 
     Raises:
-        CorruptFile: it is no graph, a name leads out of the folder, or a file is a link.
+        CorruptFile: it is no graph, or a name, or a link of that name, leads out of the folder.
         InvalidSetting: one is missing.
     """
     model = _parsed(path)
@@ -31,7 +31,7 @@ def data_paths(path: Path) -> list[Path]:
         if entry.key == "location"
     }
     for name in names:
-        if Path(name).name != name or "\\" in name or (path.parent / name).is_symlink():
+        if Path(name).name != name or "\\" in name or leads_out(path.parent / name):
             raise CorruptFile("weights lie outside the checkpoint's folder", path=path, actual=repr(name)[:200])
     return [existing(path.parent, name) for name in sorted(names)]
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Final, NoReturn
 
 from formats.errors import CorruptFile
-from formats.protobuf import read_fields
+from formats.protobuf import Field, read_fields
 
 __all__ = ["MAX_GRAPH_BYTES", "OPERATOR_DOMAINS", "check_graph"]
 
@@ -73,7 +73,7 @@ class _Scan:
 
     def model(self, message: memoryview) -> None:
         n_graphs = 0
-        for number, value in self._fields(message):
+        for number, value, _, _ in self._fields(message):
             if number in (_MODEL_FUNCTIONS, _MODEL_TRAINING):
                 self._refuse("the graph has functions or training of its own", "operators only", number)
             if number == _MODEL_GRAPH:
@@ -85,7 +85,7 @@ class _Scan:
     def _graph(self, message: memoryview, depth: int) -> None:
         if depth > _MAX_DEPTH:
             self._refuse("graphs are nested too deep", f"at most {_MAX_DEPTH}", depth)
-        for number, value in self._fields(message):
+        for number, value, _, _ in self._fields(message):
             if number == _GRAPH_NODE:
                 self._node(self._bytes(value), depth)
             elif number == _GRAPH_INITIALIZER:
@@ -95,7 +95,7 @@ class _Scan:
 
     def _node(self, message: memoryview, depth: int) -> None:
         operator = domain = ""
-        for number, value in self._fields(message):
+        for number, value, _, _ in self._fields(message):
             if number == _NODE_ATTRIBUTE:
                 self._attribute(self._bytes(value), depth)
             elif number == _NODE_DOMAIN:
@@ -109,7 +109,7 @@ class _Scan:
                          f"{domain}.{operator}"[:200])  # fmt: skip
 
     def _attribute(self, message: memoryview, depth: int) -> None:
-        for number, value in self._fields(message):
+        for number, value, _, _ in self._fields(message):
             if number in _ATTRIBUTE_GRAPHS:
                 self._graph(self._bytes(value), depth + 1)
             elif number in _ATTRIBUTE_TENSORS:
@@ -118,18 +118,18 @@ class _Scan:
                 self._sparse(self._bytes(value))
 
     def _sparse(self, message: memoryview) -> None:
-        for number, value in self._fields(message):
+        for number, value, _, _ in self._fields(message):
             if number in _SPARSE_TENSORS:
                 self._tensor(self._bytes(value))
 
     def _tensor(self, message: memoryview) -> None:
         entries: dict[str, str] = {}
         external = False
-        for number, value in self._fields(message):
+        for number, value, _, _ in self._fields(message):
             if number == _TENSOR_LOCATION:
                 external = value != 0
             elif number == _TENSOR_EXTERNAL:
-                parts = dict(self._fields(self._bytes(value)))
+                parts = {field.number: field.value for field in self._fields(self._bytes(value))}
                 entries[self._text(parts.get(_ENTRY_KEY, 0))] = self._text(parts.get(_ENTRY_VALUE, 0))
         if external or entries:
             self._external(entries)
@@ -147,13 +147,12 @@ class _Scan:
                 "a tensor lies beyond the end of its file", f"within {size} bytes", "+".join(numbers)[:200]
             )
 
-    def _fields(self, message: memoryview) -> Iterator[tuple[int, int | memoryview]]:
-        """The fields of a message: number, and value: an integer, or bytes."""
+    def _fields(self, message: memoryview) -> Iterator[Field]:
+        """The fields of a message."""
         self.n_messages += 1
         if self.n_messages > _MAX_MESSAGES:
             self._refuse("the graph has too many parts", f"at most {_MAX_MESSAGES}", self.n_messages)
-        for field in read_fields(message, self.path):
-            yield field.number, field.value
+        return read_fields(message, self.path)
 
     def _bytes(self, value: int | memoryview) -> memoryview:
         if isinstance(value, int):

@@ -46,7 +46,10 @@ def read_fields(message: memoryview, path: Path) -> Iterator[Field]:
     position = 0
     while position < len(message):
         first = position
-        key, position = _varint(message, position, path)
+        key = message[position]
+        position += 1
+        if key > 0x7F:
+            key, position = _varint(message, first, path)
         number, kind = key >> 3, key & 7
         if number == 0 or key >= _MAX_KEY:
             raise _damaged("a field's number", number, path)

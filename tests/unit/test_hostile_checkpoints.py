@@ -9,9 +9,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from onnx import TensorProto, helper
 from tiny_checkpoint import CONFIG, random_weights, tokenizer_object, write_checkpoint
 
 from exporters.checkpoint import read_checkpoint
+from exporters.external_data import data_paths
 from exporters.to_onnx import export
 from formats.errors import CorruptFile, InvalidSetting
 
@@ -165,6 +167,31 @@ def test_links_of_the_hubs_cache_are_followed(tmp_path: Path) -> None:
     bundle = export(snapshot, tmp_path / "out", "fp32", texts=TEXTS)
     assert (bundle.path / "LICENSE").read_text("utf-8") == "Do what you like.\n"
     assert not (bundle.path / "LICENSE").is_symlink()
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="symbolic links need a privilege on Windows")
+@pytest.mark.parametrize(
+    ("target", "out"),
+    [("../../../blobs/b", False), ("beside", False), ("../../../elsewhere", True), ("../../../blobs/c", True)],
+)
+def test_a_graphs_weights_may_lie_where_the_hubs_cache_puts_them(tmp_path: Path, target: str, out: bool) -> None:
+    cache = tmp_path / "models--a--b"
+    folder = cache / "snapshots" / "0123" / "onnx"
+    folder.mkdir(parents=True)
+    (cache / "blobs").mkdir()
+    for path in (cache / "blobs" / "b", cache / "elsewhere", folder / "beside"):
+        path.write_bytes(bytes(8))
+    (cache / "blobs" / "c").symlink_to(cache / "elsewhere")
+    (folder / "weights").symlink_to(target)
+    tensor = TensorProto(name="w", data_type=TensorProto.FLOAT, dims=[2], data_location=TensorProto.EXTERNAL)
+    tensor.external_data.add(key="location", value="weights")
+    graph = helper.make_graph([], "g", [], [], [tensor])
+    (folder / "model.onnx").write_bytes(helper.make_model(graph).SerializeToString())
+    if out:
+        with pytest.raises(CorruptFile, match="outside the checkpoint's folder"):
+            data_paths(folder / "model.onnx")
+    else:
+        assert data_paths(folder / "model.onnx") == [folder / "weights"]
 
 
 def test_a_licence_beyond_measure_is_refused(checkpoint: Path) -> None:
