@@ -24,6 +24,7 @@ from engine.options import OpenOptions
 __all__ = ["tilings"]
 
 _BLOCK_BYTES = 1 << 28  # of scores
+_N_FIELDS = 5
 _FEW = 16  # queries of the narrowest tile
 _MOST_ERROR = 1e-4  # between two orders of summing up
 _TILINGS: list[tuple[int, ...]] = [  # rows, queries, width, warps, stages, whether queries stay
@@ -113,9 +114,12 @@ class _Pass:
         """The scores of the last block."""
         from engine.gpu.kernels import Tiling
 
+        score = self._kernels.document_scores
+        if tiling is not None and len(tiling) > _N_FIELDS:
+            score = self._kernels.resident_scores
         block = torch.empty((self._step, len(self._queries)), device=self._docs.device)
         for low in range(0, len(self._docs), self._step):
-            self._kernels.document_scores(
+            score(
                 self._rows.values,
                 self._rows.scales,
                 self._rows.documents.starts,
@@ -126,6 +130,6 @@ class _Pass:
                 self._queries.betas,
                 block,
                 low,
-                tiling=None if tiling is None else Tiling(*tiling),  # type: ignore[arg-type]
+                tiling=None if tiling is None else Tiling(*tiling[:_N_FIELDS]),
             )
         return block[: len(self._docs) - low]

@@ -13,7 +13,7 @@ import torch
 import triton
 import triton.language as tl
 
-__all__ = ["TILE_ROWS", "Tiling", "document_scores", "tiling_for"]
+__all__ = ["RESIDENT", "TILE_ROWS", "Tiling", "can_reside", "document_scores", "resident_scores", "tiling_for"]
 
 TILE_ROWS = 128
 """Centroids that a program scans at a time; a document of more takes several rounds."""
@@ -24,7 +24,7 @@ _WIDTH = 64  # dimensions multiplied at a time
 
 
 class Tiling(NamedTuple):
-    """How `document_scores` is divided into programs; powers of 2 but for `stages`.
+    """How a scan is divided into programs; powers of 2 but for `stages`.
 
     Attributes:
         rows: centroids that a program scans at a time, for
@@ -32,9 +32,6 @@ class Tiling(NamedTuple):
         width: dimensions multiplied at a time.
         warps: of a program.
         stages: loads under way at once.
-        resident: whether a program keeps its queries, all dimensions of them, and goes on from tile to tile: for
-            documents of no more rows than there are slots, and where shared memory holds the queries and
-            `stages` times the rows of a tile. Others read their queries again for each tile of centroids.
     """
 
     rows: int
@@ -42,7 +39,6 @@ class Tiling(NamedTuple):
     width: int
     warps: int
     stages: int
-    resident: bool = False
 
 
 def tiling_for(n_queries: int, *, softmax: bool) -> Tiling:
@@ -85,22 +81,8 @@ def document_scores(
     """
     n_queries, dim = queries.shape
     tile = tiling or tiling_for(n_queries, softmax=betas is not None)
-    n_query_tiles = triton.cdiv(n_queries, tile.queries)
-    n_tiles = triton.cdiv(len(docs), tile.rows // slots)
-    constants: dict[str, int | bool] = {
-        "SCALED": scales is not None,
-        "MASKED": allowed is not None,
-        "SOFTMAX": betas is not None,
-        "DOCS": tile.rows // slots,
-        "SLOTS": slots,
-        "QUERIES": tile.queries,
-        "WIDTH": tile.width,
-    }
-    if tile.resident:
-        n_tiles = min(n_tiles, max(1, _multiprocessors(docs.device) // n_query_tiles))
-        constants["CHUNKS"] = triton.cdiv(dim, tile.width)
-    kernel = _resident_kernel if tile.resident else _document_kernel
-    kernel[(n_tiles * n_query_tiles,)](
+    n_tiles = triton.cdiv(len(docs), tile.rows // slots) * triton.cdiv(n_queries, tile.queries)
+    _document_kernel[(n_tiles,)](
         values,
         values if scales is None else scales,
         starts,
@@ -113,16 +95,92 @@ def document_scores(
         first_doc,
         n_queries,
         dim,
-        **constants,
+        SCALED=scales is not None,
+        MASKED=allowed is not None,
+        SOFTMAX=betas is not None,
+        DOCS=tile.rows // slots,
+        SLOTS=slots,
+        QUERIES=tile.queries,
+        WIDTH=tile.width,
+        num_warps=tile.warps,
+        num_stages=tile.stages,
+    )
+
+
+RESIDENT = Tiling(64, 128, 64, warps=8, stages=2)
+"""What `resident_scores` uses where nobody says otherwise."""
+_HOPPER = 132, 227 << 10  # its multiprocessors, and bytes of shared memory that a program may have
+
+
+def can_reside(values: torch.Tensor, slots: int, n_queries: int) -> bool:
+    """Whether `resident_scores` is for documents of at most `slots` rows of `values`, and so many queries.
+
+    From 65 queries on: below, reading the centroids takes longer than anything else.
+    """
+    width = triton.cdiv(values.shape[1], RESIDENT.width) * RESIDENT.width
+    n_bytes = width * (2 * RESIDENT.queries + RESIDENT.stages * RESIDENT.rows * values.element_size())
+    n_bytes += 4 * RESIDENT.rows * RESIDENT.queries  # at most, of scores exchanged within a program
+    _, shared_bytes = _multiprocessors(values.device)
+    return n_queries > RESIDENT.queries // 2 and slots <= RESIDENT.rows and n_bytes <= shared_bytes
+
+
+def resident_scores(
+    values: torch.Tensor,
+    scales: torch.Tensor | None,
+    starts: torch.Tensor,
+    docs: torch.Tensor,
+    slots: int,
+    allowed: torch.Tensor | None,
+    queries: torch.Tensor,
+    betas: torch.Tensor | None,
+    scores: torch.Tensor,
+    first_doc: int,
+    tiling: Tiling | None = None,
+) -> None:
+    """Score documents of at most `slots` rows, as `document_scores` does; see `can_reside`.
+
+    A program keeps its queries, all dimensions of them, and goes on from tile to tile, so that they are not read
+    from the cache again for each: 128 queries for each 128 centroids come to as much as the centroids.
+    """
+    n_queries, dim = queries.shape
+    tile = tiling or RESIDENT
+    n_query_tiles = triton.cdiv(n_queries, tile.queries)
+    n_multiprocessors, _ = _multiprocessors(docs.device)
+    n_programs = max(1, n_multiprocessors // n_query_tiles)
+    n_programs = min(n_programs, triton.cdiv(len(docs), tile.rows // slots))
+    _resident_kernel[(n_programs * n_query_tiles,)](
+        values,
+        values if scales is None else scales,
+        starts,
+        docs,
+        len(docs),
+        values if allowed is None else allowed.view(torch.uint8),
+        queries,
+        queries if betas is None else betas,
+        scores,
+        first_doc,
+        n_queries,
+        dim,
+        SCALED=scales is not None,
+        MASKED=allowed is not None,
+        SOFTMAX=betas is not None,
+        DOCS=tile.rows // slots,
+        SLOTS=slots,
+        QUERIES=tile.queries,
+        WIDTH=tile.width,
+        CHUNKS=triton.cdiv(dim, tile.width),
         num_warps=tile.warps,
         num_stages=tile.stages,
     )
 
 
 @cache
-def _multiprocessors(place: torch.device) -> int:
-    """How many programs run at a time, one on each."""
-    return torch.cuda.get_device_properties(place).multi_processor_count if place.type == "cuda" else 4
+def _multiprocessors(place: torch.device) -> tuple[int, int]:
+    """How many there are, and how many bytes of shared memory a program may have on one."""
+    if place.type != "cuda":
+        return _HOPPER
+    about = torch.cuda.get_device_properties(place)
+    return about.multi_processor_count, about.shared_memory_per_block_optin
 
 
 @triton.jit(do_not_specialize=["n_docs", "first_doc", "n_queries"], do_not_specialize_on_alignment=["docs"])

@@ -28,12 +28,17 @@ def sound_kernels(kernels: ModuleType, place: torch.device) -> SimpleNamespace |
     Returns:
         What `kernels` has, with None in the place of each kernel that cannot be used; None where that is all.
     """
-    checks = {"document_scores": _documents, "pair_scores": _pairs, "score_lists": _lists}
+    checks: dict[str, _Check] = {
+        "document_scores": _documents,
+        "resident_scores": _residents,
+        "pair_scores": _pairs,
+        "score_lists": _lists,
+    }
     sound = {name: _is_sound(name, check, kernels, place) for name, check in checks.items()}
     if not any(sound.values()):
         return None
     usable = {name: getattr(kernels, name) if sound[name] else None for name in sound}
-    return SimpleNamespace(TILE_ROWS=kernels.TILE_ROWS, **usable)
+    return SimpleNamespace(TILE_ROWS=kernels.TILE_ROWS, can_reside=kernels.can_reside, **usable)
 
 
 def _is_sound(name: str, check: _Check, kernels: ModuleType, place: torch.device) -> bool:
@@ -49,25 +54,32 @@ def _is_sound(name: str, check: _Check, kernels: ModuleType, place: torch.device
 
 
 def _documents(kernels: ModuleType, place: torch.device, generator: torch.Generator) -> bool:
-    """In narrow tiles and in the widest, of both types."""
-    starts, values, scales = _made_rows(place, generator)
-    halves = torch.randn(values.shape, generator=generator).half().to(place) / 8
-    made = ((values, scales, _N_QUERIES), (halves, None, _MANY_QUERIES))
+    """In narrow tiles and in the widest, of both types; some documents take two rounds."""
     return all(
-        _documents_of(kernels, starts, stored, factors, n_queries, generator)
-        for stored, factors, n_queries in made
+        _documents_of(kernels.document_scores, place, kind, n_queries, 4, generator)
+        for kind, n_queries in ((torch.int8, _N_QUERIES), (torch.float16, _MANY_QUERIES))
+    )
+
+
+def _residents(kernels: ModuleType, place: torch.device, generator: torch.Generator) -> bool:
+    return all(
+        _documents_of(kernels.resident_scores, place, kind, _MANY_QUERIES, 8, generator)
+        for kind in (torch.int8, torch.float16)
     )
 
 
 def _documents_of(
-    kernels: ModuleType,
-    starts: torch.Tensor,
-    values: torch.Tensor,
-    scales: torch.Tensor | None,
+    scored: Callable[..., None],
+    place: torch.device,
+    kind: torch.dtype,
     n_queries: int,
+    slots: int,
     generator: torch.Generator,
 ) -> bool:
-    place = starts.device
+    scales: torch.Tensor | None
+    starts, values, scales = _made_rows(place, generator)
+    if kind == torch.float16:
+        values, scales = torch.randn(values.shape, generator=generator).half().to(place) / 8, None
     units = torch.nn.functional.normalize(torch.randn(n_queries, _DIM, generator=generator)).half().to(place)
     docs = torch.arange(_N_DOCS, dtype=torch.int32, device=place)
     products = (values.double() @ units.double().T).float()
@@ -75,7 +87,7 @@ def _documents_of(
         products *= scales[:, None]
     for betas in (None, torch.full((n_queries,), 4.0, device=place)):
         found = torch.empty((_N_DOCS, n_queries), device=place)
-        kernels.document_scores(values, scales, starts, docs, 4, None, units, betas, found, 0)
+        scored(values, scales, starts, docs, slots, None, units, betas, found, 0)
         if not torch.allclose(found, aggregate_rows(products.clone(), starts, betas), atol=1e-4):
             return False
     return True

@@ -10,9 +10,17 @@ import torch
 import triton
 import triton.language as tl
 
-from engine.gpu.document_kernel import TILE_ROWS, Tiling, document_scores, tiling_for
+from engine.gpu.document_kernel import TILE_ROWS, Tiling, can_reside, document_scores, resident_scores
 
-__all__ = ["TILE_ROWS", "Tiling", "document_scores", "pair_scores", "score_lists", "tiling_for"]
+__all__ = [
+    "TILE_ROWS",
+    "Tiling",
+    "can_reside",
+    "document_scores",
+    "pair_scores",
+    "resident_scores",
+    "score_lists",
+]
 
 _WIDTH = 64  # dimensions multiplied at a time
 _PAIR_DOCS, _PAIR_SLOTS = 4, 4  # documents of one query, and centroids of each at a time

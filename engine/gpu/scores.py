@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Protocol
 
@@ -108,7 +108,7 @@ class KernelScores:
         for slots, docs in self._docs.items():
             first, last = np.searchsorted(docs, [low, high]).tolist()
             if first < last:
-                self._kernels.document_scores(
+                self._kernel(slots, len(queries))(
                     self._rows.values,
                     self._rows.scales,
                     self._rows.documents.starts,
@@ -121,3 +121,10 @@ class KernelScores:
                     low,
                 )
         return block
+
+    def _kernel(self, slots: int, n_queries: int) -> Callable[..., None]:
+        """What scores documents of at most so many centroids, or of TILE_ROWS and more."""
+        resident: Callable[..., None] | None = self._kernels.resident_scores
+        if resident is None or not self._kernels.can_reside(self._rows.values, slots, n_queries):
+            resident = self._kernels.document_scores
+        return resident

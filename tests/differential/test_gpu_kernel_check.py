@@ -49,12 +49,13 @@ def score_lists(codes, owners, starts, longest, tables, probed, lists, best):
                 best[query, owner] = max(best[query, owner], score)
 
 
-RIGHT = {
-    "TILE_ROWS": 128,
+KERNELS = {
     "document_scores": document_scores,
+    "resident_scores": document_scores,
     "pair_scores": pair_scores,
     "score_lists": score_lists,
 }
+RIGHT = {"TILE_ROWS": 128, "can_reside": None, **KERNELS}
 
 
 def test_kernels_that_compute_the_same_are_used():
@@ -95,6 +96,7 @@ def halves_swapped(codes, *rest):
     [
         {"document_scores": without_softmax},
         {"document_scores": wrong_where_there_are_many_queries},
+        {"resident_scores": without_softmax},
         {"pair_scores": one_dimension_short},
         {"pair_scores": of_the_next_document},
         {"pair_scores": without_aggregation},
@@ -117,5 +119,5 @@ def test_kernels_that_fail_are_not_used(caplog):
         found = sound_kernels(SimpleNamespace(**(RIGHT | {"pair_scores": failing})), PLACE)
     assert vars(found) == RIGHT | {"pair_scores": None}
     assert "no such instruction" in caplog.text
-    none = {"TILE_ROWS": 128} | dict.fromkeys(("document_scores", "pair_scores", "score_lists"), failing)
+    none = RIGHT | dict.fromkeys(KERNELS, failing)
     assert sound_kernels(SimpleNamespace(**none), PLACE) is None

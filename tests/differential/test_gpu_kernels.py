@@ -53,7 +53,7 @@ def block_scores(segment, queries, kernels, beta, allowed):
     return torch.cat(blocks).cpu().numpy(), slack
 
 
-@pytest.mark.parametrize(("dim", "n_queries"), [(24, 1), (150, 19)])
+@pytest.mark.parametrize(("dim", "n_queries"), [(24, 1), (150, 19), (40, 70)])
 @pytest.mark.parametrize("beta", [None, 0.5, 8.0])
 @pytest.mark.parametrize("kind", ["int8", "float16"])
 def test_documents_are_scored(directory, monkeypatch, kind, beta, dim, n_queries):
@@ -82,10 +82,26 @@ def test_tiles_of_any_size_give_the_same_scores(tiling, beta):
     docs = torch.arange(50, dtype=torch.int32, device=PLACE)
     betas = None if beta is None else torch.full((19,), beta, device=PLACE)
     found = []
-    for each in (None, gpu_kernels.Tiling(*tiling)):
+    for each in (None, gpu_kernels.Tiling(*tiling[:5])):
         found.append(torch.empty((50, 19), device=PLACE))
-        gpu_kernels.document_scores(values, None, starts, docs, 4, None, units, betas, found[-1], 0, each)
+        score = gpu_kernels.resident_scores if each and tiling[-1] is True else gpu_kernels.document_scores
+        score(values, None, starts, docs, 4, None, units, betas, found[-1], 0, each)
     torch.testing.assert_close(found[1], found[0], atol=1e-4, rtol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("dim", "kind", "slots", "n_queries", "can"),
+    [
+        (384, torch.float16, 4, 256, True),
+        (384, torch.float16, 64, 65, True),
+        (384, torch.float16, 128, 256, False),  # more rows than a tile has
+        (384, torch.float16, 4, 64, False),
+        (512, torch.float16, 4, 256, False),  # more than shared memory holds
+        (512, torch.int8, 4, 256, True),
+    ],
+)
+def test_queries_stay_where_there_is_room(dim, kind, slots, n_queries, can):
+    assert gpu_kernels.can_reside(torch.empty((3, dim), dtype=kind, device=PLACE), slots, n_queries) is can
 
 
 @pytest.mark.parametrize("beta", [None, 2.0])

@@ -47,10 +47,11 @@ for rows, scales in (("*i8", "*fp32"), ("*fp16", "*fp16")):
                 document_kernel._document_kernel, DOCUMENTS.format(rows, scales),
                 {**stored, "MASKED": True, **shape}, tile.warps, tile.stages,
             )
-        shape = {"DOCS": 16, "SLOTS": 4, "QUERIES": 128, "WIDTH": 64, "CHUNKS": 6}
+        tile = document_kernel.RESIDENT
+        shape = {"DOCS": tile.rows // 4, "SLOTS": 4, "QUERIES": tile.queries, "WIDTH": tile.width}
         compiled(
             document_kernel._resident_kernel, DOCUMENTS.format(rows, scales),
-            {**stored, "MASKED": True, **shape}, 4, 2,
+            {**stored, "MASKED": True, **shape, "CHUNKS": 6 if rows == "*fp16" else 8}, tile.warps, tile.stages,
         )
         compiled(
             kernels._pair_kernel, f"{rows} {scales} *i64 *i64 *fp64 *fp64 *fp32 i32 i32 i32 fp32",
