@@ -180,7 +180,8 @@ def _multiprocessors(place: torch.device) -> tuple[int, int]:
     if place.type != "cuda":
         return _HOPPER
     about = torch.cuda.get_device_properties(place)
-    return about.multi_processor_count, about.shared_memory_per_block_optin
+    most = getattr(about, "shared_memory_per_block_optin", about.shared_memory_per_block)  # not in every torch
+    return about.multi_processor_count, most
 
 
 @triton.jit(do_not_specialize=["n_docs", "first_doc", "n_queries"], do_not_specialize_on_alignment=["docs"])
