@@ -29,7 +29,7 @@ from formats.bundle_file import FileRecord, check_size, record_of, verify_file
 from formats.errors import CorruptFile, FormatTooNew, InvalidSetting
 from formats.json_fields import JsonFields, read_json
 from formats.onnx_scan import MAX_GRAPH_BYTES, check_graph
-from formats.short_sha256 import short_sha256
+from formats.sha256 import short_sha256
 
 __all__ = [
     "BUNDLE_FORMAT",
@@ -74,7 +74,6 @@ _MAX_FILES: Final = 32
 
 _FILE_NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
 _SHA256: Final = re.compile(r"[0-9a-f]{64}")
-_XXH3: Final = re.compile(r"[0-9a-f]{32}")
 _IDENTITY: Final = re.compile(r"[0-9a-f]{32}")
 _KIND: Final = re.compile(r"[a-z]{1,16}")
 
@@ -142,37 +141,39 @@ class BundleFolder:
         for name, record in self.files.items():
             check_size(self.path / name, record)
 
-    def verify_files(self, names: Iterable[str] | None = None) -> int:
-        """Read files whole and compare their digests with the manifest.
+    def verify_files(self, names: Iterable[str] | None = None, *, lean: bool = False) -> int:
+        """Read files whole and compare their SHA-256 with the manifest.
 
         Args:
-            names: which of `files`, checked by XXH3-128 where the manifest has it; None for all, by SHA-256 too.
+            names: which of `files`; None for all.
+            lean: whether memory is worth more than time, see `formats.sha256`.
 
         Returns:
-            The number of bytes read, each file counted once.
+            The number of bytes read.
 
         Raises:
-            ChecksumMismatch: a file's digest is not the recorded one.
+            ChecksumMismatch: a file's SHA-256 is not the recorded one.
             CorruptFile: a file is gone or is not a regular file.
             TruncatedFile: a file has another size than recorded.
         """
         chosen = list(self.files if names is None else names)
         for name in chosen:
-            verify_file(self.path / name, self.files[name], whole=names is None)
+            verify_file(self.path / name, self.files[name], lean=lean)
         return sum(self.files[name].n_bytes for name in chosen)
 
-    def verify_graph(self, name: str) -> None:
+    def verify_graph(self, name: str, *, lean: bool = False) -> None:
         """Check a graph before a runtime loads it: digests, where its weights lie, its operators.
 
         Args:
             name: which of `files`.
+            lean: whether memory is worth more than time.
 
         Raises:
             ChecksumMismatch, TruncatedFile: as of `verify_files`, for the graph and the file with its weights.
             CorruptFile: as there, or the graph has what `formats.onnx_scan.check_graph` refuses.
         """
         data = [name + DATA_SUFFIX] if name + DATA_SUFFIX in self.files else []
-        self.verify_files([name, *data])
+        self.verify_files([name, *data], lean=lean)
         check_graph(self.path / name, {each: self.files[each].n_bytes for each in data})
 
 
@@ -334,7 +335,6 @@ def _file_from(fields: JsonFields, max_bytes: int) -> FileRecord:
     record = FileRecord(
         fields.text("sha256", _SHA256),
         fields.integer("n_bytes", 0, max_bytes),
-        fields.text("xxh3", _XXH3) if "xxh3" in fields.names() else None,
     )
     fields.done()
     return record
