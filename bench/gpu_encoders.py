@@ -8,6 +8,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Callable, Iterator
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 
 import numpy as np
@@ -22,6 +23,7 @@ from bench.gpu_steps import guarded
 from bench.records import Record
 from engine.batched_encoder import BatchedEncoder, BatchRunner
 from engine.onnx_runner import OnnxRunner
+from engine.onnx_session import import_onnxruntime
 from engine.tokenizer import Ids
 from exporters.to_tensorrt import build_plan
 from formats.bundle_folder import MODEL_NAME
@@ -113,11 +115,14 @@ def _torch(attention: str, folder: Path, place: torch.device) -> Forward:
 
 
 def _onnx_runner(folder: Path, place: torch.device) -> BatchRunner:
+    if place.type == "cuda" and "CUDAExecutionProvider" not in import_onnxruntime().get_available_providers():
+        raise BackendUnavailable("this ONNX Runtime has no CUDA")  # an export takes a while
     return OnnxRunner(load_bundle(_bundle(folder)), MODEL_NAME, place.type)
 
 
 def _tensorrt_runner(folder: Path, place: torch.device) -> BatchRunner:
     del place
+    import_module("tensorrt")
     from engine.tensorrt_runner import TensorRtRunner
 
     profiles = [PlanProfile((1, 1), shape, (shape[0], 2 * shape[1])) for shape in sorted(_LENGTHS.values())]
