@@ -30,6 +30,7 @@ COMMANDS = {
     "export": "what exporting an encoder takes, and starting what was exported",
     "filters": "what a filter costs, by the share of documents that pass",
     "ivf_switch": "from how many centroids on inverted lists pay",
+    "durability": "what changing an index takes: commits, merges, what they leave behind",
     "gpu": "all checks and timings of the GPU backend",
     "lexical": "lexical search against bm25s",
 }

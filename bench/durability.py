@@ -1,4 +1,4 @@
-"""What changing an index takes: ``python -m bench.durability [PART ...] [--out FILE]``.
+"""What changing an index takes: ``python -m bench durability [PART ...] [--out FILE]``.
 
 Parts: ``commit`` (100 small documents), ``open`` (1 and 100 segments), ``merge`` (segments of one quantizer: rate,
 memory, and seconds of each part for a million centroids, one after the other), ``updates`` (1,000 commits that
@@ -39,7 +39,7 @@ from formats.manifest import Manifest, latest_generation
 from formats.quantizer import StoredQuantizer
 from formats.snapshot import OpenSegment, Snapshot
 
-__all__ = ["main"]
+__all__ = ["add_arguments", "run"]
 
 _DIM = 384
 _TABLE = 4096
@@ -310,18 +310,17 @@ _PARTS: dict[str, Callable[[Path], dict[str, object]]] = {
 }
 
 
-def main() -> None:
-    """Measure the parts named on the command line, or all."""
-    parser = argparse.ArgumentParser(description=__doc__)
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments of ``python -m bench durability``."""
     parser.add_argument("parts", nargs="*", metavar="PART", help=", ".join(_PARTS))
     parser.add_argument("--out", type=Path, default=Path("bench/results/durability.jsonl"))
-    arguments = parser.parse_args()
-    for name in arguments.parts or _PARTS:
+
+
+def run(args: argparse.Namespace) -> int:
+    """Measure the parts that are named, or all."""
+    for name in args.parts or _PARTS:
         with tempfile.TemporaryDirectory() as folder:
             found = _PARTS[name](Path(folder))
         print(name, found, flush=True)
-        append_record(arguments.out, {"part": name, **found, **circumstances()})
-
-
-if __name__ == "__main__":
-    main()
+        append_record(args.out, {"part": name, **found, **circumstances()})
+    return 0

@@ -14,7 +14,7 @@ from typing import cast
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["Prepared", "cache_folder", "first_ids", "write_json"]
+__all__ = ["Prepared", "cache_folder", "write_json"]
 
 Floats = npt.NDArray[np.float32]
 Ints = npt.NDArray[np.int64]
@@ -84,11 +84,6 @@ class Prepared:
     def _pairs(self, name: str) -> tuple[list[str], list[str]]:
         entries = cast(dict[str, str], self._json(name))
         return list(entries), list(entries.values())
-
-
-def first_ids(documents: npt.NDArray[np.integer], ids: list[str]) -> list[str]:
-    """The ids of document ordinals, negative ones left out."""
-    return [ids[ordinal] for ordinal in documents.tolist() if ordinal >= 0]
 
 
 def write_json(path: Path, value: object) -> None:
