@@ -14,11 +14,11 @@ from engine.document_reader import DocumentSource, DocumentStream, read_document
 from engine.documents import Document
 from engine.encoder import Encoder, open_encoder, trained_representation, vector_kinds
 from engine.index_writer import IndexWriter
-from engine.options import BuildOptions, OpenOptions
+from engine.options import BuildOptions, OpenOptions, check_names
 from engine.progress import Progress, ProgressSetting
 from engine.representation import Representation, check_readable, representation_for, representation_from
 from formats.directory import Directory, sync_folder
-from formats.errors import IndexExists, IndexNotFound, InvalidSetting
+from formats.errors import IndexExists, IndexNotFound
 from formats.manifest import IndexSettings, Manifest, latest_generation
 from formats.write_lock import LOCK_NAME
 
@@ -131,13 +131,7 @@ def _settings(
     representation: str | Representation | None,
     settings: dict[str, object],
 ) -> tuple[IndexSettings, Encoder]:
-    unknown = sorted(settings.keys() - BuildOptions.__dataclass_fields__.keys())
-    if unknown:
-        raise InvalidSetting(
-            "unknown setting",
-            expected=", ".join(BuildOptions.__dataclass_fields__),
-            actual=", ".join(unknown),
-        )
+    check_names(settings, BuildOptions)
     options = BuildOptions(**settings)  # type: ignore[arg-type]
     analyzer = Analyzer(options.language)
     opened = open_encoder(encoder)
@@ -177,7 +171,7 @@ def _check_free(folder: Path, overwrite: bool) -> None:
     generation = _generation(folder)
     if generation:
         raise IndexExists(
-            "there is an index already; overwrite=True replaces it",
+            "there is an index already; overwrite=True (--overwrite) replaces it",
             path=folder,
             actual=f"generation {generation}",
         )

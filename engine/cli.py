@@ -63,7 +63,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except (QuarryError, OSError) as error:
-        return _fail(" ".join([str(error), *getattr(error, "__notes__", [])]), 1)
+        return _fail(". ".join([str(error), *getattr(error, "__notes__", [])]), 1)
     return code
 
 
@@ -226,11 +226,15 @@ def _search(args: argparse.Namespace) -> int:
     return 0
 
 
-def _filter(given: str | None) -> dict[str, object] | None:
+def _filter(given: str | None) -> Mapping[str, object] | None:
+    if given is None:
+        return None
     try:
-        only: dict[str, object] | None = None if given is None else json.loads(given)
+        only: object = json.loads(given)
     except ValueError as error:
         raise InvalidFilter("--filter is no JSON", expected='{"field": value}', actual=str(error)) from error
+    if not isinstance(only, dict):
+        raise InvalidFilter("--filter is no JSON object", expected='{"field": value}', actual=given)
     return only
 
 
@@ -351,5 +355,7 @@ def _flat(fields: Mapping[str, object], prefix: str = "") -> Iterator[tuple[str,
     for name, value in fields.items():
         if isinstance(value, Mapping):
             yield from _flat(value, f"{prefix}{name}.")
+        elif isinstance(value, tuple):
+            yield from ((prefix + name, each) for each in value)
         else:
             yield prefix + name, value

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import weakref
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -37,6 +38,8 @@ from formats.errors import EncoderMismatch, InvalidSetting, ReadOnlyIndex
 from formats.manifest import EncoderRecord
 
 __all__ = ["Engine"]
+
+_log = logging.getLogger(__name__)
 
 
 class Engine:
@@ -90,8 +93,8 @@ class Engine:
                 "cpu_faiss" (IVF lists where the index has them), "hnsw" (graphs; see `optimize`) or "gpu" (all
                 centroids, or where they do not fit its memory the lists, on a device).
             encoder: the one the index was built with: a bundle's folder, an `Encoder`, or None for the bundled
-                default. An index of another encoder's vectors can be opened without it, and searched with
-                `search_vectors`.
+                default. An index of another encoder's vectors can be opened without it, searched with
+                `search_vectors` and in lexical mode, and changed in all ways but `add`.
             reranker: for searches with `rerank`: the folder of a cross-encoder's bundle, or a `Reranker`.
             threads: for batches of queries and for encoding; None: one for each CPU this process may use.
             memory: the most main memory that may be held for searching, in bytes or as "500MB": copies that
@@ -106,7 +109,7 @@ class Engine:
         Raises:
             IndexNotFound: there is no index.
             IndexLocked: `writable`, and there is another writer.
-            EncoderMismatch: an encoder was given, or `writable`, and the vectors are another's.
+            EncoderMismatch: an encoder was given, and the vectors are another's.
             FormatError: a file of the index is damaged.
             InvalidSetting: a value is out of range, or the memory is too little for this index.
             BackendUnavailable: the backend asked for needs a library, or a device, that is not here.
@@ -124,7 +127,7 @@ class Engine:
         try:
             if reranker is not None:
                 index._reranker = open_reranker(reranker, options.n_threads)
-            if encoder is not None or writable:
+            if encoder is not None:
                 index._check_encoder(index._view.get())
         except BaseException:
             index.close()
@@ -159,10 +162,10 @@ class Engine:
             InvalidQuery: a query is no text; or by its meaning it has no token, or the encoder gives no usable
                 vector for it. In lexical mode a query without terms finds nothing.
             InvalidFilter: the filter is malformed, or compares values with those of another type.
-            InvalidSetting: an option is out of range.
+            InvalidSetting: an option is out of range, or there is none of that name.
             EncoderMismatch: the index holds vectors of another encoder (lexical mode works all the same).
         """
-        chosen = SearchOptions(k=k, **options)
+        chosen = SearchOptions.of(k, options)
         texts = query_texts(queries)
         if chosen.rerank:
             reranker, found = self._require_reranker(), self._found(texts, replace(chosen, k=chosen.rerank))
@@ -178,7 +181,7 @@ class Engine:
             InvalidQuery: no numbers, the wrong shape, or numbers that are not finite or above 1e18.
         """
         options.setdefault("mode", "dense")
-        chosen = SearchOptions(k=k, **options)
+        chosen = SearchOptions.of(k, options)
         if chosen.mode != "dense" or chosen.rerank:
             raise InvalidSetting("vectors have no words", expected="mode dense, no rerank", actual=chosen.mode)
         view = self._to_search()
@@ -190,9 +193,12 @@ class Engine:
         Raises:
             InvalidDocument: a document is not valid; those before it stay collected until `rollback`.
             CommitFailed: the system failed; those taken until then stay collected, and can be committed.
+            EncoderMismatch: the vectors of the index are another encoder's.
             ReadOnlyIndex: the index was not opened writable.
         """
-        return self._require_writer().add(read_documents(docs))
+        writer = self._require_writer()
+        self._check_encoder(self._view.get())
+        return writer.add(read_documents(docs))
 
     def delete(self, ids: Iterable[str] | str) -> int:
         """Delete documents at the next commit. Returns how many of the ids there were.
@@ -309,12 +315,15 @@ class Engine:
     def close(self) -> None:
         """Close all files and release the lock; hits stay valid, and closing twice is harmless.
 
-        A merge in the background is waited for.
+        What was added and deleted without a `commit` is forgotten. A merge in the background is waited for.
 
         Raises:
             FormatError: it found a damaged file; all is closed.
         """
         self._close(abandon=False)
+
+    def __repr__(self) -> str:
+        return f"Engine.open({str(self._directory.path)!r}, writable={self._writable})"
 
     def __enter__(self) -> Self:
         return self
@@ -335,6 +344,8 @@ class Engine:
             return
         try:
             if writer:
+                if writer.has_changes() and not abandon:
+                    _log.warning("%s: closed without a commit; what was added and deleted is forgotten", self)
                 writer.close(abandon=abandon)
         finally:
             self._view.close()

@@ -248,7 +248,8 @@ def _operand(path: str, value: object) -> Scalar:
     plain = value is None or isinstance(value, str | int | float)
     unusable = isnan(value) if isinstance(value, float) else isinstance(value, str) and not _has_utf8(value)
     if not plain or unusable:
-        raise _wrong(path, _SCALARS, value)
+        hint = f"{_SCALARS}; $in takes several" if isinstance(value, list | tuple | set) else _SCALARS
+        raise _wrong(path, hint, value)
     return scalar(value)
 
 

@@ -148,6 +148,12 @@ class IndexWriter:
                 actual=str(error),
             ) from error
 
+    def has_changes(self) -> bool:
+        """Whether something was collected since the last commit, and can still be committed."""
+        with self._mutex:
+            collected = self._pending is not None and len(self._pending) > 0
+            return self._lock is not None and (collected or self._committer.has_changes())
+
     def delete(self, doc_ids: Iterable[str]) -> int:
         """Delete the documents of these ids, where there are any. Returns how many there were."""
         with self._mutex:
@@ -172,7 +178,7 @@ class IndexWriter:
         """
         with self._mutex:
             self._check_open()
-            if not self._committer.has_changes() and not (self._pending and len(self._pending)):
+            if not self.has_changes():
                 return self._committer.manifest.generation, 0
             try:
                 built = self._finish_pending()

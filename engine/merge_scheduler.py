@@ -23,7 +23,7 @@ from formats.snapshot import OpenSegment
 
 __all__ = ["MergeScheduler"]
 
-_log = logging.getLogger("quarry")
+_log = logging.getLogger(__name__)
 _MAX_PAUSE = 1 << 10
 
 

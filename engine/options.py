@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import cached_property
-from typing import TypedDict
+from typing import Self, TypedDict
 
 import numpy as np
 
@@ -17,7 +17,7 @@ from engine.gpu.device import Device
 from formats.centroids import CENTROID_TYPES
 from formats.errors import InvalidSetting
 
-__all__ = ["BuildOptions", "OpenOptions", "SearchKeywords", "SearchOptions"]
+__all__ = ["BuildOptions", "OpenOptions", "SearchKeywords", "SearchOptions", "check_names"]
 
 MAX_K = 1 << 20
 MODES = ("hybrid", "dense", "lexical")
@@ -117,6 +117,17 @@ class SearchOptions:
     rerank: int | None = None
     filter: Mapping[str, object] | None = None
 
+    @classmethod
+    def of(cls, k: int, others: SearchKeywords) -> Self:
+        """The options of a search's keywords.
+
+        Raises:
+            InvalidSetting: one is out of range, or there is none of that name.
+            InvalidFilter: the filter stands for nothing.
+        """
+        check_names(others, cls)
+        return cls(k=k, **others)
+
     def __post_init__(self) -> None:
         _check_choice("mode", self.mode, MODES)
         _check_choice("fusion", self.fusion, FUSIONS)
@@ -176,6 +187,18 @@ class OpenOptions:
         if hasattr(os, "sched_getaffinity"):
             return len(os.sched_getaffinity(0))
         return os.cpu_count() or 1
+
+
+def check_names(given: Mapping[str, object], options: type) -> None:
+    """Refuse keywords that are no fields of a class of options.
+
+    Raises:
+        InvalidSetting: names those that are not, and those there are.
+    """
+    known = [each.name for each in fields(options)]
+    unknown = sorted(given.keys() - set(known))
+    if unknown:
+        raise InvalidSetting("unknown setting", expected=", ".join(known), actual=", ".join(unknown))
 
 
 def _check_integer(options: object, name: str, low: int, high: int) -> None:

@@ -59,7 +59,7 @@ class WriteLock:
     def check(self) -> None:
         """Raise IndexLocked if others are no longer kept out."""
         if not self.is_in_place():
-            raise IndexLocked("the lock file was deleted; another writer may be at work", path=self._path)
+            raise IndexLocked("the lock file was deleted or moved; another writer may be at work", path=self._path)
 
     def release(self) -> None:
         """Let the next writer in; releasing twice is harmless, and a forked child has nothing to release."""

@@ -109,7 +109,9 @@ class TestDeleted:
             (path / LOCK_NAME).unlink()
             with open_index(path, writable=True) as second:
                 second.add(documents({"new0": NEW["new0"]}))
-                with pytest.raises(IndexLocked, match="the lock file was deleted; another writer may be at work"):
+                with pytest.raises(
+                    IndexLocked, match="the lock file was deleted or moved; another writer may be at work"
+                ):
                     first.commit()
                 first.close()
                 second.commit()

@@ -119,7 +119,7 @@ class TestReplacing:
     def test_index_exists(self, tmp_path):
         build(DOCS, tmp_path / "index")
         before = files(tmp_path / "index")
-        with pytest.raises(IndexExists, match="overwrite=True replaces it; found generation 1"):
+        with pytest.raises(IndexExists, match="replaces it; found generation 1"):
             build(DOCS[:3], tmp_path / "index")
         assert files(tmp_path / "index") == before
         assert len(contents(tmp_path / "index")) == 30

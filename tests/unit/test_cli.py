@@ -14,6 +14,7 @@ from importlib import import_module, metadata
 from pathlib import Path
 
 import pytest
+from word_encoder import WordEncoder
 
 import engine
 from engine.cli import main
@@ -72,7 +73,8 @@ def test_build_reports_what_it_built(quarry, source: Path, tmp_path: Path) -> No
 
 
 def test_build_replaces_an_index_only_on_demand(quarry, source: Path, index: Path) -> None:
-    assert quarry("build", source, index).code == 1
+    refused = quarry("build", source, index)
+    assert (refused.code, "--overwrite" in refused.err) == (1, True)
     assert quarry("build", source, index, "--overwrite").code == 0
 
 
@@ -81,6 +83,9 @@ def test_build_skips_invalid_documents_only_on_demand(quarry, source: Path, tmp_
     output = quarry("build", source, tmp_path / "index")
     assert (output.code, output.out) == (1, "")
     assert "line 4" in output.err
+    assert ". The build was not completed" in output.err
+    printed = quarry("build", source, tmp_path / "other", "--skip-invalid").out
+    assert re.search(r"^skipped +\S+docs.jsonl: line 4 is not JSON", printed, re.MULTILINE)
     (report,) = quarry("build", source, tmp_path / "index", "--skip-invalid", "--json").json
     assert (report["n_documents"], report["n_skipped"]) == (3, 1)
 
@@ -113,7 +118,8 @@ def test_search_keeps_to_a_filter(quarry, index: Path) -> None:
     assert {hit["id"] for hit in answer["hits"]} == {"bread", "rain"}
     for given, message in (
         ("{letters", "--filter is no JSON"),
-        ("[1]", "a filter is no mapping"),
+        ("[1]", "--filter is no JSON object"),
+        ("null", "--filter is no JSON object"),
         ('{"letters": {"$more": 4}}', "unknown operator"),
         ('{"letters": NaN}', "field 'letters'; expected a str, int"),
     ):
@@ -152,6 +158,16 @@ def test_add_and_delete_change_the_index(quarry, index: Path, tmp_path: Path) ->
         "sea": "Salt water.",
         "rain": "Rain falls.",
     }
+
+
+def test_an_index_of_another_encoder_needs_it_for_additions_alone(quarry, source: Path, tmp_path: Path) -> None:
+    path = tmp_path / "index"
+    engine.build(source, path, encoder=WordEncoder(dim=8))
+    output = quarry("add", path, source)
+    assert (output.code, output.out) == (1, "")
+    assert "open it with encoder=" in output.err
+    assert quarry("delete", path, "sea", "--json").json == [{"n_deleted": 1, "generation": 2}]
+    assert quarry("merge", path).code == 0
 
 
 def test_info_and_verify_describe_the_index(quarry, index: Path) -> None:

@@ -11,6 +11,7 @@ import stat
 import subprocess
 import sys
 import threading
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -129,10 +130,19 @@ class TestOpen:
         for writable in (False, True):
             with pytest.raises(EncoderMismatch, match=r"expected words .*; found others"):
                 Engine.open(path, writable=writable, encoder=other)
-        with pytest.raises(EncoderMismatch):
-            Engine.open(path, writable=True)
         with Engine.open(path, writable=True, encoder=ENCODER):  # no lock was left behind
             pass
+
+    def test_a_writer_without_the_encoder(self, path):
+        """It can do all that makes no vectors."""
+        with Engine.open(path, writable=True) as index:
+            with pytest.raises(EncoderMismatch, match="expected words"):
+                index.add(docs(1))
+            assert index.delete("d3") == 1
+            index.commit()
+            index.merge()
+            assert "d3" not in index
+            assert index.verify().n_documents == len(index)
 
     def test_without_the_encoder(self, path):
         """Everything but the encoding of texts is there."""
@@ -232,6 +242,14 @@ class TestSearch:
             reader.search("text3", **options)
         with pytest.raises(InvalidSetting, match="out of range"):
             reader.search_vectors(np.zeros((1, 64)), **options)
+
+    def test_an_option_that_there_is_not(self, reader):
+        with pytest.raises(
+            InvalidSetting, match=r"unknown setting; expected k, candidates, .*; found limit, top_k"
+        ):
+            reader.search("text3", top_k=3, limit=3)
+        with pytest.raises(InvalidSetting, match="found top_k"):
+            reader.search_vectors(np.zeros((1, 64)), top_k=3)
 
     @pytest.mark.parametrize(
         "vector", [np.full(64, np.nan), np.full(64, np.inf), np.ones(63), np.ones(1), np.ones((1, 64))]
@@ -527,14 +545,23 @@ class TestClosed:
                 action()
             assert caught.value.path == path
 
-    def test_what_was_not_committed_is_forgotten(self, path):
+    def test_what_was_not_committed_is_forgotten(self, path, caplog):
         before = names(path)
         with Engine.open(path, writable=True, encoder=ENCODER) as index:
             index.add(docs(30))
             index.delete("d1")
+        assert f"{path}', writable=True): closed without a commit" in caplog.text
         with Engine.open(path) as index:
             assert len(index) == 26
         assert names(path) == before | {"write.lock"}
+
+    @pytest.mark.parametrize("change", [Engine.commit, Engine.rollback, lambda _: 1 / 0])
+    def test_no_warning_where_nobody_forgot_a_commit(self, path, caplog, change):
+        with suppress(ZeroDivisionError), Engine.open(path, writable=True, encoder=ENCODER) as index:
+            index.add(docs(30))
+            index.delete("d1")
+            change(index)
+        assert not caplog.records
 
     def test_an_error_within_the_block(self, path):
         with pytest.raises(ZeroDivisionError), Engine.open(path, writable=True, encoder=ENCODER):
