@@ -36,7 +36,7 @@ check: $(DEV)
 	$(BIN)/lint-imports
 
 bench: $(DEV)
-	$(BIN)/python -m bench.figures
+	$(BIN)/python -m bench figures
 
 clean:
 	rm -rf $(VENV) .demo build dist *.egg-info

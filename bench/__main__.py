@@ -52,8 +52,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print("usage: python -m bench NAME ...", "", *lines, sep="\n", file=sys.stderr)
         return 0 if words in (["-h"], ["--help"]) else 2
     module = import_module(f"bench.{'peers.command' if words[0] == 'peers' else words[0]}")
-    if not hasattr(module, "run"):
-        return int(module.main(words[1:]))
     parser = argparse.ArgumentParser(prog=f"python -m bench {words[0]}", description=module.__doc__)
     module.add_arguments(parser)
     return int(module.run(parser.parse_args(words[1:])))

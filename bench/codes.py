@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import tempfile
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -22,18 +21,20 @@ from formats.directory import Directory
 from formats.manifest import IndexSettings
 from formats.snapshot import Snapshot
 
-__all__ = ["main"]
+__all__ = ["add_arguments", "run"]
 
 _CODE_BYTES = (8, 12, 16, 24, 32, 48, 96)
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure, print a table, append the raw results."""
-    parser = argparse.ArgumentParser(prog="python -m bench codes", description=__doc__)
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments of ``python -m bench codes``."""
     parser.add_argument("index", type=Path, help="of the whole collection, with int8 centroids in one segment")
     parser.add_argument("collection")
     parser.add_argument("--out", type=Path, help="JSON lines are appended to this file")
-    options = parser.parse_args(arguments)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Measure, print a table, append the raw results."""
     source = Snapshot(Directory(options.index))
     settings = source.manifest.settings
     choices = [settings] + [replace(settings, centroids="none", code_bytes=size) for size in _CODE_BYTES]
@@ -62,7 +63,3 @@ def _quality(index: Path, collection: str) -> dict[str, float]:
 def _vector_bytes(settings: IndexSettings) -> int:
     """On disk, without the codes that find what int8 centroids rescore."""
     return settings.code_bytes if settings.centroids == "none" else settings.dim + 4
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())

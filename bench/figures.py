@@ -1,6 +1,6 @@
 """The figures the README quotes, measured and set against their targets.
 
-``python -m bench.figures [--data FOLDER] [--out FILE]`` builds indexes of squad and cranfield, runs every probe
+``python -m bench figures [--out FILE]`` builds indexes of squad and cranfield, runs every probe
 in a fresh process, prints a table, and writes the raw results as JSON lines. About 12 minutes on 2 cores.
 """
 
@@ -11,14 +11,15 @@ import json
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from bench.circumstances import circumstances
 from bench.collections import data_folder
+from bench.records import write_records
 
-__all__ = ["Figure", "main"]
+__all__ = ["Figure", "add_arguments", "run"]
 
 Numbers = dict[str, float]
 _N_QUERIES = "1000"
@@ -128,20 +129,18 @@ def _row(figure: Figure) -> str:
     return f"{figure.name:<48} {figure.value:>12.4g} {figure.unit:<18} {target:<12} {figure.verdict}"
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure, print the table, write the raw results."""
-    parser = argparse.ArgumentParser(prog="python -m bench.figures", description=__doc__)
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments of ``python -m bench figures``."""
     parser.add_argument("--out", type=Path, help="JSON lines go to this file, which is replaced")
-    options = parser.parse_args(arguments)
-    lines = []
+
+
+def run(options: argparse.Namespace) -> int:
+    """Measure, print the table, write the raw results."""
+    records = []
     with tempfile.TemporaryDirectory() as work:
         for figure in figures(data_folder("squad"), data_folder("cranfield"), Path(work)):
             print(_row(figure), flush=True)
-            lines.append(json.dumps({**asdict(figure), **circumstances()}, sort_keys=True))
+            records.append({**asdict(figure), **circumstances()})
     if options.out:
-        options.out.write_text("\n".join(lines) + "\n", encoding="utf-8")
+        write_records(options.out, records)
     return 0
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())

@@ -1,6 +1,6 @@
 """What a filter costs: queries with filters that let more or fewer documents pass, beside the same without.
 
-``python -m bench.filters COLLECTION [--documents N] [--out FILE]`` builds an index of a collection with vectors
+``python -m bench filters COLLECTION [--documents N] [--out FILE]`` builds an index of a collection with vectors
 made up of its words (see `bench.hybrid_latency`); as metadata each document has its place in the collection
 (``row``: neighbours are alike) and a place in a shuffled one (``dealt``). Every query is asked without a filter
 and with each, in turns, on one thread. Times are the processor's, so that other work on the machine does not
@@ -27,7 +27,7 @@ from bench.hybrid_latency import Vectors, WordVectors
 from bench.records import append_record
 from engine.encoder import open_encoder
 
-__all__ = ["main"]
+__all__ = ["add_arguments", "run"]
 
 _N_QUERIES = 300
 _FILTERS = [(field, share) for field in ("dealt", "row") for share in (0.001, 0.01, 0.03, 0.1, 0.2, 0.5, 0.9)]
@@ -106,14 +106,16 @@ def _searches(index: engine.Engine, encoder: _RememberedQueries) -> dict[str, Se
     return {"dense": dense, "lexical": partial(by_text, "lexical"), "hybrid": partial(by_text, "hybrid")}
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Build, measure, print a table, append the raw results."""
-    parser = argparse.ArgumentParser(prog="python -m bench.filters", description=__doc__)
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments of ``python -m bench filters``."""
     parser.add_argument("collection", help="name or path of a BEIR folder")
     parser.add_argument("--split", default="test", help="whose queries are asked (default: test)")
     parser.add_argument("--documents", type=int, help="the first so many documents only")
     parser.add_argument("--out", type=Path, help="JSON lines are appended to this file")
-    options = parser.parse_args(arguments)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Build, measure, print a table, append the raw results."""
     collection = read_collection(data_folder(options.collection), options.split)
     queries, encoder = list(collection.queries.values())[:_N_QUERIES], _RememberedQueries()
     with tempfile.TemporaryDirectory() as folder:
@@ -137,7 +139,3 @@ def _report(mode: str, record: Mapping[str, object]) -> None:
     evaluation = f"evaluation {record['evaluation_cpu_ms']:.3f} ms"
     what = f"{mode:<8} {record['field']:<6} {record['share']:<6}"
     print(f"{what} p50 {record['p50_cpu_ms']:6.2f} ms, {times}; {evaluation}", flush=True)
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())

@@ -1,13 +1,12 @@
 """What hybrid search gains over its two parts, and where its default weight comes from.
 
-``python -m bench.hybrid INDEX COLLECTION [--split dev] [--queries N] [--out FILE]`` searches an index of the
+``python -m bench hybrid INDEX COLLECTION [--split dev] [--queries N] [--out FILE]`` searches an index of the
 collection in every mode, and hybrid with several weights of the dense side.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -17,10 +16,11 @@ import numpy as np
 from bench.circumstances import circumstances
 from bench.collections import Collection, data_folder, read_collection
 from bench.quality import Quality, measure_quality
+from bench.records import append_record
 from engine import Engine, Hit
 from engine.fusion import fuse
 
-__all__ = ["main"]
+__all__ = ["add_arguments", "run"]
 
 _WEIGHTS = (0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
 _N_HITS = 100
@@ -57,28 +57,23 @@ def results(index: Path, collection: Collection) -> Iterator[tuple[str, Quality]
     yield "reciprocal ranks", _fused(collection, candidates, "rrf", 0.0)
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure, print a table, append the raw results to a file."""
-    parser = argparse.ArgumentParser(prog="python -m bench.hybrid", description=__doc__)
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments of ``python -m bench hybrid``."""
     parser.add_argument("index", type=Path)
     parser.add_argument("collection", help="name or path of a BEIR folder")
     parser.add_argument("--split", default="test", help="whose queries to ask (squad: dev)")
     parser.add_argument("--queries", type=int, help="ask this many queries only")
     parser.add_argument("--out", type=Path, help="JSON lines are appended to this file")
-    options = parser.parse_args(arguments)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Measure, print a table, append the raw results to a file."""
     collection = read_collection(data_folder(options.collection), options.split).subset(None, options.queries)
     print(f"{collection.name}, {len(collection.queries)} queries")
     print(f"{'':<28} {'nDCG@10':>8} {'(2^g-1)':>8} {'R@100':>8} {'RR@10':>8}")
-    lines = []
     for name, quality in results(options.index, collection):
         print(f"{name:<28}" + "".join(f" {value:>8.4f}" for value in asdict(quality).values()), flush=True)
         about = {"collection": collection.name, "split": collection.split, "n_queries": len(collection.queries)}
-        lines.append(json.dumps({"search": name, **asdict(quality), **about, **circumstances()}, sort_keys=True))
-    if options.out:
-        with options.out.open("a", encoding="utf-8") as out:
-            out.write("\n".join(lines) + "\n")
+        if options.out:
+            append_record(options.out, {"search": name, **asdict(quality), **about, **circumstances()})
     return 0
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())

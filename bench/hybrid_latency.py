@@ -1,6 +1,6 @@
 """How long a query takes, from text to hits, by mode, at a size that would take half an hour to encode.
 
-``python -m bench.hybrid_latency COLLECTION [--documents N] [--out FILE]`` builds an index of a collection whose
+``python -m bench hybrid_latency COLLECTION [--documents N] [--out FILE]`` builds an index of a collection whose
 vectors are sums of random vectors of its longer words, made in a fraction of the encoder's time. It asks the
 collection's queries; each is encoded by the bundled encoder as well, so that its time is in the figures, and what
 it gives is left aside. So the times are those of the real thing, and the quality is not.
@@ -9,12 +9,11 @@ it gives is left aside. So the times are those of the real thing, and the qualit
 from __future__ import annotations
 
 import argparse
-import json
 import re
 import statistics
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 
@@ -25,10 +24,11 @@ import xxhash
 import engine
 from bench.circumstances import circumstances
 from bench.collections import data_folder, read_collection
+from bench.records import write_records
 from engine.encoder import Encoder, open_encoder
 from engine.token_vectors import TokenVectors
 
-__all__ = ["WordVectors", "main"]
+__all__ = ["WordVectors", "add_arguments", "run"]
 
 _N_QUERIES = 500
 _N_VECTORS = 1 << 14
@@ -82,17 +82,19 @@ def _times_ms(index: engine.Engine, queries: list[str], mode: str, k: int) -> li
     return times
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Build, measure, print a table, write the raw results."""
-    parser = argparse.ArgumentParser(prog="python -m bench.hybrid_latency", description=__doc__)
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments of ``python -m bench hybrid_latency``."""
     parser.add_argument("collection", help="name or path of a BEIR folder with a split test")
     parser.add_argument("--documents", type=int, help="the first so many documents only")
     parser.add_argument("--out", type=Path, help="JSON lines go to this file, which is replaced")
-    options = parser.parse_args(arguments)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Build, measure, print a table, write the raw results."""
     collection = read_collection(data_folder(options.collection), "test")
     queries = list(collection.queries.values())[:_N_QUERIES]
     docs = ({"id": name, "text": text} for name, text in islice(collection.documents.items(), options.documents))
-    encoder, lines = WordVectors(open_encoder()), []
+    encoder, records = WordVectors(open_encoder()), []
     with tempfile.TemporaryDirectory() as folder:
         report = engine.build(docs, Path(folder) / "idx", encoder=encoder)
         print(f"{report.n_documents} documents, {report.n_centroids} centroids, {report.duration_s:.0f} s")
@@ -103,11 +105,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 print(f"{mode:<8} k {k:<4} p50 {p50:6.2f} ms  p95 {p95:6.2f} ms", flush=True)
                 numbers = {"mode": mode, "k": k, "p50_ms": p50, "p95_ms": p95, "n_queries": len(queries)}
                 sizes = {"n_documents": report.n_documents, "n_centroids": report.n_centroids}
-                lines.append(json.dumps({**numbers, **sizes, **circumstances()}, sort_keys=True))
+                records.append({**numbers, **sizes, **circumstances()})
     if options.out:
-        options.out.write_text("\n".join(lines) + "\n", encoding="utf-8")
+        write_records(options.out, records)
     return 0
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())

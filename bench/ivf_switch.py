@@ -1,17 +1,15 @@
 """From how many centroids on inverted lists pay: where `engine.segment_builder.IVF_ROWS` comes from.
 
-``python -m bench.ivf_switch INDEX [--out FILE]`` takes the first documents of an index, 1,000, 2,000, 4,000 ...,
+``python -m bench ivf_switch INDEX [--out FILE]`` takes the first documents of an index, 1,000, 2,000, 4,000 ...,
 makes a segment with lists and one without of each part, and times both with the same queries: 10 hits, one thread.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import statistics
 import tempfile
 import time
-from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +17,7 @@ import numpy.typing as npt
 
 from bench.circumstances import circumstances
 from bench.recoded import recoded
+from bench.records import write_records
 from engine import segment_builder
 from engine.options import OpenOptions, SearchOptions
 from engine.searcher import Searcher
@@ -26,7 +25,7 @@ from engine.stored_vectors import StoredVectors
 from formats.directory import Directory
 from formats.snapshot import Snapshot
 
-__all__ = ["main", "noisy_queries"]
+__all__ = ["add_arguments", "noisy_queries", "run"]
 
 _N_QUERIES = 300
 Vectors = npt.NDArray[np.float32]
@@ -61,14 +60,16 @@ def noisy_queries(snapshot: Snapshot) -> Vectors:
     return queries
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure, print a table, write the raw results."""
-    parser = argparse.ArgumentParser(prog="python -m bench.ivf_switch", description=__doc__)
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments of ``python -m bench ivf_switch``."""
     parser.add_argument("index", type=Path, help="an index with int8 centroids, squad for example")
     parser.add_argument("--out", type=Path, help="JSON lines go to this file, which is replaced")
-    options = parser.parse_args(arguments)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Measure, print a table, write the raw results."""
     source = Snapshot(Directory(options.index))
-    queries, lines = noisy_queries(source), []
+    queries, records = noisy_queries(source), []
     print(f"{'documents':>10} {'centroids':>10} {'scan ms':>8} {'lists ms':>8} {'ratio':>6}")
     n_docs = 1000
     while n_docs <= source.segments[0].reader.n_docs:
@@ -79,12 +80,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             n_rows = scanned.segments[0].reader.n_rows
         print(f"{n_docs:>10} {n_rows:>10} {scan_ms:>8.3f} {lists_ms:>8.3f} {scan_ms / lists_ms:>6.2f}", flush=True)
         numbers = {"n_documents": n_docs, "n_centroids": n_rows, "scan_p50_ms": scan_ms, "lists_p50_ms": lists_ms}
-        lines.append(json.dumps({**numbers, **circumstances()}, sort_keys=True))
+        records.append({**numbers, **circumstances()})
         n_docs *= 2
     if options.out:
-        options.out.write_text("\n".join(lines) + "\n", encoding="utf-8")
+        write_records(options.out, records)
     return 0
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())

@@ -1,6 +1,6 @@
 """BM25 of the engine against bm25s on the same terms: time, quality, bytes.
 
-``python -m bench.lexical --out FILE`` indexes a collection for speed (scale) and two for quality (cranfield,
+``python -m bench lexical --out FILE`` indexes a collection for speed (scale) and two for quality (cranfield,
 squad dev), prints a table and appends JSON lines. bm25s is asked with and without its numba backend, query by
 query in turn with the engine, so that all three meet the same machine. About 5 minutes on one core.
 """
@@ -8,10 +8,9 @@ query in turn with the engine, so that all three meet the same machine. About 5 
 from __future__ import annotations
 
 import argparse
-import json
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -21,13 +20,14 @@ import numpy as np
 from bench.circumstances import circumstances
 from bench.collections import Collection, data_folder, read_collection
 from bench.quality import measure_quality
+from bench.records import append_record
 from engine.analysis import Analyzer
 from engine.bm25 import DEFAULT_B, DEFAULT_K1, Bm25
 from formats.directory import Directory
 from formats.envelope import Envelope, EnvelopeWriter, FileKind
 from formats.postings import PostingsReader, PostingsWriter
 
-__all__ = ["Measured", "main"]
+__all__ = ["Measured", "add_arguments", "run"]
 
 _K = 100
 _QUALITY = (("cranfield", "test", None), ("squad", "dev", 2000))  # name, split, number of queries
@@ -190,22 +190,17 @@ def _row(found: Measured) -> str:
     return f"{where:<28} {found.name:<24} {found.by:<20} {found.value:>10.4g} {found.unit}"
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure, print the table, append the raw results."""
-    parser = argparse.ArgumentParser(prog="python -m bench.lexical", description=__doc__)
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments of ``python -m bench lexical``."""
     parser.add_argument("--documents", type=int, help="of the collection for speed; left out: all")
     parser.add_argument("--queries", type=int, default=1000, help="of the collection for speed")
     parser.add_argument("--out", type=Path, help="JSON lines are appended to this file")
-    options = parser.parse_args(arguments)
-    lines = []
+
+
+def run(options: argparse.Namespace) -> int:
+    """Measure, print the table, append the raw results."""
     for found in measurements(options.documents, options.queries):
         print(_row(found), flush=True)
-        lines.append(json.dumps({**asdict(found), **circumstances()}, sort_keys=True))
-    if options.out:
-        with options.out.open("a", encoding="utf-8") as out:
-            out.write("\n".join(lines) + "\n")
+        if options.out:
+            append_record(options.out, {**asdict(found), **circumstances()})
     return 0
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())

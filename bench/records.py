@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-__all__ = ["Record", "append_record", "read_records", "read_results"]
+__all__ = ["Record", "append_record", "read_records", "read_results", "write_records"]
 
 Record = dict[str, object]
 
@@ -16,7 +16,13 @@ def append_record(path: Path, record: Mapping[str, object]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     _drop_unfinished(path)
     with path.open("a", encoding="utf-8") as file:
-        file.write(json.dumps(record, sort_keys=True) + "\n")
+        file.write(_line(record))
+
+
+def write_records(path: Path, records: Iterable[Mapping[str, object]]) -> None:
+    """Write lines in the place of those that are there."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(_line(record) for record in records), encoding="utf-8")
 
 
 def read_records(path: Path) -> list[Record]:
@@ -36,6 +42,10 @@ def read_results(folder: Path, name: str) -> list[Record]:
     """What a measurement left in a folder: ``name.jsonl``, and of a collection each ``name_squad.jsonl``."""
     paths = [folder / f"{name}.jsonl", *sorted(folder.glob(f"{name}_*.jsonl"))]
     return [record for path in paths for record in read_records(path)]
+
+
+def _line(record: Mapping[str, object]) -> str:
+    return json.dumps(record, sort_keys=True) + "\n"
 
 
 def _drop_unfinished(path: Path) -> None:

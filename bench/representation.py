@@ -1,13 +1,12 @@
 """Which representation finds best, for how many vectors: exact search over fp32 centroids, max aggregation.
 
-``python -m bench.representation squad --documents 6000 --queries 1000 --out FILE`` prints a table and appends
+``python -m bench representation squad --documents 6000 --queries 1000 --out FILE`` prints a table and appends
 one JSON line for each representation to FILE. Every document is encoded once for all of them.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
@@ -19,11 +18,12 @@ import numpy.typing as npt
 from bench.circumstances import circumstances
 from bench.collections import Collection, data_folder, read_collection
 from bench.quality import Quality, measure_quality
+from bench.records import append_record
 from engine.aggregation import aggregate
 from engine.encoder import Encoder, open_encoder
 from engine.representation import Cls, FirstM, KMeans, Mean, Pieces, Representation
 
-__all__ = ["COMPARED", "Measured", "main", "measure"]
+__all__ = ["COMPARED", "Measured", "add_arguments", "measure", "run"]
 
 COMPARED: tuple[Representation, ...] = (
     Mean(),
@@ -152,32 +152,25 @@ def _circumstances(collection: Collection, encoder: Encoder) -> dict[str, object
     }
 
 
-def _parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m bench.representation", description=__doc__)
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments of ``python -m bench representation``."""
     parser.add_argument("collection", help="name or path of a BEIR folder")
     parser.add_argument("--split", default="test", help="whose queries to ask (squad: dev)")
     parser.add_argument("--documents", type=int, help="search this many documents only")
     parser.add_argument("--queries", type=int, help="ask this many queries only")
     parser.add_argument("--encoder", help="bundle folder; left out: the bundled encoder")
     parser.add_argument("--out", type=Path, required=True, help="JSON lines are appended to this file")
-    return parser.parse_args(arguments)
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+def run(options: argparse.Namespace) -> int:
     """Measure, print a table, append the results to a file."""
-    options = _parsed(arguments)
     collection = read_collection(data_folder(options.collection), options.split)
     collection = collection.subset(options.documents, options.queries)
     encoder = open_encoder(options.encoder)
     about = _circumstances(collection, encoder)
     print(f"{collection.name}: {len(collection.documents)} documents, {len(collection.queries)} queries")
     print(f"{'':<28} {'vectors':>8} {'nDCG@10':>8} {'(2^g-1)':>8} {'R@100':>8} {'RR@10':>8} {'us/doc':>8}")
-    with options.out.open("a", encoding="utf-8") as out:
-        for result in measure(collection, encoder, COMPARED):
-            print(_table_row(result), flush=True)
-            out.write(json.dumps({**about, **asdict(result)}, sort_keys=True) + "\n")
+    for result in measure(collection, encoder, COMPARED):
+        print(_table_row(result), flush=True)
+        append_record(options.out, {**about, **asdict(result)})
     return 0
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())

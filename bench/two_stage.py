@@ -40,7 +40,7 @@ from engine.stored_vectors import StoredVectors
 from formats.directory import Directory
 from formats.snapshot import OpenSegment, Snapshot
 
-__all__ = ["main"]
+__all__ = ["add_arguments", "run"]
 
 K = 10
 _N_NEAREST = 100  # rows asked of a library, so that ten documents own them
@@ -241,16 +241,18 @@ def _row(record: dict[str, object]) -> str:
     return f"{method:<18} {setting:<52} {numbers}"
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure, print a table, append the raw results."""
-    parser = argparse.ArgumentParser(prog="python -m bench two_stage", description=__doc__)
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments of ``python -m bench two_stage``."""
     parser.add_argument("index", type=Path, help="its first segment has int8 centroids and inverted lists")
     parser.add_argument("collection", help="whose questions are asked")
     parser.add_argument("--peers", default="faiss,hnswlib,usearch", help="separated by commas")
     parser.add_argument("--queries", type=int, default=200, help="how many")
     parser.add_argument("--code-bytes", type=int, nargs="*", default=[], help="sizes of codes besides the index's")
     parser.add_argument("--out", type=Path, help="JSON lines are appended to this file")
-    options = parser.parse_args(arguments)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Measure, print a table, append the raw results."""
     folder, encoder = data_folder(options.collection), open_encoder()
     split = "dev" if (folder / "qrels" / "dev.tsv").exists() else "test"
     questions = list(read_collection(folder, split).queries.values())[: options.queries]
@@ -273,7 +275,3 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if options.out:
             append_record(options.out, {**record, **about})
     return 0
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())

@@ -11,11 +11,10 @@ On squad (`bench/results/untrained_codes.jsonl`) they are no faster up to 7,000 
 from __future__ import annotations
 
 import argparse
-import json
 import statistics
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -24,6 +23,7 @@ import numpy.typing as npt
 from bench.circumstances import circumstances
 from bench.ivf_switch import noisy_queries
 from bench.recoded import recoded
+from bench.records import write_records
 from engine import segment_builder
 from engine.faiss_threads import set_faiss_threads
 from engine.options import OpenOptions, SearchOptions
@@ -33,7 +33,7 @@ from engine.stored_vectors import StoredVectors
 from formats.directory import Directory
 from formats.snapshot import Snapshot
 
-__all__ = ["main"]
+__all__ = ["add_arguments", "run"]
 
 _K = 10
 _N_ROWS = 250
@@ -95,24 +95,22 @@ def measure(snapshot: Snapshot, queries: Floats) -> dict[str, float]:
     }
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure, print a table, write the raw results."""
-    parser = argparse.ArgumentParser(prog="python -m bench untrained_codes", description=__doc__)
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments of ``python -m bench untrained_codes``."""
     parser.add_argument("index", type=Path, help="an index with int8 centroids, squad for example")
     parser.add_argument("--out", type=Path, help="JSON lines go to this file, which is replaced")
-    options = parser.parse_args(arguments)
-    source, lines = Snapshot(Directory(options.index)), []
+
+
+def run(options: argparse.Namespace) -> int:
+    """Measure, print a table, write the raw results."""
+    source, records = Snapshot(Directory(options.index)), []
     queries = noisy_queries(source)
     segment_builder.IVF_ROWS = 1 << 40
     for n_docs in (250, 500, 1000, 2000, 2700):
         with tempfile.TemporaryDirectory() as folder:
             numbers = measure(recoded(source, Path(folder), source.manifest.settings, n_docs), queries)
         print(n_docs, numbers, flush=True)
-        lines.append(json.dumps({"n_documents": n_docs, **numbers, **circumstances()}, sort_keys=True))
+        records.append({"n_documents": n_docs, **numbers, **circumstances()})
     if options.out:
-        options.out.write_text("\n".join(lines) + "\n", encoding="utf-8")
+        write_records(options.out, records)
     return 0
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())

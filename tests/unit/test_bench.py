@@ -24,7 +24,7 @@ from bench.plots import pareto_front
 from bench.prepare import oracle, prepare, representation_key
 from bench.prepared import Prepared
 from bench.process_memory import private_bytes, resident_by_file, rss_bytes
-from bench.records import append_record, read_records
+from bench.records import append_record, read_records, write_records
 from bench.synthetic import SYNTHETIC, prepare_synthetic
 from bench.token_representation import TokenRepresentation
 from bench.tradeoff import measured
@@ -178,6 +178,8 @@ def test_records_are_appended(tmp_path: Path) -> None:
     append_record(path, {"a": 1})
     append_record(path, {"a": 2})
     assert [record["a"] for record in read_records(path)] == [1, 2]
+    write_records(path, [{"a": 5}, {"a": 6}])
+    assert read_records(path) == [{"a": 5}, {"a": 6}]
 
 
 def test_a_process_that_fails_says_why(tmp_path: Path) -> None:
@@ -216,6 +218,23 @@ def test_a_name_that_is_no_measurement_is_told(capsys: pytest.CaptureFixture[str
     assert main(["nonsense"]) == 2
     listed = capsys.readouterr().err
     assert all(name in listed for name in COMMANDS)
+
+
+def test_every_measurement_has_a_name(repository: Path) -> None:
+    found = {
+        path.stem
+        for path in (repository / "bench").glob("*.py")
+        if "\ndef run(" in path.read_text(encoding="utf-8")
+    }
+    assert found | {"peers"} == COMMANDS.keys()
+
+
+@pytest.mark.parametrize("name", sorted(COMMANDS.keys() - {"gpu"}))  # which needs torch
+def test_every_measurement_tells_its_arguments(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main([name, "--help"])
+    assert caught.value.code == 0
+    assert f"usage: python -m bench {name}" in capsys.readouterr().out
 
 
 def test_a_subset_and_the_split_are_the_folders(beir_folder: Path) -> None:
