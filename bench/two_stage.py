@@ -229,9 +229,8 @@ def measure(settings: Sequence[Setting], segment: OpenSegment, queries: Floats) 
     for setting in settings:
         setting.find(queries[0])
     for query, truth in zip(queries, exact_best(segment, queries), strict=True):
-        for number in generator.permutation(
-            len(settings)
-        ).tolist():  # what one has read is in the caches of the next
+        order = generator.permutation(len(settings)).tolist()  # what one has read is in the caches of the next
+        for number in order:
             settings[number].measure(query, set(truth.tolist()), owners)
 
 

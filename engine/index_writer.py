@@ -288,9 +288,8 @@ class IndexWriter:
 
     def _stay_or_give_up(self, error: BaseException) -> None:
         """After a commit that failed: where nothing happened, all that was collected is still there."""
-        if self._committer.failure or not isinstance(
-            error, Exception
-        ):  # an interrupt may come between any two steps
+        is_interrupt = not isinstance(error, Exception)  # which may come between any two steps
+        if self._committer.failure or is_interrupt:
             self._give_up(error)
             return
         let_go(error)

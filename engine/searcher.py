@@ -28,9 +28,7 @@ __all__ = ["Searcher"]
 
 _BY_CODES = ("cpu_faiss", "gpu")  # backends that choose by codes, where how many they should choose was measured
 _UNKNOWN_SHARE = 0.05  # of documents deleted since a backend was opened from which on it is opened anew
-_LIKELY = (
-    2  # times as many candidates are wanted as are rescored in full, where it is known what they were found by
-)
+_LIKELY = 2  # times as many candidates as are rescored in full, where it is known what they were found by
 _WIDER = 4  # how many times more candidates where the first ones do not settle an exact answer
 
 _log = logging.getLogger(__name__)

@@ -11,9 +11,7 @@ __all__ = ["quantize_weights"]
 
 _BLOCK = 32
 _ZERO = 128
-_ACCURACY_LEVEL = (
-    4  # of the operator: int8 products, an activation's scale for each block; 0 is several times slower
-)
+_ACCURACY_LEVEL = 4  # of the operator: int8 products, a scale for each block; 0 is several times slower
 _LEAST_TABLE = 2**16  # numbers; smaller tables are not worth it
 _CONTRIB = "com.microsoft"
 

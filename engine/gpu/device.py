@@ -19,11 +19,9 @@ if TYPE_CHECKING:
 __all__ = ["Device"]
 
 _SHARE_OF_FREE = 0.9  # of the memory that is free when the device is first used
-_WORK_SHARES = (
-    (8, 1 << 29),
-    (32, 1 << 32),
-)  # an eighth of the budget is for what a search computes, up to 512 MiB,
-# or a 32nd, up to 4 GiB: 256 queries then choose among 2 million documents at once
+# Of the budget for what a search computes: an eighth, up to 512 MiB, or if that is more a 32nd, up to 4 GiB, so
+# that 256 queries choose among 2 million documents at once.
+_WORK_SHARES = ((8, 1 << 29), (32, 1 << 32))
 _LEAST_WORK_BYTES = 1 << 20
 _HOST_WORK_BYTES = 1 << 26
 
