@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -24,6 +24,7 @@ from formats.errors import (
     IndexClosed,
     IndexLocked,
     IndexNotFound,
+    QuarryError,
 )
 from formats.manifest import Manifest, SegmentRecord, latest_generation
 from formats.quantizer import StoredQuantizer
@@ -134,6 +135,7 @@ class Committer:
             with contextlib.suppress(FormatError):  # damaged; whoever reads the documents is told
                 for run in reversed(range(documents.n_runs)):
                     if size <= 2 * len(found := documents.dictionary(run)) <= 4 * size:
+                        documents.check_dictionary(run)
                         return found
         return b""
 
@@ -177,18 +179,21 @@ class Committer:
 
         Raises:
             CommitFailed: the system failed; nothing was committed, and the new segment's files are deleted.
-            DurabilityUnknown: the commit is visible, but a power loss might undo it.
-            IndexClosed: the commit is done, but cannot be opened.
+            DurabilityUnknown: the commit is visible, but a power loss might undo it; or whether it is visible is
+                unknown too.
+            IndexClosed: the commit is done, but cannot be opened; or an earlier one has left this object unusable.
         """
-        with self._mutex, self._changing(built.record if built else None):
-            with _nothing_committed(self.directory):
-                kept = [self._renewed(each.record, self._deletions.new_flags(each)) for each in self.segments]
-                records = [record for record in kept if record]
-                records += [built.record] if built else []
-                manifest = self._publish(records, built.quantizer if built else None)
-            self._deletions = Deletions()
-            self._for_commit = ""
-            return self._settle(manifest)
+        with self._mutex:
+            return self._change(built.record if built else None, lambda: self._commit(built))
+
+    def _commit(self, built: BuiltSegment | None) -> int:
+        kept = [self._renewed(each.record, self._deletions.new_flags(each)) for each in self.segments]
+        records = [record for record in kept if record]
+        records += [built.record] if built else []
+        manifest = self._publish(records, built.quantizer if built else None)
+        self._deletions = Deletions()
+        self._for_commit = ""
+        return self._settle(manifest)
 
     def swap(self, merged: Merged) -> int:
         """Put a merged segment in the place of its sources, as a generation of its own; its number.
@@ -196,23 +201,23 @@ class Committer:
         What was deleted from them in the meantime, committed or not yet, is deleted from it.
 
         Raises:
-            CommitFailed: the system failed; nothing was committed, and the new segment's file is deleted.
-            DurabilityUnknown: the commit is visible, but a power loss might undo it.
-            IndexClosed: the commit is done, but cannot be opened.
+            QuarryError: as `commit` does; where nothing was committed the new segment's file is deleted.
         """
-        with self._mutex, self._changing(merged.record):
-            now = {segment.reader.segment_id: segment for segment in self.segments}
-            record = merged.record
-            with _nothing_committed(self.directory):
-                if record is not None:
-                    self._garbage.add(record.file.name)  # unless it is named now
-                    record = self._renewed(record, carried_over(merged.sources, now, Deletions.committed))
-                records = _replaced(self.segments, merged.sources, record)
-                manifest = self._publish(records, merged.quantizer.record if merged.quantizer else None)
-            target = record.file.file_id if record else None
-            self._deletions = self._deletions.moved(merged.sources, now, target)
-            self._for_merge = ""
-            return self._settle(manifest)
+        with self._mutex:
+            return self._change(merged.record, lambda: self._swap(merged))
+
+    def _swap(self, merged: Merged) -> int:
+        now = {segment.reader.segment_id: segment for segment in self.segments}
+        record = merged.record
+        if record is not None:
+            self._garbage.add(record.file.name)  # unless it is named now
+            record = self._renewed(record, carried_over(merged.sources, now, Deletions.committed))
+        records = _replaced(self.segments, merged.sources, record)
+        manifest = self._publish(records, merged.quantizer.record if merged.quantizer else None)
+        target = record.file.file_id if record else None
+        self._deletions = self._deletions.moved(merged.sources, now, target)
+        self._for_merge = ""
+        return self._settle(manifest)
 
     def close(self) -> None:
         """Close the files."""
@@ -220,28 +225,44 @@ class Committer:
         if base is not None:
             base.close()
 
-    @contextlib.contextmanager
-    def _changing(self, new: SegmentRecord | None) -> Iterator[None]:
-        """Whatever fails in here is undone if nothing of it is visible; else it leaves this object unusable."""
+    def _change(self, new: SegmentRecord | None, change: Callable[[], int]) -> int:
+        """Do what makes the next generation; if that fails it is undone, or this object is left unusable."""
+        if self.failure:
+            raise IndexClosed("this writer is closed", path=self.directory.path, actual=self.failure.reason)
+        before = self.manifest.generation
         self._written = list(new.file_names()) if new else []
         try:
-            yield
+            return change()
         except BaseException as error:
-            if isinstance(error, IndexLocked) or not self._is_current():
-                self.failure = Failure.of(error)
-                raise
-            for name in self._written:
-                self.directory.delete(name)
+            self.failure = Failure.of(error)  # until it is certain that nothing has happened
+            is_undone = not isinstance(error, IndexLocked) and self._is_newest(before)
+            if is_undone:
+                for name in self._written:
+                    self.directory.delete(name)
+                self.failure = None
+            if isinstance(error, OSError):
+                raise self._failed(error, is_undone) from error
             raise
 
-    def _is_current(self) -> bool:
-        """Whether the newest generation in the folder is certain to be the one that this object holds."""
+    def _is_newest(self, generation: int) -> bool:
+        """Whether that is certain to be the newest generation in the folder."""
         try:
-            return latest_generation(self.directory) == self.manifest.generation
+            return latest_generation(self.directory) == generation
         except IndexNotFound:
-            return self.manifest.generation == 0
+            return generation == 0
         except OSError:
             return False
+
+    def _failed(self, error: OSError, is_undone: bool) -> QuarryError:
+        """What is raised where the system failed; a lost answer to the rename is no proof that it was not done."""
+        path, actual = self.directory.path, str(error)
+        if is_undone:
+            return CommitFailed("nothing was committed", path=path, actual=actual)
+        unknown = DurabilityUnknown(
+            "whether the commit is visible, and for good, is unknown", path=path, actual=actual
+        )
+        self.failure = Failure.of(unknown)
+        return unknown
 
     def _renewed(self, record: SegmentRecord, deleted: Flags | None) -> SegmentRecord | None:
         """What becomes of a segment: as it is, with new tombstones, or gone when nothing in it is live."""
@@ -324,12 +345,3 @@ def _replaced(
             records.append(record)
             record = None
     return records
-
-
-@contextlib.contextmanager
-def _nothing_committed(directory: Directory) -> Iterator[None]:
-    """An error of the system in here means that the last commit stands."""
-    try:
-        yield
-    except OSError as error:
-        raise CommitFailed("nothing was committed", path=directory.path, actual=str(error)) from error

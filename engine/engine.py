@@ -219,7 +219,7 @@ class Engine:
 
         Raises:
             CommitFailed: nothing was committed; what was collected stays so, and `commit` can be tried again.
-            DurabilityUnknown: committed, but perhaps not for good.
+            DurabilityUnknown: committed, but perhaps not for good; or the system has not said whether.
             MergeFailed: committed, but a merge in the background failed; it is tried again after later commits.
             FormatError: committed, but a merge in the background found a damaged file. Its segment is left as it
                 is, and others are merged without it.

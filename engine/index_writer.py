@@ -140,13 +140,11 @@ class IndexWriter:
         """Move what is collected out of memory; where that fails it stays there."""
         try:
             self._builder().settle()
-        except OSError as error:
-            let_go(error)
-            raise CommitFailed(
-                "the system failed while documents were added; those taken until then stay collected",
-                path=self._directory.path,
-                actual=str(error),
-            ) from error
+        except BaseException as error:
+            self._stay_or_give_up(
+                error, "the system failed while documents were added; those taken until then stay collected"
+            )
+            raise
 
     def has_changes(self) -> bool:
         """Whether something was collected since the last commit, and can still be committed."""
@@ -173,7 +171,8 @@ class IndexWriter:
 
         Raises:
             CommitFailed: the system failed; the last commit stands, and what was collected stays collected.
-            DurabilityUnknown: the commit is visible, but a power loss might undo it; this writer is closed.
+            DurabilityUnknown: the commit is visible, but a power loss might undo it, or the system has not said
+                whether it is visible; this writer is closed.
             Exception: any other, as where memory is short: likewise, unless the commit is visible.
         """
         with self._mutex:
@@ -185,7 +184,7 @@ class IndexWriter:
                 generation = self._committer.commit(built)
                 self._forget_pending()
             except BaseException as error:
-                self._stay_or_give_up(error)
+                self._stay_or_give_up(error, "nothing was committed; what was collected stays collected")
                 raise
             if self._is_automatic:
                 self._merges.start()
@@ -231,8 +230,12 @@ class IndexWriter:
         """Forget everything collected since the last commit."""
         with self._mutex:
             self._check_open()
-            self._forget_pending()
-            self._committer.rollback()
+            try:
+                self._forget_pending()
+                self._committer.rollback()
+            except BaseException as error:  # documents forgotten, and those that they replace still to be deleted
+                self._give_up(error)
+                raise
 
     def close(self, *, abandon: bool = False) -> None:
         """Forget what was not committed and release the lock; closing twice is harmless.
@@ -286,24 +289,20 @@ class IndexWriter:
         reason = self._failure.reason if self._failure else None
         return IndexClosed("this writer is closed", path=self._directory.path, actual=reason)
 
-    def _stay_or_give_up(self, error: BaseException) -> None:
-        """After a commit that failed: where nothing happened, all that was collected is still there."""
-        is_interrupt = not isinstance(error, Exception)  # which may come between any two steps
+    def _stay_or_give_up(self, error: BaseException, message: str) -> None:
+        """After a step that changes nothing where it fails; a failure of the system becomes CommitFailed."""
+        is_interrupt = not isinstance(error, Exception)  # which may come between any two parts of it
         if self._committer.failure or is_interrupt:
             self._give_up(error)
             return
         let_go(error)
         self._is_untidy = True
         if isinstance(error, OSError):
-            raise CommitFailed(
-                "nothing was committed; what was collected stays collected",
-                path=self._directory.path,
-                actual=str(error),
-            ) from error
+            raise CommitFailed(message, path=self._directory.path, actual=str(error)) from error
 
     def _give_up(self, error: BaseException) -> None:
         """Close this writer and delete what it wrote; a failure of the system becomes CommitFailed."""
-        self._shut(Failure.of(error))
+        self._shut(self._committer.failure or Failure.of(error))
         if isinstance(error, OSError):
             raise CommitFailed("nothing was committed", path=self._directory.path, actual=str(error)) from error
 

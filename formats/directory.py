@@ -141,6 +141,8 @@ def sync_folder(path: Path) -> None:
 class OutputFile:
     """A file being written, front to back, that nobody else knows of yet."""
 
+    _descriptor = -1
+
     def __init__(self, path: Path, before_write: Callable[[], None] | None = None) -> None:
         self.path = path
         self.position = 0
@@ -153,6 +155,7 @@ class OutputFile:
             self._before_write()
         view = memoryview(data).cast("B")
         while view:
+            os.lseek(self._descriptor, self.position, os.SEEK_SET)  # reading, or an interrupt, has moved it
             written = os.write(self._descriptor, view)
             self.position += written
             view = view[written:]
@@ -160,10 +163,7 @@ class OutputFile:
     def read_back(self, offset: int, n_bytes: int) -> bytes:
         """Read what was written, while the file is open."""
         os.lseek(self._descriptor, offset, os.SEEK_SET)
-        try:
-            return _read_all(self._descriptor, n_bytes, self.path)
-        finally:
-            os.lseek(self._descriptor, self.position, os.SEEK_SET)
+        return _read_all(self._descriptor, n_bytes, self.path)
 
     def sync(self) -> None:
         """Make the content durable. An error here is final: the file must be given up."""
@@ -174,6 +174,18 @@ class OutputFile:
         if self._descriptor >= 0:
             descriptor, self._descriptor = self._descriptor, -1
             os.close(descriptor)
+
+    def discard(self) -> None:
+        """Close and delete the file; what the system says to it is of no matter, for nothing of it is wanted."""
+        with contextlib.suppress(OSError):
+            self.close()
+        with contextlib.suppress(OSError):
+            os.unlink(self.path)  # noqa: PTH108
+
+    def __del__(self) -> None:
+        """Whoever was interrupted before it could close the file leaves no descriptor behind."""
+        with contextlib.suppress(OSError):
+            self.close()
 
 
 class MappedFile:

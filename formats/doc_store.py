@@ -129,6 +129,8 @@ class DocStoreWriter:
         self._lengths.close()
 
     def _start(self) -> None:
+        for spool in (self._frames, self._lengths):
+            spool.close()  # an attempt for which memory was too short may have left something
         size = min(_DICTIONARY_BYTES, self._waiting_bytes // 16)
         self._dictionary = _chosen(self._known(size), self._waiting, size)
         trained = zstandard.ZstdCompressionDict(self._dictionary) if self._dictionary else None
@@ -138,10 +140,8 @@ class DocStoreWriter:
         self._waiting.clear()
 
     def _append(self, frames: list[bytes]) -> None:
-        """Append frames, all of them or where memory is short none."""
-        joined, lengths = b"".join(frames), b"".join(len(frame).to_bytes(4, "little") for frame in frames)
-        self._frames.append(joined)
-        self._lengths.append(lengths)
+        self._frames.append(b"".join(frames))
+        self._lengths.append(b"".join(len(frame).to_bytes(4, "little") for frame in frames))
 
 
 def _chosen(known: bytes, records: list[bytes], size: int) -> bytes:
@@ -234,6 +234,14 @@ class DocStore:
     def dictionary(self, run: int) -> bytes:
         """The dictionary of a run, perhaps empty."""
         return self._dictionaries[run]
+
+    def check_dictionary(self, run: int) -> None:
+        """Raise CorruptFile if documents cannot be compressed with the dictionary of a run."""
+        trained = zstandard.ZstdCompressionDict(self.dictionary(run))
+        try:
+            zstandard.ZstdCompressor(level=_LEVEL, dict_data=trained).compress(b"")
+        except zstandard.ZstdError as error:
+            raise CorruptFile("no usable dictionary", path=self.path, actual=str(error)) from error
 
     @property
     def frames(self) -> ByteStrings:

@@ -190,9 +190,7 @@ class EnvelopeWriter:
     def abandon(self) -> None:
         """Close and delete the file, unless it is finished."""
         if not self._is_finished:
-            with contextlib.suppress(OSError):  # of no matter: nothing of the file is wanted any more
-                self._file.close()
-            self._directory.delete(self._name)
+            self._file.discard()
 
     @contextlib.contextmanager
     def _gone_on_error(self) -> Iterator[None]:

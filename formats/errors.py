@@ -147,7 +147,10 @@ class MergeFailed(QuarryError):
 
 
 class DurabilityUnknown(QuarryError):
-    """The commit is visible to readers, but whether it survives a power loss is not known."""
+    """The commit is visible to readers, but whether it survives a power loss is not known.
+
+    Or not even that it is visible, where the system gave no answer.
+    """
 
 
 class FormatError(QuarryError):

@@ -10,7 +10,8 @@ are encoded with one, scored with the other), ``rotation`` (dim, input_dim) floa
 from __future__ import annotations
 
 import contextlib
-from dataclasses import dataclass
+import secrets
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -21,6 +22,7 @@ from formats.directory import Directory
 from formats.envelope import CANDIDATE_ROWS_FEATURE, Envelope, EnvelopeWriter, FileKind, FileRecord
 from formats.errors import CorruptFile, FormatError
 from formats.sections import digest
+from formats.spool import TEMPORARY_SUFFIX
 
 __all__ = ["MAX_DIM", "MAX_NLIST", "Quantizer", "StoredQuantizer", "read_quantizer", "write_quantizer"]
 
@@ -117,9 +119,21 @@ def write_quantizer(directory: Directory, quantizer: Quantizer) -> FileRecord:
         with contextlib.suppress(FormatError):  # what an interrupted writer leaves behind
             return _present(directory, name)
         directory.delete(name)
+    record = _write(directory, quantizer, bytes.fromhex(identity))
+    try:
+        directory.rename(record.name, name)
+    except BaseException:
+        directory.delete(record.name)
+        raise
+    return replace(record, name=name)
+
+
+def _write(directory: Directory, quantizer: Quantizer, file_id: bytes) -> FileRecord:
+    """Write it under a name that nobody else has: under its own there is never half a file."""
     known = {} if quantizer.candidate_rows is None else {"candidate_rows": quantizer.candidate_rows}
     features = CANDIDATE_ROWS_FEATURE if known else 0
-    writer = EnvelopeWriter(directory, name, FileKind.QUANTIZER, bytes.fromhex(identity), features)
+    name = f"spool-{secrets.token_hex(8)}{TEMPORARY_SUFFIX}"
+    writer = EnvelopeWriter(directory, name, FileKind.QUANTIZER, file_id, features)
     writer.add("coarse", quantizer.coarse)
     writer.add("encode_codebook", quantizer.encode_codebook)
     if quantizer.score_codebook is not quantizer.encode_codebook:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import secrets
 from collections.abc import Iterator
 from typing import Any
@@ -81,9 +80,7 @@ class Spool:
         """Forget the content and delete the temporary file."""
         self._buffer.clear()
         if self._file:
-            with contextlib.suppress(OSError):  # of no matter: nothing of the file is wanted any more
-                self._file.close()
-            self._directory.delete(self._name)
+            self._file.discard()
             self._file = None
 
     def _spill(self) -> None:

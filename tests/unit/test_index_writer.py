@@ -9,9 +9,12 @@ from word_encoder import WordEncoder
 
 import engine
 from engine import Engine
+from engine.committer import Committer
 from engine.documents import Document
 from engine.index_writer import IndexWriter
+from engine.segment_builder import SegmentBuilder
 from formats.directory import Directory, OutputFile
+from formats.doc_store import DocStore
 from formats.errors import (
     CommitFailed,
     DurabilityUnknown,
@@ -436,6 +439,17 @@ class TestDictionaries:
         assert first != second
         assert len(second) > 500
 
+    def test_one_that_is_none_is_passed_over(self, writer, filled, monkeypatch):
+        """A sum that is right is no proof: the file may be anybody's."""
+        writer.add(paragraphs(0, 200, WORDS))
+        writer.commit()
+        size = len(dictionaries(filled)[1])
+        writer.add(paragraphs(1000, 200, WORDS))
+        with monkeypatch.context() as patch:
+            patch.setattr(DocStore, "dictionary", lambda *_: (b"\x37\xa4\x30\xec" + b"\xff" * size)[:size])
+            assert writer.commit() == (3, 0)
+        assert len(live(filled)) == 410
+
     def test_a_damaged_one_is_passed_over(self, writer, filled):
         writer.add(paragraphs(0, 200, WORDS))
         writer.commit()
@@ -518,7 +532,7 @@ class TestFailures:
         with monkeypatch.context() as patch:
             failing(patch, Directory, "rename", NO_SPACE)
             failing(patch, Directory, "names", OSError(5, "Input/output error"))
-            with pytest.raises(CommitFailed):
+            with pytest.raises(DurabilityUnknown, match="whether the commit is visible, and for good, is unknown"):
                 writer.commit()
         with pytest.raises(IndexClosed):
             writer.commit()
@@ -618,6 +632,90 @@ class TestFailures:
         again.commit()
         again.close()
         assert len(live(filled)) == 12
+
+    @pytest.mark.parametrize("what", ["commit", "merge"])
+    def test_an_interrupt_just_after_a_generation_was_made(self, writer, filled, monkeypatch, what):
+        """Its files are not taken for those of a commit that failed."""
+        settle = Committer._settle
+
+        def interrupted(*args):
+            settle(*args)
+            raise KeyboardInterrupt
+
+        writer.delete(["d0"])
+        writer.add(docs(10))
+        writer.commit()
+        writer.delete(["d1"])
+        writer.add(docs(11))
+        with monkeypatch.context() as patch:
+            patch.setattr(Committer, "_settle", interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                getattr(writer, what)()
+        assert len(live(filled)) == 10
+        with pytest.raises(IndexClosed):
+            writer.commit()
+        assert len(live(filled)) == 10
+        assert not stray_files(filled)
+
+    @pytest.mark.parametrize("where", ["formats.spool.Spool._spill", "formats.posting_runs.PostingRuns._spill"])
+    def test_an_interrupt_while_documents_are_moved_out_of_memory(self, writer, filled, monkeypatch, where):
+        """How much of them was moved is not known."""
+        monkeypatch.setattr("formats.spool._MEMORY_BYTES", 64)
+        monkeypatch.setattr("formats.posting_runs._MEMORY_BYTES", 64)
+        writer.add(docs(10))
+        with monkeypatch.context() as patch:
+            patch.setattr(where, lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+            with pytest.raises(KeyboardInterrupt):
+                writer.add(docs(11))
+        with pytest.raises(IndexClosed):
+            writer.commit()
+        assert len(live(filled)) == 10
+        assert not stray_files(filled)
+
+    def test_an_interrupt_of_a_rollback(self, writer, filled, monkeypatch):
+        """No document goes whose replacement was forgotten."""
+        writer.add(docs(0, 1))
+        with monkeypatch.context() as patch:
+            failing(patch, SegmentBuilder, "close", KeyboardInterrupt())
+            with pytest.raises(KeyboardInterrupt):
+                writer.rollback()
+        with pytest.raises(IndexClosed):
+            writer.commit()
+        assert len(live(filled)) == 10
+
+    def test_a_commit_behind_a_merge_that_may_not_last(self, writer, filled, monkeypatch):
+        """A merge fails in the background while a commit is prepared: nothing is built on it or deleted."""
+        finish = writer._finish_pending
+
+        def merged_meanwhile():
+            built = finish()
+            with monkeypatch.context() as patch:
+                failing(patch, Directory, "sync", OSError(5, "Input/output error"), after=1)
+                with pytest.raises(DurabilityUnknown):
+                    writer._merges.merge_all(retrain=False)
+            return built
+
+        writer.delete(["d0"])
+        writer.commit()
+        before = Manifest.load(filled, 2).file_names()
+        writer.add(docs(10))
+        monkeypatch.setattr(writer, "_finish_pending", merged_meanwhile)
+        with pytest.raises(IndexClosed, match="Input/output error"):
+            writer.commit()
+        assert latest_generation(filled) == 3
+        assert before <= names(filled.path)
+        assert len(live(filled)) == 9
+
+    def test_errors_that_are_their_own_cause(self, writer, filled, monkeypatch):
+        """They are let go of all the same, and once."""
+        writer.add(docs(10))
+        failing(monkeypatch, Directory, "rename", NO_SPACE)
+        error = ValueError()
+        try:
+            raise error from error
+        except ValueError:
+            with pytest.raises(CommitFailed):
+                writer.commit()
 
     def test_an_interrupt_while_documents_are_read(self, writer, filled):
         def given():

@@ -137,6 +137,43 @@ def test_reading_back_does_not_disturb_writing(directory):
     assert directory.read("a.tmp", 99) == b"0123456789\0\0\1\0\2\0x"
 
 
+@pytest.mark.parametrize("call", ["write", "lseek"])
+def test_what_an_interrupt_has_moved(directory, monkeypatch, call):
+    """A write whose bytes were not counted is made again, and an end that was lost is found."""
+    file = directory.create("a.tmp")
+    file.write(b"0123456789")
+
+    def interrupted(real):
+        def act(*args):
+            real(*args)
+            raise KeyboardInterrupt
+
+        return act
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, call, interrupted(getattr(os, call)))
+        with pytest.raises(KeyboardInterrupt):
+            file.write(b"abc") if call == "write" else file.read_back(2, 3)
+    file.write(b"abcdef")
+    file.close()
+    assert directory.read("a.tmp", 99) == b"0123456789abcdef"
+
+
+def test_a_file_that_nobody_closes(directory):
+    before = n_descriptors()
+    directory.create("a.tmp")
+    assert n_descriptors() == before
+
+
+def test_a_file_that_is_not_wanted(directory):
+    file = directory.create("a.tmp")
+    file.write(b"x")
+    os.close(file._descriptor)
+    file.discard()
+    file.discard()
+    assert directory.names() == []
+
+
 def test_a_system_may_take_a_write_in_parts(directory, monkeypatch):
     write = os.write
     monkeypatch.setattr(os, "write", lambda descriptor, data: write(descriptor, data[:7]))

@@ -229,6 +229,23 @@ def test_a_dictionary_that_is_none(directory, dictionary):
     refused(by_hand(directory, [GOOD], dictionary), match="no usable dictionary")
 
 
+def test_memory_that_is_short_when_the_first_documents_are_compressed(directory, monkeypatch):
+    """What was appended by then is no part of what is written once there is memory."""
+    writer, texts = DocStoreWriter(directory), [document(number) for number in range(5)]
+    for each in texts:
+        writer.add(each)
+    with monkeypatch.context() as patch:
+        patch.setattr(writer._lengths, "append", lambda _: (_ for _ in ()).throw(MemoryError))
+        with pytest.raises(MemoryError):
+            writer.dictionary()
+    writer.add(document(5))
+    envelope = reread(directory, writer.write)
+    writer.close()
+    store = DocStore(envelope, 6)
+    assert [store[number] for number in range(6)] == [*texts, document(5)]
+    assert envelope.findings() == []
+
+
 def test_a_frame_of_another_dictionary(directory):
     samples = [
         msgpack.packb(["t", " ".join(np.random.default_rng(n).choice(WORDS, 50)), {}, b""]) for n in range(200)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from format_samples import quantizer
 
-from formats.directory import Directory
+from formats.directory import Directory, OutputFile
 from formats.envelope import Envelope, EnvelopeWriter, FileKind, FileRecord
 from formats.errors import CorruptFile, FormatError
 from formats.quantizer import Quantizer, read_quantizer, write_quantizer
@@ -80,6 +80,32 @@ def test_the_same_quantizer_is_written_once(directory):
     assert write_quantizer(directory, quantizer()) == record
     assert directory.names() == [record.name]
     assert (directory.path / record.name).stat().st_mtime_ns == written
+
+
+def test_two_at_once(directory, monkeypatch):
+    """One of them fails: what the other has written stays, for an index may name it already."""
+    made, real, written = quantizer(), OutputFile.sync, []
+
+    def overtaken(_):
+        monkeypatch.setattr(OutputFile, "sync", real)
+        written.append(write_quantizer(directory, made))
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr(OutputFile, "sync", overtaken)
+    with pytest.raises(OSError, match="Input/output"):
+        write_quantizer(directory, made)
+    assert directory.names() == [written[0].name]
+    assert read_quantizer(directory, written[0]).identity() == made.identity()
+
+
+@pytest.mark.parametrize("call", ["rename", "sync"])
+def test_one_that_cannot_be_put_in_place(directory, monkeypatch, call):
+    owner = Directory if call == "rename" else OutputFile
+    with monkeypatch.context() as patch:
+        patch.setattr(owner, call, lambda *_: (_ for _ in ()).throw(OSError(5, "Input/output error")))
+        with pytest.raises(OSError, match="Input/output"):
+            write_quantizer(directory, quantizer())
+    assert directory.names() == []
 
 
 @pytest.mark.parametrize("damage", [lambda blob: b"", lambda blob: blob[:100], lambda blob: bytes(len(blob))])

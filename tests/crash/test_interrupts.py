@@ -1,0 +1,84 @@
+"""Ctrl-C between any two steps of a writer: the index is the old or the new one, and stays whole."""
+
+from __future__ import annotations
+
+import os
+import shutil
+
+import pytest
+from changes import DELETED, NEW, documents, make_everything_small, open_index, prepare, state_of, stray_files
+from interrupts import Interrupt
+from system_calls import SystemCalls, let_go_of_locks
+from torture import figure
+
+from formats.errors import IndexClosed
+
+pytestmark = pytest.mark.skipif(not hasattr(os, "O_DIRECTORY"), reason="folders cannot be synced on this system")
+
+CORE = {"committer.py", "index_writer.py", "contextlib.py"}
+WHOLE = CORE | {
+    "deletions.py", "directory.py", "doc_ids.py", "doc_store.py", "envelope.py", "garbage.py", "manifest.py",
+    "posting_runs.py", "quantizer.py", "segment.py", "segment_builder.py", "segment_merger.py", "snapshot.py",
+    "spool.py", "tombstones.py",
+}  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def small(monkeypatch):
+    make_everything_small(monkeypatch)
+    monkeypatch.setattr("formats.spool._MEMORY_BYTES", 256)
+    monkeypatch.setattr("formats.posting_runs._MEMORY_BYTES", 512)
+    monkeypatch.setattr("formats.doc_store._SAMPLE_BYTES", 512)
+
+
+def make(change, index):
+    index._writer._is_automatic = False  # a merge in the background would end it differently each time
+    if change == "merge":
+        index.merge()
+        return
+    index.add(documents(NEW))
+    index.delete(DELETED)
+    index.commit()
+
+
+def interrupted(change, path, interrupt):
+    """Make the change; once it is interrupted make it again, with the same writer if it is still open."""
+    with open_index(path, writable=True) as index:
+        try:
+            with interrupt.installed():
+                make(change, index)
+        except KeyboardInterrupt:
+            state_of(change, path)
+        try:
+            make(change, index)
+        except IndexClosed:
+            assert interrupt.where
+        else:
+            return
+    with open_index(path, writable=True) as index:
+        make(change, index)
+
+
+@pytest.mark.parametrize(("files", "usual", "full"), [(CORE, 50, 1500), (WHOLE, 25, 4000)], ids=["core", "whole"])
+@pytest.mark.parametrize("change", ["commit", "merge"])
+def test_interrupted_at_any_step(change, files, usual, full, tmp_path, torture):
+    before, path = tmp_path / "before", tmp_path / "index"
+    with SystemCalls().installed():
+        prepare(change, before)
+        moment, n_places, step = 0, 1, 1
+        while moment <= n_places:
+            shutil.copytree(before, path)
+            interrupt = Interrupt(moment, files)
+            interrupted(change, path, interrupt)
+            assert state_of(change, path) == "new", interrupt.where
+            assert not stray_files(path), interrupt.where
+            shutil.rmtree(path)
+            if moment == 0:
+                n_places = interrupt.n_places
+                step = max(1, n_places // figure(usual, full))
+                moment = 1 - step
+            else:
+                torture.add(interrupts=1)
+            moment += step
+    let_go_of_locks()
+    assert torture.counts["interrupts"] >= usual
