@@ -24,7 +24,7 @@ from exporters.roads import ROADS, Road, open_road
 from exporters.sample_texts import sample_pairs, sample_texts
 from formats.bundle_folder import MODEL_NAME, QUERY_MODEL_NAME, REFERENCE_NAME, TOKENIZER_NAME
 from formats.encoder_bundle import EncoderBundle, EncoderSettings, Pooling, write_bundle
-from formats.errors import CorruptFile, FormatError, InvalidSetting
+from formats.errors import BackendUnavailable, CorruptFile, FormatError, InvalidSetting
 from formats.reranker_bundle import RerankerBundle, RerankerSettings, write_reranker_bundle
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ def export(checkpoint: str | Path, out: str | Path, precision: str = "int8", **o
     Raises:
         InvalidSetting: the checkpoint or the precision cannot be exported, it is a reranker, the folder exists,
             or the graph is too far from fp32: the message has the largest difference and the text that showed it.
-        BackendUnavailable: the network needs torch, which is not installed.
+        BackendUnavailable: onnx, safetensors, or for some networks torch is not installed.
         CorruptFile: a file of the checkpoint does not hold what it should.
     """
     chosen = ExportOptions(**options)  # type: ignore[arg-type]
@@ -137,6 +137,7 @@ def export_reranker(
     Raises:
         InvalidSetting: the checkpoint or the precision cannot be exported, it is no reranker, the folder exists,
             or the graph is too far from fp32: the message has the largest difference and the pair that showed it.
+        BackendUnavailable: onnx or safetensors is not installed.
         CorruptFile: a file of the checkpoint does not hold what it should.
     """
     from exporters.bert_graph import build_reranker_graph
@@ -168,6 +169,15 @@ def _check_request(out: str | Path, precision: str) -> None:
         raise InvalidSetting(
             "nothing can be written there", path=out, expected="a folder to write to", actual=parent
         )
+    try:
+        import onnx  # noqa: F401
+        import safetensors  # noqa: F401
+    except ImportError as error:
+        raise BackendUnavailable(
+            "exporting needs libraries that are not installed",
+            expected="pip install 'quarry-search[export]'",
+            actual=str(error),
+        ) from error
 
 
 def _sources(checkpoint: str | Path, options: ExportOptions) -> dict[str, Checkpoint]:

@@ -159,3 +159,13 @@ def test_a_check_finds_other_vectors(bundle: Path, tmp_path: Path, capsys: Captu
     files["tokenizer.json"] = json.dumps(tokenizer).encode()
     other = write_bundle(tmp_path / "other", opened.settings, files).path
     assert "too far from fp32" in refused([other, "--check"], capsys)
+
+
+@pytest.mark.parametrize("library", ["onnx", "safetensors"])
+def test_what_an_export_needs_is_told(
+    checkpoint: Path, tmp_path: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch, library: str
+) -> None:
+    monkeypatch.setitem(sys.modules, library, None)
+    message = refused([checkpoint, tmp_path / "out"], capsys)
+    assert "expected pip install 'quarry-search[export]'" in message
+    assert library in message
