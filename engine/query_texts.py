@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from formats.errors import InvalidQuery
 
@@ -17,7 +17,7 @@ def query_texts(queries: object) -> list[str]:
     """
     if isinstance(queries, str):
         return [queries]
-    if isinstance(queries, bytes | bytearray) or not isinstance(queries, Iterable):
+    if isinstance(queries, bytes | bytearray | Mapping) or not isinstance(queries, Iterable):
         raise InvalidQuery("no text to search for", expected="a str or several", actual=type(queries).__name__)
     texts = list(queries)
     for number, text in enumerate(texts):

@@ -228,6 +228,7 @@ class TestSearch:
             (b"bytes", "no text to search for; expected a str or several; found bytes"),
             (None, "no text to search for"),
             (7, "no text to search for"),
+            ({"text": "fine"}, "no text to search for; expected a str or several; found dict"),
         ],
     )
     def test_queries_that_are_none(self, reader, query, message):

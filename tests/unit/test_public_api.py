@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import inspect
+import subprocess
+import sys
+from pathlib import Path
 
 import engine
 from formats import errors
@@ -34,6 +37,18 @@ def test_the_names_are_the_documented_ones() -> None:
 def test_every_name_is_there_and_documented() -> None:
     for name in engine.__all__:
         assert inspect.getdoc(getattr(engine, name)), name
+
+
+def test_every_name_is_listed_before_it_is_used(repository: Path) -> None:
+    """Interactive shells complete from this list."""
+    listed = subprocess.run(
+        [sys.executable, "-c", "import engine; print(*set(engine.__all__) - set(dir(engine)))"],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=repository,
+    )
+    assert listed.stdout.split() == []
 
 
 def test_an_unknown_name_is_an_attribute_error() -> None:
