@@ -22,7 +22,6 @@ COMMANDS = {
     "backends": "stage-1 backends side by side on one index",
     "graph_library": "hnswlib and FAISS, searching graphs of the same vectors",
     "two_stage": "two-stage search against bare FAISS, hnswlib and USearch on the same vectors",
-    "codes": "what an index of codes alone finds, by the size of a code",
     "untrained_codes": "codes that need no training against a scan of small segments",
     "representation": "which representation finds best, for how many vectors",
     "hybrid": "the weight of meaning against words",

@@ -16,13 +16,12 @@ SYNTHETIC = "synthetic"
 _PER_DOCUMENT = 4
 _NOISE = 0.1  # of the vectors' length, in all dimensions: a query and its nearest neighbour are not the same
 _ROWS_AT_ONCE = 1 << 16
+_SEED = 0
 
 Floats = npt.NDArray[np.float32]
 
 
-def prepare_synthetic(
-    n_documents: int, n_queries: int, dim: int, intrinsic_dim: int, cache: Path, seed: int = 0
-) -> Prepared:
+def prepare_synthetic(n_documents: int, n_queries: int, dim: int, intrinsic_dim: int, cache: Path) -> Prepared:
     """Prepare documents of four vectors each: points of a random subspace, and a little noise around it.
 
     A document's four vectors lie about one point of their own; queries are other points of the same subspace.
@@ -34,14 +33,13 @@ def prepare_synthetic(
         dim: length of a vector.
         intrinsic_dim: dimensions of the subspace, at most ``dim``: the smaller, the easier the search.
         cache: a folder.
-        seed: of all random choices.
     """
-    name = f"{SYNTHETIC}-{n_documents}-{n_queries}-{dim}-{intrinsic_dim}-{seed}"
+    name = f"{SYNTHETIC}-{n_documents}-{n_queries}-{dim}-{intrinsic_dim}-{_SEED}"
     prepared = Prepared(cache / name)
     if prepared.has(SYNTHETIC):
         return prepared
     prepared.folder.mkdir(parents=True, exist_ok=True)
-    generator = np.random.default_rng(seed)
+    generator = np.random.default_rng(_SEED)
     basis = generator.standard_normal((intrinsic_dim, dim)).astype(np.float32) / np.sqrt(intrinsic_dim * dim)
     with prepared.values_path(SYNTHETIC).open("wb") as file:
         for low in range(0, n_documents, _ROWS_AT_ONCE):

@@ -19,17 +19,16 @@ called with (n_done, n_total), n_total None where it is not known."""
 
 
 class Progress:
-    """Shows how far one piece of work has come. A context manager: the bar is closed at its end.
+    """Shows how far one piece of work on documents has come. A context manager: the bar is closed at its end.
 
     Args:
         setting: who wants to see it.
-        label: what is being done, in a word or two.
-        unit: what is counted.
+        label: what is being done to documents, in a word or two.
     """
 
-    def __init__(self, setting: ProgressSetting, label: str, unit: str = "documents") -> None:
+    def __init__(self, setting: ProgressSetting, label: str) -> None:
         self._callback = setting if callable(setting) else None
-        self._bar = _bar(label, unit) if _is_shown(setting) else None
+        self._bar = _bar(label) if _is_shown(setting) else None
 
     def __enter__(self) -> Self:
         return self
@@ -56,8 +55,8 @@ def _is_shown(setting: ProgressSetting) -> bool:
     return sys.stderr.isatty() if setting is None else setting is True
 
 
-def _bar(label: str, unit: str) -> tqdm[None]:
+def _bar(label: str) -> tqdm[None]:
     from tqdm import tqdm
 
     size = shutil.get_terminal_size()  # tqdm itself shows nothing on a terminal that does not tell its size
-    return tqdm(desc=label, unit=f" {unit}", file=sys.stderr, ncols=size.columns, nrows=size.lines)
+    return tqdm(desc=label, unit=" documents", file=sys.stderr, ncols=size.columns, nrows=size.lines)
