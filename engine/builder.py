@@ -8,13 +8,14 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Unpack
 
 from engine.analysis import RULES, Analyzer
 from engine.document_reader import DocumentSource, DocumentStream, read_documents
 from engine.documents import Document
 from engine.encoder import Encoder, open_encoder, trained_representation, vector_kinds
 from engine.index_writer import IndexWriter
-from engine.options import BuildOptions, OpenOptions, check_names
+from engine.options import BuildKeywords, BuildOptions, OpenOptions
 from engine.progress import Progress, ProgressSetting
 from engine.representation import Representation, check_readable, representation_for, representation_from
 from formats.directory import Directory, sync_folder
@@ -60,7 +61,7 @@ def build(
     skip_invalid: bool = False,
     progress: ProgressSetting = None,
     threads: int | None = None,
-    **settings: object,
+    **settings: Unpack[BuildKeywords],
 ) -> BuildReport:
     """Build an index.
 
@@ -129,10 +130,9 @@ def _shown(stream: DocumentStream, setting: ProgressSetting) -> Iterator[Documen
 def _settings(
     encoder: str | os.PathLike[str] | Encoder | None,
     representation: str | Representation | None,
-    settings: dict[str, object],
+    settings: BuildKeywords,
 ) -> tuple[IndexSettings, Encoder]:
-    check_names(settings, BuildOptions)
-    options = BuildOptions(**settings)  # type: ignore[arg-type]
+    options = BuildOptions.of(settings)
     analyzer = Analyzer(options.language)
     opened = open_encoder(encoder)
     chosen = _representation(representation, opened)

@@ -17,10 +17,21 @@ from engine.gpu.device import Device
 from formats.centroids import CENTROID_TYPES
 from formats.errors import InvalidSetting
 
-__all__ = ["BuildOptions", "OpenOptions", "SearchKeywords", "SearchOptions", "check_names"]
+__all__ = ["BuildKeywords", "BuildOptions", "OpenOptions", "SearchKeywords", "SearchOptions"]
 
 MAX_K = 1 << 20
 MODES = ("hybrid", "dense", "lexical")
+
+
+class BuildKeywords(TypedDict, total=False):
+    """The fields of `BuildOptions`, as keywords of a build."""
+
+    centroids: str
+    code_bytes: int | None
+    language: str
+    k1: float
+    b: float
+    seed: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,6 +56,16 @@ class BuildOptions:
     k1: float = DEFAULT_K1
     b: float = DEFAULT_B
     seed: int = 0
+
+    @classmethod
+    def of(cls, keywords: BuildKeywords) -> Self:
+        """The options of a build's keywords.
+
+        Raises:
+            InvalidSetting: one is out of range, or there is none of that name.
+        """
+        _check_names(keywords, cls)
+        return cls(**keywords)
 
     def __post_init__(self) -> None:
         if self.centroids not in CENTROID_TYPES:
@@ -125,7 +146,7 @@ class SearchOptions:
             InvalidSetting: one is out of range, or there is none of that name.
             InvalidFilter: the filter stands for nothing.
         """
-        check_names(others, cls)
+        _check_names(others, cls)
         return cls(k=k, **others)
 
     def __post_init__(self) -> None:
@@ -189,12 +210,8 @@ class OpenOptions:
         return os.cpu_count() or 1
 
 
-def check_names(given: Mapping[str, object], options: type) -> None:
-    """Refuse keywords that are no fields of a class of options.
-
-    Raises:
-        InvalidSetting: names those that are not, and those there are.
-    """
+def _check_names(given: Mapping[str, object], options: type) -> None:
+    """Refuse keywords that are no fields of a class of options."""
     known = [each.name for each in fields(options)]
     unknown = sorted(given.keys() - set(known))
     if unknown:

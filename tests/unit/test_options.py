@@ -1,11 +1,12 @@
 from __future__ import annotations
 
 import os
+from dataclasses import fields
 
 import numpy as np
 import pytest
 
-from engine.options import BuildOptions, OpenOptions, SearchOptions
+from engine.options import BuildKeywords, BuildOptions, OpenOptions, SearchKeywords, SearchOptions
 from formats.errors import InvalidSetting
 
 
@@ -20,6 +21,16 @@ def test_numbers_of_numpy_become_plain_ones():
     for wrong in (np.float64(5), np.True_, np.int64(0), np.array(5)):
         with pytest.raises(InvalidSetting, match="k is out of range"):
             SearchOptions(k=wrong)
+
+
+@pytest.mark.parametrize(
+    ("options", "keywords", "given_apart"),
+    [(BuildOptions, BuildKeywords, set()), (SearchOptions, SearchKeywords, {"k"})],
+)
+def test_keywords_are_the_fields(options, keywords, given_apart):
+    """Of one type each, so that a type checker knows the keywords of a call."""
+    known = {each.name: each.type for each in fields(options) if each.name not in given_apart}
+    assert {name: hint.__forward_arg__ for name, hint in keywords.__annotations__.items()} == known
 
 
 class TestBuildOptions:
