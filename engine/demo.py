@@ -69,7 +69,7 @@ def run_demo(folder: Path, as_json: bool) -> int:
 def _build_if_missing(path: Path) -> BuildReport | None:
     """Build the index unless one is there that this version of Quarry can answer from."""
     try:
-        engine.Engine.open(path).close()
+        engine.Engine.open(path, encoder=engine.open_encoder()).close()
     except IndexNotFound:
         return _build(path, overwrite=False)
     except (FormatError, EncoderMismatch):

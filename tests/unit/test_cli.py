@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import platform
 import re
 import signal
 import subprocess
@@ -18,6 +19,7 @@ from word_encoder import WordEncoder
 
 import engine
 from engine.cli import main
+from engine.documents import Document
 from engine.snippet import snippet
 
 
@@ -435,6 +437,20 @@ def test_a_second_demonstration_takes_the_index_that_is_there(quarry, demo_folde
     assert output.code == 0
     assert re.search(r"^ +0\.\d{3}  argparse +Command-line parsing library", output.out, re.MULTILINE)
     assert {path: path.stat().st_mtime_ns for path in demo_folder.rglob("*")} == files
+
+
+@pytest.mark.parametrize("damage", ["another encoder", "a damaged file"])
+def test_a_demonstration_that_cannot_use_what_is_there_builds_anew(
+    quarry, tmp_path: Path, monkeypatch, damage: str
+) -> None:
+    monkeypatch.setattr("engine.demo.stdlib_documents", lambda: [Document("one", "all there is")])
+    folder = tmp_path / f"python-{platform.python_version()}"
+    engine.build(["something else"], folder, encoder=WordEncoder() if damage == "another encoder" else None)
+    if damage == "a damaged file":
+        next(folder.glob("MANIFEST-*")).write_bytes(b"nonsense")
+    (result,) = quarry("demo", tmp_path, "--json").json
+    assert result["build"]["n_documents"] == 1
+    assert {hit["id"] for answer in result["answers"] for hit in answer["hits"]} == {"one"}
 
 
 # Snippets
