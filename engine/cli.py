@@ -183,6 +183,15 @@ def _add_build(commands: _Subparsers) -> None:
         help="how a document becomes vectors: pieces (default), kmeans, ...",
     )
     parser.add_argument("--language", default="english", help="of the words: english (default), german, ..., none")
+    parser.add_argument(
+        "--centroids",
+        default="int8",
+        metavar="TYPE",
+        help="int8 (default), float16, or none: codes alone, the smallest",
+    )
+    parser.add_argument(
+        "--code-bytes", type=int, metavar="N", help="of a centroid's code (default: 48, or what fits)"
+    )
     _add_json(parser, "the report as one JSON object")
 
 
@@ -195,6 +204,8 @@ def _build(args: argparse.Namespace) -> int:
         overwrite=args.overwrite,
         skip_invalid=args.skip_invalid,
         language=args.language,
+        centroids=args.centroids,
+        code_bytes=args.code_bytes,
         threads=args.threads,
     )
     _print_fields(asdict(report), args.json)

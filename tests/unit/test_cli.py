@@ -74,6 +74,12 @@ def test_build_reports_what_it_built(quarry, source: Path, tmp_path: Path) -> No
     assert re.search(r"^n_documents +3$", quarry("build", source, tmp_path / "other").out, re.MULTILINE)
 
 
+def test_build_takes_how_centroids_are_stored(quarry, source: Path, tmp_path: Path) -> None:
+    assert quarry("build", source, tmp_path / "index", "--centroids", "none", "--code-bytes", "24").code == 0
+    (told,) = quarry("info", tmp_path / "index", "--json").json
+    assert (told["stored"], told["code_bytes"]) == ("none", 24)
+
+
 def test_build_replaces_an_index_only_on_demand(quarry, source: Path, index: Path) -> None:
     refused = quarry("build", source, index)
     assert (refused.code, "--overwrite" in refused.err) == (1, True)
