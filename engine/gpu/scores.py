@@ -124,7 +124,7 @@ class KernelScores:
 
     def _kernel(self, slots: int, n_queries: int) -> Callable[..., None]:
         """What scores documents of at most so many centroids, or of TILE_ROWS and more."""
-        resident: Callable[..., None] | None = self._kernels.resident_scores
-        if resident is None or not self._kernels.can_reside(self._rows.values, slots, n_queries):
-            resident = self._kernels.document_scores
-        return resident
+        kernels = self._kernels
+        resides = kernels.resident_scores and kernels.can_reside(self._rows.values, slots, n_queries)
+        chosen: Callable[..., None] = kernels.resident_scores if resides else kernels.document_scores
+        return chosen
