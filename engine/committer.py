@@ -24,7 +24,6 @@ from formats.errors import (
     IndexClosed,
     IndexLocked,
     IndexNotFound,
-    QuarryError,
 )
 from formats.manifest import Manifest, SegmentRecord, latest_generation
 from formats.quantizer import StoredQuantizer
@@ -234,15 +233,24 @@ class Committer:
         try:
             return change()
         except BaseException as error:
-            self.failure = Failure.of(error)  # until it is certain that nothing has happened
-            is_undone = not isinstance(error, IndexLocked) and self._is_newest(before)
-            if is_undone:
-                for name in self._written:
-                    self.directory.delete(name)
-                self.failure = None
-            if isinstance(error, OSError):
-                raise self._failed(error, is_undone) from error
-            raise
+            is_undone = False
+            try:
+                is_undone = not isinstance(error, IndexLocked) and self._undo(before)
+            finally:  # an interrupt may come here too
+                told = self._told(error, is_undone)
+                if not is_undone:
+                    self.failure = Failure.of(told)
+            if told is error:
+                raise
+            raise told from error
+
+    def _undo(self, generation: int) -> bool:
+        """Delete the files of a change, if it is certain that nothing of it is visible; whether it is."""
+        if not self._is_newest(generation):
+            return False
+        for name in self._written:
+            self.directory.delete(name)
+        return True
 
     def _is_newest(self, generation: int) -> bool:
         """Whether that is certain to be the newest generation in the folder."""
@@ -253,16 +261,15 @@ class Committer:
         except OSError:
             return False
 
-    def _failed(self, error: OSError, is_undone: bool) -> QuarryError:
-        """What is raised where the system failed; a lost answer to the rename is no proof that it was not done."""
+    def _told(self, error: BaseException, is_undone: bool) -> BaseException:
+        """What is raised; a lost answer to the rename is no proof that it was not done."""
+        if not isinstance(error, OSError):
+            return error
         path, actual = self.directory.path, str(error)
         if is_undone:
             return CommitFailed("nothing was committed", path=path, actual=actual)
-        unknown = DurabilityUnknown(
-            "whether the commit is visible, and for good, is unknown", path=path, actual=actual
-        )
-        self.failure = Failure.of(unknown)
-        return unknown
+        message = "whether the commit is visible, and for good, is unknown"
+        return DurabilityUnknown(message, path=path, actual=actual)
 
     def _renewed(self, record: SegmentRecord, deleted: Flags | None) -> SegmentRecord | None:
         """What becomes of a segment: as it is, with new tombstones, or gone when nothing in it is live."""

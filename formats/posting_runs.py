@@ -43,12 +43,11 @@ class PostingRuns:
         self.lengths = array("I")
         self._runs: list[tuple[int, int]] = []
         self._pages = Spool(directory)
-        self._start()
+        self._first_doc, self._occurrences, self._numbers = self._nothing_waiting()
 
-    def _start(self) -> None:
-        self._first_doc = len(self.lengths)
-        self._occurrences = array("I")
-        self._numbers = _TermNumbers()
+    def _nothing_waiting(self) -> tuple[int, array[int], _TermNumbers]:
+        """The next document, the terms' numbers and the terms that wait, where none do."""
+        return len(self.lengths), array("I"), _TermNumbers()
 
     def add(self, terms: Sequence[str]) -> None:
         """Take the next document's terms.
@@ -92,13 +91,14 @@ class PostingRuns:
         keys.sort()
         starts = np.flatnonzero(np.concatenate([[True], keys[1:] != keys[:-1]]))
         frequencies = np.diff(starts, append=len(keys)).astype(np.uint32)
-        self._write_run(terms, keys[starts], frequencies)
-        self._start()
+        begun = self._nothing_waiting()  # before the run is there: for what comes behind memory is never too short
+        self._runs.append(self._written_run(terms, keys[starts], frequencies))
+        self._first_doc, self._occurrences, self._numbers = begun
 
-    def _write_run(
+    def _written_run(
         self, terms: list[str], keys: npt.NDArray[np.uint64], frequencies: npt.NDArray[np.uint32]
-    ) -> None:
-        """Write pages of about as many postings; a page ends where a term ends."""
+    ) -> tuple[int, int]:
+        """Write pages of about as many postings; a page ends where a term ends. Where they start and end."""
         offset = self._pages.n_bytes
         docs = (keys & np.uint64(0xFFFFFFFF)).astype(np.uint32)
         counts = np.bincount((keys >> np.uint64(32)).astype(np.int64))
@@ -115,7 +115,7 @@ class PostingRuns:
                 ]
             )
             self._pages.write(len(page).to_bytes(8, "little") + page)
-        self._runs.append((offset, self._pages.n_bytes))
+        return offset, self._pages.n_bytes
 
     def _read_run(self, number: int) -> Iterator[_Piece]:
         offset, end = self._runs[number]

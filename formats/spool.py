@@ -31,13 +31,14 @@ class Spool:
     def __init__(self, directory: Directory) -> None:
         self._directory = directory
         self._buffer = bytearray()
+        self._n_moved = 0  # bytes before those in the buffer; a move that failed may have written more to the file
         self._file: OutputFile | None = None
         self._name = f"spool-{secrets.token_hex(8)}{TEMPORARY_SUFFIX}"
 
     @property
     def n_bytes(self) -> int:
         """How many bytes were written."""
-        return len(self._buffer) + (self._file.position if self._file else 0)
+        return self._n_moved + len(self._buffer)
 
     def write(self, data: bytes | memoryview) -> None:
         """Append `data`."""
@@ -59,11 +60,10 @@ class Spool:
 
     def read(self, offset: int, n_bytes: int) -> bytes:
         """`n_bytes` from `offset`, all of which must have been written."""
-        written = self._file.position if self._file else 0
         head = b""
-        if self._file and offset < written:
-            head = self._file.read_back(offset, min(n_bytes, written - offset))
-        start = offset + len(head) - written
+        if self._file and offset < self._n_moved:
+            head = self._file.read_back(offset, min(n_bytes, self._n_moved - offset))
+        start = offset + len(head) - self._n_moved
         return head + bytes(self._buffer[start : start + n_bytes - len(head)])
 
     def read_array(self, dtype: npt.DTypeLike, low: int, high: int) -> npt.NDArray[Any]:
@@ -78,7 +78,7 @@ class Spool:
 
     def close(self) -> None:
         """Forget the content and delete the temporary file."""
-        self._buffer.clear()
+        self._buffer, self._n_moved = bytearray(), 0
         if self._file:
             self._file.discard()
             self._file = None
@@ -86,8 +86,5 @@ class Spool:
     def _spill(self) -> None:
         if self._file is None:
             self._file = self._directory.create(self._name)
-        before = self._file.position
-        try:
-            self._file.write(bytes(self._buffer))
-        finally:
-            del self._buffer[: self._file.position - before]
+        self._file.write(bytes(self._buffer[self._file.position - self._n_moved :]))
+        self._buffer, self._n_moved = bytearray(), self._file.position

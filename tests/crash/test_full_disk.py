@@ -6,6 +6,7 @@ import errno
 import logging
 import os
 import random
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from changes import make_everything_small, merge_often, open_index, options, stray_files
@@ -98,6 +99,44 @@ def test_a_disk_that_is_full_now_and_then(tmp_path, torture):
             check(path, writer.collected, SEED + number)
         torture.add(failures=calls.n_failures, told=writer.n_told)
     assert torture.counts["told"] > 100
+
+
+def test_threads_on_a_disk_that_is_full_now_and_then(tmp_path, torture):
+    """Each has documents of its own; a commit of one, or a merge in the background, may fail under the others."""
+    torture.seed = SEED
+    for number in range(figure(6, 1500)):
+        seed = SEED + number
+        path, calls = tmp_path / str(number), Unsteady(random.Random(seed), 0.0)
+        with calls.installed():
+            engine.build([{"id": doc_id, "text": "first"} for doc_id in IDS[:5]], path, **options())
+            with open_index(path, writable=True) as index, ThreadPoolExecutor(3) as pool:
+                calls.rate = calls.generator.choice([0.002, 0.01, 0.03])
+                texts = list(pool.map(lambda thread: on_a_thread(index, seed, thread), range(3)))  # noqa: B023
+                calls.rate = 0.0
+                last = Writer(index, {})
+                while last.try_it(index.commit):
+                    pass
+            check(path, {key: text for part in texts for key, text in part.items()}, seed)
+        torture.add(failures=calls.n_failures)
+    assert torture.counts["failures"] > 10
+
+
+def on_a_thread(index, seed, thread):
+    """Random changes of every third document; what is collected of them in the end."""
+    generator = random.Random(3 * seed + thread)
+    mine = IDS[thread::3]
+    writer = Writer(index, dict.fromkeys(set(mine) & set(IDS[:5]), "first"))
+    for step in range(40):
+        chance = generator.random()
+        if chance < 0.55:
+            writer.add(generator.choice(mine), f"text{generator.randrange(1000)} {step}")
+        elif chance < 0.7:
+            writer.delete(generator.choice(mine))
+        elif chance < 0.95:
+            writer.commit()
+        else:
+            writer.try_it(index.merge)
+    return writer.collected
 
 
 def change(writer, generator, text):

@@ -59,6 +59,7 @@ def interrupted(change, path, interrupt):
         make(change, index)
 
 
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # one in a __del__ is passed over
 @pytest.mark.parametrize(("files", "usual", "full"), [(CORE, 50, 1500), (WHOLE, 25, 4000)], ids=["core", "whole"])
 @pytest.mark.parametrize("change", ["commit", "merge"])
 def test_interrupted_at_any_step(change, files, usual, full, tmp_path, torture):

@@ -633,6 +633,23 @@ class TestFailures:
         again.close()
         assert len(live(filled)) == 12
 
+    def test_nobody_sees_a_failure_that_is_undone(self, writer, monkeypatch):
+        """It may be a merge's in the background, while another thread asks whether the writer is open."""
+        seen, real = [], Committer._is_newest
+
+        def look(committer, generation):
+            seen.append(committer.failure)
+            return real(committer, generation)
+
+        monkeypatch.setattr(Committer, "_is_newest", look)
+        writer.add(docs(10))
+        with monkeypatch.context() as patch:
+            failing(patch, Directory, "rename", NO_SPACE)
+            with pytest.raises(CommitFailed):
+                writer.commit()
+        assert seen == [None]
+        assert writer.commit() == (2, 0)
+
     @pytest.mark.parametrize("what", ["commit", "merge"])
     def test_an_interrupt_just_after_a_generation_was_made(self, writer, filled, monkeypatch, what):
         """Its files are not taken for those of a commit that failed."""
