@@ -30,11 +30,8 @@ def sample_texts(n_texts: int = 200) -> list[str]:
 
 
 def sample_questions() -> list[tuple[str, str]]:
-    """Return 80 docstrings taken apart: the first paragraph, and the start of the rest, which answers it.
-
-    No two texts are the same: which of them ranks first would be chance.
-    """
-    halves = [(head, rest) for rest, head in {rest: head for head, rest in _halves(_SHORT_CHARACTERS)}.items()]
+    """Return 80 docstrings taken apart: the first paragraph, and the start of the rest, which answers it."""
+    halves = _halves(_SHORT_CHARACTERS)
     step = len(halves) // _N_QUESTIONS
     return halves[: step * _N_QUESTIONS : step]
 
@@ -55,11 +52,17 @@ def sample_pairs() -> list[tuple[str, str]]:
 
 
 def _halves(n_characters: int) -> list[tuple[str, str]]:
-    """First paragraphs, each in one line, with the first characters of what follows."""
-    parts = [text.partition("\n\n") for text in _docstrings()]
-    return [
-        (" ".join(head.split()), rest[:n_characters]) for head, _, rest in parts if len(rest) >= _LEAST_CHARACTERS
-    ]
+    """First paragraphs, each in one line, with the first characters of what follows.
+
+    No two are the same, nor two of what follows: which of them ranks first would be chance. How many docstrings
+    say the same differs between versions of Python.
+    """
+    heads: dict[str, str] = {}
+    for text in _docstrings():
+        head, _, rest = text.partition("\n\n")
+        if len(rest) >= _LEAST_CHARACTERS:
+            heads.setdefault(" ".join(head.split()), rest[:n_characters])
+    return [(head, rest) for rest, head in {rest: head for head, rest in heads.items()}.items()]
 
 
 def _docstrings() -> Iterator[str]:
