@@ -29,6 +29,7 @@ TEXTS = ["the cat sat.", "a", "abc def ghi. " * 30, "x y z", "dogs and cats! " *
 @pytest.fixture(scope="module")
 def encoders(tmp_path_factory):
     """The same bundle, one text at a time and in batches."""
+    pytest.importorskip("torch", reason="what runs batches gives torch's tensors")
     folder = tmp_path_factory.mktemp("batched")
     prompts = {"query": "q: ", "document": "d: "}
     bundle = export(write_checkpoint(folder / "checkpoint", prompts=prompts), folder / "bundle", "fp32")
