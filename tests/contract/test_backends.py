@@ -475,6 +475,7 @@ def test_memory_is_told_beforehand_and_freed_at_the_end(case):
 
 @pytest.mark.parametrize(("backend", "stored"), COMBINATIONS)
 def test_many_segments(tmp_path, backend, stored):
+    skip_without_library(backend)
     encoder, docs = table_of(documents(31, 60))
     engine.build(docs[:5], tmp_path / "index", encoder=encoder, representation=KMeans(4096), centroids=stored)
     with Engine.open(tmp_path / "index", writable=True, encoder=encoder) as writer:

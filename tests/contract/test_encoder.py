@@ -57,6 +57,7 @@ def tiny_with_two_graphs(folder: Path) -> Encoder:
 
 
 def tiny_batched(folder: Path) -> Encoder:
+    pytest.importorskip("torch", reason="what runs batches gives torch's tensors")
     checkpoint = write_checkpoint(folder / "tiny", prompts={"query": "q: ", "document": "d: "})
     bundle = export(checkpoint, folder / "bundle", "fp32")
     return BatchedEncoder(bundle, partial(OnnxRunner, device="cpu"))
