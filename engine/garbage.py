@@ -24,10 +24,10 @@ def collect_garbage(directory: Directory, lock: WriteLock) -> None:
     another writer's.
     """
     with contextlib.suppress(FormatError, IndexNotFound, OSError):  # then what the index needs cannot be known now
-        if lock.is_in_place():
-            directory.sync()
-            needed = _needed(directory)
-            for name in directory.names():
+        directory.sync()
+        names, needed = directory.names(), _needed(directory)
+        if lock.is_in_place():  # and was until now: what another writer makes later is not among the names
+            for name in names:
                 if _OWN_FILES.fullmatch(name) and name not in needed:
                     directory.delete(name)
 
