@@ -60,9 +60,12 @@ __all__ = [  # noqa: PLE0604 - the errors are listed where they are defined
 
 
 def __getattr__(name: str) -> object:
-    if name not in _PLACES:
+    if name == "__version__":
+        value: object = import_module("importlib.metadata").version("quarry-search")
+    elif name in _PLACES:
+        value = getattr(import_module(_PLACES[name]), name)
+    else:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value: object = getattr(import_module(_PLACES[name]), name)
     globals()[name] = value
     return value
 

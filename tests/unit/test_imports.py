@@ -39,6 +39,10 @@ def test_importing_every_name_loads_nothing_heavy(repository: Path) -> None:
     assert not loaded & HEAVY
 
 
+def test_the_version_is_that_of_the_installation(repository: Path) -> None:
+    assert run("import engine; print(engine.__version__)", repository).strip() == metadata.version("quarry-search")
+
+
 def test_the_command_line_starts_with_nothing_heavy(repository: Path) -> None:
     for words in (["--help"], ["build", "--help"], ["search", "--help"]):
         program = f"import engine.cli\ntry: engine.cli.main({words!r})\nexcept SystemExit: pass"
