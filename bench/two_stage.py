@@ -101,7 +101,7 @@ def ours(snapshot: Snapshot) -> Iterator[Setting]:
     usual = default_candidates(segment, K)
     label = f"PQ {segment.quantizer.code_bytes} bytes"
     for nprobe in sorted({default, *_probes(nlist)}):
-        for candidates in sorted({50, 100, 200, usual}):
+        for candidates in sorted({100, 150, usual}):
             options = SearchOptions(k=K, mode="dense", nprobe=nprobe, candidates=candidates)
             is_default = ", default" if (nprobe, candidates) == (default, usual) else ""
             named = f"{label}, nprobe {nprobe}, {candidates} documents{is_default}"
@@ -217,7 +217,7 @@ def _with_progress(segment: OpenSegment, library: str) -> Iterator[Floats]:
 
 
 def _probes(nlist: int) -> list[int]:
-    return [max(1, round(nlist * share)) for share in (0.04, 0.08, 0.16, 0.25, 0.35, 0.5)]
+    return [max(1, round(nlist * share)) for share in (0.03, 0.04, 0.06, 0.08, 0.12, 0.16, 0.25)]
 
 
 def measure(settings: Sequence[Setting], segment: OpenSegment, queries: Floats) -> None:
