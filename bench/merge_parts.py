@@ -19,6 +19,7 @@ from formats.quantizer import Quantizer
 from formats.segment import SegmentReader
 from formats.segment_merge import MergeInput, rows_of_runs
 from formats.snapshot import OpenSegment
+from formats.spool import temporary_name
 
 __all__ = ["merge_parts"]
 
@@ -30,8 +31,7 @@ def merge_parts(directory: Directory, sources: Sequence[OpenSegment], quantizer:
         Seconds for centroids, lists, ids, metadata, texts, words and sync. They include reading and verifying what
         is merged, and, but for sync, no waiting for the disk.
     """
-    name = f"spool-{secrets.token_hex(8)}.tmp"
-    envelope = EnvelopeWriter(directory, name, FileKind.SEGMENT, secrets.token_bytes(16))
+    envelope = EnvelopeWriter(directory, temporary_name(), FileKind.SEGMENT, secrets.token_bytes(16))
     try:
         with ExitStack() as stack:
             inputs = [_opened(directory, source, quantizer.input_dim, stack) for source in sources]
@@ -39,7 +39,6 @@ def merge_parts(directory: Directory, sources: Sequence[OpenSegment], quantizer:
             return {part: _timed(work) for part, work in merge.works().items()}
     finally:
         envelope.abandon()
-        directory.delete(name)
 
 
 def _opened(directory: Directory, source: OpenSegment, dim: int, stack: ExitStack) -> MergeInput:

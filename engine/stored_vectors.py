@@ -98,10 +98,7 @@ class StoredVectors:
     def _places(self) -> npt.NDArray[np.uint32]:
         """(n_rows,) uint32: where in the inverted lists each row is."""
         assert self._lists is not None
-        rows = self._lists.rows()
-        places = np.empty(len(rows), np.uint32)
-        places[rows] = np.arange(len(rows), dtype=np.uint32)
-        return places
+        return self._lists.places()
 
 
 def unpack_codes(codes: npt.NDArray[np.uint8], nbits: int) -> npt.NDArray[np.uint8]:

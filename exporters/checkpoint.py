@@ -17,7 +17,6 @@ from exporters.checkpoint_files import (
     plain_tokenizer,
     read_object,
     read_tensors,
-    sha256_of,
 )
 from exporters.head import Head
 from exporters.head_reader import EncoderUse, read_use
@@ -25,6 +24,7 @@ from exporters.networks import NetworkShape, bert_name, network_shape
 from formats.bundle_folder import BundleKind, SourceRecord
 from formats.encoder_bundle import Pooling
 from formats.errors import CorruptFile, InvalidSetting
+from formats.sha256 import file_sha256
 
 __all__ = [
     "WEIGHTS_NAME",
@@ -194,10 +194,10 @@ def _checkpoint(folder: Path, config: Mapping[str, object], window: int, use: En
 
 def _source(folder: Path, graph: Path | None) -> SourceRecord:
     if graph is None:
-        return SourceRecord(WEIGHTS_NAME, sha256_of([existing(folder, WEIGHTS_NAME)]))
+        return SourceRecord(WEIGHTS_NAME, file_sha256(existing(folder, WEIGHTS_NAME)))
     from exporters.external_data import data_paths
 
-    return SourceRecord(graph.name, sha256_of([graph, *data_paths(graph)]))
+    return SourceRecord(graph.name, file_sha256(graph, *data_paths(graph)))
 
 
 def _graph(folder: Path) -> Path | None:

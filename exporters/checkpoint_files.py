@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
-from collections.abc import Iterable
 from itertools import takewhile
 from pathlib import Path
 
@@ -25,7 +23,6 @@ __all__ = [
     "read_json",
     "read_object",
     "read_tensors",
-    "sha256_of",
     "subfolder",
 ]
 
@@ -189,13 +186,3 @@ def leads_out(path: Path) -> bool:
 def _beginning(path: Path) -> str:
     with path.open("rb") as file:
         return file.read(_MAX_FRONT_BYTES).decode("utf-8", "replace")
-
-
-def sha256_of(paths: Iterable[Path]) -> str:
-    """Return the SHA-256 of one or more files, one behind the other."""
-    digest = hashlib.sha256()
-    for path in paths:
-        with path.open("rb") as file:
-            while block := file.read(1 << 20):
-                digest.update(block)
-    return digest.hexdigest()

@@ -12,7 +12,7 @@
 
 A bundle holds an encoder (`formats.encoder_bundle`) or a reranker (`formats.reranker_bundle`). The manifest's
 member ``kind`` says which; without one it is an encoder. Nothing in a bundle is trusted: the manifest has a strict
-schema, every file is named in it with its size and digests, and names are plain names of regular files in the
+schema, every file is named in it with its size and SHA-256, and names are plain names of regular files in the
 folder.
 """
 
@@ -332,9 +332,6 @@ def _files_from(fields: JsonFields) -> dict[str, FileRecord]:
 
 
 def _file_from(fields: JsonFields, max_bytes: int) -> FileRecord:
-    record = FileRecord(
-        fields.text("sha256", _SHA256),
-        fields.integer("n_bytes", 0, max_bytes),
-    )
+    record = FileRecord(fields.text("sha256", _SHA256), fields.integer("n_bytes", 0, max_bytes))
     fields.done()
     return record

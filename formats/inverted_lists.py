@@ -178,6 +178,13 @@ class InvertedLists:
             raise CorruptFile("the inverted lists do not name every row once", path=self._path)
         return rows.astype(np.uint32, copy=False)
 
+    def places(self) -> Rows:
+        """(n_rows,) uint32: the place in the lists of each centroid row."""
+        rows = self.rows()
+        places = np.empty(len(rows), np.uint32)
+        places[rows] = np.arange(len(rows), dtype=np.uint32)
+        return places
+
     def codes(self) -> Codes:
         """(n_rows, code_bytes) uint8: the PQ code at each place of the lists."""
         return self._codes.array().astype(np.uint8, copy=False)

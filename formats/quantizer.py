@@ -10,7 +10,6 @@ are encoded with one, scored with the other), ``rotation`` (dim, input_dim) floa
 from __future__ import annotations
 
 import contextlib
-import secrets
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -22,7 +21,7 @@ from formats.directory import Directory
 from formats.envelope import CANDIDATE_ROWS_FEATURE, Envelope, EnvelopeWriter, FileKind, FileRecord
 from formats.errors import CorruptFile, FormatError
 from formats.sections import digest
-from formats.spool import TEMPORARY_SUFFIX
+from formats.spool import temporary_name
 
 __all__ = ["MAX_DIM", "MAX_NLIST", "Quantizer", "StoredQuantizer", "read_quantizer", "write_quantizer"]
 
@@ -132,8 +131,7 @@ def _write(directory: Directory, quantizer: Quantizer, file_id: bytes) -> FileRe
     """Write it under a name that nobody else has: under its own there is never half a file."""
     known = {} if quantizer.candidate_rows is None else {"candidate_rows": quantizer.candidate_rows}
     features = CANDIDATE_ROWS_FEATURE if known else 0
-    name = f"spool-{secrets.token_hex(8)}{TEMPORARY_SUFFIX}"
-    writer = EnvelopeWriter(directory, name, FileKind.QUANTIZER, file_id, features)
+    writer = EnvelopeWriter(directory, temporary_name(), FileKind.QUANTIZER, file_id, features)
     writer.add("coarse", quantizer.coarse)
     writer.add("encode_codebook", quantizer.encode_codebook)
     if quantizer.score_codebook is not quantizer.encode_codebook:

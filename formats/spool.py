@@ -12,10 +12,15 @@ import numpy.typing as npt
 from formats.directory import Directory, OutputFile
 from formats.sections import CHUNK_BYTES
 
-__all__ = ["TEMPORARY_SUFFIX", "Spool"]
+__all__ = ["TEMPORARY_SUFFIX", "Spool", "temporary_name"]
 
 TEMPORARY_SUFFIX = ".tmp"  # files of that name are leftovers, deleted by the next writer
 _MEMORY_BYTES = 4 << 20
+
+
+def temporary_name() -> str:
+    """A name that no other file of the index has; the next writer deletes what is left under such a name."""
+    return f"spool-{secrets.token_hex(8)}{TEMPORARY_SUFFIX}"
 
 
 class Spool:
@@ -33,7 +38,7 @@ class Spool:
         self._buffer = bytearray()
         self._n_moved = 0  # bytes before those in the buffer; a move that failed may have written more to the file
         self._file: OutputFile | None = None
-        self._name = f"spool-{secrets.token_hex(8)}{TEMPORARY_SUFFIX}"
+        self._name = temporary_name()
 
     @property
     def n_bytes(self) -> int:

@@ -155,12 +155,10 @@ class FaissBackend:
         return [self._owners(query, ids, wanted) for query, ids in zip(queries, found, strict=True)]
 
     def _owners(self, query: npt.NDArray[np.float32], ids: npt.NDArray[np.int64], wanted: Wanted) -> Candidates:
-        """What FAISS found: ascending numbers of rows, -1 where there were no more."""
-        if ids[0] >= 0:
-            return Candidates(_distinct(self._ids.docs(ids)), np.inf, rows=self._ids.rows(ids))
-        ids = ids[np.searchsorted(ids, 0) :]
-        whole = self._all_found(query, len(ids), wanted)
-        return Candidates(_distinct(self._ids.docs(ids)), np.inf, whole_lists=whole, rows=self._ids.rows(ids))
+        """What FAISS found: ascending numbers of rows, after as many -1 as there were too few."""
+        found = ids[np.searchsorted(ids, 0) :]
+        whole = len(found) < len(ids) and self._all_found(query, len(found), wanted)
+        return Candidates(_distinct(self._ids.docs(found)), np.inf, whole_lists=whole, rows=self._ids.rows(found))
 
     def _all_found(self, query: npt.NDArray[np.float32], n_found: int, wanted: Wanted) -> bool:
         """Whether FAISS returned every centroid of the lists; of those a filter allows it is not known."""

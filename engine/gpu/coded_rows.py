@@ -5,7 +5,6 @@ from __future__ import annotations
 from functools import partial
 
 import numpy as np
-import numpy.typing as npt
 import torch
 
 from engine.gpu.device import Device
@@ -35,7 +34,7 @@ class CodedRows:
         assert segment.reader.lists is not None
         self._documents = DocumentRows(segment.reader.centroids.offsets, device.place)
         self._lists = lists
-        places = _places(segment.reader.lists.rows())
+        places = segment.reader.lists.places().view(np.int32)  # unsigned, but torch looks up in no such type
         self._places = upload(lambda low, high: places[low:high], len(places), device.place)
         quantizer = lists.quantizer
         row_bytes = _LOOKUP_BYTES * quantizer.n_sub + _COPIES * 8 * quantizer.coarse.shape[1]
@@ -76,10 +75,3 @@ class CodedRows:
             lists = torch.searchsorted(self._lists.starts, places, right=True) - 1
             scores += (quantizer.coarse[lists].double() * turned[numbers]).sum(1)
         return scores
-
-
-def _places(rows: npt.NDArray[np.uint32]) -> npt.NDArray[np.int32]:
-    """(n_rows,): where in the inverted lists each row is; unsigned, but torch looks up in no such type."""
-    places = np.empty(len(rows), np.uint32)
-    places[rows] = np.arange(len(rows), dtype=np.uint32)
-    return places.view(np.int32)

@@ -6,7 +6,8 @@ matrix instructions and keep nearly everything in registers; they were not tuned
 
 from __future__ import annotations
 
-from functools import cache
+from collections.abc import Callable
+from functools import cache, partial
 from typing import NamedTuple
 
 import torch
@@ -79,32 +80,11 @@ def document_scores(
         first_doc: the document of the first row of `scores`.
         tiling: None: `tiling_for` these queries.
     """
-    n_queries, dim = queries.shape
+    n_queries = len(queries)
     tile = tiling or tiling_for(n_queries, softmax=betas is not None)
     n_tiles = triton.cdiv(len(docs), tile.rows // slots) * triton.cdiv(n_queries, tile.queries)
-    _document_kernel[(n_tiles,)](
-        values,
-        values if scales is None else scales,
-        starts,
-        docs,
-        len(docs),
-        values if allowed is None else allowed.view(torch.uint8),
-        queries,
-        queries if betas is None else betas,
-        scores,
-        first_doc,
-        n_queries,
-        dim,
-        SCALED=scales is not None,
-        MASKED=allowed is not None,
-        SOFTMAX=betas is not None,
-        DOCS=tile.rows // slots,
-        SLOTS=slots,
-        QUERIES=tile.queries,
-        WIDTH=tile.width,
-        num_warps=tile.warps,
-        num_stages=tile.stages,
-    )
+    launch = _document_kernel[(n_tiles,)]
+    _run(launch, tile, values, scales, starts, docs, slots, allowed, queries, betas, scores, first_doc)
 
 
 RESIDENT = Tiling(64, 128, 64, warps=8, stages=2)
@@ -142,13 +122,34 @@ def resident_scores(
     A program keeps its queries, all dimensions of them, and goes on from tile to tile, so that they are not read
     from the cache again for each: 128 queries for each 128 centroids come to as much as the centroids.
     """
-    n_queries, dim = queries.shape
+    n_queries = len(queries)
     tile = tiling or RESIDENT
     n_query_tiles = triton.cdiv(n_queries, tile.queries)
     n_multiprocessors, _ = _multiprocessors(docs.device)
     n_programs = max(1, n_multiprocessors // n_query_tiles)
     n_programs = min(n_programs, triton.cdiv(len(docs), tile.rows // slots))
-    _resident_kernel[(n_programs * n_query_tiles,)](
+    launch = partial(
+        _resident_kernel[(n_programs * n_query_tiles,)], CHUNKS=triton.cdiv(queries.shape[1], tile.width)
+    )
+    _run(launch, tile, values, scales, starts, docs, slots, allowed, queries, betas, scores, first_doc)
+
+
+def _run(
+    launch: Callable[..., object],
+    tile: Tiling,
+    values: torch.Tensor,
+    scales: torch.Tensor | None,
+    starts: torch.Tensor,
+    docs: torch.Tensor,
+    slots: int,
+    allowed: torch.Tensor | None,
+    queries: torch.Tensor,
+    betas: torch.Tensor | None,
+    scores: torch.Tensor,
+    first_doc: int,
+) -> None:
+    """Launch one of the kernels, which take the same; what is not there is never read."""
+    launch(
         values,
         values if scales is None else scales,
         starts,
@@ -159,8 +160,7 @@ def resident_scores(
         queries if betas is None else betas,
         scores,
         first_doc,
-        n_queries,
-        dim,
+        *queries.shape,
         SCALED=scales is not None,
         MASKED=allowed is not None,
         SOFTMAX=betas is not None,
@@ -168,7 +168,6 @@ def resident_scores(
         SLOTS=slots,
         QUERIES=tile.queries,
         WIDTH=tile.width,
-        CHUNKS=triton.cdiv(dim, tile.width),
         num_warps=tile.warps,
         num_stages=tile.stages,
     )

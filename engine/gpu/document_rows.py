@@ -12,7 +12,7 @@ import torch
 
 from engine.gpu.aggregation import aggregate_rows
 
-__all__ = ["DocumentRows", "DocumentScores", "RowScores"]
+__all__ = ["DocumentRows", "DocumentScores", "RowScores", "most_rows"]
 
 RowScores = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 """(n,) int64 numbers of queries and (n,) int64 rows -> (n,) float32 scores, each of a row for its query."""
@@ -51,9 +51,7 @@ class DocumentRows:
 
     @cached_property
     def _most_rows_of(self) -> npt.NDArray[np.int64]:
-        """(n_docs + 1,) int64: how many rows 0, 1, 2 ... documents have at most."""
-        longest_first = np.sort(np.diff(self.offsets))[::-1]
-        return np.concatenate([[0], np.cumsum(longest_first)])
+        return most_rows(self.offsets)
 
     def scores(
         self, docs: torch.Tensor, beta: float | None, batch_rows: int, row_scores: RowScores
@@ -103,3 +101,9 @@ class DocumentRows:
         bounds = torch.cat([befores[:1], ends, ends.new_full((1,), n_places)])
         betas = None if beta is None else torch.full((1,), beta, device=docs.device)
         return aggregate_rows(scores[:, None], bounds, betas)[:-1, 0].view(docs.shape)
+
+
+def most_rows(offsets: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """(n + 1,) int64: how many rows 0, 1, 2 ... of n documents, or lists, have at most."""
+    longest_first = np.sort(np.diff(offsets))[::-1]
+    return np.concatenate([[0], np.cumsum(longest_first)])

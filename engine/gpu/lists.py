@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import numpy as np
-import numpy.typing as npt
 import torch
 
 from engine.gpu.device import Device
+from engine.gpu.document_rows import most_rows
 from engine.gpu.quantizer import DeviceQuantizer, Tables
 from engine.gpu.scan import best_documents
 from engine.gpu.upload import upload
@@ -39,7 +39,7 @@ class DeviceLists:
         lists, place = segment.reader.lists, device.place
         self.quantizer = DeviceQuantizer(segment.quantizer, place)
         self._score_lists = device.kernel("score_lists")
-        self._most_rows_of = _most_rows_of(lists.offsets)
+        self._most_rows_of = most_rows(lists.offsets)
         self._work_bytes = device.work_bytes
         self.n_docs = segment.reader.n_docs
         self.nlist = segment.quantizer.nlist
@@ -128,8 +128,3 @@ class DeviceLists:
         scores += tables.lists.ravel()[numbers]
         cells = queries * self.n_docs + self._owners[places]
         best.view(-1).scatter_reduce_(0, cells, scores.masked_fill_(beyond, -torch.inf), "amax")
-
-
-def _most_rows_of(offsets: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """(nlist + 1,) int64: how many rows 0, 1, 2 ... lists have at most."""
-    return np.concatenate([[0], np.cumsum(np.sort(np.diff(offsets))[::-1])])

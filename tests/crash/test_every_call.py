@@ -109,10 +109,8 @@ ERRORS = {
 @pytest.mark.parametrize("change", CHANGES)
 def test_an_error_at_every_call(change, error, fresh, torture):
     """A typed error, the last commit intact, what was written is gone; and once the system is well, it works."""
-    number, kinds, lasting = ERRORS[error]
     n_failed = 0
-    for moment in itertools.count(1):
-        path, calls = fresh(change), FailsAt(moment, number, kinds, lasting)
+    for path, calls in failing_calls(change, error, fresh):
         with calls.installed():
             try:
                 work(change, path)
@@ -123,12 +121,20 @@ def test_an_error_at_every_call(change, error, fresh, torture):
             calls.mend()
             if calls.failed:
                 check_failure(change, path, calls.failed, problem)
-        shutil.rmtree(path.parent)
-        if not calls.failed:
-            break
-        n_failed += 1
+        n_failed += bool(calls.failed)
     torture.add(failures=n_failed)
     assert n_failed > 5
+
+
+def failing_calls(change, error, fresh):
+    """A folder of its own, and calls of which the first fails, the second, ... until none is left to fail."""
+    number, kinds, lasting = ERRORS[error]
+    for moment in itertools.count(1):
+        path, calls = fresh(change), FailsAt(moment, number, kinds, lasting)
+        yield path, calls
+        shutil.rmtree(path.parent)
+        if not calls.failed:
+            return
 
 
 def check_failure(change, path, failed, problem):
@@ -159,10 +165,8 @@ def test_nothing_collected_is_lost(change, error, fresh, monkeypatch, torture):
     """A commit, or an addition, that failed is made by the same writer once the system is well."""
     monkeypatch.setattr("formats.posting_runs._MEMORY_BYTES", 1024)
     monkeypatch.setattr("formats.doc_store._SAMPLE_BYTES", 1024)
-    number, kinds, lasting = ERRORS[error]
     n_failed = n_retried = 0
-    for moment in itertools.count(1):
-        path, calls = fresh(change), FailsAt(moment, number, kinds, lasting)
+    for path, calls in failing_calls(change, error, fresh):
         with calls.installed():
             problem = persist(change, path, calls)
             n_retried += isinstance(problem, CommitFailed)
@@ -171,10 +175,7 @@ def test_nothing_collected_is_lost(change, error, fresh, monkeypatch, torture):
                 assert not stray_files(path), calls.failed
             else:
                 assert error != "a full disk" or problem is None or "write.lock" in calls.failed
-        shutil.rmtree(path.parent)
-        if not calls.failed:
-            break
-        n_failed += 1
+        n_failed += bool(calls.failed)
     torture.add(failures=n_failed)
     assert n_retried > 5
 
