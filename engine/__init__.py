@@ -9,34 +9,34 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from formats import errors as _errors
-from formats.errors import *  # noqa: F403
+from quarry.formats import errors as _errors
+from quarry.formats.errors import *  # noqa: F403
 
 if TYPE_CHECKING:
-    from engine.builder import BuildReport, build
-    from engine.documents import Document
-    from engine.encoder import open_encoder
-    from engine.engine import Engine
-    from engine.hits import Hit, Hits, Match
-    from engine.representation import Cls, FirstM, KMeans, Mean, Pieces, Pooled
-    from engine.verification import VerifyReport
+    from quarry.engine.builder import BuildReport, build
+    from quarry.engine.documents.document import Document
+    from quarry.engine.encoding.encoder import open_encoder
+    from quarry.engine.engine import Engine
+    from quarry.engine.index.verification import VerifyReport
+    from quarry.engine.representation.representation import Cls, FirstM, KMeans, Mean, Pieces, Pooled
+    from quarry.engine.search.hits import Hit, Hits, Match
 
 _PLACES = {
-    "BuildReport": "engine.builder",
-    "build": "engine.builder",
-    "Document": "engine.documents",
-    "Engine": "engine.engine",
-    "VerifyReport": "engine.verification",
-    "open_encoder": "engine.encoder",
-    "Hit": "engine.hits",
-    "Hits": "engine.hits",
-    "Match": "engine.hits",
-    "Cls": "engine.representation",
-    "FirstM": "engine.representation",
-    "KMeans": "engine.representation",
-    "Mean": "engine.representation",
-    "Pieces": "engine.representation",
-    "Pooled": "engine.representation",
+    "BuildReport": "quarry.engine.builder",
+    "build": "quarry.engine.builder",
+    "Document": "quarry.engine.documents.document",
+    "Engine": "quarry.engine.engine",
+    "VerifyReport": "quarry.engine.index.verification",
+    "open_encoder": "quarry.engine.encoding.encoder",
+    "Hit": "quarry.engine.search.hits",
+    "Hits": "quarry.engine.search.hits",
+    "Match": "quarry.engine.search.hits",
+    "Cls": "quarry.engine.representation.representation",
+    "FirstM": "quarry.engine.representation.representation",
+    "KMeans": "quarry.engine.representation.representation",
+    "Mean": "quarry.engine.representation.representation",
+    "Pieces": "quarry.engine.representation.representation",
+    "Pooled": "quarry.engine.representation.representation",
 }
 
 __all__ = [  # noqa: PLE0604 - the errors are listed where they are defined

@@ -10,18 +10,23 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Unpack
 
-from engine.analysis import RULES, Analyzer
-from engine.document_reader import DocumentSource, DocumentStream, read_documents
-from engine.documents import Document
-from engine.encoder import Encoder, open_encoder, trained_representation, vector_kinds
-from engine.index_writer import IndexWriter
-from engine.options import BuildKeywords, BuildOptions, OpenOptions
-from engine.progress import Progress, ProgressSetting
-from engine.representation import Representation, check_readable, representation_for, representation_from
-from formats.directory import Directory, sync_folder
-from formats.errors import IndexExists, IndexNotFound
-from formats.manifest import IndexSettings, Manifest, latest_generation
-from formats.write_lock import LOCK_NAME
+from quarry.engine.analysis.analyzer import RULES, Analyzer
+from quarry.engine.documents.document import Document
+from quarry.engine.documents.reader import DocumentSource, DocumentStream, read_documents
+from quarry.engine.encoding.encoder import Encoder, open_encoder, trained_representation, vector_kinds
+from quarry.engine.indexer.index_writer import IndexWriter
+from quarry.engine.options import BuildKeywords, BuildOptions, OpenOptions
+from quarry.engine.progress import Progress, ProgressSetting
+from quarry.engine.representation.representation import (
+    Representation,
+    check_readable,
+    representation_for,
+    representation_from,
+)
+from quarry.formats.container.directory import Directory, sync_folder
+from quarry.formats.errors import IndexExists, IndexNotFound
+from quarry.formats.manifest import IndexSettings, Manifest, latest_generation
+from quarry.formats.write_lock import LOCK_NAME
 
 __all__ = ["BuildReport", "build"]
 
@@ -81,7 +86,7 @@ def build(
         skip_invalid: leave invalid documents out and count them, instead of failing.
         progress: True, False, None (only on a terminal), or a function of (documents done, total or None).
         threads: for encoding; None: one for each CPU this process may use.
-        **settings: fields of `engine.options.BuildOptions`: `centroids`, `code_bytes`,
+        **settings: fields of `quarry.engine.options.BuildOptions`: `centroids`, `code_bytes`,
             `language`, `k1`, `b`, `seed`.
 
     Raises:

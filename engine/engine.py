@@ -13,29 +13,29 @@ from typing import NoReturn, Self, Unpack, overload
 
 import numpy.typing as npt
 
-from engine.backends.registry import check_backend
-from engine.current_view import CurrentView
-from engine.document_reader import DocumentSource, read_documents
-from engine.documents import Document
-from engine.encoder import Encoder, open_encoder
-from engine.filter import parse_filter
-from engine.graph_files import drop_graphs, write_graphs
-from engine.hits import Hits
-from engine.index_view import IndexView
-from engine.index_writer import IndexWriter
-from engine.memory import memory_bytes
-from engine.merge_policy import MergePolicy
-from engine.options import OpenOptions, SearchKeywords, SearchOptions
-from engine.query_encoder import encode_queries
-from engine.query_texts import query_texts
-from engine.query_vectors import query_vectors
-from engine.reranker import Reranker, open_reranker
-from engine.reranking import reranked
-from engine.statistics import index_statistics
-from engine.verification import VerifyReport, verify_index
-from formats.directory import Directory
-from formats.errors import EncoderMismatch, InvalidSetting, ReadOnlyIndex
-from formats.manifest import EncoderRecord
+from quarry.engine.backends.registry import check_backend
+from quarry.engine.documents.document import Document
+from quarry.engine.documents.reader import DocumentSource, read_documents
+from quarry.engine.encoding.encoder import Encoder, open_encoder
+from quarry.engine.filtering.filter import parse_filter
+from quarry.engine.index.current_view import CurrentView
+from quarry.engine.index.memory import memory_bytes
+from quarry.engine.index.statistics import index_statistics
+from quarry.engine.index.verification import VerifyReport, verify_index
+from quarry.engine.index.view import IndexView
+from quarry.engine.indexer.graphs import drop_graphs, write_graphs
+from quarry.engine.indexer.index_writer import IndexWriter
+from quarry.engine.indexer.merge_policy import MergePolicy
+from quarry.engine.options import OpenOptions, SearchKeywords, SearchOptions
+from quarry.engine.scoring.query_vectors import query_vectors
+from quarry.engine.search.hits import Hits
+from quarry.engine.search.query_encoder import encode_queries
+from quarry.engine.search.query_texts import query_texts
+from quarry.engine.search.reranker import Reranker, open_reranker
+from quarry.engine.search.reranking import reranked
+from quarry.formats.container.directory import Directory
+from quarry.formats.errors import EncoderMismatch, InvalidSetting, ReadOnlyIndex
+from quarry.formats.manifest import EncoderRecord
 
 __all__ = ["Engine"]
 
@@ -151,7 +151,7 @@ class Engine:
             queries: one text, or several.
             k: how many hits; fewer come back only where fewer documents are in the index, or pass the filter, or
                 in lexical mode have a term of the query.
-            **options: the other fields of `engine.options.SearchOptions`: `mode`, `filter`, `candidates`,
+            **options: the other fields of `quarry.engine.options.SearchOptions`: `mode`, `filter`, `candidates`,
                 `nprobe`, `explain`, `fusion`, `dense_weight`, `rerank`.
 
         Returns:
@@ -292,7 +292,7 @@ class Engine:
         return len(self._view.get().snapshot)
 
     def count(self, filter: Mapping[str, object]) -> int:  # noqa: A002  # as in search
-        """The number of documents whose metadata passes a filter (see `engine.filter`).
+        """The number of documents whose metadata passes a filter (see `quarry.engine.filtering.filter`).
 
         Raises:
             InvalidFilter: it is malformed, or compares values with those of another type.
@@ -300,7 +300,7 @@ class Engine:
         return self._view.get().filter.count(parse_filter(filter))
 
     def stats(self) -> dict[str, object]:
-        """Numbers about the index, what searches it, and the memory that takes. See `engine.statistics`."""
+        """Numbers about the index, what searches it, and the memory that takes. See `statistics`."""
         view = self._view.get()
         return index_statistics(view.snapshot) | view.resources()
 

@@ -10,12 +10,12 @@ from typing import Self, TypedDict
 
 import numpy as np
 
-from engine.bm25 import DEFAULT_B, DEFAULT_K1
-from engine.filter import Condition, parse_filter
-from engine.fusion import FUSIONS
-from engine.gpu.device import Device
-from formats.centroids import CENTROID_TYPES
-from formats.errors import InvalidSetting
+from quarry.engine.filtering.filter import Condition, parse_filter
+from quarry.engine.gpu.device import Device
+from quarry.engine.lexical.bm25 import DEFAULT_B, DEFAULT_K1
+from quarry.engine.search.fusion import FUSIONS
+from quarry.formats.errors import InvalidSetting
+from quarry.formats.vectors.centroids import CENTROID_TYPES
 
 __all__ = ["BuildKeywords", "BuildOptions", "OpenOptions", "SearchKeywords", "SearchOptions"]
 
@@ -125,7 +125,7 @@ class SearchOptions:
         fusion: of hybrid scores: "linear" (weighted mean of scores brought to 0..1) or "rrf" (reciprocal ranks).
         dense_weight: of the dense side in "linear", from 0 to 1.
         rerank: how many hits the reranker that the index was opened with reads again, at least k; None: none.
-        filter: only documents whose metadata passes are found (see `engine.filter`); None: all.
+        filter: only documents whose metadata passes are found (see `quarry.engine.filtering.filter`); None: all.
     """
 
     k: int = 10
@@ -182,7 +182,8 @@ class OpenOptions:
         device: where backend "gpu" runs: "cuda", "cuda:1", or "cpu" (slow: the same code, for tests); None: the
             first CUDA device.
         device_bytes: of the device's memory that may be used; None: nine tenths of what is free.
-        memory_bytes: of main memory that may be held for searching (see `engine.memory`); None: no limit.
+        memory_bytes: of main memory that may be held for searching (see `quarry.engine.index.memory`); None: no
+            limit.
         accelerator: the device, and the account of its memory.
     """
 

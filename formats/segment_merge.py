@@ -13,16 +13,16 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from formats.centroids import merge_centroids
-from formats.coding_fit import CodingFit, imbalance_of, joined_fit
-from formats.directory import Directory
-from formats.doc_ids import merge_ids
-from formats.doc_store_merge import merge_documents
-from formats.envelope import EnvelopeWriter, FileKind, FileRecord
-from formats.inverted_lists import ListRun, RunRows, merge_lists
-from formats.metadata_columns import merge_metadata
-from formats.postings_merge import MergedPostings
-from formats.segment import MAX_ROWS, SegmentReader, segment_fields
+from quarry.formats.container.directory import Directory
+from quarry.formats.container.envelope import EnvelopeWriter, FileKind, FileRecord
+from quarry.formats.documents.ids import merge_ids
+from quarry.formats.documents.store_merge import merge_documents
+from quarry.formats.metadata.columns import merge_metadata
+from quarry.formats.postings.merge import MergedPostings
+from quarry.formats.segment import MAX_ROWS, SegmentReader, segment_fields
+from quarry.formats.vectors.centroids import merge_centroids
+from quarry.formats.vectors.inverted_lists import ListRun, RunRows, merge_lists
+from quarry.formats.vectors.quantization_error import CodingFit, imbalance_of, joined_fit
 
 __all__ = ["MergeInput", "merge_segments", "rows_of_runs"]
 

@@ -8,14 +8,14 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from formats.directory import Directory
-from formats.envelope import Envelope, FileKind, FileRecord
-from formats.errors import CorruptFile, FormatError
-from formats.hnsw_graph import graph_name
-from formats.manifest import Manifest, SegmentRecord, latest_generation
-from formats.quantizer import Quantizer, read_quantizer
-from formats.segment import SegmentReader
-from formats.tombstones import read_tombstones
+from quarry.formats.container.directory import Directory
+from quarry.formats.container.envelope import Envelope, FileKind, FileRecord
+from quarry.formats.errors import CorruptFile, FormatError
+from quarry.formats.manifest import Manifest, SegmentRecord, latest_generation
+from quarry.formats.segment import SegmentReader
+from quarry.formats.tombstones import read_tombstones
+from quarry.formats.vectors.hnsw_graph import graph_name
+from quarry.formats.vectors.quantizer import Quantizer, read_quantizer
 
 __all__ = ["OpenSegment", "Snapshot", "check_files"]
 

@@ -11,9 +11,9 @@ import secrets
 import numpy as np
 import numpy.typing as npt
 
-from formats.directory import Directory
-from formats.envelope import Envelope, EnvelopeWriter, FileKind, FileRecord
-from formats.errors import CorruptFile
+from quarry.formats.container.directory import Directory
+from quarry.formats.container.envelope import Envelope, EnvelopeWriter, FileKind, FileRecord
+from quarry.formats.errors import CorruptFile
 
 __all__ = ["read_tombstones", "write_tombstones"]
 

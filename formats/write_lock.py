@@ -14,7 +14,7 @@ import time
 import weakref
 from pathlib import Path
 
-from formats.errors import IndexLocked
+from quarry.formats.errors import IndexLocked
 
 __all__ = ["WriteLock"]
 

@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from torture import Tally
+from support.faults.torture import Tally
 
-import engine
+from quarry import engine
 
 if shutil.which("nvidia-smi") is None:
     os.environ.setdefault("TRITON_INTERPRET", "1")  # is read when Triton is imported, which torch may do

@@ -20,20 +20,20 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import cast
 
-from bench.circumstances import circumstances
-from bench.clock import Clock
-from bench.collections import Collection, data_folder, read_collection, split_of
-from bench.fresh_process import ProcessFailed, in_fresh_process
+from bench.data.collections import Collection, data_folder, read_collection, split_of
+from bench.data.prepare import prepare
+from bench.data.prepared import Prepared, cache_folder
+from bench.data.quality import measure_quality
+from bench.data.token_vectors import TokenRepresentation
+from bench.data.trec_run import read_run
+from bench.harness.environment import circumstances
+from bench.harness.fresh_process import ProcessFailed, in_fresh_process
+from bench.harness.progress import Clock
+from bench.harness.records import Record, append_record, read_records
 from bench.peers.registry import CORE_REQUIREMENTS, PEERS, QUARRY, UNMEASURED, Entry, environment_python
-from bench.prepare import prepare
-from bench.prepared import Prepared, cache_folder
-from bench.quality import measure_quality
-from bench.records import Record, append_record, read_records
-from bench.token_representation import TokenRepresentation
-from bench.trec_run import read_run
-from engine.encoder import open_encoder
-from engine.options import OpenOptions
-from engine.representation import Mean, Pieces, Representation
+from quarry.engine.encoding.encoder import open_encoder
+from quarry.engine.options import OpenOptions
+from quarry.engine.representation.representation import Mean, Pieces, Representation
 
 __all__ = ["add_arguments", "run"]
 
@@ -149,7 +149,7 @@ def _ours_from_vectors(entry: Entry, common: Record, work: Path) -> Iterator[tup
     out = work / "vectors" if entry.encodes else Path(str(common["folder"]))
     setting = {"representation": entry.settings["key"], "build": entry.settings["build"]}
     fixed = {"prepared": common["prepared"], "out": str(out), "nlist": None, "lists": False}
-    built = in_fresh_process("bench.tradeoff_probe:build_index", {**setting, **fixed})
+    built = in_fresh_process("bench.sweep.probe:build_index", {**setting, **fixed})
     yield "vectors_build_s", built["build_s"]
     parts = built["bytes"]
     assert isinstance(parts, dict)

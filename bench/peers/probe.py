@@ -14,12 +14,12 @@ from typing import Any, cast
 
 import numpy as np
 
-from bench.latency import latency_ms
+from bench.data.prepared import Prepared
+from bench.data.trec_run import write_run
+from bench.harness.latency import latency_ms
+from bench.harness.process_memory import peak_rss_bytes, rss_bytes
 from bench.peers.protocol import Corpus, Found, PeerIndex, Vector
-from bench.prepared import Prepared
-from bench.process_memory import peak_rss_bytes, rss_bytes
-from bench.trec_run import write_run
-from engine.onnx_session import import_onnxruntime
+from quarry.engine.encoding.onnx_session import import_onnxruntime
 
 __all__ = ["build", "search"]
 
@@ -110,8 +110,8 @@ def _query_vectors(prepared: Prepared, parameters: Parameters) -> Sequence[Vecto
 
 
 def _token_encoder() -> Callable[[str], Vector]:
-    from bench.token_representation import token_matrix
-    from engine.encoder import open_encoder
+    from bench.data.token_vectors import token_matrix
+    from quarry.engine.encoding.encoder import open_encoder
 
     encoder = open_encoder()
     return lambda text: token_matrix(encoder.windows(text), normalise=True)
@@ -131,14 +131,14 @@ def _by_text(index: PeerIndex, parameters: Parameters) -> Any:  # noqa: ANN401
     if parameters["text_only"]:
         nothing = np.empty(0, np.float32)
         return lambda text, k: index.search(text, nothing, k)
-    from engine.encoder import open_encoder
+    from quarry.engine.encoding.encoder import open_encoder
 
     encode = _token_encoder() if parameters["vectors"] == "tokens" else open_encoder().encode_query
     return lambda text, k: index.search(text, encode(text), k)
 
 
 def _index(parameters: Parameters) -> PeerIndex:
-    module = import_module(f"bench.peers.{parameters['module']}")
+    module = import_module(f"bench.peers.adapters.{parameters['module']}")
     made: PeerIndex = module.Index(Path(str(parameters["folder"])), parameters["settings"])
     return made
 
@@ -146,7 +146,7 @@ def _index(parameters: Parameters) -> PeerIndex:
 def _import(module: str) -> float:
     """Import what an adapter needs; how many seconds that took."""
     started = time.perf_counter()
-    for name in import_module(f"bench.peers.{module}").IMPORTS:
+    for name in import_module(f"bench.peers.adapters.{module}").IMPORTS:
         import_module(name)
     return time.perf_counter() - started
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
 
-from bench.prepared import cache_folder
+from bench.data.prepared import cache_folder
 
 __all__ = ["CORE_REQUIREMENTS", "PEERS", "QUARRY", "UNMEASURED", "Entry", "environment_python"]
 
@@ -45,7 +45,7 @@ class Entry:
     @property
     def requirements(self) -> tuple[str, ...]:
         """What to install for it."""
-        found: tuple[str, ...] = import_module(f"bench.peers.{self.module}").REQUIREMENTS
+        found: tuple[str, ...] = import_module(f"bench.peers.adapters.{self.module}").REQUIREMENTS
         return found
 
 

@@ -1,1 +1,10 @@
-"""Stage 1, once per kind of machine: `protocol` says what a backend promises, `registry` finds it."""
+"""Stage 1 of dense search: candidate documents of one segment, by backend.
+
+Start with `protocol`, the interface; `registry` finds a backend by name, `selection` chooses one for a segment.
+`exact` is plain numpy and the oracle of the tests, `scan` a SIMD scan, `cpu_faiss` inverted lists of PQ codes,
+`hnsw` a
+graph,
+`gpu` torch on a CUDA device.
+
+May import: `quarry.engine.filtering`, `quarry.engine.gpu`, `quarry.engine.scoring`, `quarry.formats`.
+"""

@@ -3,8 +3,8 @@
 The index is made from the segment's own neutral arrays when the backend is opened; FAISS interleaves the
 codes in blocks of 32, so they are copied (code_bytes + 8 bytes a centroid, and up to a page for each list).
 
-A filter is a bitmap that FAISS asks about each centroid (`engine.backends.row_ids`); deleted documents are left
-out of the copy. Which centroids were found is told to stage 2.
+A filter is a bitmap that FAISS asks about each centroid (`quarry.engine.backends.row_ids`); deleted documents
+are left out of the copy. Which centroids were found is told to stage 2.
 
 The scores that FAISS sums up are 16 bits wide; a row whose sum is the least there can be is never returned,
 and of a query of zeros none is.
@@ -20,14 +20,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from engine.backends.faiss_lists import faiss_lists, lists_bytes
-from engine.backends.protocol import Candidates, Wanted
-from engine.backends.row_ids import RowIds
-from engine.candidate_rows import rows_per_candidate
-from engine.faiss_threads import set_faiss_threads
-from engine.options import OpenOptions
-from engine.probe_curve import default_nprobe
-from formats.snapshot import OpenSegment
+from quarry.engine.backends.faiss_lists import faiss_lists, lists_bytes
+from quarry.engine.backends.protocol import Candidates, Wanted
+from quarry.engine.backends.row_ids import RowIds
+from quarry.engine.options import OpenOptions
+from quarry.engine.quantization.candidates import rows_per_candidate
+from quarry.engine.quantization.faiss_threads import set_faiss_threads
+from quarry.engine.quantization.nprobe import default_nprobe
+from quarry.formats.snapshot import OpenSegment
 
 __all__ = ["FaissBackend"]
 
@@ -58,7 +58,7 @@ class FaissBackend:
 
     @staticmethod
     def needed_bytes(segment: OpenSegment) -> int:
-        """See `engine.backends.protocol.BackendType`; as if nothing was deleted, which takes no memory here."""
+        """See `BackendType`; as if nothing was deleted, which takes no memory here."""
         lists, quantizer = segment.reader.lists, segment.quantizer
         return _held_bytes(np.diff(lists.offsets), segment) if lists is not None and quantizer is not None else 0
 
@@ -70,7 +70,7 @@ class FaissBackend:
         return ids
 
     def candidates(self, queries: npt.NDArray[np.float32], wanted: Wanted) -> list[Candidates]:
-        """See `engine.backends.protocol.Backend`.
+        """See `quarry.engine.backends.protocol.Backend`.
 
         Few documents that a filter allows are all candidates, and so are all documents where as many are wanted.
         Where the probed lists hold fewer than `wanted.k` documents, more lists are read, in the end all of them.

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from engine.backends.protocol import Candidates, Wanted
-from engine.options import OpenOptions
-from engine.stored_vectors import StoredVectors
-from formats.snapshot import OpenSegment
+from quarry.engine.backends.protocol import Candidates, Wanted
+from quarry.engine.options import OpenOptions
+from quarry.engine.scoring.stored_vectors import StoredVectors
+from quarry.formats.snapshot import OpenSegment
 
 __all__ = ["ExactBackend"]
 
@@ -28,11 +28,11 @@ class ExactBackend:
 
     @staticmethod
     def needed_bytes(segment: OpenSegment) -> int:
-        """See `engine.backends.protocol.BackendType`: nothing, all is read from the mapped file."""
+        """See `quarry.engine.backends.protocol.BackendType`: nothing, all is read from the mapped file."""
         return 0
 
     def candidates(self, queries: npt.NDArray[np.float32], wanted: Wanted) -> list[Candidates]:
-        """See `engine.backends.protocol.Backend`; exactly `wanted.n` where there are as many."""
+        """See `quarry.engine.backends.protocol.Backend`; exactly `wanted.n` where there are as many."""
         batch = max(1, _BATCH_SCORES // self._table.n_rows)
         found: list[Candidates] = []
         for low in range(0, len(queries), batch):

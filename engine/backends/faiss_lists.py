@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from formats.inverted_lists import InvertedLists
-from formats.quantizer import Quantizer
+from quarry.formats.vectors.inverted_lists import InvertedLists
+from quarry.formats.vectors.quantizer import Quantizer
 
 __all__ = ["faiss_lists", "lists_bytes"]
 

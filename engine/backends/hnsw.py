@@ -14,13 +14,13 @@ from dataclasses import replace
 import numpy as np
 import numpy.typing as npt
 
-from engine.backends.hnsw_index import GRAPH_M, build_graph, index_of
-from engine.backends.protocol import Candidates, Wanted
-from engine.faiss_threads import set_faiss_threads
-from engine.options import OpenOptions
-from formats.directory import Directory
-from formats.hnsw_graph import HnswGraph, graph_name, read_graph
-from formats.snapshot import OpenSegment
+from quarry.engine.backends.hnsw_index import GRAPH_M, build_graph, index_of
+from quarry.engine.backends.protocol import Candidates, Wanted
+from quarry.engine.options import OpenOptions
+from quarry.engine.quantization.faiss_threads import set_faiss_threads
+from quarry.formats.container.directory import Directory
+from quarry.formats.snapshot import OpenSegment
+from quarry.formats.vectors.hnsw_graph import HnswGraph, graph_name, read_graph
 
 __all__ = ["HnswBackend", "wants_graph"]
 
@@ -61,13 +61,13 @@ class HnswBackend:
 
     @staticmethod
     def needed_bytes(segment: OpenSegment) -> int:
-        """See `engine.backends.protocol.BackendType`: vectors in 16 bits, the graph, owners, their sizes."""
+        """See `BackendType`: vectors in 16 bits, the graph, owners, their sizes."""
         neighbors = 4 * GRAPH_M * (2 + 1 / (GRAPH_M - 1))
         row_bytes = 2 * segment.reader.centroids.dim + neighbors + _ROW_BYTES
         return int(segment.reader.n_rows * row_bytes) + 8 * segment.record.n_docs
 
     def candidates(self, queries: npt.NDArray[np.float32], wanted: Wanted) -> list[Candidates]:
-        """See `engine.backends.protocol.Backend`; the ceiling is known where all allowed documents are in."""
+        """See `Backend`; the ceiling is known where all allowed documents are in."""
         allowed = wanted.allowed
         if allowed is None and self._deleted is not None:
             allowed = ~self._deleted

@@ -1,4 +1,4 @@
-"""HNSW with FAISS: graphs are built, and searched from the neutral arrays of `formats/hnsw_graph.py`.
+"""HNSW with FAISS: graphs are built, and searched from the neutral arrays of `formats/vectors/hnsw_graph.py`.
 
 FAISS rather than hnswlib, because it is there already, keeps vectors in 16 bits (54 % of the memory; for the same
 `ef` a tenth more time, and more found; bench/results/graph_library.jsonl), takes `ef` with each search, and gives
@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from engine.faiss_threads import set_faiss_threads
-from engine.stored_vectors import StoredVectors
-from formats.hnsw_graph import HnswGraph
-from formats.snapshot import OpenSegment
+from quarry.engine.quantization.faiss_threads import set_faiss_threads
+from quarry.engine.scoring.stored_vectors import StoredVectors
+from quarry.formats.snapshot import OpenSegment
+from quarry.formats.vectors.hnsw_graph import HnswGraph
 
 __all__ = ["GRAPH_M", "build_graph", "index_of"]
 

@@ -8,10 +8,10 @@ from typing import Protocol, runtime_checkable
 import numpy as np
 import numpy.typing as npt
 
-from engine.device_vectors import DeviceVectors
-from engine.options import OpenOptions
-from engine.query_vectors import Queries
-from formats.snapshot import OpenSegment
+from quarry.engine.gpu.device_vectors import DeviceVectors
+from quarry.engine.options import OpenOptions
+from quarry.engine.scoring.query_vectors import Queries
+from quarry.formats.snapshot import OpenSegment
 
 __all__ = ["Backend", "BackendType", "Candidates", "DeviceBackend", "Wanted"]
 

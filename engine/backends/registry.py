@@ -5,10 +5,10 @@ from __future__ import annotations
 from importlib import import_module
 from typing import NamedTuple
 
-from engine.backends.protocol import Backend, BackendType
-from engine.options import OpenOptions
-from formats.errors import BackendUnavailable, InvalidSetting
-from formats.snapshot import OpenSegment
+from quarry.engine.backends.protocol import Backend, BackendType
+from quarry.engine.options import OpenOptions
+from quarry.formats.errors import BackendUnavailable, InvalidSetting
+from quarry.formats.snapshot import OpenSegment
 
 __all__ = ["BACKENDS", "Adapter", "check_backend", "open_backend"]
 
@@ -45,11 +45,11 @@ class Adapter(NamedTuple):
 
 
 BACKENDS: dict[str, Adapter] = {
-    "exact": Adapter("engine.backends.exact:ExactBackend"),
-    "scan": Adapter("engine.backends.scan:ScanBackend"),
-    "cpu_faiss": Adapter("engine.backends.cpu_faiss:FaissBackend"),
-    "hnsw": Adapter("engine.backends.hnsw:HnswBackend"),
-    "gpu": Adapter("engine.backends.gpu:GpuBackend", "gpu"),
+    "exact": Adapter("quarry.engine.backends.exact:ExactBackend"),
+    "scan": Adapter("quarry.engine.backends.scan:ScanBackend"),
+    "cpu_faiss": Adapter("quarry.engine.backends.cpu_faiss:FaissBackend"),
+    "hnsw": Adapter("quarry.engine.backends.hnsw:HnswBackend"),
+    "gpu": Adapter("quarry.engine.backends.gpu.backend:GpuBackend", "gpu"),
 }
 
 
@@ -71,7 +71,7 @@ def check_backend(options: OpenOptions) -> None:
 
 
 def open_backend(name: str, segment: OpenSegment, options: OpenOptions | None = None) -> Backend:
-    """The backend `name` for a segment, which must have what it needs (see `engine.backends.choice`).
+    """The backend `name` for a segment, which must have what it needs (see `quarry.engine.backends.selection`).
 
     Args:
         name: a key of `BACKENDS`.

@@ -12,12 +12,12 @@ from typing import cast
 import numpy as np
 import numpy.typing as npt
 
-from engine.backends.exact import top_candidates
-from engine.backends.protocol import Candidates, Wanted
-from engine.half_query import HalfQuery
-from engine.integer_query import IntegerQuery
-from engine.options import OpenOptions
-from formats.snapshot import OpenSegment
+from quarry.engine.backends.exact import top_candidates
+from quarry.engine.backends.protocol import Candidates, Wanted
+from quarry.engine.options import OpenOptions
+from quarry.engine.scoring.float16_query import HalfQuery
+from quarry.engine.scoring.int8_query import IntegerQuery
+from quarry.formats.snapshot import OpenSegment
 
 __all__ = ["ScanBackend"]
 
@@ -36,11 +36,11 @@ class ScanBackend:
 
     @staticmethod
     def needed_bytes(segment: OpenSegment) -> int:
-        """See `engine.backends.protocol.BackendType`: nothing, all is read from the mapped file."""
+        """See `quarry.engine.backends.protocol.BackendType`: nothing, all is read from the mapped file."""
         return 0
 
     def candidates(self, queries: npt.NDArray[np.float32], wanted: Wanted) -> list[Candidates]:
-        """See `engine.backends.protocol.Backend`; exactly `wanted.n` where there are as many.
+        """See `quarry.engine.backends.protocol.Backend`; exactly `wanted.n` where there are as many.
 
         Where a filter leaves few documents they are all candidates.
         """

@@ -8,7 +8,7 @@ __all__ = ["aggregate_rows"]
 
 
 def aggregate_rows(scores: torch.Tensor, offsets: torch.Tensor, betas: torch.Tensor | None) -> torch.Tensor:
-    """The device's counterpart of `engine.aggregation.aggregate`, for several queries at once.
+    """The device's counterpart of `quarry.engine.scoring.aggregation.aggregate`, for several queries at once.
 
     Args:
         scores: (n_rows, n_queries) float32, finite.

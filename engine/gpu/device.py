@@ -11,7 +11,7 @@ from importlib import import_module
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
-from formats.errors import BackendUnavailable, InvalidSetting
+from quarry.formats.errors import BackendUnavailable, InvalidSetting
 
 if TYPE_CHECKING:
     import torch
@@ -75,13 +75,13 @@ class Device:
 
     @cached_property
     def kernels(self) -> SimpleNamespace | None:
-        """`engine.gpu.kernels` on a CUDA device: those that compute there what torch does, None for others."""
+        """`quarry.engine.gpu.kernels` on a CUDA device: those that agree with torch there, else None."""
         if self.place.type != "cuda":
             return None
-        from engine.gpu.kernel_check import sound_kernels
+        from quarry.engine.gpu.kernel_check import sound_kernels
 
         try:
-            kernels = import_module("engine.gpu.kernels")
+            kernels = import_module("quarry.engine.gpu.kernels")
         except ImportError:
             return None
         with self.active():

@@ -8,7 +8,7 @@ from types import ModuleType, SimpleNamespace
 
 import torch
 
-from engine.gpu.aggregation import aggregate_rows
+from quarry.engine.gpu.aggregation import aggregate_rows
 
 __all__ = ["sound_kernels"]
 
@@ -22,7 +22,7 @@ def sound_kernels(kernels: ModuleType, place: torch.device) -> SimpleNamespace |
     """Compare each kernel with torch on a small made-up problem; where one differs, or fails, the log says so.
 
     Args:
-        kernels: `engine.gpu.kernels`, or what has its names.
+        kernels: `quarry.engine.gpu.kernels`, or what has its names.
         place: the device.
 
     Returns:

@@ -10,7 +10,7 @@ import torch
 import triton
 import triton.language as tl
 
-from engine.gpu.document_kernel import TILE_ROWS, Tiling, can_reside, document_scores, resident_scores
+from quarry.engine.gpu.scan_kernel import TILE_ROWS, Tiling, can_reside, document_scores, resident_scores
 
 __all__ = [
     "TILE_ROWS",

@@ -1,15 +1,15 @@
 """What PyInstaller is told, so that a frozen program has all that is loaded by name: the model and the backends.
 
 PyInstaller finds this package by the entry point ``pyinstaller40`` of the distribution, without any option. What
-it runs is ``hook-engine.py`` beside this file; the name says for which package it is.
+it runs is ``hook-quarry.py`` beside this file; the name says for which package it is.
 """
 
 from __future__ import annotations
 
 from pathlib import Path
 
-import engine
-from engine.backends.registry import BACKENDS
+from quarry import engine
+from quarry.engine.backends.registry import BACKENDS
 
 __all__ = ["hidden_imports", "hook_dirs"]
 

@@ -11,18 +11,18 @@ from importlib.util import find_spec
 
 import numpy as np
 import pytest
-from word_encoder import TableEncoder, table_of
+from support.indexes.word_encoder import TableEncoder, table_of
 
-import engine
-from engine import Engine, KMeans
-from engine.allowed import Allowed
-from engine.backends.protocol import Wanted
-from engine.backends.registry import BACKENDS, Adapter, open_backend
-from engine.options import OpenOptions, SearchOptions
-from engine.searcher import Searcher
-from formats.directory import Directory
-from formats.errors import BackendUnavailable, InvalidQuery, InvalidSetting
-from formats.snapshot import Snapshot
+from quarry import engine
+from quarry.engine import Engine, KMeans
+from quarry.engine.backends.protocol import Wanted
+from quarry.engine.backends.registry import BACKENDS, Adapter, open_backend
+from quarry.engine.filtering.allowed import Allowed
+from quarry.engine.options import OpenOptions, SearchOptions
+from quarry.engine.search.searcher import Searcher
+from quarry.formats.container.directory import Directory
+from quarry.formats.errors import BackendUnavailable, InvalidQuery, InvalidSetting
+from quarry.formats.snapshot import Snapshot
 
 DIM = 32
 N_DOCS = 600  # in the first segment; 300 in the second, 400 in the third
@@ -146,8 +146,8 @@ def indexes(tmp_path_factory):
     """A function: (stored, beta, changed) -> (path, encoder, oracle), built at the first call."""
     made = {}
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("engine.segment_builder.IVF_ROWS", 1700)
-        patch.setattr("engine.backends.hnsw.GRAPH_ROWS", 100)
+        patch.setattr("quarry.engine.indexer.segment_builder.IVF_ROWS", 1700)
+        patch.setattr("quarry.engine.backends.hnsw.GRAPH_ROWS", 100)
 
         def index(stored, beta, changed):
             key = (stored, beta, changed)
@@ -187,7 +187,7 @@ def indexes(tmp_path_factory):
 @pytest.fixture(autouse=True)
 def graphs_are_searched(monkeypatch):
     """However small the segments of these tests are; scoring all of their documents would be quicker."""
-    monkeypatch.setattr("engine.backends.hnsw._ROWS_PER_STEP", 1)
+    monkeypatch.setattr("quarry.engine.backends.hnsw._ROWS_PER_STEP", 1)
 
 
 @pytest.fixture(params=[False, True], ids=["plain", "changed"])

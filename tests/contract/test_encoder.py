@@ -11,15 +11,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tiny_checkpoint import random_weights, write_checkpoint
-from word_encoder import WordEncoder
+from support.indexes.word_encoder import WordEncoder
+from support.models.tiny_checkpoint import random_weights, write_checkpoint
 
-from engine.batched_encoder import BatchedEncoder
-from engine.encoder import Encoder, open_encoder, vector_kinds
-from engine.onnx_runner import OnnxRunner
-from engine.token_vectors import TokenVectors
-from exporters.to_onnx import export
-from formats.errors import InvalidDocument, InvalidQuery
+from quarry.engine.encoding.batched_encoder import BatchedEncoder
+from quarry.engine.encoding.encoder import Encoder, open_encoder, vector_kinds
+from quarry.engine.encoding.onnx_runner import OnnxRunner
+from quarry.engine.encoding.token_vectors import TokenVectors
+from quarry.exporters.export import export
+from quarry.formats.errors import InvalidDocument, InvalidQuery
 
 TEXTS = (
     "The cat sat on the mat.",

@@ -5,9 +5,9 @@ from __future__ import annotations
 import shutil
 
 import pytest
-from small_index import build
+from support.indexes.small_index import build
 
-from formats.directory import Directory
+from quarry.formats.container.directory import Directory
 
 
 @pytest.fixture(scope="session")

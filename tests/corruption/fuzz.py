@@ -25,19 +25,19 @@ with atheris.instrument_imports(include=["formats", "msgpack"]):
     import numpy as np
     import numpy.typing as npt
     import xxhash
-    from format_samples import container
-    from fuzz_seeds import Target, targets
-    from fuzz_targets import joined, parts_of
-    from memory_directory import MemoryDirectory
-    from small_index import DIM, Container, build, current, records
+    from support.faults.fuzz_seeds import Target, targets
+    from support.faults.fuzz_targets import joined, parts_of
+    from support.faults.memory_directory import MemoryDirectory
+    from support.indexes.format_samples import container
+    from support.indexes.small_index import DIM, Container, build, current, records
 
-    from engine.options import OpenOptions, SearchOptions
-    from engine.searcher import Searcher
-    from formats.directory import Directory
-    from formats.errors import FormatError
-    from formats.packing import pack
-    from formats.snapshot import Snapshot, check_files
-    from formats.spans import unpack_spans
+    from quarry.engine.options import OpenOptions, SearchOptions
+    from quarry.engine.search.searcher import Searcher
+    from quarry.formats.container.directory import Directory
+    from quarry.formats.container.packing import pack
+    from quarry.formats.documents.spans import unpack_spans
+    from quarry.formats.errors import FormatError
+    from quarry.formats.snapshot import Snapshot, check_files
 
 WHOLE_SHARE = 200
 MAX_CPU_S = 5.0  # that an input may take

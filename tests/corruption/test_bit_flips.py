@@ -7,15 +7,15 @@ from contextlib import contextmanager
 
 import numpy as np
 import pytest
-from memory_directory import MemoryDirectory
-from small_index import DIM, current, everything, open_file, refusal
-from torture import figure
+from support.faults.memory_directory import MemoryDirectory
+from support.faults.torture import figure
+from support.indexes.small_index import DIM, current, everything, open_file, refusal
 
-from engine import Engine
-from engine.index_view import IndexView
-from engine.options import OpenOptions, SearchOptions
-from formats.errors import FormatError
-from formats.snapshot import Snapshot, check_files
+from quarry.engine import Engine
+from quarry.engine.index.view import IndexView
+from quarry.engine.options import OpenOptions, SearchOptions
+from quarry.formats.errors import FormatError
+from quarry.formats.snapshot import Snapshot, check_files
 
 N_WHOLE_OPENS = 3000
 TEXT = "bador kofin mus"

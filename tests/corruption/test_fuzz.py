@@ -8,9 +8,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from changes import environment
-from fuzz_seeds import targets
-from torture import figure
+from support.faults.fuzz_seeds import targets
+from support.faults.torture import figure
+from support.indexes.changes import environment
 
 N_WORKERS = 2
 

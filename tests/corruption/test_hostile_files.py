@@ -9,12 +9,21 @@ import tracemalloc
 import numpy as np
 import pytest
 import zstandard
-from memory_directory import MemoryDirectory
-from small_index import Container, changed_copy, current, everything, refusal, resign, search, signed
-from torture import figure
+from support.faults.memory_directory import MemoryDirectory
+from support.faults.torture import figure
+from support.indexes.small_index import (
+    Container,
+    changed_copy,
+    current,
+    everything,
+    refusal,
+    resign,
+    search,
+    signed,
+)
 
-from formats.errors import FormatError
-from formats.snapshot import check_files
+from quarry.formats.errors import FormatError
+from quarry.formats.snapshot import check_files
 
 MAX_BYTES = 32 << 20  # that a reader may take before it refuses; the index has a tenth of a megabyte
 MAX_CPU_S = 1.0  # that a refusal may take

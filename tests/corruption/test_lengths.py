@@ -6,10 +6,10 @@ import os
 import random
 
 import pytest
-from small_index import current, open_file
+from support.indexes.small_index import current, open_file
 
-from formats.errors import FormatError
-from formats.snapshot import Snapshot
+from quarry.formats.errors import FormatError
+from quarry.formats.snapshot import Snapshot
 
 N_LENGTHS = 40
 

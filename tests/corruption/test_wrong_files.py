@@ -7,13 +7,13 @@ from dataclasses import replace
 from itertools import permutations
 
 import pytest
-from small_index import build, current
+from support.indexes.small_index import build, current
 
-from formats.directory import Directory
-from formats.errors import CorruptFile, FormatError
-from formats.manifest import Manifest
-from formats.snapshot import Snapshot, check_files
-from formats.tombstones import write_tombstones
+from quarry.formats.container.directory import Directory
+from quarry.formats.errors import CorruptFile, FormatError
+from quarry.formats.manifest import Manifest
+from quarry.formats.snapshot import Snapshot, check_files
+from quarry.formats.tombstones import write_tombstones
 
 
 def test_any_file_under_the_name_of_any_other(directory):

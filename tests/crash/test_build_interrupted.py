@@ -19,12 +19,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from changes import CHANGES, NEW, check_recovery, environment, make_everything_small, prepare, work
-from torture import SHARE, figure
+from support.faults.torture import SHARE, figure
+from support.indexes.changes import CHANGES, NEW, check_recovery, environment, make_everything_small, prepare, work
 
-import engine
-from formats.directory import Directory, OutputFile
-from formats.manifest import latest_generation
+from quarry import engine
+from quarry.formats.container.directory import Directory, OutputFile
+from quarry.formats.manifest import latest_generation
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
 
@@ -243,7 +243,7 @@ def strike_at(change: str, signal_number: int, path: Path, moment: str) -> str:
         os.kill(os.getpid(), signal_number)
 
     def action() -> None:
-        training = engine.quantizer_training
+        training = quarry.engine.quantization.training
         train = training.train_quantizer
 
         def struck_training(*arguments: object) -> object:
@@ -274,7 +274,7 @@ def main(mode: str, change: str, name: str, base: Path, *rest: str) -> dict:
 
 
 if __name__ == "__main__":
-    import engine.quantizer_training
+    import quarry.engine.quantization.training
 
     signal.signal(signal.SIGINT, signal.default_int_handler)  # whatever who started the tests does about it
     with pytest.MonkeyPatch.context() as patch:

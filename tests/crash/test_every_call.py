@@ -11,7 +11,8 @@ import os
 import shutil
 
 import pytest
-from changes import (
+from support.faults.system_calls import FALLIBLE, FailsAt, Killed, KilledAt, SystemCalls, let_go_of_locks
+from support.indexes.changes import (
     CHANGES,
     DELETED,
     NEW,
@@ -24,9 +25,15 @@ from changes import (
     stray_files,
     work,
 )
-from system_calls import FALLIBLE, FailsAt, Killed, KilledAt, SystemCalls, let_go_of_locks
 
-from formats.errors import CommitFailed, DurabilityUnknown, IndexClosed, IndexLocked, MergeFailed, QuarryError
+from quarry.formats.errors import (
+    CommitFailed,
+    DurabilityUnknown,
+    IndexClosed,
+    IndexLocked,
+    MergeFailed,
+    QuarryError,
+)
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "O_DIRECTORY"), reason="folders cannot be synced on this system")
 
@@ -163,8 +170,8 @@ def check_failure(change, path, failed, problem):
 @pytest.mark.parametrize("change", ["commit", "delete", "background merge"])
 def test_nothing_collected_is_lost(change, error, fresh, monkeypatch, torture):
     """A commit, or an addition, that failed is made by the same writer once the system is well."""
-    monkeypatch.setattr("formats.posting_runs._MEMORY_BYTES", 1024)
-    monkeypatch.setattr("formats.doc_store._SAMPLE_BYTES", 1024)
+    monkeypatch.setattr("quarry.formats.postings.inversion._MEMORY_BYTES", 1024)
+    monkeypatch.setattr("quarry.formats.documents.store._SAMPLE_BYTES", 1024)
     n_failed = n_retried = 0
     for path, calls in failing_calls(change, error, fresh):
         with calls.installed():

@@ -9,12 +9,12 @@ import random
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from changes import make_everything_small, merge_often, open_index, options, stray_files
-from system_calls import SystemCalls
-from torture import SHARE, figure
+from support.faults.system_calls import SystemCalls
+from support.faults.torture import SHARE, figure
+from support.indexes.changes import make_everything_small, merge_often, open_index, options, stray_files
 
-import engine
-from formats.errors import CommitFailed, MergeFailed
+from quarry import engine
+from quarry.formats.errors import CommitFailed, MergeFailed
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "O_DIRECTORY"), reason="folders cannot be synced on this system")
 
@@ -27,9 +27,9 @@ def small(monkeypatch):
     """All that can be moved to a temporary file is, with every document."""
     make_everything_small(monkeypatch)
     merge_often(monkeypatch)
-    monkeypatch.setattr("formats.spool._MEMORY_BYTES", 256)
-    monkeypatch.setattr("formats.posting_runs._MEMORY_BYTES", 512)
-    monkeypatch.setattr("formats.doc_store._SAMPLE_BYTES", 512)
+    monkeypatch.setattr("quarry.formats.container.spool._MEMORY_BYTES", 256)
+    monkeypatch.setattr("quarry.formats.postings.inversion._MEMORY_BYTES", 512)
+    monkeypatch.setattr("quarry.formats.documents.store._SAMPLE_BYTES", 512)
     logging.disable(logging.CRITICAL)  # of every merge that fails
     yield
     logging.disable(logging.NOTSET)

@@ -6,12 +6,21 @@ import os
 import shutil
 
 import pytest
-from changes import DELETED, NEW, documents, make_everything_small, open_index, prepare, state_of, stray_files
-from interrupts import Interrupt
-from system_calls import SystemCalls, let_go_of_locks
-from torture import figure
+from support.faults.interrupts import Interrupt
+from support.faults.system_calls import SystemCalls, let_go_of_locks
+from support.faults.torture import figure
+from support.indexes.changes import (
+    DELETED,
+    NEW,
+    documents,
+    make_everything_small,
+    open_index,
+    prepare,
+    state_of,
+    stray_files,
+)
 
-from formats.errors import IndexClosed
+from quarry.formats.errors import IndexClosed
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "O_DIRECTORY"), reason="folders cannot be synced on this system")
 
@@ -26,9 +35,9 @@ WHOLE = CORE | {
 @pytest.fixture(autouse=True)
 def small(monkeypatch):
     make_everything_small(monkeypatch)
-    monkeypatch.setattr("formats.spool._MEMORY_BYTES", 256)
-    monkeypatch.setattr("formats.posting_runs._MEMORY_BYTES", 512)
-    monkeypatch.setattr("formats.doc_store._SAMPLE_BYTES", 512)
+    monkeypatch.setattr("quarry.formats.container.spool._MEMORY_BYTES", 256)
+    monkeypatch.setattr("quarry.formats.postings.inversion._MEMORY_BYTES", 512)
+    monkeypatch.setattr("quarry.formats.documents.store._SAMPLE_BYTES", 512)
 
 
 def make(change, index):

@@ -8,7 +8,8 @@ import subprocess
 import sys
 
 import pytest
-from changes import (
+from support.faults.system_calls import ReadOnlyMedium
+from support.indexes.changes import (
     NEW,
     OLD,
     content,
@@ -20,14 +21,13 @@ from changes import (
     prepare,
     stray_files,
 )
-from format_samples import n_descriptors, preamble
-from small_index import Container
-from system_calls import ReadOnlyMedium
+from support.indexes.format_samples import n_descriptors, preamble
+from support.indexes.small_index import Container
 
-import engine
-from engine import Engine, FormatTooNew, IndexClosed, IndexLocked, IndexNotFound
-from formats.envelope import FileKind
-from formats.write_lock import LOCK_NAME
+from quarry import engine
+from quarry.engine import Engine, FormatTooNew, IndexClosed, IndexLocked, IndexNotFound
+from quarry.formats.container.envelope import FileKind
+from quarry.formats.write_lock import LOCK_NAME
 
 
 @pytest.fixture

@@ -8,12 +8,12 @@ import os
 import shutil
 
 import pytest
-from changes import AFTER, content, make_everything_small, prepare, stray_files, work
-from system_calls import SystemCalls
-from torture import SHARE
+from support.faults.system_calls import SystemCalls
+from support.faults.torture import SHARE
+from support.indexes.changes import AFTER, content, make_everything_small, prepare, stray_files, work
 
-from formats.errors import QuarryError
-from formats.write_lock import LOCK_NAME
+from quarry.formats.errors import QuarryError
+from quarry.formats.write_lock import LOCK_NAME
 
 pytestmark = pytest.mark.skipif(
     not hasattr(os, "O_DIRECTORY"), reason="open files cannot be deleted on this system"

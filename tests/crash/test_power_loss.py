@@ -8,16 +8,24 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from changes import Texts, documents, make_everything_small, merge_often, open_index, options, stray_files
-from memory_directory import MemoryDirectory
-from power_loss import Disk, File
-from system_calls import Event, Recorder, SystemCalls
-from torture import figure
+from support.faults.memory_directory import MemoryDirectory
+from support.faults.power_loss import Disk, File
+from support.faults.system_calls import Event, Recorder, SystemCalls
+from support.faults.torture import figure
+from support.indexes.changes import (
+    Texts,
+    documents,
+    make_everything_small,
+    merge_often,
+    open_index,
+    options,
+    stray_files,
+)
 
-import engine
-from formats.directory import Directory
-from formats.errors import IndexNotFound
-from formats.snapshot import Snapshot, check_files
+from quarry import engine
+from quarry.formats.container.directory import Directory
+from quarry.formats.errors import IndexNotFound
+from quarry.formats.snapshot import Snapshot, check_files
 
 STATES_A_HISTORY = 50
 SEED = 5

@@ -18,11 +18,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from changes import environment, merge_often, open_index, options, stray_files
-from torture import figure
+from support.faults.torture import figure
+from support.indexes.changes import environment, merge_often, open_index, options, stray_files
 
-import engine
-from engine import IndexLocked
+from quarry import engine
+from quarry.engine import IndexLocked
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
 

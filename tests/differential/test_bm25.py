@@ -9,15 +9,16 @@ from collections import Counter
 
 import numpy as np
 import pytest
-from format_samples import reread
+from support.indexes.format_samples import reread
 
-from engine import bm25, bm25_segment
-from engine.allowed import Allowed
-from engine.analysis import Analyzer
-from engine.bm25 import Bm25
-from formats.directory import Directory
-from formats.errors import ChecksumMismatch, InvalidSetting
-from formats.postings import PostingsReader, PostingsWriter
+from quarry.engine.analysis.analyzer import Analyzer
+from quarry.engine.filtering.allowed import Allowed
+from quarry.engine.lexical import bm25
+from quarry.engine.lexical import segment_scorer as bm25_segment
+from quarry.engine.lexical.bm25 import Bm25
+from quarry.formats.container.directory import Directory
+from quarry.formats.errors import ChecksumMismatch, InvalidSetting
+from quarry.formats.postings.postings import PostingsReader, PostingsWriter
 
 K1, B = 1.2, 0.75
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from formats.posting_codec import Postings, decode, decode_several, encode
+from quarry.formats.postings.elias_fano import Postings, decode, decode_several, encode
 
 
 def random_terms(generator, n_docs, n_terms):

@@ -7,22 +7,22 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from one_segment import DIM, random_quantizer, segment_of
-from tiny_checkpoint import DIM as ENCODER_DIM
-from tiny_checkpoint import write_checkpoint
+from support.indexes.one_segment import DIM, random_quantizer, segment_of
+from support.models.tiny_checkpoint import DIM as ENCODER_DIM
+from support.models.tiny_checkpoint import write_checkpoint
 
-from engine.backends.gpu import GpuBackend
-from engine.backends.protocol import Wanted
-from engine.batched_encoder import BatchedEncoder
-from engine.device_vectors import DeviceVectors
-from engine.document_groups import DocumentGroups
-from engine.onnx_runner import OnnxRunner
-from engine.options import OpenOptions
-from engine.query_encoder import encode_queries
-from engine.representation import KMeans, Pieces
-from exporters.to_onnx import export
-from formats.directory import Directory
-from formats.errors import InvalidQuery
+from quarry.engine.backends.gpu.backend import GpuBackend
+from quarry.engine.backends.protocol import Wanted
+from quarry.engine.encoding.batched_encoder import BatchedEncoder
+from quarry.engine.encoding.onnx_runner import OnnxRunner
+from quarry.engine.gpu.device_vectors import DeviceVectors
+from quarry.engine.indexer.document_groups import DocumentGroups
+from quarry.engine.options import OpenOptions
+from quarry.engine.representation.representation import KMeans, Pieces
+from quarry.engine.search.query_encoder import encode_queries
+from quarry.exporters.export import export
+from quarry.formats.container.directory import Directory
+from quarry.formats.errors import InvalidQuery
 
 torch = pytest.importorskip("torch", reason="backend gpu needs torch")
 NOWHERE = torch.device("meta")
@@ -58,8 +58,10 @@ def coming_back(monkeypatch):
         shapes.append([tuple(each.shape) for each in tensors])
         return [torch.full(each.shape, each.dtype == torch.int64, dtype=each.dtype).numpy() for each in tensors]
 
-    monkeypatch.setattr("engine.gpu.representation.download", download)  # imports it with the true one first
-    monkeypatch.setattr("engine.gpu.download.download", download)
+    monkeypatch.setattr(
+        "quarry.engine.representation.on_device.download", download
+    )  # imports it with the true one first
+    monkeypatch.setattr("quarry.engine.gpu.download.download", download)
     return shapes
 
 

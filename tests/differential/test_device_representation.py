@@ -1,4 +1,5 @@
-"""Centroids made on a device, on torch's CPU device here, against those of `engine.representation` in numpy.
+"""Centroids made on a device, on torch's CPU device here, against those of
+`quarry.engine.representation.representation` in numpy.
 
 Pieces are within the rounding of float32 sums. Clusters have the same tokens, and centroids within that rounding;
 a token may only lie elsewhere where two centroids are equally near within the oracle's own rounding.
@@ -15,29 +16,29 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tiny_checkpoint import write_checkpoint
+from support.models.tiny_checkpoint import write_checkpoint
 
-from engine.analysis import Analyzer
-from engine.batched_encoder import BatchedEncoder, PreparedText
-from engine.bundled import default_bundle_path
-from engine.document_encoder import DocumentEncoder, encode_documents
-from engine.document_groups import DocumentGroups
-from engine.documents import Document
-from engine.kmeans import MAX_ITERATIONS, _nearest, _updated, kmeans
-from engine.onnx_runner import OnnxRunner
-from engine.representation import Cls, FirstM, KMeans, Mean, Pieces, Pooled
-from engine.token_vectors import TokenVectors
-from engine.tokenizer import Tokens
-from exporters.to_onnx import export
-from formats.encoder_bundle import load_bundle
+from quarry.engine.analysis.analyzer import Analyzer
+from quarry.engine.bundled import default_bundle_path
+from quarry.engine.documents.document import Document
+from quarry.engine.encoding.batched_encoder import BatchedEncoder, PreparedText
+from quarry.engine.encoding.onnx_runner import OnnxRunner
+from quarry.engine.encoding.token_vectors import TokenVectors
+from quarry.engine.encoding.tokenizer import Tokens
+from quarry.engine.indexer.document_encoder import DocumentEncoder, encode_documents
+from quarry.engine.indexer.document_groups import DocumentGroups
+from quarry.engine.representation.kmeans import MAX_ITERATIONS, _nearest, _updated, kmeans
+from quarry.engine.representation.representation import Cls, FirstM, KMeans, Mean, Pieces, Pooled
+from quarry.exporters.export import export
+from quarry.formats.bundle.encoder import load_bundle
 
 torch = pytest.importorskip("torch", reason="centroids on a device need torch")
 
 pytestmark = pytest.mark.usefixtures("one_torch_thread")
 
-from engine.gpu.encoded import DeviceTokens, mean_over_windows  # noqa: E402
-from engine.gpu.kmeans import kmeans_of_documents  # noqa: E402
-from engine.gpu.representation import device_representation  # noqa: E402
+from quarry.engine.encoding.device_batches import DeviceTokens, mean_over_windows  # noqa: E402
+from quarry.engine.representation.device_kmeans import kmeans_of_documents  # noqa: E402
+from quarry.engine.representation.on_device import device_representation  # noqa: E402
 
 ROUNDING = 2e-6  # of a mean of vectors of length 1 or so
 EQUALLY_NEAR = 1e-6  # of squared distances: the oracle's rounding in float32

@@ -8,16 +8,16 @@ from functools import partial
 
 import numpy as np
 import pytest
-from tiny_checkpoint import write_checkpoint
+from support.models.tiny_checkpoint import write_checkpoint
 
-import engine
-from engine import Engine
-from engine.batched_encoder import BatchedEncoder
-from engine.device_vectors import DeviceVectors
-from engine.onnx_runner import OnnxRunner
-from engine.query_encoder import encode_queries
-from exporters.to_onnx import export
-from formats.errors import BackendUnavailable, InvalidQuery
+from quarry import engine
+from quarry.engine import Engine
+from quarry.engine.encoding.batched_encoder import BatchedEncoder
+from quarry.engine.encoding.onnx_runner import OnnxRunner
+from quarry.engine.gpu.device_vectors import DeviceVectors
+from quarry.engine.search.query_encoder import encode_queries
+from quarry.exporters.export import export
+from quarry.formats.errors import BackendUnavailable, InvalidQuery
 
 torch = pytest.importorskip("torch", reason="backend gpu needs torch")
 
@@ -25,8 +25,8 @@ pytestmark = pytest.mark.usefixtures("one_torch_thread")
 
 from torch.overrides import TorchFunctionMode  # noqa: E402
 
-import engine.gpu.download as back  # noqa: E402
-from engine.gpu.upload import send  # noqa: E402
+import quarry.engine.gpu.download as back  # noqa: E402
+from quarry.engine.gpu.upload import send  # noqa: E402
 
 WORDS = ["cat", "dog", "dough", "bread", "rook", "pawn", "the", "a", "of", "piece", "rest", "flour", "queen"]
 READS = {"cpu", "numpy", "__array__", "tolist", "item", "__int__", "__float__", "__bool__", "__index__", "nonzero"}
@@ -114,7 +114,7 @@ def coded_index(encoder, tmp_path_factory):
     """Of codes alone."""
     path = tmp_path_factory.mktemp("coded") / "index"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("engine.segment_builder.IVF_ROWS", 300)
+        patch.setattr("quarry.engine.indexer.segment_builder.IVF_ROWS", 300)
         engine.build(texts(600, 1), path, encoder=encoder, centroids="none", code_bytes=8)
     return path
 
@@ -243,7 +243,7 @@ def failing(*_):
 
 
 def test_a_device_that_fails_at_a_search_is_an_error(index, encoder, monkeypatch):
-    monkeypatch.setattr("engine.gpu.rows.DeviceRows.document_scores", failing)
+    monkeypatch.setattr("quarry.engine.backends.gpu.rows.DeviceRows.document_scores", failing)
     with (
         on_device(index, encoder) as opened,
         pytest.raises(BackendUnavailable, match="device cpu failed; found out of"),
@@ -252,9 +252,9 @@ def test_a_device_that_fails_at_a_search_is_an_error(index, encoder, monkeypatch
 
 
 def test_chosen_by_itself_it_is_done_without(index, encoder, monkeypatch, caplog):
-    monkeypatch.setattr("engine.gpu.rows.DeviceRows.document_scores", failing)
-    monkeypatch.setattr("engine.backends.choice.cuda_is_there", lambda: True)
-    monkeypatch.setattr("engine.backends.choice.wants_graph", lambda _: True)
+    monkeypatch.setattr("quarry.engine.backends.gpu.rows.DeviceRows.document_scores", failing)
+    monkeypatch.setattr("quarry.engine.backends.selection.cuda_is_there", lambda: True)
+    monkeypatch.setattr("quarry.engine.backends.selection.wants_graph", lambda _: True)
     with Engine.open(index, encoder=encoder, device="cpu") as opened:
         assert {choice.backend for choice in opened._view.get()._dense.choices} == {"gpu"}
         with caplog.at_level(logging.WARNING):

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 import pytest
-from tiny_checkpoint import (
+from support.models.tiny_checkpoint import (
     DIM,
     EPSILON,
     N_HEADS,
@@ -22,9 +22,9 @@ from tiny_checkpoint import (
     write_reranker_checkpoint,
 )
 
-from engine.onnx_session import import_onnxruntime
-from engine.reranker import open_reranker
-from exporters.to_onnx import export, export_reranker
+from quarry.engine.encoding.onnx_session import import_onnxruntime
+from quarry.engine.search.reranker import open_reranker
+from quarry.exporters.export import export, export_reranker
 
 Array = npt.NDArray[np.float64]
 

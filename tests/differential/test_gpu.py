@@ -9,21 +9,21 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from one_segment import DIM, random_documents, random_quantizer, segment_of
-from word_encoder import table_of
+from support.indexes.one_segment import DIM, random_documents, random_quantizer, segment_of
+from support.indexes.word_encoder import table_of
 
-import engine
-from engine import Engine, KMeans
-from engine.aggregation import aggregate
-from engine.backends.protocol import Wanted
-from engine.backends.registry import open_backend
-from engine.integer_query import IntegerQuery
-from engine.options import OpenOptions
-from engine.stage2 import Rescorer
-from engine.stored_vectors import StoredVectors
-from formats.directory import Directory
-from formats.errors import BackendUnavailable, InvalidSetting
-from formats.snapshot import Snapshot
+from quarry import engine
+from quarry.engine import Engine, KMeans
+from quarry.engine.backends.protocol import Wanted
+from quarry.engine.backends.registry import open_backend
+from quarry.engine.options import OpenOptions
+from quarry.engine.scoring.aggregation import aggregate
+from quarry.engine.scoring.int8_query import IntegerQuery
+from quarry.engine.scoring.stored_vectors import StoredVectors
+from quarry.engine.search.rescorer import Rescorer
+from quarry.formats.container.directory import Directory
+from quarry.formats.errors import BackendUnavailable, InvalidSetting
+from quarry.formats.snapshot import Snapshot
 
 torch = pytest.importorskip("torch", reason="backend gpu needs torch")
 EVERYTHING = 1 << 20
@@ -104,7 +104,7 @@ class TestScan:
         queries = np.random.default_rng(6).standard_normal((3, DIM)).astype(np.float32)
         wanted = Wanted(10, 20, None, 1, beta=1.0)
         expected = open_backend("gpu", segment, on_cpu()).candidates(queries, wanted)
-        monkeypatch.setattr("engine.gpu.device._LEAST_WORK_BYTES", 2000)
+        monkeypatch.setattr("quarry.engine.gpu.device._LEAST_WORK_BYTES", 2000)
         backend = open_backend("gpu", segment, on_cpu(device_bytes=16000 + segment.reader.n_rows * 100))
         for each, same in zip(backend.candidates(queries, wanted), expected, strict=True):
             assert dict(zip(each.docs, each.scores, strict=True)) == dict(zip(same.docs, same.scores, strict=True))
@@ -113,7 +113,7 @@ class TestScan:
 @pytest.mark.parametrize("dim", [1, 24, 384])
 def test_sums_of_digits_are_the_same_query(dim):
     """Queries for int8 rows are rounded on the device as the CPU rounds them."""
-    from engine.gpu.queries import ExactQueries
+    from quarry.engine.backends.gpu.queries import ExactQueries
 
     generator = np.random.default_rng(dim)
     queries = generator.standard_normal((40, dim)).astype(np.float32)
@@ -166,8 +166,8 @@ class TestLists:
         queries = np.random.default_rng(13).standard_normal((6, DIM)).astype(np.float32)
         wanted = Wanted(5, 20, 3, 1, beta=1.0)
         expected = open_backend("gpu", segment, on_cpu()).candidates(queries, wanted)
-        monkeypatch.setattr("engine.gpu.device._LEAST_WORK_BYTES", 2000)
-        monkeypatch.setattr("engine.gpu.device._HOST_WORK_BYTES", 2000)
+        monkeypatch.setattr("quarry.engine.gpu.device._LEAST_WORK_BYTES", 2000)
+        monkeypatch.setattr("quarry.engine.gpu.device._HOST_WORK_BYTES", 2000)
         backend = open_backend("gpu", segment, on_cpu())
         for each, same in zip(backend.candidates(queries, wanted), expected, strict=True):
             assert dict(zip(each.docs, each.scores, strict=True)) == dict(zip(same.docs, same.scores, strict=True))
@@ -185,7 +185,7 @@ class TestLists:
 
 @pytest.mark.parametrize("n_docs", [1, 63, 64, 1000, 6400, 6401])
 def test_the_best_of_groups_are_the_best_of_all(n_docs):
-    from engine.gpu.scan import best_documents
+    from quarry.engine.backends.gpu.scan import best_documents
 
     generator = np.random.default_rng(n_docs)
     scores = generator.integers(0, 300, (n_docs, 9)).astype(np.float32)  # many ties
@@ -208,7 +208,7 @@ def index(tmp_path_factory):
     vectors = list(vectors / np.linalg.norm(vectors, axis=2, keepdims=True))
     encoder, docs = table_of(vectors)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("engine.segment_builder.IVF_ROWS", 1000)
+        patch.setattr("quarry.engine.indexer.segment_builder.IVF_ROWS", 1000)
         engine.build(docs, path, encoder=encoder, representation=KMeans(8), code_bytes=16)
     return path, vectors
 
@@ -288,7 +288,7 @@ def test_a_device_that_is_fuller_than_thought(index, monkeypatch):
     def full(*_):
         raise torch.OutOfMemoryError("out of memory")
 
-    monkeypatch.setattr("engine.gpu.rows.upload", full)
+    monkeypatch.setattr("quarry.engine.backends.gpu.rows.upload", full)
     options = OpenOptions(backend="gpu", device="cpu")
     snapshot = Snapshot(Directory(index[0]))
     with pytest.raises(InvalidSetting, match=r"has less memory than its budget says; expected \d+ bytes"):
@@ -308,7 +308,7 @@ def test_what_triton_raises_is_a_failure_of_the_device(index, monkeypatch):
         raise TritonError("out of resource: shared memory")
 
     monkeypatch.setitem(sys.modules, "triton.errors", SimpleNamespace(TritonError=TritonError))
-    monkeypatch.setattr("engine.gpu.rows.DeviceRows.document_scores", failing)
+    monkeypatch.setattr("quarry.engine.backends.gpu.rows.DeviceRows.document_scores", failing)
     with (
         Engine.open(index[0], backend="gpu", device="cpu") as opened,
         pytest.raises(BackendUnavailable, match="device cpu failed; found out of resource"),

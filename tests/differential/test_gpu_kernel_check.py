@@ -9,8 +9,8 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="backend gpu needs torch")
 
-from engine.gpu.aggregation import aggregate_rows  # noqa: E402
-from engine.gpu.kernel_check import sound_kernels  # noqa: E402
+from quarry.engine.gpu.aggregation import aggregate_rows  # noqa: E402
+from quarry.engine.gpu.kernel_check import sound_kernels  # noqa: E402
 
 PLACE = torch.device("cpu")
 

@@ -6,15 +6,17 @@ import os
 
 import numpy as np
 import pytest
-from one_segment import random_documents, random_quantizer, segment_of
+from support.indexes.one_segment import random_documents, random_quantizer, segment_of
 
-from engine.backends.protocol import Wanted
-from engine.backends.registry import open_backend
-from engine.options import OpenOptions
-from formats.directory import Directory
+from quarry.engine.backends.protocol import Wanted
+from quarry.engine.backends.registry import open_backend
+from quarry.engine.options import OpenOptions
+from quarry.formats.container.directory import Directory
 
 torch = pytest.importorskip("torch", reason="backend gpu needs torch")
-gpu_kernels = pytest.importorskip("engine.gpu.kernels", reason="the kernels need triton", exc_type=ImportError)
+gpu_kernels = pytest.importorskip(
+    "quarry.engine.gpu.kernels", reason="the kernels need triton", exc_type=ImportError
+)
 PLACE = "cuda" if torch.cuda.is_available() else "cpu"
 if PLACE == "cpu" and os.environ.get("TRITON_INTERPRET") != "1":
     pytest.skip("without a GPU the kernels need TRITON_INTERPRET=1", allow_module_level=True)
@@ -40,7 +42,7 @@ def documents(generator, dim):
 
 def block_scores(segment, queries, kernels, beta, allowed):
     """(n_docs, n_queries) scores of unit queries, in two blocks, and what rounding can do to them."""
-    from engine.gpu.queries import ScanQueries
+    from quarry.engine.backends.gpu.queries import ScanQueries
 
     with torch.inference_mode():
         scan = backend_of(segment, kernels)._scan

@@ -21,7 +21,8 @@ import sys
 import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
-from engine.gpu import document_kernel, kernels
+from quarry.engine.gpu import scan_kernel as document_kernel
+from quarry.engine.gpu import kernels
 
 def compiled(kernel, types, constants, warps, stages):
     names = [name for name in kernel.arg_names if name not in constants]

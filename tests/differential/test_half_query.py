@@ -9,14 +9,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine import half_query
-from engine.half_query import HalfQuery, sums_are_float32
+from quarry.engine.scoring import float16_query as half_query
+from quarry.engine.scoring.float16_query import HalfQuery, sums_are_float32
 
 DIMS = [1, 2, 15, 31, 32, 33, 127, 384, 1000, 4096]
 
 
 def final_scores(query, rows):
-    """What stage 2 computes (`engine.stored_vectors`)."""
+    """What stage 2 computes (`quarry.engine.scoring.stored_vectors`)."""
     return np.einsum("ij,j->i", rows.astype(np.float32), query)
 
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.integer_query import IntegerQuery
+from quarry.engine.scoring.int8_query import IntegerQuery
 
 
 def exact(query, rows, scales):
@@ -129,7 +129,7 @@ def test_other_libraries_do_not_get_in_the_way():
     """USearch loads a library for the whole process whose symbols have the names of simsimd's."""
     pytest.importorskip("usearch")
     code = (
-        "import usearch.index, numpy as np; from engine.integer_query import IntegerQuery;"
+        "import usearch.index, numpy as np; from quarry.engine.scoring.int8_query import IntegerQuery;"
         "scores = IntegerQuery(np.ones(8, np.float32)).scores(np.ones((3, 8), np.int8), np.ones(3, np.float32));"
         "assert np.allclose(scores, 8)"
     )

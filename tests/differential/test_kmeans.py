@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from engine.kmeans import kmeans
+from quarry.engine.representation.kmeans import kmeans
 
 N_ROUNDS = 20
 

@@ -7,18 +7,18 @@ from contextlib import closing
 
 import numpy as np
 import pytest
-from word_encoder import WordEncoder
+from support.indexes.word_encoder import WordEncoder
 
-import engine
-from engine import Engine, KMeans
-from engine.analysis import Analyzer
-from engine.document_encoder import DocumentEncoder, encode_documents
-from engine.documents import Document
-from engine.index_writer import IndexWriter
-from engine.segment_builder import SegmentBuilder
-from formats.directory import Directory
-from formats.quantizer import StoredQuantizer, write_quantizer
-from formats.snapshot import Snapshot
+from quarry import engine
+from quarry.engine import Engine, KMeans
+from quarry.engine.analysis.analyzer import Analyzer
+from quarry.engine.documents.document import Document
+from quarry.engine.indexer.document_encoder import DocumentEncoder, encode_documents
+from quarry.engine.indexer.index_writer import IndexWriter
+from quarry.engine.indexer.segment_builder import SegmentBuilder
+from quarry.formats.container.directory import Directory
+from quarry.formats.snapshot import Snapshot
+from quarry.formats.vectors.quantizer import StoredQuantizer, write_quantizer
 
 ENCODER = WordEncoder(dim=16)
 WORDS = [first + second for first in ("ba", "ko", "li", "mu", "te", "xy") for second in ("dor", "fin", "s", "way")]
@@ -63,8 +63,8 @@ def changed_at_random(path, generator, n_commits, live):
 
 @pytest.fixture(params=KINDS, ids=lambda kind: "-".join(map(str, kind.values())))
 def kind(request, monkeypatch):
-    monkeypatch.setattr("engine.segment_builder.IVF_ROWS", 1200)
-    monkeypatch.setattr("engine.segment_builder.MIN_TRAINING_ROWS", 600)
+    monkeypatch.setattr("quarry.engine.indexer.segment_builder.IVF_ROWS", 1200)
+    monkeypatch.setattr("quarry.engine.indexer.segment_builder.MIN_TRAINING_ROWS", 600)
     return request.param
 
 

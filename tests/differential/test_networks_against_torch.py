@@ -12,15 +12,15 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 from safetensors.numpy import save_file
-from torch_checkpoint import DIM, N_POSITIONS, N_WORDS, TorchNetwork
+from support.models.torch_checkpoint import DIM, N_POSITIONS, N_WORDS, TorchNetwork
 
-import engine
-from engine.encoder import open_encoder
-from engine.onnx_session import import_onnxruntime
-from exporters.networks import DIRECT_KINDS
-from exporters.to_onnx import export
-from formats.encoder_bundle import EncoderBundle
-from formats.errors import BackendUnavailable, InvalidSetting
+from quarry import engine
+from quarry.engine.encoding.encoder import open_encoder
+from quarry.engine.encoding.onnx_session import import_onnxruntime
+from quarry.exporters.checkpoint.networks import DIRECT_KINDS
+from quarry.exporters.export import export
+from quarry.formats.bundle.encoder import EncoderBundle
+from quarry.formats.errors import BackendUnavailable, InvalidSetting
 
 Array = npt.NDArray[np.float64]
 

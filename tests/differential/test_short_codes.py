@@ -6,17 +6,17 @@ from contextlib import closing
 
 import numpy as np
 import pytest
-from word_encoder import WordEncoder
+from support.indexes.word_encoder import WordEncoder
 
-import engine
-from engine import Engine, KMeans
-from engine.document_encoder import EncodedDocument
-from engine.documents import Document
-from engine.drift import FINE, RETRAIN
-from engine.index_writer import IndexWriter
-from engine.representation import DocumentVectors
-from formats.directory import Directory
-from formats.snapshot import Snapshot
+from quarry import engine
+from quarry.engine import Engine, KMeans
+from quarry.engine.documents.document import Document
+from quarry.engine.indexer.document_encoder import EncodedDocument
+from quarry.engine.indexer.index_writer import IndexWriter
+from quarry.engine.quantization.drift import FINE, RETRAIN
+from quarry.engine.representation.representation import DocumentVectors
+from quarry.formats.container.directory import Directory
+from quarry.formats.snapshot import Snapshot
 
 DIM, N = 48, 3000
 ENCODER = WordEncoder(dim=DIM)
@@ -46,7 +46,7 @@ def add(path, vectors, first=0):
 @pytest.fixture
 def made(tmp_path, monkeypatch):
     """A function of how centroids are stored: an index of two segments, coded with the quantizer of the first."""
-    monkeypatch.setattr("engine.segment_builder.IVF_ROWS", 1000)
+    monkeypatch.setattr("quarry.engine.indexer.segment_builder.IVF_ROWS", 1000)
 
     def index(centroids):
         path = tmp_path / centroids

@@ -5,7 +5,16 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from formats.term_rows import ascend, firsts_of_equal, pack, rows_of, sort_order, stacked, term_of, unpack
+from quarry.formats.postings.term_blocks import (
+    ascend,
+    firsts_of_equal,
+    pack,
+    rows_of,
+    sort_order,
+    stacked,
+    term_of,
+    unpack,
+)
 
 NUMBERS = [1, 127, 128, (1 << 14) - 1, 1 << 14, (1 << 21) - 1, 1 << 21, 1 << 29, (1 << 32) - 1]
 
@@ -33,7 +42,7 @@ def varint(number):
 
 
 def packed_one_by_one(terms, n_docs, record_bytes):
-    """Blocks as `formats.term_dictionary` describes them."""
+    """Blocks as `quarry.formats.postings.term_dictionary` describes them."""
     blocks = []
     for number, term in enumerate(terms):
         shared = 0

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from word_encoder import WordEncoder, table_of
+from support.indexes.word_encoder import WordEncoder, table_of
 
-import engine
-from engine import Engine, KMeans
-from engine.aggregation import aggregate
-from formats.directory import Directory
-from formats.snapshot import Snapshot
+from quarry import engine
+from quarry.engine import Engine, KMeans
+from quarry.engine.scoring.aggregation import aggregate
+from quarry.formats.container.directory import Directory
+from quarry.formats.snapshot import Snapshot
 
 EVERYTHING = 1 << 20
 
@@ -117,7 +117,7 @@ def test_the_answer_is_exact(tmp_path, collection, beta, stored, dim):
 
 @pytest.mark.parametrize("beta", [None, 5.0])
 def test_where_stage_1_is_approximate_the_scores_are_not(tmp_path, monkeypatch, beta):
-    monkeypatch.setattr("engine.segment_builder.IVF_ROWS", 1000)
+    monkeypatch.setattr("quarry.engine.indexer.segment_builder.IVF_ROWS", 1000)
     generator = np.random.default_rng(1)
     documents = plain(generator, 32)
     encoder, docs = table_of(documents, beta)

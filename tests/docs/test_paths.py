@@ -1,13 +1,15 @@
-"""Every path that a page names exists."""
+"""Every path that a page names exists, and every package is documented and on the map."""
 
 from __future__ import annotations
 
+import ast
 import re
 from pathlib import Path
 
 import pytest
 
 PATH = re.compile(r"(?<![\w/.-])(?:bench|engine|exporters|formats|tests|\.ci)/[\w./*-]*")
+PACKAGES = ("bench", "engine", "exporters", "formats")
 
 
 @pytest.mark.parametrize(("page", "n_paths_at_least"), [("ARCHITECTURE.md", 20), ("README.md", 1)])
@@ -18,9 +20,21 @@ def test_the_paths_on_a_page_exist(repository: Path, page: str, n_paths_at_least
     assert not missing
 
 
-@pytest.mark.parametrize("package", ["engine", "exporters", "formats"])
-def test_the_map_names_every_module(repository: Path, package: str) -> None:
-    named = set(PATH.findall((repository / "ARCHITECTURE.md").read_text(encoding="utf-8")))
-    modules = [path.relative_to(repository).as_posix() for path in (repository / package).rglob("[!_]*.py")]
-    assert len(modules) > 20
-    assert [module for module in modules if module not in named] == []
+def packages(repository: Path) -> list[Path]:
+    """The folders that hold Python modules, below the top-level packages."""
+    found = [path.parent for top in PACKAGES for path in (repository / top).rglob("*.py")]
+    assert len(found) > 200
+    return sorted({folder for folder in found if folder.name != "__pycache__"})
+
+
+def test_every_package_has_a_docstring(repository: Path) -> None:
+    for folder in packages(repository):
+        docstring = ast.get_docstring(ast.parse((folder / "__init__.py").read_text(encoding="utf-8")))
+        assert docstring, folder
+
+
+def test_every_package_is_on_the_map(repository: Path) -> None:
+    page = (repository / "ARCHITECTURE.md").read_text(encoding="utf-8")
+    named = {path.rstrip("/") for path in PATH.findall(page)}
+    folders = [folder.relative_to(repository).as_posix() for folder in packages(repository)]
+    assert [folder for folder in folders if folder not in named] == []

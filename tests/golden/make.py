@@ -22,13 +22,13 @@ import xxhash
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE.parent), str(HERE.parent.parent)]
 
-from word_encoder import Vector, WordEncoder  # noqa: E402
+from support.indexes.word_encoder import Vector, WordEncoder  # noqa: E402
 
-import engine  # noqa: E402
-import engine.segment_builder  # noqa: E402
-from engine import Engine, Pieces  # noqa: E402
-from formats.envelope import VERSION  # noqa: E402
-from formats.write_lock import LOCK_NAME  # noqa: E402
+import quarry.engine.indexer.segment_builder  # noqa: E402
+from quarry import engine  # noqa: E402
+from quarry.engine import Engine, Pieces  # noqa: E402
+from quarry.formats.container.envelope import VERSION  # noqa: E402
+from quarry.formats.write_lock import LOCK_NAME  # noqa: E402
 
 FOLDER = HERE / f"{VERSION[0]}.{VERSION[1]}"
 SUBJECTS = ("bread", "volcano", "chess", "moon", "violin", "bridge", "tea", "printing")
@@ -93,13 +93,13 @@ def documents(n: int, first: int) -> Iterator[dict[str, object]]:
 def the_same_names() -> Iterator[None]:
     """File ids are random, but the same ones each time; segments are small, and have lists all the same."""
     chance = random.Random("golden")
-    kept = secrets.token_bytes, engine.segment_builder.IVF_ROWS
+    kept = secrets.token_bytes, quarry.engine.indexer.segment_builder.IVF_ROWS
     secrets.token_bytes = lambda n=16: chance.randbytes(n)
-    engine.segment_builder.IVF_ROWS = 100
+    quarry.engine.indexer.segment_builder.IVF_ROWS = 100
     try:
         yield
     finally:
-        secrets.token_bytes, engine.segment_builder.IVF_ROWS = kept
+        secrets.token_bytes, quarry.engine.indexer.segment_builder.IVF_ROWS = kept
 
 
 def make(path: Path) -> None:

@@ -11,11 +11,11 @@ import shutil
 import numpy as np
 import pytest
 from golden.make import FOLDER, HERE, GoldenEncoder, answers, make
-from small_index import Container, current
+from support.indexes.small_index import Container, current
 
-from engine import Engine
-from formats.directory import Directory
-from formats.write_lock import LOCK_NAME
+from quarry.engine import Engine
+from quarry.formats.container.directory import Directory
+from quarry.formats.write_lock import LOCK_NAME
 
 VERSIONS = sorted(path.name for path in HERE.iterdir() if (path / "expected.json").exists())
 # what no other library has a say in: zstd compresses texts, FAISS trains and codes

@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from word_encoder import table_of
+from support.indexes.word_encoder import table_of
 
-import engine
-from engine import Engine, KMeans
-from engine.exactness import Exactness
-from formats.directory import Directory
-from formats.snapshot import Snapshot
+from quarry import engine
+from quarry.engine import Engine, KMeans
+from quarry.engine.scoring.exactness import Exactness
+from quarry.formats.container.directory import Directory
+from quarry.formats.snapshot import Snapshot
 
 DIM = 16
 EVERYTHING = 1 << 20
@@ -28,7 +28,7 @@ def indexes(tmp_path_factory):
     documents = [(each / np.linalg.norm(each, axis=1, keepdims=True)).astype(np.float32) for each in documents]
     made = {}
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("engine.segment_builder.IVF_ROWS", 1024)
+        patch.setattr("quarry.engine.indexer.segment_builder.IVF_ROWS", 1024)
         for beta in (None, 5.0):
             path = tmp_path_factory.mktemp("index")
             encoder, docs = table_of(documents, beta)

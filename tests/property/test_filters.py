@@ -7,17 +7,17 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from format_samples import manifest, segment_record
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
-from metadata_oracle import clashes, filters, metadata, passes
+from support.indexes.format_samples import manifest, segment_record
+from support.indexes.metadata_oracle import clashes, filters, metadata, passes
 
-from engine.document_filter import DocumentFilter
-from engine.filter import parse_filter
-from formats import metadata_columns
-from formats.directory import Directory
-from formats.errors import InvalidFilter
-from formats.snapshot import Snapshot
+from quarry.engine.filtering.cache import DocumentFilter
+from quarry.engine.filtering.filter import parse_filter
+from quarry.formats.container.directory import Directory
+from quarry.formats.errors import InvalidFilter
+from quarry.formats.metadata import columns as metadata_columns
+from quarry.formats.snapshot import Snapshot
 
 collections = st.lists(metadata, min_size=1, max_size=12)
 few = settings(deadline=None, max_examples=60)

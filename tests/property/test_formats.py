@@ -9,26 +9,26 @@ from pathlib import Path
 import msgpack
 import numpy as np
 import pytest
-from format_samples import manifest, reread, write_file
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
+from support.indexes.format_samples import manifest, reread, write_file
 
-from formats.centroids import CentroidsWriter, CentroidTable, quantise_int8
-from formats.directory import Directory
-from formats.doc_ids import DocIds, DocIdsWriter
-from formats.doc_store import DocStore, DocStoreWriter, StoredDocument
-from formats.envelope import Envelope, FileKind, FileRecord
-from formats.errors import CorruptFile
-from formats.inverted_lists import InvertedLists, InvertedListsWriter
-from formats.manifest import EncoderRecord, Manifest, SegmentRecord
-from formats.packing import pack, unpack, unpack_bounded
-from formats.quantizer import Quantizer, read_quantizer, write_quantizer
-from formats.sections import DTYPES
-from formats.segment import SegmentReader, SegmentWriter
-from formats.spans import pack_spans, unpack_spans
-from formats.spool import Spool
-from formats.tombstones import read_tombstones, write_tombstones
+from quarry.formats.container.directory import Directory
+from quarry.formats.container.envelope import Envelope, FileKind, FileRecord
+from quarry.formats.container.packing import pack, unpack, unpack_bounded
+from quarry.formats.container.sections import DTYPES
+from quarry.formats.container.spool import Spool
+from quarry.formats.documents.ids import DocIds, DocIdsWriter
+from quarry.formats.documents.spans import pack_spans, unpack_spans
+from quarry.formats.documents.store import DocStore, DocStoreWriter, StoredDocument
+from quarry.formats.errors import CorruptFile
+from quarry.formats.manifest import EncoderRecord, Manifest, SegmentRecord
+from quarry.formats.segment import SegmentReader, SegmentWriter
+from quarry.formats.tombstones import read_tombstones, write_tombstones
+from quarry.formats.vectors.centroids import CentroidsWriter, CentroidTable, quantise_int8
+from quarry.formats.vectors.inverted_lists import InvertedLists, InvertedListsWriter
+from quarry.formats.vectors.quantizer import Quantizer, read_quantizer, write_quantizer
 
 settings.register_profile("files", deadline=None, max_examples=60)
 files = settings(settings.get_profile("files"))

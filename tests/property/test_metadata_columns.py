@@ -7,15 +7,16 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from format_samples import reread
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from metadata_oracle import KEYS, OPERATORS, found_at, metadata, same, scalars, type_of
+from support.indexes.format_samples import reread
+from support.indexes.metadata_oracle import KEYS, OPERATORS, found_at, metadata, same, scalars, type_of
 
-from formats import metadata_columns, posting_runs
-from formats.directory import Directory
-from formats.metadata_columns import MetadataReader, MetadataWriter, merge_metadata
-from formats.metadata_values import scalar
+from quarry.formats.container.directory import Directory
+from quarry.formats.metadata import columns as metadata_columns
+from quarry.formats.metadata.columns import MetadataReader, MetadataWriter, merge_metadata
+from quarry.formats.metadata.values import scalar
+from quarry.formats.postings import inversion as posting_runs
 
 collections = st.lists(metadata, min_size=1, max_size=30)
 few = settings(deadline=None, max_examples=40)

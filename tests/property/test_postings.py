@@ -6,14 +6,14 @@ from contextlib import closing
 from itertools import pairwise
 
 import numpy as np
-from format_samples import reread
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.indexes.format_samples import reread
 
-from formats.directory import Directory
-from formats.posting_codec import Postings, decode, encode
-from formats.postings import PostingsReader, PostingsWriter
-from formats.postings_merge import MergedPostings
+from quarry.formats.container.directory import Directory
+from quarry.formats.postings.elias_fano import Postings, decode, encode
+from quarry.formats.postings.merge import MergedPostings
+from quarry.formats.postings.postings import PostingsReader, PostingsWriter
 
 words = st.one_of(
     st.sampled_from(["a", "ab", "abc", "b", "é", "文", "\0", "prefix-and-more", "prefix-and-most"]),

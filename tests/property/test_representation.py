@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.pieces import piece_starts
-from engine.representation import Cls, FirstM, KMeans, Mean, Pieces
-from engine.token_vectors import TokenVectors
+from quarry.engine.encoding.token_vectors import TokenVectors
+from quarry.engine.representation.pieces import piece_starts
+from quarry.engine.representation.representation import Cls, FirstM, KMeans, Mean, Pieces
 
 DIM = 5
 small = st.integers(1, 40)

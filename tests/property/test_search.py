@@ -8,7 +8,6 @@ import tempfile
 from pathlib import Path
 
 import numpy as np
-from changes import stray_files
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
@@ -19,12 +18,14 @@ from hypothesis.stateful import (
     rule,
     run_state_machine_as_test,
 )
-from system_calls import Killed, KilledAt, let_go_of_locks
-from torture import figure
-from word_encoder import TableEncoder, WordEncoder, table_of
+from support.faults.system_calls import Killed, KilledAt, let_go_of_locks
+from support.faults.torture import figure
+from support.indexes.changes import stray_files
+from support.indexes.word_encoder import TableEncoder, WordEncoder, table_of
 
-import engine
-from engine import Engine, KMeans
+from quarry import engine
+from quarry.engine import Engine, KMeans
+from quarry.engine.encoding.encoder import Encoder
 
 IDS = st.sampled_from(["a", "b", "ä", "文", " ", "a/../b", "x" * 300, "0"])
 WORDS = st.sampled_from(["red", "green", "blue", "one", "two"])
@@ -214,5 +215,5 @@ def test_whatever_can_be_indexed_comes_back(text, title):
 
 
 def test_the_table_encoder_is_an_encoder():
-    assert isinstance(TableEncoder(np.eye(3, dtype=np.float32)), engine.encoder.Encoder)
-    assert isinstance(ENCODER, engine.encoder.Encoder)
+    assert isinstance(TableEncoder(np.eye(3, dtype=np.float32)), Encoder)
+    assert isinstance(ENCODER, Encoder)

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-import small_index
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from one_segment import DIM, random_documents, segment_of
+from support.indexes import small_index
+from support.indexes.one_segment import DIM, random_documents, segment_of
 
-from engine.options import OpenOptions, SearchOptions
-from engine.searcher import Searcher
-from engine.stage2 import Rescorer, kth_largest
-from formats.directory import Directory
-from formats.snapshot import Snapshot
+from quarry.engine.options import OpenOptions, SearchOptions
+from quarry.engine.search.rescorer import Rescorer, kth_largest
+from quarry.engine.search.searcher import Searcher
+from quarry.formats.container.directory import Directory
+from quarry.formats.snapshot import Snapshot
 
 BETAS = [None, 0.5, 5.0, 100.0]
 KINDS = ["int8", "float16"]

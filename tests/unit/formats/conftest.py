@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from formats.directory import Directory
+from quarry.formats.container.directory import Directory
 
 
 @pytest.fixture

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from format_samples import manifest, n_descriptors, quantizer, segment_record
+from support.indexes.format_samples import manifest, n_descriptors, quantizer, segment_record
 
-from formats.errors import ChecksumMismatch, CorruptFile, FormatError
-from formats.quantizer import write_quantizer
-from formats.snapshot import check_files
+from quarry.formats.errors import ChecksumMismatch, CorruptFile, FormatError
+from quarry.formats.snapshot import check_files
+from quarry.formats.vectors.quantizer import write_quantizer
 
 
 @pytest.fixture

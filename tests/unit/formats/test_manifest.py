@@ -6,13 +6,13 @@ import shutil
 from dataclasses import replace
 
 import pytest
-from format_samples import manifest, preamble, write_file
-from small_index import Container
+from support.indexes.format_samples import manifest, preamble, write_file
+from support.indexes.small_index import Container
 
-import formats.directory
-from formats.envelope import Envelope, EnvelopeWriter, FileKind, FileRecord
-from formats.errors import CorruptFile, FormatError, FormatTooNew, IndexNotFound
-from formats.manifest import EncoderRecord, Manifest, SegmentRecord, latest_generation
+import quarry.formats.container.directory
+from quarry.formats.container.envelope import Envelope, EnvelopeWriter, FileKind, FileRecord
+from quarry.formats.errors import CorruptFile, FormatError, FormatTooNew, IndexNotFound
+from quarry.formats.manifest import EncoderRecord, Manifest, SegmentRecord, latest_generation
 
 
 def file(name):
@@ -284,7 +284,7 @@ def test_a_manifest_is_not_mapped(directory, monkeypatch):
     def no_map(path):
         raise AssertionError(path)
 
-    monkeypatch.setattr(formats.directory, "MappedFile", no_map)
+    monkeypatch.setattr(quarry.formats.container.directory, "MappedFile", no_map)
     made = manifest()
     made.commit(directory)
     assert Manifest.load(directory, 1) == made

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from format_samples import ODD_IDS, document, n_descriptors, quantizer, write_segment
+from support.indexes.format_samples import ODD_IDS, document, n_descriptors, quantizer, write_segment
 
-from formats.envelope import Envelope, EnvelopeWriter, FileKind
-from formats.errors import CommitFailed, CorruptFile, InvalidDocument
-from formats.segment import SegmentReader, SegmentWriter
+from quarry.formats.container.envelope import Envelope, EnvelopeWriter, FileKind
+from quarry.formats.errors import CommitFailed, CorruptFile, InvalidDocument
+from quarry.formats.segment import SegmentReader, SegmentWriter
 
 VECTORS = np.random.default_rng(0).standard_normal((2, 8)).astype(np.float32)
 

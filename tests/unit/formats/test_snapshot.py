@@ -7,14 +7,14 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from format_samples import document, manifest, n_descriptors, quantizer, segment_record
+from support.indexes.format_samples import document, manifest, n_descriptors, quantizer, segment_record
 
-import formats.snapshot
-from formats.errors import CorruptFile, FormatError, IndexNotFound
-from formats.manifest import latest_generation
-from formats.quantizer import write_quantizer
-from formats.snapshot import Snapshot
-from formats.tombstones import read_tombstones, write_tombstones
+import quarry.formats.snapshot
+from quarry.formats.errors import CorruptFile, FormatError, IndexNotFound
+from quarry.formats.manifest import latest_generation
+from quarry.formats.snapshot import Snapshot
+from quarry.formats.tombstones import read_tombstones, write_tombstones
+from quarry.formats.vectors.quantizer import write_quantizer
 
 
 @pytest.fixture
@@ -87,7 +87,7 @@ def remove(directory, committed):
 @pytest.mark.parametrize("after", ["latest_generation", "read_quantizer", "SegmentReader", "read_tombstones"])
 def test_a_commit_in_between_is_followed(directory, first, monkeypatch, after):
     """The next generation appears, and the files of this one go, after a reader's every step."""
-    step = getattr(formats.snapshot, after)
+    step = getattr(quarry.formats.snapshot, after)
     third = first.next((segment_record(directory, ["x", "y"]),), ())
 
     def interrupted(*arguments):
@@ -97,7 +97,7 @@ def test_a_commit_in_between_is_followed(directory, first, monkeypatch, after):
             remove(directory, first)
         return result
 
-    monkeypatch.setattr(formats.snapshot, after, interrupted)
+    monkeypatch.setattr(quarry.formats.snapshot, after, interrupted)
     snapshot = Snapshot(directory)
     assert snapshot.manifest.generation in (1, 2)
     ids = [segment.reader.ids[0] for segment in snapshot.segments]
@@ -109,7 +109,7 @@ def test_what_is_open_serves_the_next_attempt(directory, first, monkeypatch, n_c
     """Else one with many segments could never be opened beside a writer that commits quickly."""
     opened, made, before = [], first, n_descriptors()
 
-    class Reader(formats.snapshot.SegmentReader):
+    class Reader(quarry.formats.snapshot.SegmentReader):
         def __init__(self, directory, record, dim):
             opened.append(record.name)
             super().__init__(directory, record, dim)
@@ -126,8 +126,8 @@ def test_what_is_open_serves_the_next_attempt(directory, first, monkeypatch, n_c
             directory.delete(record.name)
         return read_tombstones(directory, record, *arguments)
 
-    monkeypatch.setattr(formats.snapshot, "SegmentReader", Reader)
-    monkeypatch.setattr(formats.snapshot, "read_tombstones", overtaken)
+    monkeypatch.setattr(quarry.formats.snapshot, "SegmentReader", Reader)
+    monkeypatch.setattr(quarry.formats.snapshot, "read_tombstones", overtaken)
     snapshot = Snapshot(directory)
     assert snapshot.manifest == made
     assert opened.count(first.segments[0].file.name) == 1
@@ -146,7 +146,7 @@ def test_what_the_last_attempt_did_not_take_is_closed(directory, first, monkeypa
             directory.delete(record.name)
         return read_tombstones(directory, record, *arguments)
 
-    monkeypatch.setattr(formats.snapshot, "read_tombstones", overtaken)
+    monkeypatch.setattr(quarry.formats.snapshot, "read_tombstones", overtaken)
     snapshot = Snapshot(directory)
     assert snapshot.manifest == merged
     assert n_descriptors() == before + 1
@@ -165,7 +165,7 @@ def test_an_index_that_never_stands_still_is_given_up(directory, monkeypatch):
         made.commit(directory)
         return made.generation - 1
 
-    monkeypatch.setattr(formats.snapshot, "latest_generation", always_newer)
+    monkeypatch.setattr(quarry.formats.snapshot, "latest_generation", always_newer)
     with pytest.raises(CorruptFile, match="a file of the index is missing"):
         Snapshot(directory)
 

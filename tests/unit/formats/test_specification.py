@@ -9,13 +9,13 @@ import msgpack
 import numpy as np
 import pytest
 import zstandard
-from format_samples import ODD_IDS, document, manifest, quantizer, segment_record, write_file
+from support.indexes.format_samples import ODD_IDS, document, manifest, quantizer, segment_record, write_file
 from xxhash import xxh3_64_intdigest, xxh3_128_digest, xxh3_128_hexdigest
 
-from formats.envelope import FileKind
-from formats.quantizer import write_quantizer
-from formats.snapshot import Snapshot
-from formats.spans import pack_spans
+from quarry.formats.container.envelope import FileKind
+from quarry.formats.documents.spans import pack_spans
+from quarry.formats.snapshot import Snapshot
+from quarry.formats.vectors.quantizer import write_quantizer
 
 
 class File:

@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from format_samples import write_file
+from support.indexes.format_samples import write_file
 
-from formats.envelope import Envelope, FileKind
-from formats.errors import CorruptFile, FormatError
-from formats.tombstones import read_tombstones, write_tombstones
+from quarry.formats.container.envelope import Envelope, FileKind
+from quarry.formats.errors import CorruptFile, FormatError
+from quarry.formats.tombstones import read_tombstones, write_tombstones
 
 ID = b"segment of tests"
 

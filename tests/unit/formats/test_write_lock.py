@@ -9,17 +9,17 @@ import subprocess
 import sys
 
 import pytest
-from format_samples import n_descriptors
+from support.indexes.format_samples import n_descriptors
 
-import formats.write_lock
-from formats.errors import IndexLocked
-from formats.write_lock import LOCK_NAME, WriteLock
+import quarry.formats.write_lock
+from quarry.formats.errors import IndexLocked
+from quarry.formats.write_lock import LOCK_NAME, WriteLock
 
 PRELUDE = """
 import os, sys
 from pathlib import Path
-from formats.errors import IndexLocked
-from formats.write_lock import WriteLock
+from quarry.formats.errors import IndexLocked
+from quarry.formats.write_lock import WriteLock
 folder = Path(sys.argv[1])
 """
 
@@ -184,7 +184,7 @@ def test_a_lock_file_that_is_deleted(tmp_path):
 
 def test_a_lock_file_that_is_deleted_while_it_is_taken(tmp_path, monkeypatch):
     """A build that failed takes its folder away again: between opening and locking the file it may go."""
-    real, left = formats.write_lock._lock, [3]
+    real, left = quarry.formats.write_lock._lock, [3]
 
     def lock_too_late(descriptor):
         if left[0]:
@@ -192,7 +192,7 @@ def test_a_lock_file_that_is_deleted_while_it_is_taken(tmp_path, monkeypatch):
             (tmp_path / LOCK_NAME).unlink()
         real(descriptor)
 
-    monkeypatch.setattr(formats.write_lock, "_lock", lock_too_late)
+    monkeypatch.setattr(quarry.formats.write_lock, "_lock", lock_too_late)
     lock = WriteLock(tmp_path)
     with pytest.raises(IndexLocked, match="another writer holds the index"):
         WriteLock(tmp_path)

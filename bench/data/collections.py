@@ -1,0 +1,128 @@
+"""Retrieval test collections in the folder layout of BEIR."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import json
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+__all__ = ["Collection", "data_folder", "read_collection", "split_of"]
+
+
+@dataclass(frozen=True)
+class Collection:
+    """Documents, queries and judgments of one split.
+
+    Attributes:
+        name: the folder's name.
+        split: the split whose judgments these are.
+        documents: text by document id, in the order of the file: the title, a line break and the text, or the
+            text alone where the title is empty.
+        queries: text by query id, in the order of the file: those that the split judges.
+        qrels: for every query id the judged documents' ids and their scores, higher is better.
+    """
+
+    name: str
+    split: str
+    documents: dict[str, str]
+    queries: dict[str, str]
+    qrels: dict[str, dict[str, int]]
+
+    def subset(self, n_documents: int | None, n_queries: int | None) -> Collection:
+        """Take fewer documents and queries; the same ones every time.
+
+        Queries are taken at equal distances. Documents are all those that the whole split judges, before the
+        queries are thinned out, and the others at equal distances up to ``n_documents``.
+
+        Args:
+            n_documents: how many documents to keep; None or more than there are keeps all.
+            n_queries: how many queries to keep, likewise.
+        """
+        judged = {document for scores in self.qrels.values() for document in scores}
+        others = [document for document in self.documents if document not in judged]
+        n_others = len(others) if n_documents is None else max(0, n_documents - len(judged))
+        kept = judged.union(_spread(others, n_others))
+        queries = _spread(list(self.queries), len(self.queries) if n_queries is None else n_queries)
+        return Collection(
+            self.name,
+            self.split,
+            {document: text for document, text in self.documents.items() if document in kept},
+            {query: self.queries[query] for query in queries},
+            {query: self.qrels[query] for query in queries},
+        )
+
+
+def data_folder(name: str) -> Path:
+    """Find a collection by its name, or by its path where that is a folder.
+
+    Names are looked up in the folder that the environment variable QUARRY_DATA names, or else in
+    ``../shared/data`` beside the repository.
+
+    Raises:
+        FileNotFoundError: there is no such folder; the message names the places.
+    """
+    root = os.environ.get("QUARRY_DATA") or Path(__file__).resolve().parents[3] / "shared" / "data"
+    places = [Path(root) / name, Path(name)]
+    for place in places:
+        if place.is_dir():
+            return place
+    raise FileNotFoundError(f"no collection {name!r}: neither {places[0]} nor {places[1]} is a folder")
+
+
+def split_of(folder: Path) -> str:
+    """The split that measurements use: dev where a collection has one, else test."""
+    return "dev" if (folder / "qrels" / "dev.tsv").exists() else "test"
+
+
+def read_collection(folder: Path, split: str) -> Collection:
+    """Read ``corpus.jsonl`` (or ``.jsonl.gz``), ``queries.jsonl`` and ``qrels/<split>.tsv`` of a folder.
+
+    Raises:
+        FileNotFoundError: one of the three is missing.
+        ValueError: a judgment names a query or a document that is not there.
+    """
+    qrels = _read_qrels(folder / "qrels" / f"{split}.tsv")
+    documents = {entry["_id"]: _full_text(entry) for entry in _read_json_lines(_existing(folder, "corpus"))}
+    entries = _read_json_lines(_existing(folder, "queries"))
+    queries = {entry["_id"]: entry["text"] for entry in entries if entry["_id"] in qrels}
+    judged = {document for scores in qrels.values() for document in scores}
+    missing = sorted(qrels.keys() - queries.keys()) + sorted(judged - documents.keys())
+    if missing:
+        raise ValueError(f"{folder}: qrels/{split}.tsv judges ids that are not there: {missing[:5]}")
+    return Collection(folder.resolve().name, split, documents, queries, qrels)
+
+
+def _full_text(entry: dict[str, str]) -> str:
+    title = entry.get("title", "")
+    return f"{title}\n{entry['text']}" if title else entry["text"]
+
+
+def _existing(folder: Path, stem: str) -> Path:
+    for path in (folder / f"{stem}.jsonl", folder / f"{stem}.jsonl.gz"):
+        if path.exists():
+            return path
+    raise FileNotFoundError(f"{folder}: neither {stem}.jsonl nor {stem}.jsonl.gz is there")
+
+
+def _read_json_lines(path: Path) -> Iterator[dict[str, str]]:
+    with gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb") as lines:
+        yield from map(json.loads, lines)
+
+
+def _read_qrels(path: Path) -> dict[str, dict[str, int]]:
+    qrels: dict[str, dict[str, int]] = {}
+    with path.open(encoding="utf-8", newline="") as file:
+        for row in csv.DictReader(file, delimiter="\t", quoting=csv.QUOTE_NONE):
+            qrels.setdefault(row["query-id"], {})[row["corpus-id"]] = int(row["score"])
+    return qrels
+
+
+def _spread(values: list[str], count: int) -> list[str]:
+    """Take ``count`` of the values at equal distances (all of them, where there are fewer)."""
+    if count >= len(values):
+        return values
+    return [values[index * len(values) // count] for index in range(count)]

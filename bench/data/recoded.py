@@ -1,0 +1,44 @@
+"""An index of vectors that another one has already: other codes, other settings, nothing encoded anew."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from quarry.engine.documents.document import Document
+from quarry.engine.indexer import segment_builder
+from quarry.engine.indexer.document_encoder import EncodedDocument
+from quarry.engine.representation.representation import DocumentVectors
+from quarry.engine.scoring.stored_vectors import StoredVectors
+from quarry.formats.container.directory import Directory
+from quarry.formats.manifest import IndexSettings
+from quarry.formats.snapshot import Snapshot
+
+__all__ = ["recoded"]
+
+
+def recoded(source: Snapshot, folder: Path, settings: IndexSettings, n_docs: int | None = None) -> Snapshot:
+    """Make an index of the first documents of the first segment: their ids and vectors, no texts.
+
+    Args:
+        source: where the vectors are, dequantised.
+        folder: an empty one.
+        settings: of the new index.
+        n_docs: how many documents; None: all.
+    """
+    segment = source.segments[0]
+    vectors, table = StoredVectors(segment), segment.reader.centroids
+    builder = segment_builder.SegmentBuilder(Directory(folder), settings, threads=2)
+    for doc in range(segment.record.n_docs if n_docs is None else n_docs):
+        rows, _ = table.rows_of(np.array([doc]))
+        values = DocumentVectors(vectors.vectors(rows), tuple(() for _ in rows))
+        builder.add(EncodedDocument(Document(segment.reader.ids[doc], "text"), values, [], 0))
+    built = builder.finish(None)
+    builder.close()
+    assert built is not None
+    quantizers = (built.quantizer,) if built.quantizer else ()
+    following = source.manifest.next((built.record,), quantizers)
+    replace(following, settings=settings).commit(Directory(folder))
+    return Snapshot(Directory(folder))

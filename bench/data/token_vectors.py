@@ -1,0 +1,44 @@
+"""All token vectors of a text, for libraries of late interaction; no index of Quarry's holds these."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from quarry.engine.encoding.token_vectors import TokenVectors, VectorKind
+from quarry.engine.representation.representation import DocumentVectors
+from quarry.formats.errors import InvalidDocument
+
+__all__ = ["TokenRepresentation", "token_matrix"]
+
+
+@dataclass(frozen=True)
+class TokenRepresentation:
+    """Every token's vector, special tokens left out: a `Representation`."""
+
+    name: ClassVar[str] = "tokens"
+    reads: ClassVar[VectorKind] = "token"
+
+    def represent(self, text: str, windows: Iterable[TokenVectors], normalise: bool) -> DocumentVectors:
+        """Take them as they are, or all with length 1; see `Representation.represent`."""
+        del text
+        values = token_matrix(windows, normalise=normalise)
+        if not len(values):
+            raise InvalidDocument("no token in the text", expected="a text with words")
+        return DocumentVectors(values, tuple(() for _ in values))
+
+    def settings(self) -> dict[str, int]:
+        """There are none."""
+        return {}
+
+
+def token_matrix(windows: Iterable[TokenVectors], *, normalise: bool) -> npt.NDArray[np.float32]:
+    """(n_tokens, dim) float32: the token vectors of all windows, one after another."""
+    values = np.concatenate([window.values for window in windows])
+    if normalise:
+        values = values / np.linalg.norm(values, axis=1, keepdims=True)
+    return np.ascontiguousarray(values, np.float32)

@@ -1,0 +1,79 @@
+"""What hybrid search gains over its two parts, and where its default weight comes from.
+
+``python -m bench hybrid INDEX COLLECTION [--split dev] [--queries N] [--out FILE]`` searches an index of the
+collection in every mode, and hybrid with several weights of the dense side.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+import numpy as np
+
+from bench.data.collections import Collection, data_folder, read_collection
+from bench.data.quality import Quality, measure_quality
+from bench.harness.environment import circumstances
+from bench.harness.records import append_record
+from quarry.engine import Engine, Hit
+from quarry.engine.search.fusion import fuse
+
+__all__ = ["add_arguments", "run"]
+
+_WEIGHTS = (0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
+_N_HITS = 100
+
+Answers = Sequence[Sequence[Hit]]
+
+
+def _measured(collection: Collection, answers: Answers) -> Quality:
+    found = zip(collection.queries, answers, strict=True)
+    return measure_quality(collection.qrels, {query: {hit.id: hit.score for hit in hits} for query, hits in found})
+
+
+def _fused(collection: Collection, answers: Answers, fusion: str, weight: float) -> Quality:
+    """The quality of the candidates of hybrid search, fused in another way."""
+    run = {}
+    for query, hits in zip(collection.queries, answers, strict=True):
+        dense = np.array([hit.dense_score for hit in hits], np.float32)
+        lexical = np.array([hit.lexical_score for hit in hits], np.float32)
+        scores = fuse(dense, lexical, fusion, weight).tolist()
+        best = sorted(zip(scores, (hit.id for hit in hits), strict=True), reverse=True)[:_N_HITS]
+        run[query] = {doc_id: score for score, doc_id in best}
+    return measure_quality(collection.qrels, run)
+
+
+def results(index: Path, collection: Collection) -> Iterator[tuple[str, Quality]]:
+    """Every way to search, by name, and its quality."""
+    texts = list(collection.queries.values())
+    with Engine.open(index) as opened:
+        for mode in ("dense", "lexical", "hybrid"):
+            yield mode, _measured(collection, opened.search(texts, _N_HITS, mode=mode))
+        candidates = opened.search(texts, 8 * _N_HITS, candidates=8 * _N_HITS)
+    for weight in _WEIGHTS:
+        yield f"linear, dense weight {weight}", _fused(collection, candidates, "linear", weight)
+    yield "reciprocal ranks", _fused(collection, candidates, "rrf", 0.0)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments of ``python -m bench hybrid``."""
+    parser.add_argument("index", type=Path)
+    parser.add_argument("collection", help="name or path of a BEIR folder")
+    parser.add_argument("--split", default="test", help="whose queries to ask (squad: dev)")
+    parser.add_argument("--queries", type=int, help="ask this many queries only")
+    parser.add_argument("--out", type=Path, help="JSON lines are appended to this file")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Measure, print a table, append the raw results to a file."""
+    collection = read_collection(data_folder(options.collection), options.split).subset(None, options.queries)
+    print(f"{collection.name}, {len(collection.queries)} queries")
+    print(f"{'':<28} {'nDCG@10':>8} {'(2^g-1)':>8} {'R@100':>8} {'RR@10':>8}")
+    for name, quality in results(options.index, collection):
+        print(f"{name:<28}" + "".join(f" {value:>8.4f}" for value in asdict(quality).values()), flush=True)
+        about = {"collection": collection.name, "split": collection.split, "n_queries": len(collection.queries)}
+        if options.out:
+            append_record(options.out, {"search": name, **asdict(quality), **about, **circumstances()})
+    return 0

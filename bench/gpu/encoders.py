@@ -1,0 +1,183 @@
+"""How fast encoders run on a device: ONNX Runtime and TensorRT beside torch, in the shapes of two well-known ones.
+
+Weights are random, which changes no time. Passages have 128 tokens, 128 of them together; a query has 16.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Iterator
+from functools import partial
+from importlib import import_module
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from bench.gpu.ceilings import matrix_product
+from bench.gpu.clock import median_ms
+from bench.gpu.shapes import EncoderShape, write_checkpoint
+from bench.gpu.sizes import Size
+from bench.gpu.steps import guarded
+from bench.gpu.synthetic import made_texts
+from bench.harness.records import Record
+from quarry.engine.encoding.batched_encoder import BatchedEncoder, BatchRunner
+from quarry.engine.encoding.onnx_runner import OnnxRunner
+from quarry.engine.encoding.onnx_session import import_onnxruntime
+from quarry.engine.encoding.tokenizer import Ids
+from quarry.exporters.to_tensorrt import build_plan
+from quarry.formats.bundle.encoder import load_bundle
+from quarry.formats.bundle.folder import MODEL_NAME
+from quarry.formats.bundle.plan import PlanProfile
+from quarry.formats.errors import BackendUnavailable
+
+__all__ = ["encoders"]
+
+_SHAPES = (EncoderShape("MiniLM", 6, 384, 1536, 12), EncoderShape("BERT-base", 12, 768, 3072, 12))
+_QUICK_SHAPES = (EncoderShape("tiny", 2, 64, 128, 2),)
+_QUICK_ROWS = 1_000_000  # below so many a run is a quick one
+_LENGTHS = {"passages": (128, 128), "query": (1, 16)}  # texts, tokens
+_PASSAGE_WORDS = 105  # of made-up texts: about 126 tokens
+_SAME = 0.99  # cosine of token vectors with those of torch
+Forward = Callable[[Ids, Ids], torch.Tensor]
+
+
+def encoders(place: torch.device, size: Size) -> Iterator[Record]:
+    """Yield a record of each shape, runtime and kind of text; those of torch first, those of TensorRT last."""
+    shapes = _SHAPES if size.n_rows >= _QUICK_ROWS else _QUICK_SHAPES
+    peak = matrix_product(place, size)["tflop_s"]
+    with tempfile.TemporaryDirectory() as folder:
+        for runtime in _RUNTIMES:
+            for shape in shapes:
+                about: Record = {"what": "encoder", "shape": shape.name, "runtime": runtime}
+                made = Path(folder) / shape.name
+                measure = partial(_measured, runtime, shape, made, place, size, peak)
+                yield from guarded(about, measure, (ImportError, BackendUnavailable))
+
+
+def _measured(
+    runtime: str, shape: EncoderShape, folder: Path, place: torch.device, size: Size, peak: object
+) -> Iterator[Record]:
+    """Times of one runtime; it is right where its vectors are torch's."""
+    _write_once(folder, shape)
+    forward = _RUNTIMES[runtime](folder, place)
+    for kind, (n, length) in _LENGTHS.items():
+        ids, mask = _made_batch(n, length)
+        ms = median_ms(partial(forward, ids, mask), place, size.n_calls)
+        rate = shape.operations(length) * n * length / ms / 1e9
+        about: Record = {"kind": kind, "batch": n, "n_tokens": length, "ms": ms, "tokens_s": n * length / ms * 1e3}
+        yield {**about, "tflop_s": rate, "peak_share": rate / float(str(peak))}
+    yield from guarded({"kind": "check"}, partial(_same_as_torch, forward, folder, place))
+    if runtime in _RUNNERS:
+        yield from guarded({"kind": "texts"}, partial(_with_tokenizer, runtime, folder, place, size))
+
+
+def _write_once(folder: Path, shape: EncoderShape) -> None:
+    """The checkpoint of a shape, and its bundle in float16."""
+    if not (folder / "checkpoint").exists():
+        write_checkpoint(folder / "checkpoint", shape)
+
+
+def _bundle(folder: Path) -> Path:
+    from quarry.exporters.export import export
+
+    if not (folder / "bundle").exists():
+        export(
+            folder / "checkpoint", folder / "bundle", "fp16", texts=made_texts(1, 8), retrieval=False, n_recorded=1
+        )
+    return folder / "bundle"
+
+
+def _made_batch(n: int, length: int) -> tuple[Ids, Ids]:
+    ids = np.random.default_rng(n).integers(1000, 20_000, (n, length))
+    return ids.astype(np.int64), np.ones((n, length), np.int64)
+
+
+def _torch(attention: str, folder: Path, place: torch.device) -> Forward:
+    """As transformers run it, in float16 on a CUDA device."""
+    from transformers import AutoModel
+    from transformers.utils import logging
+
+    logging.disable_progress_bar()
+    kind = torch.float16 if place.type == "cuda" else torch.float32
+    path = folder / "checkpoint"
+    model = AutoModel.from_pretrained(path, dtype=kind, attn_implementation=attention, add_pooling_layer=False)
+    model = model.to(place).eval()
+
+    def forward(ids: Ids, mask: Ids) -> torch.Tensor:
+        with torch.inference_mode():
+            given = {"input_ids": ids, "attention_mask": mask}
+            here = {name: torch.from_numpy(values).to(place) for name, values in given.items()}
+            found: torch.Tensor = model(**here).last_hidden_state
+            return found
+
+    return forward
+
+
+def _onnx_runner(folder: Path, place: torch.device) -> BatchRunner:
+    if place.type == "cuda" and "CUDAExecutionProvider" not in import_onnxruntime().get_available_providers():
+        raise BackendUnavailable("this ONNX Runtime has no CUDA")  # an export takes a while
+    return OnnxRunner(load_bundle(_bundle(folder)), MODEL_NAME, place.type)
+
+
+def _tensorrt_runner(folder: Path, place: torch.device) -> BatchRunner:
+    del place
+    import_module("tensorrt")
+    from quarry.engine.encoding.tensorrt_runner import TensorRtRunner
+
+    profiles = [PlanProfile((1, 1), shape, (shape[0], 2 * shape[1])) for shape in sorted(_LENGTHS.values())]
+    plan = build_plan(_bundle(folder), library="tensorrt", profiles=profiles)
+    return TensorRtRunner(load_bundle(_bundle(folder)), MODEL_NAME, plan)
+
+
+_RUNNERS = {"onnx": _onnx_runner, "tensorrt": _tensorrt_runner}
+_runners_made: dict[tuple[str, Path], BatchRunner] = {}
+
+
+def _runner(runtime: str, folder: Path, place: torch.device) -> BatchRunner:
+    """One for all measurements: a plan takes minutes."""
+    if (runtime, folder) not in _runners_made:
+        _runners_made[runtime, folder] = _RUNNERS[runtime](folder, place)
+    return _runners_made[runtime, folder]
+
+
+def _ours(runtime: str, folder: Path, place: torch.device) -> Forward:
+    return partial(_runner(runtime, folder, place).run, "token_vectors")
+
+
+_RUNTIMES: dict[str, Callable[[Path, torch.device], Forward]] = {
+    "eager": partial(_torch, "eager"),
+    "sdpa": partial(_torch, "sdpa"),
+    **{runtime: partial(_ours, runtime) for runtime in _RUNNERS},
+}
+
+
+def _same_as_torch(forward: Forward, folder: Path, place: torch.device) -> Iterator[Record]:
+    """The least cosine of a token's vector with torch's, of texts alone and together."""
+    reference = _torch("eager", folder, place)
+    for n, length in ((1, 13), (5, 40)):
+        ids, mask = _made_batch(n, length)
+        found, expected = (each(ids, mask).double().cpu() for each in (forward, reference))
+        cosine = float(torch.nn.functional.cosine_similarity(found, expected, dim=2).min())
+        yield {"batch": n, "n_tokens": length, "cosine": cosine, "sound": cosine >= _SAME}
+
+
+def _with_tokenizer(runtime: str, folder: Path, place: torch.device, size: Size) -> Iterator[Record]:
+    """Texts to token vectors, and the tokenizer's share on one thread."""
+    runner = _runner(runtime, folder, place)
+    encoder = BatchedEncoder(load_bundle(_bundle(folder)), lambda *_: runner)
+    texts = made_texts(size.n_documents, _PASSAGE_WORDS)
+    prepared = [encoder.prepare(text) for text in texts]
+    n_tokens = sum(each.n_tokens for each in prepared)
+    n_calls = max(2, size.n_calls // 4)
+    before = median_ms(lambda: [encoder.prepare(text) for text in texts], torch.device("cpu"), n_calls)
+    ms = median_ms(partial(encoder.run_on_device, prepared), place, n_calls)
+    yield {
+        "n_documents": len(texts),
+        "n_tokens": n_tokens,
+        "ms": ms,
+        "tokens_s": n_tokens / ms * 1e3,
+        "tokenizer_ms": before,
+        "tokenizer_tokens_s": n_tokens / before * 1e3,
+        "tokenizer_share": before / (before + ms),
+    }

@@ -1,0 +1,121 @@
+"""What others need for the same centroids, as single vectors without documents: torch, FAISS, cuVS.
+
+FAISS and cuVS have not been run here yet: both need a GPU.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from functools import partial
+
+import numpy as np
+import torch
+
+from bench.gpu.clock import median_ms
+from bench.gpu.sizes import Size, made_queries
+from bench.gpu.steps import guarded
+from bench.gpu.synthetic import MadeTable
+from bench.harness.records import Record
+from quarry.engine.gpu.upload import upload
+
+__all__ = ["peers"]
+
+_N_BEST = 300
+_ADDED_ROWS = 1 << 18
+_PQ_BITS = 8  # FAISS's codes on a device have no other
+_NPROBE_SHARE = 64  # one list in so many is read, as in bench.gpu.sizes
+Search = Callable[[torch.Tensor, int], object]
+
+
+def peers(place: torch.device, size: Size) -> Iterator[Record]:
+    """Yield milliseconds of each for the best rows, or why it could not be measured."""
+    table = MadeTable(size.lengths, size.dim, "float16")
+    makes = {"torch": _torch, "faiss flat": _faiss, "faiss IVF-PQ": _faiss_lists}
+    for name, make in {**makes, "cuvs brute force": _cuvs, "cuvs IVF-PQ": _cuvs_lists}.items():
+        about: Record = {"what": f"peer {name}", "stored": "float16", "n_rows": table.n_rows, "dim": size.dim}
+        yield from guarded(about, partial(_timed, make, table, place, size), (ImportError, AttributeError))
+
+
+def _timed(
+    make: Callable[[MadeTable, torch.device], Search], table: MadeTable, place: torch.device, size: Size
+) -> Iterator[Record]:
+    search = make(table, place)
+    for batch in size.batches:
+        queries = torch.from_numpy(made_queries(batch, size.dim)).to(place)
+        ms = median_ms(partial(search, queries, _N_BEST), place, size.n_calls)
+        yield {"batch": batch, "ms": ms, "queries_s": batch / ms * 1e3}
+
+
+def _torch(table: MadeTable, place: torch.device) -> Search:
+    """A matrix product and the best of its rows, as one would write it: all scores are written."""
+    kind = torch.float16 if place.type == "cuda" else torch.float32
+    rows = upload(lambda low, high: table.stored_slice(low, high)[0], table.n_rows, place).to(kind)
+    return lambda queries, n: (queries.to(kind) @ rows.T).topk(n, dim=1)
+
+
+def _faiss(table: MadeTable, place: torch.device) -> Search:
+    """`GpuIndexFlatIP`, vectors in float16."""
+    import faiss
+
+    settings = faiss.GpuIndexFlatConfig()
+    settings.useFloat16, settings.device = True, place.index or 0
+    index = faiss.GpuIndexFlatIP(faiss.StandardGpuResources(), table.dim, settings)
+    for low in range(0, table.n_rows, _ADDED_ROWS):
+        high = min(low + _ADDED_ROWS, table.n_rows)
+        index.add(table.stored_slice(low, high)[0].astype(np.float32))
+    return lambda queries, n: index.search(queries.cpu().numpy(), n)
+
+
+def _cuvs(table: MadeTable, place: torch.device) -> Search:
+    """Its brute force, vectors in float16."""
+    from cuvs.neighbors import brute_force
+
+    rows = upload(lambda low, high: table.stored_slice(low, high)[0], table.n_rows, place)
+    index = brute_force.build(rows, metric="inner_product")
+    return lambda queries, n: brute_force.search(index, queries.half(), n)
+
+
+def _faiss_lists(table: MadeTable, place: torch.device) -> Search:
+    """`GpuIndexIVFPQ`, an eighth of the vectors' length in bytes; its scores are those of codes alone."""
+    import faiss
+
+    settings = faiss.GpuIndexIVFPQConfig()
+    settings.device = place.index or 0
+    nlist = _nlist(table)
+    index = faiss.GpuIndexIVFPQ(
+        faiss.StandardGpuResources(),
+        table.dim,
+        nlist,
+        table.dim // 8,
+        _PQ_BITS,
+        faiss.METRIC_INNER_PRODUCT,
+        settings,
+    )
+    index.train(table.stored_slice(0, min(_ADDED_ROWS, table.n_rows))[0].astype(np.float32))
+    for low in range(0, table.n_rows, _ADDED_ROWS):
+        index.add(table.stored_slice(low, min(low + _ADDED_ROWS, table.n_rows))[0].astype(np.float32))
+    index.nprobe = max(1, nlist // _NPROBE_SHARE)
+    return lambda queries, n: index.search(queries.cpu().numpy(), n)
+
+
+def _cuvs_lists(table: MadeTable, place: torch.device) -> Search:
+    """Its IVF-PQ, with codes of the same size."""
+    from cuvs.neighbors import ivf_pq
+
+    nlist = _nlist(table)
+    rows = upload(lambda low, high: table.stored_slice(low, high)[0], table.n_rows, place)
+    settings = ivf_pq.IndexParams(
+        n_lists=nlist,
+        metric="inner_product",
+        pq_dim=table.dim // 8,
+        pq_bits=_PQ_BITS,
+        kmeans_trainset_fraction=0.1,
+    )
+    index = ivf_pq.build(settings, rows)
+    probing = ivf_pq.SearchParams(n_probes=max(1, nlist // _NPROBE_SHARE))
+    return lambda queries, n: ivf_pq.search(probing, index, queries.half(), n)
+
+
+def _nlist(table: MadeTable) -> int:
+    return max(16, math.isqrt(table.n_rows))

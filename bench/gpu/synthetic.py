@@ -1,0 +1,159 @@
+"""Segments and a model made up in memory: as large as wanted without a file, read and run like real ones."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any, cast
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from quarry.engine.encoding.tokenizer import Ids
+from quarry.engine.gpu.stream import SideStream
+from quarry.engine.gpu.upload import send
+from quarry.formats.bundle.encoder import EncoderBundle
+from quarry.formats.snapshot import OpenSegment
+from quarry.formats.vectors.quantizer import Quantizer
+
+__all__ = ["MadeRunner", "MadeTable", "made_quantizer", "made_segment", "made_texts"]
+
+_BLOCK_ROWS = 1 << 18
+_N_TOKENS, _N_PLACES = 1 << 12, 1 << 9
+_WORDS = [
+    "index",
+    "search",
+    "vector",
+    "document",
+    "query",
+    "token",
+    "centroid",
+    "cluster",
+    "device",
+    "memory",
+    "kernel",
+    "stream",
+    "batch",
+    "score",
+]
+
+
+class MadeTable:
+    """Centroids of length about 1, read like a `quarry.formats.vectors.centroids.CentroidTable`.
+
+    One random block comes again and again, turned by one place each time, so that no row comes twice.
+
+    Args:
+        lengths: (n_docs,) int64, centroids of each document.
+        dim: length of a vector.
+        kind: "int8", "float16" or "none".
+    """
+
+    def __init__(self, lengths: npt.NDArray[np.int64], dim: int, kind: str) -> None:
+        self.kind = kind
+        self.dim = dim
+        self.offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
+        self.n_rows = int(self.offsets[-1])
+        generator = np.random.default_rng(dim)
+        block = generator.standard_normal((min(_BLOCK_ROWS, self.n_rows), dim), np.float32)
+        block /= np.linalg.norm(block, axis=1, keepdims=True)
+        self._scales = np.abs(block).max(axis=1) / np.float32(127) if kind == "int8" else None
+        self._block = block.astype(np.float16) if self._scales is None else _rounded(block, self._scales)
+        self.largest_norm = float(np.linalg.norm(self.vectors(0, len(block)), axis=1).max())
+
+    def stored_slice(self, low: int, high: int) -> tuple[npt.NDArray[Any], npt.NDArray[np.float32]]:
+        """Rows low to high - 1 as stored, and their scales."""
+        blocks = range(low // _BLOCK_ROWS, -(-high // _BLOCK_ROWS))
+        parts = [self._block_part(number, low, high) for number in blocks]
+        places = np.arange(low, high) % len(self._block)
+        scales = np.ones(high - low, np.float32) if self._scales is None else self._scales[places]
+        return np.concatenate(parts), scales
+
+    def vectors(self, low: int, high: int) -> npt.NDArray[np.float64]:
+        """The same dequantised."""
+        values, scales = self.stored_slice(low, high)
+        vectors: npt.NDArray[np.float64] = values.astype(np.float64) * scales[:, None]
+        return vectors
+
+    def _block_part(self, number: int, low: int, high: int) -> npt.NDArray[Any]:
+        start = number * _BLOCK_ROWS
+        part = self._block[max(low - start, 0) : high - start]
+        return np.roll(part, number, axis=1)
+
+
+def _rounded(block: npt.NDArray[np.float32], scales: npt.NDArray[np.float32]) -> npt.NDArray[np.int8]:
+    rounded: npt.NDArray[np.int8] = np.rint(block / scales[:, None]).astype(np.int8)
+    return rounded
+
+
+def made_quantizer(dim: int, nlist: int, code_bytes: int, nbits: int) -> Quantizer:
+    """Of random parts: how well it codes does not matter here."""
+    generator = np.random.default_rng(code_bytes)
+    n_sub = code_bytes * 8 // nbits
+    codebook = generator.standard_normal((n_sub, 1 << nbits, dim // n_sub)).astype(np.float32)
+    coarse = generator.standard_normal((nlist, dim)).astype(np.float32) / np.sqrt(dim)
+    return Quantizer(coarse.astype(np.float32), codebook, codebook, None, by_residual=False)
+
+
+def made_segment(table: MadeTable, quantizer: Quantizer | None = None) -> OpenSegment:
+    """A segment with this table, and with a quantizer lists of random codes too."""
+    n_docs = len(table.offsets) - 1
+    lists = None if quantizer is None else _lists(table.n_rows, quantizer)
+    reader = SimpleNamespace(
+        centroids=table, lists=lists, n_docs=n_docs, n_rows=table.n_rows, path="a segment made up in memory"
+    )
+    return cast(OpenSegment, SimpleNamespace(reader=reader, quantizer=quantizer, deleted=None))
+
+
+def _lists(n_rows: int, quantizer: Quantizer) -> SimpleNamespace:
+    generator = np.random.default_rng(0)
+    rows = generator.permutation(n_rows).astype(np.uint32)
+    codes = generator.integers(0, 256, (n_rows, quantizer.code_bytes), np.uint8)
+    shares = generator.gamma(4, size=quantizer.nlist)
+    sizes = generator.multinomial(n_rows, shares / shares.sum())
+    offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
+    return SimpleNamespace(
+        rows=lambda: rows, codes=lambda: codes, offsets=offsets, code_bytes=quantizer.code_bytes
+    )
+
+
+def made_texts(n: int, n_words: int) -> list[str]:
+    """Texts of random words, in sentences of about ten."""
+    generator = np.random.default_rng(n * n_words)
+    words = generator.choice(_WORDS, (n, n_words)).tolist()
+    ends = (generator.random((n, n_words)) < 0.1).tolist()
+    return [
+        " ".join(word + "." * end for word, end in zip(*each, strict=True))
+        for each in zip(words, ends, strict=True)
+    ]
+
+
+class MadeRunner:
+    """A `BatchRunner` that looks its vectors up: measures what follows a model, without the model.
+
+    Args:
+        bundle: whose tokens come, and how long its vectors are.
+        name: of the graph it does without.
+        place: the device.
+    """
+
+    max_batch = 1024
+
+    def __init__(self, bundle: EncoderBundle, name: str, place: torch.device) -> None:
+        del name
+        self.place = place
+        self._stream = SideStream(place)
+        generator = torch.Generator().manual_seed(0)
+        self._tokens = torch.randn((_N_TOKENS, bundle.settings.dim), generator=generator).to(place)
+        self._places = torch.randn((_N_PLACES, bundle.settings.dim), generator=generator).to(place)
+
+    def run(self, output: str, ids: Ids, mask: Ids) -> torch.Tensor:
+        """See `quarry.engine.encoding.batched_encoder.BatchRunner.run`."""
+        return self._stream.run(lambda: self._run(output, ids, mask))
+
+    def _run(self, output: str, ids: Ids, mask: Ids) -> torch.Tensor:
+        vectors = self._tokens[send(ids % _N_TOKENS, self.place)] + self._places[: ids.shape[1]]
+        if output == "token_vectors":
+            return vectors
+        sums = (vectors * send(mask, self.place)[:, :, None]).sum(1)
+        return torch.nn.functional.normalize(sums, dim=1)

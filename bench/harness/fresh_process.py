@@ -1,0 +1,87 @@
+"""Runs a function in a process of its own, so that memory and first-time costs are that function's alone.
+
+The new process imports as little as can be beside that function's module. The function takes one mapping and gives
+one back, both as JSON: ``module:function`` is imported in the new process, which may run under another interpreter
+(a peer's own environment).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Mapping
+from importlib import import_module
+from pathlib import Path
+
+__all__ = ["ProcessFailed", "in_fresh_process"]
+
+_TIMEOUT_S = 1200
+
+
+class ProcessFailed(RuntimeError):
+    """The function raised, or its process ended otherwise or not in time; the message ends with what it wrote."""
+
+
+def in_fresh_process(
+    target: str,
+    parameters: Mapping[str, object],
+    python: str | Path = sys.executable,
+    environment: Mapping[str, str] | None = None,
+) -> dict[str, object]:
+    """Call ``target`` in a new process.
+
+    Args:
+        target: ``module:function``.
+        parameters: its one argument.
+        python: the interpreter to run.
+        environment: variables that it gets beside this process's own.
+
+    Raises:
+        ProcessFailed: it gave no answer.
+    """
+    import tempfile
+
+    root = Path(__file__).resolve().parents[2]
+    paths = [str(root), os.environ.get("PYTHONPATH", "")]
+    variables = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths)), **(environment or {})}
+    with tempfile.TemporaryDirectory() as folder:
+        answer = Path(folder) / "answer.json"
+        command = [str(python), "-m", "bench.harness.fresh_process", target, str(answer)]
+        failure = _run(command, json.dumps(parameters), variables, folder)
+        if failure:
+            raise ProcessFailed(f"{target}: {failure}")
+        result: dict[str, object] = json.loads(answer.read_text(encoding="utf-8"))
+    return result
+
+
+def _run(command: list[str], given: str, variables: dict[str, str], folder: str) -> str:
+    """Run a process; nothing where it went well, else how it ended and the last of what it wrote."""
+    import subprocess
+
+    try:
+        done = subprocess.run(
+            command,
+            input=given,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            env=variables,
+            cwd=folder,
+            timeout=_TIMEOUT_S,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        return f"no answer within {_TIMEOUT_S} s"
+    return f"ended with {done.returncode}: {done.stdout[-2000:].strip()}" if done.returncode else ""
+
+
+def _main(target: str, answer: str) -> int:
+    module, _, function = target.partition(":")
+    result = getattr(import_module(module), function)(json.load(sys.stdin))
+    Path(answer).write_text(json.dumps(result), encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(_main(*sys.argv[1:]))

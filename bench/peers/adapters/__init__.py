@@ -1,0 +1,1 @@
+"""One adapter for each library that is measured beside Quarry."""

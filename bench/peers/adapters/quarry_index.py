@@ -1,0 +1,51 @@
+"""Quarry itself, by the same calls as its peers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+from bench.peers.protocol import Corpus, Found, Vector
+
+if TYPE_CHECKING:
+    from quarry.engine.options import SearchKeywords
+
+REQUIREMENTS: tuple[str, ...] = ()
+IMPORTS = ("quarry.engine.engine", "quarry.engine.encoding.onnx_encoder", "simsimd", "tokenizers", "Stemmer")
+
+
+class Index:
+    """See `bench.peers.protocol.PeerIndex`.
+
+    Settings: ``representation`` (name and fields), ``build`` (keywords of `engine.build`), ``mode`` of search.
+    """
+
+    def __init__(self, folder: Path, settings: dict[str, object]) -> None:
+        self._folder = folder
+        self._settings = settings
+
+    def build(self, corpus: Corpus) -> None:
+        """Build from texts: encoding included, as applications do it."""
+        from quarry import engine
+        from quarry.engine.representation.representation import representation_from
+
+        name, fields = cast(tuple[str, dict[str, object]], self._settings["representation"])
+        docs = ({"id": doc, "text": text} for doc, text in zip(corpus.ids, corpus.texts or [], strict=True))
+        keywords = cast(dict[str, Any], self._settings["build"])
+        chosen = representation_from(name, fields)
+        engine.build(docs, self._folder, representation=chosen, progress=False, **keywords)
+
+    def open(self) -> None:
+        """Open for reading, one thread."""
+        from quarry.engine import Engine
+
+        self._index = Engine.open(self._folder, threads=1)
+
+    def search(self, text: str, vector: Vector, k: int) -> Found:
+        """Search by vector."""
+        return [(hit.id, hit.score) for hit in self._index.search_vectors(vector[None], k)[0] if hit.text]
+
+    def search_text(self, text: str, k: int) -> Found:
+        """Search by text, in the mode that the settings say; a hit's text is read too."""
+        options: SearchKeywords = {"mode": str(self._settings["mode"])}
+        return [(hit.id, hit.score) for hit in self._index.search(text, k, **options) if hit.text]

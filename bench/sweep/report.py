@@ -1,0 +1,153 @@
+"""Tables and plots of the raw results in a folder; nothing is measured here."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import cast
+
+from bench.harness.records import Record, read_results
+from bench.sweep.claims import build_s, claims
+from bench.sweep.labels import setting_name, vector_bytes
+from bench.sweep.plots import draw_tradeoff
+
+__all__ = ["add_arguments", "run"]
+
+Column = tuple[str, Callable[[Record], str]]
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments of ``python -m bench report``."""
+    parser.add_argument(
+        "folder", type=Path, help="where tradeoff, peers, encode and paper_table left their results"
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    """Write ``report.md`` into the folder, print it, and draw the plots again."""
+    text = "\n".join(_report(args.folder)) + "\n"
+    (args.folder / "report.md").write_text(text, encoding="utf-8")
+    print(text)
+    for prepared in dict.fromkeys(str(record["prepared"]) for record in read_results(args.folder, "tradeoff")):
+        draw_tradeoff(args.folder, prepared)
+    return 0
+
+
+def _report(folder: Path) -> Iterator[str]:
+    yield "# Results"
+    for title, name, columns in (
+        ("Quarry and its peers", "peers", _PEERS),
+        ("Settings of Quarry", "tradeoff", _TRADEOFF),
+        ("Encoders", "encode", _ENCODE),
+        ("Table 4 of the pseudo-query paper (milliseconds)", "paper_table", _PAPER),
+    ):
+        records = read_results(folder, name)
+        for group in dict.fromkeys(map(_group, records)):
+            latest = _latest(record for record in records if _group(record) == group)
+            yield from _section(title, latest, columns)
+            if name == "peers":
+                sweep = [record for record in read_results(folder, "tradeoff") if _group(record) == group]
+                yield from claims(latest, _latest(sweep))
+
+
+def _latest(records: Iterable[Record]) -> list[Record]:
+    """Of every row the result that was measured last."""
+    return list({_identity(record): record for record in records}.values())
+
+
+def _group(record: Record) -> str:
+    """What can stand in one table: measured on the same texts and queries."""
+    return str(record.get("prepared") or record.get("collection"))
+
+
+def _section(title: str, records: list[Record], columns: tuple[Column, ...]) -> Iterator[str]:
+    about = records[-1]
+    sizes = f"{about['n_documents']} documents, {about['n_queries']} queries"
+    yield f"\n## {title}: {about['collection']}, {sizes}\n"
+    yield f"{about['machine']}, commit {about['commit']}.\n"
+    measured = [record for record in records if "skipped" not in record]
+    yield "| " + " | ".join(name for name, _ in columns) + " |"
+    yield "| --- |" + " ---: |" * (len(columns) - 1)
+    for record in measured:
+        yield "| " + " | ".join(show(record) for _, show in columns) + " |"
+    for record in records:
+        if "skipped" in record:
+            reason = str(record["skipped"]).splitlines()[-1][-200:]
+            yield f"\nNot measured: {record.get('name') or setting_name(record)}, {reason}"
+
+
+def _identity(record: Record) -> str:
+    return str(record.get("key") or record["name"])
+
+
+def _number(field: str, form: str, scale: float = 1.0) -> Callable[[Record], str]:
+    """A cell: a field in a format, nothing where it was not measured."""
+
+    def show(record: Record) -> str:
+        value = record.get(field)
+        return "" if value is None else format(cast(float, value) * scale, form)
+
+    return show
+
+
+def _per_document(field: str) -> Callable[[Record], str]:
+    def show(record: Record) -> str:
+        value = record.get(field)
+        return "" if value is None else f"{cast(float, value) / cast(float, record['n_documents']):,.0f}"
+
+    return show
+
+
+def _name(record: Record) -> str:
+    return str(record["name"])
+
+
+def _text_build_s(record: Record) -> str:
+    return f"{build_s(record):.1f}" if "text_build_s" in record else ""
+
+
+_MB = 1e-6
+_PEERS: tuple[Column, ...] = (
+    ("", _name),
+    ("nDCG@10", _number("ndcg_10", ".4f")),
+    ("R@100", _number("recall_100", ".4f")),
+    ("vector bytes a document, ids included", _per_document("vectors_disk_bytes")),
+    ("all bytes a document on disk", _per_document("text_disk_bytes")),
+    ("text in, p50 ms", _number("text_p50_ms", ".2f")),
+    ("vector in, p50 ms", _number("vector_p50_ms", ".2f")),
+    ("build from text, s", _text_build_s),
+    ("build from vectors, s", _number("vectors_build_s", ".1f")),
+    ("open, ms", _number("open_ms", ".0f")),
+    ("import, ms", _number("import_ms", ".0f")),
+    ("peak RSS of a build, MB", _number("text_peak_rss_bytes", ".0f", _MB)),
+    ("peak RSS of searches, MB", _number("peak_rss_bytes", ".0f", _MB)),
+)
+_TRADEOFF: tuple[Column, ...] = (
+    ("", setting_name),
+    ("nDCG@10", _number("ndcg_10", ".4f")),
+    ("R@100", _number("recall_100_judged", ".4f")),
+    ("recall of exact 10", _number("recall_10", ".3f")),
+    ("vector bytes a document, ids included", lambda record: f"{vector_bytes(record):,.0f}"),
+    ("p50 ms", _number("p50_ms", ".3f")),
+    ("p95 ms", _number("p95_ms", ".3f")),
+    ("p99 ms", _number("p99_ms", ".3f")),
+    ("p99 ms, a caller on each core", _number("callers_p99_ms", ".3f")),
+    ("queries/s, a batch on all threads", _number("qps_all", ".0f")),
+    ("build, s", _number("build_s", ".1f")),
+    ("open, ms", _number("open_ms", ".1f")),
+    ("RSS, MB", _number("peak_rss_bytes", ".0f", _MB)),
+)
+_ENCODE: tuple[Column, ...] = (
+    ("", _name),
+    ("tokens/s", _number("tokens_per_s_median", ",.0f")),
+    ("query p50, ms", _number("query_p50_ms", ".2f")),
+    ("query p95, ms", _number("query_p95_ms", ".2f")),
+    ("start, ms", _number("start_ms", ".0f")),
+    ("nDCG@10", _number("ndcg_10", ".4f")),
+)
+_PAPER: tuple[Column, ...] = (
+    ("", _name),
+    ("here, p50", _number("p50_ms", ".3f")),
+    ("paper", _number("paper_ms", ".1f")),
+)

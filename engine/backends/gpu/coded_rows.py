@@ -1,0 +1,77 @@
+"""The centroids of a segment that has nothing of them but codes, and exact scores of them, on a device."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import numpy as np
+import torch
+
+from quarry.engine.backends.gpu.document_rows import DocumentRows
+from quarry.engine.backends.gpu.lists import DeviceLists
+from quarry.engine.gpu.device import Device
+from quarry.engine.gpu.upload import upload
+from quarry.formats.snapshot import OpenSegment
+
+__all__ = ["CodedRows"]
+
+_LOOKUP_BYTES = 32  # of a look-up in flight: a place of 8 bytes twice, a code, a number of 8 bytes
+_COPIES = 3  # of a coarse centroid in float64, while it is multiplied
+_UNSIGNED = (1 << 32) - 1
+_TABLE_SHARE = 4  # a quarter of the work memory is for what queries look up
+
+
+class CodedRows:
+    """Where the code of each centroid is in the inverted lists.
+
+    Args:
+        segment: with lists, and without centroids.
+        lists: of the segment.
+        device: where they are.
+    """
+
+    def __init__(self, segment: OpenSegment, lists: DeviceLists, device: Device) -> None:
+        assert segment.reader.lists is not None
+        self._documents = DocumentRows(segment.reader.centroids.offsets, device.place)
+        self._lists = lists
+        places = segment.reader.lists.places().view(np.int32)  # unsigned, but torch looks up in no such type
+        self._places = upload(lambda low, high: places[low:high], len(places), device.place)
+        quantizer = lists.quantizer
+        row_bytes = _LOOKUP_BYTES * quantizer.n_sub + _COPIES * 8 * quantizer.coarse.shape[1]
+        self._batch_rows = max(1, device.work_bytes // 2 // row_bytes)
+        self._batch_queries = max(1, device.work_bytes // _TABLE_SHARE // quantizer.query_bytes)
+
+    def document_scores(self, queries: torch.Tensor, docs: torch.Tensor, beta: float | None) -> torch.Tensor:
+        """Exact aggregated scores of some documents for each query, see `DocumentScores`.
+
+        Tables and sums are float64, where neither order nor batch can be seen in the rounded score.
+        """
+        parts = zip(queries.split(self._batch_queries), docs.split(self._batch_queries), strict=True)
+        return torch.cat([self._scores(some, of_some, beta) for some, of_some in parts])
+
+    def _scores(self, queries: torch.Tensor, docs: torch.Tensor, beta: float | None) -> torch.Tensor:
+        turned = self._lists.quantizer.turned(queries.double())
+        tables = self._lists.quantizer.sub_scores(turned)
+        return self._documents.scores(docs, beta, self._batch_rows, partial(self._row_scores, turned, tables))
+
+    def _row_scores(
+        self, turned: torch.Tensor, tables: torch.Tensor, numbers: torch.Tensor, rows: torch.Tensor
+    ) -> torch.Tensor:
+        """(n,) float32 scores of rows, each with the query of that number."""
+        scores = torch.empty(len(rows), dtype=torch.float32, device=rows.device)
+        for low in range(0, len(rows), self._batch_rows):  # one document may have more rows than a batch
+            part = slice(low, low + self._batch_rows)
+            places = self._places[rows[part]].long() & _UNSIGNED
+            scores[part] = self._batch_scores(turned, tables, numbers[part], places)
+        return scores
+
+    def _batch_scores(
+        self, turned: torch.Tensor, tables: torch.Tensor, numbers: torch.Tensor, places: torch.Tensor
+    ) -> torch.Tensor:
+        """(n,) float64 scores of the codes at some places."""
+        quantizer = self._lists.quantizer
+        scores = quantizer.looked_up(tables, numbers, self._lists.codes[places])
+        if quantizer.by_residual:
+            lists = torch.searchsorted(self._lists.starts, places, right=True) - 1
+            scores += (quantizer.coarse[lists].double() * turned[numbers]).sum(1)
+        return scores

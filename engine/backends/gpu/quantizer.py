@@ -1,0 +1,83 @@
+"""Coarse centroids and sub-vectors on a device, and the tables that codes are scored with."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from quarry.formats.vectors.quantizer import Quantizer
+
+__all__ = ["DeviceQuantizer", "Tables"]
+
+_FLOAT_BYTES = 8
+
+
+@dataclass(frozen=True, eq=False)
+class Tables:
+    """What a batch of queries looks up.
+
+    Attributes:
+        scores: (n_queries, M, ksub) float32, the score of each sub-vector.
+        probed: (n_queries, nprobe) int64, the lists to read.
+        lists: (n_queries, nprobe) float32, what each list adds to the scores of its rows.
+    """
+
+    scores: torch.Tensor
+    probed: torch.Tensor
+    lists: torch.Tensor
+
+
+class DeviceQuantizer:
+    """A `quarry.formats.vectors.quantizer.Quantizer` on a device.
+
+    Attributes:
+        coarse: (nlist, turned dim) float32.
+        by_residual: whether a code stands for what its vector has beside its coarse centroid.
+        n_sub: sub-vectors of a code.
+        query_bytes: about what is computed for a query before its codes are read.
+    """
+
+    def __init__(self, quantizer: Quantizer, place: torch.device) -> None:
+        self.coarse = torch.tensor(quantizer.coarse, device=place)
+        self._codebook = torch.tensor(quantizer.score_codebook, device=place)
+        self._rotation = None if quantizer.rotation is None else torch.tensor(quantizer.rotation, device=place)
+        self.by_residual = quantizer.by_residual
+        self._nbits = quantizer.nbits
+        self.n_sub = len(quantizer.score_codebook)
+        self.query_bytes = _FLOAT_BYTES * (
+            2 * self._codebook.shape[0] * self._codebook.shape[1] + len(self.coarse)
+        )
+
+    def turned(self, queries: torch.Tensor) -> torch.Tensor:
+        """(n, dim) queries as codes were made of them, (n, turned dim), in their type."""
+        return queries if self._rotation is None else queries @ self._rotation.to(queries.dtype).T
+
+    def sub_scores(self, turned: torch.Tensor) -> torch.Tensor:
+        """(n, M, ksub) scores of all sub-vectors for turned queries, in their type."""
+        parts = turned.view(len(turned), self.n_sub, -1)
+        return torch.einsum("mkd,nmd->nmk", self._codebook.to(turned.dtype), parts).contiguous()
+
+    def tables(self, queries: torch.Tensor, nprobe: int) -> Tables:
+        """What (n_queries, dim) float32 queries look up in their `nprobe` best lists."""
+        turned = self.turned(queries)
+        lists, probed = (turned @ self.coarse.T).topk(nprobe, dim=1)
+        return Tables(self.sub_scores(turned), probed, lists if self.by_residual else torch.zeros_like(lists))
+
+    def looked_up(self, tables: torch.Tensor, queries: torch.Tensor, codes: torch.Tensor) -> torch.Tensor:
+        """Scores of codes by their sub-vectors.
+
+        Args:
+            tables: (n_queries, M, ksub), see `sub_scores`.
+            queries: (n,) int64, the query of each code.
+            codes: (n, code_bytes) uint8.
+
+        Returns:
+            (n,) in the type of the tables.
+        """
+        if self._nbits == 4:
+            codes = torch.stack([codes & 0x0F, codes >> 4], dim=2).view(len(codes), -1)
+        ksub = tables.shape[2]
+        cells = torch.arange(self.n_sub, device=codes.device) * ksub + codes
+        cells += queries[:, None] * (self.n_sub * ksub)
+        return tables.view(-1)[cells].sum(1)

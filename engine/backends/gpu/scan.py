@@ -1,0 +1,106 @@
+"""Stage 1 on a device without lists: every centroid against every query, the best documents kept.
+
+Documents are taken in blocks, so that no score is kept longer than its block: memory is bounded whatever the
+number of centroids and queries.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+
+from quarry.engine.backends.gpu.queries import ScanQueries
+from quarry.engine.backends.gpu.rows import DeviceRows
+from quarry.engine.backends.gpu.scores import BlockScores, KernelScores, TorchScores
+from quarry.engine.gpu.device import Device
+
+__all__ = ["DeviceScan", "best_documents"]
+
+_BATCH_QUERIES = 256
+_GROUP = 64  # documents of which only the best is looked at first
+_PLACE_BYTES = 24  # of a document of the best groups, while the best of them are chosen
+
+
+class DeviceScan:
+    """Ranks the documents of a segment by all their centroids, with scores of known error."""
+
+    def __init__(self, rows: DeviceRows, device: Device) -> None:
+        self._rows = rows
+        self._work_bytes = device.work_bytes
+        self._scores: BlockScores
+        if device.kernels is None or device.kernel("document_scores") is None:
+            self._scores = TorchScores(rows, device.work_bytes)
+        else:
+            self._scores = KernelScores(rows, device.work_bytes, device.kernels)
+
+    def find(
+        self, queries: torch.Tensor, n: int, allowed: torch.Tensor | None, beta: float | None
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """The n documents that score best for each query; nothing is read back from the device.
+
+        Args:
+            queries: (n_queries, dim) float32 on the device, n_queries at least 1.
+            n: below the number of documents that may be found.
+            allowed: (n_docs,) bool on the device, or None for all.
+            beta: inverse temperature of the softmax aggregation that ranks them, or None for the maximum.
+
+        Returns:
+            (n_queries, n) int64 documents, and (n_queries,) float64 that no other document's score is above.
+        """
+        batch = max(1, min(_BATCH_QUERIES, self._work_bytes // (n * _GROUP * _PLACE_BYTES)))
+        parts = [self._find(some, n, allowed, beta) for some in queries.split(batch)]
+        return torch.cat([docs for docs, _ in parts]), torch.cat([ceilings for _, ceilings in parts])
+
+    def _find(
+        self, queries: torch.Tensor, n: int, allowed: torch.Tensor | None, beta: float | None
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        scanned = ScanQueries.of(queries, beta, self._scores.kind, self._scores.wide_sums)
+        scores, docs = self._best(scanned, n + 1, allowed)
+        ceilings = scores[:, n].double() + scanned.slack * self._rows.largest_norm * self._spread(beta)
+        return docs[:, :n], ceilings * scanned.norms
+
+    def _spread(self, beta: float | None) -> float:
+        """How many times the error of its centroids' scores a document's score can be off.
+
+        The derivative of the softmax aggregation of n scores has an L1 norm of at most 1 + 2 W((n - 1) / e), with
+        Lambert's W(x) at most log(1 + x).
+        """
+        return 1.0 if beta is None else 1 + 2 * math.log1p((self._rows.documents.most_rows - 1) / math.e)
+
+    def _best(
+        self, queries: ScanQueries, n: int, allowed: torch.Tensor | None
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Scores of the units, descending, and documents: (n_queries, n) each; n is at most what may be found."""
+        place = self._rows.values.device
+        scores = torch.full((len(queries), n), -torch.inf, device=place)
+        docs = torch.zeros((len(queries), n), dtype=torch.int64, device=place)
+        for low, high in self._scores.blocks(len(queries)):
+            found, places = best_documents(self._scores.scores(queries, low, high, allowed), n)
+            scores, order = torch.cat([scores, found], dim=1).topk(n, dim=1)
+            docs = torch.cat([docs, places + low], dim=1).gather(1, order)
+        return scores, docs
+
+
+def best_documents(scores: torch.Tensor, n: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """The largest n of (n_docs, n_queries) scores for each query, or all where there are fewer.
+
+    Of many documents first the best of each group of 64, then the groups with the n largest: a document outside
+    them has n others that score at least as much.
+
+    Returns:
+        (n_queries, n) scores and (n_queries, n) int64 places.
+    """
+    n_docs, n_queries = scores.shape
+    n_groups = n_docs // _GROUP
+    if n_groups <= 2 * n:
+        found, places = scores.T.contiguous().topk(min(n, n_docs), dim=1)
+        return found, places
+    grouped = scores[: n_groups * _GROUP].view(n_groups, _GROUP, n_queries)
+    groups = grouped.amax(1).T.contiguous().topk(n, dim=1).indices  # (n_queries, n)
+    inside = torch.arange(_GROUP, device=scores.device)
+    places = (groups[:, :, None] * _GROUP + inside).view(n_queries, -1)
+    rest = torch.arange(n_groups * _GROUP, n_docs, device=scores.device).expand(n_queries, -1)
+    places = torch.cat([places, rest], dim=1)
+    found, order = scores.T.gather(1, places).topk(n, dim=1)
+    return found, places.gather(1, order)

@@ -1,0 +1,130 @@
+"""Aggregated scores of a block of documents: by a kernel that reads each centroid once, or in plain torch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from types import SimpleNamespace
+from typing import Protocol
+
+import numpy as np
+import torch
+
+from quarry.engine.backends.gpu.queries import ScanQueries
+from quarry.engine.backends.gpu.rows import DeviceRows
+from quarry.engine.gpu.aggregation import aggregate_rows
+
+__all__ = ["BlockScores", "KernelScores", "TorchScores"]
+
+_LARGEST_HALF_NORM = 6e4  # longer centroids could give products beyond float16
+_DOCUMENT_BYTES = 8  # of a document and a query: its score, and what choosing the best takes
+_ROW_BYTES = 24  # of a centroid and a query: its score, and what aggregating takes
+
+
+class BlockScores(Protocol):
+    """Scores documents, a block at a time.
+
+    Attributes:
+        kind: what queries are multiplied in, float16 or float32.
+        wide_sums: whether products are summed up, and given, in float32 though the factors are float16.
+    """
+
+    kind: torch.dtype
+    wide_sums: bool
+
+    def blocks(self, n_queries: int) -> Iterator[tuple[int, int]]:
+        """Ranges of documents, all in all, whose scores fit into the work memory; at least one document each."""
+        ...
+
+    def scores(self, queries: ScanQueries, low: int, high: int, allowed: torch.Tensor | None) -> torch.Tensor:
+        """Of the documents low to high - 1: (high - low, n_queries) float32.
+
+        They are -inf where not `allowed`: (n_docs,) bool on the device, or None for all.
+        """
+        ...
+
+
+class TorchScores:
+    """A matrix product, then the aggregation; the scores of all centroids of a block are written in between."""
+
+    wide_sums = False
+
+    def __init__(self, rows: DeviceRows, work_bytes: int) -> None:
+        self._rows = rows
+        self._work_bytes = work_bytes
+        halves = rows.values.device.type == "cuda" and rows.largest_norm < _LARGEST_HALF_NORM
+        self.kind = torch.float16 if halves else torch.float32
+
+    def blocks(self, n_queries: int) -> Iterator[tuple[int, int]]:
+        """See `BlockScores`."""
+        offsets = self._rows.documents.offsets
+        row_bytes = self._rows.values.shape[1] * self.kind.itemsize + n_queries * _ROW_BYTES
+        n_rows = max(1, self._work_bytes // row_bytes)
+        low = 0
+        while low < len(offsets) - 1:
+            high = max(low + 1, int(np.searchsorted(offsets, offsets[low] + n_rows, side="right")) - 1)
+            yield low, high
+            low = high
+
+    def scores(self, queries: ScanQueries, low: int, high: int, allowed: torch.Tensor | None) -> torch.Tensor:
+        """See `BlockScores`."""
+        rows = slice(int(self._rows.documents.offsets[low]), int(self._rows.documents.offsets[high]))
+        scores = (self._rows.values[rows].to(self.kind) @ queries.units.T).float()
+        if self._rows.scales is not None:
+            scores *= self._rows.scales[rows, None]
+        block = aggregate_rows(scores, self._rows.documents.starts[low : high + 1] - rows.start, queries.betas)
+        return block if allowed is None else block.masked_fill_(~allowed[low:high, None], -torch.inf)
+
+
+class KernelScores:
+    """One kernel for all: only the scores of documents are written.
+
+    Documents are taken together with others of up to the same power of 2 of centroids, so that a program has the
+    same number of slots for each of its documents.
+    """
+
+    kind = torch.float16
+    wide_sums = True
+
+    def __init__(self, rows: DeviceRows, work_bytes: int, kernels: SimpleNamespace) -> None:
+        self._rows = rows
+        self._work_bytes = work_bytes
+        self._kernels = kernels
+        lengths = np.diff(rows.documents.offsets)
+        slots = np.minimum(1 << np.ceil(np.log2(lengths)).astype(np.int64), kernels.TILE_ROWS)
+        sizes = np.unique(slots).tolist()
+        self._docs = {size: np.flatnonzero(slots == size).astype(np.int32) for size in sizes}
+        self._on_device = {size: torch.from_numpy(self._docs[size]).to(rows.values.device) for size in sizes}
+
+    def blocks(self, n_queries: int) -> Iterator[tuple[int, int]]:
+        """See `BlockScores`."""
+        n_docs = len(self._rows.documents.offsets) - 1
+        step = max(1, self._work_bytes // (n_queries * _DOCUMENT_BYTES))
+        for low in range(0, n_docs, step):
+            yield low, min(low + step, n_docs)
+
+    def scores(self, queries: ScanQueries, low: int, high: int, allowed: torch.Tensor | None) -> torch.Tensor:
+        """See `BlockScores`."""
+        block = torch.empty((high - low, len(queries)), dtype=torch.float32, device=self._rows.values.device)
+        for slots, docs in self._docs.items():
+            first, last = np.searchsorted(docs, [low, high]).tolist()
+            if first < last:
+                self._kernel(slots, len(queries))(
+                    self._rows.values,
+                    self._rows.scales,
+                    self._rows.documents.starts,
+                    self._on_device[slots][first:last],
+                    slots,
+                    allowed,
+                    queries.units,
+                    queries.betas,
+                    block,
+                    low,
+                )
+        return block
+
+    def _kernel(self, slots: int, n_queries: int) -> Callable[..., None]:
+        """What scores documents of at most so many centroids, or of TILE_ROWS and more."""
+        kernels = self._kernels
+        resides = kernels.resident_scores and kernels.can_reside(self._rows.values, slots, n_queries)
+        chosen: Callable[..., None] = kernels.resident_scores if resides else kernels.document_scores
+        return chosen

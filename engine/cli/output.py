@@ -1,0 +1,21 @@
+"""A hit as a person reads it on a terminal."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from quarry.engine.search.snippet import snippet
+
+if TYPE_CHECKING:
+    from quarry.engine import Hit
+
+__all__ = ["hit_lines"]
+
+_ID_WIDTH = 36
+
+
+def hit_lines(hit: Hit) -> list[str]:
+    """Write a hit: its score, its id and the beginning of its text; below, what matched if that was asked for."""
+    lines = [f"  {hit.score:6.3f}  {snippet(hit.id, _ID_WIDTH):<{_ID_WIDTH}}  {snippet(hit.text, 70)}"]
+    lines += [f"          {match.weight:4.0%}  {snippet(match.text, 100)}" for match in hit.matches]
+    return lines

@@ -1,0 +1,128 @@
+"""Lines of a plain, gzip or zstandard file, one at a time, in bounded memory."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import os
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import BinaryIO, cast
+
+import zstandard
+
+from quarry.formats.errors import InvalidDocument
+
+__all__ = ["MAX_LINE_BYTES", "LineReader"]
+
+MAX_LINE_BYTES = 64 << 20
+"""The longest line, without its line break."""
+
+# A block of zstandard grows by at most 128 KiB for 4 bytes: what one step inflates to stays under 32 MiB.
+_ZSTD_STEP_BYTES = 1 << 10
+_BUFFER_BYTES = 1 << 18
+
+
+class LineReader:
+    """Reads the lines of one file, in order, once.
+
+    Args:
+        path: a file; ``.gz`` and ``.zst``, in capitals or not (several members or frames too), are inflated.
+
+    Raises:
+        OSError: while iterating: the file cannot be opened or read.
+        InvalidDocument: while iterating: the compressed stream is damaged or ends early.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._file: io.BufferedReader | None = None
+        self._size_bytes = 0
+        self._n_lines = 0
+
+    def __iter__(self) -> Iterator[tuple[int, bytes | None]]:
+        """Yield (line number from 1, its bytes without the line break); None where it is too long."""
+        with self._path.open("rb") as self._file, _inflated(self._file, self._path.suffix.lower()) as lines:
+            self._size_bytes = os.fstat(self._file.fileno()).st_size
+            while line := self._next_line(lines):
+                self._n_lines += 1
+                content = line.rstrip(b"\r\n")
+                yield self._n_lines, content if len(content) <= MAX_LINE_BYTES else None
+
+    def fraction_read(self) -> float:
+        """How much of the file, compressed as it is, has been read: 0 to 1."""
+        if self._file is None:
+            return 0.0
+        if self._file.closed or self._size_bytes == 0:
+            return 1.0
+        return min(1.0, self._file.tell() / self._size_bytes)
+
+    def _next_line(self, lines: BinaryIO) -> bytes:
+        """Read the next line: empty at the end of the file; of a line that is too long only the beginning."""
+        try:
+            line = lines.readline(MAX_LINE_BYTES + 2)
+            if len(line) > MAX_LINE_BYTES and not line.endswith(b"\n"):
+                _skip_to_line_break(lines)
+        except (EOFError, gzip.BadGzipFile, zlib.error, _DamagedFrameError) as error:
+            raise InvalidDocument(
+                f"the compressed data is damaged after line {self._n_lines}: {error}", path=self._path
+            ) from error
+        return line
+
+
+def _inflated(file: io.BufferedReader, suffix: str) -> BinaryIO:
+    if suffix == ".gz":
+        return cast(BinaryIO, gzip.GzipFile(fileobj=file))
+    if suffix == ".zst":
+        return io.BufferedReader(_ZstandardFile(file), _BUFFER_BYTES)
+    return file
+
+
+def _skip_to_line_break(lines: BinaryIO) -> None:
+    while (line := lines.readline(_BUFFER_BYTES)) and not line.endswith(b"\n"):
+        pass
+
+
+class _DamagedFrameError(Exception):
+    """Zstandard data that cannot be inflated."""
+
+
+class _ZstandardFile(io.RawIOBase):
+    """The inflated bytes of zstandard frames one after another.
+
+    The library's own stream reader takes a frame that ends early for a whole one; this one does not.
+    """
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+        self._frame: zstandard.ZstdDecompressionObj | None = None
+        self._compressed = b""
+        self._ready = memoryview(b"")
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: bytearray | memoryview) -> int:  # type: ignore[override]
+        while not self._ready and self._feed():
+            pass
+        n_bytes = min(len(buffer), len(self._ready))
+        buffer[:n_bytes] = self._ready[:n_bytes]
+        self._ready = self._ready[n_bytes:]
+        return n_bytes
+
+    def _feed(self) -> bool:
+        """Inflate the next step; False at the end of the file."""
+        step = self._compressed or self._file.read(_ZSTD_STEP_BYTES)
+        if not step:
+            if self._frame is not None:
+                raise _DamagedFrameError("it ends inside a zstandard frame")
+            return False
+        frame = self._frame or zstandard.ZstdDecompressor().decompressobj()
+        try:
+            self._ready = memoryview(frame.decompress(step))
+        except zstandard.ZstdError as error:
+            raise _DamagedFrameError(str(error)) from error
+        self._compressed = frame.unused_data if frame.eof else b""
+        self._frame = None if frame.eof else frame
+        return True

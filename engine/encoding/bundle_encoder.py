@@ -1,0 +1,177 @@
+"""What encoders that run a bundle have in common, whatever runs it."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from quarry.engine.encoding.bundle_tokenizer import BundleTokenizer
+from quarry.engine.encoding.token_frame import TokenFrame
+from quarry.engine.encoding.token_vectors import TokenVectors, VectorKind
+from quarry.engine.encoding.tokenizer import Ids, Tokens, lone_surrogate
+from quarry.engine.encoding.windows import window_bounds
+from quarry.formats.bundle.encoder import EncoderBundle, EncoderSettings
+from quarry.formats.errors import InvalidDocument, InvalidQuery
+
+__all__ = ["BundleEncoder", "PreparedQuery", "check_document", "document_window"]
+
+Vectors = npt.NDArray[np.float32]
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedQuery:
+    """A query's windows, ready to be run.
+
+    Attributes:
+        rows: (n,) int64 tokens of each window, frames included; one at least.
+        n_tokens: how many of each are the query's own.
+    """
+
+    rows: list[Ids]
+    n_tokens: list[int]
+
+
+class BundleEncoder(ABC):
+    """The attributes of an `quarry.engine.encoding.encoder.Encoder` as a bundle gives them.
+
+    Args:
+        bundle: where graph and tokenizer are.
+    """
+
+    def __init__(self, bundle: EncoderBundle) -> None:
+        self._bundle = bundle
+
+    @property
+    def name(self) -> str:
+        """The bundle's name."""
+        return self._bundle.settings.name
+
+    @property
+    def identity(self) -> str:
+        """The identity of the bundle's vectors, 32 hexadecimal digits."""
+        return self._bundle.vector_identity
+
+    @property
+    def dim(self) -> int:
+        """Length of a vector."""
+        return self._bundle.settings.dim
+
+    @property
+    def normalise(self) -> bool:
+        """Whether query vectors have L2 norm 1."""
+        return self._bundle.settings.normalise
+
+    @property
+    def beta(self) -> float | None:
+        """Inverse temperature of the softmax aggregation, None where the encoder was not trained for it."""
+        return self._bundle.settings.beta
+
+    @property
+    def vector_kinds(self) -> frozenset[VectorKind]:
+        """``pooled``, and ``token`` where the bundle has them."""
+        return frozenset({"token", "pooled"} if self._bundle.settings.token_vectors else {"pooled"})
+
+    @property
+    def trained_representation(self) -> str | None:
+        """Name of the representation the encoder was trained for, None when for none."""
+        return self._bundle.settings.trained_representation
+
+    def __repr__(self) -> str:
+        settings = self._bundle.settings
+        return f"{type(self).__name__}({settings.name!r}, {settings.precision}, identity={self.identity})"
+
+    @property
+    def _output(self) -> str:
+        """What the documents' graph is asked for."""
+        return "token_vectors" if self._bundle.settings.token_vectors else "pooled"
+
+    def prepare_query(self, text: str) -> PreparedQuery:
+        """Tokenise a query and cut it into windows.
+
+        Raises:
+            InvalidQuery: the text has no token, or holds a lone surrogate.
+        """
+        _check_query(text)
+        tokenizer = self._tokenizer()
+        tokens, frame = tokenizer.tokenise(text), tokenizer.query_frame
+        bounds = list(self._bounds(text, tokens, frame))
+        if not bounds:
+            raise InvalidQuery("the query has no token", actual=repr(text[:80]))
+        rows = [frame.around(tokens.ids[slice(*each)]) for each in bounds]
+        return PreparedQuery(rows, [stop - first for first, stop in bounds])
+
+    @abstractmethod
+    def _tokenizer(self) -> BundleTokenizer:
+        """The tokenizer of this process."""
+
+    def _bounds(self, text: str, tokens: Tokens, frame: TokenFrame) -> Iterator[tuple[int, int]]:
+        """The windows of a text: (first, stop) token positions."""
+        room = self._bundle.settings.window - frame.n_tokens
+        return window_bounds(text, tokens.starts, tokens.ends, room)
+
+
+def check_document(text: str) -> None:
+    """Refuse a document that has no UTF-8."""
+    position = lone_surrogate(text)
+    if position is not None:
+        raise InvalidDocument("the text holds a lone surrogate", actual=f"one at character {position}")
+
+
+def _check_query(text: str) -> None:
+    """Refuse a query that has no UTF-8."""
+    position = lone_surrogate(text)
+    if position is not None:
+        raise InvalidQuery("the query holds a lone surrogate", actual=f"one at character {position}")
+
+
+def document_window(
+    tokens: Tokens, bounds: tuple[int, int], frame: TokenFrame, vectors: Vectors, settings: EncoderSettings
+) -> TokenVectors:
+    """One window of a document.
+
+    Args:
+        tokens: of the document.
+        bounds: (first, stop) token positions of the window.
+        frame: what stood around its tokens.
+        vectors: (n_tokens, dim) float32 of its tokens and the frame's, or where the bundle gives none of tokens
+            (dim,) float32 pooled.
+        settings: of the bundle.
+    """
+    if not settings.token_vectors:
+        return _pooled_window(tokens, bounds, vectors)
+    first, stop = bounds
+    n_before, mean = len(frame.before), vectors.mean(axis=0)
+    return TokenVectors(
+        values=vectors[n_before : n_before + stop - first],
+        starts=tokens.starts[first:stop],
+        ends=tokens.ends[first:stop],
+        text_mean=mean,
+        first=vectors[0],
+        pooled=_pooled_of_tokens(vectors, mean, settings),
+    )
+
+
+def _pooled_window(tokens: Tokens, bounds: tuple[int, int], pooled: Vectors) -> TokenVectors:
+    """One window of a document where the encoder gives a (dim,) pooled vector and none for its tokens."""
+    first, stop = bounds
+    none = np.empty((stop - first, 0), np.float32)
+    return TokenVectors(
+        values=none,
+        starts=tokens.starts[first:stop],
+        ends=tokens.ends[first:stop],
+        text_mean=none[0],
+        first=none[0],
+        pooled=pooled,
+    )
+
+
+def _pooled_of_tokens(vectors: Vectors, mean: Vectors, settings: EncoderSettings) -> Vectors:
+    """Pool the (n_tokens, dim) vectors of all tokens of a window, their mean given, as the graph itself would."""
+    pooled: Vectors = {"mean": mean, "cls": vectors[0], "max": vectors.max(axis=0)}[settings.pooling]
+    if settings.normalise:
+        pooled = (pooled / max(float(np.linalg.norm(pooled.astype(np.float64))), 1e-12)).astype(np.float32)
+    return pooled

@@ -1,0 +1,103 @@
+"""What a model gave for batches of texts, on its device: put back into the order of the texts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from quarry.engine.gpu.upload import send
+
+__all__ = ["Batch", "DeviceTokens", "in_order", "mean_over_windows", "run_sums", "tokens_in_order"]
+
+Batch = tuple[list[int], torch.Tensor]
+"""The numbers of some texts, and (n, ...) float32, what the model gave for each of them."""
+
+_LEAST_NORM = 1e-12
+
+
+@dataclass(frozen=True, eq=False)
+class DeviceTokens:
+    """The token vectors of several documents, special tokens left out.
+
+    Attributes:
+        values: (n_tokens, dim) float32 on the device, document after document.
+        offsets: (n_docs + 1,) int64 in main memory, ascending from 0: where each document's tokens start.
+    """
+
+    values: torch.Tensor
+    offsets: npt.NDArray[np.int64]
+
+
+def in_order(batches: Iterable[Batch]) -> torch.Tensor:
+    """(n_texts, dim) vectors, one of each text, n_texts at least 1."""
+    members, parts = zip(*batches, strict=True)
+    order = np.argsort(np.concatenate(members))
+    return torch.cat(parts)[send(order, parts[0].device)]
+
+
+def mean_over_windows(vectors: torch.Tensor, n_tokens: Sequence[Sequence[int]], normalise: bool) -> torch.Tensor:
+    """One vector for each text out of those of its windows: their mean, weighted by their tokens.
+
+    That of a text of one window stays as it is.
+
+    Args:
+        vectors: (n_windows, dim) float32, text after text.
+        n_tokens: of each text, of each of its windows; all at least 1.
+        normalise: whether a mean is scaled to length 1.
+
+    Returns:
+        (n_texts, dim) float32.
+    """
+    place = vectors.device
+    counts = np.array([len(each) for each in n_tokens])
+    weights = np.concatenate([np.divide(each, sum(each)) for each in n_tokens])
+    means = run_sums(vectors.double() * send(weights, place)[:, None], counts)
+    if normalise:
+        norms = torch.linalg.vector_norm(means, dim=1, keepdim=True).clamp(min=_LEAST_NORM)
+        means = torch.where(send(counts > 1, place)[:, None], means / norms, means)
+    return means.float()
+
+
+def run_sums(values: torch.Tensor, sizes: npt.NDArray[np.int64]) -> torch.Tensor:
+    """Sums of runs of rows, of these sizes: (len(sizes), dim) in their type, always in the same order."""
+    offsets = send(_offsets(sizes), values.device)
+    return torch.segment_reduce(values, "sum", offsets=offsets, axis=0, unsafe=True)
+
+
+def tokens_in_order(
+    batches: Iterable[Batch], n_before: int, sizes: npt.NDArray[np.int64], dim: int, place: torch.device
+) -> torch.Tensor:
+    """Take the token vectors of texts out of padded batches.
+
+    Args:
+        batches: (n, length, dim) each; taken one after the other.
+        n_before: special tokens before those of a text.
+        sizes: (n_texts,) int64, tokens of each text, special ones left out.
+        dim: length of a vector.
+        place: the device.
+
+    Returns:
+        (sizes.sum(), dim) float32, text after text.
+    """
+    targets = _offsets(sizes)[:-1]
+    tokens = torch.empty((int(sizes.sum()), dim), device=place)
+    for members, values in batches:
+        chosen = sizes[members]
+        sources = np.arange(len(members)) * values.shape[1] + n_before
+        found = values.reshape(-1, dim)[send(_ranges(sources, chosen), place)]
+        tokens.index_copy_(0, send(_ranges(targets[members], chosen), place), found)
+    return tokens
+
+
+def _ranges(starts: npt.NDArray[np.int64], sizes: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """start, start + 1, ... for each start, as many as its size says."""
+    ranges: npt.NDArray[np.int64] = np.repeat(starts - _offsets(sizes)[:-1], sizes) + np.arange(sizes.sum())
+    return ranges
+
+
+def _offsets(sizes: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    return np.concatenate([[0], np.cumsum(sizes)])

@@ -1,0 +1,124 @@
+"""What an encoder is to the engine, and how one is opened."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Protocol, runtime_checkable
+
+import numpy as np
+import numpy.typing as npt
+
+from quarry.engine.encoding.token_vectors import TokenVectors, VectorKind
+from quarry.formats.errors import InvalidSetting
+
+__all__ = ["DescribedEncoder", "Encoder", "open_encoder", "trained_representation", "vector_kinds"]
+
+
+@runtime_checkable
+class Encoder(Protocol):
+    """Turns text into vectors; safe to use from several threads at once.
+
+    The vectors of a text depend on that text alone: not on what else is being encoded, in which order, or on how
+    many threads.
+
+    Attributes:
+        name: for people.
+        identity: vectors of encoders with the same identity may be compared, others may not.
+        dim: length of a vector.
+        normalise: whether query vectors have L2 norm 1, and document vectors are to have it.
+        beta: inverse temperature of the softmax aggregation it was trained with; None: take the maximum.
+    """
+
+    @property
+    def name(self) -> str: ...  # noqa: D102
+    @property
+    def identity(self) -> str: ...  # noqa: D102
+    @property
+    def dim(self) -> int: ...  # noqa: D102
+    @property
+    def normalise(self) -> bool: ...  # noqa: D102
+    @property
+    def beta(self) -> float | None: ...  # noqa: D102
+
+    def windows(self, text: str) -> Iterator[TokenVectors]:
+        """Encode a document window after window, so that memory holds one window's vectors at a time.
+
+        Offsets are code points of ``text``. A text without tokens (empty, blank, only control characters) has
+        no windows: whether that is an error is for the caller to say.
+
+        Raises:
+            InvalidDocument: the text holds a lone surrogate; the message names its position.
+        """
+        ...
+
+    def encode_query(self, text: str) -> npt.NDArray[np.float32]:
+        """Encode a query: (dim,) float32, with L2 norm 1 where `normalise`.
+
+        Of a query longer than the encoder's window, the windows' vectors are averaged, weighted by their tokens.
+
+        Raises:
+            InvalidQuery: the text has no token, or holds a lone surrogate.
+        """
+        ...
+
+
+@runtime_checkable
+class DescribedEncoder(Encoder, Protocol):
+    """An encoder that says what its windows hold and what it was trained for.
+
+    Attributes:
+        vector_kinds: ``token`` where windows have `values`, ``pooled`` where they have `pooled`.
+        trained_representation: name of the representation it was trained for, None when for none.
+    """
+
+    @property
+    def vector_kinds(self) -> frozenset[VectorKind]: ...  # noqa: D102
+    @property
+    def trained_representation(self) -> str | None: ...  # noqa: D102
+
+
+def vector_kinds(encoder: Encoder) -> frozenset[VectorKind]:
+    """Return what the windows of an encoder hold: token vectors, where it does not say."""
+    return encoder.vector_kinds if isinstance(encoder, DescribedEncoder) else frozenset({"token"})
+
+
+def trained_representation(encoder: Encoder) -> str | None:
+    """Return the name of the representation that an encoder says it was trained for, None for none."""
+    return encoder.trained_representation if isinstance(encoder, DescribedEncoder) else None
+
+
+def open_encoder(
+    source: str | os.PathLike[str] | Encoder | None = None, *, runtime: str = "auto", lean: bool = False
+) -> Encoder:
+    """Open an encoder; its model is loaded when it is first used.
+
+    Args:
+        source: the folder of an encoder bundle, an encoder (returned as it is), or None for the bundled default.
+        runtime: what runs a bundle: "onnx-cpu", "onnx-cuda", "tensorrt", or "auto" for the best that is there and
+            fits the bundle's precision. Those for GPUs have not been run on one yet.
+        lean: for little memory: on the CPU, in int8 or fp32, the weights are used where they lie in the bundle's
+            files, which all processes share and the system takes back when it needs memory. Without, those of
+            products are copied into a layout that single queries run up to twice as fast in, documents some 10 %.
+            Files are digested at the start without OpenSSL, which takes longer and less memory.
+
+    Raises:
+        InvalidSetting: there is no bundle at the path, the source is none of the above, or the runtime is unknown
+            or not for the bundle's precision, or `lean` is not for it.
+        BackendUnavailable: a runtime that was asked for by name cannot be used.
+        FormatError: the bundle is damaged or of a version that this one does not read.
+    """
+    if isinstance(source, Encoder):
+        return source
+    if source is not None and not isinstance(source, str | os.PathLike):
+        raise InvalidSetting(
+            "not an encoder",
+            expected="a bundle's folder or an object with Encoder's methods",
+            actual=type(source),
+        )
+    from quarry.engine.bundled import default_bundle_path
+    from quarry.engine.encoding.runtimes import open_bundle
+    from quarry.formats.bundle.encoder import load_bundle
+
+    return open_bundle(load_bundle(default_bundle_path() if source is None else Path(source)), runtime, lean)

@@ -1,0 +1,184 @@
+"""How a bundle's graph is loaded into ONNX Runtime."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Generic, TypeVar, cast
+
+import numpy as np
+import numpy.typing as npt
+
+from quarry.formats.bundle.onnx_outline import outline
+from quarry.formats.errors import BackendUnavailable, CorruptFile
+
+if TYPE_CHECKING:
+    from onnxruntime import InferenceSession, SessionOptions
+
+__all__ = [
+    "INPUT_NAMES",
+    "PerProcess",
+    "check_numbers",
+    "import_onnxruntime",
+    "open_cuda_session",
+    "open_session",
+    "run_session",
+]
+
+INPUT_NAMES = frozenset({"input_ids", "attention_mask", "token_type_ids"})
+"""What a graph may take: (batch, length) int64 each."""
+
+# ONNX Runtime's fused kernel (1.31) takes six times as long as the addition and normalisation it replaces, a
+# quarter of the whole run.
+_SLOW_FUSIONS = ["SkipLayerNormFusion"]
+
+T = TypeVar("T")
+
+
+class PerProcess(Generic[T]):
+    """Something made at first use, once in each process: after a fork the child makes its own.
+
+    Args:
+        make: makes it; called by one thread at a time.
+    """
+
+    def __init__(self, make: Callable[[], T]) -> None:
+        self._make = make
+        # By process id. A session inherited by a fork is kept and not used: destroying it is not safe where it
+        # has threads. Nor is an inherited lock, which another thread of the parent may have held.
+        self._made: dict[int, T] = {}
+        self._locks: dict[int, threading.Lock] = {}
+
+    def get(self) -> T:
+        """Return this process's one; errors are those of ``make``, which is tried again the next time."""
+        process = os.getpid()
+        made = self._made.get(process)
+        if made is None:
+            with self._locks.setdefault(process, threading.Lock()):
+                made = self._made.get(process)
+                if made is None:
+                    made = self._made[process] = self._make()
+        return made
+
+
+def import_onnxruntime() -> ModuleType:
+    """Import ONNX Runtime with its telemetry off, as its Privacy.md describes.
+
+    Otherwise the import starts a thread that sends usage events over the network, and a forked child that ends
+    normally hangs or aborts waiting for that thread. Who wants it sets ``ORT_DISABLE_TELEMETRY=0``.
+    """
+    os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
+    import onnxruntime
+
+    return cast("ModuleType", onnxruntime)
+
+
+def open_session(path: Path, lean: bool = False) -> InferenceSession:
+    """Load a graph for the CPU; a run takes the calling thread and no other, and any number may run it at once.
+
+    Weights are mapped and not read, whether they lie in the graph's file or beside it: files that must not change
+    while the session is there.
+
+    Args:
+        path: the graph, which `quarry.formats.bundle.folder.BundleFolder.verify_graph` has found to be fine.
+        lean: whether the weights of products are used where they lie. They are copied into a second layout else,
+            which is faster and takes as much memory again, of this process's own.
+
+    Raises:
+        CorruptFile: the file is no graph that can be run.
+    """
+    options = _options()
+    # Plans of past shapes save nothing measurable and cost 15 MB: nearly every text has a length of its own.
+    options.enable_mem_pattern = False
+    if lean:
+        options.add_session_config_entry("session.disable_prepacking", "1")
+    options.add_session_config_entry("session.model_external_initializers_file_folder_path", str(path.parent))
+    return _loaded(path, outline(path), options, ["CPUExecutionProvider"], _SLOW_FUSIONS)
+
+
+def open_cuda_session(path: Path, stream: int) -> InferenceSession:
+    """Load a graph for the first CUDA device; not yet run on one.
+
+    Args:
+        path: the graph.
+        stream: CUDA's handle of the stream that runs are queued on.
+
+    Raises:
+        BackendUnavailable: ONNX Runtime was built without CUDA, or CUDA's libraries or a device are missing.
+        CorruptFile: the file is no graph that can be run.
+    """
+    hint = "pip install onnxruntime-gpu in the place of onnxruntime, and a CUDA device"
+    if "CUDAExecutionProvider" not in import_onnxruntime().get_available_providers():
+        raise BackendUnavailable("this ONNX Runtime has no CUDA", expected=hint)
+    options = _options()
+    cuda = ("CUDAExecutionProvider", {"device_id": "0", "use_tf32": "0", "user_compute_stream": str(stream)})
+    session = _loaded(path, str(path), options, [cuda, "CPUExecutionProvider"], [])
+    if "CUDAExecutionProvider" not in session.get_providers():  # it falls back without an error
+        raise BackendUnavailable("CUDA cannot be used", expected=hint, actual=session.get_providers())
+    return session
+
+
+def run_session(
+    session: InferenceSession, path: Path, output: str, inputs: Mapping[str, npt.NDArray[np.int64]]
+) -> npt.NDArray[np.float32]:
+    """Run a graph for one of its outputs, and see that they are numbers.
+
+    Args:
+        session: the graph's.
+        path: its file, for the error.
+        output: which one.
+        inputs: (batch, length) int64 each, by name.
+
+    Raises:
+        CorruptFile: it cannot be run with these inputs, or gives other than finite float32.
+    """
+    try:
+        found: npt.NDArray[np.float32] = session.run([output], dict(inputs))[0]
+    except Exception as error:  # the library's errors have no public common class
+        raise CorruptFile(f"the graph cannot be run: {error}", path=path) from error
+    check_numbers(found, output, path)
+    return found
+
+
+def check_numbers(found: npt.NDArray[np.float32], output: str, path: Path) -> None:
+    """Refuse an output that is no float32, or not finite.
+
+    Raises:
+        CorruptFile: it is not.
+    """
+    if found.dtype != np.float32 or not np.isfinite(found).all():
+        raise CorruptFile(
+            f"the graph gives {output} that cannot be used",
+            path=path,
+            expected="finite float32",
+            actual="numbers that are not finite" if found.dtype == np.float32 else found.dtype,
+        )
+
+
+def _options() -> SessionOptions:
+    options = import_onnxruntime().SessionOptions()
+    options.intra_op_num_threads = 1
+    options.inter_op_num_threads = 1
+    options.execution_mode = import_onnxruntime().ExecutionMode.ORT_SEQUENTIAL
+    options.log_severity_level = 4  # errors are raised, with the same text
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    return options
+
+
+def _loaded(
+    path: Path,
+    graph: str | bytes,
+    options: SessionOptions,
+    providers: list[str | tuple[str, dict[str, str]]],
+    without: list[str],
+) -> InferenceSession:
+    """A session of a graph, given by its file's name or its contents."""
+    try:
+        return import_onnxruntime().InferenceSession(
+            graph, options, providers=providers, disabled_optimizers=without
+        )
+    except Exception as error:  # the library's errors have no public common class
+        raise CorruptFile(f"the graph cannot be loaded: {error}", path=path) from error

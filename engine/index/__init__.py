@@ -1,0 +1,8 @@
+"""One open generation of an index.
+
+Start with `view`: a generation with its searchers. `current_view` is the view that answers now and follows
+commits,
+`memory` divides the memory limit, `statistics` and `verification` implement ``stats`` and ``verify``.
+
+May import: `quarry.engine.search` and what that imports.
+"""

@@ -1,0 +1,166 @@
+"""BM25 over the segments of an index, with the statistics of all of them together.
+
+A document d scores, as in Lucene (`BM25Similarity`), the sum over the query's terms t of ::
+
+    idf(t) tf / (tf + k1 (1 - b + b |d| / average))     idf(t) = ln(1 + (N - df + 1/2) / (df + 1/2))
+
+tf: how often t is in d; |d|: its terms, counted exactly; N, df, average: documents, documents with t and their
+mean length over all segments, deleted documents included until a merge removes them; a term that is n times in
+the query counts n times. (S. Robertson, H. Zaragoza, The probabilistic relevance framework: BM25 and beyond,
+2009, Eq. 3.15, without the constant factor k1 + 1.)
+
+Scores do not depend on how documents fell into segments, to the last bit: every document's terms are added up
+in the same order, the rarest first.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections import Counter, OrderedDict
+from collections.abc import Iterable, Sequence
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+
+from quarry.engine.lexical.query import Bm25Query, QueryTerm
+from quarry.engine.lexical.segment_scorer import Flags, Floats, SegmentScorer, TermPart
+from quarry.formats.errors import InvalidSetting
+from quarry.formats.postings.postings import PostingsReader
+
+__all__ = ["DEFAULT_B", "DEFAULT_K1", "MAX_QUERY_TERMS", "Bm25"]
+
+DEFAULT_K1 = 1.2
+DEFAULT_B = 0.75
+MAX_QUERY_TERMS = 1000  # distinct terms; of more than that the rarest count
+
+_CACHE_BYTES = 128 << 20
+_TERM_BYTES, _PART_BYTES = 256, 320  # what Python's objects take, about
+
+
+class Bm25:
+    """Scores the documents of some segments, which never change; safe to use from several threads.
+
+    Args:
+        readers: the segments' postings.
+        deleted: for each segment (n_docs,) bool, or None where nothing is deleted.
+        k1: how soon more occurrences of a term count no more; 0 or larger.
+        b: how much a document's length counts, from 0 to 1.
+        cache_bytes: memory for the decoded postings of terms asked for lately.
+
+    Raises:
+        InvalidSetting: k1 or b is out of bounds.
+    """
+
+    def __init__(
+        self,
+        readers: Sequence[PostingsReader],
+        deleted: Sequence[Flags | None],
+        k1: float = DEFAULT_K1,
+        b: float = DEFAULT_B,
+        cache_bytes: int = _CACHE_BYTES,
+    ) -> None:
+        if not (0 <= k1 < math.inf and 0 <= b <= 1):
+            raise InvalidSetting("settings of BM25 out of bounds", expected="k1 >= 0, 0 <= b <= 1", actual=(k1, b))
+        self._readers = tuple(readers)
+        self._scorers = [
+            SegmentScorer(reader.n_docs, flags) for reader, flags in zip(self._readers, deleted, strict=True)
+        ]
+        self._k1 = k1
+        self._b = b
+        self._cache = _TermCache(cache_bytes)
+
+    def query(self, query_terms: Iterable[str]) -> Bm25Query:
+        """The query of these terms, each looked up."""
+        return Bm25Query(self._terms(query_terms), self._scorers)
+
+    @property
+    def cached_bytes(self) -> int:
+        """Memory of the decoded postings that are kept now."""
+        return self._cache.n_bytes
+
+    @cached_property
+    def n_docs(self) -> int:
+        """Documents of all segments, deleted ones included."""
+        return sum(reader.n_docs for reader in self._readers)
+
+    @cached_property
+    def average_length(self) -> float:
+        """Their mean length in terms."""
+        return sum(reader.total_length for reader in self._readers) / max(1, self.n_docs)
+
+    @cached_property
+    def _norms(self) -> list[Floats]:
+        """For each segment k1 (1 - b + b |d| / average) of each document."""
+        slope = self._k1 * self._b / max(self.average_length, 1e-9)
+        least = self._k1 * (1 - self._b)
+        return [(reader.lengths * slope + least).astype(np.float32) for reader in self._readers]
+
+    def _terms(self, query_terms: Iterable[str]) -> list[QueryTerm]:
+        """The query's terms that occur in the index, at most MAX_QUERY_TERMS; the rarest first, then by name."""
+        counts = Counter(query_terms)
+        names = list(counts) if len(counts) <= MAX_QUERY_TERMS else self._rarest(counts)
+        terms = []
+        for name, known in zip(names, self._cache.get(names), strict=True):
+            term = self._read(name) if known is None else known
+            if term.n_docs:
+                terms.append(QueryTerm(term.n_docs, name, counts[name], term.parts))
+        terms.sort()
+        return terms
+
+    def _rarest(self, names: Iterable[str]) -> list[str]:
+        frequencies = [(sum(reader.document_frequency(name) for reader in self._readers), name) for name in names]
+        return [name for frequency, name in sorted(frequencies) if frequency][:MAX_QUERY_TERMS]
+
+    def _read(self, name: str) -> _Term:
+        entries = [reader.find(name) for reader in self._readers]
+        n_docs = sum(entry.n_docs for entry in entries if entry)
+        idf = math.log1p((self.n_docs - n_docs + 0.5) / (n_docs + 0.5))
+        parts = [
+            TermPart.of(reader.read(entry), norms, idf) if entry else _NOTHING
+            for reader, entry, norms in zip(self._readers, entries, self._norms, strict=True)
+        ]
+        term = _Term(n_docs, tuple(parts))
+        self._cache.put(name, term)
+        return term
+
+
+_NOTHING = TermPart(0, np.empty(0, np.int64), np.empty(0, np.float32), 0.0)
+
+
+class _Term(NamedTuple):
+    """A term: how many documents have it, and what it adds in each segment."""
+
+    n_docs: int
+    parts: tuple[TermPart, ...]
+
+    @property
+    def n_bytes(self) -> int:
+        return _TERM_BYTES + sum(_PART_BYTES + part.n_bytes for part in self.parts)
+
+
+class _TermCache:
+    """The terms used last, within a bound of bytes."""
+
+    def __init__(self, max_bytes: int) -> None:
+        self._max_bytes = max_bytes
+        self.n_bytes = 0
+        self._terms: OrderedDict[str, _Term] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def get(self, names: Sequence[str]) -> list[_Term | None]:
+        """What is kept of each term, None where it is not."""
+        with self._lock:
+            for name in self._terms.keys() & names:
+                self._terms.move_to_end(name)
+            return [self._terms.get(name) for name in names]
+
+    def put(self, name: str, term: _Term) -> None:
+        """Keep a term, and forget those not asked for lately."""
+        with self._lock:
+            if name not in self._terms:
+                self._terms[name] = term
+                self.n_bytes += term.n_bytes
+            while self.n_bytes > self._max_bytes:
+                self.n_bytes -= self._terms.popitem(last=False)[1].n_bytes

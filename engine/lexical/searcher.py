@@ -1,0 +1,49 @@
+"""Lexical search over a snapshot: BM25 over the postings of its segments."""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+from quarry.engine.analysis.analyzer import Analyzer
+from quarry.engine.lexical.bm25 import Bm25
+from quarry.engine.lexical.query import Bm25Query
+from quarry.formats.snapshot import Snapshot
+
+__all__ = ["LexicalSearcher"]
+
+
+class LexicalSearcher:
+    """Makes queries of texts; safe to use from several threads.
+
+    A query without terms (stop words only, say) finds nothing.
+
+    Args:
+        snapshot: what is searched.
+        cache_bytes: memory for the decoded postings of terms asked for lately.
+    """
+
+    def __init__(self, snapshot: Snapshot, cache_bytes: int) -> None:
+        self._cache_bytes = cache_bytes
+        self._segments = snapshot.segments
+        self._settings = snapshot.manifest.settings
+
+    def query(self, text: str) -> Bm25Query:
+        """The query of a text's terms, looked up."""
+        return self._bm25.query(self._analyzer.terms(text))
+
+    @property
+    def resident_bytes(self) -> int:
+        """Memory of the postings that are decoded now."""
+        return self._bm25.cached_bytes if "_bm25" in self.__dict__ else 0
+
+    @cached_property
+    def _analyzer(self) -> Analyzer:
+        return Analyzer.from_settings(
+            {"language": self._settings.language, "rules": self._settings.analysis_rules}
+        )
+
+    @cached_property
+    def _bm25(self) -> Bm25:
+        readers = [segment.reader.postings for segment in self._segments]
+        deleted = [segment.deleted for segment in self._segments]
+        return Bm25(readers, deleted, self._settings.k1, self._settings.b, self._cache_bytes)

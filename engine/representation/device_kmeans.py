@@ -1,0 +1,70 @@
+"""Batched k-means over the token vectors of many documents, on a device; `kmeans` is its oracle."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from quarry.engine.gpu.upload import send
+from quarry.engine.representation.kmeans import MAX_ITERATIONS
+
+__all__ = ["Clusters", "kmeans_of_documents"]
+
+
+class Clusters(NamedTuple):
+    """The clusters of some documents, on the device.
+
+    Attributes:
+        centroids: (n_docs, k, dim) float32; those of empty clusters mean nothing.
+        labels: (n_docs, longest) int64, the cluster of each token; behind a document's last token k.
+        counts: (n_docs, k) int64, tokens in each cluster; 0 behind the last cluster of a document.
+    """
+
+    centroids: torch.Tensor
+    labels: torch.Tensor
+    counts: torch.Tensor
+
+
+def kmeans_of_documents(
+    values: torch.Tensor, starts: npt.NDArray[np.int64], lengths: npt.NDArray[np.int64], n_clusters: int
+) -> Clusters:
+    """Cluster the token vectors of each document as `quarry.engine.representation.kmeans.kmeans` does.
+
+    Distances and sums are computed in float64 and rounded to float32 as centroids. So labels are the oracle's but
+    for tokens as near to one centroid as to another within the rounding of the oracle's float32, and where labels
+    are the same, centroids are within that rounding. All rounds are made, for a document that has settled stays as
+    it is: nothing is read back from the device.
+
+    Args:
+        values: (n_tokens, dim) float32 on the device.
+        starts: (n_docs,) int64, the first token of each document.
+        lengths: (n_docs,) int64, how many it has, at least 1; memory goes with n_docs times the largest.
+        n_clusters: the k of k-means; a document has no more clusters than tokens.
+    """
+    k = min(n_clusters, int(lengths.max()))
+    sizes = np.minimum(lengths, k)[:, None]  # clusters of each document
+    numbers = np.arange(k)[None, :]
+    first_tokens = starts[:, None] + np.minimum(numbers, sizes - 1) * lengths[:, None] // sizes
+    tokens = np.arange(lengths.max())[None, :]
+    rows = starts[:, None] + np.minimum(tokens, lengths[:, None] - 1)
+    place = values.device
+    missing, absent = (send(each, place) for each in (numbers >= sizes, tokens >= lengths[:, None]))
+    centroids = values[send(first_tokens, place)]
+    padded = values[send(rows, place)].double()
+    labels = counts = torch.empty(0)
+    for _ in range(MAX_ITERATIONS):
+        labels = _nearest(padded, centroids.double(), missing).masked_fill_(absent, k)
+        members = (labels[:, None, :] == torch.arange(k, device=place)[:, None]).double()
+        counts = members.sum(2)
+        means = (members @ padded) / counts.clamp(min=1)[:, :, None]
+        centroids = torch.where(counts[:, :, None] > 0, means.float(), centroids)
+    return Clusters(centroids, labels, counts.long())
+
+
+def _nearest(padded: torch.Tensor, centroids: torch.Tensor, missing: torch.Tensor) -> torch.Tensor:
+    """(n_docs, longest) numbers of the nearest centroids, the first of equals."""
+    squared = centroids.square().sum(2).masked_fill_(missing, torch.inf)
+    return (squared[:, None, :] - 2 * (padded @ centroids.transpose(1, 2))).argmin(2)

@@ -1,0 +1,153 @@
+"""Representations of many documents at once, made where their token vectors are: only centroids come back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from quarry.engine.encoding.batched_encoder import PreparedText
+from quarry.engine.encoding.device_batches import DeviceTokens, run_sums
+from quarry.engine.gpu.download import download
+from quarry.engine.gpu.upload import send
+from quarry.engine.representation.device_kmeans import Clusters, kmeans_of_documents
+from quarry.engine.representation.pieces import TextPieces, text_pieces
+from quarry.engine.representation.representation import (
+    DocumentVectors,
+    KMeans,
+    Pieces,
+    Representation,
+    cluster_spans,
+)
+
+__all__ = ["DeviceRepresentation", "device_representation"]
+
+_PADDED_TOKENS = 1 << 15  # clustered at a time, padding included
+
+
+class DeviceRepresentation(Protocol):
+    """Makes the centroids that a `Representation` makes, within the rounding of float32."""
+
+    def plan(self, text: str, prepared: PreparedText) -> TextPieces | None:
+        """What has to be known of a text itself; for any thread."""
+        ...
+
+    def represent(
+        self,
+        tokens: DeviceTokens,
+        prepared: Sequence[PreparedText],
+        plans: Sequence[TextPieces | None],
+        normalise: bool,
+    ) -> list[DocumentVectors]:
+        """Make the centroids of documents, each of at least one token, in main memory."""
+        ...
+
+
+def device_representation(representation: Representation) -> DeviceRepresentation | None:
+    """The same on a device; None where it is made in main memory alone."""
+    if isinstance(representation, Pieces):
+        return _DevicePieces(representation.tokens_per_piece)
+    if isinstance(representation, KMeans):
+        return _DeviceKMeans(representation.n_centroids)
+    return None
+
+
+class _DevicePieces:
+    """`quarry.engine.representation.representation.Pieces`: the sums of pieces, and of them those of documents."""
+
+    def __init__(self, tokens_per_piece: int) -> None:
+        self._tokens_per_piece = tokens_per_piece
+
+    def plan(self, text: str, prepared: PreparedText) -> TextPieces:
+        """Where the pieces are."""
+        tokens = prepared.tokens
+        return text_pieces(text, tokens.starts, tokens.ends, prepared.bounds, self._tokens_per_piece)
+
+    def represent(
+        self,
+        tokens: DeviceTokens,
+        prepared: Sequence[PreparedText],
+        plans: Sequence[TextPieces | None],
+        normalise: bool,
+    ) -> list[DocumentVectors]:
+        """See `DeviceRepresentation`."""
+        pieces = [plan for plan in plans if plan is not None]
+        sizes = np.concatenate([each.sizes for each in pieces])
+        counts = np.array([len(each.sizes) for each in pieces])
+        sums = run_sums(tokens.values, sizes)
+        means = sums / send(sizes.astype(np.float32), sums.device)[:, None]
+        lengths = send(np.diff(tokens.offsets).astype(np.float32), sums.device)
+        wholes = run_sums(sums, counts) / lengths[:, None]
+        values, of_documents = download(_scaled(means, normalise), _scaled(wholes, normalise))
+        parts = np.split(values, np.cumsum(counts)[:-1])
+        return [_with_whole(*each) for each in zip(pieces, parts, of_documents, strict=True)]
+
+
+def _with_whole(
+    pieces: TextPieces, values: npt.NDArray[np.float32], whole: npt.NDArray[np.float32]
+) -> DocumentVectors:
+    """Of more than one piece the mean of all is the last vector."""
+    if len(values) > 1:
+        values = np.concatenate([values, whole[None]])
+    return DocumentVectors(values, tuple((span,) for span in pieces.spans_with_whole()))
+
+
+class _DeviceKMeans:
+    """`quarry.engine.representation.representation.KMeans`, documents of like length together."""
+
+    def __init__(self, n_centroids: int) -> None:
+        self._n_centroids = n_centroids
+
+    def plan(self, text: str, prepared: PreparedText) -> None:
+        """Nothing."""
+        del text, prepared
+
+    def represent(
+        self,
+        tokens: DeviceTokens,
+        prepared: Sequence[PreparedText],
+        plans: Sequence[TextPieces | None],
+        normalise: bool,
+    ) -> list[DocumentVectors]:
+        """See `DeviceRepresentation`."""
+        del plans
+        lengths = np.diff(tokens.offsets)
+        found: dict[int, DocumentVectors] = {}
+        for members in _alike(lengths):
+            starts = tokens.offsets[:-1][members]
+            clusters = kmeans_of_documents(tokens.values, starts, lengths[members], self._n_centroids)
+            made = _clustered(clusters, [prepared[member] for member in members], normalise)
+            found |= zip(members.tolist(), made, strict=True)
+        return [found[number] for number in range(len(prepared))]
+
+
+def _clustered(clusters: Clusters, prepared: Sequence[PreparedText], normalise: bool) -> Iterator[DocumentVectors]:
+    """Empty clusters left out, as the text's own `quarry.engine.representation.kmeans.kmeans` would."""
+    columns = download(_scaled(clusters.centroids, normalise), clusters.labels, clusters.counts)
+    for text, centroids, labels, counts in zip(prepared, *columns, strict=True):
+        kept = np.flatnonzero(counts)
+        numbers = np.searchsorted(kept, labels[: text.n_tokens])
+        spans = cluster_spans(numbers, text.tokens.starts, text.tokens.ends, len(kept))
+        yield DocumentVectors(centroids[kept], spans)
+
+
+def _alike(lengths: npt.NDArray[np.int64]) -> Iterator[npt.NDArray[np.int64]]:
+    """Numbers of documents, longest first, a bounded number of tokens at a time, padding included."""
+    order = np.argsort(-lengths, kind="stable")
+    low = 0
+    while low < len(order):
+        n = max(1, _PADDED_TOKENS // int(lengths[order[low]]))
+        yield order[low : low + n]
+        low += n
+
+
+def _scaled(values: torch.Tensor, normalise: bool) -> torch.Tensor:
+    """Vectors of length 1 where asked; zeros stay zeros."""
+    if not normalise:
+        return values
+    return values / torch.linalg.vector_norm(values, dim=-1, keepdim=True).clamp(
+        min=torch.finfo(values.dtype).tiny
+    )

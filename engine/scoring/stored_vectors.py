@@ -1,0 +1,109 @@
+"""Scores of a segment's centroids as they are stored: int8, float16, or codes alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cached_property, partial
+from typing import TypeAlias, cast
+
+import numpy as np
+import numpy.typing as npt
+
+from quarry.engine.scoring.int8_query import IntegerQuery
+from quarry.formats.snapshot import OpenSegment
+from quarry.formats.vectors.quantizer import Quantizer
+
+__all__ = ["Scorer", "StoredVectors", "unpack_codes"]
+
+Floats = npt.NDArray[np.float32]
+Rows = npt.NDArray[np.int64]
+Scorer: TypeAlias = Callable[[Rows], Floats]
+"""(n,) rows to their (n,) scores for one query."""
+
+
+class StoredVectors:
+    """The centroids of one segment, whatever they are stored as."""
+
+    def __init__(self, segment: OpenSegment) -> None:
+        self._table = segment.reader.centroids
+        self._lists = segment.reader.lists
+        self._quantizer = segment.quantizer
+
+    def scores(self, query: Floats, rows: Rows) -> Floats:
+        """Inner products of a (dim,) float32 query with the stored centroids `rows`: (n,) float32.
+
+        This is the score every backend ends with: the query in full precision against the vectors as stored.
+        """
+        return self.scorer(query)(rows)
+
+    def scorer(self, query: Floats) -> Scorer:
+        """What gives the scores of rows for one query (see `scores`), which is prepared once."""
+        if self._table.kind == "none":
+            return self._code_scorer(query)
+        if self._table.kind == "float16":
+            return partial(self._half_scores, query)
+        return partial(self._integer_scores, IntegerQuery(query))
+
+    def _integer_scores(self, query: IntegerQuery, rows: Rows) -> Floats:
+        values, scales = self._table.stored(rows)
+        return query.scores(cast(npt.NDArray[np.int8], values), scales)
+
+    def _half_scores(self, query: Floats, rows: Rows) -> Floats:
+        """No matrix product: its last bits depend on how many rows there are."""
+        scores: Floats = np.einsum("ij,j->i", self._table.stored(rows)[0].astype(np.float32), query)
+        return scores
+
+    def vectors(self, rows: Rows) -> Floats:
+        """The stored centroids `rows` as (n, dim) float32; from codes: coarse centroid plus code, rotated back."""
+        if self._table.kind != "none":
+            values, scales = self._table.stored(rows)
+            return values.astype(np.float32) * scales[:, None]
+        quantizer = self._required_quantizer()
+        decoded = quantizer.score_codebook[np.arange(quantizer.score_codebook.shape[0]), self._codes(rows)]
+        vectors = decoded.reshape(len(rows), quantizer.coarse.shape[1])
+        if quantizer.by_residual:
+            vectors = vectors + quantizer.coarse[self._list_numbers(rows)]
+        return vectors if quantizer.rotation is None else vectors @ quantizer.rotation
+
+    def _code_scorer(self, query: Floats) -> Scorer:
+        """The same product without decoding: one table look-up for each sub-quantizer (asymmetric distances)."""
+        quantizer = self._required_quantizer()
+        turned = query if quantizer.rotation is None else quantizer.rotation @ query
+        n_sub, _, dsub = quantizer.score_codebook.shape
+        table = np.einsum("mkd,md->mk", quantizer.score_codebook, turned.reshape(n_sub, dsub))
+        list_scores: Floats | None = (
+            (quantizer.coarse @ turned).astype(np.float32) if quantizer.by_residual else None
+        )
+        return partial(self._code_scores, table, list_scores)
+
+    def _code_scores(self, table: Floats, list_scores: Floats | None, rows: Rows) -> Floats:
+        scores: Floats = table[np.arange(len(table)), self._codes(rows)].sum(axis=1, dtype=np.float32)
+        if list_scores is not None:
+            scores += list_scores[self._list_numbers(rows)]
+        return scores
+
+    def _codes(self, rows: Rows) -> npt.NDArray[np.uint8]:
+        assert self._lists is not None
+        return unpack_codes(self._lists.codes()[self._places[rows]], self._required_quantizer().nbits)
+
+    def _list_numbers(self, rows: Rows) -> Rows:
+        assert self._lists is not None
+        return np.searchsorted(self._lists.offsets, self._places[rows], side="right") - 1
+
+    def _required_quantizer(self) -> Quantizer:
+        assert self._quantizer is not None
+        return self._quantizer
+
+    @cached_property
+    def _places(self) -> npt.NDArray[np.uint32]:
+        """(n_rows,) uint32: where in the inverted lists each row is."""
+        assert self._lists is not None
+        return self._lists.places()
+
+
+def unpack_codes(codes: npt.NDArray[np.uint8], nbits: int) -> npt.NDArray[np.uint8]:
+    """(n, code_bytes) packed codes as (n, M) sub-quantizer numbers."""
+    if nbits == 8:
+        return codes
+    halves = np.stack([codes & 0x0F, codes >> 4], axis=2)
+    return halves.reshape(len(codes), 2 * codes.shape[1])

@@ -1,0 +1,62 @@
+"""Query texts to vectors: one here and now, several on several threads, or all at once on a device."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import TypeVar
+
+import numpy as np
+
+from quarry.engine.encoding.batched_encoder import BatchedEncoder
+from quarry.engine.encoding.encoder import Encoder
+from quarry.engine.scoring.query_vectors import Queries
+from quarry.formats.errors import InvalidQuery
+
+__all__ = ["encode_queries"]
+
+T = TypeVar("T")
+
+
+def encode_queries(encoder: Encoder, texts: list[str], threads: int) -> Queries:
+    """Encode each of `texts`: (n, dim) float32, on the device of an encoder that works in batches there.
+
+    Raises:
+        InvalidQuery: a text has no token, or the encoder gives no usable vector; the message has its number.
+    """
+    if isinstance(encoder, BatchedEncoder) and texts:
+        vectors = encoder.run_queries(list(_each(encoder.prepare_query, texts, threads)))
+        _check_shape(0, vectors.shape[1:], encoder.dim)
+        return vectors
+    encoded = np.empty((len(texts), encoder.dim), np.float32)
+    for number, vector in enumerate(_each(encoder.encode_query, texts, threads)):
+        _check_shape(number, vector.shape, encoder.dim)
+        encoded[number] = vector
+    return encoded
+
+
+def _each(work: Callable[[str], T], texts: list[str], threads: int) -> Iterator[T]:
+    """What becomes of each text, in their order, in which the first error is raised."""
+    numbered = partial(_numbered, work)
+    if len(texts) < 2 or threads == 1:
+        yield from map(numbered, range(len(texts)), texts)
+    else:
+        with ThreadPoolExecutor(min(threads, len(texts)), thread_name_prefix="quarry-query") as pool:
+            yield from pool.map(numbered, range(len(texts)), texts)
+
+
+def _numbered(work: Callable[[str], T], number: int, text: str) -> T:
+    try:
+        return work(text)
+    except InvalidQuery as error:
+        raise InvalidQuery(
+            f"query {number}: {error.message}", expected=error.expected, actual=error.actual
+        ) from error
+
+
+def _check_shape(number: int, shape: tuple[int, ...], dim: int) -> None:
+    if shape != (dim,):
+        raise InvalidQuery(
+            f"query {number}: the encoder gave no usable vector", expected=f"shape {(dim,)}", actual=shape
+        )

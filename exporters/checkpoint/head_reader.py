@@ -1,0 +1,232 @@
+"""Reads what a checkpoint's folder says about the head: sentence-transformers' files, or Quarry's own.
+
+sentence-transformers' files are modules.json and the folders it names: pooling by mean, maximum or [CLS], linear
+layers, normalisation. A folder without modules.json is mean pooled and not normalised, as that library does.
+
+``quarry.json`` is what `training` leaves beside the Hugging Face files, and comes before all others. It is a JSON
+object with exactly these members::
+
+    format            1
+    pooling           "mean", "cls", "max" or "aggretriever"
+    normalise         whether vectors get L2 norm 1
+    window            most tokens read at once, special tokens included
+    query_prefix      put before queries, document_prefix before documents
+    beta              inverse temperature of the softmax aggregation, or null
+    representation    name of the representation it was trained for, or null
+    agg_dims, mlm     with "aggretriever" only: length of agg*, and whether the masked-language-model head is used
+
+and ``head.safetensors`` has the head's weights: ``projection.weight`` and perhaps ``projection.bias`` of a linear
+layer behind the pooling (no such file: no layer), or for Aggretriever ``terms.weight``, ``terms.bias``,
+``cls.weight`` and ``cls.bias``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+import numpy.typing as npt
+
+from quarry.engine.encoding.tokenizer import lone_surrogate
+from quarry.exporters.checkpoint.files import (
+    existing,
+    optional_object,
+    read_json,
+    read_object,
+    read_tensors,
+    subfolder,
+)
+from quarry.exporters.checkpoint.head import Activation, Aggregation, Head, Projection
+from quarry.formats.bundle.encoder import Pooling
+from quarry.formats.bundle.folder import MAX_WINDOW
+from quarry.formats.container.json_fields import JsonFields
+from quarry.formats.container.json_fields import read_json as read_strict_json
+from quarry.formats.errors import CorruptFile, InvalidSetting
+
+__all__ = ["SETTINGS_NAME", "EncoderUse", "read_use"]
+
+SETTINGS_NAME = "quarry.json"
+_HEAD_NAME = "head.safetensors"
+_PROMPTS_NAME = "config_sentence_transformers.json"
+_WINDOW_NAME = "sentence_bert_config.json"
+_MAX_SETTINGS_BYTES = 64 * 1024
+_MAX_AGG_DIMS = 16384
+_MAX_PROMPT = 1024
+_LEAST_WINDOW = 3  # a token and two around it
+
+_POOLING_MODES: Mapping[str, Pooling] = {
+    "pooling_mode_mean_tokens": "mean",
+    "pooling_mode_cls_token": "cls",
+    "pooling_mode_max_tokens": "max",
+}
+_ACTIVATIONS: Mapping[str, Activation] = {"Identity": "identity", "Tanh": "tanh", "ReLU": "relu"}
+
+Tensors = Mapping[str, npt.NDArray[np.float32]]
+
+
+@dataclass(frozen=True, eq=False)
+class EncoderUse:
+    """How an encoder is used, beside its network.
+
+    Attributes:
+        head: what follows the network.
+        window: most tokens to read at once, None where the folder does not say.
+        query_prefix: put before queries.
+        document_prefix: put before documents.
+        beta: inverse temperature of the softmax aggregation; None: take the maximum.
+        representation: name of the one it was trained for, None for none.
+    """
+
+    head: Head
+    window: int | None
+    query_prefix: str
+    document_prefix: str
+    beta: float | None = None
+    representation: str | None = None
+
+
+def read_use(folder: Path, n_words: int) -> EncoderUse:
+    """Read how the encoder in a folder is used.
+
+    Args:
+        folder: of the checkpoint.
+        n_words: entries of its vocabulary.
+
+    Raises:
+        InvalidSetting: a module, a pooling or an activation that cannot be exported, or a missing file.
+        CorruptFile: a file does not hold what it should.
+    """
+    path = folder / SETTINGS_NAME
+    if path.is_file():
+        return _own_use(folder, JsonFields(read_strict_json(path, _MAX_SETTINGS_BYTES), path), n_words)
+    prompts = _prompts(folder)
+    return EncoderUse(
+        _head_from_modules(folder),
+        _window(folder),
+        _prompt(folder, prompts.get("query")),
+        _prompt(folder, prompts.get("document", prompts.get("passage"))),
+    )
+
+
+def _own_use(folder: Path, fields: JsonFields, n_words: int) -> EncoderUse:
+    fields.integer("format", 1, 1)
+    pooling = cast("Pooling", fields.text("pooling", re.compile("mean|cls|max|aggretriever")))
+    normalise = fields.flag("normalise")
+    if pooling == "aggretriever":
+        head = Head(pooling, normalise, aggregation=_aggregation(folder, fields, n_words))
+    else:
+        head = Head(pooling, normalise, _projections(folder))
+    use = EncoderUse(
+        head,
+        fields.integer("window", _LEAST_WINDOW, MAX_WINDOW),
+        fields.text("query_prefix"),
+        fields.text("document_prefix"),
+        None if fields.take_null("beta") else fields.number("beta", 1e-6, 1e6),
+        None if fields.take_null("representation") else fields.text("representation"),
+    )
+    fields.done()
+    return use
+
+
+def _aggregation(folder: Path, fields: JsonFields, n_words: int) -> Aggregation:
+    path = existing(folder, _HEAD_NAME)
+    tensors = read_tensors(path)
+    terms, cls = (_layer(tensors, name, path, biased=True) for name in ("terms", "cls"))
+    if len(terms.weights) != 1:
+        raise CorruptFile("terms.weight has one row", path=path, actual=terms.weights.shape)
+    return Aggregation(fields.integer("agg_dims", 1, _MAX_AGG_DIMS), terms, cls, n_words, fields.flag("mlm"))
+
+
+def _projections(folder: Path) -> tuple[Projection, ...]:
+    path = folder / _HEAD_NAME
+    return (_layer(read_tensors(path), "projection", path),) if path.is_file() else ()
+
+
+def _layer(
+    tensors: Tensors, name: str, path: Path, *, activation: Activation = "identity", biased: bool = False
+) -> Projection:
+    """Take a linear layer out of the tensors of a file."""
+    weights, biases = tensors.get(f"{name}.weight"), tensors.get(f"{name}.bias")
+    fits = weights is not None and weights.ndim == 2 and (biases is None or biases.shape == weights.shape[:1])
+    if weights is None or not fits or (biased and biases is None):
+        raise CorruptFile(
+            f"the weights of the linear layer {name!r} do not fit",
+            path=path,
+            expected=f"{name}.weight (n_out, n_in) and {name}.bias (n_out,)",
+            actual={key: value.shape for key, value in tensors.items()},
+        )
+    return Projection(weights, biases, activation)
+
+
+def _head_from_modules(folder: Path) -> Head:
+    pooling: Pooling = "mean"
+    normalise = False
+    projections: list[Projection] = []
+    for kind, name in _modules(folder):
+        if normalise or kind not in ("Transformer", "Pooling", "Dense", "Normalize"):
+            raise InvalidSetting("this module cannot be exported", path=folder, actual=kind)
+        if kind == "Pooling":
+            pooling = _pooling_from(read_object(subfolder(folder, name), "config.json"), folder)
+        elif kind == "Dense":
+            projections.append(_dense(subfolder(folder, name)))
+        normalise = kind == "Normalize"
+    return Head(pooling, normalise, tuple(projections))
+
+
+def _modules(folder: Path) -> list[tuple[str, str]]:
+    """Return kind and folder of sentence-transformers' modules, in order."""
+    path = folder / "modules.json"
+    modules = read_json(path) if path.is_file() else []
+    try:
+        return [(str(module["type"]).rsplit(".", 1)[-1], str(module["path"])) for module in cast("Any", modules)]
+    except (TypeError, KeyError) as error:
+        raise CorruptFile("not a list of modules with type and path", path=path) from error
+
+
+def _dense(folder: Path) -> Projection:
+    named = str(read_object(folder, "config.json").get("activation_function", "Tanh")).rsplit(".", 1)[-1]
+    if named not in _ACTIVATIONS:
+        raise InvalidSetting(
+            "this activation cannot be exported", path=folder, expected=" or ".join(_ACTIVATIONS), actual=named
+        )
+    path = existing(folder, "model.safetensors")
+    return _layer(read_tensors(path), "linear", path, activation=_ACTIVATIONS[named])
+
+
+def _pooling_from(config: Mapping[str, object], folder: Path) -> Pooling:
+    """Read a pooling module's configuration, of the older (flags) or the newer (names) kind."""
+    modes = sorted(key for key, value in config.items() if key.startswith("pooling_mode_") and value is True)
+    named = config.get("pooling_mode")
+    if not modes and isinstance(named, str):
+        modes = [next((key for key, value in _POOLING_MODES.items() if value == named), named)]
+    if len(modes) != 1 or modes[0] not in _POOLING_MODES:
+        expected = "mean, CLS or maximum"
+        raise InvalidSetting("this pooling cannot be exported", path=folder, expected=expected, actual=modes)
+    return _POOLING_MODES[modes[0]]
+
+
+def _window(folder: Path) -> int | None:
+    found = optional_object(folder, _WINDOW_NAME).get("max_seq_length")
+    if found is not None and (type(found) is not int or found < _LEAST_WINDOW):
+        expected = f"an integer from {_LEAST_WINDOW}, or null"
+        raise CorruptFile("bad 'max_seq_length'", path=folder / _WINDOW_NAME, expected=expected, actual=found)
+    return found
+
+
+def _prompts(folder: Path) -> dict[str, object]:
+    prompts = optional_object(folder, _PROMPTS_NAME).get("prompts", {})
+    if not isinstance(prompts, dict):
+        raise CorruptFile("bad prompts", path=folder / _PROMPTS_NAME, expected="an object", actual=prompts)
+    return prompts
+
+
+def _prompt(folder: Path, prompt: object) -> str:
+    text = str(prompt or "")
+    if len(text) > _MAX_PROMPT or lone_surrogate(text) is not None:
+        expected = f"at most {_MAX_PROMPT} characters of Unicode"
+        raise CorruptFile("bad prompt", path=folder / _PROMPTS_NAME, expected=expected, actual=repr(text[:80]))
+    return text

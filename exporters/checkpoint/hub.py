@@ -1,0 +1,58 @@
+"""Finds a checkpoint by its name on the Hugging Face hub."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from quarry.formats.bundle.folder import MANIFEST_NAME
+from quarry.formats.errors import BackendUnavailable, InvalidSetting
+
+__all__ = ["checkpoint_folder"]
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*/[A-Za-z0-9_.-]+")
+_PATTERNS = ["*.json", "*.safetensors", "*.md", "LICENSE*", "NOTICE*", "onnx/model.onnx*"]
+
+
+def checkpoint_folder(source: str | Path) -> Path:
+    """Return the folder of a checkpoint; what is no folder and looks like ``owner/name`` is asked for at the hub.
+
+    Raises:
+        InvalidSetting: there is no such folder and no such name, the hub cannot be reached, or what is there is a
+            file, or a bundle.
+        BackendUnavailable: the name is one of the hub, and huggingface_hub is not installed.
+    """
+    folder = Path(source)
+    if folder.exists():
+        _check_folder(folder)
+        return folder
+    name = Path(source).as_posix()
+    if not _NAME.fullmatch(name):
+        raise InvalidSetting("there is no checkpoint", path=folder, expected="a folder, or owner/name of the hub")
+    try:
+        from huggingface_hub import snapshot_download
+    except ImportError as error:
+        raise BackendUnavailable(
+            f"there is no folder {name!r}, and names of the Hugging Face hub need its library",
+            expected="pip install huggingface_hub",
+            actual=str(error),
+        ) from error
+    try:
+        return Path(snapshot_download(name, allow_patterns=_PATTERNS))
+    except Exception as error:  # the library and those it stands on have errors of many kinds
+        raise InvalidSetting(
+            f"there is no folder {name!r}, and the Hugging Face hub gave none: {error}",
+            expected="a folder, or a network",
+        ) from error
+
+
+def _check_folder(folder: Path) -> None:
+    if not folder.is_dir():
+        raise InvalidSetting("a checkpoint is a folder", path=folder, actual="a file")
+    if (folder / MANIFEST_NAME).is_file():
+        raise InvalidSetting(
+            "this is a bundle already; other precisions are exported from the checkpoint that it was made of",
+            path=folder,
+            expected="a checkpoint",
+            actual=MANIFEST_NAME,
+        )

@@ -1,0 +1,200 @@
+"""The kinds of networks whose graph can be built without torch: sizes and names of their weights.
+
+All of them are BERT with differences: weights are renamed to BERT's names, and the shape says the rest.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from quarry.formats.errors import CorruptFile, InvalidSetting
+
+__all__ = ["DIRECT_KINDS", "NetworkShape", "bert_name", "network_shape"]
+
+
+@dataclass(frozen=True, slots=True)
+class NetworkShape:
+    """The sizes of an encoder.
+
+    Attributes:
+        n_layers: transformer layers.
+        n_heads: attention heads of a layer.
+        dim: length of a token vector, a multiple of ``n_heads``.
+        n_positions: longest input in tokens.
+        epsilon: of the layer normalisations.
+        padding_id: number of the padding token where positions are counted over other tokens, from the next
+            number on; None where they are counted from 0.
+        token_types: whether tokens have types.
+        n_buckets: of distances between tokens, each with a bias for every head; None where there are no such.
+    """
+
+    n_layers: int
+    n_heads: int
+    dim: int
+    n_positions: int
+    epsilon: float
+    padding_id: int | None = None
+    token_types: bool = True
+    n_buckets: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Kind:
+    """How a kind of network differs from BERT.
+
+    Attributes:
+        prefix: what names of weights begin with in a folder with a task's head.
+        renamed: replacements that make BERT's names, as regular expressions, in order.
+        keys: names of BERT's sizes in config.json, where they are others.
+        padded_positions: whether positions are counted as RoBERTa does.
+        token_types: whether tokens have types.
+        distances: whether distances have biases.
+    """
+
+    prefix: str
+    renamed: tuple[tuple[str, str], ...] = ()
+    keys: tuple[tuple[str, str], ...] = ()
+    padded_positions: bool = False
+    token_types: bool = True
+    distances: bool = False
+
+
+_OLD_NAMES = ((r"LayerNorm\.gamma$", "LayerNorm.weight"), (r"LayerNorm\.beta$", "LayerNorm.bias"))
+_PREDICTIONS = (
+    (r"^lm_head\.dense\.", "cls.predictions.transform.dense."),
+    (r"^lm_head\.layer_norm\.", "cls.predictions.transform.LayerNorm."),
+    (r"^lm_head\.", "cls.predictions."),
+)
+_ROBERTA = _Kind("roberta.", _PREDICTIONS, padded_positions=True)
+_KINDS: Mapping[str, _Kind] = {
+    "bert": _Kind("bert."),
+    "distilbert": _Kind(
+        "distilbert.",
+        (
+            (r"^transformer\.", "encoder."),
+            (r"attention\.q_lin\.", "attention.self.query."),
+            (r"attention\.k_lin\.", "attention.self.key."),
+            (r"attention\.v_lin\.", "attention.self.value."),
+            (r"attention\.out_lin\.", "attention.output.dense."),
+            (r"sa_layer_norm\.", "attention.output.LayerNorm."),
+            (r"ffn\.lin1\.", "intermediate.dense."),
+            (r"ffn\.lin2\.", "output.dense."),
+            (r"output_layer_norm\.", "output.LayerNorm."),
+            (r"^vocab_transform\.", "cls.predictions.transform.dense."),
+            (r"^vocab_layer_norm\.", "cls.predictions.transform.LayerNorm."),
+            (r"^vocab_projector\.bias", "cls.predictions.bias"),
+            (r"^vocab_projector\.weight", "cls.predictions.decoder.weight"),
+        ),
+        keys=(
+            ("num_hidden_layers", "n_layers"),
+            ("num_attention_heads", "n_heads"),
+            ("hidden_size", "dim"),
+            ("hidden_act", "activation"),
+        ),
+        token_types=False,
+    ),
+    "roberta": _ROBERTA,
+    "xlm-roberta": _ROBERTA,
+    "camembert": _ROBERTA,
+    "mpnet": _Kind(
+        "mpnet.",
+        (
+            (r"attention\.attn\.q\.", "attention.self.query."),
+            (r"attention\.attn\.k\.", "attention.self.key."),
+            (r"attention\.attn\.v\.", "attention.self.value."),
+            (r"attention\.attn\.o\.", "attention.output.dense."),
+            (r"attention\.LayerNorm\.", "attention.output.LayerNorm."),
+            *_PREDICTIONS,
+        ),
+        padded_positions=True,
+        token_types=False,
+        distances=True,
+    ),
+}
+
+DIRECT_KINDS = tuple(_KINDS)
+"""Values of ``model_type`` in config.json."""
+
+_PADDING_ID = 1  # of RoBERTa and MPNet, where config.json says nothing
+_N_BUCKETS = 32
+_BUCKETS = "relative_attention_num_buckets"
+
+
+def network_shape(
+    config: Mapping[str, object], folder: Path, kinds: tuple[str, ...] = DIRECT_KINDS
+) -> NetworkShape:
+    """Read the sizes of a network from its config.json.
+
+    Raises:
+        InvalidSetting: it is of another kind than `kinds`, or of a variety that the graph builder does not know;
+            the message names the member of config.json.
+        CorruptFile: a size is missing or no size.
+    """
+    name = config.get("model_type")
+    if name not in kinds:
+        raise _unknown(folder, "model_type", " or ".join(kinds), name)
+    kind = _KINDS[name]
+    named = dict(kind.keys)
+    for key, only in (("hidden_act", "gelu"), ("position_embedding_type", "absolute"), ("is_decoder", False)):
+        found = config.get(named.get(key, key), only)
+        if found != only:
+            raise _unknown(folder, named.get(key, key), only, found)
+    n_layers, n_heads, dim = (
+        _size(config, named.get(key, key), folder)
+        for key in ("num_hidden_layers", "num_attention_heads", "hidden_size")
+    )
+    if dim % n_heads:
+        raise CorruptFile(
+            "config.json: heads do not share the hidden size", path=folder, actual=f"{dim} / {n_heads}"
+        )
+    padding_id = 0
+    if kind.padded_positions:
+        padding_id = _size({"pad_token_id": _PADDING_ID, **config}, "pad_token_id", folder, least=0)
+    lost = padding_id + 1 if kind.padded_positions else 0
+    n_positions = _size(config, "max_position_embeddings", folder, least=lost + 1)
+    return NetworkShape(
+        n_layers=n_layers,
+        n_heads=n_heads,
+        dim=dim,
+        n_positions=n_positions - lost,
+        epsilon=_epsilon(config, folder),
+        padding_id=padding_id if kind.padded_positions else None,
+        token_types=kind.token_types,
+        n_buckets=_size({_BUCKETS: _N_BUCKETS, **config}, _BUCKETS, folder) if kind.distances else None,
+    )
+
+
+def bert_name(name: str, model_type: str) -> str:
+    """Return the BertModel name of a weight of a kind of network."""
+    kind = _KINDS[model_type]
+    name = name.removeprefix(kind.prefix)
+    for pattern, replacement in (*kind.renamed, *_OLD_NAMES):
+        name = re.sub(pattern, replacement, name)
+    return name
+
+
+def _unknown(folder: Path, key: str, expected: object, actual: object) -> InvalidSetting:
+    return InvalidSetting(
+        f"this kind of network cannot be exported: config.json, {key!r}",
+        path=folder,
+        expected=expected,
+        actual=actual,
+    )
+
+
+def _size(config: Mapping[str, object], key: str, folder: Path, least: int = 1) -> int:
+    value = config.get(key)
+    if type(value) is not int or value < least:
+        expected = f"an integer of at least {least}"
+        raise CorruptFile(f"config.json: bad {key!r}", path=folder, expected=expected, actual=value)
+    return value
+
+
+def _epsilon(config: Mapping[str, object], folder: Path) -> float:
+    value = config.get("layer_norm_eps", 1e-12)
+    if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value < 1:
+        raise CorruptFile("config.json: bad 'layer_norm_eps'", path=folder, expected="0 to 1", actual=value)
+    return float(value)

@@ -1,0 +1,151 @@
+"""Adds an encoder's head to the graph of its network."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import onnx
+
+from quarry.exporters.checkpoint.head import Activation, Aggregation, Head, Projection
+from quarry.exporters.graph.builder import Graph
+
+__all__ = ["HEAD", "Backbone", "encoder_model"]
+
+HEAD = "head."
+"""How the names of the products of a head begin; they stay in fp32."""
+
+_ACTIVATIONS: dict[Activation, str] = {"tanh": "Tanh", "relu": "Relu"}
+
+
+@dataclass(frozen=True, eq=False)
+class Backbone:
+    """The graph of a network and what it computes.
+
+    Attributes:
+        graph: to be extended.
+        hidden: name of the last hidden states, (batch, length, n_hidden) float32.
+        n_hidden: their length.
+        logits: name of the masked-language-model head's output, (batch, length, n_words) float32; "" without.
+        n_words: its length, 0 without.
+    """
+
+    graph: Graph
+    hidden: str
+    n_hidden: int
+    logits: str = ""
+    n_words: int = 0
+
+
+def encoder_model(backbone: Backbone, head: Head) -> onnx.ModelProto:
+    """Finish an encoder's graph.
+
+    Inputs, all (batch, length) int64 with both lengths free: ``input_ids``, ``attention_mask`` (1 for a token,
+    0 for none, in any pattern), ``token_type_ids`` where the network has them. Outputs, float32: ``pooled``
+    (batch, dim) and, where `Head.token_vectors`, ``token_vectors`` (batch, length, dim).
+    """
+    builder = _HeadBuilder(backbone.graph, head)
+    dim = head.dim(backbone.n_hidden)
+    outputs: dict[str, list[str | int]] = {"pooled": ["batch", dim]}
+    hidden = backbone.hidden
+    if head.token_vectors:
+        for number, layer in enumerate(head.projections):
+            hidden = builder.project(hidden, layer, f"projection_{number}")
+        builder.graph.add("Identity", [hidden], "token_vectors")
+        outputs = {"token_vectors": ["batch", "length", dim], **outputs}
+    pooled = builder.pool(hidden, backbone.logits)
+    if not head.token_vectors:
+        for number, layer in enumerate(head.projections):
+            pooled = builder.project(pooled, layer, f"projection_{number}")
+    builder.graph.add("Identity", [builder.normalise(pooled) if head.normalise else pooled], "pooled")
+    return builder.graph.model(outputs)
+
+
+class _HeadBuilder:
+    """Writes one head into a graph; every method returns the name of what it added."""
+
+    def __init__(self, graph: Graph, head: Head) -> None:
+        self.graph = graph
+        self._head = head
+
+    def pool(self, hidden: str, logits: str) -> str:
+        """Add the pooling: (batch, n)."""
+        if self._head.aggregation is not None:
+            return self._aggregate(hidden, logits, self._head.aggregation)
+        return {"mean": self._mean, "cls": self._first, "max": self._max}[self._head.pooling](hidden)
+
+    def normalise(self, pooled: str) -> str:
+        """Add the division by the L2 norm."""
+        add = self.graph.add
+        norm = add("ReduceL2", [pooled, self.graph.integers(-1)], keepdims=1)
+        return add("Div", [pooled, add("Max", [norm, self.graph.floats("tiny", 1e-12)])])
+
+    def project(self, value: str, layer: Projection, name: str) -> str:
+        """Add a linear layer and its activation."""
+        add, floats = self.graph.add, self.graph.floats
+        product = add("MatMul", [value, floats(f"{name}.weight", layer.weights.T)], f"{HEAD}{name}.matmul")
+        if layer.biases is not None:
+            product = add("Add", [product, floats(f"{name}.bias", layer.biases)])
+        return add(_ACTIVATIONS[layer.activation], [product]) if layer.activation in _ACTIVATIONS else product
+
+    def _mean(self, hidden: str) -> str:
+        add, integers = self.graph.add, self.graph.integers
+        mask = add("Unsqueeze", [self.graph.mask(), integers(2)])
+        total = add("ReduceSum", [add("Mul", [hidden, mask]), integers(1)], keepdims=0)
+        count = add("ReduceSum", [mask, integers(1)], keepdims=0)
+        return add("Div", [total, add("Max", [count, self.graph.floats("tiny_count", 1e-9)])])
+
+    def _first(self, hidden: str) -> str:
+        first = self.graph.add("Slice", [hidden, *(self.graph.integers(n) for n in (0, 1, 1))])
+        return self.graph.add("Squeeze", [first, self.graph.integers(1)])
+
+    def _max(self, hidden: str) -> str:
+        """Add the maximum over tokens; what the mask leaves out is far below."""
+        add, floats = self.graph.add, self.graph.floats
+        absent = add("Sub", [floats("present", 1.0), self.graph.mask()])
+        far = add("Unsqueeze", [add("Mul", [absent, floats("far_below", -1e9)]), self.graph.integers(2)])
+        return add("ReduceMax", [add("Add", [hidden, far]), self.graph.integers(1)], keepdims=0)
+
+    def _aggregate(self, hidden: str, logits: str, parts: Aggregation) -> str:
+        """Add [CLS] and agg* (Lin et al. 2022, Eq. 4-9), in this order; negative term weights count as 0.
+
+        Words fall into slots by their number modulo twice the length of agg*: of the pair of slots of a dimension
+        the even one is its positive side, the odd one its negative.
+        """
+        add, integers = self.graph.add, self.graph.integers
+        weights = add("Squeeze", [self.project(hidden, parts.terms, "terms"), integers(2)])
+        kept = add("Mul", [add("Relu", [weights]), self._without_first()])
+        slots = self._predicted(logits, kept, parts) if parts.mlm else self._own(kept, parts)
+        pairs = add("Reshape", [slots, integers(0, parts.n_dims, 2)])
+        positive, negative = (add("Squeeze", [side, integers(2)]) for side in self.graph.split(pairs, 2))
+        larger = add("Greater", [positive, negative])
+        agg = add("Where", [larger, positive, add("Neg", [negative])])
+        cls = self.project(self._first(hidden), parts.cls, "cls")
+        return add("Concat", [cls, agg], axis=-1)
+
+    def _without_first(self) -> str:
+        """Add the mask with a 0 for the first place of every text: [CLS] is no word."""
+        add, integers = self.graph.add, self.graph.integers
+        later = add("Slice", [self.graph.mask(), integers(1), integers(2**31), integers(1)])
+        return add("Pad", [later, integers(0, 1, 0, 0), self.graph.floats("no_word", 0.0)])
+
+    def _predicted(self, logits: str, weights: str, parts: Aggregation) -> str:
+        """Add what the predicted words weigh, by slot: (batch, n_slots)."""
+        add, integers = self.graph.add, self.graph.integers
+        n_slots = 2 * parts.n_dims
+        words = add("Mul", [add("Softmax", [logits], axis=-1), add("Unsqueeze", [weights, integers(2)])])
+        best = add("ReduceMax", [words, integers(1)], keepdims=0)
+        n_missing = -parts.n_words % n_slots
+        padded = add("Pad", [best, integers(0, 0, 0, n_missing), self.graph.floats("nothing", 0.0)])
+        slices = add("Reshape", [padded, integers(0, -1, n_slots)])
+        return add("ReduceMax", [slices, integers(1)], keepdims=0)
+
+    def _own(self, weights: str, parts: Aggregation) -> str:
+        """Add what the text's own words weigh, by slot: (batch, n_slots)."""
+        add, graph = self.graph.add, self.graph
+        n_slots = 2 * parts.n_dims
+        batch = add("Shape", ["input_ids"], start=0, end=1)
+        nothing = add(
+            "Expand", [graph.floats("nothing", 0.0), add("Concat", [batch, graph.integers(n_slots)], axis=0)]
+        )
+        slots = add("Mod", ["input_ids", graph.integers(n_slots)])
+        return add("ScatterElements", [nothing, slots, weights], axis=1, reduction="max")

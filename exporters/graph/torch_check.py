@@ -1,0 +1,82 @@
+"""Compares a traced graph with the network in torch that it was traced from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import numpy.typing as npt
+import onnx
+
+from quarry.engine.encoding.onnx_session import import_onnxruntime
+from quarry.engine.encoding.tokenizer import Ids, TextTokenizer
+from quarry.exporters.checkpoint.checkpoint import Checkpoint
+from quarry.exporters.parity.sample_texts import sample_texts
+from quarry.formats.errors import InvalidSetting
+
+__all__ = ["check_traced"]
+
+Vectors = npt.NDArray[np.float32]
+RunNetwork = Callable[[Ids, Ids], Vectors]
+
+_LEAST_COSINE = 0.9999
+_KEPT = 0.7  # share of random tokens that the mask keeps
+_LONGEST = 2048  # of random tokens: torch takes memory by the square
+_N_TEXTS = 8
+
+
+def check_traced(graph: onnx.ModelProto, run: RunNetwork, checkpoint: Checkpoint, n_words: int) -> None:
+    """Refuse a graph whose token vectors, or their means, are not torch's.
+
+    Compared are random tokens with random masks, at length 1 and at the window's among others, and real texts.
+
+    Args:
+        graph: gives ``last_hidden_state`` for ``input_ids`` and ``attention_mask``.
+        run: the network: (batch, length) int64 ids and mask to (batch, length, dim) float32 hidden states.
+        checkpoint: whose network it is.
+        n_words: token ids are below it.
+
+    Raises:
+        InvalidSetting: one differs; the message has the largest difference and the text that showed it.
+    """
+    session = import_onnxruntime().InferenceSession(graph.SerializeToString(), providers=["CPUExecutionProvider"])
+    cosines: dict[str, float] = {}
+    for what, ids, mask in (*_random_inputs(n_words, checkpoint.window), *_text_inputs(checkpoint)):
+        (found,) = session.run(["last_hidden_state"], {"input_ids": ids, "attention_mask": mask})
+        cosines[what] = _least_cosine(found, run(ids, mask), mask)
+    worst = min(cosines, key=lambda what: np.nan_to_num(cosines[what], nan=-np.inf))
+    if not cosines[worst] >= _LEAST_COSINE:
+        raise InvalidSetting(
+            f"the traced graph gives other vectors than torch; furthest off is {worst}",
+            path=checkpoint.path,
+            expected=f"cosines of at least {_LEAST_COSINE}",
+            actual=f"{cosines[worst]:.6f}",
+        )
+
+
+def _random_inputs(n_words: int, window: int) -> Iterator[tuple[str, Ids, Ids]]:
+    rng = np.random.default_rng(1)
+    for shape in ((1, 1), (3, 5), (2, min(window, _LONGEST))):
+        mask = (rng.random(shape) < _KEPT).astype(np.int64)
+        mask[:, rng.integers(shape[1])] = 1  # at least one token
+        yield f"one of {shape} random tokens", rng.integers(0, n_words, shape), mask
+
+
+def _text_inputs(checkpoint: Checkpoint) -> Iterator[tuple[str, Ids, Ids]]:
+    tokenizer = TextTokenizer(checkpoint.path / "tokenizer.json")
+    for text in sample_texts(_N_TEXTS):
+        ids = np.array([tokenizer.framed(text).ids[: checkpoint.window]], np.int64)
+        yield repr(text[:200]), ids, np.ones_like(ids)
+
+
+def _least_cosine(found: Vectors, expected: Vectors, mask: Ids) -> float:
+    """The smallest of the tokens' cosines and those of the texts' means; NaN where a vector is not finite."""
+    means = [(vectors * mask[..., np.newaxis]).sum(axis=1) for vectors in (found, expected)]
+    pairs = [(found[mask == 1], expected[mask == 1]), means]
+    return float(np.concatenate([_cosines(*pair) for pair in pairs]).min())
+
+
+def _cosines(one: Vectors, other: Vectors) -> Vectors:
+    norms = np.linalg.norm(one, axis=-1) * np.linalg.norm(other, axis=-1)
+    cosines: Vectors = (one * other).sum(axis=-1) / np.maximum(norms, np.float32(1e-12))
+    return cosines

@@ -1,0 +1,200 @@
+"""Traces a network with torch: for every kind of network that `networks` does not know."""
+
+from __future__ import annotations
+
+import io
+import logging
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, redirect_stdout
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+import numpy.typing as npt
+
+from quarry.engine.encoding.tokenizer import Ids
+from quarry.exporters.checkpoint.checkpoint import WEIGHTS_NAME, Checkpoint
+from quarry.exporters.checkpoint.files import count_tensors
+from quarry.exporters.graph.torch_check import check_traced
+from quarry.exporters.graph.torch_config import check_config
+from quarry.formats.errors import BackendUnavailable, CorruptFile, InvalidSetting
+
+if TYPE_CHECKING:
+    import onnx
+
+    from quarry.exporters.graph.head import Backbone
+
+__all__ = ["trace"]
+
+Vectors = npt.NDArray[np.float32]
+
+_OPSET = 20
+_HIDDEN, _LOGITS = "last_hidden_state", "logits"
+_INPUTS = ("input_ids", "attention_mask")
+_EXAMPLE = (2, 7)  # batch and length of the example; 0 and 1 would be taken for constants
+_MOST_TEXTS = 4096
+_MOST_CHARACTERS = 400  # of another library's error
+
+
+def trace(checkpoint: Checkpoint, mlm: bool) -> Callable[[], Backbone]:
+    """Trace the network of a checkpoint once; what is returned makes its graph anew at every call.
+
+    Args:
+        checkpoint: a folder that transformers can load, with weights in model.safetensors; code in the folder is
+            not run.
+        mlm: whether to add the masked-language-model head.
+
+    Raises:
+        BackendUnavailable: torch, transformers or onnxscript is not installed.
+        InvalidSetting: transformers does not know the network, torch cannot trace it, or torch's own vectors are
+            not those of the graph; or as of `quarry.exporters.graph.torch_config.check_config`.
+        CorruptFile: as there, or the weights are no safetensors file.
+    """
+    model = _load(checkpoint, mlm)
+    graph = _exported(model, checkpoint, mlm)
+    n_hidden, n_words = checkpoint.n_hidden, _n_words(checkpoint)
+    check_traced(graph, _hidden_states(model), checkpoint, n_words)
+    return lambda: _backbone(graph, n_hidden, n_words if mlm else 0)
+
+
+def _backbone(graph: onnx.ModelProto, n_hidden: int, n_words: int) -> Backbone:
+    from quarry.exporters.graph.builder import Graph
+    from quarry.exporters.graph.head import Backbone
+
+    return Backbone(Graph.extending(graph, "head_"), _HIDDEN, n_hidden, _LOGITS if n_words else "", n_words)
+
+
+def _load(checkpoint: Checkpoint, mlm: bool) -> Any:  # noqa: ANN401 - a torch module, and torch may be missing
+    try:
+        import onnxscript  # noqa: F401
+        import torch
+        import transformers
+    except ImportError as error:
+        raise BackendUnavailable(
+            f"a network of the kind {checkpoint.config.get('model_type')!r} is exported by torch",
+            path=checkpoint.path,
+            expected="pip install 'quarry-search[export-torch]'",
+            actual=str(error),
+        ) from error
+    check_config(checkpoint.config, count_tensors(checkpoint.path / WEIGHTS_NAME), checkpoint.path)
+    kind = transformers.AutoModelForMaskedLM if mlm else transformers.AutoModel
+    try:
+        with _quiet():
+            model, found = kind.from_pretrained(
+                checkpoint.path,
+                attn_implementation="eager",
+                local_files_only=True,
+                trust_remote_code=False,
+                use_safetensors=True,
+                dtype=torch.float32,
+                output_loading_info=True,
+            )
+    except Exception as error:  # the library and its networks have errors of many kinds
+        text = " ".join(f"{type(error).__name__}: {error}".split())[:_MOST_CHARACTERS]
+        raise InvalidSetting(f"transformers cannot load the network: {text}", path=checkpoint.path) from error
+    outputs = _outputs_of(model.eval(), mlm)
+    _check_complete(model, outputs, sorted(found["missing_keys"]), checkpoint)
+    return outputs
+
+
+def _check_complete(model: Any, outputs: Any, missing: list[str], checkpoint: Checkpoint) -> None:  # noqa: ANN401
+    """Refuse a network whose vectors depend on weights that the file lacks: the library makes up random ones."""
+    import torch
+
+    with torch.no_grad(), _refused(checkpoint):
+        for name, values in model.named_parameters():
+            if name in missing:
+                values.fill_(torch.nan)
+        found = outputs(torch.zeros((1, 3), dtype=torch.int64), torch.ones((1, 3), dtype=torch.int64))
+    finite = all(bool(each.isfinite().all()) for each in (found if isinstance(found, tuple) else (found,)))
+    if missing and not finite:
+        raise CorruptFile(
+            f"the weights lack {missing[0]!r}",
+            path=checkpoint.path,
+            expected=f"all of a network of the kind {checkpoint.config.get('model_type')!r}",
+            actual=f"{len(missing)} missing",
+        )
+
+
+def _outputs_of(model: Any, mlm: bool) -> Any:  # noqa: ANN401
+    """Wrap a transformers model: token ids and mask in, hidden states (and logits) out."""
+    import torch
+
+    class Outputs(torch.nn.Module):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.model = model
+
+        def forward(self, input_ids: Any, attention_mask: Any) -> Any:  # noqa: ANN401
+            found = self.model(input_ids=input_ids, attention_mask=attention_mask, output_hidden_states=mlm)
+            return (found.hidden_states[-1], found.logits) if mlm else found.last_hidden_state
+
+    return Outputs()
+
+
+def _exported(model: Any, checkpoint: Checkpoint, mlm: bool) -> onnx.ModelProto:  # noqa: ANN401
+    """Trace the model into a graph whose batch and length are free."""
+    import torch
+
+    ids = torch.from_numpy(np.random.default_rng(0).integers(0, _n_words(checkpoint), _EXAMPLE))
+    free = {
+        0: torch.export.Dim("batch", min=1, max=_MOST_TEXTS),
+        1: torch.export.Dim("length", min=1, max=checkpoint.window),
+    }
+    with _quiet(), _refused(checkpoint):
+        program = torch.onnx.export(
+            model,
+            (ids, torch.ones_like(ids)),
+            dynamo=True,
+            opset_version=_OPSET,
+            input_names=list(_INPUTS),
+            output_names=[_HIDDEN, _LOGITS][: 1 + mlm],
+            dynamic_shapes=(free, free),
+            external_data=False,
+            verbose=False,
+        )
+    return cast("onnx.ModelProto", program.model_proto)
+
+
+def _hidden_states(model: Any) -> Callable[[Ids, Ids], Vectors]:  # noqa: ANN401
+    """What the model computes, with numpy outside."""
+    import torch
+
+    def run(ids: Ids, mask: Ids) -> Vectors:
+        with torch.no_grad():
+            outputs = model(torch.from_numpy(ids), torch.from_numpy(mask))
+        return cast("Vectors", (outputs[0] if isinstance(outputs, tuple) else outputs).numpy())
+
+    return run
+
+
+def _n_words(checkpoint: Checkpoint) -> int:
+    found = checkpoint.config.get("vocab_size")
+    if type(found) is not int or found < 1:
+        raise CorruptFile(
+            "config.json: bad 'vocab_size'", path=checkpoint.path, expected="a positive integer", actual=found
+        )
+    return found
+
+
+@contextmanager
+def _refused(checkpoint: Checkpoint) -> Iterator[None]:
+    """Turn errors of a run of the network, or of the tracer's, into one about the checkpoint."""
+    try:
+        yield
+    except Exception as error:  # the tracer and the network that it runs have errors of many kinds
+        text = " ".join(f"{type(error).__name__}: {error}".split())[:_MOST_CHARACTERS]
+        raise InvalidSetting(f"torch cannot run or trace the network: {text}", path=checkpoint.path) from error
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Hold back what the tracer prints and warns of: nothing of it is for the user."""
+    level = logging.root.manager.disable
+    logging.disable(logging.WARNING)
+    try:
+        with warnings.catch_warnings(), redirect_stdout(io.StringIO()):
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.disable(level)

@@ -1,0 +1,107 @@
+"""Measures how close an exported graph is to the fp32 graph it came from."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+import numpy.typing as npt
+
+from quarry.engine.encoding.encoder import Encoder
+from quarry.engine.encoding.token_vectors import TokenVectors
+from quarry.formats.bundle.encoder import LEAST_MEAN_COSINE, ParityRecord
+from quarry.formats.errors import InvalidSetting
+
+__all__ = ["LEAST_MEAN_COSINES", "check_parity", "measure_parity", "pooled_of", "query_of"]
+
+LEAST_MEAN_COSINES: Mapping[str, float] = {"fp32": 0.9999, "fp16": 0.999, "int8-weights": 0.99}
+"""Less than this is a fault of the export; other precisions: `quarry.formats.bundle.encoder.LEAST_MEAN_COSINE`."""
+
+_QUERY_CHARACTERS = 64
+
+Vectors = npt.NDArray[np.float32]
+
+
+@dataclass(frozen=True, eq=False)
+class _Comparison:
+    """The cosines of one text: of its tokens and of its pooled vectors."""
+
+    text: str
+    tokens: Vectors
+    pooled: Vectors
+
+
+def measure_parity(exact: Encoder, variant: Encoder, texts: Iterable[str]) -> tuple[ParityRecord, str]:
+    """Compare two encoders on texts: token and pooled vectors as documents, the texts' beginnings as queries.
+
+    Args:
+        exact: the fp32 encoder.
+        variant: the encoder to judge.
+        texts: real ones; those without a token count for nothing.
+
+    Returns:
+        The cosines, and the text with the token furthest off.
+
+    Raises:
+        InvalidSetting: no text has a token.
+    """
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        compared = [found for found in pool.map(partial(_compare, exact, variant), texts) if len(found.pooled)]
+    if not compared:
+        raise InvalidSetting("parity needs at least one text with a token")
+    tokens, pooled = (
+        np.concatenate([getattr(found, kind) for found in compared]) for kind in ("tokens", "pooled")
+    )
+    values = (tokens.mean(), tokens.min(), pooled.mean(), pooled.min())
+    record = ParityRecord(len(compared), *(round(float(value), 5) for value in values))
+    return record, min(compared, key=lambda found: float(found.tokens.min())).text
+
+
+def check_parity(record: ParityRecord, worst_text: str, precision: str) -> None:
+    """Refuse a variant that is too far from fp32.
+
+    Raises:
+        InvalidSetting: a mean cosine is below that of `LEAST_MEAN_COSINES`; the message has the largest difference
+            and the text that showed it.
+    """
+    least = LEAST_MEAN_COSINES.get(precision, LEAST_MEAN_COSINE)
+    if not min(record.token_mean, record.pooled_mean) >= least:
+        raise InvalidSetting(
+            f"the exported graph is too far from fp32: furthest off (cosine {record.token_min:.4f}) "
+            f"is a token of {worst_text[:200]!r}",
+            expected=f"mean cosines of at least {least}",
+            actual=f"tokens {record.token_mean:.4f}, pooled {record.pooled_mean:.4f}",
+        )
+
+
+def query_of(text: str) -> str:
+    """The beginning of a text, which stands for a query."""
+    return text.strip()[:_QUERY_CHARACTERS]
+
+
+def pooled_of(window: TokenVectors) -> Vectors:
+    """The pooled vector of a window, the mean of its tokens where the encoder gives none."""
+    return window.text_mean if window.pooled is None else window.pooled
+
+
+def _compare(exact: Encoder, variant: Encoder, text: str) -> _Comparison:
+    tokens: list[Vectors] = []
+    pooled: list[Vectors] = []
+    for one, other in zip(exact.windows(text), variant.windows(text), strict=True):
+        pooled.append(_cosines(*(pooled_of(window)[np.newaxis] for window in (one, other))))
+        tokens.append(_cosines(one.values, other.values) if one.values.size and other.values.size else pooled[-1])
+    if not pooled:
+        return _Comparison(text, *([np.empty(0, np.float32)] * 2))
+    queries = [encoder.encode_query(query_of(text))[np.newaxis] for encoder in (exact, variant)]
+    return _Comparison(text, np.concatenate(tokens), np.concatenate([*pooled, _cosines(*queries)]))
+
+
+def _cosines(one: Vectors, other: Vectors) -> Vectors:
+    """Return the row-wise cosines, NaN where a row is not finite."""
+    norms = np.linalg.norm(one, axis=1) * np.linalg.norm(other, axis=1)
+    cosines: Vectors = np.einsum("ij,ij->i", one, other) / np.maximum(norms, np.float32(1e-12))
+    return cosines

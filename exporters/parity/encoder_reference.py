@@ -1,0 +1,155 @@
+"""The vectors of a few texts, recorded before a graph was converted, so that a bundle can be checked alone.
+
+``reference.json`` is a list of ``{"text", "query", "windows": [{"tokens", "pooled"}]}``: the vector of the text's
+beginning as a query, and of each window of the text as a document its token vectors (n_tokens, dim) and its pooled
+vector (dim,). Vectors are base64 of float16, little-endian, each scaled so that its largest number is 1: only
+directions are compared.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from quarry.engine.encoding.encoder import Encoder, open_encoder
+from quarry.engine.encoding.token_vectors import TokenVectors
+from quarry.exporters.parity.encoder import check_parity, measure_parity, pooled_of, query_of
+from quarry.formats.bundle.encoder import ParityRecord, load_bundle
+from quarry.formats.bundle.folder import REFERENCE_NAME, BundleFolder
+from quarry.formats.container.json_fields import read_json
+from quarry.formats.errors import CorruptFile, InvalidSetting
+
+__all__ = ["check_bundle", "record_reference", "recorded_file"]
+
+_CHARACTERS = 200
+_MAX_BYTES = 64 * 1024 * 1024
+_NO_OFFSETS = np.empty(0, np.int64)
+
+Vectors = npt.NDArray[np.float32]
+
+
+def record_reference(exact: Encoder, texts: Iterable[str], n_texts: int) -> bytes:
+    """Encode the beginnings of a few texts and return the contents of ``reference.json``.
+
+    Args:
+        exact: the encoder before its conversion.
+        texts: real ones; those without a token are left out.
+        n_texts: how many of them to take.
+    """
+    entries: list[dict[str, object]] = []
+    for text in texts:
+        short = text.strip()[:_CHARACTERS]
+        windows = [
+            {"tokens": _coded(window.values), "pooled": _coded(pooled_of(window))}
+            for window in exact.windows(short)
+        ]
+        if windows:
+            query = _coded(exact.encode_query(query_of(short)))
+            entries.append({"text": short, "query": query, "windows": windows})
+        if len(entries) == n_texts:
+            break
+    return json.dumps(entries, ensure_ascii=False, indent=0).encode("utf-8")
+
+
+def check_bundle(path: str | Path) -> ParityRecord:
+    """Run an encoder's bundle, whatever its precision, and compare it with what its export recorded.
+
+    Raises:
+        InvalidSetting: there is no encoder's bundle, it has no recorded vectors, or it gives others; the message
+            has the largest difference and the text that showed it.
+        FormatError: the bundle is damaged.
+    """
+    bundle = load_bundle(path)
+    recorded = _RecordedEncoder(recorded_file(bundle, "vectors"), bundle.settings.dim)
+    try:
+        record, worst = measure_parity(recorded, open_encoder(bundle.path), recorded.texts)
+    except ValueError as error:
+        raise CorruptFile(f"the recorded vectors are not of these texts: {error}", path=bundle.path) from error
+    check_parity(record, worst, bundle.settings.precision)
+    return record
+
+
+def recorded_file(bundle: BundleFolder, what: str) -> Path:
+    """The path of what a bundle's export recorded; all its files are verified.
+
+    Args:
+        bundle: of an encoder or a reranker.
+        what: what is recorded, for the message.
+
+    Raises:
+        InvalidSetting: the export recorded nothing.
+        FormatError: the bundle is damaged.
+    """
+    if REFERENCE_NAME not in bundle.files:
+        raise InvalidSetting(
+            f"the bundle has no recorded {what}; it can only be exported anew",
+            path=bundle.path,
+            expected=REFERENCE_NAME,
+        )
+    bundle.verify_files()
+    return bundle.path / REFERENCE_NAME
+
+
+@dataclass(frozen=True, eq=False)
+class _Entry:
+    """What was recorded of one text."""
+
+    query: Vectors
+    windows: Sequence[TokenVectors]
+
+
+class _RecordedEncoder:
+    """An encoder that knows a few texts."""
+
+    name = "recorded"
+    identity = "recorded"
+    normalise = False
+    beta = None
+
+    def __init__(self, path: Path, dim: int) -> None:
+        self.dim = dim
+        try:
+            entries = read_json(path, _MAX_BYTES)
+            self._known = {str(entry["text"]): self._entry(entry) for entry in entries}  # type: ignore[attr-defined]
+        except (TypeError, KeyError, ValueError) as error:
+            raise CorruptFile(f"not a list of recorded vectors: {error!r}", path=path) from error
+        self._queries = {query_of(text): entry.query for text, entry in self._known.items()}
+
+    @property
+    def texts(self) -> list[str]:
+        """The texts it knows."""
+        return list(self._known)
+
+    def windows(self, text: str) -> Iterator[TokenVectors]:
+        """The windows of one of them."""
+        return iter(self._known[text].windows)
+
+    def encode_query(self, text: str) -> Vectors:
+        """The vector of the beginning of one of them."""
+        return self._queries[text]
+
+    def _entry(self, entry: dict[str, object]) -> _Entry:
+        windows = entry["windows"]
+        if not isinstance(windows, list):
+            raise TypeError("windows are no list")
+        return _Entry(self._vectors(entry["query"])[0], [self._window(window) for window in windows])
+
+    def _window(self, window: dict[str, object]) -> TokenVectors:
+        tokens, (pooled,) = self._vectors(window["tokens"]), self._vectors(window["pooled"])
+        return TokenVectors(tokens, _NO_OFFSETS, _NO_OFFSETS, pooled, pooled, pooled)
+
+    def _vectors(self, coded: object) -> Vectors:
+        content = base64.b64decode(str(coded), validate=True)
+        return np.frombuffer(content, "<f2").astype(np.float32).reshape(-1, self.dim)
+
+
+def _coded(vectors: Vectors) -> str:
+    rows = np.atleast_2d(vectors)
+    scaled = rows / np.maximum(np.abs(rows).max(axis=1, initial=0, keepdims=True), np.float32(1e-30))
+    return base64.b64encode(scaled.astype("<f2").tobytes()).decode("ascii")

@@ -1,0 +1,84 @@
+"""The scores of a few pairs of texts, recorded before a graph was converted, so that a bundle can be checked.
+
+``reference.json`` of a reranker's bundle is a list of ``{"query", "text", "score"}``.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from itertools import islice
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from quarry.engine.search.reranker import Reranker, open_reranker
+from quarry.exporters.parity.encoder_reference import recorded_file
+from quarry.exporters.parity.reranker import check_reranker_parity, measure_reranker_parity
+from quarry.formats.bundle.reranker import RerankerParity, load_reranker_bundle
+from quarry.formats.container.json_fields import JsonFields, read_json
+from quarry.formats.errors import CorruptFile
+
+__all__ = ["check_reranker_bundle", "record_scores"]
+
+_N_PAIRS = 40
+_CHARACTERS = 400
+_MAX_BYTES = 4 * 1024 * 1024
+_LARGEST_SCORE = 1e9
+
+
+def record_scores(exact: Reranker, pairs: Iterable[tuple[str, str]]) -> bytes:
+    """Score a few pairs, the beginnings of their texts, and return the contents of ``reference.json``.
+
+    Args:
+        exact: the reranker before its conversion.
+        pairs: (query, text), real ones; the first 40 are taken.
+    """
+    short = [tuple(text.strip()[:_CHARACTERS] for text in pair) for pair in islice(pairs, _N_PAIRS)]
+    entries = [
+        {"query": query, "text": text, "score": float(exact.scores(query, [text])[0])} for query, text in short
+    ]
+    return json.dumps(entries, ensure_ascii=False, indent=0).encode("utf-8")
+
+
+def check_reranker_bundle(path: str | Path) -> RerankerParity:
+    """Run a reranker's bundle, whatever its precision, and compare it with what its export recorded.
+
+    Raises:
+        InvalidSetting: there is no reranker's bundle, it has no recorded scores, or it gives others; the message
+            has the largest difference and the pair that showed it.
+        FormatError: the bundle is damaged.
+    """
+    bundle = load_reranker_bundle(path)
+    recorded = _RecordedReranker(recorded_file(bundle, "scores"))
+    record, worst_pair = measure_reranker_parity(recorded, open_reranker(bundle.path), recorded.pairs)
+    check_reranker_parity(record, worst_pair, bundle.settings.precision)
+    return record
+
+
+class _RecordedReranker:
+    """A reranker that knows a few pairs."""
+
+    name = "recorded"
+
+    def __init__(self, path: Path) -> None:
+        entries = read_json(path, _MAX_BYTES)
+        if not isinstance(entries, list):
+            raise CorruptFile("no recorded scores", path=path, expected="a list", actual=type(entries).__name__)
+        self._known = dict(_entry(JsonFields(entry, path)) for entry in entries)
+
+    @property
+    def pairs(self) -> list[tuple[str, str]]:
+        """The pairs it knows."""
+        return list(self._known)
+
+    def scores(self, query: str, texts: Sequence[str]) -> npt.NDArray[np.float32]:
+        """The scores of some of them."""
+        return np.array([self._known[query, text] for text in texts], np.float32)
+
+
+def _entry(fields: JsonFields) -> tuple[tuple[str, str], float]:
+    entry = (fields.text("query"), fields.text("text")), fields.number("score", -_LARGEST_SCORE, _LARGEST_SCORE)
+    fields.done()
+    return entry

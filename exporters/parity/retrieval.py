@@ -1,0 +1,53 @@
+"""Measures what a graph's precision does to a ranking."""
+
+from __future__ import annotations
+
+import os
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+
+import numpy as np
+import numpy.typing as npt
+
+from quarry.engine.encoding.encoder import Encoder
+from quarry.engine.representation.representation import Pooled
+from quarry.exporters.parity.sample_texts import sample_questions
+from quarry.formats.bundle.encoder import RetrievalRecord
+
+__all__ = ["measure_retrieval"]
+
+_COLLECTION = "docstrings"
+_DEPTH = 10
+
+Vectors = npt.NDArray[np.float32]
+
+
+def measure_retrieval(exact: Encoder, variant: Encoder) -> RetrievalRecord:
+    """Let both encoders find docstrings of Python's library, without their first lines, by those first lines.
+
+    A document is one vector (`quarry.engine.representation.representation.Pooled`), every query is compared with
+    all, and its one right answer is its own docstring.
+
+    Args:
+        exact: the fp32 encoder.
+        variant: the encoder to judge; both give pooled vectors.
+    """
+    questions = sample_questions()
+    ndcg, exact_ndcg = (round(_ndcg(encoder, questions), 5) for encoder in (variant, exact))
+    return RetrievalRecord(_COLLECTION, len(questions), ndcg, exact_ndcg)
+
+
+def _ndcg(encoder: Encoder, questions: list[tuple[str, str]]) -> float:
+    """Mean nDCG@10 where the i-th text is the only answer to the i-th query."""
+    queries, texts = zip(*questions, strict=True)
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        documents = np.stack(list(pool.map(partial(_vector, encoder), texts)))
+        asked = np.stack(list(pool.map(encoder.encode_query, queries)))
+    scores = asked @ documents.T
+    ranks = 1 + (scores > np.diagonal(scores)[:, np.newaxis]).sum(axis=1)
+    return float(np.where(ranks <= _DEPTH, 1 / np.log2(1 + ranks), 0).mean())
+
+
+def _vector(encoder: Encoder, text: str) -> Vectors:
+    vector: Vectors = Pooled().represent(text, encoder.windows(text), encoder.normalise).values[0]
+    return vector

@@ -1,0 +1,62 @@
+"""Makes the fp16 variant of a graph."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
+from quarry.formats.errors import InvalidSetting
+
+__all__ = ["to_half"]
+
+_LARGEST = 65504.0  # of float16
+
+
+def to_half(model: onnx.ModelProto) -> onnx.ModelProto:
+    """Return the graph with every float32 number in float16, for GPUs; its outputs are cast back to float32.
+
+    Constants beyond float16's range become its largest numbers. CPUs run the graph too, by casting.
+
+    Raises:
+        InvalidSetting: the graph has nodes with graphs inside (conditions, loops).
+    """
+    half = onnx.ModelProto()
+    half.CopyFrom(model)
+    graph = half.graph
+    for tensor in graph.initializer:
+        _halve(tensor)
+    for node in graph.node:
+        for attribute in node.attribute:
+            _halve_attribute(node, attribute)
+    names = {value.name: f"{value.name}_half" for value in graph.output}
+    for node in graph.node:
+        for names_of in (node.input, node.output):
+            names_of[:] = [names.get(name, name) for name in names_of]
+    for name, inner in names.items():
+        graph.node.append(helper.make_node("Cast", [inner], [name], name=f"{name}_cast", to=TensorProto.FLOAT))
+    del graph.value_info[:]
+    return half
+
+
+def _halve(tensor: onnx.TensorProto) -> None:
+    if tensor.data_type == TensorProto.FLOAT:
+        values = np.clip(numpy_helper.to_array(tensor), -_LARGEST, _LARGEST).astype(np.float16)
+        tensor.CopyFrom(numpy_helper.from_array(values, tensor.name))
+
+
+def _halve_attribute(node: onnx.NodeProto, attribute: onnx.AttributeProto) -> None:
+    if attribute.HasField("g") or attribute.graphs:
+        raise InvalidSetting(
+            "a graph with graphs inside has no fp16 variant", actual=f"{node.op_type} {node.name!r}"
+        )
+    if attribute.HasField("t"):
+        _halve(attribute.t)
+    elif node.op_type == "Cast" and attribute.name == "to" and attribute.i == TensorProto.FLOAT:
+        attribute.i = TensorProto.FLOAT16
+    elif node.op_type == "Constant" and attribute.name in ("value_float", "value_floats"):
+        listed = [attribute.f] if attribute.name == "value_float" else list(attribute.floats)
+        shape = () if attribute.name == "value_float" else (len(listed),)
+        tensor = numpy_helper.from_array(np.array(listed, np.float32).reshape(shape))
+        _halve(tensor)
+        attribute.CopyFrom(helper.make_attribute("value", tensor))

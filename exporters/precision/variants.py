@@ -1,0 +1,51 @@
+"""The precisions that a graph can be exported in."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from types import MappingProxyType
+
+import onnx
+
+from quarry.exporters.checkpoint.head import Head
+from quarry.exporters.graph.builder import Graph
+from quarry.exporters.graph.head import HEAD, Backbone, encoder_model
+from quarry.exporters.precision.fp16 import to_half
+from quarry.exporters.precision.int8 import quantize_int8
+from quarry.exporters.precision.int8_weights import quantize_weights
+
+__all__ = ["encoder_variant", "reranker_variant"]
+
+_QUANTISERS: Mapping[str, Callable[[onnx.ModelProto, str], onnx.ModelProto]] = MappingProxyType(
+    {"int8": quantize_int8, "int8-weights": quantize_weights}
+)
+
+
+def encoder_variant(backbone: Backbone, head: Head, precision: str) -> onnx.ModelProto:
+    """Finish an encoder's graph in a precision; the head always computes in fp32.
+
+    Args:
+        backbone: the network; its graph is used up.
+        head: what follows.
+        precision: one of `quarry.exporters.export.PRECISIONS`.
+    """
+    if precision == "fp16":
+        return encoder_model(_half(backbone), head)
+    model = encoder_model(backbone, head)
+    return _QUANTISERS[precision](model, HEAD) if precision in _QUANTISERS else model
+
+
+def reranker_variant(model: onnx.ModelProto, precision: str) -> onnx.ModelProto:
+    """Bring a reranker's fp32 graph into a precision."""
+    if precision == "fp16":
+        return to_half(model)
+    return _QUANTISERS[precision](model, HEAD) if precision in _QUANTISERS else model
+
+
+def _half(backbone: Backbone) -> Backbone:
+    shapes: dict[str, list[str | int]] = {backbone.hidden: ["batch", "length", backbone.n_hidden]}
+    if backbone.logits:
+        shapes[backbone.logits] = ["batch", "length", "words"]
+    half = Graph.extending(to_half(backbone.graph.model(shapes)), "head_")
+    return replace(backbone, graph=half)

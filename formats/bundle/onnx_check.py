@@ -1,0 +1,166 @@
+"""Looks through an ONNX graph before a runtime loads it, without any library: who wrote the file is not known.
+
+A runtime follows what a graph says about files outside it, and runs operators of any domain it knows. Here every
+node and every tensor is visited, and what a bundle's graph may not have is refused. Only the outline is read:
+numbers of tensors stay where they are.
+
+The format is Protocol Buffers (`quarry.formats.bundle.protobuf`); messages and numbers of fields are those of
+onnx.proto (IR version 10).
+"""
+
+from __future__ import annotations
+
+import mmap
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, NoReturn
+
+from quarry.formats.bundle.protobuf import Field, read_fields
+from quarry.formats.errors import CorruptFile
+
+__all__ = ["MAX_GRAPH_BYTES", "OPERATOR_DOMAINS", "check_graph"]
+
+MAX_GRAPH_BYTES: Final = 2**31 - 1
+"""Of a graph's file; weights beyond that lie in a file beside it."""
+
+OPERATOR_DOMAINS: Final = frozenset({"", "ai.onnx", "com.microsoft"})
+"""Standard operators under both their names, and ONNX Runtime's own."""
+
+_MAX_DEPTH: Final = 8  # graphs within nodes of graphs
+_MAX_MESSAGES: Final = 2**17  # of networks with hundreds of layers; beyond, a runtime takes minutes
+_REPEATING: Final = frozenset({"Loop", "Scan", "BeamSearch", "GreedySearch", "Sampling", "WhisperBeamSearch"})
+
+_MODEL_GRAPH, _MODEL_TRAINING, _MODEL_FUNCTIONS = 7, 20, 25
+_GRAPH_NODE, _GRAPH_INITIALIZER, _GRAPH_SPARSE = 1, 5, 15
+_NODE_OPERATOR, _NODE_ATTRIBUTE, _NODE_DOMAIN = 4, 5, 7
+_ATTRIBUTE_TENSORS, _ATTRIBUTE_GRAPHS, _ATTRIBUTE_SPARSE = (5, 10), (6, 11), (22, 23)
+_TENSOR_EXTERNAL, _TENSOR_LOCATION = 13, 14
+_SPARSE_TENSORS = (1, 2)
+_ENTRY_KEY, _ENTRY_VALUE = 1, 2
+
+
+def check_graph(path: Path, data_sizes: Mapping[str, int]) -> None:
+    """Refuse a graph that is no graph, or has what it may not have.
+
+    Args:
+        path: the file; it is mapped, not read.
+        data_sizes: names of the files beside it that its tensors may lie in, with their sizes in bytes.
+
+    Raises:
+        CorruptFile: the file is no ONNX model or larger than 2 GiB; a node's operator is of a domain not in
+            `OPERATOR_DOMAINS`; a tensor lies in another file or beyond its end; it has functions, training, or
+            graphs nested too deep; an operator repeats a graph, perhaps for ever; or
+            it has more parts than any network.
+        OSError: the file cannot be read.
+    """
+    with path.open("rb") as file:
+        size = file.seek(0, 2)
+        if not 0 < size <= MAX_GRAPH_BYTES:
+            raise CorruptFile("a graph has 1 byte to 2 GiB", path=path, actual=f"{size} bytes")
+        # Closed when the last view of it is gone: the frames of an error may hold some.
+        mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    _Scan(path, dict(data_sizes)).model(memoryview(mapped))
+
+
+@dataclass
+class _Scan:
+    """One pass over a model."""
+
+    path: Path
+    data_sizes: dict[str, int]
+    n_messages: int = 0
+
+    def model(self, message: memoryview) -> None:
+        n_graphs = 0
+        for number, value, _, _ in self._fields(message):
+            if number in (_MODEL_FUNCTIONS, _MODEL_TRAINING):
+                self._refuse("the graph has functions or training of its own", "operators only", number)
+            if number == _MODEL_GRAPH:
+                self._graph(self._bytes(value), 0)
+                n_graphs += 1
+        if n_graphs != 1:
+            self._refuse("the file is no ONNX model", "one graph", n_graphs)
+
+    def _graph(self, message: memoryview, depth: int) -> None:
+        if depth > _MAX_DEPTH:
+            self._refuse("graphs are nested too deep", f"at most {_MAX_DEPTH}", depth)
+        for number, value, _, _ in self._fields(message):
+            if number == _GRAPH_NODE:
+                self._node(self._bytes(value), depth)
+            elif number == _GRAPH_INITIALIZER:
+                self._tensor(self._bytes(value))
+            elif number == _GRAPH_SPARSE:
+                self._sparse(self._bytes(value))
+
+    def _node(self, message: memoryview, depth: int) -> None:
+        operator = domain = ""
+        for number, value, _, _ in self._fields(message):
+            if number == _NODE_ATTRIBUTE:
+                self._attribute(self._bytes(value), depth)
+            elif number == _NODE_DOMAIN:
+                domain = self._text(value)
+            elif number == _NODE_OPERATOR:
+                operator = self._text(value)
+        if operator in _REPEATING:
+            self._refuse("an operator that may never end", "none that repeats a graph", operator)
+        if domain not in OPERATOR_DOMAINS:
+            self._refuse("an operator of a domain that is not run", " or ".join(filter(None, OPERATOR_DOMAINS)),
+                         f"{domain}.{operator}"[:200])  # fmt: skip
+
+    def _attribute(self, message: memoryview, depth: int) -> None:
+        for number, value, _, _ in self._fields(message):
+            if number in _ATTRIBUTE_GRAPHS:
+                self._graph(self._bytes(value), depth + 1)
+            elif number in _ATTRIBUTE_TENSORS:
+                self._tensor(self._bytes(value))
+            elif number in _ATTRIBUTE_SPARSE:
+                self._sparse(self._bytes(value))
+
+    def _sparse(self, message: memoryview) -> None:
+        for number, value, _, _ in self._fields(message):
+            if number in _SPARSE_TENSORS:
+                self._tensor(self._bytes(value))
+
+    def _tensor(self, message: memoryview) -> None:
+        entries: dict[str, str] = {}
+        external = False
+        for number, value, _, _ in self._fields(message):
+            if number == _TENSOR_LOCATION:
+                external = value != 0
+            elif number == _TENSOR_EXTERNAL:
+                parts = {field.number: field.value for field in self._fields(self._bytes(value))}
+                entries[self._text(parts.get(_ENTRY_KEY, 0))] = self._text(parts.get(_ENTRY_VALUE, 0))
+        if external or entries:
+            self._external(entries)
+
+    def _external(self, entries: Mapping[str, str]) -> None:
+        """Refuse a tensor that does not lie within a known file."""
+        size = self.data_sizes.get(entries.get("location", ""))
+        if size is None:
+            known = " or ".join(self.data_sizes) or "no data outside the graph"
+            self._refuse("a tensor lies in another file", known, repr(entries.get("location", ""))[:200])
+        numbers = [entries.get(key, "0") for key in ("offset", "length")]
+        fits = all(number.isascii() and number.isdigit() and len(number) < 20 for number in numbers)
+        if not fits or sum(map(int, numbers)) > size:
+            self._refuse(
+                "a tensor lies beyond the end of its file", f"within {size} bytes", "+".join(numbers)[:200]
+            )
+
+    def _fields(self, message: memoryview) -> Iterator[Field]:
+        """The fields of a message."""
+        self.n_messages += 1
+        if self.n_messages > _MAX_MESSAGES:
+            self._refuse("the graph has too many parts", f"at most {_MAX_MESSAGES}", self.n_messages)
+        return read_fields(message, self.path)
+
+    def _bytes(self, value: int | memoryview) -> memoryview:
+        if isinstance(value, int):
+            self._refuse("the file is no ONNX model", "a message", value)
+        return value
+
+    def _text(self, value: int | memoryview) -> str:
+        return bytes(self._bytes(value)).decode("utf-8", "replace")
+
+    def _refuse(self, message: str, expected: object, actual: object) -> NoReturn:
+        raise CorruptFile(message, path=self.path, expected=expected, actual=actual)

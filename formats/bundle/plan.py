@@ -1,0 +1,224 @@
+"""TensorRT engines ("plans") of an encoder bundle: files that one version of a library made for one kind of GPU.
+
+Each is a pair of files in the bundle's folder, named by what it fits::
+
+    tensorrt-11.4.0.106-sm90-fp16.plan   native code and weights, as the library wrote them
+    tensorrt-11.4.0.106-sm90-fp16.json   what it was made from and for, with the plan's size and SHA-256
+
+A plan is derived from the bundle's graph and can be built again at any time, so the bundle's own manifest does not
+name it. Loading one runs the code in it: only a plan whose digest is the recorded one is loaded, and only from a
+folder that its user chose.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from quarry.formats.bundle.file import FileRecord
+from quarry.formats.bundle.folder import MAX_WINDOW, PRECISION
+from quarry.formats.container.json_fields import JsonFields, read_json
+from quarry.formats.errors import ChecksumMismatch, CorruptFile, FormatTooNew, TruncatedFile
+
+__all__ = ["LIBRARIES", "PlanProfile", "PlanRecord", "plan_digest", "read_plans", "write_plan"]
+
+LIBRARIES: Final = ("tensorrt", "tensorrt-rtx")
+
+_FORMAT: Final = 1
+_MAX_RECORD_BYTES: Final = 16 * 1024
+_MAX_PLAN_BYTES: Final = 2**36
+_MAX_BATCH: Final = 2**16
+_MAX_PROFILES: Final = 16
+_LIBRARY: Final = re.compile("|".join(LIBRARIES))
+_VERSION: Final = re.compile(r"\d{1,4}(\.\d{1,6}){1,4}")
+_TARGET: Final = re.compile(r"sm\d{2,3}")
+_DIGITS: Final = re.compile(r"[0-9a-f]{32}([0-9a-f]{32})?")
+_NAME: Final = re.compile(rf"({_LIBRARY.pattern})-{_VERSION.pattern}-{_TARGET.pattern}-[a-z0-9]+\.json")
+
+_SHAPES: Final = ("smallest", "usual", "largest")
+
+Shape = tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class PlanProfile:
+    """A range of input shapes that a plan was optimised for; each shape is (batch, length).
+
+    Attributes:
+        smallest: the least of both.
+        usual: the shape whose speed counted.
+        largest: the most of both.
+    """
+
+    smallest: Shape
+    usual: Shape
+    largest: Shape
+
+    def holds(self, shape: Shape) -> bool:
+        """Whether an input of that shape can be run."""
+        return all(
+            low <= extent <= high for low, extent, high in zip(self.smallest, shape, self.largest, strict=True)
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class PlanRecord:
+    """What a plan was made from and for.
+
+    Attributes:
+        identity: of the encoder, 32 hexadecimal digits.
+        model_sha256: of the graph it was built from.
+        library: "tensorrt" or "tensorrt-rtx".
+        version: of that library, e.g. "11.4.0.106".
+        target: compute capability of the GPU, e.g. "sm90".
+        precision: of the graph, e.g. "fp16".
+        profiles: what it can run, in the order of the plan's own profiles.
+        file: size and digest of the plan.
+    """
+
+    identity: str
+    model_sha256: str
+    library: str
+    version: str
+    target: str
+    precision: str
+    profiles: tuple[PlanProfile, ...]
+    file: FileRecord
+
+    @property
+    def stem(self) -> str:
+        """The name of both files without their endings."""
+        return f"{self.library}-{self.version}-{self.target}-{self.precision}"
+
+    def load(self, folder: Path) -> bytes:
+        """The plan, its digest checked.
+
+        Raises:
+            ChecksumMismatch: it is another than the recorded one.
+            CorruptFile: it is gone or no regular file.
+            TruncatedFile: it has another size.
+        """
+        path = folder / f"{self.stem}.plan"
+        if path.is_symlink() or not path.is_file():
+            raise CorruptFile("a plan is missing or no regular file", path=path)
+        n_bytes = path.stat().st_size
+        if n_bytes != self.file.n_bytes:
+            raise TruncatedFile("a plan of another size", path=path, expected=self.file.n_bytes, actual=n_bytes)
+        plan = path.read_bytes()
+        found = plan_digest(plan)
+        if found != self.file:
+            raise ChecksumMismatch(
+                "the plan is not the one its record names",
+                path=path,
+                expected=self.file.sha256,
+                actual=found.sha256,
+            )
+        return plan
+
+
+def write_plan(folder: Path, record: PlanRecord, plan: bytes | memoryview) -> None:
+    """Put a plan into a bundle's folder, in the place of one of the same name.
+
+    The plan goes first: until its record is there, the record of the one before refuses it by its digest.
+    """
+    _replace(folder / f"{record.stem}.plan", plan)
+    text = json.dumps(_members(record), indent=2) + "\n"
+    _replace(folder / f"{record.stem}.json", text.encode("ascii"))
+
+
+def read_plans(folder: Path) -> list[PlanRecord]:
+    """The records of all plans in a bundle's folder, in the order of their names.
+
+    Raises:
+        CorruptFile: a record breaks its schema or has another name than it should.
+        FormatTooNew: a later version wrote it.
+    """
+    return [_read(path) for path in sorted(folder.glob("tensorrt*.json")) if _NAME.fullmatch(path.name)]
+
+
+def plan_digest(plan: bytes | memoryview) -> FileRecord:
+    """SHA-256 and size of a plan in memory."""
+    import hashlib  # most encoders have no plan, and it takes memory, as does secrets
+
+    return FileRecord(hashlib.sha256(plan).hexdigest(), memoryview(plan).nbytes)
+
+
+def _replace(path: Path, content: bytes | memoryview) -> None:
+    import secrets
+
+    part = path.with_name(f".{path.name}.{secrets.token_hex(8)}.part")
+    try:
+        part.write_bytes(content)
+        part.replace(path)
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def _read(path: Path) -> PlanRecord:
+    fields = JsonFields(read_json(path, _MAX_RECORD_BYTES), path)
+    version = fields.integer("format", 1, 2**31)
+    if version > _FORMAT:
+        raise FormatTooNew(
+            "a later version of Quarry wrote this plan", path=path, expected=_FORMAT, actual=version
+        )
+    record = PlanRecord(
+        identity=fields.text("identity", _DIGITS),
+        model_sha256=fields.text("model_sha256", _DIGITS),
+        library=fields.text("library", _LIBRARY),
+        version=fields.text("version", _VERSION),
+        target=fields.text("target", _TARGET),
+        precision=fields.text("precision", PRECISION),
+        profiles=_profiles(fields),
+        file=_file(fields.inner("file")),
+    )
+    fields.done()
+    if path.name != f"{record.stem}.json":
+        raise CorruptFile("the record of a plan has another's name", path=path, expected=f"{record.stem}.json")
+    return record
+
+
+def _members(record: PlanRecord) -> dict[str, object]:
+    profiles = {
+        str(number): {
+            f"{name}_{axis}": extent
+            for name in _SHAPES
+            for axis, extent in zip(("batch", "length"), getattr(profile, name), strict=True)
+        }
+        for number, profile in enumerate(record.profiles)
+    }
+    texts = ("identity", "model_sha256", "library", "version", "target", "precision")
+    file = {"sha256": record.file.sha256, "n_bytes": record.file.n_bytes}
+    return (
+        {"format": _FORMAT}
+        | {name: getattr(record, name) for name in texts}
+        | {"profiles": profiles, "file": file}
+    )
+
+
+def _profiles(fields: JsonFields) -> tuple[PlanProfile, ...]:
+    inner = fields.inner("profiles")
+    names = inner.names()
+    if not 1 <= len(names) <= _MAX_PROFILES or names != [str(number) for number in range(len(names))]:
+        raise CorruptFile("a plan's profiles are not numbered from 0", path=fields.path, actual=repr(names)[:200])
+    return tuple(_profile(inner.inner(name)) for name in names)
+
+
+def _profile(fields: JsonFields) -> PlanProfile:
+    shapes = [
+        (fields.integer(f"{name}_batch", 1, _MAX_BATCH), fields.integer(f"{name}_length", 1, MAX_WINDOW))
+        for name in _SHAPES
+    ]
+    fields.done()
+    profile = PlanProfile(*shapes)
+    if not profile.holds(profile.usual):
+        raise CorruptFile("a plan's usual shape is outside its bounds", path=fields.path, actual=shapes)
+    return profile
+
+
+def _file(fields: JsonFields) -> FileRecord:
+    record = FileRecord(fields.text("sha256", _DIGITS), fields.integer("n_bytes", 1, _MAX_PLAN_BYTES))
+    fields.done()
+    return record

@@ -1,0 +1,120 @@
+"""Byte strings of any length, one after the other in one section, and where each starts in another."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+
+from quarry.formats.container.envelope import Envelope, EnvelopeWriter
+from quarry.formats.errors import CorruptFile
+
+__all__ = ["ByteStrings", "merge_byte_strings"]
+
+_BATCH_BYTES = 4 << 20  # copied at a time
+
+Keep = npt.NDArray[np.bool_]
+
+
+class ByteStrings:
+    """The strings of a section ``name``, whose starts are in the uint64 section ``offsets_name``.
+
+    Args:
+        envelope: the file.
+        name: section of the bytes.
+        offsets_name: section of the (n + 1,) offsets.
+        n: number of strings.
+
+    Attributes:
+        n: number of strings.
+    """
+
+    def __init__(self, envelope: Envelope, name: str, offsets_name: str, n: int) -> None:
+        self.n = n
+        self._path = envelope.path
+        self._bytes = envelope.section(name, np.uint8, (None,))
+        self._offsets = envelope.section(offsets_name, np.uint64, (n + 1,))
+
+    def __getitem__(self, ordinal: int) -> bytes:
+        """The string `ordinal`; see `many`."""
+        return self.many(np.array([ordinal]))[0]
+
+    def many(self, ordinals: npt.NDArray[np.int64]) -> list[bytes]:
+        """Copies of the strings (n,) `ordinals`, in their order, verified.
+
+        Raises:
+            CorruptFile: a string lies outside its section.
+            ChecksumMismatch: its bytes are damaged.
+        """
+        starts = self._offsets.rows(ordinals).view(np.int64)
+        ends = self._offsets.rows(ordinals + 1).view(np.int64)
+        wrong = np.flatnonzero((starts < 0) | (starts > ends) | (ends > self._bytes.n_bytes))
+        if len(wrong):
+            raise CorruptFile(
+                f"number {ordinals[wrong[0]]} of section {self._bytes.name} lies outside it", path=self._path
+            )
+        return self._bytes.stretches(starts, ends)
+
+    def lengths(self) -> npt.NDArray[np.int64]:
+        """(n,) int64, the length of every string.
+
+        Raises:
+            CorruptFile: they do not follow one another within their section.
+        """
+        return np.diff(self.offsets)
+
+    def kept(self, keep: Keep | None, low: int, end: int) -> Iterator[npt.NDArray[np.uint8]]:
+        """The bytes of those of the strings low to end - 1 that stay, in pieces; those left out are verified too.
+
+        Args:
+            keep: (n,) bool, or None for all.
+            low: the first string.
+            end: one past the last.
+        """
+        offsets = self.offsets
+        while low < end:
+            high = max(low + 1, int(offsets.searchsorted(offsets[low] + _BATCH_BYTES, "right")) - 1)
+            high = min(high, end)
+            data = self._bytes.slice(int(offsets[low]), int(offsets[high]))
+            if keep is not None and not keep[low:high].all():
+                data = data[np.repeat(keep[low:high], np.diff(offsets[low : high + 1]))]
+            yield data
+            low = high
+
+    @cached_property
+    def offsets(self) -> npt.NDArray[np.int64]:
+        """(n + 1,) int64: string i has the bytes offsets[i] to offsets[i + 1] - 1; a view of the mapped file.
+
+        Raises:
+            CorruptFile: they do not follow one another within their section.
+        """
+        offsets: npt.NDArray[np.int64] = self._offsets.array().view(np.int64)
+        if offsets[0] < 0 or (offsets[1:] < offsets[:-1]).any() or offsets[-1] > self._bytes.n_bytes:
+            raise CorruptFile(
+                f"the parts of section {self._bytes.name} do not follow one another", path=self._path
+            )
+        return offsets
+
+
+def merge_byte_strings(
+    readers: Sequence[ByteStrings],
+    keeps: Sequence[Keep | None],
+    envelope: EnvelopeWriter,
+    name: str,
+    offsets_name: str,
+) -> None:
+    """Write the strings of several files one after the other, those left out by (n,) bool `keeps` taken out.
+
+    Raises:
+        FormatError: a file is damaged.
+    """
+    lengths = [reader.lengths() for reader in readers]
+    lengths = [each if keep is None else each[keep] for each, keep in zip(lengths, keeps, strict=True)]
+    offsets = np.concatenate([[0], np.cumsum(np.concatenate(lengths))]).astype(np.uint64)
+    pieces = (
+        piece for reader, keep in zip(readers, keeps, strict=True) for piece in reader.kept(keep, 0, reader.n)
+    )
+    envelope.add_pieces(name, np.uint8, (int(offsets[-1]),), pieces)
+    envelope.add(offsets_name, offsets)

@@ -1,0 +1,289 @@
+"""The folder of an index: the only module that calls the operating system about files.
+
+Rules kept here: files are created, never overwritten; file names never come from user data; links are not
+followed; maps are read-only; a file becomes part of the index only through the rename of a manifest.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import mmap
+import os
+import re
+import stat
+import sys
+import time
+from collections.abc import Callable
+from functools import lru_cache
+from pathlib import Path
+
+from quarry.formats.errors import CorruptFile, IndexNotFound, TruncatedFile
+
+__all__ = ["Directory", "HeldFile", "MappedFile", "OutputFile", "is_safe_name"]
+
+_SAFE_NAME = re.compile(r"[A-Za-z0-9_-]{1,80}(\.[a-z0-9]{1,8})?")
+_DEVICE = re.compile(r"(con|prn|aux|nul|com\d|lpt\d)(\..*)?", re.IGNORECASE)  # on Windows, in every folder
+_CREATE = os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
+_READ = (
+    os.O_RDONLY
+    | getattr(os, "O_CLOEXEC", 0)
+    | getattr(os, "O_BINARY", 0)
+    | getattr(os, "O_NOFOLLOW", 0)
+    | getattr(os, "O_NONBLOCK", 0)
+)
+_WINDOWS = sys.platform == "win32"
+_NO_FULL_SYNC = {errno.ENOTSUP, errno.EOPNOTSUPP, errno.EINVAL, errno.ENOTTY}  # the file system knows of none
+_BUSY = {5, 32}  # Windows: access denied, sharing violation; a scanner may hold a file for a moment
+
+
+@lru_cache(1024)
+def is_safe_name(name: str) -> bool:
+    """Whether `name` can be the name of a file of an index: no separators, no dots in front, no devices."""
+    return _SAFE_NAME.fullmatch(name) is not None and _DEVICE.fullmatch(name) is None
+
+
+class Directory:
+    """The files of one index.
+
+    Args:
+        path: the folder; it must exist. Where it is relative, the process may change its own folder afterwards.
+        before_write: called before each write to a file; what it raises keeps the write from happening.
+    """
+
+    def __init__(self, path: Path, before_write: Callable[[], None] | None = None) -> None:
+        if not path.is_dir():
+            raise IndexNotFound("no index here", path=path, expected="a folder")
+        self.path = path.absolute()
+        self._before_write = before_write
+
+    def names(self) -> list[str]:
+        """The names of all files that could be an index's, sorted.
+
+        Raises:
+            IndexNotFound: the folder is gone.
+        """
+        try:
+            names = os.listdir(self.path)  # noqa: PTH208
+        except (FileNotFoundError, NotADirectoryError) as error:
+            raise IndexNotFound("the folder of the index is gone", path=self.path) from error
+        return sorted(name for name in names if is_safe_name(name))
+
+    def create(self, name: str) -> OutputFile:
+        """Create the file `name`, which must not exist."""
+        return OutputFile(self._at(name), self._before_write)
+
+    def map(self, name: str) -> MappedFile:
+        """Map the file `name` for reading."""
+        return MappedFile(self._at(name))
+
+    def hold(self, name: str, max_bytes: int) -> HeldFile:
+        """Read the file `name` whole, as `read` does."""
+        return HeldFile(self._at(name), self.read(name, max_bytes))
+
+    def read(self, name: str, max_bytes: int) -> bytes:
+        """The whole content of a small file; it is not mapped, so it can be replaced on every system."""
+        path = self._at(name)
+        descriptor = _open_to_read(path)
+        try:
+            size = _regular_size(descriptor, path)
+            if size > max_bytes:
+                raise CorruptFile("file too large", path=path, expected=f"at most {max_bytes} bytes", actual=size)
+            return _read_all(descriptor, size, path)
+        finally:
+            os.close(descriptor)
+
+    def head(self, name: str, n_bytes: int) -> bytes:
+        """The first bytes of a file, fewer where it is shorter."""
+        descriptor = _open_to_read(self._at(name))
+        try:
+            return os.read(descriptor, n_bytes)
+        finally:
+            os.close(descriptor)
+
+    def rename(self, source: str, target: str) -> None:
+        """Give a file its final name; `target` must not exist (the writer's lock makes that certain)."""
+        if os.path.lexists(self._at(target)):
+            raise FileExistsError(errno.EEXIST, "file exists", str(self._at(target)))
+        try:
+            _retry_busy(lambda: os.rename(self._at(source), self._at(target)))  # noqa: PTH104
+        except OSError:
+            # a network may lose the answer after the deed is done; then only its durability is unknown
+            if os.path.lexists(self._at(source)) or not os.path.lexists(self._at(target)):
+                raise
+
+    def delete(self, name: str) -> None:
+        """Delete a file; one that is gone, or that the system does not let go, is left to the next collection."""
+        with contextlib.suppress(OSError):
+            os.unlink(self._at(name))  # noqa: PTH108
+
+    def sync(self) -> None:
+        """Make renames and new names durable (no-op on Windows, which cannot sync a folder)."""
+        sync_folder(self.path)
+
+    def _at(self, name: str) -> Path:
+        if not is_safe_name(name):
+            raise CorruptFile("unsafe file name", path=self.path, actual=repr(name))
+        return self.path / name
+
+
+def sync_folder(path: Path) -> None:
+    """Sync a folder, where the system can."""
+    if _WINDOWS:
+        return
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        _full_sync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+class OutputFile:
+    """A file being written, front to back, that nobody else knows of yet."""
+
+    _descriptor = -1
+
+    def __init__(self, path: Path, before_write: Callable[[], None] | None = None) -> None:
+        self.path = path
+        self.position = 0
+        self._before_write = before_write
+        self._descriptor = os.open(path, _CREATE, 0o644)
+
+    def write(self, data: bytes | memoryview) -> None:
+        """Append all of `data` (a system may take it in parts)."""
+        if self._before_write:
+            self._before_write()
+        view = memoryview(data).cast("B")
+        while view:
+            os.lseek(self._descriptor, self.position, os.SEEK_SET)  # reading, or an interrupt, has moved it
+            written = os.write(self._descriptor, view)
+            self.position += written
+            view = view[written:]
+
+    def read_back(self, offset: int, n_bytes: int) -> bytes:
+        """Read what was written, while the file is open."""
+        os.lseek(self._descriptor, offset, os.SEEK_SET)
+        return _read_all(self._descriptor, n_bytes, self.path)
+
+    def sync(self) -> None:
+        """Make the content durable. An error here is final: the file must be given up."""
+        _full_sync(self._descriptor)
+
+    def close(self) -> None:
+        """Close the file; closing twice is harmless."""
+        if self._descriptor >= 0:
+            descriptor, self._descriptor = self._descriptor, -1
+            os.close(descriptor)
+
+    def discard(self) -> None:
+        """Close and delete the file; what the system says to it is of no matter, for nothing of it is wanted."""
+        with contextlib.suppress(OSError):
+            self.close()
+        with contextlib.suppress(OSError):
+            os.unlink(self.path)  # noqa: PTH108
+
+    def __del__(self) -> None:
+        """Whoever was interrupted before it could close the file leaves no descriptor behind."""
+        with contextlib.suppress(OSError):
+            self.close()
+
+
+class MappedFile:
+    """A file mapped for reading; it holds one descriptor.
+
+    Attributes:
+        data: all bytes of the file, read-only. Views of it may outlive `close`: the map then goes with them.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        descriptor = _open_to_read(path)
+        try:
+            size = _regular_size(descriptor, path)
+            if size == 0:
+                raise TruncatedFile("empty file", path=path)
+            self._map: mmap.mmap | None = mmap.mmap(descriptor, size, access=mmap.ACCESS_READ)
+        finally:
+            os.close(descriptor)
+        self.data = memoryview(self._map)
+        self.n_bytes = size
+
+    def close(self) -> None:
+        """Drop the map, or leave it to its last view."""
+        if self._map is None:
+            return
+        with contextlib.suppress(BufferError):  # views of the map are still in use
+            self.data.release()
+            self._map.close()
+        self._map = None
+
+
+class HeldFile:
+    """A small file read into memory: nothing keeps it from being deleted or renamed, on any system.
+
+    Attributes:
+        data: all bytes of the file, read-only.
+        n_bytes: how many there are.
+    """
+
+    def __init__(self, path: Path, content: bytes) -> None:
+        self.path = path
+        self.data = memoryview(content)
+        self.n_bytes = len(content)
+
+    def close(self) -> None:
+        """Nothing is held of the file itself."""
+
+
+def _open_to_read(path: Path) -> int:
+    try:
+        return os.open(path, _READ)
+    except OSError as error:
+        if error.errno in {errno.ELOOP, errno.EMLINK, errno.ENXIO}:  # a link, the same on BSD, a socket
+            raise CorruptFile("not a regular file", path=path, actual=error.strerror) from error
+        raise
+
+
+def _regular_size(descriptor: int, path: Path) -> int:
+    status = os.fstat(descriptor)
+    if not stat.S_ISREG(status.st_mode):
+        raise CorruptFile("not a regular file", path=path)
+    return status.st_size
+
+
+def _read_all(descriptor: int, n_bytes: int, path: Path) -> bytes:
+    parts: list[bytes] = []
+    left = n_bytes
+    while left:
+        part = os.read(descriptor, left)
+        if not part:
+            raise TruncatedFile("file ends early", path=path, expected=f"{n_bytes} bytes", actual=n_bytes - left)
+        parts.append(part)
+        left -= len(part)
+    return b"".join(parts)
+
+
+def _full_sync(descriptor: int) -> None:
+    if sys.platform == "darwin":  # fsync there does not reach the drive's platter
+        import fcntl
+
+        try:
+            fcntl.fcntl(descriptor, fcntl.F_FULLFSYNC)
+        except OSError as error:
+            if error.errno not in _NO_FULL_SYNC:
+                raise
+            os.fsync(descriptor)
+        return
+    os.fsync(descriptor)
+
+
+def _retry_busy(action: Callable[[], None]) -> None:
+    for attempt in range(11):
+        try:
+            action()
+        except OSError as error:
+            if not _WINDOWS or getattr(error, "winerror", 0) not in _BUSY or attempt == 10:
+                raise
+            time.sleep(min(0.001 * 2**attempt, 0.064))
+        else:
+            return

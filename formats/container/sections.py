@@ -1,0 +1,205 @@
+"""The sections of a file: arrays whose chunks of 1 MiB are verified when they are first touched."""
+
+from __future__ import annotations
+
+import math
+import reprlib
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import xxhash
+
+from quarry.formats.container.directory import is_safe_name
+from quarry.formats.container.packing import Fields
+from quarry.formats.errors import ChecksumMismatch, CorruptFile
+
+__all__ = [
+    "ALIGNMENT",
+    "BULK_ALIGNMENT",
+    "CHUNK_BYTES",
+    "DIGEST_BYTES",
+    "MAX_EXTENT",
+    "Section",
+    "digest",
+    "read_sections",
+]
+
+ALIGNMENT = 64
+BULK_ALIGNMENT = 4096
+CHUNK_BYTES = 1 << 20
+DIGEST_BYTES = 16
+MAX_SECTIONS = 4096
+MAX_EXTENT = 1 << 48
+DTYPES = ("int8", "uint8", "uint16", "uint32", "uint64", "float16", "float32")
+
+_DTYPES = {name: np.dtype(name) for name in DTYPES}
+_FIELDS = {"dtype", "shape", "offset", "chunks"}
+_MAX_AXES = 4
+
+
+def digest(data: bytes | memoryview) -> bytes:
+    """XXH3-128 of `data`, 16 bytes."""
+    return xxhash.xxh3_128_digest(data)
+
+
+class Section:
+    """One array of a file; its chunks are verified when they are first touched.
+
+    Attributes:
+        name: the section's name.
+        dtype: type of the elements, little-endian.
+        shape: extent of each axis; rows are the first axis.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        data: memoryview,
+        name: str,
+        dtype: np.dtype[Any],
+        shape: tuple[int, ...],
+        offset: int,
+        n_bytes: int,
+        digests: bytes,
+    ) -> None:
+        self.name = name
+        self.dtype = dtype
+        self.shape = shape
+        self.offset = offset
+        self._path = path
+        self._digests = digests
+        self.n_bytes = n_bytes
+        self._bytes = data[offset : offset + n_bytes]  # which keeps the map, whoever closes the file
+        self._row_bytes = self.n_bytes // shape[0] if shape[0] else 1
+
+    @cached_property
+    def _verified(self) -> npt.NDArray[np.bool_]:
+        """Of each chunk, whether it was found to be sound."""
+        return np.zeros(len(self._digests) // DIGEST_BYTES, bool)
+
+    @cached_property
+    def _array(self) -> npt.NDArray[Any]:
+        if not self.n_bytes:
+            return np.empty(self.shape, self.dtype)
+        return np.frombuffer(self._bytes, self.dtype).reshape(self.shape)
+
+    def array(self) -> npt.NDArray[Any]:
+        """The whole section, verified; a read-only view of the mapped file."""
+        self._touch_chunks(0, len(self._verified))
+        return self._array
+
+    def rows(self, ordinals: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """A copy of the rows `ordinals` (ascending order is fastest), verified; a row is a chunk long at most."""
+        if not self._verified.all() and len(ordinals):
+            starts = ordinals.astype(np.int64) * self._row_bytes
+            touched = np.concatenate([starts, starts + (self._row_bytes - 1)]) // CHUNK_BYTES
+            for chunk in np.unique(touched[~self._verified[touched]]).tolist():
+                self._touch_chunks(chunk, chunk + 1)
+        return np.take(self._array, ordinals, axis=0)
+
+    def slice(self, low: int, high: int) -> npt.NDArray[Any]:
+        """The rows low to high - 1, verified; a read-only view of the mapped file."""
+        if low < high:
+            self._touch_chunks(low * self._row_bytes // CHUNK_BYTES, -(-high * self._row_bytes // CHUNK_BYTES))
+        return self._array[low:high]
+
+    def stretches(self, starts: npt.NDArray[np.int64], ends: npt.NDArray[np.int64]) -> list[bytes]:
+        """Copies of the elements starts[i] to ends[i] - 1 of a section of bytes, verified."""
+        if not self._verified.all():
+            for low, high in zip(starts.tolist(), ends.tolist(), strict=True):
+                self._touch_chunks(low // CHUNK_BYTES, -(-high // CHUNK_BYTES))
+        data = self._bytes
+        return [bytes(data[low:high]) for low, high in zip(starts.tolist(), ends.tolist(), strict=True)]
+
+    def damaged_chunks(self) -> list[int]:
+        """The numbers of the chunks whose bytes do not match their checksum; reads everything."""
+        return [chunk for chunk in range(len(self._verified)) if not self._is_sound(chunk)]
+
+    def _touch_chunks(self, low: int, high: int) -> None:
+        if self._verified[low:high].all():
+            return
+        for chunk in range(low, high):
+            if not self._verified[chunk]:
+                if not self._is_sound(chunk):
+                    raise self.damage(chunk)
+                self._verified[chunk] = True
+
+    def _is_sound(self, chunk: int) -> bool:
+        data = self._bytes[chunk * CHUNK_BYTES : (chunk + 1) * CHUNK_BYTES]
+        return digest(data) == self._digests[chunk * DIGEST_BYTES : (chunk + 1) * DIGEST_BYTES]
+
+    def damage(self, chunk: int) -> ChecksumMismatch:
+        """The error that reports a damaged chunk."""
+        at = self.offset + chunk * CHUNK_BYTES
+        return ChecksumMismatch(
+            f"section {self.name}: the bytes from offset {at} are not those that were written",
+            path=self._path,
+        )
+
+
+def read_sections(entries: Fields, data: memoryview, start: int, limit: int, path: Path) -> dict[str, Section]:
+    """The sections that a table of contents lists, in the bytes start to limit - 1 of a file.
+
+    Raises:
+        CorruptFile: they overlap, leave holes, or are not what the specification asks for.
+    """
+    raw = entries.remaining()
+    if len(raw) > MAX_SECTIONS:
+        raise CorruptFile("too many sections", path=path, expected=MAX_SECTIONS, actual=len(raw))
+    sections = {name: _section(name, entry, data, limit, path) for name, entry in raw.items()}
+    end = start
+    for section in sorted(sections.values(), key=lambda s: (s.offset, s.n_bytes)):
+        if not end <= section.offset < end + BULK_ALIGNMENT:
+            raise CorruptFile(
+                f"section {section.name} is out of place", path=path, expected=end, actual=section.offset
+            )
+        end = section.offset + section.n_bytes
+    if limit != end + -end % ALIGNMENT:
+        raise CorruptFile("a hole before the table of contents", path=path, expected=end, actual=limit)
+    return sections
+
+
+def _section(name: str, entry: object, data: memoryview, limit: int, path: Path) -> Section:
+    """One section of a table of contents; the fields are taken apart by hand, for an index has thousands."""
+    if type(entry) is not dict or entry.keys() != _FIELDS:
+        raise CorruptFile(
+            f"section {name!r} has other fields", path=path, expected=sorted(_FIELDS), actual=reprlib.repr(entry)
+        )
+    kind, extents, offset, digests = entry["dtype"], entry["shape"], entry["offset"], entry["chunks"]
+    dtype = _DTYPES.get(kind) if type(kind) is str else None
+    if dtype is None:
+        raise _wrong(name, "dtype", f"one of {', '.join(_DTYPES)}", kind, path)
+    shape = _shape(extents, name, path)
+    n_bytes = math.prod(shape) * dtype.itemsize
+    if type(offset) is not int or offset < 0 or offset % ALIGNMENT or offset + n_bytes > limit:
+        raise _wrong(name, "offset", f"within the file, a multiple of {ALIGNMENT}", offset, path)
+    n_digests = -(-n_bytes // CHUNK_BYTES)
+    if type(digests) is not bytes or len(digests) != n_digests * DIGEST_BYTES:
+        raise _wrong(name, "chunks", f"{n_digests * DIGEST_BYTES} bytes", digests, path)
+    if not is_safe_name(name):
+        raise CorruptFile("a section has an unsafe name", path=path, actual=reprlib.repr(name))
+    return Section(path, data, name, dtype, shape, offset, n_bytes, digests)
+
+
+def _wrong(name: str, field: str, expected: str, value: object, path: Path) -> CorruptFile:
+    return CorruptFile(
+        f"section {name!r}: wrong {field}", path=path, expected=expected, actual=reprlib.repr(value)
+    )
+
+
+def _shape(extents: object, name: str, path: Path) -> tuple[int, ...]:
+    if type(extents) is list and len(extents) == 1 and type(extents[0]) is int and 0 <= extents[0] <= MAX_EXTENT:
+        return (extents[0],)  # nearly all are
+    shape: list[int] = []
+    size = 1
+    for extent in extents if type(extents) is list and len(extents) <= _MAX_AXES else ():
+        if type(extent) is not int or not 0 <= extent <= MAX_EXTENT:
+            raise CorruptFile(f"section {name!r} has a bad shape", path=path, actual=reprlib.repr(extents))
+        shape.append(extent)
+        size *= extent or 1
+    if not shape or size > MAX_EXTENT:
+        raise CorruptFile(f"section {name!r} has a bad shape", path=path, actual=reprlib.repr(extents))
+    return tuple(shape)

@@ -1,0 +1,78 @@
+"""Which characters of a document stand behind each of its centroids, packed into a few bytes.
+
+For each centroid: the number of its spans, then for each span the gap since the one before it ended and its
+length; all as LEB128 varints (7 bits a byte, low bits first).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+
+from quarry.formats.container.varint import append_number
+from quarry.formats.errors import CorruptFile
+
+__all__ = ["Span", "pack_spans", "unpack_spans"]
+
+Span = tuple[int, int]
+_MAX_POSITION = 1 << 32
+_MAX_BITS = 35  # of a number as it is packed: five bytes
+_MAX_PACKED_BYTES = 16 << 20  # more than the longest document with a span for each of its tokens
+
+
+def pack_spans(centroids: Iterable[Sequence[Span]]) -> bytes:
+    """Pack the spans (start, end), ascending and disjoint, of each centroid."""
+    packed = bytearray()
+    for spans in centroids:
+        _append(packed, len(spans))
+        end = 0
+        for low, high in spans:
+            _append(packed, low - end)
+            _append(packed, high - low)
+            end = high
+    return bytes(packed)
+
+
+def unpack_spans(packed: bytes, path: Path) -> list[list[Span]]:
+    """The spans of each centroid.
+
+    Raises:
+        CorruptFile: the bytes end within a number, or a position is out of bounds.
+    """
+    if len(packed) > _MAX_PACKED_BYTES:
+        raise CorruptFile("too many spans", path=path, expected=_MAX_PACKED_BYTES, actual=len(packed))
+    numbers = _numbers(packed, path)
+    centroids: list[list[Span]] = []
+    try:
+        for n_spans in numbers:
+            end, spans = 0, []
+            for _ in range(n_spans):
+                low = end + next(numbers)
+                end = low + next(numbers)
+                spans.append((low, end))
+            if end > _MAX_POSITION:
+                raise CorruptFile("a span lies out of bounds", path=path, actual=end)
+            centroids.append(spans)
+    except StopIteration:
+        raise CorruptFile("spans of a document end early", path=path) from None
+    return centroids
+
+
+def _append(packed: bytearray, number: int) -> None:
+    if number < 0:
+        raise ValueError("spans must ascend and not overlap")
+    append_number(packed, number)
+
+
+def _numbers(packed: bytes, path: Path) -> Iterator[int]:
+    value = shift = 0
+    for byte in packed:
+        value |= (byte & 0x7F) << shift
+        shift += 7
+        if byte < 0x80 and value <= _MAX_POSITION:
+            yield value
+            value = shift = 0
+        elif byte < 0x80 or shift >= _MAX_BITS:
+            break
+    if shift:
+        raise CorruptFile("spans of a document cannot be read", path=path)

@@ -1,0 +1,198 @@
+"""One column: the values at one path of the metadata of all documents of a segment.
+
+A column is a stretch of section ``metadata``, its parts one after the other, each starting at a multiple of 8
+bytes: integers (int64) and floats (float64), where each text starts and where the last one ends (uint64), the
+texts, the code of a value for each document (0: none) if the column is dense, then the documents (uint32) and the
+codes of all other values, ascending by code. Codes take as many bytes as the number of values needs: 1, 2 or 4.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from quarry.formats.container.packing import Fields
+from quarry.formats.container.sections import Section
+from quarry.formats.errors import CorruptFile
+from quarry.formats.metadata.dictionary import ColumnDictionary, Run
+from quarry.formats.metadata.values import MAX_TEXT_BYTES, Kind
+
+__all__ = ["PART_ALIGNMENT", "Column", "KeptValue", "code_type"]
+
+PART_ALIGNMENT = 8
+_MAX_VALUES = (1 << 32) - 2
+_CONSTANTS = 4  # kinds of one value each
+_FEW_RUNS = 8  # up to which comparing the codes run by run is faster than looking each up
+
+Flags = npt.NDArray[np.bool_]
+KeptValue = tuple[Kind, int | float | bytes, npt.NDArray[np.uint32]]
+
+
+def code_type(n_values: int) -> np.dtype[Any]:
+    """The type of the codes of so many values; 0 is a code too."""
+    return np.min_scalar_type(n_values)
+
+
+class Column:
+    """A column as it is in a file; reading it is thread-safe.
+
+    Args:
+        section: ``metadata``.
+        entry: what the directory says of the column.
+        n_docs: documents in the segment.
+
+    Raises:
+        CorruptFile: it does not lie within the section.
+    """
+
+    def __init__(self, section: Section, entry: Fields, n_docs: int) -> None:
+        self._section = section
+        self._n_docs = n_docs
+        self._path: Path = entry.path
+        self.counts = _counts(entry)
+        self._dense = entry.flag("dense")
+        n_pairs = entry.integer("n_pairs", 0, section.n_bytes)
+        n_text_bytes = entry.integer("text_bytes", 0, section.n_bytes)
+        at = entry.integer("offset", 0, section.n_bytes)
+        entry.done()
+        n_numbers = self.counts[Kind.INTEGER] + self.counts[Kind.FLOAT]
+        n_texts = self.counts[Kind.TEXT] + self.counts[Kind.LONG_TEXT]
+        self._code_type = code_type(sum(self.counts))
+        width = self._code_type.itemsize
+        sizes = (8 * n_numbers, 8 * (n_texts + 1), n_text_bytes, width * n_docs * self._dense, 4 * n_pairs)
+        self._parts: list[tuple[int, int]] = []
+        for size in (*sizes, width * n_pairs):
+            self._parts.append((at, at + size))
+            at += size + -size % PART_ALIGNMENT
+        if self._parts[0][0] % PART_ALIGNMENT or self._parts[-1][1] > section.n_bytes:
+            raise CorruptFile("a column of metadata outside its section", path=self._path, actual=at)
+
+    @property
+    def kinds(self) -> frozenset[Kind]:
+        """The kinds of its values."""
+        return frozenset(kind for kind in Kind if self.counts[kind])
+
+    @cached_property
+    def dictionary(self) -> ColumnDictionary:
+        """Its distinct values."""
+        n_integers = self.counts[Kind.INTEGER]
+        numbers = self._part(0, np.uint64)
+        integers, floats = numbers[:n_integers].view(np.int64), numbers[n_integers:].view(np.float64)
+        texts = _Texts(self._part(1, np.uint64), self._part(2, np.uint8), self._path)
+        return ColumnDictionary(self.counts, _items(integers), _items(floats), texts)
+
+    def docs_with(self, runs: Sequence[Run]) -> Flags:
+        """(n_docs,) bool: the documents that have a value whose code is in one of the runs.
+
+        Raises:
+            FormatError: the column is damaged.
+        """
+        found = self._with_first(runs)
+        bounds = np.array(runs, np.int64).reshape(-1, 2) - (0, 1)
+        lowest, highest = bounds.astype(self._code_type).T
+        starts, ends = self._codes.searchsorted(lowest, "left"), self._codes.searchsorted(highest, "right")
+        for start, end in zip(starts.tolist(), ends.tolist(), strict=True):
+            found[self._checked(self._docs[start:end])] = True
+        return found
+
+    def values(self, keep: Flags, ordinals: npt.NDArray[np.uint32]) -> Iterator[KeptValue]:
+        """The values of the documents to be kept, ascending, with the documents' new ordinals, ascending.
+
+        Memory: 30 bytes for each document and value.
+
+        Raises:
+            FormatError: the column is damaged.
+        """
+        first = np.flatnonzero(self._first)
+        docs = np.concatenate([first, self._checked(self._docs)])
+        codes = np.concatenate([self._first[first], self._codes])
+        codes, docs = codes[keep[docs]], docs[keep[docs]]
+        order = np.lexsort((docs, codes))
+        codes, docs = codes[order], ordinals[docs[order]]
+        if len(codes) and not 0 < codes[0] <= codes[-1] < self.dictionary.everything[1]:
+            raise CorruptFile("a column of metadata with codes of no value", path=self._path)
+        starts = np.flatnonzero(np.diff(codes, prepend=0)).tolist()
+        before: tuple[Kind, int | float | bytes] | None = None
+        for start, end in pairwise([*starts, len(codes)]):
+            value = self.dictionary.value(int(codes[start]))
+            if before is not None and not before < value:
+                raise CorruptFile("a column of metadata whose values do not ascend", path=self._path)
+            yield *value, docs[start:end]
+            before = value
+
+    def _with_first(self, runs: Sequence[Run]) -> Flags:
+        """The documents whose first value is in one of the runs."""
+        codes = self._first
+        if len(runs) > _FEW_RUNS and self._dense:
+            wanted = np.zeros(self.dictionary.everything[1], bool)
+            for low, high in runs:
+                wanted[low:high] = True
+            return wanted.take(codes, mode="clip")
+        found = np.zeros(self._n_docs, bool)
+        for low, high in runs if self._dense else ():
+            found |= codes == low if high == low + 1 else (codes >= low) & (codes <= high - 1)
+        return found
+
+    @cached_property
+    def _first(self) -> npt.NDArray[Any]:
+        """(n_docs,): the code of each document's first value; (0,) where the column is not dense."""
+        return self._part(3, self._code_type)
+
+    @cached_property
+    def _docs(self) -> npt.NDArray[np.uint32]:
+        """(n_pairs,): the documents of all other values."""
+        return self._part(4, np.uint32)
+
+    @cached_property
+    def _codes(self) -> npt.NDArray[Any]:
+        """(n_pairs,): the codes of those values, ascending."""
+        return self._part(5, self._code_type)
+
+    def _checked(self, docs: npt.NDArray[np.uint32]) -> npt.NDArray[np.uint32]:
+        if len(docs) and int(docs.max()) >= self._n_docs:
+            raise CorruptFile("a column of metadata of documents that are not there", path=self._path)
+        return docs
+
+    def _part(self, number: int, dtype: npt.DTypeLike) -> npt.NDArray[Any]:
+        return self._section.slice(*self._parts[number]).view(dtype)
+
+
+class _Texts:
+    """The texts of a column; their bytes are between the offsets."""
+
+    def __init__(self, offsets: npt.NDArray[np.uint64], data: npt.NDArray[np.uint8], path: Path) -> None:
+        self._offsets = _items(offsets)
+        self._data = data.data
+        self._path = path
+
+    def __len__(self) -> int:
+        return len(self._offsets) - 1
+
+    def __getitem__(self, number: int) -> bytes:
+        low, high = self._offsets[number], self._offsets[number + 1]
+        if not low <= high <= min(low + MAX_TEXT_BYTES, len(self._data)):
+            raise CorruptFile(f"text {number} of a column of metadata lies outside it", path=self._path)
+        return bytes(self._data[low:high])
+
+
+def _items(array: npt.NDArray[Any]) -> Any:  # noqa: ANN401  # what a memoryview yields depends on its format
+    """The elements as Python's own numbers, which compare exactly whatever their types."""
+    return array.data
+
+
+def _counts(entry: Fields) -> tuple[int, ...]:
+    counts = entry.items("counts", len(Kind))
+    small = [1] * _CONSTANTS + [_MAX_VALUES] * (len(Kind) - _CONSTANTS)
+    right = len(counts) == len(Kind) and all(
+        type(count) is int and 0 <= count <= most for count, most in zip(counts, small, strict=True)
+    )
+    numbers: tuple[int, ...] = tuple(counts) if right else ()  # type: ignore[arg-type]
+    if not 0 < sum(numbers) <= _MAX_VALUES:
+        raise CorruptFile("a column of metadata with impossible counts", path=entry.path)
+    return numbers

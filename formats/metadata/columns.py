@@ -1,0 +1,294 @@
+"""The metadata of a segment's documents by path, so that a filter need not read the documents.
+
+Sections, absent where no document has metadata: ``metadata`` (the columns, see `quarry.formats.metadata.column`)
+and
+``metadata_directory`` (msgpack: ``columns``, a map of path -> what its column is, and ``beyond``, what the column
+is of the documents that have values at paths without a column, or nil where there are none).
+
+There are at most MAX_PATHS columns, and none for a path of more than MAX_PATH_BYTES. For any other path the
+documents in ``beyond`` must be read.
+"""
+
+from __future__ import annotations
+
+import heapq
+import struct
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
+from itertools import accumulate, groupby
+from operator import itemgetter
+
+import numpy as np
+import numpy.typing as npt
+
+from quarry.formats.container.directory import Directory
+from quarry.formats.container.envelope import Envelope, EnvelopeWriter
+from quarry.formats.container.packing import Fields, pack, unpack
+from quarry.formats.container.spool import Spool
+from quarry.formats.errors import CorruptFile
+from quarry.formats.metadata.column import Column, KeptValue
+from quarry.formats.metadata.column_writer import ColumnWriter
+from quarry.formats.metadata.values import MAX_TEXT_BYTES, Kind, Scalar, long_prefix, values_of
+from quarry.formats.postings.inversion import PostingRuns
+
+__all__ = ["MAX_PATHS", "MAX_PATH_BYTES", "MetadataReader", "MetadataWriter", "merge_metadata"]
+
+MAX_PATHS = 4096
+MAX_PATH_BYTES = 255
+
+_BEYOND = 0xFFFF  # stands for all paths that have no column
+_SIGN = 1 << 63
+
+Keep = npt.NDArray[np.bool_]
+Docs = npt.NDArray[np.uint32]
+
+
+class MetadataWriter:
+    """Takes the metadata of documents in ordinal order.
+
+    Memory grows by 4 bytes a document and stays below 64 MiB otherwise; 9 bytes a document more while it is
+    written.
+    """
+
+    def __init__(self, directory: Directory) -> None:
+        self._directory = directory
+        self._numbers: dict[str, int] = {}
+        self._runs = PostingRuns(directory)
+
+    def add(self, metadata: Mapping[str, object]) -> None:
+        """Append the metadata of the next document, which may be empty.
+
+        Raises:
+            OverflowError: a number is no signed 64-bit integer.
+        """
+        self._runs.add([self._key(path, value) for path, value in values_of(metadata)])
+
+    def settle(self) -> None:
+        """See `quarry.formats.postings.inversion.PostingRuns.settle`."""
+        self._runs.settle()
+
+    def write(self, envelope: EnvelopeWriter) -> None:
+        """Write the sections, if there is anything in them."""
+        paths = list(self._numbers)
+        values = ((_parsed(key), postings.docs) for key, postings in self._runs.merged())
+        columns = (
+            (
+                None if number == _BEYOND else paths[number],
+                ((kind, value, docs) for (_, kind, value), docs in group),
+            )
+            for number, group in groupby(values, key=lambda pair: pair[0][0])
+        )
+        _write(self._directory, envelope, len(self._runs.lengths), columns)
+
+    def close(self) -> None:
+        """Drop the temporary files."""
+        self._runs.close()
+
+    def _key(self, path: str, value: Scalar) -> str:
+        """What sorts as path numbers, kinds and values do."""
+        number = self._numbers.get(path, _BEYOND)
+        if number == _BEYOND and len(self._numbers) < MAX_PATHS and len(path.encode()) <= MAX_PATH_BYTES:
+            number = self._numbers[path] = len(self._numbers)
+        if number == _BEYOND:
+            value = Scalar(Kind.CONTAINER)
+        return f"{number:04x}{_value_key(value)}"
+
+
+class MetadataReader:
+    """The columns of a segment, read from its file; reading is thread-safe.
+
+    Attributes:
+        n_docs: documents in the segment, deleted ones and those without metadata included.
+    """
+
+    def __init__(self, envelope: Envelope, n_docs: int) -> None:
+        self.n_docs = n_docs
+        self._path = envelope.path
+        self._section = self._entries = None
+        if envelope.has("metadata") or envelope.has("metadata_directory"):
+            self._section = envelope.section("metadata", np.uint8, (None,))
+            self._entries = envelope.section("metadata_directory", np.uint8, (None,))
+
+    @property
+    def paths(self) -> list[str]:
+        """The paths that have a column, ascending."""
+        return sorted(self._columns)
+
+    def column(self, path: str) -> Column | None:
+        """The column of a path, or None; then only documents in `beyond` can have values there."""
+        return self._columns.get(path)
+
+    @property
+    def beyond(self) -> Keep | None:
+        """(n_docs,) bool, the documents with values at paths that have no column; None where there are none."""
+        column = self._contents[1]
+        return None if column is None else column.docs_with([column.dictionary.everything])
+
+    @property
+    def _columns(self) -> dict[str, Column]:
+        return self._contents[0]
+
+    @cached_property
+    def _contents(self) -> tuple[dict[str, Column], Column | None]:
+        """All columns, and the one of the documents beyond."""
+        if self._entries is None:
+            return {}, None
+        data = self._entries.array().tobytes()
+        where = "the directory of metadata"
+        fields = Fields(unpack(data, self._path, where), self._path, where)
+        entries, beyond = fields.child("columns").remaining(), fields.optional_child("beyond")
+        fields.done()
+        if len(entries) > MAX_PATHS:
+            raise CorruptFile("too many columns", path=self._path, expected=MAX_PATHS, actual=len(entries))
+        columns = {path: self._column(Fields(entry, self._path, where)) for path, entry in entries.items()}
+        return columns, None if beyond is None else self._column(beyond)
+
+    def _column(self, entry: Fields) -> Column:
+        assert self._section is not None
+        return Column(self._section, entry, self.n_docs)
+
+
+def merge_metadata(
+    directory: Directory, readers: Sequence[MetadataReader], keeps: Sequence[Keep | None], envelope: EnvelopeWriter
+) -> None:
+    """Write the columns of several segments as one, column after column.
+
+    Memory: 30 bytes for each document and value of the column at hand.
+
+    Args:
+        directory: where temporary files go.
+        readers: the segments; their documents follow one another in the new one.
+        keeps: for each segment (n_docs,) bool, False where a document is left out, or None to keep all. Those
+            that stay are numbered anew without gaps; a value that no document has any more is gone.
+        envelope: the new file.
+
+    Raises:
+        FormatError: a segment is damaged.
+    """
+    parts = _parts(readers, keeps)
+    kept, dropped = _kept_paths(readers)
+    beyond = _beyond(parts, dropped)
+    columns: list[tuple[str | None, Iterable[KeptValue]]] = [(path, _joined(parts, path)) for path in kept]
+    if len(beyond):
+        columns.append((None, [(Kind.CONTAINER, 0, beyond)]))
+    n_docs = sum(int(np.count_nonzero(keep)) for _, keep, _ in parts)
+    _write(directory, envelope, n_docs, columns)
+
+
+_Part = tuple[MetadataReader, Keep, Docs]  # a segment, which documents stay, and their new ordinals
+
+
+def _parts(readers: Sequence[MetadataReader], keeps: Sequence[Keep | None]) -> list[_Part]:
+    masks = [
+        np.ones(reader.n_docs, bool) if keep is None else keep for reader, keep in zip(readers, keeps, strict=True)
+    ]
+    starts = accumulate((int(np.count_nonzero(mask)) for mask in masks), initial=0)
+    return [
+        (reader, mask, (np.cumsum(mask) + (start - 1)).astype(np.uint32))
+        for reader, mask, start in zip(readers, masks, starts, strict=False)
+    ]
+
+
+def _kept_paths(readers: Sequence[MetadataReader]) -> tuple[list[str], list[str]]:
+    """The paths that get a column, and those that had one somewhere and get none.
+
+    A path without a column in a segment that has documents beyond may be in any of those.
+    """
+    paths = sorted({path for reader in readers for path in reader.paths})
+    incomplete = [reader for reader in readers if reader.beyond is not None]
+    known = [path for path in paths if all(reader.column(path) for reader in incomplete)]
+    kept = known[:MAX_PATHS]
+    return kept, sorted(set(paths) - set(kept))
+
+
+def _beyond(parts: Sequence[_Part], dropped: Sequence[str]) -> Docs:
+    """The new ordinals of the documents with values at paths that get no column, ascending."""
+    found = []
+    for reader, keep, ordinals in parts:
+        flags = np.zeros(reader.n_docs, bool) if reader.beyond is None else reader.beyond
+        for column in filter(None, map(reader.column, dropped)):
+            flags |= column.docs_with([column.dictionary.everything])
+        found.append(ordinals[flags & keep])
+    return np.concatenate(found or [np.empty(0, np.uint32)])
+
+
+def _joined(parts: Sequence[_Part], path: str) -> Iterator[KeptValue]:
+    """The values of all segments at a path, ascending."""
+    found = []
+    for number, (reader, keep, ordinals) in enumerate(parts):
+        column = reader.column(path)
+        if column is not None:
+            found.append(_numbered(number, column.values(keep, ordinals)))
+    for (kind, value), group in groupby(heapq.merge(*found), key=itemgetter(0, 1)):
+        yield kind, value, np.concatenate([docs for *_, docs in group])
+
+
+def _numbered(number: int, values: Iterator[KeptValue]) -> Iterator[tuple[Kind, int | float | bytes, int, Docs]]:
+    for kind, value, docs in values:
+        yield kind, value, number, docs
+
+
+def _write(
+    directory: Directory,
+    envelope: EnvelopeWriter,
+    n_docs: int,
+    columns: Iterable[tuple[str | None, Iterable[KeptValue]]],
+) -> None:
+    """Write the sections; the column of path None is that of the documents beyond."""
+    section = Spool(directory)
+    entries: dict[str | None, dict[str, object]] = {}
+    try:
+        for path, values in columns:
+            entry = _write_column(directory, section, n_docs, values)
+            if entry:
+                entries[path] = entry
+        if entries:
+            beyond = entries.pop(None, None)
+            packed = pack({"beyond": beyond, "columns": entries})
+            envelope.add_chunks("metadata", np.uint8, (section.n_bytes,), section.chunks())
+            envelope.add("metadata_directory", np.frombuffer(packed, np.uint8))
+    finally:
+        section.close()
+
+
+def _write_column(
+    directory: Directory, section: Spool, n_docs: int, values: Iterable[KeptValue]
+) -> dict[str, object] | None:
+    """Append a column; None where there is no value."""
+    writer = ColumnWriter(directory, n_docs)
+    try:
+        for value in values:
+            writer.add(*value)
+        return writer.write(section) if len(writer) else None
+    finally:
+        writer.close()
+
+
+def _value_key(value: Scalar) -> str:
+    """A text that sorts as the value does among others; kinds ascend."""
+    kind, payload = value
+    if isinstance(payload, str):
+        if len(payload) <= MAX_TEXT_BYTES and len(payload.encode()) <= MAX_TEXT_BYTES:
+            return f"{kind:d}{payload}"
+        return f"{Kind.LONG_TEXT:d}{long_prefix(payload)}"
+    if isinstance(payload, float):
+        bits = int.from_bytes(struct.pack(">d", payload), "big")
+        return f"{kind:d}{bits ^ (2 * _SIGN - 1) if bits & _SIGN else bits | _SIGN:016x}"
+    if not -_SIGN <= payload < _SIGN:
+        raise OverflowError(f"a number of metadata that is no signed 64-bit integer: {payload}")
+    return f"{kind:d}{payload + _SIGN:016x}" if kind is Kind.INTEGER else f"{kind:d}"
+
+
+def _parsed(key: bytes) -> tuple[int, Kind, int | float | bytes]:
+    """The number of a path, the kind and the value that a key stands for."""
+    number, kind, rest = int(key[:4], 16), Kind(int(key[4:5])), key[5:]
+    if kind in (Kind.TEXT, Kind.LONG_TEXT):
+        return number, kind, rest
+    if kind is Kind.INTEGER:
+        return number, kind, int(rest, 16) - _SIGN
+    if kind is Kind.FLOAT:
+        bits = int(rest, 16)
+        bits = bits ^ _SIGN if bits & _SIGN else bits ^ (2 * _SIGN - 1)
+        value: float = struct.unpack(">d", bits.to_bytes(8, "big"))[0]
+        return number, kind, value
+    return number, kind, 0

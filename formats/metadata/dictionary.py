@@ -1,0 +1,128 @@
+"""The distinct values of one column, in order, and which of them compare in a given way with an operand."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
+from itertools import accumulate, pairwise
+from typing import NamedTuple, Protocol
+
+from quarry.formats.metadata.values import LONG_PREFIX_BYTES, MAX_TEXT_BYTES, Kind, Scalar
+
+__all__ = ["Codes", "ColumnDictionary", "Run"]
+
+_SHORTEST_PREFIX = LONG_PREFIX_BYTES - 3  # a character has 4 bytes at most
+_STRICT = {"lte": "lt", "gte": "gt"}
+
+Run = tuple[int, int]  # codes: the first, and one past the last
+
+
+class Codes(NamedTuple):
+    """Values of a column by their codes.
+
+    Attributes:
+        sure: values that compare as asked.
+        doubtful: prefixes of texts of which some may.
+    """
+
+    sure: tuple[Run, ...] = ()
+    doubtful: tuple[Run, ...] = ()
+
+
+class _Texts(Protocol):
+    def __getitem__(self, number: int, /) -> bytes: ...
+
+    def __len__(self) -> int: ...
+
+
+class ColumnDictionary:
+    """Codes count the values from 1, kind after kind.
+
+    Args:
+        counts: number of values of each kind, by kind.
+        integers: those that a signed 64-bit integer can be, ascending.
+        floats: all other numbers, ascending.
+        texts: the UTF-8 of the texts, ascending, and then the prefixes of the long ones, ascending.
+    """
+
+    def __init__(
+        self, counts: Sequence[int], integers: Sequence[int], floats: Sequence[float], texts: _Texts
+    ) -> None:
+        self.runs: list[Run] = list(pairwise(accumulate(counts, initial=1)))
+        self._integers = integers
+        self._floats = floats
+        self._texts = texts
+        self._n_texts = counts[Kind.TEXT]
+
+    @property
+    def everything(self) -> Run:
+        """The codes of all values."""
+        return 1, self.runs[-1][1]
+
+    def value(self, code: int) -> tuple[Kind, int | float | bytes]:
+        """The kind of a value, and what it is."""
+        kind = Kind(next(number for number, (_, end) in enumerate(self.runs) if code < end))
+        place = code - self.runs[kind][0]
+        if kind is Kind.INTEGER:
+            return kind, self._integers[place]
+        if kind is Kind.FLOAT:
+            return kind, self._floats[place]
+        if kind in (Kind.TEXT, Kind.LONG_TEXT):
+            return kind, self._texts[code - self.runs[Kind.TEXT][0]]
+        return kind, 0
+
+    def compared(self, operator: str, operand: Scalar) -> Codes:
+        """The values v for which `v operator operand` holds.
+
+        Args:
+            operator: "eq", "lt", "lte", "gt" or "gte".
+            operand: for all but "eq" a number or a text.
+        """
+        if isinstance(operand.payload, str):
+            text = operand.payload.encode()
+            long, doubtful = self._long_texts(operator, text)
+            return Codes(_filled(self._short_texts(operator, text), long), _filled(doubtful))
+        if operand.kind in (Kind.INTEGER, Kind.FLOAT):
+            runs = (
+                self._numbers(operator, self.runs[Kind.INTEGER], self._integers, operand.payload),
+                self._numbers(operator, self.runs[Kind.FLOAT], self._floats, operand.payload),
+            )
+            return Codes(_filled(*runs))
+        return Codes(_filled(self.runs[operand.kind]))
+
+    def _numbers(self, operator: str, run: Run, values: Sequence[float], operand: float) -> Run:
+        n = run[1] - run[0]
+        below, not_above = bisect_left(values, operand, 0, n), bisect_right(values, operand, 0, n)
+        return _compared(operator, run, run[0] + below, run[0] + not_above)
+
+    def _short_texts(self, operator: str, operand: bytes) -> Run:
+        run = self.runs[Kind.TEXT]
+        below = bisect_left(self._texts, operand, 0, self._n_texts)
+        not_above = bisect_right(self._texts, operand, below, self._n_texts)
+        return _compared(operator, run, run[0] + below, run[0] + not_above)
+
+    def _long_texts(self, operator: str, operand: bytes) -> tuple[Run, Run]:
+        """Long texts of which all compare so, and those of which some may: whose prefix the operand has too."""
+        run, first = self.runs[Kind.LONG_TEXT], self.runs[Kind.TEXT][0]
+        low, high = run[0] - first, run[1] - first
+        below = bisect_left(self._texts, operand[:_SHORTEST_PREFIX], low, high)
+        not_above = bisect_right(self._texts, operand[:LONG_PREFIX_BYTES], below, high)
+        between = first + below, first + not_above
+        if operator == "eq":
+            return (0, 0), between if len(operand) > MAX_TEXT_BYTES else (0, 0)
+        return _compared(_STRICT.get(operator, operator), run, *between), between
+
+
+def _compared(operator: str, run: Run, below: int, not_above: int) -> Run:
+    """The codes of a run that compare so: those before `below` are smaller, those from `not_above` on larger."""
+    return {
+        "eq": (below, not_above),
+        "lt": (run[0], below),
+        "lte": (run[0], not_above),
+        "gt": (not_above, run[1]),
+        "gte": (below, run[1]),
+    }[operator]
+
+
+def _filled(*runs: Run) -> tuple[Run, ...]:
+    return tuple(run for run in runs if run[0] < run[1])

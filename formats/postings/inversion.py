@@ -1,0 +1,156 @@
+"""Documents' terms turned round in bounded memory: what each document has becomes who has each term.
+
+Documents come in order. Their terms wait in memory until they would take 64 MiB, are sorted, and go to a
+temporary file as a run; in the end the runs are merged. A run is a row of pages, each some terms with their
+postings, so that a merge holds a page of every run and not more.
+"""
+
+from __future__ import annotations
+
+import heapq
+from array import array
+from collections.abc import Iterator, Sequence
+from itertools import groupby, pairwise
+from operator import itemgetter
+
+import msgpack
+import numpy as np
+import numpy.typing as npt
+
+from quarry.formats.container.directory import Directory
+from quarry.formats.container.spool import Spool
+from quarry.formats.postings.elias_fano import Postings
+from quarry.formats.postings.term_blocks import MAX_TERM_BYTES
+
+__all__ = ["PostingRuns"]
+
+_MEMORY_BYTES = 64 << 20
+_OCCURRENCE_BYTES = 24  # of a term in a document: its number, and while a run is sorted its keys
+_NEW_TERM_BYTES = 200  # of a term that is new in a run
+_PAGE_POSTINGS = 4096
+
+_Piece = tuple[str, int, npt.NDArray[np.uint32], npt.NDArray[np.uint32]]  # term, run, documents, frequencies
+
+
+class PostingRuns:
+    """Takes the terms of documents in order and gives the postings of terms in order.
+
+    Attributes:
+        lengths: of every document so far, in terms.
+    """
+
+    def __init__(self, directory: Directory) -> None:
+        self.lengths = array("I")
+        self._runs: list[tuple[int, int]] = []
+        self._pages = Spool(directory)
+        self._first_doc, self._occurrences, self._numbers = self._nothing_waiting()
+
+    def _nothing_waiting(self) -> tuple[int, array[int], _TermNumbers]:
+        """The next document, the terms' numbers and the terms that wait, where none do."""
+        return len(self.lengths), array("I"), _TermNumbers()
+
+    def add(self, terms: Sequence[str]) -> None:
+        """Take the next document's terms.
+
+        Raises:
+            ValueError: a term is empty or longer than 255 bytes of UTF-8.
+        """
+        before = len(self._occurrences)
+        self._occurrences.extend(map(self._numbers.__getitem__, terms))
+        self.lengths.append(len(self._occurrences) - before)
+
+    def settle(self) -> None:
+        """Move what waits in memory to a temporary file, if it is much; if that fails it waits on."""
+        if len(self._occurrences) * _OCCURRENCE_BYTES + len(self._numbers) * _NEW_TERM_BYTES > _MEMORY_BYTES:
+            self._spill()
+
+    def merged(self) -> Iterator[tuple[bytes, Postings]]:
+        """All terms in the order of their UTF-8, with their postings; what is added meanwhile is left out."""
+        if self._occurrences:
+            self._spill()
+        pieces = heapq.merge(*(self._read_run(number) for number in range(len(self._runs))))
+        for term, group in groupby(pieces, key=itemgetter(0)):
+            _, _, docs, frequencies = zip(*group, strict=True)
+            yield term.encode(), Postings(_joined(docs), _joined(frequencies))
+
+    def close(self) -> None:
+        """Drop the temporary file."""
+        self._pages.close()
+
+    def _spill(self) -> None:
+        """Sort what waits and append it to the temporary file as a run.
+
+        What an attempt that failed has left in the file belongs to no run.
+        """
+        terms = sorted(self._numbers)
+        ranks = np.empty(len(terms), np.uint64)
+        ranks[np.fromiter(map(self._numbers.__getitem__, terms), np.int64, len(terms))] = np.arange(len(terms))
+        lengths = np.frombuffer(self.lengths, np.uintc)[self._first_doc :]
+        docs = np.repeat(np.arange(self._first_doc, len(self.lengths), dtype=np.uint64), lengths)
+        keys = ranks[np.frombuffer(self._occurrences, np.uintc)] << np.uint64(32) | docs
+        keys.sort()
+        starts = np.flatnonzero(np.concatenate([[True], keys[1:] != keys[:-1]]))
+        frequencies = np.diff(starts, append=len(keys)).astype(np.uint32)
+        begun = self._nothing_waiting()  # before the run is there: for what comes behind memory is never too short
+        self._runs.append(self._written_run(terms, keys[starts], frequencies))
+        self._first_doc, self._occurrences, self._numbers = begun
+
+    def _written_run(
+        self, terms: list[str], keys: npt.NDArray[np.uint64], frequencies: npt.NDArray[np.uint32]
+    ) -> tuple[int, int]:
+        """Write pages of about as many postings; a page ends where a term ends. Where they start and end."""
+        offset = self._pages.n_bytes
+        docs = (keys & np.uint64(0xFFFFFFFF)).astype(np.uint32)
+        counts = np.bincount((keys >> np.uint64(32)).astype(np.int64))
+        ends = np.cumsum(counts)
+        last_terms = np.flatnonzero(np.diff(ends // _PAGE_POSTINGS, append=-1)) + 1
+        for low, high in pairwise([0, *last_terms.tolist()]):
+            postings = slice(int(ends[low] - counts[low]), int(ends[high - 1]))
+            page: bytes = msgpack.packb(
+                [
+                    terms[low:high],
+                    counts[low:high].tolist(),
+                    docs[postings].tobytes(),
+                    frequencies[postings].tobytes(),
+                ]
+            )
+            self._pages.write(len(page).to_bytes(8, "little") + page)
+        return offset, self._pages.n_bytes
+
+    def _read_run(self, number: int) -> Iterator[_Piece]:
+        offset, end = self._runs[number]
+        while offset < end:
+            n_bytes = int.from_bytes(self._pages.read(offset, 8), "little")
+            terms, counts, docs, frequencies = msgpack.unpackb(self._pages.read(offset + 8, n_bytes))
+            yield from _pieces(
+                terms, number, counts, np.frombuffer(docs, np.uint32), np.frombuffer(frequencies, np.uint32)
+            )
+            offset += 8 + n_bytes
+
+
+class _TermNumbers(dict[str, int]):
+    """Numbers terms as they come."""
+
+    def __missing__(self, term: str) -> int:
+        if not 0 < len(term.encode()) <= MAX_TERM_BYTES:
+            raise ValueError(f"a term of {len(term.encode())} bytes, and 1 to {MAX_TERM_BYTES} can be stored")
+        number = self[term] = len(self)
+        return number
+
+
+def _pieces(
+    terms: list[str],
+    run: int,
+    counts: list[int],
+    docs: npt.NDArray[np.uint32],
+    frequencies: npt.NDArray[np.uint32],
+) -> Iterator[_Piece]:
+    start = 0
+    for term, count in zip(terms, counts, strict=True):
+        end = start + count
+        yield term, run, docs[start:end], frequencies[start:end]
+        start = end
+
+
+def _joined(parts: Sequence[npt.NDArray[np.uint32]]) -> npt.NDArray[np.uint32]:
+    return parts[0] if len(parts) == 1 else np.concatenate(parts)

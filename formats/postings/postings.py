@@ -1,0 +1,230 @@
+"""Which documents of a segment have a term and how often: what lexical search reads.
+
+Sections: those of `quarry.formats.postings.term_dictionary`, ``postings`` (a record a term, in the order of the
+    terms; see
+`quarry.formats.postings.elias_fano`) and ``doc_lengths`` (terms in each document, repetitions counted).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from quarry.formats.container.directory import Directory
+from quarry.formats.container.envelope import Envelope, EnvelopeWriter
+from quarry.formats.container.spool import Spool
+from quarry.formats.errors import CorruptFile
+from quarry.formats.postings.elias_fano import Postings, decode, decode_several, encode
+from quarry.formats.postings.inversion import PostingRuns
+from quarry.formats.postings.term_blocks import TermRows, rows_of, term_of
+from quarry.formats.postings.term_dictionary import TermDictionary, TermDictionaryWriter, TermEntry, TermPart
+
+__all__ = ["PostingsReader", "PostingsSpool", "PostingsWriter", "TermBatch"]
+
+_BATCH_POSTINGS = 1 << 15  # encoded or decoded at a time
+_BATCH_TERMS = 1 << 13  # the same
+_BATCH_BYTES = 1 << 20  # decoded at a time, which takes 40 times as much memory
+
+Ints = npt.NDArray[np.int64]
+
+
+class TermBatch(NamedTuple):
+    """Terms in order, with their postings.
+
+    Attributes:
+        rows: (n_terms, width) uint8, the terms, ascending (see `quarry.formats.postings.term_blocks`).
+        counts: (n_terms,) int64, how many postings each has.
+        postings: of all of them, one term after the other.
+    """
+
+    rows: TermRows
+    counts: Ints
+    postings: Postings
+
+
+class PostingsWriter:
+    """Takes the terms of documents in ordinal order; memory grows by 4 bytes a document."""
+
+    def __init__(self, directory: Directory) -> None:
+        self._directory = directory
+        self._runs = PostingRuns(directory)
+
+    def add(self, terms: Sequence[str]) -> None:
+        """Append the next document, which may have no terms.
+
+        Raises:
+            ValueError: a term is empty or longer than 255 bytes of UTF-8.
+        """
+        self._runs.add(terms)
+
+    def settle(self) -> None:
+        """See `quarry.formats.postings.inversion.PostingRuns.settle`."""
+        self._runs.settle()
+
+    def write(self, envelope: EnvelopeWriter) -> None:
+        """Write the sections."""
+        lengths = np.frombuffer(self._runs.lengths, np.uintc).astype(np.uint32)
+        with closing(PostingsSpool(self._directory, lengths)) as spool:
+            for batch in _batches(self._runs.merged()):
+                spool.add(batch)
+            spool.write(envelope)
+
+    def close(self) -> None:
+        """Drop the temporary file."""
+        self._runs.close()
+
+
+class PostingsSpool:
+    """The sections in the making; memory stays bounded.
+
+    Args:
+        directory: where temporary files go.
+        lengths: (n_docs,) uint32, the terms of each document.
+    """
+
+    def __init__(self, directory: Directory, lengths: npt.NDArray[np.uint32]) -> None:
+        self._lengths = lengths
+        self._records = Spool(directory)
+        self._dictionary = TermDictionaryWriter(directory)
+
+    def add(self, batch: TermBatch) -> None:
+        """Append terms above those before, at least one."""
+        data, n_bytes = encode(len(self._lengths), batch.counts, batch.postings)
+        self._records.write_array(data)
+        self._dictionary.add(batch.rows, batch.counts, n_bytes)
+
+    def write(self, envelope: EnvelopeWriter) -> None:
+        """Write the sections; nothing can be added any more."""
+        self._dictionary.write(envelope)
+        envelope.add_chunks("postings", np.uint8, (self._records.n_bytes,), self._records.chunks())
+        envelope.add("doc_lengths", self._lengths)
+
+    def close(self) -> None:
+        """Drop the temporary files."""
+        self._records.close()
+        self._dictionary.close()
+
+
+class PostingsReader:
+    """The postings of a segment, read from its file; reading is thread-safe.
+
+    Attributes:
+        n_docs: documents in the segment, deleted ones and those without terms included.
+    """
+
+    def __init__(self, envelope: Envelope, n_docs: int) -> None:
+        self.n_docs = n_docs
+        self._path = envelope.path
+        self._terms = TermDictionary(envelope, n_docs)
+        self._records = envelope.section("postings", np.uint8, (None,))
+        self._lengths = envelope.section("doc_lengths", np.uint32, (n_docs,))
+
+    @property
+    def lengths(self) -> npt.NDArray[np.uint32]:
+        """(n_docs,) uint32, the terms of each document, repetitions counted."""
+        return self._lengths.array()
+
+    @cached_property
+    def total_length(self) -> int:
+        """The terms of all documents together."""
+        return int(self.lengths.sum(dtype=np.uint64))
+
+    @property
+    def n_terms(self) -> int:
+        """Distinct terms."""
+        return len(self._terms)
+
+    def find(self, term: str) -> TermEntry | None:
+        """What the dictionary says of a term, None where no document has it; see `read`."""
+        return self._terms.find(term.encode("utf-8", "surrogatepass"))
+
+    def document_frequency(self, term: str) -> int:
+        """The number of documents with a term."""
+        entry = self.find(term)
+        return entry.n_docs if entry else 0
+
+    def postings(self, term: str) -> Postings:
+        """The documents with a term, and how often they have it; none where no document has it."""
+        entry = self.find(term)
+        return self.read(entry) if entry else Postings(np.empty(0, np.uint32), np.empty(0, np.uint32))
+
+    def read(self, entry: TermEntry) -> Postings:
+        """The postings that a dictionary entry leads to.
+
+        Raises:
+            FormatError: they are damaged.
+        """
+        if entry.end > self._records.n_bytes:
+            raise CorruptFile("postings outside their section", path=self._path, actual=entry.end)
+        try:
+            return decode(self._records.slice(entry.start, entry.end), entry.n_docs, self.n_docs)
+        except ValueError as error:
+            raise CorruptFile(
+                f"the postings at {entry.start} cannot be read", path=self._path, actual=str(error)
+            ) from error
+
+    def batches(self) -> Iterator[TermBatch]:
+        """All terms, many at a time: some 100,000 postings, or those of one term.
+
+        Raises:
+            FormatError: they are damaged.
+        """
+        for part in self._terms.parts():
+            n_before = np.concatenate([[0], np.cumsum(part.n_docs)])
+            low = 0
+            while low < len(part.rows):
+                full = int(n_before.searchsorted(n_before[low] + _BATCH_POSTINGS, "right")) - 1
+                long = int(part.ends.searchsorted(part.starts[low] + _BATCH_BYTES, "right"))
+                high = max(low + 1, min(full, long))
+                yield self._batch(part.between(low, high))
+                low = high
+
+    def _batch(self, part: TermPart) -> TermBatch:
+        start, end = int(part.starts[0]), int(part.ends[-1])
+        if len(part.rows) == 1:
+            entry = TermEntry(int(part.n_docs[0]), start, end)
+            return TermBatch(part.rows, part.n_docs, self.read(entry))
+        if end > self._records.n_bytes:
+            raise CorruptFile("postings outside their section", path=self._path, actual=end)
+        records, lengths = self._records.slice(start, end), part.ends - part.starts
+        try:
+            postings = decode_several(records, lengths, part.n_docs, self.n_docs)
+        except ValueError as error:
+            raise CorruptFile(
+                f"the postings at {start} to {end} cannot be read", path=self._path, actual=str(error)
+            ) from error
+        return TermBatch(part.rows, part.n_docs, postings)
+
+    def __iter__(self) -> Iterator[tuple[bytes, Postings]]:
+        """All terms in the order of their UTF-8, with their postings."""
+        for rows, counts, (docs, frequencies) in self.batches():
+            ends = np.cumsum(counts)
+            for row, low, high in zip(rows, (ends - counts).tolist(), ends.tolist(), strict=True):
+                yield term_of(row), Postings(docs[low:high], frequencies[low:high])
+
+
+def _batches(terms: Iterable[tuple[bytes, Postings]]) -> Iterator[TermBatch]:
+    """Terms in batches of enough postings to be encoded together."""
+    names: list[bytes] = []
+    waiting: list[Postings] = []
+    n_waiting = 0
+    for term, postings in terms:
+        names.append(term)
+        waiting.append(postings)
+        n_waiting += len(postings.docs)
+        if n_waiting >= _BATCH_POSTINGS or len(names) >= _BATCH_TERMS:
+            yield _stacked(names, waiting)
+            names, waiting, n_waiting = [], [], 0
+    if names:
+        yield _stacked(names, waiting)
+
+
+def _stacked(names: list[bytes], waiting: list[Postings]) -> TermBatch:
+    docs, frequencies = zip(*waiting, strict=True)
+    counts = np.array([len(each) for each in docs], np.int64)
+    return TermBatch(rows_of(names), counts, Postings(np.concatenate(docs), np.concatenate(frequencies)))

@@ -1,0 +1,271 @@
+"""The terms of a segment in the order of their UTF-8, and where the postings of each are.
+
+Sections: ``terms`` (blocks of 16 terms, each term without the bytes it shares with the one before),
+``term_offsets`` (where each block starts), ``term_keys`` (the first 8 bytes of each block's first term, as a
+big-endian number: a search reads few pages) and ``posting_offsets`` (where the records of each block start in
+section ``postings``). A term in a block::
+
+    u8      bytes shared with the term before (0 in the first)
+    u8      bytes that follow
+    ...     those bytes
+    varint  number of documents with the term
+    varint  length of its record in section postings
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from quarry.formats.container.directory import Directory
+from quarry.formats.container.envelope import Envelope, EnvelopeWriter
+from quarry.formats.container.spool import Spool
+from quarry.formats.errors import CorruptFile
+from quarry.formats.postings.term_blocks import (
+    BLOCK_TERMS,
+    TermRows,
+    UnpackedTerms,
+    pack,
+    stacked,
+    term_of,
+    unpack,
+)
+
+__all__ = ["TermDictionary", "TermDictionaryWriter", "TermEntry", "TermPart"]
+
+_KEY_BYTES = 8
+_MAX_VARINT_BITS = 63
+_PART_BLOCKS = 2048  # unpacked at a time: 32,768 terms, which take 8 MiB at most and 1 as a rule
+
+Ints = npt.NDArray[np.int64]
+
+
+class TermEntry(NamedTuple):
+    """What the dictionary says of a term.
+
+    Attributes:
+        n_docs: number of documents with it.
+        start: first byte of its record in section ``postings``.
+        end: one past its last byte.
+    """
+
+    n_docs: int
+    start: int
+    end: int
+
+
+class TermPart(NamedTuple):
+    """Terms that follow one another, with what the dictionary says of them.
+
+    Attributes:
+        rows: (n, width) uint8, the terms (see `quarry.formats.postings.term_blocks`).
+        n_docs: (n,) int64, the number of documents with each.
+        starts: (n,) int64, the first byte of its record in section ``postings``.
+        ends: (n,) int64, one past its last byte, where the next one starts.
+    """
+
+    rows: TermRows
+    n_docs: Ints
+    starts: Ints
+    ends: Ints
+
+    def between(self, low: int, high: int) -> TermPart:
+        """The terms low to high - 1."""
+        return TermPart(self.rows[low:high], self.n_docs[low:high], self.starts[low:high], self.ends[low:high])
+
+
+class TermDictionaryWriter:
+    """Takes terms in ascending order of their bytes; memory stays bounded."""
+
+    def __init__(self, directory: Directory) -> None:
+        self._blocks = Spool(directory)
+        self._offsets = Spool(directory)
+        self._keys = Spool(directory)
+        self._record_offsets = Spool(directory)
+        self._waiting: list[UnpackedTerms] = []
+        self._n_waiting = 0
+        self._n_record_bytes = 0
+
+    def add(self, rows: TermRows, n_docs: Ints, record_bytes: Ints) -> None:
+        """Append terms.
+
+        Args:
+            rows: (n, width) uint8, the terms (see `quarry.formats.postings.term_blocks`), at least one.
+            n_docs: (n,) int64, how many documents have each.
+            record_bytes: (n,) int64, the length of its record.
+        """
+        self._waiting.append(UnpackedTerms(rows, n_docs, record_bytes))
+        self._n_waiting += len(rows)
+        if self._n_waiting >= BLOCK_TERMS:
+            self._pack(self._n_waiting // BLOCK_TERMS * BLOCK_TERMS)
+
+    def _pack(self, n_terms: int) -> None:
+        """Pack the first terms of those that wait."""
+        rows, n_docs, record_bytes = zip(*self._waiting, strict=True)
+        terms = UnpackedTerms(stacked(rows), np.concatenate(n_docs), np.concatenate(record_bytes))
+        packed, sizes = pack(*terms.between(0, n_terms))
+        self._waiting = [terms.between(n_terms, None)]
+        self._n_waiting -= n_terms
+        record_starts = self._n_record_bytes + np.cumsum(terms.record_bytes) - terms.record_bytes
+        self._offsets.write_array((self._blocks.n_bytes + np.cumsum(sizes) - sizes).astype(np.uint64))
+        self._record_offsets.write_array(record_starts[:n_terms:BLOCK_TERMS].astype(np.uint64))
+        self._keys.write_array(_keys(terms.rows[:n_terms:BLOCK_TERMS]))
+        self._blocks.write_array(packed)
+        self._n_record_bytes += int(terms.record_bytes[:n_terms].sum())
+
+    def write(self, envelope: EnvelopeWriter) -> None:
+        """Write the four sections; nothing can be added any more."""
+        if self._n_waiting:
+            self._pack(self._n_waiting)
+        self._offsets.write_array(np.array([self._blocks.n_bytes], np.uint64))
+        self._record_offsets.write_array(np.array([self._n_record_bytes], np.uint64))
+        envelope.add_chunks("terms", np.uint8, (self._blocks.n_bytes,), self._blocks.chunks())
+        for name, spool in (
+            ("term_offsets", self._offsets),
+            ("term_keys", self._keys),
+            ("posting_offsets", self._record_offsets),
+        ):
+            envelope.add_chunks(name, np.uint64, (spool.n_bytes // 8,), spool.chunks())
+
+    def close(self) -> None:
+        """Drop the temporary files."""
+        for spool in (self._blocks, self._offsets, self._keys, self._record_offsets):
+            spool.close()
+
+
+class TermDictionary:
+    """The terms of a segment, read from its file."""
+
+    def __init__(self, envelope: Envelope, n_docs: int) -> None:
+        self._path = envelope.path
+        self._n_docs = n_docs
+        self._keys = envelope.section("term_keys", np.uint64, (None,))
+        self._n_blocks = self._keys.shape[0]
+        self._blocks = envelope.section("terms", np.uint8, (None,))
+        self._offsets = envelope.section("term_offsets", np.uint64, (self._n_blocks + 1,))
+        self._record_offsets = envelope.section("posting_offsets", np.uint64, (self._n_blocks + 1,))
+
+    def __len__(self) -> int:
+        """The number of terms."""
+        last = self._n_blocks - 1
+        return last * BLOCK_TERMS + sum(1 for _ in self._entries(last)) if self._n_blocks else 0
+
+    def parts(self) -> Iterator[TermPart]:
+        """All terms, ascending, some thousands at a time.
+
+        Raises:
+            CorruptFile: they do not ascend, or a block cannot be read.
+        """
+        last = b""
+        for low in range(0, self._n_blocks, _PART_BLOCKS):
+            part = self._part(low, min(low + _PART_BLOCKS, self._n_blocks))
+            if term_of(part.rows[0]) <= last:
+                raise self._corrupt((0, low + 1), "terms do not ascend")
+            last = term_of(part.rows[-1])
+            yield part
+
+    def _part(self, low: int, high: int) -> TermPart:
+        """The blocks low to high - 1."""
+        offsets = self._offsets.slice(low, high + 1).astype(np.int64)
+        if offsets[0] < 0 or (offsets[1:] < offsets[:-1] + 2).any() or offsets[-1] > self._blocks.n_bytes:
+            raise self._corrupt((low, high), "blocks that do not follow one another")
+        data = self._blocks.slice(int(offsets[0]), int(offsets[-1]))
+        try:
+            rows, n_docs, record_bytes = unpack(data, offsets - offsets[0], is_end=high == self._n_blocks)
+        except ValueError as error:
+            raise self._corrupt((low, high), str(error)) from error
+        if n_docs.min() < 1 or n_docs.max() > self._n_docs:
+            raise self._corrupt((low, high), f"{n_docs.min()} or {n_docs.max()} documents")
+        starts = self._record_offsets.slice(low, high + 1).astype(np.int64)
+        ends = starts[0] + np.cumsum(record_bytes)
+        if not np.array_equal(np.append(ends[BLOCK_TERMS - 1 : -1 : BLOCK_TERMS], ends[-1]), starts[1:]):
+            raise self._corrupt((low, high), "records that leave a gap")
+        return TermPart(rows, n_docs, ends - record_bytes, ends)
+
+    def find(self, wanted: bytes) -> TermEntry | None:
+        """What the dictionary says of a term, None where it does not have it.
+
+        Raises:
+            CorruptFile: its block cannot be read.
+        """
+        block = self._block_of(wanted)
+        for term, entry in self._entries(block) if block >= 0 else ():
+            if term >= wanted:
+                return entry if term == wanted else None
+        return None
+
+    def _block_of(self, wanted: bytes) -> int:
+        """The last block whose first term is not above `wanted`; -1 where there is none."""
+        key = np.uint64(_key(wanted))
+        keys = self._keys.array()
+        low, high = int(keys.searchsorted(key, "left")), int(keys.searchsorted(key, "right"))
+        return bisect_right(range(low, high), wanted, key=self._first_term) + low - 1
+
+    def _first_term(self, block: int) -> bytes:
+        data = self._block(block)
+        return data[2 : 2 + data[1]]
+
+    def _block(self, block: int) -> bytes:
+        low, high = self._offsets.slice(block, block + 2).tolist()
+        if not low + 2 <= high <= self._blocks.n_bytes:
+            raise self._corrupt((block, block + 1), f"bytes {low} to {high}")
+        return self._blocks.slice(low, high).tobytes()
+
+    def _entries(self, block: int) -> Iterator[tuple[bytes, TermEntry]]:
+        """The terms of a block; at least one."""
+        data = self._block(block)
+        start, end = self._record_offsets.slice(block, block + 2).tolist()
+        at, term = 0, b""
+        while at < len(data):
+            try:
+                at, term, n_docs, record_bytes = _entry(data, at, term)
+            except (IndexError, ValueError) as error:
+                raise self._corrupt((block, block + 1), str(error)) from error
+            if not 1 <= n_docs <= self._n_docs or start + record_bytes > end:
+                raise self._corrupt((block, block + 1), f"{n_docs} documents, {record_bytes} bytes of postings")
+            yield term, TermEntry(n_docs, start, start + record_bytes)
+            start += record_bytes
+        if start != end:
+            raise self._corrupt((block, block + 1), "records that leave a gap")
+
+    def _corrupt(self, blocks: tuple[int, int], actual: str) -> CorruptFile:
+        low, high = blocks
+        which = f"block {low}" if high == low + 1 else f"a block from {low} to {high - 1}"
+        return CorruptFile(f"{which} of the terms cannot be read", path=self._path, actual=actual)
+
+
+def _entry(data: bytes, at: int, before: bytes) -> tuple[int, bytes, int, int]:
+    """The term at `at`, with the place behind it."""
+    shared, n_rest = data[at], data[at + 1]
+    term = before[:shared] + data[at + 2 : at + 2 + n_rest]
+    if len(term) != shared + n_rest or term <= before:
+        raise ValueError("a term that is cut off or does not ascend")
+    at, n_docs = _read_varint(data, at + 2 + n_rest)
+    at, record_bytes = _read_varint(data, at)
+    return at, term, n_docs, record_bytes
+
+
+def _key(term: bytes) -> int:
+    return int.from_bytes(term[:_KEY_BYTES].ljust(_KEY_BYTES, b"\0"), "big")
+
+
+def _keys(rows: TermRows) -> npt.NDArray[np.uint64]:
+    """The keys of the terms of these rows."""
+    first_bytes = rows[:, :_KEY_BYTES] * (np.arange(_KEY_BYTES) < rows[:, -1:])
+    keys: npt.NDArray[np.uint64] = first_bytes.view(">u8").reshape(-1).astype(np.uint64)
+    return keys
+
+
+def _read_varint(data: bytes, at: int) -> tuple[int, int]:
+    number = shift = 0
+    while data[at] > 0x7F:
+        number |= (data[at] & 0x7F) << shift
+        shift += 7
+        at += 1
+        if shift >= _MAX_VARINT_BITS:
+            raise ValueError("a number of too many bytes")
+    return at + 1, number | data[at] << shift

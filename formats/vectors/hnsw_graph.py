@@ -1,0 +1,146 @@
+"""The HNSW graph over the centroids of one segment: a derived file that may be missing, and can be made anew.
+
+It is named after its segment, not by the manifest. Sections: ``levels`` (on how many levels each row is, at
+least 1) and ``neighbors``: row after row, for each row 2 M places on the lowest level and M on each higher one,
+the lowest first. A place holds a row, or NONE; places behind the first NONE of a level are not read.
+
+(Y. Malkov, D. Yashunin, Efficient and robust approximate nearest neighbor search using hierarchical navigable
+small world graphs, 2016.)
+"""
+
+from __future__ import annotations
+
+import secrets
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from quarry.formats.container.directory import Directory
+from quarry.formats.container.envelope import Envelope, EnvelopeWriter, FileKind, FileRecord
+from quarry.formats.errors import CorruptFile
+
+__all__ = ["MAX_GRAPH_ROWS", "NONE", "HnswGraph", "graph_name", "read_graph", "write_graph"]
+
+NONE = 0xFFFFFFFF
+MAX_GRAPH_ROWS = (1 << 31) - 1
+_MAX_M = 256
+_MAX_LEVELS = 32
+_BATCH = 1 << 20
+
+Levels = npt.NDArray[np.uint8]
+Neighbors = npt.NDArray[np.uint32]
+
+
+@dataclass(frozen=True, eq=False)
+class HnswGraph:
+    """A graph whose every number is within bounds.
+
+    Attributes:
+        m: M, neighbours of a row on each level but the lowest, which has twice as many.
+        entry_point: the row where a search begins; it is on the highest level.
+        levels: (n_rows,) uint8, how many levels each row is on.
+        neighbors: uint32, see above.
+    """
+
+    m: int
+    entry_point: int
+    levels: Levels
+    neighbors: Neighbors
+
+    @property
+    def offsets(self) -> npt.NDArray[np.int64]:
+        """(n_rows + 1,) int64: where in `neighbors` each row begins."""
+        offsets = np.zeros(len(self.levels) + 1, np.int64)
+        np.cumsum((self.levels.astype(np.int64) + 1) * self.m, out=offsets[1:])
+        return offsets
+
+
+def graph_name(segment_id: bytes) -> str:
+    """The name of the graph's file."""
+    return f"{segment_id.hex()}.hnsw"
+
+
+def write_graph(directory: Directory, segment: FileRecord, graph: HnswGraph) -> None:
+    """Write the graph of a segment; it takes the place of the one there is. The writer's lock must be held."""
+    file_id = secrets.token_bytes(16)
+    temporary = f"spool-{file_id.hex()}.tmp"
+    writer = EnvelopeWriter(directory, temporary, FileKind.HNSW_GRAPH, file_id)
+    try:
+        writer.add("levels", graph.levels)
+        writer.add("neighbors", graph.neighbors)
+        writer.finish(
+            {
+                "segment_id": segment.file_id,
+                "segment_digest": segment.digest,
+                "M": graph.m,
+                "entry_point": graph.entry_point,
+            }
+        )
+        directory.delete(graph_name(segment.file_id))
+        directory.rename(temporary, graph_name(segment.file_id))
+    except BaseException:
+        writer.abandon()
+        directory.delete(temporary)
+        raise
+
+
+def read_graph(directory: Directory, segment: FileRecord, n_rows: int) -> HnswGraph:
+    """Read the graph of a segment, whole, and check every number in it.
+
+    Args:
+        directory: of the index.
+        segment: the file of the segment.
+        n_rows: centroids of the segment.
+
+    Raises:
+        FileNotFoundError: there is none.
+        FormatError: it is damaged, or another segment's.
+    """
+    envelope = Envelope(directory, graph_name(segment.file_id), FileKind.HNSW_GRAPH)
+    try:
+        return _read(envelope, segment, n_rows)
+    finally:
+        envelope.close()
+
+
+def _read(envelope: Envelope, segment: FileRecord, n_rows: int) -> HnswGraph:
+    fields, path = envelope.fields, envelope.path
+    if (fields.data("segment_id", 16), fields.data("segment_digest", 16)) != (segment.file_id, segment.digest):
+        raise CorruptFile("the graph of another segment", path=path, expected=segment.file_id.hex())
+    m = fields.integer("M", 2, _MAX_M)
+    entry_point = fields.integer("entry_point", 0, n_rows - 1)
+    levels = envelope.section("levels", np.uint8, (n_rows,)).array().copy()
+    if not 1 <= int(levels.min()) <= int(levels.max()) <= _MAX_LEVELS:
+        raise CorruptFile(f"rows on fewer than 1 or more than {_MAX_LEVELS} levels", path=path)
+    n_neighbors = int(levels.sum(dtype=np.int64) + n_rows) * m
+    section = envelope.section("neighbors", np.uint32, (n_neighbors,))
+    envelope.done()
+    graph = HnswGraph(m, entry_point, levels, section.array().astype(np.uint32))
+    _check(graph, path)
+    return graph
+
+
+def _check(graph: HnswGraph, path: Path) -> None:
+    """Every neighbour must be a row that is on the level where it is one; the entry point on the highest."""
+    levels, neighbors = graph.levels, graph.neighbors
+    n_rows, top = len(levels), int(levels.max())
+    if levels[graph.entry_point] != top:
+        raise CorruptFile(
+            "the entry point is not on the highest level",
+            path=path,
+            expected=top,
+            actual=int(levels[graph.entry_point]),
+        )
+    for low in range(0, len(neighbors), _BATCH):
+        part = neighbors[low : low + _BATCH]
+        if ((part >= n_rows) & (part != NONE)).any():
+            raise CorruptFile("a neighbour that is no row", path=path, expected=f"below {n_rows}")
+    offsets = graph.offsets
+    for level in range(1, top):
+        rows = np.flatnonzero(levels > level)
+        begins = offsets[rows] + (level + 1) * graph.m
+        found = neighbors[begins[:, None] + np.arange(graph.m)]
+        if (levels[found[found != NONE]] <= level).any():
+            raise CorruptFile(f"a neighbour on level {level} that is not on it", path=path)

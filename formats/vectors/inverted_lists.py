@@ -1,0 +1,303 @@
+"""IVF lists over the centroids: for each coarse centroid the rows assigned to it and their PQ codes.
+
+Sections: ``list_offsets`` (where each list starts), ``list_rows`` (centroid row ordinals, ascending within
+a list) and ``codes`` (a row of `code_bytes` bytes for each; 4-bit codes two to a byte, the even sub-quantizer
+in the low half).
+
+Lists are written by merging runs, each of some rows in list order: what `InvertedListsWriter` collects becomes
+runs, and the lists of a segment are one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from quarry.formats.container.directory import Directory
+from quarry.formats.container.envelope import Envelope, EnvelopeWriter
+from quarry.formats.container.sections import BULK_ALIGNMENT
+from quarry.formats.container.spool import Spool
+from quarry.formats.errors import CorruptFile
+
+__all__ = ["InvertedLists", "InvertedListsWriter", "ListRun", "RunRows", "merge_lists"]
+
+_RUN_BYTES = 32 << 20  # codes put in order at a time
+_PART_BYTES = 16 << 20  # codes merged at a time
+
+Rows = npt.NDArray[np.uint32]
+Codes = npt.NDArray[np.uint8]
+Ints = npt.NDArray[np.int64]
+
+
+class ListRun(Protocol):
+    """Some rows of one segment in list order, ascending within each list."""
+
+    @property
+    def offsets(self) -> Ints:
+        """(nlist + 1,) int64, where each list starts."""
+        ...
+
+    def rows_between(self, low: int, high: int) -> Rows:
+        """(high - low,) uint32: the row ordinals at the places low to high - 1."""
+        ...
+
+    def codes_between(self, low: int, high: int) -> Codes:
+        """(high - low, code_bytes) uint8: their codes."""
+        ...
+
+
+class RunRows(NamedTuple):
+    """What a merge takes of a run.
+
+    Attributes:
+        run: the rows and codes.
+        numbers: (n,) uint32, the new ordinal of each of the segment's rows.
+        keep: (n,) bool, which rows stay, or None for all.
+    """
+
+    run: ListRun
+    numbers: Rows
+    keep: npt.NDArray[np.bool_] | None
+
+    def between(self, low: int, high: int) -> tuple[Rows, npt.NDArray[np.bool_] | None]:
+        """The new ordinals at the places low to high - 1, with which of these places stay (None: all)."""
+        rows = self.run.rows_between(low, high)
+        return self.numbers[rows], None if self.keep is None else self.keep[rows]
+
+
+class InvertedListsWriter:
+    """Takes list numbers and codes in row order and writes them in list order, in bounded memory."""
+
+    def __init__(self, directory: Directory, nlist: int, code_bytes: int) -> None:
+        self._nlist = nlist
+        self._code_bytes = code_bytes
+        self._waiting: list[tuple[Ints, Codes]] = []
+        self._n_waiting = 0
+        self._rows = Spool(directory)
+        self._codes = Spool(directory)
+        self._runs: list[_SpooledRun] = []
+        self.n_rows = 0
+
+    def add(self, list_numbers: Ints, codes: Codes) -> None:
+        """Append rows: (n,) list numbers and (n, code_bytes) codes."""
+        if len(list_numbers) and not 0 <= list_numbers.min() <= list_numbers.max() < self._nlist:
+            raise ValueError(f"a list number that is negative or not below {self._nlist}")
+        self._waiting.append((list_numbers, codes))
+        self._n_waiting += len(list_numbers)
+        self.n_rows += len(list_numbers)
+        if self._n_waiting * self._code_bytes >= _RUN_BYTES:
+            self._spill()
+
+    def sizes(self) -> Ints:
+        """(nlist,) int64, how many rows each list has."""
+        sizes = np.zeros(self._nlist, np.int64)
+        for run in self.runs():
+            sizes += np.diff(run.offsets)
+        return sizes
+
+    def runs(self) -> Sequence[ListRun]:
+        """All rows so far; valid until `close`."""
+        if self._n_waiting:
+            self._spill()
+        return self._runs
+
+    def write(self, envelope: EnvelopeWriter) -> None:
+        """Write the three sections."""
+        numbers = np.arange(self.n_rows, dtype=np.uint32)
+        runs = [RunRows(run, numbers, None) for run in self.runs()]
+        merge_lists(runs, self.n_rows, self._nlist, self._code_bytes, envelope)
+
+    def close(self) -> None:
+        """Drop the temporary files."""
+        self._rows.close()
+        self._codes.close()
+
+    def _spill(self) -> None:
+        """Sort what waits by list, and append it to the temporary files as a run."""
+        lists, codes = (np.concatenate(column) for column in zip(*self._waiting, strict=True))
+        self._waiting.clear()
+        order = np.argsort(lists, kind="stable").astype(np.uint32)
+        offsets = _starts(np.bincount(lists, minlength=self._nlist))
+        first = self.n_rows - self._n_waiting
+        self._runs.append(_SpooledRun(offsets, self._rows, self._codes, first, self._code_bytes))
+        self._rows.write_array(order + np.uint32(first))
+        self._codes.write_array(codes[order])
+        self._n_waiting = 0
+
+
+@dataclass(frozen=True, eq=False)
+class _SpooledRun:
+    """A run in the temporary files of a writer, where it starts at row `first`."""
+
+    offsets: Ints
+    rows: Spool
+    codes: Spool
+    first: int
+    code_bytes: int
+
+    def rows_between(self, low: int, high: int) -> Rows:
+        return self.rows.read_array(np.uint32, self.first + low, self.first + high)
+
+    def codes_between(self, low: int, high: int) -> Codes:
+        width = self.code_bytes
+        return self.codes.read_array(np.uint8, (self.first + low) * width, (self.first + high) * width).reshape(
+            -1, width
+        )
+
+
+class InvertedLists:
+    """The lists of a segment, read from its file; a `ListRun`.
+
+    Attributes:
+        offsets: (nlist + 1,) int64, where each list starts.
+        code_bytes: bytes of one code.
+    """
+
+    def __init__(self, envelope: Envelope, nlist: int, n_rows: int, code_bytes: int) -> None:
+        self._path = envelope.path
+        self._n_rows = n_rows
+        self.code_bytes = code_bytes
+        raw = envelope.section("list_offsets", np.uint64, (nlist + 1,)).array()
+        if raw[0] != 0 or raw[-1] != n_rows or (raw[1:] < raw[:-1]).any():
+            raise CorruptFile("list offsets do not ascend from 0 to the number of rows", path=self._path)
+        self.offsets: Ints = raw.astype(np.int64)
+        self._rows = envelope.section("list_rows", np.uint32, (n_rows,))
+        self._codes = envelope.section("codes", np.uint8, (n_rows, code_bytes))
+
+    def rows(self) -> Rows:
+        """(n_rows,) uint32: the centroid row at each place of the lists, checked to be every row exactly once."""
+        rows = self._rows.array()
+        listed = np.zeros(self._n_rows, bool)
+        if int(rows.max()) < self._n_rows:
+            listed[rows] = True
+        if not listed.all():
+            raise CorruptFile("the inverted lists do not name every row once", path=self._path)
+        return rows.astype(np.uint32, copy=False)
+
+    def places(self) -> Rows:
+        """(n_rows,) uint32: the place in the lists of each centroid row."""
+        rows = self.rows()
+        places = np.empty(len(rows), np.uint32)
+        places[rows] = np.arange(len(rows), dtype=np.uint32)
+        return places
+
+    def codes(self) -> Codes:
+        """(n_rows, code_bytes) uint8: the PQ code at each place of the lists."""
+        return self._codes.array().astype(np.uint8, copy=False)
+
+    def rows_between(self, low: int, high: int) -> Rows:
+        """(high - low,) uint32: the rows at the places low to high - 1; see `rows` for what is checked."""
+        return self._rows.slice(low, high).astype(np.uint32, copy=False)
+
+    def codes_between(self, low: int, high: int) -> Codes:
+        """(high - low, code_bytes) uint8: the codes at the places low to high - 1."""
+        return self._codes.slice(low, high).astype(np.uint8, copy=False)
+
+
+def merge_lists(
+    runs: Sequence[RunRows], n_rows: int, nlist: int, code_bytes: int, envelope: EnvelopeWriter
+) -> Ints:
+    """Write runs of one quantizer as one, list by list, in bounded memory.
+
+    Args:
+        runs: in the order of their new ordinals.
+        n_rows: rows of all runs that stay.
+        nlist: number of lists.
+        code_bytes: bytes of a code.
+        envelope: the new file.
+
+    Returns:
+        (nlist,) int64, how many rows each list has now.
+
+    Raises:
+        FormatError: a segment is damaged.
+    """
+    all_sizes = np.add.reduce([np.diff(each.run.offsets) for each in runs])
+    parts = list(_parts(all_sizes, max(1, _PART_BYTES // code_bytes)))
+    sizes = np.zeros(nlist, np.int64)
+
+    def rows() -> Iterator[Rows]:
+        for low, high in parts:
+            part = _Part(runs, low, high)
+            sizes[low:high] = part.sizes.sum(axis=0)
+            yield part.rows()
+
+    envelope.add_pieces("list_rows", np.uint32, (n_rows,), rows())
+    codes = (_Part(runs, low, high).codes(code_bytes) for low, high in parts)
+    envelope.add_pieces("codes", np.uint8, (n_rows, code_bytes), codes, BULK_ALIGNMENT)
+    envelope.add("list_offsets", _starts(sizes).astype(np.uint64))
+    return sizes
+
+
+def _parts(sizes: Ints, limit: int) -> Iterator[tuple[int, int]]:
+    """Ranges of lists with at most `limit` rows together (a longer list makes a part of its own)."""
+    low = n_rows = 0
+    for number, size in enumerate(sizes.tolist()):
+        if n_rows and n_rows + size > limit:
+            yield low, number
+            low, n_rows = number, 0
+        n_rows += size
+    yield low, len(sizes)
+
+
+class _Part:
+    """The lists low to high - 1 of all runs, merged.
+
+    Attributes:
+        sizes: (n_runs, high - low) int64, rows of each run that stay, by list.
+    """
+
+    def __init__(self, runs: Sequence[RunRows], low: int, high: int) -> None:
+        self._runs = runs
+        self._bounds = [each.run.offsets[[low, high]].tolist() for each in runs]
+        found = [each.between(*bounds) for each, bounds in zip(runs, self._bounds, strict=True)]
+        self._numbers = [numbers if stays is None else numbers[stays] for numbers, stays in found]
+        self._stays = [stays for _, stays in found]
+        self.sizes = np.array(
+            [
+                _kept_sizes(each.run.offsets[low : high + 1], stays)
+                for each, (_, stays) in zip(runs, found, strict=True)
+            ]
+        )
+
+    def rows(self) -> Rows:
+        """(n,) uint32, the new row ordinals in list order."""
+        merged = np.empty(int(self.sizes.sum()), np.uint32)
+        for numbers, places in zip(self._numbers, self._places(), strict=True):
+            merged[places] = numbers
+        return merged
+
+    def codes(self, code_bytes: int) -> Codes:
+        """(n, code_bytes) uint8, the codes in list order."""
+        merged = np.empty((int(self.sizes.sum()), code_bytes), np.uint8)
+        for each, bounds, stays, places in zip(self._runs, self._bounds, self._stays, self._places(), strict=True):
+            codes = each.run.codes_between(*bounds)
+            merged[places] = codes if stays is None else codes[stays]
+        return merged
+
+    def _places(self) -> Iterator[Ints]:
+        """For each run the places of its rows in the merged lists: behind those of the runs before it."""
+        firsts = _starts(self.sizes.sum(axis=0))[:-1]
+        for sizes in self.sizes:
+            yield np.repeat(firsts - _starts(sizes)[:-1], sizes) + np.arange(int(sizes.sum()))
+            firsts = firsts + sizes
+
+
+def _kept_sizes(offsets: Ints, stays: npt.NDArray[np.bool_] | None) -> Ints:
+    """How many of the rows between each two offsets stay; the flags begin at the first offset."""
+    if stays is None:
+        return np.diff(offsets)
+    starts = _starts(stays)
+    kept: Ints = np.diff(starts[offsets - offsets[0]])
+    return kept
+
+
+def _starts(sizes: npt.NDArray[Any]) -> Ints:
+    """(n + 1,) int64: where parts of these sizes start, and where the last one ends."""
+    starts = np.zeros(len(sizes) + 1, np.int64)
+    np.cumsum(sizes, out=starts[1:])
+    return starts

@@ -1,0 +1,70 @@
+"""How well a quantizer fits the rows that it coded: recorded when it is trained, and for every segment."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from quarry.formats.container.packing import Fields
+
+__all__ = ["CodingFit", "imbalance_of", "joined_fit"]
+
+_MAX_ERROR = 1e60
+_MAX_ROWS = 1 << 40
+
+
+@dataclass(frozen=True, kw_only=True)
+class CodingFit:
+    """The errors of rows under a quantizer, and how evenly its lists are filled.
+
+    Attributes:
+        n_rows: rows coded; in a quantizer the rows of the index that it was trained for.
+        coarse_error: mean squared distance of a row to its coarse centroid, estimated on some of them.
+        code_error: likewise to what its code stands for.
+        imbalance: lists read for a row on average, as a multiple of equally long lists: n sum(size^2) / rows^2.
+    """
+
+    n_rows: int
+    coarse_error: float
+    code_error: float
+    imbalance: float
+
+    @classmethod
+    def from_fields(cls, fields: Fields | None) -> CodingFit | None:
+        """Read what `to_fields` wrote; None where nothing was recorded."""
+        if fields is None:
+            return None
+        fit = cls(
+            n_rows=fields.integer("n_rows", 1, _MAX_ROWS),
+            coarse_error=fields.number("coarse_error", 0.0, _MAX_ERROR),
+            code_error=fields.number("code_error", 0.0, _MAX_ERROR),
+            imbalance=fields.number("imbalance", 0.0, _MAX_ERROR),
+        )
+        fields.done()
+        return fit
+
+    def to_fields(self) -> dict[str, object]:
+        """The fit as it stands in a file."""
+        return dict(vars(self))
+
+
+def joined_fit(fits: Sequence[CodingFit | None], n_rows: Sequence[int], imbalance: float) -> CodingFit | None:
+    """The fit of several parts together, of n_rows each; None where one is not known."""
+    known = [fit for fit in fits if fit is not None]
+    if len(known) < len(fits):
+        return None
+    return CodingFit(
+        n_rows=sum(n_rows),
+        coarse_error=float(np.average([fit.coarse_error for fit in known], weights=n_rows)),
+        code_error=float(np.average([fit.code_error for fit in known], weights=n_rows)),
+        imbalance=imbalance,
+    )
+
+
+def imbalance_of(sizes: npt.NDArray[np.int64]) -> float:
+    """What `CodingFit.imbalance` says of lists of these sizes."""
+    total = float(sizes.sum())
+    return len(sizes) * float((sizes.astype(np.float64) ** 2).sum()) / total**2 if total else 0.0

@@ -1,0 +1,228 @@
+"""The quantizer file: coarse centroids of IVF, PQ codebooks, and the OPQ rotation where there is one.
+
+It is immutable and named by its content, so that segments which share it can be recognised and merged by
+concatenating their lists. Sections: ``coarse`` (nlist, dim) float32, ``encode_codebook`` (M, ksub, dsub)
+float32, ``score_codebook`` of the same shape where it was trained apart (RepCONC section 4, JPQ: documents
+are encoded with one, scored with the other), ``rotation`` (dim, input_dim) float32 where there is one, and
+``probe_recall`` (nlist,) float32 where it was measured.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from quarry.formats.container.directory import Directory
+from quarry.formats.container.envelope import (
+    CANDIDATE_ROWS_FEATURE,
+    Envelope,
+    EnvelopeWriter,
+    FileKind,
+    FileRecord,
+)
+from quarry.formats.container.sections import digest
+from quarry.formats.container.spool import temporary_name
+from quarry.formats.errors import CorruptFile, FormatError
+from quarry.formats.vectors.quantization_error import CodingFit
+
+__all__ = ["MAX_DIM", "MAX_NLIST", "Quantizer", "StoredQuantizer", "read_quantizer", "write_quantizer"]
+
+MAX_DIM = 1 << 16
+MAX_NLIST = 1 << 24
+MAX_CANDIDATE_ROWS = 1 << 32
+METRIC = "inner_product"
+Floats = npt.NDArray[np.float32]
+
+
+@dataclass(frozen=True, eq=False)
+class Quantizer:
+    """What turns a vector into a list number and a code.
+
+    Attributes:
+        coarse: (nlist, dim) float32, the coarse centroids.
+        encode_codebook: (M, ksub, dsub) float32, sub-vectors that documents are encoded with.
+        score_codebook: (M, ksub, dsub) float32, sub-vectors that codes are scored with.
+        rotation: (dim, input_dim) float32 applied to every vector first, or None.
+        by_residual: whether a code stands for the vector minus its coarse centroid.
+        probe_recall: (nlist,) float32, ascending, from 0 to 1: the share of what is nearest that a search of i + 1
+            lists finds, as far as lists matter; None: not measured.
+        fit: to the rows that it was trained on; no part of the identity. None: not recorded.
+        candidate_rows: in how many of the rows that score best by their codes a search finds the best ten
+            documents, but for a few; no part of the identity. None: not measured.
+    """
+
+    coarse: Floats
+    encode_codebook: Floats
+    score_codebook: Floats
+    rotation: Floats | None
+    by_residual: bool
+    probe_recall: Floats | None = None
+    fit: CodingFit | None = None
+    candidate_rows: int | None = None
+
+    @property
+    def nlist(self) -> int:
+        """Number of inverted lists."""
+        return len(self.coarse)
+
+    @property
+    def nbits(self) -> int:
+        """Bits of one sub-quantizer's code: 4 or 8."""
+        return int(self.encode_codebook.shape[1]).bit_length() - 1
+
+    @property
+    def code_bytes(self) -> int:
+        """Bytes of one vector's code."""
+        return len(self.encode_codebook) * self.nbits // 8
+
+    @property
+    def input_dim(self) -> int:
+        """Length of the vectors it takes."""
+        return int((self.coarse if self.rotation is None else self.rotation).shape[1])
+
+    @property
+    def n_bytes(self) -> int:
+        """Memory that its arrays take."""
+        parts = {id(part): part for part in (self.coarse, self.encode_codebook, self.score_codebook)}
+        parts |= {id(part): part for part in (self.rotation, self.probe_recall) if part is not None}
+        return sum(part.nbytes for part in parts.values())
+
+    def turned(self, vectors: Floats) -> Floats:
+        """(n, input_dim) float32 vectors as lists and codes take them: rotated, where there is a rotation."""
+        return vectors if self.rotation is None else vectors @ self.rotation.T
+
+    def identity(self) -> str:
+        """XXH3-128 of everything in it, 32 hex digits."""
+        parts = [self.coarse, self.encode_codebook, self.score_codebook]
+        parts += [part for part in (self.rotation, self.probe_recall) if part is not None]
+        shapes = repr(([part.shape for part in parts], self.by_residual, METRIC)).encode()
+        data = b"".join(np.ascontiguousarray(part, np.float32).tobytes() for part in parts)
+        return digest(shapes + data).hex()
+
+
+class StoredQuantizer(NamedTuple):
+    """A quantizer with its file.
+
+    Attributes:
+        quantizer: what it does.
+        record: its file.
+    """
+
+    quantizer: Quantizer
+    record: FileRecord
+
+
+def write_quantizer(directory: Directory, quantizer: Quantizer) -> FileRecord:
+    """Write the quantizer under the name of its content, unless a sound file of that name is there already."""
+    identity = quantizer.identity()
+    name = f"{identity}.quant"
+    if name in directory.names():
+        with contextlib.suppress(FormatError):  # what an interrupted writer leaves behind
+            return _present(directory, name)
+        directory.delete(name)
+    record = _write(directory, quantizer, bytes.fromhex(identity))
+    try:
+        directory.rename(record.name, name)
+    except BaseException:
+        directory.delete(record.name)
+        raise
+    return replace(record, name=name)
+
+
+def _write(directory: Directory, quantizer: Quantizer, file_id: bytes) -> FileRecord:
+    """Write it under a name that nobody else has: under its own there is never half a file."""
+    known = {} if quantizer.candidate_rows is None else {"candidate_rows": quantizer.candidate_rows}
+    features = CANDIDATE_ROWS_FEATURE if known else 0
+    writer = EnvelopeWriter(directory, temporary_name(), FileKind.QUANTIZER, file_id, features)
+    writer.add("coarse", quantizer.coarse)
+    writer.add("encode_codebook", quantizer.encode_codebook)
+    if quantizer.score_codebook is not quantizer.encode_codebook:
+        writer.add("score_codebook", quantizer.score_codebook)
+    if quantizer.rotation is not None:
+        writer.add("rotation", quantizer.rotation)
+    if quantizer.probe_recall is not None:
+        writer.add("probe_recall", quantizer.probe_recall)
+    n_sub, ksub, dsub = quantizer.encode_codebook.shape
+    return writer.finish(
+        {
+            "metric": METRIC,
+            "by_residual": quantizer.by_residual,
+            "nlist": quantizer.nlist,
+            "dim": n_sub * dsub,
+            "input_dim": quantizer.input_dim,
+            "M": n_sub,
+            "nbits": int(ksub).bit_length() - 1,
+            "fit": quantizer.fit.to_fields() if quantizer.fit else None,
+            **known,
+        }
+    )
+
+
+def _present(directory: Directory, name: str) -> FileRecord:
+    envelope = Envelope(directory, name, FileKind.QUANTIZER)
+    envelope.close()
+    read_quantizer(directory, envelope.record)
+    return envelope.record
+
+
+def read_quantizer(directory: Directory, record: FileRecord) -> Quantizer:
+    """Read a quantizer file, whole: it is small next to the segments.
+
+    Raises:
+        FormatError: it is damaged, or contradicts itself or its name.
+    """
+    envelope = Envelope(directory, record.name, FileKind.QUANTIZER, record)
+    try:
+        quantizer = _read(envelope)
+    finally:
+        envelope.close()
+    if f"{quantizer.identity()}.quant" != record.name:
+        raise CorruptFile("the quantizer is not the one its name says", path=envelope.path)
+    return quantizer
+
+
+def _read(envelope: Envelope) -> Quantizer:
+    fields = envelope.fields
+    fields.choice("metric", (METRIC,))
+    by_residual = fields.flag("by_residual")
+    nlist = fields.integer("nlist", 1, MAX_NLIST)
+    dim = fields.integer("dim", 1, MAX_DIM)
+    input_dim = fields.integer("input_dim", 1, MAX_DIM)
+    n_sub = fields.integer("M", 1, dim)
+    nbits = fields.integer("nbits", 4, 8)
+    fit = CodingFit.from_fields(fields.optional_child("fit"))
+    candidate_rows = None
+    if envelope.optional_features & CANDIDATE_ROWS_FEATURE:
+        candidate_rows = fields.integer("candidate_rows", 1, MAX_CANDIDATE_ROWS)
+    if nbits not in (4, 8) or dim % n_sub or n_sub * nbits % 8:
+        raise CorruptFile(
+            "impossible code layout", path=envelope.path, actual=f"M {n_sub}, nbits {nbits}, dim {dim}"
+        )
+    if not envelope.has("rotation") and input_dim != dim:
+        raise CorruptFile("rotation is missing", path=envelope.path)
+    shape = (n_sub, 1 << nbits, dim // n_sub)
+    encode = _floats(envelope, "encode_codebook", shape)
+    score = _floats(envelope, "score_codebook", shape) if envelope.has("score_codebook") else encode
+    rotation = _floats(envelope, "rotation", (dim, input_dim)) if envelope.has("rotation") else None
+    coarse = _floats(envelope, "coarse", (nlist, dim))
+    recall = _recall(envelope, nlist) if envelope.has("probe_recall") else None
+    envelope.done()
+    return Quantizer(coarse, encode, score, rotation, by_residual, recall, fit, candidate_rows)
+
+
+def _recall(envelope: Envelope, nlist: int) -> Floats:
+    recall = _floats(envelope, "probe_recall", (nlist,))
+    if recall[0] < 0 or recall[-1] > 1 or (recall[1:] < recall[:-1]).any():
+        raise CorruptFile("section probe_recall does not ascend within 0 to 1", path=envelope.path)
+    return recall
+
+
+def _floats(envelope: Envelope, name: str, shape: tuple[int, ...]) -> Floats:
+    values = envelope.section(name, np.float32, shape).array().astype(np.float32)
+    if not np.isfinite(values).all():
+        raise CorruptFile(f"section {name} holds numbers that are not finite", path=envelope.path)
+    return values

@@ -1,0 +1,82 @@
+"""What an installation holds: one package, ``quarry``, beside an application's own packages of any other name."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+
+@pytest.fixture(scope="module")
+def wheel(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wheel, built from an sdist as an index would serve it."""
+    folder = tmp_path_factory.mktemp("wheel")
+    source = folder / "source"
+    command = ["git", "ls-files", "-co", "--exclude-standard", "-z"]
+    listed = subprocess.run(command, cwd=repository, capture_output=True, check=False)
+    if listed.returncode:
+        pytest.skip("the sources of a checkout are found with git")
+    for name in filter(None, listed.stdout.decode().split("\0")):
+        if (repository / name).exists():
+            (source / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(repository / name, source / name, follow_symlinks=False)
+    program = "from setuptools import build_meta; print(build_meta.build_sdist('..'))"
+    environment = folder / "environment"
+    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet"]
+    subprocess.run([*pip, "install", "--target", environment, "setuptools>=77"], check=True)
+    env = {**os.environ, "PYTHONPATH": str(environment)}
+    subprocess.run([sys.executable, "-c", program], cwd=source, env=env, check=True, capture_output=True)
+    (sdist,) = folder.glob("*.tar.gz")
+    subprocess.run([*pip, "wheel", "--no-deps", "--wheel-dir", folder, sdist], check=True)
+    (built,) = folder.glob("*.whl")
+    return built
+
+
+def test_the_wheel_holds_every_package(wheel: Path, repository: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        names = set(archive.namelist())
+    assert {name.split("/")[0] for name in names if ".dist-info" not in name} == {"quarry"}
+    for top in ("engine", "exporters", "formats"):
+        for path in (repository / top).rglob("*.py"):
+            assert f"quarry/{path.relative_to(repository).as_posix()}" in names
+    assert "quarry/formats/SPEC.md" in names
+    assert "quarry/py.typed" in names
+    assert any(name.startswith("quarry/engine/bundled/") and name.endswith(".onnx") for name in names)
+
+
+APPLICATION = """
+import engine, exporters, formats
+assert engine.WHOSE == formats.WHOSE == exporters.WHOSE == "the application's"
+import quarry
+assert {site!r} in quarry.__file__, quarry.__file__
+quarry.build(["bread and butter", "a ship at sea", "rain in the hills"], "idx")
+with quarry.Engine.open("idx") as index:
+    print(index.search("sailing on the ocean", k=1)[0].text)
+"""
+
+
+def test_an_application_may_have_packages_of_the_same_names(wheel: Path, tmp_path: Path) -> None:
+    site = tmp_path / "site"
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(site)
+    for name in ("engine", "formats"):
+        (tmp_path / f"{name}.py").write_text('WHOSE = "the application\'s"\n', encoding="utf-8")
+    (tmp_path / "exporters").mkdir()
+    (tmp_path / "exporters" / "__init__.py").write_text('WHOSE = "the application\'s"\n', encoding="utf-8")
+    program = tmp_path / "application.py"
+    program.write_text(APPLICATION.format(site=str(site)), encoding="utf-8")
+    done = subprocess.run(
+        [sys.executable, program.name],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(site)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "a ship at sea\n"

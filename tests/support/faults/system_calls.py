@@ -1,0 +1,207 @@
+"""Stand-ins for `os` in the modules that touch an index's files: they record, kill or fail at a chosen call."""
+
+from __future__ import annotations
+
+import errno
+import os
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import quarry.formats.container.directory
+import quarry.formats.write_lock
+
+CHANGES = frozenset({"create", "write", "fsync", "rename", "unlink", "ftruncate"})
+FALLIBLE = CHANGES | {"open", "read", "fstat", "listdir", "close"}
+
+
+class Killed(BaseException):
+    """The process is no more: nothing that it does from here on reaches the disk."""
+
+
+class SystemCalls:
+    """Passes every call on to the system, but that nothing waits for a disk."""
+
+    def __init__(self) -> None:
+        self.names: dict[int, str] = {}
+
+    @contextmanager
+    def installed(self) -> Iterator[SystemCalls]:
+        """In effect for the folder of an index and for its lock."""
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(quarry.formats.container.directory, "os", self)
+            patch.setattr(quarry.formats.write_lock, "os", self)
+            yield self
+
+    def call(self, kind: str, name: str, perform: Callable[[], Any]) -> Any:
+        """One call of the system about the file `name` ("" for the folder); to be overridden."""
+        return perform()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(os, name)
+
+    def open(self, path: Path, flags: int, mode: int = 0o777) -> int:
+        name = "" if flags & getattr(os, "O_DIRECTORY", 0) else Path(path).name
+        kind = "create" if flags & os.O_CREAT else "open"
+        descriptor: int = self.call(kind, name, lambda: os.open(path, flags, mode))
+        self.names[descriptor] = name
+        return descriptor
+
+    def write(self, descriptor: int, data: memoryview) -> int:
+        n_bytes: int = self.call("write", self.names.get(descriptor, ""), lambda: self.take(descriptor, data))
+        return n_bytes
+
+    def take(self, descriptor: int, data: memoryview) -> int:
+        """The system takes data, all of it or some; to be overridden."""
+        return os.write(descriptor, data)
+
+    def fsync(self, descriptor: int) -> None:
+        self.call("fsync", self.names.get(descriptor, ""), lambda: None)
+
+    def ftruncate(self, descriptor: int, n_bytes: int) -> None:
+        self.call("ftruncate", self.names.get(descriptor, ""), lambda: os.ftruncate(descriptor, n_bytes))
+
+    def rename(self, source: Path, target: Path) -> None:
+        names = f"{Path(source).name} {Path(target).name}"
+        self.call("rename", names, lambda: os.rename(source, target))  # noqa: PTH104
+
+    def unlink(self, path: Path) -> None:
+        self.call("unlink", Path(path).name, lambda: os.unlink(path))  # noqa: PTH108
+
+    def read(self, descriptor: int, n_bytes: int) -> bytes:
+        data: bytes = self.call("read", self.names.get(descriptor, ""), lambda: os.read(descriptor, n_bytes))
+        return data
+
+    def fstat(self, descriptor: int) -> os.stat_result:
+        found: os.stat_result = self.call("fstat", self.names.get(descriptor, ""), lambda: os.fstat(descriptor))
+        return found
+
+    def listdir(self, path: Path) -> list[str]:
+        names: list[str] = self.call("listdir", "", lambda: os.listdir(path))  # noqa: PTH208
+        return names
+
+    def close(self, descriptor: int) -> None:
+        """The system closes a descriptor whatever it says."""
+        os.close(descriptor)
+        self.call("close", self.names.pop(descriptor, ""), lambda: None)
+
+
+class KilledAt(SystemCalls):
+    """Dies before the n-th change of the disk; every other write is taken by halves, and dies between them too."""
+
+    def __init__(self, moment: int) -> None:
+        super().__init__()
+        self._left = moment
+        self._halved = False
+
+    @property
+    def struck(self) -> bool:
+        """Whether the moment has come."""
+        return self._left <= 0
+
+    def call(self, kind: str, name: str, perform: Callable[[], Any]) -> Any:
+        if kind in CHANGES:
+            self._left -= 1
+            if self._left <= 0:
+                raise Killed
+        return perform()
+
+    def take(self, descriptor: int, data: memoryview) -> int:
+        self._halved = not self._halved
+        return os.write(descriptor, data[: -(-len(data) // 2)] if self._halved else data)
+
+
+def let_go_of_locks() -> None:
+    """What the system does for a process that ends."""
+    for lock in list(quarry.formats.write_lock._held):
+        lock.release()
+
+
+class FailsAt(SystemCalls):
+    """The n-th call fails with an error of the system.
+
+    Args:
+        moment: which call, from 1 on, of those that can fail.
+        number: the error, of `errno`.
+        kinds: the calls that count.
+        lasting: whether all calls of these kinds fail from then on, until `mend`.
+    """
+
+    def __init__(self, moment: int, number: int, kinds: frozenset[str] = FALLIBLE, lasting: bool = False) -> None:
+        super().__init__()
+        self._left = moment
+        self._number = number
+        self._kinds = kinds
+        self._lasting = lasting
+        self.failed = ""
+
+    def mend(self) -> None:
+        """No more failures."""
+        self._kinds = frozenset()
+
+    def call(self, kind: str, name: str, perform: Callable[[], Any]) -> Any:
+        if kind in self._kinds:
+            self._left -= 1
+            if self._left == 0 or (self._lasting and self._left < 0):
+                self.failed = self.failed or f"{kind} {name}"
+                raise OSError(self._number, os.strerror(self._number), name)
+        return perform()
+
+
+class ReadOnlyMedium(SystemCalls):
+    """Whatever would change the disk is refused, and reported to the test as well."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.refused: list[str] = []
+
+    def call(self, kind: str, name: str, perform: Callable[[], Any]) -> Any:
+        if kind in CHANGES:
+            self.refused.append(f"{kind} {name}")
+            raise OSError(errno.EROFS, os.strerror(errno.EROFS), name)
+        return perform()
+
+
+@dataclass(frozen=True)
+class Event:
+    """A change of the disk that was asked for.
+
+    Attributes:
+        kind: one of CHANGES, or "mark" for a remark of the test.
+        name: of the file, "" for the folder; of a rename both names.
+        data: what was written.
+    """
+
+    kind: str
+    name: str
+    data: bytes = b""
+
+
+class Recorder(SystemCalls):
+    """Keeps what was asked of the disk, in order."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.events: list[Event] = []
+        self._lock = threading.RLock()  # the order of the record is the order of the disk
+
+    def mark(self, remark: str) -> None:
+        """Note a remark between the events."""
+        self.events.append(Event("mark", remark))
+
+    def call(self, kind: str, name: str, perform: Callable[[], Any]) -> Any:
+        with self._lock:
+            done = perform()
+            if kind in CHANGES - {"write"}:
+                self.events.append(Event(kind, name))
+        return done
+
+    def take(self, descriptor: int, data: memoryview) -> int:
+        n_bytes = os.write(descriptor, data)
+        self.events.append(Event("write", self.names[descriptor], bytes(data[:n_bytes])))
+        return n_bytes

@@ -1,0 +1,184 @@
+"""Changes to an index that tests interrupt: what is there before, what is done, what is there after.
+
+Whatever happens in between, an index must hold exactly the one or the other.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from support.indexes.word_encoder import WordEncoder
+
+import quarry.engine.backends.hnsw
+import quarry.engine.engine
+import quarry.engine.indexer.segment_builder
+import quarry.formats.container.spool
+from quarry import engine
+from quarry.engine import Engine, IndexNotFound
+from quarry.engine.indexer.garbage import files_of
+from quarry.engine.indexer.merge_policy import MergePolicy
+from quarry.formats.container.directory import Directory
+from quarry.formats.manifest import Manifest, latest_generation
+
+Texts = dict[str, str]
+OLD: Texts = {f"old{number}": f"old text{number}" for number in range(8)}
+NEW: Texts = {f"new{number}": f"new text{number} of length {number % 13}" for number in range(16)}
+DELETED = ("old1", "old3")
+LEFT: Texts = {doc_id: text for doc_id, text in OLD.items() if doc_id not in DELETED}
+AFTER: dict[str, Texts] = {
+    "new": NEW,  # a first build
+    "overwrite": NEW,  # a build in the place of an index
+    "commit": LEFT | NEW,
+    "delete": LEFT,  # tombstones alone
+    "background merge": LEFT | NEW,  # started by a commit
+    "merge": OLD,
+    "retrain": OLD,  # a merge with a new quantizer
+    "graphs": OLD,  # files that may vanish
+}
+CHANGES = tuple(AFTER)
+
+
+def options() -> dict[str, object]:
+    """Of a build; the documents are few and short, and have all kinds of files all the same."""
+    return {"encoder": WordEncoder(dim=16), "representation": "kmeans", "code_bytes": 4, "threads": 1}
+
+
+def make_everything_small(patch: pytest.MonkeyPatch) -> None:
+    """Lists, graphs and training with few documents, temporary files from the first kilobyte on."""
+    patch.setattr(quarry.engine.indexer.segment_builder, "IVF_ROWS", 30)
+    patch.setattr(quarry.engine.backends.hnsw, "GRAPH_ROWS", 8)
+    patch.setattr(quarry.formats.container.spool, "_MEMORY_BYTES", 1024)
+
+
+def merge_often(patch: pytest.MonkeyPatch) -> None:
+    """Merge in the background as soon as there are three segments, or anything is deleted."""
+    policy = functools.partial(MergePolicy, width=3, dead_bytes=0, dead_share=0.05)
+    patch.setattr(quarry.engine.engine, "MergePolicy", policy)
+
+
+def documents(texts: Texts) -> Iterator[dict[str, str]]:
+    """As `build` and `add` take them."""
+    return ({"id": doc_id, "text": text} for doc_id, text in texts.items())
+
+
+def open_index(path: Path, *, writable: bool = False) -> Engine:
+    """Open an index of these changes."""
+    return Engine.open(path, writable=writable, encoder=WordEncoder(dim=16), threads=1)
+
+
+def environment() -> dict[str, str]:
+    """For a Python process that imports the packages and what the tests share."""
+    tests = Path(__file__).resolve().parents[2]
+    folders = [str(tests.parent), str(tests), *filter(None, [os.environ.get("PYTHONPATH")])]
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(folders), "PYTHONHASHSEED": "0"}
+
+
+def prepare(change: str, path: Path) -> None:
+    """The state before: nothing, or an index of two segments or more, one of them with a deleted document."""
+    if change == "new":
+        return
+    engine.build(documents({"gone": "gone", "old0": "old text0"}), path, **options())  # type: ignore[arg-type]
+    ids = sorted(OLD)[1:]
+    n_commits = 6 if change == "background merge" else 2 if change in {"merge", "retrain"} else 1
+    with open_index(path, writable=True) as index:
+        for number in range(n_commits):
+            index.add(documents({doc_id: OLD[doc_id] for doc_id in ids[number::n_commits]}))
+            index.delete(["gone"])
+            index.commit()
+
+
+def work(change: str, path: Path, new: Callable[[], Iterable[dict[str, str]]] = lambda: documents(NEW)) -> None:
+    """Make the change; `new` gives the documents that are added."""
+    if change in {"new", "overwrite"}:
+        engine.build(new(), path, overwrite=True, **options())  # type: ignore[arg-type]
+        return
+    with open_index(path, writable=True) as index:
+        if change in {"merge", "retrain"}:
+            index.merge(retrain=change == "retrain")
+        elif change == "graphs":
+            index.optimize()
+        else:
+            with typed_errors():
+                if change != "delete":
+                    index.add(new())
+                index.delete(DELETED)
+                index.commit()
+
+
+@contextmanager
+def typed_errors() -> Iterator[None]:
+    """A failing change says whether it was made: by the type of its error, not by that of the system."""
+    try:
+        yield
+    except OSError as error:
+        raise AssertionError("an error of the system came out of a change") from error
+
+
+def content(path: Path) -> Texts:
+    """All that the index holds, every byte of it checked; nothing where there is no index."""
+    try:
+        with Engine.open(path) as index:
+            index.verify()
+            found = {doc.id: doc.text for doc in index.get([*OLD, *NEW, "gone"])}
+            assert len(found) == len(index), "documents that nobody added"
+            return found
+    except IndexNotFound:
+        return {}
+
+
+def state_of(change: str, path: Path) -> str:
+    """Which of the two states is there; anything else is an error."""
+    found = content(path)
+    before = {} if change == "new" else OLD
+    if found == before != AFTER[change]:
+        return "old"
+    assert found == AFTER[change], f"neither the old nor the new index: {sorted(found)}"
+    if before == AFTER[change]:
+        return "new" if is_rewritten(change, path) else "old"
+    return "new"
+
+
+def is_rewritten(change: str, path: Path) -> bool:
+    """Whether a change that keeps the documents was made."""
+    if change == "graphs":
+        return any(file.suffix == ".hnsw" for file in path.iterdir())
+    return len(newest(path).segments) == 1
+
+
+def newest(path: Path) -> Manifest:
+    """The current manifest."""
+    directory = Directory(path)
+    return Manifest.load(directory, latest_generation(directory))
+
+
+def stray_files(path: Path) -> set[str]:
+    """Files that do not belong to the current generation."""
+    if not path.exists():
+        return set()
+    try:
+        known = files_of(newest(path))
+    except IndexNotFound:
+        known = set()
+    return {file.name for file in path.iterdir()} - known - {"write.lock"}
+
+
+def check_recovery(change: str, path: Path, clean: bool = False) -> str:
+    """Which state was left; then the same work succeeds, and nothing else remains.
+
+    Args:
+        change: what was interrupted.
+        path: of the index.
+        clean: whether nothing may be left over that nobody names, where the change was not made.
+    """
+    state = state_of(change, path)
+    if clean and state == "old":
+        assert not stray_files(path), f"left behind: {stray_files(path)}"
+    work(change, path)
+    assert state_of(change, path) == "new"
+    assert not stray_files(path), f"left behind in the end: {stray_files(path)}"
+    return state

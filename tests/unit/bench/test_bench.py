@@ -1,0 +1,388 @@
+"""The measurements themselves: what they compute, keep and read."""
+
+from __future__ import annotations
+
+import json
+import time
+from importlib import import_module
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bench.__main__ import COMMANDS, main
+from bench.data.collections import read_collection
+from bench.data.prepare import oracle, prepare, representation_key
+from bench.data.prepared import Prepared
+from bench.data.synthetic import SYNTHETIC, prepare_synthetic
+from bench.data.token_vectors import TokenRepresentation
+from bench.data.trec_run import read_run, write_run
+from bench.harness.fresh_process import ProcessFailed, in_fresh_process
+from bench.harness.latency import concurrent_latency_ms, latency_ms
+from bench.harness.process_memory import private_bytes, resident_by_file, rss_bytes
+from bench.harness.records import append_record, read_records, write_records
+from bench.peers.adapters.fast_plaid_index import principal_components
+from bench.peers.registry import PEERS, QUARRY
+from bench.sweep.claims import Choice, best_within, cheapest_reaching, claims
+from bench.sweep.grid import IndexSetting, SearchSetting, Setting, representations, settings
+from bench.sweep.plots import pareto_front
+from bench.sweep.tradeoff import measured
+from bench.system import encoder_start
+from bench.system.paper_table import PAPER_MS, two_steps
+from quarry.engine.bundled import default_bundle_path
+from quarry.engine.encoding.encoder import open_encoder
+from quarry.engine.representation.representation import KMeans, Mean, Pieces
+from quarry.engine.scoring.aggregation import aggregate
+
+
+@pytest.fixture
+def beir_folder(tmp_path: Path, small_corpus: list[dict[str, object]]) -> Path:
+    """The small corpus with a question for each subject, whose four documents answer it."""
+    folder = tmp_path / "subjects"
+    (folder / "qrels").mkdir(parents=True)
+    docs, queries, judged = [], [], ["query-id\tcorpus-id\tscore"]
+    for number, document in enumerate(small_corpus):
+        subject = document["metadata"]["subject"]
+        docs.append({"_id": f"d{number}", "title": document["title"], "text": document["text"]})
+        judged.append(f"q-{subject}\td{number}\t1")
+        if number % 4 == 0:
+            queries.append({"_id": f"q-{subject}", "text": f"Tell me about a {subject}."})
+    (folder / "corpus.jsonl").write_text("\n".join(map(json.dumps, docs)), encoding="utf-8")
+    (folder / "queries.jsonl").write_text("\n".join(map(json.dumps, queries)), encoding="utf-8")
+    (folder / "qrels" / "test.tsv").write_text("\n".join(judged), encoding="utf-8")
+    return folder
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A cache of this test's own."""
+    monkeypatch.setenv("QUARRY_BENCH_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+def test_a_sweep_leaves_results_and_plots_and_is_resumed(beir_folder: Path, cache: Path, tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib", reason="plots need matplotlib (extra: bench)")
+    arguments = ["tradeoff", str(beir_folder), "--quick", "--out", str(tmp_path / "out")]
+    runs = tmp_path / "runs"
+    assert main([*arguments, "--runs", str(runs)]) == 0
+    records = read_records(tmp_path / "out" / "tradeoff.jsonl")
+    plain = next(record for record in records if record["index"]["representation"] == "mean")
+    assert plain["n_documents"] == 40
+    assert plain["n_centroids"] == 40
+    assert plain["recall_100"] == 1.0
+    assert plain["ndcg_10"] > 0.8
+    assert plain["bytes"]["codes"] == 0
+    axes = {"representation", "codes alone", "nprobe", "other codes alone (FAISS)"}
+    assert {record["axis"] for record in records} == axes
+    assert all("skipped" not in record for record in records)
+    assert plain["n_callers"] >= 1
+    assert plain["callers_p99_ms"] >= plain["callers_p50_ms"] > 0
+    other = next(record for record in records if record["axis"].startswith("other"))
+    assert (
+        other["n_centroids"] * 48 < other["bytes"]["codes"] < other["n_centroids"] * 64
+    )  # a bit a number, factors
+    assert other["recall_100"] > 0.6
+    assert {record["nlist"] for record in records if record["axis"] == "nprobe"} == {2}
+    assert plain["nlist"] == 0
+    (plot,) = (tmp_path / "out").glob("*.png")
+    assert plot.stat().st_size < 150_000
+    assert len(list(runs.iterdir())) == len(records) - 1  # the engine's own
+
+    results = tmp_path / "out" / "tradeoff.jsonl"
+    lines = results.read_text(encoding="utf-8").splitlines(keepends=True)
+    results.write_text("".join(lines[:-1]) + lines[-1][:-20], encoding="utf-8")  # stopped in the middle of a line
+    assert len(read_records(results)) == len(lines) - 1
+    before = next(cache.glob("*/mean.f32")).stat().st_mtime_ns
+    drawn = plot.read_bytes()
+    peer = {"name": "x", "module": "x", "prepared": plain["prepared"], "machine": plain["machine"], "ndcg_10": 0.1}
+    numbers = {"n_documents": 40, "vectors_disk_bytes": 40_000, "vector_p50_ms": 1.0}
+    append_record(results.with_name("peers_subjects.jsonl"), {**peer, **numbers})
+    assert main(arguments) == 0
+    assert plot.read_bytes() != drawn  # the peer is on it
+    assert [record["key"] for record in read_records(results)] == [record["key"] for record in records]
+    assert next(cache.glob("*/mean.f32")).stat().st_mtime_ns == before
+
+    run = next(runs / f"{record['key']}.run" for record in records)
+    assert main(["judge", str(beir_folder), "--run", str(run)]) == 0
+
+
+@pytest.mark.parametrize("quick", [True, False])
+def test_the_settings_of_a_sweep_are_distinct_and_keep_indexes_together(quick: bool) -> None:
+    keys = ["mean", "pieces-24", "pieces-96"]
+    found = settings(keys, 384, quick=quick)
+    assert len({setting.key for setting in found}) == len(found)
+    assert {setting.index.representation for setting in found} == set(keys)
+    changes = sum(one.index != other.index for one, other in pairwise(found))
+    assert changes + 1 == len({repr(setting.index) for setting in found})
+    assert len(representations(quick=quick)) >= 3
+
+
+def test_synthetic_vectors_have_the_oracle_of_brute_force(tmp_path: Path) -> None:
+    prepared = prepare_synthetic(200, 5, 16, 4, tmp_path)
+    values, offsets = prepared.vectors(SYNTHETIC)
+    queries = prepared.query_vectors()
+    assert values.shape == (800, 16)
+    np.testing.assert_allclose(np.linalg.norm(values, axis=1), 1, rtol=1e-5)
+    for query, best in zip(queries, prepared.oracle(SYNTHETIC), strict=True):
+        scores = [max(values[low:high] @ query) for low, high in pairwise(offsets.tolist())]
+        assert best.tolist() == np.argsort(scores)[::-1][:100].tolist()
+
+
+def test_the_oracle_of_few_documents_has_them_all() -> None:
+    values = np.eye(3, dtype=np.float32)
+    assert oracle(values[1:2] + 0.1 * values[2:], values, np.array([0, 1, 2, 3])).tolist() == [[1, 2, 0]]
+
+
+def test_a_run_keeps_its_order_through_a_file(tmp_path: Path) -> None:
+    run = {"q1": {"b": 2.0, "c": 2.0, "a": 2.0, "d": -1.0}, "q2": {}, "q3": {"a": 1e-3}}
+    write_run(tmp_path / "x.run", run, "tag")
+    back = read_run(tmp_path / "x.run")
+    assert list(back["q1"]) == ["b", "c", "a", "d"]
+    assert sorted(back["q1"], key=lambda name: back["q1"][name])[::-1] == ["b", "c", "a", "d"]
+    assert back["q1"]["a"] == pytest.approx(2.0)
+    assert back["q3"] == {"a": 1e-3}
+    assert (tmp_path / "x.run").read_text(encoding="utf-8").splitlines()[0] == "q1 Q0 b 1 2.0 tag"
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("q Q0 d 1 0.5", "5 fields"),
+        ("q Q0 d 1 x t", "'x'"),
+        ("q Q0 d 1 nan t", "'nan'"),
+        ("q Q0 d0 1 1 t", "twice"),
+    ],
+)
+def test_a_damaged_run_file_is_refused(tmp_path: Path, line: str, message: str) -> None:
+    (tmp_path / "x.run").write_text(f"q Q0 d0 1 0.5 t\n{line}\n", encoding="utf-8")
+    with pytest.raises(ValueError, match=message) as caught:
+        read_run(tmp_path / "x.run")
+    assert "line 2" in str(caught.value)
+
+
+def test_a_run_file_cannot_hold_a_name_with_a_space(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="'a b'"):
+        write_run(tmp_path / "x.run", {"q": {"a b": 1.0}}, "tag")
+
+
+def test_the_front_holds_what_nothing_beats() -> None:
+    points = [(1.0, 0.5), (2.0, 0.4), (3.0, 0.9), (3.0, 0.8), (4.0, 0.9)]
+    assert pareto_front(points, more_is_better=False) == [(1.0, 0.5), (3.0, 0.9)]
+    assert pareto_front(points, more_is_better=True) == [(4.0, 0.9)]
+
+
+def test_records_are_appended(tmp_path: Path) -> None:
+    path = tmp_path / "new" / "x.jsonl"
+    assert read_records(path) == []
+    append_record(path, {"a": 1})
+    append_record(path, {"a": 2})
+    assert [record["a"] for record in read_records(path)] == [1, 2]
+    write_records(path, [{"a": 5}, {"a": 6}])
+    assert read_records(path) == [{"a": 5}, {"a": 6}]
+
+
+def test_a_process_that_fails_says_why(tmp_path: Path) -> None:
+    with pytest.raises(ProcessFailed, match="no-such-folder"):
+        in_fresh_process(
+            "bench.sweep.probe:build_index",
+            {
+                "prepared": str(tmp_path / "no-such-folder"),
+                "out": "",
+                "representation": "mean",
+                "build": {},
+                "nlist": None,
+                "lists": False,
+            },
+        )
+
+
+def test_a_process_that_takes_too_long_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bench.harness.fresh_process._TIMEOUT_S", 0.01)
+    with pytest.raises(ProcessFailed, match="no answer within"):
+        in_fresh_process("bench.readme.probes:installed", {})
+
+
+def test_a_build_that_fails_is_recorded_for_all_its_searches(beir_folder: Path, cache: Path) -> None:
+    prepared = prepare(read_collection(beir_folder, "test"), open_encoder(), [Mean()], cache)
+    broken = IndexSetting("mean", {"code_bytes": 7})  # does not divide the vectors
+    searches = [Setting("x", broken, SearchSetting(nprobe=nprobe)) for nprobe in (1, 2)]
+    whole = Setting("x", IndexSetting("mean", {"code_bytes": 0}), SearchSetting())
+    first, second, third = measured([*searches, whole], prepared, None)
+    assert "code_bytes" in first["skipped"]
+    assert first["skipped"] == second["skipped"]
+    assert third["recall_10"] == 1.0
+
+
+def test_a_name_that_is_no_measurement_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["nonsense"]) == 2
+    listed = capsys.readouterr().err
+    assert all(name in listed for name in COMMANDS)
+
+
+def test_every_measurement_has_a_name(repository: Path) -> None:
+    found = {
+        ".".join(path.relative_to(repository / "bench").with_suffix("").parts)
+        for path in (repository / "bench").rglob("*.py")
+        if "\ndef run(" in path.read_text(encoding="utf-8") and path.parent.name != "gpu"
+    }
+    assert found | {"gpu.command"} == {command.module for command in COMMANDS.values()}
+
+
+@pytest.mark.parametrize("name", sorted(COMMANDS.keys() - {"gpu"}))  # which needs torch
+def test_every_measurement_tells_its_arguments(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main([name, "--help"])
+    assert caught.value.code == 0
+    assert f"usage: python -m bench {name}" in capsys.readouterr().out
+
+
+def test_a_subset_and_the_split_are_the_folders(beir_folder: Path) -> None:
+    collection = read_collection(beir_folder, "test")
+    assert len(collection.subset(None, 3).queries) == 3
+
+
+def test_what_is_prepared_once_serves_sweep_peers_and_table(
+    beir_folder: Path, cache: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["prepare", str(beir_folder)]) == 0
+    prepared = Prepared(Path(capsys.readouterr().out.strip()))
+    assert prepared.folder.parent == cache
+    needed = [*representations(quick=False), Mean(), Pieces(24), Pieces(64), KMeans(8)]
+    assert all(prepared.has(representation_key(each)) for each in needed)
+
+
+def test_tokens_are_all_of_them_and_components_keep_products() -> None:
+    encoder = open_encoder()
+    found = TokenRepresentation().represent("bread and butter", encoder.windows("bread and butter"), True)
+    assert found.values.shape == (3, 384)
+    np.testing.assert_allclose(np.linalg.norm(found.values, axis=1), 1, rtol=1e-5)
+    generator = np.random.default_rng(0)
+    flat = (generator.standard_normal((50, 3)) @ generator.standard_normal((3, 8))).astype(np.float32)
+    projected = flat @ principal_components(flat, 3)
+    np.testing.assert_allclose(projected @ projected.T, flat @ flat.T, atol=1e-3)
+    assert principal_components(flat, 8).tolist() == np.eye(8).tolist()
+
+
+def test_peers_are_measured_beside_quarry_and_reported(beir_folder: Path, cache: Path, tmp_path: Path) -> None:
+    rows = ["FAISS Flat", "bm25s", "one mean vector, int8", "Chroma"]
+    arguments = ["peers", str(beir_folder), "--out", str(tmp_path), "--only", *rows]
+    assert main(arguments) == 0
+    records = {record["name"]: record for record in read_records(tmp_path / "peers.jsonl")}
+    assert "--install" in records["Chroma"]["skipped"]  # the cache is empty: there is no environment for it
+    flat, quarry = records["FAISS Flat"], records["Quarry, dense, one mean vector, int8"]
+    assert flat["ndcg_10"] == pytest.approx(quarry["ndcg_10"], abs=0.02)  # int8 against float32
+    assert flat["vectors_disk_bytes"] > 40 * 384 * 4 > quarry["vectors_disk_bytes"]
+    assert "vector_p50_ms" not in records["bm25s"]
+    assert records["bm25s"]["text_p50_ms"] > 0
+    run = read_run(next(tmp_path.glob("runs/*/FAISS_Flat.run")))
+    best = Prepared(next(cache.iterdir())).oracle("mean")[0]
+    assert list(run["q-bread"])[:10] == [f"d{number}" for number in best[:10]]
+
+    assert main(["report", str(tmp_path)]) == 0
+    report = (tmp_path / "report.md").read_text(encoding="utf-8")
+    assert f"| FAISS Flat | {flat['ndcg_10']:.4f} |" in report
+    assert "Not measured: Chroma" in report
+    assert f"| FAISS Flat | {flat['ndcg_10']:.4f} | {flat['vectors_disk_bytes'] / 40:,.0f} (" in report
+    before = (tmp_path / "peers.jsonl").read_text(encoding="utf-8")
+    assert main([*arguments[:4], "--only", "FAISS Flat"]) == 0  # measured before
+    assert (tmp_path / "peers.jsonl").read_text(encoding="utf-8") == before
+
+
+def test_the_cheapest_as_good_and_the_best_as_cheap_are_chosen() -> None:
+    ours = [Choice("a", 0.5, 100, 0), Choice("b", 0.7, 300, 0), Choice("c", 0.7, 400, 0)]
+    assert cheapest_reaching(0.5, ours) == ours[0]
+    assert cheapest_reaching(0.6, ours) == ours[1]
+    assert cheapest_reaching(0.71, ours) is None
+    assert best_within(299, ours) == ours[0]
+    assert best_within(1000, ours) == ours[1]
+    assert best_within(99, ours) is None
+
+
+def test_claims_are_set_against_every_peer() -> None:
+    common = {"n_documents": 10, "text_p50_ms": 2.0, "text_build_s": 5.0, "encoding_s": 4.0, "text_only": False}
+    common |= {"stores_text": True}
+    small = {**common, "ndcg_10": 0.6, "vectors_disk_bytes": 100, "text_disk_bytes": 200}
+    large = {**common, "ndcg_10": 0.7, "vectors_disk_bytes": 1000, "text_disk_bytes": 2000}
+    ours = {"module": "quarry_index", "settings": {"mode": "dense"}}
+    peers = [{**small, "name": "Q", **ours}, {**large, "name": "P", "module": "p"}]
+    lines = "\n".join(claims(peers, []))
+    assert "none; the best is 0.1000 below: Q" in lines
+    assert "Fewer bytes than 0 of 1." in lines
+    assert "| P | 0.7000 | 100 (200) | Q | 0.6000 | 10 (20) | -0.1000 |" in lines
+    assert "| P | 2.00 | 9.0 | 100% | 56% |" in lines
+    record = {"index": {"representation": "mean", "build": {}, "nlist": None}, "search": {}, "n_documents": 10}
+    parts = dict.fromkeys(("centroids", "codes", "quantizers", "ids"), 200)
+    sweep = [{**record, "bytes": parts, "size_bytes": 1000, "ndcg_10": 0.75}]
+    assert "| mean, int8, codes of default | 0.7500 | 80 (100) | 80% |" in "\n".join(claims(peers, sweep))
+
+
+def test_callers_at_once_get_more_done() -> None:
+    waited = concurrent_latency_ms(lambda _: time.sleep(0.01), range(8), 4, "x_")
+    assert waited["x_p50_ms"] >= 10
+    assert waited["x_qps"] > 1.5 * latency_ms(lambda _: time.sleep(0.01), range(4))["qps"]
+
+
+def test_every_adapter_says_what_it_needs() -> None:
+    for entry in PEERS:
+        adapter = import_module(f"bench.peers.adapters.{entry.module}")
+        assert adapter.IMPORTS
+        assert entry.requirements
+        assert {"build", "open", "search"} <= vars(adapter.Index).keys()
+    assert len({entry.name for entry in (*PEERS, *QUARRY)}) == len(PEERS) + len(QUARRY)
+
+
+def test_encoders_are_measured(beir_folder: Path, tmp_path: Path) -> None:
+    out = tmp_path / "encode.jsonl"
+    assert main(["encode", str(beir_folder), "--out", str(out)]) == 0
+    records = {record["name"]: record for record in read_records(out)}
+    bundled = records["quarry int8 (bundled)"]
+    assert bundled["ndcg_10"] > 0.8
+    assert bundled["start_ms"] > 0
+    assert bundled["n_documents"] == 40
+    assert "skipped" in records["sentence-transformers"]
+
+
+def test_the_papers_table_has_all_its_rows(beir_folder: Path, cache: Path, tmp_path: Path) -> None:
+    out = tmp_path / "paper_table.jsonl"
+    assert main(["paper_table", str(beir_folder), "--out", str(out), "--centroids", "2"]) == 0
+    names = {record["name"] for record in read_records(out)}
+    assert names == {*PAPER_MS, "retrieval, two steps, Quarry"}
+
+
+def test_two_steps_find_what_the_softmax_of_all_finds_where_all_are_recalled() -> None:
+    generator = np.random.default_rng(0)
+    centroids = generator.standard_normal((60, 8)).astype(np.float32)
+    offsets = np.arange(0, 61, 3)
+    query = generator.standard_normal(8).astype(np.float32)
+    scores = aggregate(centroids @ query, offsets, 1.0)
+    assert two_steps(query, centroids, offsets).tolist() == np.argsort(-scores, kind="stable").tolist()
+
+
+def test_a_backend_that_is_missing_is_recorded_and_reported(
+    beir_folder: Path, cache: Path, tmp_path: Path
+) -> None:
+    collection = read_collection(beir_folder, "test")
+    prepared = prepare(collection, open_encoder(), [Mean()], cache)
+    setting = Setting("backend", IndexSetting("mean", {"code_bytes": 0}), SearchSetting("no such backend"))
+    (record,) = measured([setting], prepared, None)
+    assert "unknown backend" in record["skipped"]
+    append_record(tmp_path / "tradeoff.jsonl", record)
+    assert main(["report", str(tmp_path)]) == 0
+    assert "Not measured: mean, int8" in (tmp_path / "report.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.skipif(not Path("/proc/self/smaps").exists(), reason="reads /proc")
+def test_the_account_of_memory_is_whole() -> None:
+    found = resident_by_file()
+    assert sum(found.values()) == pytest.approx(rss_bytes(), rel=0.05)
+    assert found["private"] == pytest.approx(private_bytes(), rel=0.05)
+    assert len(found) > 3
+
+
+@pytest.mark.parametrize("lean", [False, True])
+def test_starts_of_an_encoder_are_measured(lean: bool) -> None:
+    opened = {"bundle": str(default_bundle_path()), "lean": lean}
+    made, asked = encoder_start.session(opened), encoder_start.query(opened)
+    assert min(made["session_ms"], asked["start_ms"], asked["query_p50_ms"], asked["start_cpu_s"]) > 0
+    assert asked["start_rss_bytes"] >= made["session_private_bytes"] > 0

@@ -1,0 +1,190 @@
+"""Text to terms."""
+
+from __future__ import annotations
+
+import threading
+import tracemalloc
+
+import pytest
+
+from quarry.engine.analysis import analyzer as analysis
+from quarry.engine.analysis.analyzer import ENGLISH_STOP_WORDS, MAX_TERM_BYTES, Analyzer
+from quarry.formats.errors import InvalidSetting
+
+ENGLISH = Analyzer()
+PLAIN = Analyzer("none")
+
+
+@pytest.mark.parametrize(
+    ("text", "terms"),
+    [
+        ("", []),
+        (" \n\t .,;!? -- ' _ ", []),
+        ("The cat and the hat", ["cat", "hat"]),
+        ("Connections, connected; CONNECTING!", ["connect"] * 3),
+        ("don't the model's models' it's they're", ["don't", "model", "model"]),
+        ("a’b ’quoted’ ‘it’s’", ["a'b", "quot"]),
+        ("(see below) [1] {x} \"quoted\" 'single'", ["see", "below", "1", "x", "quot", "singl"]),
+        ("1990 3.14 007 10,000 1st", ["1990", "3.14", "007", "10", "000", "1st"]),
+        ("naïve café", ["naïv", "café"]),
+        ("one—two–three…four/five", ["one", "two", "three", "four", "five"]),
+        ("end.Start", ["endstart", "end", "start"]),
+        ("What is this?", []),
+        ('search AND (NOT lucene:syntax) OR "x"~2 ^3 *?', ["search", "lucen", "syntax", "x", "2", "3"]),
+    ],
+)
+def test_words(text, terms):
+    assert ENGLISH.terms(text) == terms
+
+
+@pytest.mark.parametrize(
+    ("identifier", "terms"),
+    [
+        ("parse_args", ["parseargs", "parse", "args"]),
+        ("foo_bar.baz", ["foobarbaz", "foo", "bar", "baz"]),
+        ("__init__", ["init"]),
+        ("HTTPServer", ["httpserver", "http", "server"]),
+        ("getHTTPResponse", ["gethttpresponse", "get", "http", "response"]),
+        ("std::vector<int>", ["stdvector", "std", "vector", "int"]),
+        ("C++ C# F#", ["c++", "c", "c#", "c", "f#", "f"]),
+        ("c++11", ["c++", "c", "11"]),
+        ("issue#12", ["issue", "12"]),
+        ("node.js", ["nodejs", "node", "js"]),
+        ("e-mail", ["email", "e", "mail"]),
+        ("0x80070005", ["0x80070005"]),
+        ("GPT-3.5 v1.2.3", ["gpt3.5", "gpt", "3.5", "v1.2.3"]),
+        ("1990-1995", ["1990", "1995"]),
+        ("U.S.A. Ph.D.", ["usa", "phd", "ph", "d"]),
+        ("LLMs GPUs", ["llms", "llm", "gpus", "gpu"]),
+        ("iPhone LaTeX GitHub H2O 3D", ["iphone", "phone", "latex", "github", "git", "hub", "h2o", "3d"]),
+        ("log2Ceil GPT4All", ["log2ceil", "log2", "ceil", "gpt4all", "gpt4", "all"]),
+        ("https://a.example.org/b?c=d", ["https", "aexampleorg", "a", "example", "org", "b", "c", "d"]),
+        ("foo.foo", ["foofoo", "foo"]),
+    ],
+)
+def test_identifiers(identifier, terms):
+    assert PLAIN.terms(identifier) == terms
+
+
+@pytest.mark.parametrize(
+    "other", ["parse_args", "parseArgs", "ParseArgs", "parse-args", "parse.args", "PARSE_ARGS"]
+)
+def test_spellings_of_an_identifier_find_each_other(other):
+    assert ENGLISH.terms(other) == ENGLISH.terms("parse_args")
+    assert set(ENGLISH.terms("parse args")) < set(ENGLISH.terms(other))
+    assert set(ENGLISH.terms("parseargs")) < set(ENGLISH.terms(other))
+
+
+@pytest.mark.parametrize(
+    ("text", "terms"),
+    [
+        ("日本語の文章", ["日本", "本語", "語の", "の文", "文章"]),
+        ("手。", ["手"]),
+        ("東京Tower2号", ["東京", "tower2", "号"]),
+        ("서울 사람", ["서울", "사람"]),
+        ("สวัส", ["สว", "วั", "ัส"]),
+        ("データ", ["デー", "ータ"]),
+        ("\U00020000\U00020001", ["\U00020000\U00020001"]),
+        ("हिन्दी में", ["हिन्दी", "में"]),
+        ("Ελλάς", ["ελλάσ"]),
+        ("Straße STRASSE", ["strasse", "strasse"]),
+        ("Привет", ["привет"]),
+        ("\U0001f600 ok", ["ok"]),
+        ("𐐀bc", ["𐐨bc"]),
+    ],
+)
+def test_scripts(text, terms):
+    assert PLAIN.terms(text) == terms
+
+
+def test_forms_of_one_text_have_one_form():
+    assert PLAIN.terms("caf\u0065\u0301 ﬁne ＡＢＣ①") == ["cafe\u0301".replace("e\u0301", "é"), "fine", "abc1"]
+    assert PLAIN.terms("co\u00adoperate") == ["cooperate"]
+    assert PLAIN.terms("e\u2010mail e\u2011mail") == PLAIN.terms("e-mail e-mail")
+    assert PLAIN.terms("نمی\u200cخواهم") == ["نمیخواهم"]
+
+
+def test_lone_surrogates_are_no_words():
+    assert PLAIN.terms("a\ud800b") == ["a", "b"]
+
+
+@pytest.mark.parametrize("word", ["x" * 100, "é" * 100, "x" + "é" * 100, "0" * 100, "文" * 3 + "x" * 100])
+def test_long_words_are_cut_off_at_whole_characters(word):
+    terms = PLAIN.terms(word)
+    assert max(len(term.encode()) for term in terms) in (MAX_TERM_BYTES, MAX_TERM_BYTES - 1)
+    assert terms == PLAIN.terms(word + "yz")
+
+
+@pytest.mark.parametrize("piece", ["a-", "aB", "é-", "文", "x", "a::", "_", ".", "a++"])
+def test_a_text_without_spaces_takes_bounded_memory(piece):
+    text = piece * 100_000
+    tracemalloc.start()
+    try:
+        terms = Analyzer().terms(text)
+        assert tracemalloc.get_traced_memory()[1] < 100 << 20
+    finally:
+        tracemalloc.stop()
+    assert len(terms) <= 100_000
+
+
+def test_other_languages_have_their_stemmers_and_no_stop_words():
+    assert Analyzer("german").terms("die Häuser") == ["die", "haus"]
+    assert Analyzer("french").terms("l’homme aimait") == ["homm", "aim"]
+
+
+@pytest.mark.parametrize("language", ["klingon", "", "English", "en"])
+def test_a_language_without_a_stemmer(language):
+    with pytest.raises(InvalidSetting, match="english"):
+        Analyzer(language)
+
+
+@pytest.mark.parametrize("analyzer", [ENGLISH, PLAIN, Analyzer("finnish")])
+def test_settings_make_the_same_analyzer(analyzer):
+    assert Analyzer.from_settings(analyzer.settings()) == analyzer
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"language": "english"},
+        {"rules": 1},
+        {"language": 1, "rules": 1},
+        {"language": "english", "rules": 2},
+        {"language": "english", "rules": 1, "more": 1},
+        {"language": "klingon", "rules": 1},
+    ],
+)
+def test_settings_of_no_analyzer(settings):
+    with pytest.raises(InvalidSetting):
+        Analyzer.from_settings(settings)
+
+
+def test_stop_words_are_folded():
+    assert all(word == word.lower() for word in ENGLISH_STOP_WORDS)
+    assert ENGLISH.terms(" ".join(ENGLISH_STOP_WORDS).upper()) == []
+
+
+def test_what_is_forgotten_is_worked_out_again(monkeypatch):
+    monkeypatch.setattr(analysis, "_CACHED_WORDS", 7)
+    small, words = Analyzer(), [f"word{number % 40}s-connected" for number in range(400)]
+    for word in words:
+        assert small.terms(word) == ENGLISH.terms(word)
+
+
+def test_many_threads_at_once(monkeypatch):
+    monkeypatch.setattr(analysis, "_CACHED_WORDS", 50)
+    shared = Analyzer()
+    texts = [" ".join(f"connecting{number * step % 301}ly" for number in range(60)) for step in range(1, 40)]
+    expected = [ENGLISH.terms(text) for text in texts]
+    wrong = []
+
+    def read():
+        wrong.extend(text for text, terms in zip(texts, expected, strict=True) if shared.terms(text) != terms)
+
+    threads = [threading.Thread(target=read) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong

@@ -1,0 +1,103 @@
+"""Which backend "auto" takes, and what it does where that one does not work."""
+
+from __future__ import annotations
+
+import logging
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from support.indexes.small_index import DIM, build
+
+from quarry.engine.backends.registry import BACKENDS, Adapter
+from quarry.engine.backends.selection import choose_backends
+from quarry.engine.options import OpenOptions, SearchOptions
+from quarry.engine.search.searcher import Searcher
+from quarry.formats.errors import BackendUnavailable
+from quarry.formats.snapshot import Snapshot
+
+
+@pytest.fixture
+def snapshot(tmp_path):
+    """Two segments of some 400 centroids, with lists."""
+    snapshot = Snapshot(build(tmp_path))
+    yield snapshot
+    snapshot.close()
+
+
+def names(snapshot, backend="auto", **options):
+    return [
+        choice.backend for choice in choose_backends(snapshot.segments, OpenOptions(backend=backend), **options)
+    ]
+
+
+def query():
+    return np.ones((1, DIM), np.float32)
+
+
+def test_lists_are_the_rule(snapshot):
+    assert names(snapshot) == ["cpu_faiss", "cpu_faiss"]
+
+
+def test_what_takes_the_place_of_a_backend_that_is_not_for_a_segment(snapshot, monkeypatch):
+    assert names(snapshot, "hnsw") == ["scan", "scan"]
+    monkeypatch.setattr("quarry.engine.backends.hnsw.GRAPH_ROWS", 100)
+    assert names(snapshot, "hnsw") == ["hnsw", "hnsw"]
+
+
+def test_large_segments_take_the_memory_first(snapshot):
+    large, small = sorted(range(2), key=lambda each: -snapshot.segments[each].reader.n_rows)
+    needed = [choice.needed_bytes for choice in choose_backends(snapshot.segments, OpenOptions())]
+    found = names(snapshot, room_bytes=needed[large])
+    assert (found[large], found[small]) == ("cpu_faiss", "scan")
+    assert names(snapshot, room_bytes=sum(needed)) == ["cpu_faiss", "cpu_faiss"]
+    assert names(snapshot, room_bytes=0) == ["scan", "scan"]
+
+
+def test_a_device_that_does_not_work_after_all(snapshot, monkeypatch, caplog):
+    """As where torch is built for another driver: the search goes on without it, and says so."""
+    monkeypatch.setattr("quarry.engine.backends.selection.cuda_is_there", lambda: True)
+    monkeypatch.setitem(BACKENDS, "gpu", Adapter("broken_gpu:Broken", "gpu"))
+    monkeypatch.setattr(Adapter, "load", loaded_or_broken(Adapter.load))
+    searcher = Searcher(snapshot, OpenOptions(threads=1))
+    assert [choice.backend for choice in searcher.choices] == ["gpu", "gpu"]
+    with caplog.at_level(logging.WARNING):
+        assert len(searcher.search(query(), SearchOptions(k=5))[0].docs) == 5
+    assert [choice.backend for choice in searcher.choices] == ["cpu_faiss", "cpu_faiss"]
+    assert "backend cpu_faiss instead of gpu: no device" in caplog.text
+    with pytest.raises(BackendUnavailable, match="no device"):
+        Searcher(snapshot, OpenOptions(backend="gpu")).search(query(), SearchOptions(k=5))
+
+
+class Broken:
+    def __init__(self, segment, options):
+        raise BackendUnavailable("no device")
+
+    @staticmethod
+    def needed_bytes(segment):
+        return 0
+
+
+def loaded_or_broken(load):
+    return lambda adapter, name: Broken if adapter.place.startswith("broken") else load(adapter, name)
+
+
+def test_the_last_resort_must_work(snapshot, monkeypatch):
+    monkeypatch.setattr("quarry.engine.backends.selection.cuda_is_there", lambda: False)
+    for name in ("cpu_faiss", "scan"):
+        monkeypatch.setitem(BACKENDS, name, Adapter("broken:Broken"))
+    monkeypatch.setattr(Adapter, "load", loaded_or_broken(Adapter.load))
+    with pytest.raises(BackendUnavailable):
+        Searcher(snapshot, OpenOptions()).search(query(), SearchOptions(k=5))
+
+
+def test_looking_for_a_device_loads_no_library(repository):
+    program = (
+        "import sys\nfrom quarry.engine.gpu.cuda import cuda_is_there\n"
+        "cuda_is_there()\nprint('torch' in sys.modules or 'faiss' in sys.modules)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=repository, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.split() == ["False"]

@@ -1,0 +1,147 @@
+"""What is FAISS's alone; the contract that all backends keep is in tests/contract."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import faiss
+import numpy as np
+import pytest
+from support.indexes import small_index
+
+from quarry.engine.backends.cpu_faiss import FaissBackend
+from quarry.engine.backends.faiss_lists import faiss_lists
+from quarry.engine.backends.protocol import Wanted
+from quarry.engine.options import OpenOptions
+from quarry.engine.quantization.candidates import rows_per_candidate
+from quarry.engine.scoring.stored_vectors import StoredVectors
+from quarry.formats.snapshot import Snapshot
+
+
+@pytest.fixture(scope="module")
+def segments(tmp_path_factory):
+    snapshot = Snapshot(small_index.build(tmp_path_factory.mktemp("index")))
+    yield snapshot.segments
+    snapshot.close()
+
+
+@pytest.fixture(scope="module")
+def queries():
+    generator = np.random.default_rng(3)
+    return generator.standard_normal((20, small_index.DIM)).astype(np.float32)
+
+
+def best_scores(segment, queries):
+    """(n_queries, n_docs): each document's maximum."""
+    table = segment.reader.centroids
+    scores = queries @ StoredVectors(segment).vectors(np.arange(table.n_rows)).T
+    return np.maximum.reduceat(scores, table.offsets[:-1], axis=1)
+
+
+def allowed_by(segment, share):
+    """Some of the documents that are not deleted, those near one another by number rather than spread."""
+    allowed = ~segment.deleted
+    allowed[int(share * len(allowed)) :] = False
+    return allowed
+
+
+@pytest.mark.parametrize("share", [0.0, 0.05, 0.3, 0.9, 1.0])
+@pytest.mark.parametrize("rows_per_scored", [1, 10, 1 << 40])
+def test_only_allowed_documents_and_enough_of_them(segments, queries, monkeypatch, share, rows_per_scored):
+    monkeypatch.setattr("quarry.engine.backends.cpu_faiss._ROWS_PER_SCORED", rows_per_scored)
+    for segment in segments:
+        backend, allowed = FaissBackend(segment, OpenOptions()), allowed_by(segment, share)
+        for k, n, nprobe in ((1, 1, 1), (10, 10, None), (10, 40, 2), (200, 200, 1)):
+            for found in backend.candidates(queries, Wanted(k, n, nprobe, 2, allowed)):
+                assert allowed[found.docs].all()
+                assert len(np.unique(found.docs)) == len(found.docs) >= min(k, allowed.sum())
+                assert found.ceiling == np.inf or len(found.docs) == allowed.sum()
+
+
+def test_the_best_of_the_allowed_are_found(segments, queries, monkeypatch):
+    monkeypatch.setattr("quarry.engine.backends.cpu_faiss._ROWS_PER_SCORED", 1 << 40)
+    segment = segments[0]
+    allowed, backend = allowed_by(segment, 0.5), FaissBackend(segment, OpenOptions())
+    scores = np.where(allowed, best_scores(segment, queries), -np.inf)
+    found = backend.candidates(queries, Wanted(10, 40, 16, 1, allowed))
+    first = [row.argmax() in each.docs for row, each in zip(scores, found, strict=True)]
+    assert all(first)
+    all_allowed = backend.candidates(queries, Wanted(10, 40, 16, 1, ~segment.deleted))
+    unfiltered = backend.candidates(queries, Wanted(10, 40, 16, 1))
+    for one, other in zip(all_allowed, unfiltered, strict=True):
+        assert sorted(one.docs) == sorted(other.docs)
+
+
+def test_a_filter_reads_more_lists_unless_told(segments):
+    backend = FaissBackend(segments[0], OpenOptions())
+    backend._nlist, backend._default_nprobe = 1024, 224
+    assert [backend._nprobe(Wanted(1, 1, None, 1), share) for share in (1.0, 1 / 64, 1e-6)] == [224, 448, 1024]
+    assert backend._nprobe(Wanted(1, 1, 7, 1), 0.01) == 7
+
+
+def test_a_filter_reads_no_more_lists_where_those_are_long(segments, monkeypatch):
+    backend = FaissBackend(segments[0], OpenOptions())
+    monkeypatch.setattr("quarry.engine.backends.cpu_faiss._MOST_ROWS", backend._table.n_rows // 2)
+    backend._nlist = 1024
+    for usual, expected in ((224, 512), (600, 600)):
+        backend._default_nprobe = usual
+        assert backend._nprobe(Wanted(1, 1, None, 1), 1e-6) == pytest.approx(expected, abs=2)
+
+
+def test_coarser_codes_are_asked_for_more(segments):
+    """Of 32 numbers 8 bytes are two bits each; a quarter of a bit asks for four times as many."""
+    segment = segments[0]
+    usual = FaissBackend(segment, OpenOptions())._rows_per_candidate
+    generator = np.random.default_rng(0)
+    shape = (2, 16, small_index.DIM // 2)
+    codebook = generator.standard_normal(shape).astype(np.float32)
+    coarse = replace(segment.quantizer, encode_codebook=codebook, score_codebook=codebook)
+    assert rows_per_candidate(replace(segment, quantizer=coarse)) == pytest.approx(4 * usual)
+
+
+def test_searches_with_filters_by_turns(segments, queries):
+    """What FAISS is told of one filter is not told of another, nor of none."""
+    segment = segments[0]
+    backend = FaissBackend(segment, OpenOptions())
+    filters = [allowed_by(segment, 0.7), None, allowed_by(segment, 0.8), allowed_by(segment, 0.7)]
+    for allowed in [*filters, *filters]:
+        expected = FaissBackend(segment, OpenOptions()).candidates(queries, Wanted(10, 20, 8, 1, allowed))
+        found = backend.candidates(queries, Wanted(10, 20, 8, 1, allowed))
+        assert [sorted(each.docs) for each in found] == [sorted(each.docs) for each in expected]
+
+
+@pytest.mark.parametrize("steps", [1, 3, 32])
+def test_lists_are_copied_part_by_part_as_a_whole(segments, queries, monkeypatch, steps):
+    """The same index as FAISS makes of all plain lists at once."""
+    monkeypatch.setattr("quarry.engine.backends.faiss_lists._FILL_STEPS", steps)
+    segment = segments[0]
+    owners = np.arange(segment.reader.n_rows)
+    owners[::5] = -1
+    index = faiss_lists(segment.quantizer, segment.reader.lists, owners)
+    whole = interleaved_at_once(segment.quantizer, segment.reader.lists, owners)
+    assert index.ntotal == (owners >= 0).sum()
+    parameters = faiss.SearchParametersIVF(nprobe=small_index.NLIST)
+    for found, expected in zip(
+        index.search(queries, 50, params=parameters), whole.search(queries, 50, params=parameters), strict=True
+    ):
+        np.testing.assert_array_equal(found, expected)
+
+
+def interleaved_at_once(quantizer, lists, owners):
+    n_sub, _, dsub = quantizer.score_codebook.shape
+    coarse = faiss.IndexFlatIP(n_sub * dsub)
+    coarse.add(quantizer.coarse)
+    plain = faiss.IndexIVFPQ(coarse, n_sub * dsub, quantizer.nlist, n_sub, 4, faiss.METRIC_INNER_PRODUCT)
+    plain.by_residual, plain.is_trained = quantizer.by_residual, True
+    faiss.copy_array_to_vector(np.ascontiguousarray(quantizer.score_codebook).ravel(), plain.pq.centroids)
+    rows, codes = lists.rows(), lists.codes()
+    for number in range(quantizer.nlist):
+        low, high = lists.offsets[number : number + 2].tolist()
+        for place in range(low, high):
+            if owners[rows[place]] >= 0:
+                ids, code = owners[rows[place]][None].copy(), codes[place : place + 1].copy()
+                plain.invlists.add_entries(number, 1, faiss.swig_ptr(ids), faiss.swig_ptr(code))
+    plain.ntotal = int((owners >= 0).sum())
+    interleaved = faiss.IndexIVFPQFastScan(plain)
+    interleaved.referenced_objects = [coarse, plain]
+    return interleaved

@@ -1,0 +1,477 @@
+"""The command ``quarry``: what it prints where, and how it exits."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import platform
+import re
+import signal
+import subprocess
+import sys
+import tomllib
+from importlib import import_module, metadata
+from pathlib import Path
+
+import pytest
+from support.indexes.word_encoder import WordEncoder
+
+from quarry import engine
+from quarry.engine.cli.commands import main
+from quarry.engine.documents.document import Document
+from quarry.engine.search.snippet import snippet
+
+
+class Output:
+    """What a command wrote, once it has run."""
+
+    def __init__(self, code: int, out: str, err: str) -> None:
+        self.code, self.out, self.err = code, out, err
+
+    @property
+    def json(self) -> list[dict]:
+        return [json.loads(line) for line in self.out.splitlines()]
+
+
+@pytest.fixture
+def quarry(capsys):
+    """A function: words of a command line -> Output."""
+
+    def run(*words: object) -> Output:
+        code = main([str(word) for word in words])
+        return Output(code, *capsys.readouterr())
+
+    return run
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    path = tmp_path / "docs.jsonl"
+    texts = {"bread": "Flour and water make bread.", "sea": "A ship sails on the sea.", "rain": "Rain falls."}
+    lines = [
+        json.dumps({"id": name, "text": text, "metadata": {"letters": len(name)}}) for name, text in texts.items()
+    ]
+    path.write_text("\n".join(lines))
+    return path
+
+
+@pytest.fixture
+def index(quarry, source: Path, tmp_path: Path) -> Path:
+    path = tmp_path / "index"
+    assert quarry("build", source, path).code == 0
+    return path
+
+
+# What the commands do
+
+
+def test_build_reports_what_it_built(quarry, source: Path, tmp_path: Path) -> None:
+    output = quarry("build", source, tmp_path / "index", "--json", "--representation", "mean", "--threads", "1")
+    assert (output.code, output.err) == (0, "")
+    (report,) = output.json
+    assert (report["n_documents"], report["n_centroids"]) == (3, 3)
+    assert re.search(r"^n_documents +3$", quarry("build", source, tmp_path / "other").out, re.MULTILINE)
+
+
+def test_build_takes_how_centroids_are_stored(quarry, source: Path, tmp_path: Path) -> None:
+    assert quarry("build", source, tmp_path / "index", "--centroids", "none", "--code-bytes", "24").code == 0
+    (told,) = quarry("info", tmp_path / "index", "--json").json
+    assert (told["stored"], told["code_bytes"]) == ("none", 24)
+
+
+def test_build_replaces_an_index_only_on_demand(quarry, source: Path, index: Path) -> None:
+    refused = quarry("build", source, index)
+    assert (refused.code, "--overwrite" in refused.err) == (1, True)
+    assert quarry("build", source, index, "--overwrite").code == 0
+
+
+def test_build_skips_invalid_documents_only_on_demand(quarry, source: Path, tmp_path: Path) -> None:
+    source.write_text(source.read_text() + "\nbad line")
+    output = quarry("build", source, tmp_path / "index")
+    assert (output.code, output.out) == (1, "")
+    assert "line 4" in output.err
+    assert ". The build was not completed" in output.err
+    printed = quarry("build", source, tmp_path / "other", "--skip-invalid").out
+    assert re.search(r"^skipped +\S+docs.jsonl: line 4 is not JSON", printed, re.MULTILINE)
+    (report,) = quarry("build", source, tmp_path / "index", "--skip-invalid", "--json").json
+    assert (report["n_documents"], report["n_skipped"]) == (3, 1)
+
+
+def test_search_prints_hits_for_people(quarry, index: Path) -> None:
+    lines = quarry("search", index, "ocean voyage", "-k", "2").out.splitlines()
+    assert lines[0] == "ocean voyage"
+    assert re.fullmatch(r" +-?\d\.\d{3}  sea +A ship sails on the sea\.", lines[1])
+    assert len([line for line in lines if line]) == 3
+
+
+def test_search_explains_on_demand(quarry, index: Path) -> None:
+    assert "100%  A ship sails" in quarry("search", index, "ocean voyage", "--explain").out
+
+
+def test_search_prints_one_object_a_query_for_programs(quarry, index: Path) -> None:
+    output = quarry("search", index, "ocean voyage", "a loaf", "--json", "-k", "1", "--explain")
+    first, second = output.json
+    assert (first["query"], second["query"]) == ("ocean voyage", "a loaf")
+    assert first["exactness"] == second["exactness"] == "exact"
+    assert [hit["id"] for hit in first["hits"] + second["hits"]] == ["sea", "bread"]
+    assert set(first["hits"][0]) == {
+        *("id", "score", "text", "title", "metadata", "matches", "terms", "dense_score", "lexical_score")
+    }
+    assert first["hits"][0]["matches"][0]["text"] == "A ship sails on the sea."
+
+
+def test_search_keeps_to_a_filter(quarry, index: Path) -> None:
+    (answer,) = quarry("search", index, "ship", "--filter", '{"letters": {"$gte": 4}}', "--json").json
+    assert {hit["id"] for hit in answer["hits"]} == {"bread", "rain"}
+    for given, message in (
+        ("{letters", "--filter is no JSON"),
+        ("[1]", "--filter is no JSON object"),
+        ("null", "--filter is no JSON object"),
+        ('{"letters": {"$more": 4}}', "unknown operator"),
+        ('{"letters": NaN}', "field 'letters'; expected a str, int"),
+    ):
+        output = quarry("search", index, "ship", "--filter", given)
+        assert (output.code, output.out) == (1, "")
+        assert message in output.err
+
+
+def test_search_reads_queries_from_standard_input(quarry, index: Path, monkeypatch) -> None:
+    give_standard_input(monkeypatch, "ocean voyage\r\n\n  \nein Laib über\n".encode())
+    output = quarry("search", index, "-", "--json")
+    assert [line["query"] for line in output.json] == ["ocean voyage", "ein Laib über"]
+
+
+def test_a_query_that_is_not_utf8_is_told(quarry, index: Path, monkeypatch) -> None:
+    give_standard_input(monkeypatch, b"good\nb\xff\n")
+    output = quarry("search", index, "-")
+    assert output.code == 1
+    assert "line 2" in output.err
+
+
+def give_standard_input(monkeypatch, content: bytes) -> None:
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(content)))
+
+
+def test_add_and_delete_change_the_index(quarry, index: Path, tmp_path: Path) -> None:
+    more = tmp_path / "more.jsonl"
+    more.write_text('{"id": "tea", "text": "Tea is a hot drink."}\n{"id": "sea", "text": "Salt water."}')
+    (added,) = quarry("add", index, more, "--json").json
+    assert (added["n_added"], added["generation"]) == (2, 2)
+    (deleted,) = quarry("delete", index, "bread", "nobody", "--json").json
+    assert (deleted["n_deleted"], deleted["generation"]) == (1, 3)
+    (hits,) = quarry("search", index, "food", "--json").json
+    assert {hit["id"]: hit["text"] for hit in hits["hits"]} == {
+        "tea": "Tea is a hot drink.",
+        "sea": "Salt water.",
+        "rain": "Rain falls.",
+    }
+
+
+def test_an_index_of_another_encoder_needs_it_for_additions_alone(quarry, source: Path, tmp_path: Path) -> None:
+    path = tmp_path / "index"
+    engine.build(source, path, encoder=WordEncoder(dim=8))
+    output = quarry("add", path, source)
+    assert (output.code, output.out) == (1, "")
+    assert "open it with encoder=" in output.err
+    assert quarry("delete", path, "sea", "--json").json == [{"n_deleted": 1, "generation": 2}]
+    assert quarry("merge", path).code == 0
+
+
+def test_info_and_verify_describe_the_index(quarry, index: Path) -> None:
+    (info,) = quarry("info", index, "--json").json
+    assert info["n_documents"] == 3
+    assert re.search(r"^n_documents +3$", quarry("info", index).out, re.MULTILINE)
+    (report,) = quarry("verify", index, "--json").json
+    assert report["n_files"] >= 2
+    assert report["n_bytes"] == sum(path.stat().st_size for path in index.iterdir() if path.name != "write.lock")
+
+
+def test_merge_writes_graphs_on_demand(quarry, index: Path, monkeypatch) -> None:
+    monkeypatch.setattr("quarry.engine.backends.hnsw.GRAPH_ROWS", 1)
+    assert quarry("merge", index, "--json").json[0]["n_graphs_written"] == 0
+    assert not list(index.glob("*.hnsw"))
+    (told,) = quarry("merge", index, "--graphs", "--json").json
+    assert (told["n_segments"], told["n_graphs_written"]) == (1, 1)
+    assert len(list(index.glob("*.hnsw"))) == 1
+    assert "backend.chosen.hnsw.n_segments" in quarry("info", index).out
+
+
+def test_verify_fails_on_a_damaged_file(quarry, index: Path) -> None:
+    segment = max(index.iterdir(), key=lambda path: path.stat().st_size)
+    content = bytearray(segment.read_bytes())
+    content[len(content) // 2] ^= 1
+    segment.write_bytes(content)
+    output = quarry("verify", index)
+    assert (output.code, output.out) == (1, "")
+    assert segment.name in output.err
+
+
+def test_verify_names_every_damage_of_files_that_cannot_be_opened(quarry, index: Path) -> None:
+    with engine.Engine.open(index, writable=True) as opened:
+        opened.add(["one more"])
+        opened.commit()
+    segments = sorted(index.glob("*.seg"))
+    assert len(segments) == 2
+    for segment in segments:
+        content = bytearray(segment.read_bytes())
+        content[-70] ^= 1
+        segment.write_bytes(content)
+    output = quarry("verify", index)
+    assert (output.code, output.out) == (1, "")
+    assert all(segment.name in output.err for segment in segments)
+
+
+# How it fails
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("search", "nowhere", "text"),
+        ("info", "nowhere"),
+        ("build", "nowhere.jsonl", "index"),
+        ("build", "file.csv", "index"),
+        ("search", "index", "text", "--encoder", "nowhere"),
+    ],
+)
+def test_an_error_is_one_line_and_exit_code_1(quarry, index: Path, monkeypatch, words: tuple[str, ...]) -> None:
+    monkeypatch.chdir(index.parent)
+    output = quarry(*words)
+    assert (output.code, output.out) == (1, "")
+    assert output.err.startswith("quarry: ")
+    assert output.err.count("\n") == 1
+
+
+def test_an_error_says_what_is_left_behind(quarry, source: Path, tmp_path: Path) -> None:
+    source.write_text(source.read_text() + "\nbad line")
+    output = quarry("build", source, tmp_path / "new")
+    assert output.code == 1
+    assert output.err.endswith(f"The build was not completed; there is no index at {tmp_path / 'new'}.\n")
+
+
+def test_it_runs_without_standard_output(quarry, index: Path, monkeypatch) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr("sys.stdout", None)
+        assert main(["info", str(index)]) == 0
+
+
+def test_the_version_is_told(capsys) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main(["--version"])
+    assert caught.value.code == 0
+    assert capsys.readouterr().out == f"quarry {metadata.version('quarry-search')}\n"
+
+
+@pytest.mark.parametrize("k", [0, -1])
+def test_a_wrong_number_is_an_error_of_the_library(quarry, index: Path, k: int) -> None:
+    assert quarry("search", index, "text", "-k", k).code == 1
+
+
+@pytest.mark.parametrize("words", [[], ["nonsense"], ["search"], ["build", "only"], ["info", "a", "b"]])
+def test_wrong_usage_is_exit_code_2(words: list[str], capsys) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main(words)
+    assert caught.value.code == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert "usage: quarry" in err
+
+
+def test_help_tells_commands_and_exit_codes(capsys) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main(["--help"])
+    assert caught.value.code == 0
+    out = capsys.readouterr().out
+    for name in ("demo", "build", "search", "add", "delete", "info", "verify", "130"):
+        assert re.search(rf"^ +{name} ", out, re.MULTILINE)
+
+
+def start(repository: Path, *words: object, **streams: int) -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-m", "engine", *map(str, words)]
+    return subprocess.Popen(command, cwd=repository, stderr=subprocess.PIPE, **streams)
+
+
+def test_a_reader_that_has_read_enough_is_no_error(repository: Path, index: Path) -> None:
+    process = start(repository, "search", index, *["text"] * 2000, stdout=subprocess.PIPE)
+    assert process.stdout
+    assert process.stderr
+    assert process.stdout.readline() == b"text\n"
+    process.stdout.close()
+    assert process.stderr.read() == b""
+    assert process.wait() == 0
+    process.stderr.close()
+
+
+@pytest.mark.skipif(os.name == "nt", reason="the locale of POSIX")
+def test_texts_are_utf8_whatever_the_locale(repository: Path, source: Path, index: Path) -> None:
+    """Where the locale knows of ASCII alone, Python reads other bytes of the command line as lone surrogates."""
+    environment = os.environ | {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+
+    def run(*words: object, stdin: str = "") -> str:
+        command = [sys.executable, "-m", "engine", *map(str, words)]
+        done = subprocess.run(
+            command, cwd=repository, env=environment, input=stdin.encode(), capture_output=True, check=True
+        )
+        return done.stdout.decode()
+
+    document = {"id": "käse", "text": "Käse 乳酪", "metadata": {"art": "weiß"}}
+    source.write_text(json.dumps(document, ensure_ascii=False), encoding="utf-8")
+    run("add", index, source)
+    printed = run("search", index, "Käse 乳酪", "-", "--filter", '{"art": "weiß"}', stdin="Käse\n")
+    assert printed.splitlines()[0] == "Käse 乳酪"
+    assert printed.count("käse") == 2
+    assert json.loads(run("delete", index, "käse", "--json"))["n_deleted"] == 1
+
+
+@pytest.fixture
+def interrupts():
+    """Not ignored, as a child would inherit it from tests that run in the background."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("interrupts")
+@pytest.mark.skipif(os.name == "nt", reason="POSIX signals")
+def test_an_interruption_is_exit_code_130(repository: Path, index: Path) -> None:
+    process = start(repository, "search", index, "-", stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    assert process.stdin
+    assert process.stdout
+    process.stdin.write(b"text\n")
+    process.stdin.flush()
+    assert process.stdout.readline() == b"text\n"  # it has answered, and waits for the next query
+    process.send_signal(signal.SIGINT)
+    assert process.communicate()[1] == b"quarry: interrupted\n"
+    assert process.returncode == 130
+
+
+# Commands of higher layers
+
+
+class Entry:
+    """An entry point whose module is at hand."""
+
+    def __init__(self, name: str, module: object) -> None:
+        self.name, self.module = name, module
+
+    def load(self) -> object:
+        if isinstance(self.module, Exception):
+            raise self.module
+        return self.module
+
+
+class Shout:
+    """Print a word in capitals; 100 % sure.
+
+    More about it.
+    """
+
+    @staticmethod
+    def add_arguments(parser) -> None:
+        parser.add_argument("word")
+
+    @staticmethod
+    def run(args) -> int:
+        sys.stdout.write(args.word.upper())
+        return 0
+
+
+@pytest.fixture
+def plugins(monkeypatch) -> None:
+    entries = [Entry("shout", Shout), Entry("broken", ImportError("no such library"))]
+    monkeypatch.setattr(
+        "quarry.engine.cli.commands.entry_points", lambda group: entries if group == "quarry.commands" else []
+    )
+
+
+@pytest.mark.usefixtures("plugins")
+def test_commands_of_higher_layers_are_found(quarry) -> None:
+    assert quarry("shout", "hello").out == "HELLO"
+    assert quarry("shout", "hello").err == ""
+
+
+@pytest.mark.usefixtures("plugins")
+def test_a_command_that_cannot_be_loaded_leaves_the_others_alone(capsys) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main(["--help"])
+    assert caught.value.code == 0
+    out, err = capsys.readouterr()
+    assert "100 % sure." in out
+    assert err == "quarry: the command 'broken' cannot be loaded: no such library\n"
+    with pytest.raises(SystemExit) as caught:
+        main(["broken"])
+    assert caught.value.code == 2
+    assert "no such library" in capsys.readouterr().err
+
+
+def test_the_declared_commands_are_commands(repository: Path) -> None:
+    declared = tomllib.loads((repository / "pyproject.toml").read_text())["project"]["entry-points"][
+        "quarry.commands"
+    ]
+    assert declared
+    for name, place in declared.items():
+        module = import_module(place)
+        assert module.__doc__, name
+        assert callable(module.add_arguments)
+        assert callable(module.run)
+
+
+# The demonstration
+
+
+@pytest.fixture(scope="module")
+def demo_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("demo")
+
+
+def test_the_demonstration_finds_what_it_should(quarry, demo_folder: Path) -> None:
+    (result,) = quarry("demo", demo_folder, "--json").json
+    assert 4_000 < result["n_documents"] == result["build"]["n_documents"]
+    assert Path(result["path"]).parent == demo_folder
+    found = {answer["query"]: [hit["id"] for hit in answer["hits"]] for answer in result["answers"]}
+    for question, module in {
+        "parse command line arguments": "argparse",
+        "run another program and read what it prints": "subprocess",
+        "pick some elements of a list at random": "random",
+        "make a temporary folder that goes away": "tempfile",
+    }.items():
+        assert any(name.split(".")[0] == module for name in found[question]), question
+
+
+def test_a_second_demonstration_takes_the_index_that_is_there(quarry, demo_folder: Path) -> None:
+    files = {path: path.stat().st_mtime_ns for path in demo_folder.rglob("*")}
+    output = quarry("demo", demo_folder)
+    assert output.code == 0
+    assert re.search(r"^ +0\.\d{3}  argparse +Command-line parsing library", output.out, re.MULTILINE)
+    assert {path: path.stat().st_mtime_ns for path in demo_folder.rglob("*")} == files
+
+
+@pytest.mark.parametrize("damage", ["another encoder", "a damaged file"])
+def test_a_demonstration_that_cannot_use_what_is_there_builds_anew(
+    quarry, tmp_path: Path, monkeypatch, damage: str
+) -> None:
+    monkeypatch.setattr("quarry.engine.cli.demo.stdlib_documents", lambda: [Document("one", "all there is")])
+    folder = tmp_path / f"python-{platform.python_version()}"
+    engine.build(["something else"], folder, encoder=WordEncoder() if damage == "another encoder" else None)
+    if damage == "a damaged file":
+        next(folder.glob("MANIFEST-*")).write_bytes(b"nonsense")
+    (result,) = quarry("demo", tmp_path, "--json").json
+    assert result["build"]["n_documents"] == 1
+    assert {hit["id"] for answer in result["answers"] for hit in answer["hits"]} == {"one"}
+
+
+# Snippets
+
+
+def test_a_snippet_is_one_line_that_does_a_terminal_no_harm() -> None:
+    assert snippet("  one\n\ttwo  ") == "one two"
+    assert snippet("\x1b[31mred\x07\u202e") == "[31mred"
+    assert snippet("word " * 1000, 20) == "word word word wo..."
+    assert snippet("a" * 20, 20) == "a" * 20
+
+
+def test_the_command_is_installed_under_its_name(repository: Path) -> None:
+    scripts = tomllib.loads((repository / "pyproject.toml").read_text())["project"]["scripts"]
+    entry = metadata.EntryPoint("quarry", scripts["quarry"], "console_scripts")
+    assert entry.load() is main

@@ -1,0 +1,290 @@
+"""Documents out of iterables, files and folders; bad lines are found where they are."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import tracemalloc
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import zstandard
+
+from quarry.engine.documents.document import Document
+from quarry.engine.documents.lines import MAX_LINE_BYTES
+from quarry.engine.documents.reader import read_documents
+from quarry.formats.errors import InvalidDocument, InvalidSetting
+
+ENDINGS = (".jsonl", ".jsonl.gz", ".jsonl.zst")
+
+
+def compressed(content: bytes, ending: str) -> bytes:
+    if ending.endswith(".gz"):
+        return gzip.compress(content)
+    return zstandard.ZstdCompressor().compress(content) if ending.endswith(".zst") else content
+
+
+def write(folder: Path, content: bytes, ending: str = ".jsonl") -> Path:
+    path = folder / f"documents{ending}"
+    path.write_bytes(compressed(content, ending))
+    return path
+
+
+def lines(n_documents: int) -> bytes:
+    return b"".join(b'{"id": "%d", "text": "text %d"}\n' % (i, i) for i in range(n_documents))
+
+
+def ids(source: object) -> list[str]:
+    return [document.id for document in read_documents(source)]  # type: ignore[arg-type]
+
+
+def message_of(path: Path) -> str:
+    with pytest.raises(InvalidDocument) as caught:
+        list(read_documents(path))
+    assert caught.value.path == path
+    return str(caught.value)
+
+
+class Place:
+    """A path of a kind of its own."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def __fspath__(self) -> str:
+        return str(self._path)
+
+
+def test_any_kind_of_path_is_read(tmp_path: Path) -> None:
+    assert ids(Place(write(tmp_path, lines(3)))) == ["0", "1", "2"]
+    with pytest.raises(InvalidSetting, match="no such file"):
+        read_documents(Place(tmp_path / "missing"))
+
+
+# Iterables
+
+
+def test_an_iterable_may_hold_every_kind_of_document() -> None:
+    given = ["one", {"id": "b", "text": "two"}, Document("c", "three")]
+    documents = list(read_documents(iter(given)))
+    assert [document.text for document in documents] == ["one", "two", "three"]
+    assert [document.id for document in documents[1:]] == ["b", "c"]
+
+
+def test_a_bad_document_is_named_by_its_place() -> None:
+    with pytest.raises(InvalidDocument, match="document 3"):
+        list(read_documents(["a", "b", " "]))
+
+
+def test_an_iterable_is_read_as_it_is_used() -> None:
+    taken: list[int] = []
+
+    def endless():
+        while True:
+            taken.append(1)
+            yield "text"
+
+    documents = iter(read_documents(endless()))
+    next(documents)
+    next(documents)
+    assert len(taken) == 2
+
+
+@pytest.mark.parametrize("source", [b"bytes", {"text": "a"}, Document("a", "b"), 5, None])
+def test_what_is_no_source_is_refused(source: object) -> None:
+    with pytest.raises(InvalidSetting, match=type(source).__name__):
+        read_documents(source)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("text", ["one text", "long " * 5000, "nul \0"])
+def test_a_text_instead_of_a_path_is_explained(text: str, tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(InvalidSetting, match=r"pass \[text\]") as caught:
+        read_documents(text)
+    assert len(str(caught.value)) < 300
+
+
+def test_a_missing_path_is_named(tmp_path: Path) -> None:
+    with pytest.raises(InvalidSetting, match="no such file") as caught:
+        read_documents(tmp_path / "none.jsonl")
+    assert caught.value.path == tmp_path / "none.jsonl"
+
+
+# Files and folders
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
+@pytest.mark.parametrize("kind", [str, Path])
+def test_files_of_every_kind_are_read(tmp_path: Path, ending: str, kind: type) -> None:
+    stream = read_documents(kind(write(tmp_path, lines(1000), ending)))
+    assert stream.fraction_read() == 0.0
+    documents = list(stream)
+    assert [document.id for document in documents] == [str(i) for i in range(1000)]
+    assert documents[7].text == "text 7"
+    assert (stream.n_read, stream.n_skipped, stream.fraction_read()) == (1000, 0, 1.0)
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
+def test_a_beir_folder_is_read(tmp_path: Path, ending: str) -> None:
+    content = b'{"_id": "d1", "title": "", "text": "one", "metadata": {}}\n'
+    (tmp_path / f"corpus{ending}").write_bytes(compressed(content, ending))
+    (tmp_path / "queries.jsonl").write_bytes(b"{}")
+    assert ids(tmp_path) == ["d1"]
+
+
+@pytest.mark.parametrize("name", ["Corpus.JSONL", "CORPUS.JSONL.GZ", "corpus.jsonl.Zst"])
+def test_endings_may_be_in_capitals(tmp_path: Path, name: str) -> None:
+    path = tmp_path / name
+    path.write_bytes(compressed(lines(3), path.suffix.lower()))
+    assert ids(path) == ids(tmp_path) == ["0", "1", "2"]
+
+
+def test_a_folder_without_one_corpus_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InvalidSetting, match="none of them"):
+        read_documents(tmp_path)
+    for ending in ENDINGS:
+        (tmp_path / f"corpus{ending}").write_bytes(b"")
+    with pytest.raises(InvalidSetting, match=r"corpus.jsonl, corpus.jsonl.gz"):
+        read_documents(tmp_path)
+
+
+def test_a_file_of_another_kind_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "documents.csv"
+    path.write_bytes(b"")
+    with pytest.raises(InvalidSetting, match=r"\.jsonl\.zst"):
+        read_documents(path)
+
+
+def test_a_whole_collection_is_read(data_folder: Callable[[str], Path]) -> None:
+    documents = list(read_documents(data_folder("cranfield")))
+    assert len(documents) == len({document.id for document in documents}) == 1398
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
+def test_several_compressed_parts_are_one_file(tmp_path: Path, ending: str) -> None:
+    path = write(tmp_path, lines(10), ending)
+    path.write_bytes(path.read_bytes() * 3)
+    assert ids(path) == [str(i) for i in range(10)] * 3
+
+
+def test_mark_blank_lines_and_line_ends_do_no_harm(tmp_path: Path) -> None:
+    content = b'\xef\xbb\xbf{"id": "a", "text": "x"}\r\n\r\n  \n{"id": "b", "text": "y"}'
+    assert ids(write(tmp_path, content)) == ["a", "b"]
+    assert ids(write(tmp_path, b"")) == []
+
+
+def test_the_last_of_two_equal_keys_counts(tmp_path: Path) -> None:
+    assert ids(write(tmp_path, b'{"id": "a", "id": "b", "text": "x"}')) == ["b"]
+
+
+BAD_LINES = {
+    b"not json": "not JSON",
+    b'{"text": "a"': "not JSON",
+    b'{"text": "a"} {}': "not JSON",
+    b"[" * 100_000: "not JSON",
+    b'{"text": "a", "metadata": {"n": ' + b"9" * 10_000 + b"}}": "not JSON",
+    b'{"text": "\xff"}': "not UTF-8 at byte 10",
+    b'["text"]': "not a JSON object",
+    b"null": "not a JSON object",
+    b'{"text": "a", "url": "u"}': "'url'",
+    b'{"text": "\\ud800"}': "lone surrogate",
+    b'{"text": "a", "metadata": {"x": NaN}}': "metadata.x",
+    b'{"_id": 3, "text": "a"}': "'_id'",
+}
+
+
+@pytest.mark.parametrize("line", BAD_LINES, ids=BAD_LINES.values())
+def test_a_bad_line_is_named(tmp_path: Path, line: bytes) -> None:
+    message = message_of(write(tmp_path, lines(1) + b"\n" + line + b"\n" + lines(1)))
+    assert "line 3" in message
+    assert BAD_LINES[line] in message
+
+
+def test_bad_lines_are_skipped_and_counted_on_demand(tmp_path: Path) -> None:
+    path = write(tmp_path, b"".join(line + b"\n" for line in BAD_LINES) + lines(2))
+    stream = read_documents(path, skip_invalid=True)
+    assert [document.id for document in stream] == ["0", "1"]
+    assert (stream.n_read, stream.n_skipped) == (2, len(BAD_LINES))
+    assert len(stream.first_errors) == 10
+    assert "line 1" in stream.first_errors[0]
+    assert str(path) in stream.first_errors[0]
+
+
+def test_bad_documents_of_an_iterable_are_skipped_too() -> None:
+    stream = read_documents(["a", "", 5, "b"], skip_invalid=True)  # type: ignore[list-item]
+    assert [document.text for document in stream] == ["a", "b"]
+    assert stream.n_skipped == 2
+
+
+@pytest.mark.parametrize("ending", [".jsonl.gz", ".jsonl.zst"])
+@pytest.mark.parametrize("skip_invalid", [False, True])
+def test_a_file_cut_short_is_told(tmp_path: Path, ending: str, skip_invalid: bool) -> None:
+    path = write(tmp_path, lines(50_000), ending)
+    path.write_bytes(path.read_bytes()[:-1000])
+    with pytest.raises(InvalidDocument, match=r"damaged after line \d+") as caught:
+        list(read_documents(path, skip_invalid))
+    assert caught.value.path == path
+
+
+@pytest.mark.parametrize("ending", [".jsonl.gz", ".jsonl.zst"])
+def test_a_file_that_is_not_compressed_at_all_is_told(tmp_path: Path, ending: str) -> None:
+    path = tmp_path / f"documents{ending}"
+    path.write_bytes(lines(3))
+    assert "damaged after line 0" in message_of(path)
+
+
+@pytest.mark.parametrize("ending", [".jsonl.gz", ".jsonl.zst"])
+def test_garbage_after_a_compressed_part_is_told(tmp_path: Path, ending: str) -> None:
+    path = write(tmp_path, lines(3), ending)
+    path.write_bytes(path.read_bytes() + b"garbage after the end")
+    assert "damaged" in message_of(path)
+
+
+def test_a_line_of_the_longest_length_is_read(tmp_path: Path) -> None:
+    line = b'{"id": "a", "text": "x"}'
+    content = line + b" " * (MAX_LINE_BYTES - len(line)) + b"\r\n" + lines(1)
+    assert ids(write(tmp_path, content)) == ["a", "0"]
+
+
+@pytest.mark.parametrize("ending", [".jsonl.gz", ".jsonl.zst"])
+def test_an_endless_line_costs_bounded_memory(tmp_path: Path, ending: str) -> None:
+    path = write(tmp_path, lines(1) + b" " * (4 * MAX_LINE_BYTES) + b"\n" + lines(1), ending)
+    tracemalloc.start()
+    try:
+        assert "line 2 is too long" in message_of(path)
+        stream = read_documents(path, skip_invalid=True)
+        assert [document.id for document in stream] == ["0", "0"]
+        assert stream.n_skipped == 1
+        assert tracemalloc.get_traced_memory()[1] < 2.7 * MAX_LINE_BYTES
+    finally:
+        tracemalloc.stop()
+
+
+# Progress
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
+def test_what_is_read_of_a_file_grows_to_all_of_it(tmp_path: Path, ending: str) -> None:
+    stream = read_documents(write(tmp_path, lines(50_000), ending))
+    fractions = [stream.fraction_read() for _ in stream]
+    assert all(fraction is not None and 0 < fraction <= 1 for fraction in fractions)
+    assert fractions == sorted(fractions)  # type: ignore[type-var]
+    assert len(set(fractions)) > 5 or ending != ".jsonl"
+    assert stream.n_expected() == 50_000
+
+
+def test_the_size_of_a_list_is_known_and_of_a_generator_not() -> None:
+    stream = read_documents(["a", "b", "c", "d"])
+    next(iter(stream))
+    assert (stream.fraction_read(), stream.n_expected()) == (0.25, 4)
+    stream = read_documents(text for text in ["a", "b"])
+    next(iter(stream))
+    assert (stream.fraction_read(), stream.n_expected()) == (None, None)
+
+
+def test_a_file_is_closed_when_reading_stops(tmp_path: Path) -> None:
+    path = write(tmp_path, json.dumps({"text": "a"}).encode() + b"\n" + b"bad")
+    documents = iter(read_documents(path))
+    next(documents)
+    del documents  # an open file would be a ResourceWarning, and so a failure

@@ -1,0 +1,163 @@
+"""What is a document, and what is refused as one."""
+
+from __future__ import annotations
+
+import math
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from quarry.engine.documents.document import MAX_TEXT_CHARACTERS, Document, document_from
+from quarry.formats.errors import InvalidDocument
+
+
+def rejected(raw: object, *parts: str) -> str:
+    """The message with which ``raw`` is refused; holds it to naming the document and ``parts``."""
+    with pytest.raises(InvalidDocument) as caught:
+        document_from(raw, "document 17")
+    message = str(caught.value)
+    for part in ("document 17", *parts):
+        assert part in message
+    return message
+
+
+def test_a_str_is_a_text_and_gets_an_id() -> None:
+    first, second = document_from("bread", "document 1"), document_from("bread", "document 2")
+    assert first.text == first.full_text == "bread"
+    assert (first.title, first.metadata) == ("", {})
+    assert len(first.id) == 32
+    assert int(first.id, 16) >= 0
+    assert first.id != second.id
+
+
+def test_every_field_is_kept_as_it_is() -> None:
+    metadata = {"n": -(1 << 63), "x": 0.1, "ok": True, "none": None, "tags": ["é", {"deep": [1]}]}
+    raw = {"id": "\u0000 a/b é 文 \U0001f600", "title": "T", "text": " body\n", "metadata": metadata}
+    document = document_from(raw, "document 1")
+    assert document == Document("\u0000 a/b é 文 \U0001f600", " body\n", "T", metadata)
+    assert document.full_text == "T\n body\n"
+    assert document_from(document, "document 1") == document
+
+
+def test_beir_names_the_id_with_an_underscore() -> None:
+    assert document_from({"_id": "d1", "text": "x"}, "document 1").id == "d1"
+    rejected({"_id": "d1", "id": "d1", "text": "x"}, "'id'", "'_id'")
+
+
+def test_none_is_no_title_and_no_metadata() -> None:
+    document = document_from({"text": "x", "title": None, "metadata": None}, "document 1")
+    assert (document.title, document.metadata) == ("", {})
+
+
+def test_later_changes_of_the_callers_metadata_do_not_reach_the_document() -> None:
+    metadata: dict[str, object] = {"a": 1}
+    document = document_from({"text": "x", "metadata": metadata}, "document 1")
+    metadata["a"] = 2
+    assert document.metadata == {"a": 1}
+
+
+@pytest.mark.parametrize("raw", [None, 5, b"bytes", ["text"], ("id", "text")])
+def test_other_kinds_are_refused(raw: object) -> None:
+    rejected(raw, type(raw).__name__ if raw is not None else "None")
+
+
+def test_unknown_fields_are_named() -> None:
+    message = rejected({"text": "x", "url": "u", "body\n" * 100: 1, 3: 4}, "'url'", "'metadata'")
+    assert "\n" not in message
+    assert len(message) < 400
+
+
+@pytest.mark.parametrize("value", [None, 5, b"a"])
+def test_an_id_is_a_str(value: object) -> None:
+    rejected({"id": value, "text": "x"}, "'id'")
+
+
+def test_an_id_is_neither_empty_nor_too_long() -> None:
+    rejected({"id": "", "text": "x"}, "'id'", "empty")
+    rejected({"_id": "é" * 2049, "text": "x"}, "'_id'", "4096", "4098")
+    assert document_from({"id": "é" * 2048, "text": "x"}, "document 1").id == "é" * 2048
+
+
+@pytest.mark.parametrize("value", [None, 5, "", " \n\t\u2003"])
+def test_a_text_is_a_str_that_is_not_blank(value: object) -> None:
+    rejected({"id": "d", "text": value}, "'text'", "(id 'd')")
+    rejected({"id": "d", "title": " ", "text": value}, "'text'", "(id 'd')")
+
+
+def test_a_title_stands_alone_where_the_text_is_blank() -> None:
+    document = document_from({"title": "T", "text": ""}, "document 1")
+    assert (document.title, document.text) == ("T", "")
+    rejected({"title": "T", "text": None}, "'text'")
+
+
+def test_a_value_of_another_librarys_type_is_named_in_full() -> None:
+    rejected({"text": "x", "metadata": {"n": np.int64(1)}}, "metadata.n", "numpy.int64")
+    rejected({"text": "x", "metadata": {"n": np.bool_(1)}}, "metadata.n", "numpy.bool")
+
+
+def test_a_document_says_where_it_was_read() -> None:
+    assert document_from("x", "document 17").origin == "document 17"
+    document = document_from({"id": "d", "text": "x"}, "line 3", Path("docs.jsonl"))
+    assert document.origin == "docs.jsonl: line 3 (id 'd')"
+    assert document == Document("d", "x")
+
+
+def test_a_missing_text_is_told() -> None:
+    rejected({"id": "d", "title": "t"}, "'text'", "missing")
+
+
+def test_a_title_is_a_str() -> None:
+    rejected({"text": "x", "title": 5}, "'title'", "int")
+
+
+def test_a_text_that_is_too_long_is_to_be_split() -> None:
+    assert document_from("x" * MAX_TEXT_CHARACTERS, "document 1")
+    rejected("x" * (MAX_TEXT_CHARACTERS + 1), "'text'", "split", str(MAX_TEXT_CHARACTERS))
+    rejected({"text": "x", "title": "t" * MAX_TEXT_CHARACTERS}, "'text'", "title included")
+
+
+@pytest.mark.parametrize("field", ["id", "title", "text"])
+def test_lone_surrogates_are_refused_where_they_stand(field: str) -> None:
+    rejected({"text": "x", field: "ab\ud800c"}, f"'{field}'", "character 2", "U+D800")
+
+
+@pytest.mark.parametrize("metadata", [{"k": {"deep": ["\udfff"]}}, {"k\udfff": 1}])
+def test_lone_surrogates_are_refused_in_metadata(metadata: object) -> None:
+    rejected({"text": "x", "metadata": metadata}, "metadata", "U+DFFF")
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, 1 << 63, -(1 << 63) - 1, (1,), {1}, b"b", object(), 1j])
+def test_metadata_holds_json_values_only(value: object) -> None:
+    rejected({"text": "x", "metadata": {"a": [{"b": value}]}}, "'metadata.a[0].b'")
+
+
+def test_a_number_of_any_size_can_be_told() -> None:
+    assert sys.get_int_max_str_digits() < 20_000
+    rejected({"text": "x", "metadata": {"n": 10**20_000}}, "'metadata.n'", "bits")
+
+
+def test_metadata_is_a_mapping_with_str_keys() -> None:
+    rejected({"text": "x", "metadata": [1]}, "'metadata'", "list")
+    rejected({"text": "x", "metadata": {"a": {3: 4}}}, "'metadata.a'", "int")
+
+
+def test_metadata_is_eight_levels_deep_at_most() -> None:
+    assert document_from({"text": "x", "metadata": nested(8)}, "document 1")
+    rejected({"text": "x", "metadata": nested(9)}, "metadata", "8 levels")
+    endless: dict[str, object] = {}
+    endless["again"] = endless
+    rejected({"text": "x", "metadata": endless}, "metadata", "8 levels")
+
+
+def nested(n_levels: int) -> dict[str, object]:
+    value: dict[str, object] = {}
+    for _ in range(n_levels - 1):
+        value = {"a": value}
+    return value
+
+
+def test_metadata_is_64_kib_at_most() -> None:
+    rejected({"text": "x", "metadata": {"a": "b" * 65_536}}, "'metadata'", "65536")
+    assert document_from({"text": "x", "metadata": {"a": "b" * 65_000}}, "document 1")

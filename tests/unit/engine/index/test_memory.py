@@ -1,0 +1,220 @@
+"""A limit of memory: how it is written, shared out, and kept."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from support.indexes.word_encoder import WordEncoder, table_of
+
+from quarry import engine
+from quarry.engine import Engine, KMeans
+from quarry.engine.documents.document import Document
+from quarry.engine.index.memory import memory_bytes, plan_memory
+from quarry.engine.indexer.document_encoder import EncodedDocument
+from quarry.engine.indexer.segment_builder import SegmentBuilder
+from quarry.engine.representation.representation import DocumentVectors
+from quarry.formats.container.directory import Directory
+from quarry.formats.errors import InvalidSetting
+from quarry.formats.snapshot import Snapshot
+from quarry.formats.vectors.hnsw_graph import HnswGraph, write_graph
+from quarry.formats.vectors.quantizer import Quantizer, StoredQuantizer, write_quantizer
+
+DIM, N_DOCS, N_EACH = 64, 6000, 4
+ROWS = N_DOCS * N_EACH
+M = 16
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        (None, None),
+        (1, 1),
+        (500_000_000, 500_000_000),
+        ("500MB", 500_000_000),
+        ("500 mb", 500_000_000),
+        ("0.5 GB", 500_000_000),
+        ("512MiB", 512 << 20),
+        ("1KiB", 1024),
+        ("7B", 7),
+        (" 2TB ", 2 * 10**12),
+    ],
+)
+def test_sizes(value, expected):
+    assert memory_bytes(value) == expected
+
+
+@pytest.mark.parametrize("value", ["", "MB", "500", "-1MB", "1.5.2MB", "1 XB", "nanGB", 0, -5, 1.5, True, [1]])
+def test_what_is_no_size(value):
+    with pytest.raises(InvalidSetting, match="memory"):
+        memory_bytes(value)
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory):
+    """24,000 centroids with lists, and a graph whose edges lead nowhere in particular: as large as a real one."""
+    path = tmp_path_factory.mktemp("memory") / "index"
+    encoder, docs = table_of([np.ones((1, DIM), np.float32)])
+    engine.build(docs, path, encoder=encoder, representation=KMeans(4096))
+    fill(Directory(path), N_DOCS, N_EACH, None)
+    return path
+
+
+def fill(directory, n_docs, n_each, quantizer):
+    """Commit documents of so many random centroids each, and write such a graph."""
+    generator, n_rows = np.random.default_rng(0), n_docs * n_each
+    manifest = Snapshot(directory).manifest
+    builder = SegmentBuilder(directory, manifest.settings, 2)
+    for doc in range(n_docs):
+        vectors = DocumentVectors(generator.standard_normal((n_each, DIM), np.float32), ((),) * n_each)
+        builder.add(EncodedDocument(Document(f"new {doc}", "text"), vectors, ["text", f"w{doc % 500}"], 0))
+    built = builder.finish(quantizer)
+    builder.close()
+    manifest.next((built.record,), (built.quantizer,)).commit(directory)
+    neighbors = generator.integers(0, n_rows, n_rows * 2 * M).astype(np.uint32)
+    write_graph(directory, built.record.file, HnswGraph(M, 0, np.ones(n_rows, np.uint8), neighbors))
+
+
+def needs(path, name):
+    """Bytes that a backend says it needs."""
+    with Engine.open(path, backend=name) as index:
+        index.search_vectors(np.ones((1, DIM), np.float32))
+        return index.stats()["memory"]["resident_bytes"]["backends"]
+
+
+def chosen(path, **options):
+    with Engine.open(path, **options) as index:
+        index.search_vectors(np.ones((1, DIM), np.float32))
+        stats = index.stats()
+        ((name, group),) = stats["backend"]["chosen"].items()
+        assert sum(stats["memory"]["resident_bytes"].values()) <= (stats["memory"]["limit_bytes"] or 1 << 60)
+        return name, group["reason"]
+
+
+def test_auto_takes_what_fits(path):
+    graph, lists = needs(path, "hnsw"), needs(path, "cpu_faiss")
+    assert graph > 3 * lists > 0
+    assert needs(path, "scan") == needs(path, "exact") == 0
+    assert chosen(path) == ("hnsw", "a graph was written")
+    name, reason = chosen(path, memory=graph)
+    assert name == "cpu_faiss"
+    assert f"memory is short for hnsw ({graph} bytes)" in reason
+    assert chosen(path, memory=2 * graph)[0] == "hnsw"
+    assert chosen(path, memory=lists)[0] == "scan"
+
+
+@pytest.mark.parametrize("name", ["hnsw", "cpu_faiss"])
+def test_a_backend_that_is_asked_for_must_fit(path, name):
+    with pytest.raises(InvalidSetting, match=f"backend {name} does not fit .* expected {needs(path, name)} bytes"):
+        Engine.open(path, backend=name, memory=needs(path, name))
+    assert chosen(path, backend=name, memory=2 * needs(path, name))[0] == name
+
+
+def test_the_least_memory(path):
+    with pytest.raises(InvalidSetting, match="too little for this index; expected at least 89275 bytes"):
+        Engine.open(path, memory="30KB")
+    assert chosen(path, memory=89_276)[0] == "scan"
+
+
+def test_a_fourth_is_for_postings(path):
+    snapshot = Snapshot(Directory(path))
+    quantizer = snapshot.segments[0].quantizer.n_bytes
+    assert plan_memory(snapshot, None)[1:] == (4 * N_DOCS, quantizer, 128 << 20, 32 << 20, None)
+    left = 2_726_000 - quantizer
+    assert plan_memory(snapshot, 4_000_000)[1:] == (24_000, quantizer, 1_000_000, 250_000, left)
+    assert plan_memory(snapshot, 1 << 40).posting_bytes == 128 << 20
+    snapshot.close()
+    with Engine.open(path, memory=2_000_000) as index:
+        for number in range(500):
+            index.search(f"text w{number}", mode="lexical")
+            index.search("text", mode="lexical", filter={"number": number})
+        held = index.stats()["memory"]["resident_bytes"]
+    assert 0 < held["postings"] <= 500_000
+    assert 0 < held["filters"] <= 125_000
+
+
+def test_an_index_that_outgrows_its_memory(tmp_path):
+    """The commit is made, and says so; what was open before goes on answering."""
+    encoder = WordEncoder(dim=16)
+    engine.build(["one"], tmp_path, encoder=encoder)
+    with Engine.open(tmp_path, writable=True, encoder=encoder, memory="200B") as index:
+        index.add([f"text {number}" for number in range(100)])
+        with pytest.raises(InvalidSetting, match="too little for this index") as caught:
+            index.commit()
+        assert caught.value.__notes__ == ["Generation 2 was committed all the same."]
+        assert len(index.search("one")) == len(index) == 1
+    with Engine.open(tmp_path, encoder=encoder) as index:
+        assert len(index) == 101
+
+
+GROWTH = """
+import ctypes, gc, sys
+from pathlib import Path
+import numpy as np
+from quarry.engine import Engine
+
+
+def own_bytes():
+    gc.collect()
+    try:  # what the allocator keeps for later is not held for anything
+        ctypes.CDLL("libc.so.6").malloc_trim(0)
+    except (OSError, AttributeError):
+        pass
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("RssAnon"))
+
+
+first, path, memory, backend = sys.argv[1:]
+with Engine.open(first, backend=backend, threads=1) as index:  # what libraries take for themselves
+    index.search_vectors(np.ones((1, {dim}), np.float32))
+before = own_bytes()
+named = dict(memory=memory) if memory else dict(backend=backend)
+with Engine.open(path, threads=1, **named) as index:
+    for _ in range(20):
+        index.search_vectors(np.ones((1, {dim}), np.float32))
+    print(own_bytes() - before, *index.stats()["backend"]["chosen"])
+    print(sum(index.stats()["memory"]["resident_bytes"].values()))
+"""
+
+
+def growth(repository, *words):
+    """What a process of its own says: bytes it has grown by, the backend's name, bytes that `stats` tells."""
+    command = [sys.executable, "-c", GROWTH.format(dim=DIM), *map(str, words)]
+    done = subprocess.run(command, cwd=repository, capture_output=True, text=True, check=True)
+    grown, name, told = done.stdout.split()
+    return int(grown), name, int(told)
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="the system does not say what memory is used")
+def test_a_limit_is_kept(path, repository):
+    """Of a process's own memory, mapped files left out; the graph would take twice the limit."""
+    limit, scratch = needs(path, "hnsw") // 2, 1 << 20
+    grown, name, _ = growth(repository, path, path, f"{limit}B", "cpu_faiss")
+    assert name == "cpu_faiss"
+    assert grown < limit + scratch
+
+
+@pytest.fixture(scope="module")
+def large(tmp_path_factory):
+    """400,000 centroids."""
+    path = tmp_path_factory.mktemp("large") / "index"
+    encoder, docs = table_of([np.ones((1, DIM), np.float32)])
+    engine.build(docs, path, encoder=encoder, representation=KMeans(4096))
+    generator = np.random.default_rng(0)
+    codebook = generator.standard_normal((DIM, 16, 1), np.float32)
+    coarse = generator.standard_normal((600, DIM), np.float32)
+    quantizer = Quantizer(coarse, codebook, codebook, None, by_residual=False)
+    stored = StoredQuantizer(quantizer, write_quantizer(Directory(path), quantizer))
+    fill(Directory(path), 1000, 400, stored)
+    return path
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="allocators differ; this is of the usual one")
+@pytest.mark.parametrize("name", ["cpu_faiss", "hnsw", "scan", "exact"])
+def test_what_is_told_is_what_is_held(path, large, repository, name):
+    grown, chosen, told = growth(repository, path, large, "", name)
+    assert chosen == name
+    assert grown == pytest.approx(told, rel=0.05, abs=1 << 20)

@@ -1,0 +1,641 @@
+"""Merging while an index is changed: in the background and when asked for."""
+
+from __future__ import annotations
+
+import gc
+import threading
+
+import numpy as np
+import pytest
+from support.indexes.format_samples import n_descriptors
+from support.indexes.word_encoder import WordEncoder
+
+from quarry import engine
+from quarry.engine import Engine, KMeans
+from quarry.engine.backends.hnsw_index import build_graph
+from quarry.engine.documents.document import Document
+from quarry.engine.indexer.index_writer import IndexWriter
+from quarry.engine.indexer.merge_policy import MergePolicy
+from quarry.engine.indexer.segment_merger import SegmentMerger
+from quarry.formats.container.directory import Directory
+from quarry.formats.errors import (
+    ChecksumMismatch,
+    CommitFailed,
+    DurabilityUnknown,
+    IndexClosed,
+    InvalidSetting,
+    MergeFailed,
+    ReadOnlyIndex,
+)
+from quarry.formats.manifest import Manifest, latest_generation
+from quarry.formats.snapshot import Snapshot
+
+ENCODER = WordEncoder(dim=16)
+EAGER = MergePolicy(width=3, dead_bytes=0)
+
+
+def docs(*numbers, word="word"):
+    return [Document(f"d{number}", f"text{number} {word}") for number in numbers]
+
+
+@pytest.fixture
+def path(tmp_path):
+    """An index of d0 to d9."""
+    folder = tmp_path / "index"
+    engine.build(
+        ({"id": f"d{number}", "text": f"text{number} word"} for number in range(10)),
+        folder,
+        encoder=ENCODER,
+        representation=KMeans(3),
+    )
+    return folder
+
+
+@pytest.fixture
+def writer(path):
+    """A writer that merges three segments as soon as there are."""
+    opened = IndexWriter(Directory(path), ENCODER, 2, policy=EAGER)
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def slow(monkeypatch):
+    """Merges are done when the test says so: .began is set when one is ready, it goes on after .go is set."""
+
+    class Slow:
+        began, go = threading.Event(), threading.Event()
+
+    real = SegmentMerger.merge
+
+    def merge(self, *arguments):
+        merged = real(self, *arguments)
+        Slow.began.set()
+        assert Slow.go.wait(60)
+        return merged
+
+    monkeypatch.setattr(SegmentMerger, "merge", merge)
+    yield Slow
+    Slow.go.set()
+
+
+def contents(path):
+    """The text of every live document by its id, and the number of segments."""
+    snapshot = Snapshot(Directory(path))
+    found = {}
+    for segment in snapshot.segments:
+        for doc in range(segment.reader.n_docs):
+            if segment.deleted is None or not segment.deleted[doc]:
+                doc_id = segment.reader.ids[doc]
+                assert doc_id not in found
+                found[doc_id] = segment.reader.documents[doc].text
+    assert len(found) == len(snapshot)
+    n_segments = len(snapshot.segments)
+    snapshot.close()
+    return found, n_segments
+
+
+def expected(documents):
+    return {each.id: each.text for each in documents}
+
+
+def stray_files(path):
+    current = Manifest.load(Directory(path), latest_generation(Directory(path)))
+    return {file.name for file in path.iterdir()} - current.file_names() - {"write.lock"}
+
+
+def damage(path, number):
+    """Flip a bit in the texts of a segment."""
+    snapshot = Snapshot(Directory(path))
+    reader = snapshot.segments[number].reader
+    at = reader._envelope._sections["documents"].offset
+    name = reader.path
+    snapshot.close()
+    data = bytearray(name.read_bytes())
+    data[at] ^= 1
+    name.write_bytes(data)
+
+
+class TestInTheBackground:
+    def test_many_commits_leave_few_segments(self, writer, path):
+        for number in range(10, 40):
+            writer.add(docs(number))
+            writer.commit()
+        writer.wait_for_merges()
+        found, n_segments = contents(path)
+        assert found == expected(docs(*range(40)))
+        assert n_segments < 3
+        assert not stray_files(path)
+
+    def test_what_is_replaced_and_deleted_goes(self, writer, path):
+        writer.add(docs(*range(5), word="new"))
+        writer.delete(["d9"])
+        writer.commit()
+        writer.wait_for_merges()
+        assert contents(path) == (expected([*docs(*range(5), word="new"), *docs(*range(5, 9))]), 2)
+        snapshot = Snapshot(Directory(path))
+        assert [segment.deleted for segment in snapshot.segments] == [None, None]
+        snapshot.close()
+
+    def test_everything_deleted(self, writer, path):
+        writer.delete([f"d{number}" for number in range(10)])
+        writer.commit()
+        writer.wait_for_merges()
+        assert contents(path) == ({}, 0)
+        assert not stray_files(path)
+
+    def test_deletions_that_arrive_meanwhile(self, writer, path, slow):
+        writer.add(docs(10, 11, 12))
+        writer.delete(["d0"])
+        writer.commit()
+        writer.add(docs(13))
+        writer.commit()
+        assert slow.began.wait(60)
+        writer.delete(["d1", "d11"])
+        writer.add(docs(2, word="new"))
+        writer.commit()  # this is committed before the merge is
+        writer.delete(["d3", "d12", "d13"])
+        writer.add(docs(4, word="newer"))  # and this is not
+        slow.go.set()
+        writer.wait_for_merges()
+        committed = [*docs(3, 4, 5, 6, 7, 8, 9, 10, 12, 13), *docs(2, word="new")]
+        assert contents(path)[0] == expected(committed)
+        assert not stray_files(path) - {name for name in stray_files(path) if name.startswith("spool")}
+        writer.commit()
+        left = [*docs(5, 6, 7, 8, 9, 10), *docs(2, word="new"), *docs(4, word="newer")]
+        assert contents(path)[0] == expected(left)
+        assert writer.delete(["d3", "d12", "d13", "d1"]) == 0
+
+    def test_a_rollback_meanwhile(self, writer, path, slow):
+        for number in (10, 11):
+            writer.add(docs(number))
+            writer.commit()
+        assert slow.began.wait(60)
+        writer.delete(["d1", "d10"])
+        writer.add(docs(12))
+        slow.go.set()
+        writer.wait_for_merges()
+        writer.rollback()
+        assert writer.commit()[0] == latest_generation(Directory(path))
+        assert contents(path) == (expected(docs(*range(12))), 1)
+
+    def test_all_sources_are_deleted_meanwhile(self, writer, path, slow):
+        for number in (10, 11):
+            writer.add(docs(number))
+            writer.commit()
+        assert slow.began.wait(60)
+        writer.delete([f"d{number}" for number in range(12)])
+        writer.commit()
+        slow.go.set()
+        writer.wait_for_merges()
+        assert contents(path) == ({}, 0)
+        assert not stray_files(path)
+
+    def test_the_quantizer_of_new_documents_goes_meanwhile(self, tmp_path, monkeypatch, slow):
+        """A merge leaves too few vectors for lists, while documents are coded with the quantizer it lets go."""
+        monkeypatch.setattr("quarry.engine.indexer.segment_builder.IVF_ROWS", 100)
+        monkeypatch.setattr("quarry.engine.engine.MergePolicy", lambda: EAGER)
+        texts = {f"d{number}": f"text{number} one two three" for number in range(160)}
+        given = [{"id": doc_id, "text": text} for doc_id, text in texts.items()]
+        path = tmp_path / "ix"
+        engine.build(given[:80], path, encoder=ENCODER, representation=KMeans(3), code_bytes=4)
+        real = IndexWriter._finish_pending
+
+        def finish_after_the_merge(self):
+            built = real(self)
+            slow.go.set()
+            self._merges.wait()
+            assert latest_generation(Directory(path)) == 3
+            return built
+
+        with Engine.open(path, writable=True, encoder=ENCODER) as index:
+            index.delete(f"d{number}" for number in range(70))
+            index.commit()
+            assert slow.began.wait(60)
+            index.add(given[80:])
+            monkeypatch.setattr(IndexWriter, "_finish_pending", finish_after_the_merge)
+            index.commit()
+            assert len(index) == 90
+            assert len(index.search("text100 one", k=90, mode="dense", candidates=90, nprobe=1000)) == 90
+            index.verify()
+        assert contents(path)[0] == dict(list(texts.items())[70:])
+        assert len(_quantizers(path)) == 1
+        assert not stray_files(path)
+
+    def test_close_waits(self, writer, path, slow):
+        for number in (10, 11):
+            writer.add(docs(number))
+            writer.commit()
+        assert slow.began.wait(60)
+        threading.Timer(0.2, slow.go.set).start()
+        writer.close()
+        assert contents(path) == (expected(docs(*range(12))), 1)
+        assert not stray_files(path)
+
+    def test_abandoned(self, writer, path, slow):
+        for number in (10, 11):
+            writer.add(docs(number))
+            writer.commit()
+        assert slow.began.wait(60)
+        threading.Timer(0.2, slow.go.set).start()
+        writer.close(abandon=True)
+        assert contents(path) == (expected(docs(*range(12))), 3)
+        IndexWriter(Directory(path), ENCODER, 1).close()
+        assert not stray_files(path)
+
+    def test_an_error_leaves_the_with_block_and_its_merge(self, path, slow):
+        def changes():
+            with Engine.open(path, writable=True, encoder=ENCODER) as index:
+                for number in range(10, 20):
+                    index.add([{"id": f"d{number}", "text": f"text{number} word"}])
+                    index.commit()
+                assert slow.began.wait(60)
+                threading.Timer(0.2, slow.go.set).start()
+                raise KeyError
+
+        with pytest.raises(KeyError):
+            changes()
+        assert contents(path) == (expected(docs(*range(20))), 11)
+
+    def test_an_open_index_follows(self, path):
+        with Engine.open(path, writable=True, encoder=ENCODER) as index:
+            for number in range(10, 50):
+                index.add([{"id": f"d{number}", "text": f"text{number} word"}])
+                index.commit()
+            index._writer.wait_for_merges()
+            assert index.stats()["n_segments"] < 10
+            assert len(index) == 50
+            assert {hit.id for hit in index.search("word", k=100)} == {f"d{number}" for number in range(50)}
+            index.verify()
+
+
+class TestFailures:
+    def test_damage_stops_the_merge_and_is_told(self, path):
+        damage(path, 0)
+        with Engine.open(path, writable=True, encoder=ENCODER) as index:
+            for number in range(10, 17):
+                index.add([{"id": f"d{number}", "text": f"text{number} word"}])
+                index.commit()
+            with pytest.raises(ChecksumMismatch, match="section documents") as caught:
+                index._writer.wait_for_merges()
+            assert index.stats()["n_segments"] == 8
+            assert not stray_files(path)
+        assert caught.value.path.suffix == ".seg"
+
+    def test_a_damaged_segment_is_left_alone_and_the_others_are_merged(self, writer, path):
+        """Told once; the number of segments stays bounded, and a merge that is asked for says it again."""
+        damage(path, 0)
+        damaged = next(path.glob("*.seg"))
+        told = []
+        for number in range(10, 40):
+            writer.add(docs(number))
+            writer.commit()
+            try:
+                writer.wait_for_merges()
+            except ChecksumMismatch as error:
+                told.append(error.path)
+        assert told == [damaged]
+        snapshot = Snapshot(Directory(path))
+        assert damaged in {segment.reader.path for segment in snapshot.segments}
+        assert len(snapshot.segments) <= 3
+        assert len(snapshot) == 40
+        snapshot.close()
+        with pytest.raises(ChecksumMismatch):
+            writer.merge()
+        writer.add(docs(40))
+        writer.commit()
+        writer.wait_for_merges()
+        assert not stray_files(path)
+
+    def test_it_is_told_at_the_next_commit(self, path, monkeypatch):
+        monkeypatch.setattr("quarry.engine.engine.MergePolicy", lambda: EAGER)
+        damage(path, 0)
+        with Engine.open(path, writable=True, encoder=ENCODER) as index:
+            for number in (10, 11):
+                index.add([{"id": f"d{number}", "text": f"text{number} word"}])
+                index.commit()
+            index._writer._merges._thread and index._writer._merges._thread.join()
+            index.delete("d10")
+            with pytest.raises(ChecksumMismatch) as caught:
+                index.commit()
+            assert caught.value.__notes__ == ["Generation 4 was committed all the same."]
+            assert "d10" not in index
+            index.delete("d11")
+            assert index.commit() >= 5
+
+    def test_it_is_told_at_close(self, path, monkeypatch):
+        monkeypatch.setattr("quarry.engine.engine.MergePolicy", lambda: EAGER)
+        damage(path, 0)
+        index = Engine.open(path, writable=True, encoder=ENCODER)
+        for number in (10, 11):
+            index.add([{"id": f"d{number}", "text": f"text{number} word"}])
+            index.commit()
+        with pytest.raises(ChecksumMismatch):
+            index.close()
+        index.close()
+        Engine.open(path, writable=True, encoder=ENCODER).close()
+
+    def test_asked_for(self, path):
+        damage(path, 0)
+        with Engine.open(path, writable=True, encoder=ENCODER) as index:
+            index.delete("d1")
+            index.commit()
+            generation = index.stats()["generation"]
+            with pytest.raises(ChecksumMismatch, match="section documents"):
+                index.merge()
+            assert index.stats()["generation"] == generation
+            index.delete("d2")
+            assert index.commit() == generation + 1
+        assert not stray_files(path)
+
+    def test_the_disk_is_full(self, writer, path, monkeypatch):
+        def full(*_):
+            raise OSError(28, "No space left on device")
+
+        writer.delete(["d1"])
+        writer.commit()
+        writer.wait_for_merges()
+        writer.delete(["d2"])
+        monkeypatch.setattr("quarry.formats.container.envelope.EnvelopeWriter.add_pieces", full)
+        writer._is_automatic = False
+        writer.commit()
+        with pytest.raises(MergeFailed, match=r"could not be merged; what was committed stands; found .*No space"):
+            writer.merge()
+        monkeypatch.undo()
+        assert writer.merge() == latest_generation(Directory(path))
+        assert contents(path) == (expected(docs(0, *range(3, 10))), 1)
+        assert not stray_files(path)
+
+    @pytest.fixture
+    def full_for_merges(self, monkeypatch):
+        """The disk is full whenever a segment is merged; how often it was tried."""
+        tried = []
+
+        def full(*_):
+            tried.append(1)
+            raise OSError(28, "No space left on device")
+
+        monkeypatch.setattr("quarry.engine.indexer.segment_merger.merge_segments", full)
+        return tried
+
+    def commit_some(self, writer, numbers):
+        """One document a commit; how many failures of merges were told."""
+        n_told = 0
+        for number in numbers:
+            writer.add(docs(number))
+            writer.commit()
+            try:
+                writer.wait_for_merges()
+            except MergeFailed:
+                n_told += 1
+        return n_told
+
+    def test_a_commit_that_was_made_is_not_reported_as_failed(self, path, full_for_merges, monkeypatch):
+        """Who adds again what was not committed must not add what was."""
+        monkeypatch.setattr("quarry.engine.engine.MergePolicy", lambda: EAGER)
+        told = []
+        with Engine.open(path, writable=True, encoder=ENCODER) as index:
+            for number in range(8):
+                index.add([f"no id {number}"])
+                try:
+                    index.commit()
+                except MergeFailed as error:
+                    told += error.__notes__
+                assert len(index) == 11 + number
+                index._writer._merges._join()
+            monkeypatch.undo()
+            index.merge()
+        assert len(told) > 1
+        assert all("was committed all the same" in note for note in told)
+
+    def test_merging_is_tried_again_and_less_and_less_often(self, writer, path, full_for_merges, monkeypatch):
+        assert self.commit_some(writer, range(10, 80)) == len(full_for_merges) == 6
+        assert contents(path)[1] == 71
+        assert not stray_files(path)
+        monkeypatch.undo()
+        assert self.commit_some(writer, range(80, 150)) == 0
+        found, n_segments = contents(path)
+        assert found == expected(docs(*range(150)))
+        assert n_segments < 4
+        assert not stray_files(path)
+
+    def test_a_merge_that_is_asked_for_after_one_that_failed(self, writer, path, full_for_merges, monkeypatch):
+        self.commit_some(writer, range(10, 20))
+        writer.add(docs(20))
+        writer.commit()
+        with pytest.raises(MergeFailed):
+            writer.merge()
+        monkeypatch.undo()
+        writer.merge()
+        assert contents(path) == (expected(docs(*range(21))), 1)
+        assert self.commit_some(writer, range(21, 40)) == 0
+        assert contents(path)[1] < 4
+
+    def test_a_failure_that_was_not_told_is_made_good_by_a_merge(self, writer, path, full_for_merges, monkeypatch):
+        for number in (10, 11):
+            writer.add(docs(number))
+            writer.commit()
+        writer._merges._join()
+        assert full_for_merges
+        monkeypatch.undo()
+        writer.merge()
+        writer.raise_merge_failure()
+        assert contents(path)[1] == 1
+
+    def test_a_failure_holds_no_files(self, path, full_for_merges):
+        """Deleted segments that were still mapped would keep their space, on a disk that may be full."""
+        gc.collect()
+        gc.disable()
+        try:
+            before = n_descriptors()
+            opened = IndexWriter(Directory(path), ENCODER, 2, policy=EAGER)
+            assert self.commit_some(opened, range(10, 20)) > 1
+            with pytest.raises(MergeFailed):
+                opened.merge()
+            opened.close()
+            del opened
+            assert n_descriptors() == before
+        finally:
+            gc.enable()
+
+    def test_graphs_of_segments_that_are_merged_away(self, path, monkeypatch):
+        """They are written when all that such a merge leaves behind was deleted already."""
+        monkeypatch.setattr("quarry.engine.engine.MergePolicy", lambda: EAGER)
+        monkeypatch.setattr("quarry.engine.backends.hnsw.GRAPH_ROWS", 8)
+        real = build_graph
+        with Engine.open(path, writable=True, encoder=ENCODER) as index:
+
+            def merged_meanwhile(segment, threads):
+                graph = real(segment, threads)
+                for number in (10, 11):
+                    index.add([{"id": f"d{number}", "text": f"text{number} word"}])
+                    index.commit()
+                index._writer.wait_for_merges()
+                return graph
+
+            monkeypatch.setattr("quarry.engine.indexer.graphs.build_graph", merged_meanwhile)
+            assert index.optimize() == 1
+            assert index.stats()["n_segments"] == 1
+            assert not stray_files(path)
+
+    def test_the_system_has_no_threads_left(self, path, monkeypatch):
+        """The commit is made and says so; merging waits for a later one."""
+
+        def no_more(self):
+            raise RuntimeError("can't start new thread")
+
+        monkeypatch.setattr("quarry.engine.engine.MergePolicy", lambda: EAGER)
+        with Engine.open(path, writable=True, encoder=ENCODER) as index:
+            with monkeypatch.context() as patch:
+                for number in range(10, 16):
+                    index.add([{"id": f"d{number}", "text": f"text{number} word"}])
+                    patch.setattr("quarry.engine.indexer.merge_scheduler.threading.Thread.start", no_more)
+                    assert index.commit() == number - 8
+                    patch.undo()
+            assert index.stats()["n_segments"] == 7
+            index.delete("d0")
+            index.commit()
+            index._writer.wait_for_merges()
+            assert index.stats()["n_segments"] < 3
+
+    def test_a_source_that_is_gone_is_no_failure(self, writer, path, monkeypatch):
+        """As where a commit deletes its last document after the merge was chosen."""
+        real, before = SegmentMerger.merge, []
+
+        def merge(merger, sources, quantizer):
+            if not before:
+                before.append(sources)
+                writer.delete(["d11"])
+                writer.commit()
+            return real(merger, sources, quantizer)
+
+        monkeypatch.setattr(SegmentMerger, "merge", merge)
+        for number in (10, 11):
+            writer.add(docs(number))
+            writer.commit()
+        writer.wait_for_merges()
+        assert before
+        writer.add(docs(12))
+        writer.commit()
+        writer.wait_for_merges()
+        assert contents(path)[0] == expected(docs(*range(11), 12))
+        assert not stray_files(path)
+
+    @pytest.mark.parametrize(
+        "failing", ["quarry.formats.manifest.Manifest.commit", "quarry.formats.container.directory.Directory.sync"]
+    )
+    def test_the_swap_fails(self, writer, path, monkeypatch, slow, failing):
+        def broken(*_):
+            raise OSError(5, "Input/output error")
+
+        for number in (10, 11):
+            writer.add(docs(number))
+            writer.commit()
+        assert slow.began.wait(60)
+        monkeypatch.setattr(failing, broken)
+        slow.go.set()
+        writer.add(docs(12))
+        writer.delete(["d0"])
+        with pytest.raises(MergeFailed, match="Input/output"):
+            writer.wait_for_merges()
+        assert contents(path) == (expected(docs(*range(12))), 3)
+        assert not stray_files(path)
+        with pytest.raises(CommitFailed, match="Input/output"):
+            writer.commit()
+        monkeypatch.undo()
+        writer.add(docs(13))
+        writer.commit()
+        writer.close()
+        assert contents(path)[0] == expected(docs(*range(1, 14)))
+        assert not stray_files(path)
+
+    def test_the_swap_is_visible_but_perhaps_not_for_good(self, writer, path, monkeypatch, slow):
+        for number in (10, 11):
+            writer.add(docs(number))
+            writer.commit()
+        assert slow.began.wait(60)
+        real, n_calls = Directory.sync, []
+
+        def second_fails(self):
+            n_calls.append(1)
+            if len(n_calls) == 2:
+                raise OSError(5, "Input/output error")
+            real(self)
+
+        monkeypatch.setattr(Directory, "sync", second_fails)
+        slow.go.set()
+        with pytest.raises(DurabilityUnknown, match="generation 4"):
+            writer.wait_for_merges()
+        with pytest.raises(IndexClosed):
+            writer.commit()
+        assert contents(path) == (expected(docs(*range(12))), 1)
+
+
+class TestAskedFor:
+    def test_one_segment(self, path):
+        with Engine.open(path, writable=True, encoder=ENCODER) as index:
+            for number in range(10, 14):
+                index.add([{"id": f"d{number}", "text": f"text{number} word"}])
+                index.delete(f"d{number - 10}")
+                index.commit()
+            index.add([{"id": "later", "text": "word"}])
+            index.delete("d9")
+            generation = index.merge()
+            assert generation == index.stats()["generation"] == 6
+            assert (index.stats()["n_segments"], len(index), "d9" in index) == (1, 10, True)
+            assert index.merge() == generation
+            index.commit()
+            assert ("later" in index, "d9" in index) == (True, False)
+
+    def test_an_empty_index(self, tmp_path):
+        engine.build([], tmp_path / "ix", encoder=ENCODER)
+        with Engine.open(tmp_path / "ix", writable=True, encoder=ENCODER) as index:
+            assert index.merge() == 1
+            assert index.merge(retrain=True) == 1
+
+    def test_read_only(self, path):
+        with Engine.open(path) as index, pytest.raises(ReadOnlyIndex):
+            index.merge()
+
+    def test_codes_cannot_be_trained_on(self, tmp_path, monkeypatch):
+        monkeypatch.setattr("quarry.engine.indexer.segment_builder.MIN_TRAINING_ROWS", 100)
+        texts = [f"text{number} one two three" for number in range(80)]
+        engine.build(
+            texts, tmp_path / "ix", encoder=ENCODER, representation=KMeans(3), centroids="none", code_bytes=4
+        )
+        with Engine.open(tmp_path / "ix", writable=True, encoder=ENCODER) as index:
+            before = Directory(tmp_path / "ix").names()
+            with pytest.raises(InvalidSetting, match="build the index anew"):
+                index.merge(retrain=True)
+            assert Directory(tmp_path / "ix").names() == before
+            index.delete(index.search("text3", k=1)[0].id)
+            index.commit()
+            index.merge()
+            assert (len(index), index.stats()["n_deleted"]) == (79, 0)
+
+    def test_segments_of_two_quantizers(self, tmp_path, monkeypatch):
+        """What was coded before a retraining is coded anew when it is merged."""
+        monkeypatch.setattr("quarry.engine.indexer.segment_builder.IVF_ROWS", 100)
+        generator = np.random.default_rng(0)
+        texts = [" ".join(f"w{n}" for n in generator.integers(0, 300, 9)) for _ in range(300)]
+        engine.build(texts[:200], tmp_path / "ix", encoder=ENCODER, representation=KMeans(3), code_bytes=4)
+        with Engine.open(tmp_path / "ix", writable=True, encoder=ENCODER) as index:
+            index.add(texts[200:])
+            index.commit()
+            before = [_best(index, text) for text in texts[::50]]
+            first = _quantizers(tmp_path / "ix")
+            index.merge(retrain=True)
+            second = _quantizers(tmp_path / "ix")
+            assert len(first) == len(second) == 1
+            assert first != second
+            assert index.stats()["n_segments"] == 1
+            index.verify()
+            assert [_best(index, text) for text in texts[::50]] == before
+
+
+def _best(index, text):
+    return [(hit.text, hit.score) for hit in index.search(text, k=10, mode="dense", candidates=300)]
+
+
+def _quantizers(path):
+    return Manifest.load(Directory(path), latest_generation(Directory(path))).quantizers

@@ -1,0 +1,121 @@
+"""A merge on two threads: the same file as on one, and the same end where something fails."""
+
+from __future__ import annotations
+
+import errno
+import itertools
+import threading
+
+import pytest
+from support.faults.system_calls import FailsAt
+from support.indexes.word_encoder import WordEncoder
+
+from quarry import engine
+from quarry.engine import Engine, KMeans
+from quarry.engine.indexer.segment_merger import SegmentMerger
+from quarry.formats.container.directory import Directory
+from quarry.formats.container.envelope import Envelope, FileKind
+from quarry.formats.errors import FormatError
+from quarry.formats.postings.merge import MergedPostings
+from quarry.formats.snapshot import Snapshot
+
+ENCODER = WordEncoder(dim=16)
+
+
+def documents(first, n_documents):
+    return [
+        {"id": f"d{n}", "text": f"word{n} word{n // 3} all", "metadata": {"n": n}}
+        for n in range(first, first + n_documents)
+    ]
+
+
+@pytest.fixture
+def snapshot(tmp_path, monkeypatch):
+    """Three segments, some documents of two of them deleted; temporary files and early syncs are the rule."""
+    engine.build(documents(0, 90), tmp_path / "ix", encoder=ENCODER, representation=KMeans(3))
+    with Engine.open(tmp_path / "ix", encoder=ENCODER, writable=True) as index:
+        index.add(documents(80, 60))
+        index.commit()
+        index.add(documents(130, 30))
+        index.commit()
+    monkeypatch.setattr("quarry.formats.container.spool._MEMORY_BYTES", 500)
+    monkeypatch.setattr("quarry.formats.segment_merge._SYNCED_BYTES", 1)
+    opened = Snapshot(Directory(tmp_path / "ix"))
+    assert [segment.deleted is None for segment in opened.segments] == [False, False, True]
+    yield opened
+    opened.close()
+
+
+def merged(snapshot, threads):
+    merger = SegmentMerger(snapshot.directory, snapshot.manifest.settings, threads)
+    return merger.merge(snapshot.segments, None).record.file
+
+
+def sections(snapshot, file):
+    envelope = Envelope(snapshot.directory, file.name, FileKind.SEGMENT)
+    contents = envelope._file.data[64:-64].tobytes()
+    envelope.close()
+    return contents
+
+
+def test_the_file_is_the_same(snapshot):
+    one, two = (sections(snapshot, merged(snapshot, threads)) for threads in (1, 2))
+    assert one == two
+
+
+def test_no_thread_is_left(snapshot):
+    before = threading.active_count()
+    merged(snapshot, 2)
+    assert threading.active_count() == before
+
+
+def test_an_error_at_every_call(snapshot):
+    """It is told, and nothing is left behind but what was there."""
+    before, n_threads = snapshot.directory.names(), threading.active_count()
+    numbers = set()
+    for moment in itertools.count(1):
+        calls = FailsAt(moment, errno.ENOSPC, frozenset({"create", "write", "fsync"}), lasting=True)
+        with calls.installed():
+            try:
+                merged(snapshot, 2)
+            except OSError as error:
+                numbers.add(error.errno)
+            else:
+                break
+        assert calls.failed
+        assert snapshot.directory.names() == before
+        assert threading.active_count() == n_threads
+    assert 20 < moment < 200
+    assert numbers == {errno.ENOSPC}
+
+
+@pytest.mark.parametrize("error", [FormatError("words are damaged"), KeyboardInterrupt()])
+def test_an_error_of_the_words_ends_the_merge(snapshot, monkeypatch, error):
+    def fail(self):
+        raise error
+
+    before = snapshot.directory.names()
+    monkeypatch.setattr(MergedPostings, "prepare", fail)
+    with pytest.raises(type(error)):
+        merged(snapshot, 2)
+    assert snapshot.directory.names() == before
+
+
+def test_an_error_elsewhere_waits_for_the_words(snapshot, monkeypatch):
+    real, done = MergedPostings.prepare, []
+
+    def slow(self):
+        threading.Event().wait(0.2)
+        real(self)
+        done.append(self)
+
+    def fail(*_):
+        raise FormatError("centroids are damaged")
+
+    before = snapshot.directory.names()
+    monkeypatch.setattr(MergedPostings, "prepare", slow)
+    monkeypatch.setattr("quarry.formats.segment_merge.merge_centroids", fail)
+    with pytest.raises(FormatError, match="centroids"):
+        merged(snapshot, 2)
+    assert done
+    assert snapshot.directory.names() == before

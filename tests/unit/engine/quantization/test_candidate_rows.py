@@ -1,0 +1,106 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from support.indexes import small_index
+from support.indexes.format_samples import quantizer
+
+from quarry.engine.options import OpenOptions, SearchOptions
+from quarry.engine.quantization import candidates as candidate_rows
+from quarry.engine.quantization import held_out
+from quarry.engine.quantization.candidates import default_candidates, measured_candidate_rows, rows_per_candidate
+from quarry.engine.quantization.training import VectorCoder
+from quarry.engine.search.searcher import Searcher
+from quarry.formats.snapshot import Snapshot
+
+
+def decoded(made, lists, codes):
+    """What codes of 4 bits stand for, number by number."""
+    halves = [[half for byte in code for half in (byte & 15, byte >> 4)] for code in codes.tolist()]
+    vectors = np.array(
+        [np.concatenate([made.score_codebook[m][n] for m, n in enumerate(code)]) for code in halves]
+    )
+    return vectors + made.coarse[lists] if made.by_residual else vectors
+
+
+@pytest.mark.parametrize("input_dim", [None, 12], ids=["plain", "rotated"])
+@pytest.mark.parametrize("by_residual", [False, True])
+@pytest.mark.parametrize("batch_scores", [1, 1 << 23])
+def test_the_number_is_a_count(monkeypatch, by_residual, batch_scores, input_dim):
+    monkeypatch.setattr(held_out, "_BATCH_SCORES", batch_scores)
+    monkeypatch.setattr(candidate_rows, "_N_HELD_OUT", 30)
+    monkeypatch.setattr(candidate_rows, "_BATCH_ROWS", 64)
+    sample = np.random.default_rng(0).standard_normal((400, input_dim or 8)).astype(np.float32)
+    made = quantizer(by_residual=by_residual, input_dim=input_dim)
+    turned = sample if input_dim is None else sample @ made.rotation.T
+    lists, codes = VectorCoder(made, 1).code(sample)
+    vectors, ranks = decoded(made, lists, codes), []
+    for place in np.linspace(0, 399, 30).astype(int):
+        others = [row for row in range(400) if abs(row - place) > 16]
+        near = sorted(others, key=lambda row: -(sample[row] @ sample[place]))[:10]
+        scores = {row: vectors[row] @ turned[place] for row in others}
+        ranks += [sum(score > scores[row] for score in scores.values()) for row in near]
+    found = measured_candidate_rows(made, sample, lists, codes)
+    shares = [np.mean(np.array(ranks) < n) for n in (found // 2 - 1, found // 2)]
+    assert found % 2 == 0
+    assert shares[0] < 0.995 <= shares[1]
+
+
+@pytest.mark.parametrize("n", [1, 5, 40])
+def test_tiny_samples(n):
+    sample = np.random.default_rng(0).standard_normal((n, 8)).astype(np.float32)
+    made = quantizer()
+    assert 1 <= measured_candidate_rows(made, sample, *VectorCoder(made, 1).code(sample)) <= 2 * n
+
+
+@pytest.fixture(scope="module")
+def segment(tmp_path_factory):
+    snapshot = Snapshot(small_index.build(tmp_path_factory.mktemp("index")))
+    yield snapshot.segments[0]
+    snapshot.close()
+
+
+def test_the_default_grows_with_the_hits(segment):
+    rows = round(rows_per_candidate(segment) * 50)
+    segment = replace(segment, quantizer=replace(segment.quantizer, candidate_rows=rows))
+    assert default_candidates(segment, 1) == default_candidates(segment, 10)
+    assert default_candidates(segment, 10) == pytest.approx(50, abs=1)
+    assert default_candidates(segment, 100) == pytest.approx(50 * 10**0.62, rel=0.03)
+
+
+@pytest.mark.parametrize("rows", [1, 1 << 32])
+def test_the_default_has_bounds(segment, rows):
+    segment = replace(segment, quantizer=replace(segment.quantizer, candidate_rows=rows))
+    assert default_candidates(segment, 10) >= 30
+    assert default_candidates(segment, 10_000) >= 10_000
+
+
+@pytest.mark.parametrize(("k", "expected"), [(1, 100), (10, 100), (100, 300)])
+def test_without_a_measurement(segment, k, expected):
+    for made in (None, replace(segment.quantizer, candidate_rows=None)):
+        assert default_candidates(replace(segment, quantizer=made), k) == expected
+
+
+def test_a_search_takes_the_measured_number(tmp_path):
+    """More candidates of every segment than there are documents: nothing can be passed over."""
+    snapshot = Snapshot(small_index.build(tmp_path))
+    queries = np.random.default_rng(1).standard_normal((3, small_index.DIM)).astype(np.float32)
+    said = {}
+    for rows in (1, 10_000):
+        snapshot.segments = [
+            replace(each, quantizer=replace(each.quantizer, candidate_rows=rows)) for each in snapshot.segments
+        ]
+        searcher = Searcher(snapshot, OpenOptions(backend="cpu_faiss"))
+        said[rows] = {answer.exactness.value for answer in searcher.search(queries, SearchOptions(k=10))}
+    assert said == {1: {"approximate"}, 10_000: {"exact"}}
+
+
+def test_fewer_where_a_filter_leaves_fewer(segment):
+    segment = replace(segment, quantizer=replace(segment.quantizer, candidate_rows=100_000))
+    n = segment.record.n_docs
+    found = [default_candidates(segment, 10, n_allowed) for n_allowed in (n, n // 64, 1, 0)]
+    assert found[0] == default_candidates(segment, 10)
+    assert found[0] > found[1] > found[2] == found[3] >= 10
+    assert found[1] == pytest.approx(found[0] * ((n // 64) / n) ** (1 / 6), rel=0.01)

@@ -1,0 +1,65 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from support.indexes.format_samples import quantizer
+
+from quarry.engine.quantization import held_out
+from quarry.engine.quantization import nprobe as probe_curve
+from quarry.engine.quantization.nprobe import default_nprobe, probe_recall
+
+
+def expected_recall(sample, coarse, held_out_rows, turned=None):
+    """The same, row by row."""
+    turned, found = sample if turned is None else turned, []
+    for place in held_out_rows:
+        scores = sample @ sample[place]
+        others = [row for row in np.argsort(-scores) if abs(row - place) > 16][:20]
+        order = np.argsort(-(coarse @ turned[place])).tolist()
+        found.append((scores[others[0]], [order.index(int((coarse @ turned[row]).argmax())) for row in others]))
+    found.sort(key=lambda each: -each[0])
+    counted = np.array([ranks for _, ranks in found[: (len(found) + 1) // 2]])
+    return [np.mean(counted <= n) for n in range(len(coarse))]
+
+
+@pytest.mark.parametrize("batch_scores", [1, 1 << 23])
+def test_the_curve_is_a_count(monkeypatch, batch_scores):
+    monkeypatch.setattr(held_out, "_BATCH_SCORES", batch_scores)
+    monkeypatch.setattr(probe_curve, "_N_HELD_OUT", 41)
+    generator = np.random.default_rng(0)
+    sample = generator.standard_normal((500, 8)).astype(np.float32)
+    coarse = generator.standard_normal((20, 8)).astype(np.float32)
+    found = probe_recall(sample, replace(quantizer(), coarse=coarse))
+    assert found.dtype == np.float32
+    expected = expected_recall(sample, coarse, np.linspace(0, 499, 41).astype(int))
+    np.testing.assert_allclose(found, expected, atol=1e-6)
+    assert found[-1] == 1
+
+
+def test_the_curve_with_a_rotation(monkeypatch):
+    """Whole vectors say what is nearest, rotated ones which lists hold it."""
+    monkeypatch.setattr(probe_curve, "_N_HELD_OUT", 41)
+    sample = np.random.default_rng(0).standard_normal((500, 12)).astype(np.float32)
+    made = quantizer(nlist=20, input_dim=12)
+    expected = expected_recall(sample, made.coarse, np.linspace(0, 499, 41).astype(int), sample @ made.rotation.T)
+    np.testing.assert_allclose(probe_recall(sample, made), expected, atol=1e-6)
+
+
+@pytest.mark.parametrize("n", [1, 5, 30])
+def test_tiny_samples(n):
+    sample = np.eye(30, dtype=np.float32)[:n]
+    assert probe_recall(sample, replace(quantizer(), coarse=sample[:1])).tolist() == [1.0]
+
+
+@pytest.mark.parametrize(
+    ("recall", "nprobe"), [([0.2, 0.99, 0.993, 1], 3), ([1, 1, 1, 1], 1), ([0, 0, 0, 0.5], 4), (None, 4)]
+)
+def test_the_default_is_where_the_curve_reaches_its_aim(recall, nprobe):
+    measured = None if recall is None else np.array(recall, np.float32)
+    assert default_nprobe(replace(quantizer(), probe_recall=measured)) == nprobe
+
+
+def test_without_a_curve():
+    assert default_nprobe(quantizer(nlist=256)) == 112

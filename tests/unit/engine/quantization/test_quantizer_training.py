@@ -1,0 +1,106 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from quarry.engine.quantization.training import (
+    MIN_TRAINING_ROWS,
+    VectorCoder,
+    n_training_rows,
+    nlist_for,
+    train_quantizer,
+)
+
+DIM = 32
+
+
+def vectors(n, seed=0):
+    generator = np.random.default_rng(seed)
+    centres = generator.standard_normal((40, DIM))
+    return (centres[generator.integers(0, 40, n)] + 0.3 * generator.standard_normal((n, DIM))).astype(np.float32)
+
+
+@pytest.fixture(scope="module")
+def sample():
+    return vectors(4000)
+
+
+@pytest.fixture(scope="module")
+def quantizer(sample):
+    return train_quantizer(sample, 32, 8, seed=1, threads=1)
+
+
+def test_layout(quantizer):
+    assert (quantizer.nlist, quantizer.code_bytes, quantizer.nbits, quantizer.input_dim) == (32, 8, 4, DIM)
+    assert quantizer.encode_codebook.shape == (16, 16, 2)
+    assert quantizer.score_codebook is quantizer.encode_codebook
+    for part in (quantizer.coarse, quantizer.encode_codebook):
+        assert part.dtype == np.float32
+        assert np.isfinite(part).all()
+
+
+def test_the_same_seed_gives_the_same_quantizer(sample, quantizer):
+    assert train_quantizer(sample, 32, 8, seed=1, threads=1).identity() == quantizer.identity()
+    assert train_quantizer(sample, 32, 8, seed=2, threads=1).identity() != quantizer.identity()
+
+
+def test_large_seeds(sample):
+    train_quantizer(sample[:1100], 4, 4, seed=(1 << 63) - 1, threads=1)
+
+
+def test_codes_stand_for_their_vectors(sample, quantizer):
+    """Much nearer than anything a code of one bit less could be; the sub-vector is the nearest of 16."""
+    lists, codes = VectorCoder(quantizer, 1).code(sample)
+    assert lists.dtype == np.int64
+    assert codes.dtype == np.uint8
+    assert codes.shape == (4000, 8)
+    halves = np.stack([codes & 15, codes >> 4], axis=2).reshape(4000, 16)
+    decoded = quantizer.score_codebook[np.arange(16), halves].reshape(4000, DIM)
+    parts = sample.reshape(4000, 16, 1, 2)
+    nearest = ((parts - quantizer.encode_codebook) ** 2).sum(axis=3).min(axis=2).sum()
+    error = ((decoded - sample) ** 2).sum()
+    assert error == pytest.approx(nearest, rel=1e-4)
+    assert error < 0.1 * (sample**2).sum()
+    np.testing.assert_array_equal(lists, (sample @ quantizer.coarse.T).argmax(axis=1))
+
+
+def test_a_code_does_not_depend_on_the_batch(sample, quantizer):
+    coder = VectorCoder(quantizer, 2)
+    lists, codes = coder.code(sample)
+    for low in range(0, 4000, 611):
+        one_list, one_code = coder.code(sample[low : low + 1])
+        assert one_list[0] == lists[low]
+        assert one_code[0].tolist() == codes[low].tolist()
+
+
+@pytest.mark.parametrize("n", [16, 100, MIN_TRAINING_ROWS])
+def test_small_samples_have_fewer_lists(n):
+    trained = train_quantizer(vectors(n), 512, 4, seed=0, threads=2)
+    assert trained.nlist == max(1, n // 16)
+
+
+def test_equal_vectors(capfd):
+    """Nothing to learn from, but no reason to fail or to write on the terminal either."""
+    same = np.tile(vectors(1), (MIN_TRAINING_ROWS, 1))
+    trained = train_quantizer(same, 64, 8, seed=0, threads=1)
+    assert np.isfinite(trained.coarse).all()
+    assert np.isfinite(trained.encode_codebook).all()
+    _, codes = VectorCoder(trained, 1).code(same)
+    assert len(np.unique(codes, axis=0)) == 1
+    captured = capfd.readouterr()
+    assert captured.out == captured.err == ""
+
+
+def test_number_of_lists():
+    sizes = [nlist_for(n) for n in (0, 1, 10, 1_000, 100_000, 10_000_000, 1 << 32)]
+    assert sizes == sorted(sizes)
+    assert all(size & (size - 1) == 0 for size in sizes)
+    assert sizes[0] == 1
+
+
+@pytest.mark.parametrize("dim", [1, 384, 4096, 65536])
+@pytest.mark.parametrize("n_rows", [1024, 40_000, 1 << 24, 1 << 32])
+def test_training_rows_are_bounded(n_rows, dim):
+    n = n_training_rows(n_rows, dim)
+    assert 1000 <= n <= n_rows
+    assert n * dim * 4 <= 256 << 20

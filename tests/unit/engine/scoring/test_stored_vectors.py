@@ -1,0 +1,104 @@
+"""Vectors as they are stored, against float64; codes of every layout that a quantizer file can have."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from support.indexes.one_segment import DIM, random_documents, random_quantizer, segment_of
+
+from quarry.engine.backends.protocol import Wanted
+from quarry.engine.backends.registry import open_backend
+from quarry.engine.scoring.stored_vectors import StoredVectors, unpack_codes
+from quarry.formats.container.directory import Directory
+
+
+def coded(vector, quantizer):
+    """List number and decoded vector of one vector, step by step."""
+    turned = vector if quantizer.rotation is None else quantizer.rotation.astype(np.float64) @ vector
+    number = int(np.argmax(quantizer.coarse.astype(np.float64) @ turned))
+    rest = turned - quantizer.coarse[number] if quantizer.by_residual else turned
+    parts = []
+    for part, (encode, score) in enumerate(zip(quantizer.encode_codebook, quantizer.score_codebook, strict=True)):
+        width = encode.shape[1]
+        code = int(((encode - rest[part * width : (part + 1) * width]) ** 2).sum(axis=1).argmin())
+        parts.append(score[code])
+    decoded = np.concatenate(parts).astype(np.float64)
+    if quantizer.by_residual:
+        decoded += quantizer.coarse[number]
+    return decoded if quantizer.rotation is None else decoded @ quantizer.rotation.astype(np.float64)
+
+
+@pytest.fixture
+def directory(tmp_path):
+    return Directory(tmp_path)
+
+
+@pytest.mark.parametrize(("kind", "error"), [("int8", 0.5 / 127), ("float16", 2**-11)])
+def test_stored_vectors_are_near_the_given_ones(directory, kind, error):
+    generator = np.random.default_rng(1)
+    documents = random_documents(generator)
+    given = np.concatenate(documents)
+    stored = StoredVectors(segment_of(directory, documents, kind))
+    rows = np.arange(len(given))
+    found = stored.vectors(rows)
+    assert found.dtype == np.float32
+    assert (np.abs(found - given) <= error * 1.001 * np.abs(given).max(axis=1, keepdims=True)).all()
+    query = generator.standard_normal(DIM).astype(np.float32)
+    np.testing.assert_allclose(stored.scores(query, rows), found.astype(np.float64) @ query, atol=2e-5)
+
+
+@pytest.mark.parametrize("kind", ["int8", "float16"])
+def test_rows_in_any_order(directory, kind):
+    generator = np.random.default_rng(2)
+    stored = StoredVectors(segment_of(directory, random_documents(generator), kind))
+    query = generator.standard_normal(DIM).astype(np.float32)
+    rows = generator.integers(0, 60, 500)
+    everything = stored.scores(query, np.arange(60))
+    np.testing.assert_allclose(stored.scores(query, rows), everything[rows], atol=2e-6)
+    assert stored.vectors(rows).tolist() == stored.vectors(np.arange(60))[rows].tolist()
+    assert stored.scores(query, rows[:0]).shape == (0,)
+    assert stored.vectors(rows[:0]).shape == (0, DIM)
+
+
+@pytest.mark.parametrize("apart", [False, True], ids=["one codebook", "two codebooks"])
+@pytest.mark.parametrize("turned", [False, True], ids=["plain", "rotated"])
+@pytest.mark.parametrize("by_residual", [False, True], ids=["whole", "residual"])
+@pytest.mark.parametrize(("n_sub", "nbits"), [(8, 4), (4, 4), (8, 8), (1, 8)])
+class TestCodes:
+    @pytest.fixture
+    def case(self, directory, n_sub, nbits, by_residual, turned, apart):
+        generator = np.random.default_rng(n_sub * nbits)
+        documents = random_documents(generator)
+        quantizer = random_quantizer(generator, n_sub, nbits, by_residual, turned, apart)
+        segment = segment_of(directory, documents, quantizer=quantizer, keep_centroids=False)
+        # codes are made of the int8 vectors, as they wait in temporary files
+        plain = StoredVectors(segment_of(directory, documents))
+        vectors = plain.vectors(np.arange(sum(map(len, documents)))).astype(np.float64)
+        return segment, np.stack([coded(vector, quantizer) for vector in vectors]), generator
+
+    def test_decoded_and_scored(self, case):
+        segment, expected, generator = case
+        stored = StoredVectors(segment)
+        rows = generator.permutation(len(expected))
+        np.testing.assert_allclose(stored.vectors(rows), expected[rows], atol=2e-5)
+        query = generator.standard_normal(DIM).astype(np.float32)
+        np.testing.assert_allclose(stored.scores(query, rows), (expected @ query)[rows], atol=5e-5)
+        assert stored.scores(query, rows[:0]).shape == (0,)
+        assert stored.vectors(rows[:0]).shape == (0, DIM)
+
+    def test_faiss_finds_what_scores_best(self, case):
+        """FAISS reads the same codes: of the ten candidates of all lists the best one is there."""
+        segment, expected, generator = case
+        backend = open_backend("cpu_faiss", segment)
+        queries = generator.standard_normal((20, DIM)).astype(np.float32)
+        best = np.maximum.reduceat(queries @ expected.T, segment.reader.centroids.offsets[:-1], axis=1)
+        found = backend.candidates(queries, Wanted(10, 10, 5, 1))
+        hits = [int(scores.argmax()) in each.docs for each, scores in zip(found, best, strict=True)]
+        assert all(hits)
+
+
+def test_unpacking():
+    packed = np.array([[0x21, 0xF0]], np.uint8)
+    assert unpack_codes(packed, 4).tolist() == [[1, 2, 0, 15]]
+    assert unpack_codes(packed, 8).tolist() == [[0x21, 0xF0]]
+    assert unpack_codes(packed[:0], 4).shape == (0, 4)

@@ -1,0 +1,101 @@
+"""Stage 2 over candidates of which some centroids are known: the likely documents alone are rescored."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from support.indexes import small_index
+
+from quarry.engine.options import OpenOptions, SearchOptions
+from quarry.engine.scoring.aggregation import aggregate
+from quarry.engine.scoring.stored_vectors import StoredVectors
+from quarry.engine.search import rescorer as stage2
+from quarry.engine.search.rescorer import Rescorer
+from quarry.engine.search.searcher import Searcher
+from quarry.formats.snapshot import Snapshot
+
+
+@pytest.fixture(scope="module")
+def snapshot(tmp_path_factory):
+    snapshot = Snapshot(small_index.build(tmp_path_factory.mktemp("index")))
+    yield snapshot
+    snapshot.close()
+
+
+def queries(n):
+    return np.random.default_rng(5).standard_normal((n, small_index.DIM)).astype(np.float32)
+
+
+def exact_scores(segment, query, beta=None):
+    table = segment.reader.centroids
+    scores = StoredVectors(segment).scores(query, np.arange(table.n_rows))
+    return scores, aggregate(scores, table.offsets, beta)
+
+
+def some_rows(segment, generator):
+    """A row or two of some documents, and these documents."""
+    table = segment.reader.centroids
+    docs = np.sort(generator.choice(segment.record.n_docs, 150, replace=False))
+    firsts, ends = table.offsets[docs], table.offsets[docs + 1]
+    rows = generator.integers(firsts, ends), generator.integers(firsts, ends)
+    return docs, np.unique(np.concatenate(rows))
+
+
+@pytest.mark.parametrize("beta", [None, 5.0])
+def test_those_with_the_best_of_the_rows_are_rescored(snapshot, monkeypatch, beta):
+    monkeypatch.setattr(stage2, "_WORTH_ROWS", -(1 << 40))
+    segment, generator = snapshot.segments[0], np.random.default_rng(0)
+    for query in queries(20):
+        docs, rows = some_rows(segment, generator)
+        row_scores, doc_scores = exact_scores(segment, query, beta)
+        best = [row_scores[rows[(rows >= low) & (rows < high)]].max() for low, high in bounds_of(segment, docs)]
+        n = 20 if beta is None else 10  # of which twice as many are rescored
+        found, scores = Rescorer(segment, beta).likely_scores(query, docs, rows, n)
+        expected = docs[np.sort(np.argsort(-np.array(best), kind="stable")[:20])]
+        np.testing.assert_array_equal(found, expected)
+        np.testing.assert_array_equal(scores, doc_scores[expected])
+
+
+def bounds_of(segment, docs):
+    offsets = segment.reader.centroids.offsets
+    return zip(offsets[docs].tolist(), offsets[docs + 1].tolist(), strict=True)
+
+
+def test_all_are_rescored_where_little_would_be_saved(snapshot):
+    segment = snapshot.segments[0]
+    docs, rows = some_rows(segment, np.random.default_rng(0))
+    query = queries(1)[0]
+    found, scores = Rescorer(segment, None).likely_scores(query, docs, rows, 1)
+    np.testing.assert_array_equal(found, docs)
+    np.testing.assert_array_equal(scores, exact_scores(segment, query)[1][docs])
+
+
+def test_no_more_than_there_are(snapshot, monkeypatch):
+    monkeypatch.setattr(stage2, "_WORTH_ROWS", -(1 << 40))
+    segment = snapshot.segments[0]
+    docs, rows = some_rows(segment, np.random.default_rng(0))
+    for n in (len(docs), len(docs) + 1):
+        found, _ = Rescorer(segment, None).likely_scores(queries(1)[0], docs, rows, n)
+        np.testing.assert_array_equal(found, docs)
+
+
+@pytest.mark.parametrize("backend", ["cpu_faiss", "hnsw"])
+def test_a_search_finds_the_best_all_the_same(snapshot, monkeypatch, backend):
+    """With half of the candidates rescored, nine in ten of the best ten are what they are with all."""
+    searcher = Searcher(snapshot, OpenOptions(backend=backend))
+    options = SearchOptions(k=10, candidates=100, nprobe=small_index.NLIST, mode="dense")
+    asked = queries(40)
+    everything = searcher.search(asked, options)
+    monkeypatch.setattr(stage2, "_WORTH_ROWS", -(1 << 40))
+    likely = searcher.search(asked, options)
+    shared = 0
+    for one, other in zip(everything, likely, strict=True):
+        by_document = dict(zip(zip(one.segments, one.docs, strict=True), one.scores, strict=True))
+        common = [
+            (each, score)
+            for each, score in zip(zip(other.segments, other.docs, strict=True), other.scores, strict=True)
+            if each in by_document
+        ]
+        assert all(by_document[each] == score for each, score in common)
+        shared += len(common)
+    assert shared >= 0.9 * 10 * len(asked)

@@ -1,0 +1,140 @@
+"""Readers beside a writer: what `refresh` shows them, and what `verify` reads."""
+
+from __future__ import annotations
+
+import dataclasses
+import shutil
+
+import pytest
+from support.indexes.word_encoder import WordEncoder
+
+import quarry.formats.snapshot
+from quarry import engine
+from quarry.engine import Engine
+from quarry.engine.index.verification import verify_index
+from quarry.engine.options import MODES
+from quarry.formats.container.directory import Directory
+from quarry.formats.errors import ChecksumMismatch, EncoderMismatch, FormatError, IndexNotFound
+from quarry.formats.manifest import Manifest
+
+ENCODER = WordEncoder(dim=64)
+
+
+def docs(*numbers):
+    return [{"id": f"d{number}", "text": f"text{number} shared words"} for number in numbers]
+
+
+@pytest.fixture
+def path(tmp_path):
+    engine.build(docs(*range(20)), tmp_path / "index", encoder=ENCODER)
+    return tmp_path / "index"
+
+
+@pytest.fixture
+def index(path):
+    with Engine.open(path, writable=True, encoder=ENCODER) as opened:
+        yield opened
+
+
+@pytest.fixture
+def reader(path):
+    with Engine.open(path, encoder=ENCODER) as opened:
+        yield opened
+
+
+def n_found(index):
+    """By each mode, and by a vector."""
+    dense = index.search_vectors([ENCODER.encode_query("shared words")], k=99)[0]
+    return [len(index.search("shared words", k=99, mode=mode)) for mode in MODES] + [len(dense)]
+
+
+class TestRefresh:
+    def test_at_every_search(self, path, index, reader):
+        with Engine.open(path, encoder=ENCODER, refresh=True) as following:
+            for number in range(20, 25):
+                index.add(docs(number))
+                index.commit()
+                assert n_found(following) == n_found(index) == [number + 1] * 4
+                assert following.refresh() is False
+            assert n_found(reader) == [20] * 4
+
+    def test_each_search_alone_does_it(self, path, index):
+        vector = ENCODER.encode_query("shared words")
+        with Engine.open(path, encoder=ENCODER, refresh=True) as following:
+            searches = [lambda mode=mode: following.search("shared words", k=99, mode=mode) for mode in MODES]
+            searches.append(lambda: following.search_vectors([vector], k=99)[0])
+            for number, search in enumerate(searches, 20):
+                index.add(docs(number))
+                index.commit()
+                assert len(search()) == number + 1
+
+    def test_another_encoder_is_noticed(self, path):
+        with Engine.open(path, encoder=ENCODER, refresh=True) as following:
+            engine.build(docs(1), path, encoder=WordEncoder(dim=32), overwrite=True)
+            with pytest.raises(EncoderMismatch):
+                following.search("shared words")
+
+    def test_an_index_that_is_gone(self, path):
+        with Engine.open(path, encoder=ENCODER, refresh=True) as following:
+            shutil.rmtree(path)
+            with pytest.raises(IndexNotFound):
+                following.search("shared words")
+
+    def test_an_index_that_was_put_in_the_place_of_this_one(self, path, reader, tmp_path):
+        """Of the same generation, as every night's build is."""
+        engine.build(docs(1, 2), tmp_path / "new", encoder=ENCODER)
+        shutil.rmtree(path)
+        shutil.copytree(tmp_path / "new", path)
+        assert len(reader) == 20
+        assert reader.refresh()
+        assert len(reader) == 2
+        assert n_found(reader) == [2] * 4
+        assert not reader.refresh()
+
+
+class TestVerify:
+    def test_no_file_is_read_twice(self, path, index, reader, monkeypatch):
+        """Otherwise it would never end beside a writer that commits more often than a large index can be read."""
+        real, read = quarry.formats.snapshot._check_file, []
+
+        def reading(directory, kind, name, *arguments):
+            read.append(name)
+            if name.startswith("MANIFEST") and len(index) > 8:
+                index.delete(f"d{len(index) - 1}")
+                index.commit()
+            return real(directory, kind, name, *arguments)
+
+        monkeypatch.setattr(quarry.formats.snapshot, "_check_file", reading)
+        report = reader.verify()
+        assert (report.n_documents, len(reader)) == (8, 20)
+        assert len([name for name in read if name.startswith("MANIFEST")]) == 13
+        assert len([name for name in read if name.endswith(".seg")]) == 1
+        assert report.n_bytes == sum(file.stat().st_size for file in path.iterdir() if file.name != "write.lock")
+
+    def test_what_files_say_of_one_another(self, path):
+        """Each of them is sound, and they do not belong together."""
+        directory = Directory(path)
+        manifest = Manifest.load(directory, 1)
+        (segment,) = manifest.segments
+        manifest.next((dataclasses.replace(segment, n_docs=21),), ()).commit(directory)
+        with pytest.raises(FormatError, match="not as many documents as the manifest says"):
+            verify_index(directory)
+
+    def test_an_index_that_cannot_be_opened(self, path, index):
+        """All that is wrong is told, not only what opening it meets first."""
+        index.add(docs(20))
+        index.commit()
+        segments = sorted(path.glob("*.seg"))
+        for segment in segments:
+            data = bytearray(segment.read_bytes())
+            data[-70] ^= 1
+            segment.unlink()
+            segment.write_bytes(data)
+        with pytest.raises(FormatError, match="2 damages") as caught:
+            verify_index(Directory(path))
+        assert {finding.path for finding in caught.value.findings} == set(segments)
+        assert {type(finding) for finding in caught.value.findings} == {ChecksumMismatch}
+
+    def test_no_index(self, tmp_path):
+        with pytest.raises(IndexNotFound):
+            verify_index(Directory(tmp_path))

@@ -1,0 +1,139 @@
+"""Ids to ordinals and back."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from support.indexes.format_samples import ODD_IDS, reread, write_file
+
+import quarry.formats.documents.ids
+from quarry.formats.container.envelope import Envelope, FileKind
+from quarry.formats.documents.ids import DocIds, DocIdsWriter, id_hash
+from quarry.formats.errors import CorruptFile, FormatError
+
+
+@pytest.fixture
+def writer(directory):
+    writer = DocIdsWriter(directory)
+    yield writer
+    writer.close()
+
+
+@pytest.fixture
+def colliding(monkeypatch):
+    """Make every hash one of three: no two ids with the same XXH3-64 are known."""
+    monkeypatch.setattr(quarry.formats.documents.ids, "id_hash", lambda doc_id: len(doc_id) % 3)
+
+
+def filled(writer, ids):
+    for doc_id in ids:
+        writer.add(doc_id)
+    return writer
+
+
+def read(directory, writer):
+    return DocIds(reread(directory, writer.write), len(writer))
+
+
+def last_of_each(ids):
+    return {doc_id: ordinal for ordinal, doc_id in enumerate(ids)}
+
+
+def test_odd_ids_come_back_exactly(directory, writer):
+    ids = read(directory, filled(writer, ODD_IDS))
+    assert [ids[ordinal] for ordinal in range(len(ODD_IDS))] == ODD_IDS
+    assert [ids.ordinals_of(doc_id) for doc_id in ODD_IDS] == [[n] for n in range(len(ODD_IDS))]
+    for absent in ("", "Plain", "plain ", "\udc80", "e", "\U0001f600"):
+        assert ids.ordinals_of(absent) == []
+
+
+def test_an_id_may_be_empty(directory, writer):
+    ids = read(directory, filled(writer, ["", "a", ""]))
+    assert [ids[n] for n in range(3)] == ["", "a", ""]
+    assert ids.ordinals_of("") == [0, 2]
+
+
+def test_a_lone_surrogate_is_found_nowhere(writer):
+    filled(writer, ["a"])
+    assert writer.ordinals_of("\ud800") == []
+    with pytest.raises(UnicodeEncodeError):
+        writer.add("\ud800")
+    assert len(writer) == 1
+
+
+REPEATED = ["a", "b", "a", "c", "bb", "a", "c", "ddd", "eeee", "bb", "f"]
+
+
+@pytest.mark.parametrize("repeats", [1, 3])
+def test_a_later_document_supersedes(directory, writer, repeats):
+    check_superseded(directory, writer, REPEATED * repeats)
+
+
+def test_superseded_by_id_and_not_by_hash(directory, writer, colliding):
+    check_superseded(directory, writer, REPEATED + [f"{n:0{1 + n % 7}}" for n in range(50)] + REPEATED)
+
+
+def check_superseded(directory, writer, ids):
+    filled(writer, ids)
+    live = set(last_of_each(ids).values())
+    superseded = writer.superseded()
+    assert superseded.dtype == np.uint32
+    assert superseded.tolist() == [n for n in range(len(ids)) if n not in live]
+    everywhere = {doc_id: [n for n, other in enumerate(ids) if other == doc_id] for doc_id in ids}
+    assert {doc_id: writer.ordinals_of(doc_id) for doc_id in ids} == everywhere
+    stored = read(directory, writer)
+    assert {doc_id: stored.ordinals_of(doc_id) for doc_id in ids} == everywhere
+    assert stored.ordinals_of("nobody") == writer.ordinals_of("nobody") == []
+
+
+def test_an_empty_writer_knows_nobody(writer):
+    assert writer.ordinals_of("a") == []
+    assert writer.superseded().tolist() == []
+
+
+def test_hashes_are_sorted(directory, writer):
+    filled(writer, map(str, range(500)))
+    envelope = reread(directory, writer.write)
+    hashes = envelope.section("id_hashes", np.uint64, (500,)).array()
+    ordinals = envelope.section("id_ordinals", np.uint32, (500,)).array()
+    assert hashes.tolist() == sorted(id_hash(str(n)) for n in range(500))
+    assert [id_hash(str(n)) for n in ordinals] == hashes.tolist()
+
+
+def test_ids_that_spilled_to_a_file(directory, writer):
+    ids = [f"{n:05}" + "x" * 4000 for n in range(1500)]
+    filled(writer, [*ids, ids[7], ids[1400]])
+    assert writer.superseded().tolist() == [7, 1400]
+    assert writer.ordinals_of(ids[7]) == [7, 1500]
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        {"id_offsets": [0, 9, 3]},
+        {"id_offsets": [2, 1, 3]},
+        {"id_offsets": [0, 1, 1 << 63]},
+        {"id_offsets": [(1 << 64) - 1, (1 << 64) - 1, (1 << 64) - 1]},
+        {"id_ordinals": [2, 2]},
+        {"id_ordinals": [(1 << 32) - 1] * 2},
+        {"ids": [0xFF, 0xC3, 0x28]},
+    ],
+)
+def test_numbers_that_lead_nowhere(directory, damage):
+    good = {"ids": [97, 98, 99], "id_offsets": [0, 1, 3], "id_hashes": sorted([id_hash("a"), id_hash("bc")])}
+    good["id_ordinals"] = [0, 1] if good["id_hashes"][0] == id_hash("a") else [1, 0]
+    types = {"ids": np.uint8, "id_offsets": np.uint64, "id_hashes": np.uint64, "id_ordinals": np.uint32}
+    for name, values in (("good.seg", good), ("bad.seg", good | damage)):
+        write_file(directory, {key: np.array(values[key], types[key]) for key in types}, name=name)
+    stored = DocIds(Envelope(directory, "good.seg", FileKind.SEGMENT), 2)
+    assert [stored[0], stored[1], stored.ordinals_of("a"), stored.ordinals_of("bc")] == ["a", "bc", [0], [1]]
+    stored = DocIds(Envelope(directory, "bad.seg", FileKind.SEGMENT), 2)
+    with pytest.raises(CorruptFile, match=r"bad\.seg"):
+        assert [stored[0], stored[1], stored.ordinals_of("a"), stored.ordinals_of("bc")]
+
+
+def test_sections_of_other_lengths(directory, writer):
+    filled(writer, "abc")
+    envelope = reread(directory, writer.write)
+    with pytest.raises(FormatError):
+        DocIds(envelope, 4)
