@@ -29,10 +29,8 @@ from quarry.engine.indexer.merge_policy import MergePolicy
 from quarry.engine.options import OpenOptions, SearchKeywords, SearchOptions
 from quarry.engine.scoring.query_vectors import query_vectors
 from quarry.engine.search.hits import Hits
-from quarry.engine.search.query_encoder import encode_queries
-from quarry.engine.search.query_texts import query_texts
-from quarry.engine.search.reranker import Reranker, open_reranker
-from quarry.engine.search.reranking import reranked
+from quarry.engine.search.queries import encode_queries, query_texts
+from quarry.engine.search.reranker import Reranker, open_reranker, reranked
 from quarry.formats.container.directory import Directory
 from quarry.formats.errors import EncoderMismatch, InvalidSetting, ReadOnlyIndex
 from quarry.formats.manifest import EncoderRecord

@@ -17,9 +17,8 @@ from quarry.engine.filtering.allowed import Allowed, AllowedDocs
 from quarry.engine.gpu.device_vectors import DeviceVectors
 from quarry.engine.options import OpenOptions, SearchOptions
 from quarry.engine.quantization.candidates import default_candidates, usual_candidates
-from quarry.engine.scoring.exactness import Exactness
 from quarry.engine.scoring.query_vectors import Queries, host_vectors
-from quarry.engine.scoring.ranking import Ranking, ranked
+from quarry.engine.scoring.ranking import Exactness, Ranking, ranked
 from quarry.engine.search.rescorer import Rescorer, kth_largest
 from quarry.formats.errors import BackendUnavailable, InvalidSetting
 from quarry.formats.snapshot import OpenSegment, Snapshot

@@ -18,8 +18,9 @@ from quarry.engine.encoding.onnx_runner import OnnxRunner
 from quarry.engine.gpu.device_vectors import DeviceVectors
 from quarry.engine.indexer.document_groups import DocumentGroups
 from quarry.engine.options import OpenOptions
-from quarry.engine.representation.representation import KMeans, Pieces
-from quarry.engine.search.query_encoder import encode_queries
+from quarry.engine.representation.kmeans import KMeans
+from quarry.engine.representation.pieces import Pieces
+from quarry.engine.search.queries import encode_queries
 from quarry.exporters.export import export
 from quarry.formats.container.directory import Directory
 from quarry.formats.errors import InvalidQuery
@@ -61,7 +62,7 @@ def coming_back(monkeypatch):
     monkeypatch.setattr(
         "quarry.engine.representation.on_device.download", download
     )  # imports it with the true one first
-    monkeypatch.setattr("quarry.engine.gpu.download.download", download)
+    monkeypatch.setattr("quarry.engine.gpu.transfer.download", download)
     return shapes
 
 

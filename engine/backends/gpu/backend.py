@@ -159,7 +159,7 @@ class GpuBackend:
 
     def _here(self, queries: Queries) -> torch.Tensor:
         """(n, dim) float32 queries on the device."""
-        from quarry.engine.gpu.upload import send
+        from quarry.engine.gpu.transfer import send
 
         if isinstance(queries, DeviceVectors):
             return queries.values.to(self._device.place)
@@ -168,8 +168,7 @@ class GpuBackend:
     def _all(self, queries: torch.Tensor, first: int, wanted: Wanted) -> list[Candidates]:
         """All documents that may be found; `first` is the number of the first query."""
         from quarry.engine.backends.gpu.queries import usable_queries
-        from quarry.engine.gpu.download import download
-        from quarry.engine.gpu.upload import send
+        from quarry.engine.gpu.transfer import download, send
 
         allowed = self._all_allowed(wanted)
         if self._final is None:
@@ -183,7 +182,7 @@ class GpuBackend:
     def _scanned(self, queries: torch.Tensor, first: int, wanted: Wanted) -> list[Candidates]:
         """Of more than `wanted.n` the best by their centroids, with their final scores."""
         from quarry.engine.backends.gpu.queries import usable_queries
-        from quarry.engine.gpu.download import download
+        from quarry.engine.gpu.transfer import download
 
         assert self._final is not None
         docs, ceilings = self._scan.find(queries, wanted.n, self._mask(wanted), wanted.beta)
@@ -197,7 +196,7 @@ class GpuBackend:
 
     def _mask(self, wanted: Wanted) -> torch.Tensor | None:
         """(n_docs,) bool on the device, the documents that may be found; None: all."""
-        from quarry.engine.gpu.upload import send
+        from quarry.engine.gpu.transfer import send
 
         if wanted.allowed is None:
             return self._live_here
@@ -211,8 +210,7 @@ class GpuBackend:
         Where the probed lists hold fewer than `wanted.k`, more lists are read.
         """
         from quarry.engine.backends.gpu.queries import usable_queries
-        from quarry.engine.gpu.download import download
-        from quarry.engine.gpu.upload import send
+        from quarry.engine.gpu.transfer import download, send
 
         assert self._lists is not None
         nlist = self._lists.nlist

@@ -20,7 +20,7 @@ from support.indexes.word_encoder import WordEncoder
 from quarry import engine
 from quarry.engine.cli.commands import main
 from quarry.engine.documents.document import Document
-from quarry.engine.search.snippet import snippet
+from quarry.engine.search.hits import snippet
 
 
 class Output:
