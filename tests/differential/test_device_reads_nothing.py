@@ -12,12 +12,12 @@ from support.models.tiny_checkpoint import DIM as ENCODER_DIM
 from support.models.tiny_checkpoint import write_checkpoint
 
 from quarry.engine.backends.gpu.backend import GpuBackend
-from quarry.engine.backends.protocol import Wanted
+from quarry.engine.backends.protocol import Resources, Wanted
 from quarry.engine.encoding.batched_encoder import BatchedEncoder
 from quarry.engine.encoding.onnx_runner import OnnxRunner
+from quarry.engine.gpu.device import Device
 from quarry.engine.gpu.device_vectors import DeviceVectors
 from quarry.engine.indexer.document_groups import DocumentGroups
-from quarry.engine.options import OpenOptions
 from quarry.engine.representation.kmeans import KMeans
 from quarry.engine.representation.pieces import Pieces
 from quarry.engine.search.queries import encode_queries
@@ -67,9 +67,9 @@ def coming_back(monkeypatch):
 
 
 def nowhere_backend(segment):
-    options = OpenOptions(device="cuda", device_bytes=1 << 30)
-    options.accelerator.__dict__ |= {"place": NOWHERE, "kernels": None}
-    return GpuBackend(segment, options)
+    device = Device("cuda", 1 << 30)
+    device.__dict__ |= {"place": NOWHERE, "kernels": None}
+    return GpuBackend(segment, Resources(device=device))
 
 
 @pytest.mark.parametrize("kind", [torch.float16, torch.float32])

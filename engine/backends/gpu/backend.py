@@ -18,9 +18,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from quarry.engine.backends.protocol import Candidates, Wanted
+from quarry.engine.backends.protocol import Candidates, Resources, Wanted
 from quarry.engine.gpu.device_vectors import DeviceVectors
-from quarry.engine.options import OpenOptions
 from quarry.engine.scoring.query_vectors import Queries, check_numbers
 from quarry.formats.errors import BackendUnavailable, InvalidSetting
 from quarry.formats.snapshot import OpenSegment
@@ -44,7 +43,7 @@ class GpuBackend:
 
     Args:
         segment: is copied to the device.
-        options: say which device, and how much of its memory.
+        resources: the device, and how much of its memory may be used.
 
     Attributes:
         device_bytes: of the device's memory.
@@ -56,8 +55,8 @@ class GpuBackend:
         InvalidSetting: the segment does not fit into what is left of the device's budget.
     """
 
-    def __init__(self, segment: OpenSegment, options: OpenOptions) -> None:
-        self._device = options.accelerator
+    def __init__(self, segment: OpenSegment, resources: Resources) -> None:
+        self._device = resources.device
         self._live = np.ones(segment.reader.n_docs, bool) if segment.deleted is None else ~segment.deleted
         self._n_live = int(self._live.sum())
         self._live_here: torch.Tensor | None = None  # on the device, where documents are deleted
