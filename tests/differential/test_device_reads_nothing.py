@@ -76,7 +76,7 @@ def nowhere_backend(segment):
 @pytest.mark.parametrize("beta", [None, 2.0])
 @pytest.mark.parametrize("stored", ["int8", "float16"])
 def test_both_stages(tmp_path, monkeypatch, coming_back, stored, beta, kind):
-    monkeypatch.setattr("one_segment.DIM", ENCODER_DIM)
+    monkeypatch.setattr("support.indexes.one_segment.DIM", ENCODER_DIM)
     documents = [np.ones((n, ENCODER_DIM), np.float32) for n in (1, 70, *[3] * 300)]
     backend = nowhere_backend(segment_of(Directory(tmp_path), documents, stored))
     backend._scan._scores.kind = kind

@@ -59,7 +59,7 @@ def block_scores(segment, queries, kernels, beta, allowed):
 @pytest.mark.parametrize("beta", [None, 0.5, 8.0])
 @pytest.mark.parametrize("kind", ["int8", "float16"])
 def test_documents_are_scored(directory, monkeypatch, kind, beta, dim, n_queries):
-    monkeypatch.setattr("one_segment.DIM", dim)
+    monkeypatch.setattr("support.indexes.one_segment.DIM", dim)
     generator = np.random.default_rng(dim)
     segment = segment_of(directory, documents(generator, dim), kind)
     queries = generator.standard_normal((n_queries, dim)).astype(np.float32)
