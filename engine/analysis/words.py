@@ -1,8 +1,8 @@
-"""Where words begin and end: a text to raw words, case and inner punctuation kept.
+"""Word segmentation: a text to raw words, with case and inner punctuation.
 
-A raw word is a run of letters, digits, marks and underscores; runs that an apostrophe, a full stop, a hyphen
-or ``::`` joins are one word, and so is a ``++`` or ``#`` that ends it (``C++``). Scripts that put no spaces
-between words are words of their own: their runs are found whole (see `is_unspaced`).
+A raw word is a run of letters, digits, marks and underscores; runs joined by an apostrophe, a full stop, a hyphen
+or ``::`` are one word, including a final ``++`` or ``#`` (``C++``). A run of a script without spaces between words
+is one raw word (see `is_unspaced`).
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _ASCII_SIGNED = _pattern(_ASCII, _JOINTS, signs=True)
 
 
 def raw_words(text: str) -> list[str]:
-    """The raw words of a text in their order, compatibility forms normalised (NFKC); see also `plain`."""
+    """Return the raw words of a text in order, normalized to NFKC; see also `plain`."""
     if not text.isascii():
         text = unicodedata.normalize("NFKC", text)
     if text.isascii():
@@ -56,27 +56,27 @@ def raw_words(text: str) -> list[str]:
 
 
 def plain(word: str) -> str:
-    """A raw word with plain apostrophes and hyphens, and without invisible characters."""
+    """Return a raw word with plain apostrophes and hyphens, and without invisible characters."""
     return word if word.isascii() else word.translate(_PLAIN)
 
 
 def is_unspaced(word: str) -> bool:
-    """Whether a raw word is a run of a script without spaces: ideographs, kana, Hangul, Thai and their like."""
+    """Return whether a raw word is a run of a script without spaces: ideographs, kana, Hangul, Thai and others."""
     return _UNSPACED_RUN.match(word) is not None
 
 
 @cache
 def _any_script() -> re.Pattern[str]:
-    """The pattern for texts beyond ASCII, made once (20 ms).
+    """Return the pattern for texts beyond ASCII, compiled once (20 ms).
 
-    Ranges beyond 16 bits make a pattern slow, one by one: so there are only two, which are coarse.
+    Every range beyond 16 bits makes a pattern slower, so there are only two coarse ones.
     """
     spaced = _pattern("".join(_spaced_ranges()) + _SUPPLEMENTARY, _WIDE_JOINTS, signs=True)
     return re.compile(f"{spaced.pattern}|[{_UNSPACED}]+")
 
 
 def _spaced_ranges() -> Iterator[str]:
-    """The 16-bit characters of words of all other scripts: letters, digits, marks, the underscore."""
+    """Yield the ranges of 16-bit word characters of all other scripts: letters, digits, marks, underscore."""
     start = -1
     for code in range(0x10001):
         inside = code <= 0xFFFF and _is_spaced(chr(code))

@@ -1,4 +1,4 @@
-"""The demonstration: an index of the standard library's docstrings, and a few questions to it."""
+"""``quarry demo``: indexes the docstrings of the standard library and answers a few questions."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _N_HITS = 10
 
 @dataclass(frozen=True)
 class _Answer:
-    """What the index answered to one question, and how long it took."""
+    """The hits for one question, and how long the search took."""
 
     query: str
     duration_s: float
@@ -41,10 +41,10 @@ class _Answer:
 
 
 def run_demo(folder: Path, as_json: bool) -> int:
-    """Build the demonstration's index below a folder, or take the one that is there, and ask it.
+    """Build the index of the demonstration below a folder unless it exists, and search it.
 
     Args:
-        folder: holds one index for each version of Python that the demonstration ran on.
+        folder: holds one index for each version of Python.
         as_json: print one JSON object and nothing else on standard output.
 
     Returns:
@@ -56,18 +56,18 @@ def run_demo(folder: Path, as_json: bool) -> int:
     path = folder / f"python-{platform.python_version()}"
     report = _build_if_missing(path)
     with engine.Engine.open(path) as index:
-        _say(_summary(index, path, report), as_json)
+        _print_unless(as_json, _summary(index, path, report))
         answers = []
         for question in QUESTIONS:
             answers.append(_ask(index, question))
-            _say(_answer_text(answers[-1]), as_json)
+            _print_unless(as_json, _answer_text(answers[-1]))
         if as_json:
             _print_json(index, path, report, answers)
     return 0
 
 
 def _build_if_missing(path: Path) -> BuildReport | None:
-    """Build the index unless one is there that this version of Quarry can answer from."""
+    """Build the index unless there is one that this version of Quarry can search."""
     try:
         engine.Engine.open(path, encoder=engine.open_encoder()).close()
     except IndexNotFound:
@@ -85,7 +85,7 @@ def _build(path: Path, overwrite: bool) -> BuildReport:
 def _summary(index: Engine, path: Path, report: BuildReport | None) -> str:
     size = f"{len(index):,} docstrings of Python {platform.python_version()} in {_size_bytes(path) / 1e6:.1f} MB"
     if report is None:
-        return f"{size}, indexed before: {path}"
+        return f"{size}, already indexed: {path}"
     n_documents_s = report.n_documents / report.duration_s
     n_tokens_s = report.n_tokens / report.duration_s
     speed = f"{n_documents_s:,.0f} documents/s, {n_tokens_s:,.0f} tokens/s"
@@ -98,7 +98,7 @@ def _size_bytes(path: Path) -> int:
 
 def _ask(index: Engine, question: str) -> _Answer:
     start = time.perf_counter()
-    hits = index.search(question, k=_N_HITS, mode="dense")  # they share hardly a word with their answers
+    hits = index.search(question, k=_N_HITS, mode="dense")  # questions share few words with their answers
     return _Answer(question, time.perf_counter() - start, hits)
 
 
@@ -107,7 +107,7 @@ def _answer_text(answer: _Answer) -> str:
     return "\n".join([heading, *(line for hit in answer.hits for line in hit_lines(hit))])
 
 
-def _say(text: str, as_json: bool) -> None:
+def _print_unless(as_json: bool, text: str) -> None:
     if not as_json:
         sys.stdout.write(text + "\n")
         sys.stdout.flush()

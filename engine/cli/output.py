@@ -1,4 +1,4 @@
-"""A hit as a person reads it on a terminal."""
+"""Formats hits for a terminal."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _ID_WIDTH = 36
 
 
 def hit_lines(hit: Hit) -> list[str]:
-    """Write a hit: its score, its id and the beginning of its text; below, what matched if that was asked for."""
+    """Return the lines of a hit: score, id and the beginning of its text; then its matches, if explained."""
     lines = [f"  {hit.score:6.3f}  {snippet(hit.id, _ID_WIDTH):<{_ID_WIDTH}}  {snippet(hit.text, 70)}"]
     lines += [f"          {match.weight:4.0%}  {snippet(match.text, 100)}" for match in hit.matches]
     return lines

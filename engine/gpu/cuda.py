@@ -1,4 +1,4 @@
-"""Which CUDA device this machine has, asked of the driver: importing torch for it would take seconds."""
+"""Detects CUDA devices through the driver, because importing torch would take seconds."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from importlib.util import find_spec
 __all__ = ["cuda_is_there", "cuda_target"]
 
 _log = logging.getLogger(__name__)
-_MAJOR, _MINOR = 75, 76  # the driver's numbers of the two parts of a compute capability
+_MAJOR, _MINOR = 75, 76  # CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR and _MINOR
 
 
 @cache
 def cuda_target() -> str | None:
-    """The first CUDA device's compute capability, such as "sm90"; None without one."""
+    """Return the compute capability of the first CUDA device, such as "sm90"; None without a device."""
     try:
         driver = ctypes.CDLL("nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1")
         device, major, minor = (ctypes.c_int(0) for _ in range(3))
@@ -25,17 +25,17 @@ def cuda_target() -> str | None:
         for attribute, value in ((_MAJOR, major), (_MINOR, minor)):
             if driver.cuDeviceGetAttribute(ctypes.byref(value), attribute, device):
                 return None
-    except (OSError, AttributeError):  # no driver, or something else of that name
+    except (OSError, AttributeError):  # no driver, or another library of that name
         return None
     return f"sm{major.value}{minor.value}"
 
 
 @cache
 def cuda_is_there() -> bool:
-    """Whether there is a CUDA device and a torch for it; says so once where only torch is missing."""
+    """Return whether there is a CUDA device and a torch built for it; log once if only torch is missing."""
     if cuda_target() is None:
         return False
-    if find_spec("torch") is None or _torch_is_for_cpus():
+    if find_spec("torch") is None or _is_cpu_build_of_torch():
         _log.info(
             "there is a CUDA device; to use it: pip install 'quarry-search[gpu]', with a torch built for CUDA"
         )
@@ -43,9 +43,9 @@ def cuda_is_there() -> bool:
     return True
 
 
-def _torch_is_for_cpus() -> bool:
-    """Whether the name of torch's version says that it was built without CUDA."""
-    from importlib.metadata import PackageNotFoundError, version  # some MB that most machines do without
+def _is_cpu_build_of_torch() -> bool:
+    """Return whether the version of torch says that it was built without CUDA."""
+    from importlib.metadata import PackageNotFoundError, version  # takes some MB that most machines do not need
 
     try:
         return version("torch").endswith("+cpu")

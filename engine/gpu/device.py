@@ -1,4 +1,4 @@
-"""Which device the GPU backend works on, and how many bytes of its memory the segments of an index may take."""
+"""A torch device with a budget of its memory."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ if TYPE_CHECKING:
 __all__ = ["Device"]
 
 _SHARE_OF_FREE = 0.9  # of the memory that is free when the device is first used
-# Of the budget for what a search computes: an eighth, up to 512 MiB, or if that is more a 32nd, up to 4 GiB, so
-# that 256 queries choose among 2 million documents at once.
+# Workspace of a search: an eighth of the budget up to 512 MiB, or if larger a 32nd up to 4 GiB, enough for the
+# scores of 256 queries and 2 million documents.
 _WORK_SHARES = ((8, 1 << 29), (32, 1 << 32))
 _LEAST_WORK_BYTES = 1 << 20
 _HOST_WORK_BYTES = 1 << 26
 
 
 class Device:
-    """A torch device and a budget of its memory, shared by the segments of one searcher; thread-safe.
+    """A torch device and a budget of its memory, shared by all segments of an index; thread-safe.
 
-    Making one imports nothing: torch is loaded when the device is first used.
+    Torch is imported when the device is first used.
 
     Args:
         name: "cuda", "cuda:1", "cpu"; None: the first CUDA device.
@@ -45,11 +45,11 @@ class Device:
 
     @cached_property
     def place(self) -> torch.device:
-        """The device, as torch names it.
+        """The torch device.
 
         Raises:
             BackendUnavailable: there is no such device.
-            InvalidSetting: torch knows no device of that name, or it is neither a CUDA device nor the CPU.
+            InvalidSetting: the name is unknown to torch, or is neither a CUDA device nor the CPU.
         """
         import torch
 
@@ -68,14 +68,14 @@ class Device:
         return place
 
     def active(self) -> AbstractContextManager[object]:
-        """While it is entered, kernels are launched on this device."""
+        """Return a context in which kernels are launched on this device."""
         import torch
 
         return torch.cuda.device(self.place) if self.place.type == "cuda" else nullcontext()
 
     @cached_property
     def kernels(self) -> SimpleNamespace | None:
-        """`quarry.engine.gpu.kernels` on a CUDA device: those that agree with torch there, else None."""
+        """The Triton kernels that agree with torch on this CUDA device; None on the CPU or if none does."""
         if self.place.type != "cuda":
             return None
         from quarry.engine.gpu.kernel_check import sound_kernels
@@ -88,13 +88,13 @@ class Device:
             return sound_kernels(kernels, self.place)
 
     def kernel(self, name: str) -> Callable[..., Any] | None:
-        """The kernel of that name; None where torch is to be used."""
+        """Return the kernel of that name; None if torch has to be used."""
         found: Callable[..., Any] | None = getattr(self.kernels, name, None)
         return found
 
     @property
     def failures(self) -> tuple[type[Exception], ...]:
-        """What torch, Triton and the driver raise when the device fails, for want of memory, say."""
+        """The exceptions that torch, Triton and the driver raise when a device fails, as for lack of memory."""
         triton = sys.modules.get("triton.errors")
         return (RuntimeError,) if triton is None else (RuntimeError, triton.TritonError)
 
@@ -112,7 +112,7 @@ class Device:
 
     @cached_property
     def work_bytes(self) -> int:
-        """How much of the budget is for intermediate results, not for segments."""
+        """The part of the budget that is reserved for intermediate results."""
         shares = [min(self.limit_bytes // share, most) for share, most in _WORK_SHARES]
         wanted = min(max(shares), _HOST_WORK_BYTES) if self.place.type == "cpu" else max(shares)
         return max(wanted, _LEAST_WORK_BYTES)
@@ -123,7 +123,7 @@ class Device:
         return max(0, self.limit_bytes - self.work_bytes - self._used_bytes)
 
     def reserve(self, n_bytes: int) -> bool:
-        """Take `n_bytes` of the budget if they are left; whether they were."""
+        """Reserve `n_bytes` of the budget; return whether they were left."""
         with self._lock:
             if n_bytes > self.left_bytes:
                 return False
@@ -131,13 +131,13 @@ class Device:
             return True
 
     def trim(self) -> None:
-        """Give the device's memory that is free again, and that torch keeps for later, back to other libraries."""
-        if "place" in self.__dict__ and self.place.type == "cuda":  # torch was loaded, and used it
+        """Return the free memory that torch caches to the driver, for other libraries."""
+        if "place" in self.__dict__ and self.place.type == "cuda":  # the device was used
             import torch
 
             torch.cuda.empty_cache()
 
     def release(self, n_bytes: int) -> None:
-        """Give back what `reserve` took."""
+        """Return `n_bytes` to the budget."""
         with self._lock:
             self._used_bytes -= n_bytes

@@ -1,4 +1,4 @@
-"""Vectors that are on a device and stay there until somebody asks for them in main memory."""
+"""Query vectors that stay on a device until they are needed in main memory."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ __all__ = ["DeviceVectors"]
 class DeviceVectors:
     """Query vectors on a device.
 
-    To be used by the thread that made them: what it starts on the device comes after what computes them.
+    Must be used by the thread that made them, so that its kernels are ordered after those that compute them.
 
     Args:
-        values: (n, dim) float32, not written to any more.
+        values: (n, dim) float32; must not be written to any more.
     """
 
     def __init__(self, values: torch.Tensor) -> None:
@@ -39,7 +39,7 @@ class DeviceVectors:
 
     @cached_property
     def host(self) -> npt.NDArray[np.float32]:
-        """The same in main memory, (n, dim) float32; copied once, and waited for."""
+        """The vectors in main memory, (n, dim) float32; copied at the first access, which waits for them."""
         from quarry.engine.gpu.transfer import download
 
         vectors: npt.NDArray[np.float32] = download(self.values)[0]

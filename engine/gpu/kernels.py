@@ -1,7 +1,7 @@
-"""Triton kernels: what a scan, a rescoring and a reading of lists would otherwise write to memory in between.
+"""Triton kernels of a scan, of rescoring and of inverted lists; they write no intermediate scores to memory.
 
-Each has a counterpart in plain torch, which is used where Triton or CUDA is missing: `TorchScores`,
-`DeviceRows` and `DeviceLists`. None was tuned on a device yet.
+Each has a counterpart in plain torch, used without Triton or CUDA: `TorchScores`, `DeviceRows` and `DeviceLists`.
+None has been tuned on a device yet.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def pair_scores(
     query_scales: torch.Tensor,
     beta: float | None,
 ) -> torch.Tensor:
-    """Exact scores of documents, each for its query; products are summed up in float64.
+    """Compute exact scores of documents, each for its query; products are summed in float64.
 
     Args:
         values: (n_rows, dim) int8 or float16.
@@ -44,7 +44,7 @@ def pair_scores(
         starts: (n_docs + 1,) int64, where each document's rows start.
         docs: (n_queries, n) int64.
         queries: (n_queries, dim) float64.
-        query_scales: (n_queries,) float64, what the products of each query are multiplied by.
+        query_scales: (n_queries,) float64, factors of the products of each query.
         beta: inverse temperature of the softmax aggregation, or None for the maximum.
 
     Returns:
@@ -144,7 +144,7 @@ def score_lists(
     lists: torch.Tensor,
     best: torch.Tensor,
 ) -> None:
-    """Raise the scores of documents to those of their rows in the probed lists, by look-ups.
+    """Raise the scores of documents to the maximum over their rows in the probed lists, by table lookups.
 
     Args:
         codes: (n_rows, code_bytes) uint8, list after list.
@@ -153,8 +153,8 @@ def score_lists(
         longest: rows of the longest list, at least 1.
         tables: (n_queries, M, ksub) float32, the score of each sub-vector; ksub 16 or 256.
         probed: (n_queries, nprobe) int64, the lists to read.
-        lists: (n_queries, nprobe) float32, what each adds to the scores of its rows.
-        best: (n_queries, n_docs) float32, is raised.
+        lists: (n_queries, nprobe) float32, the score of each list's coarse centroid.
+        best: (n_queries, n_docs) float32, updated in place.
     """
     n_blocks = triton.cdiv(longest, _LIST_ROWS)
     _list_kernel[(probed.numel() * n_blocks,)](

@@ -1,4 +1,4 @@
-"""A stream of a runtime's own on a CUDA device, whose results go to whoever called."""
+"""A side stream on a CUDA device, for a runtime whose results are used on the caller's stream."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ __all__ = ["SideStream"]
 
 
 class SideStream:
-    """Where a runtime's work is queued; on the CPU device, where work is done at once, there is none.
+    """The stream that a runtime queues its work on; none on the CPU device, which works synchronously.
 
     Args:
         place: the device.
 
     Raises:
-        BackendUnavailable: torch cannot use it.
+        BackendUnavailable: torch cannot use the device.
     """
 
     def __init__(self, place: torch.device) -> None:
@@ -34,21 +34,21 @@ class SideStream:
 
     @property
     def handle(self) -> int:
-        """What CUDA knows it by; 0 without one."""
+        """The CUDA handle of the stream; 0 without one."""
         return 0 if self._stream is None else int(self._stream.cuda_stream)
 
     def active(self) -> AbstractContextManager[object]:
-        """While it is entered, what libraries make is made on this device."""
+        """Return a context in which libraries allocate on this device."""
         return nullcontext() if self._stream is None else torch.cuda.device(self.place)
 
     def run(self, work: Callable[[], torch.Tensor]) -> torch.Tensor:
-        """The result of some work, done on this stream.
+        """Queue work on this stream and return its result.
 
-        It is for what the calling thread queues on its current stream from now on, and for nothing else: that
-        stream waits for the work, the thread does not.
+        The result may be used by what the calling thread queues on its current stream from now on: that stream
+        waits for the work, the thread does not.
 
         Args:
-            work: queues everything on torch's current stream, and returns a tensor that nobody else writes to.
+            work: queues everything on torch's current stream, and returns a tensor that is not written to later.
         """
         if self._stream is None:
             return work()

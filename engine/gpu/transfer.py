@@ -16,17 +16,17 @@ _STAGE_BYTES = 1 << 25
 
 
 def upload(read: Callable[[int, int], npt.NDArray[Any]], n_rows: int, place: torch.device) -> torch.Tensor:
-    """A tensor on `place` with the rows that `read(low, high)` gives, as out of a mapped file.
+    """Copy the rows that `read(low, high)` returns, for example from a mapped file, to a tensor on `place`.
 
-    Two buffers of bounded size take turns, so that reading and sending overlap.
+    Two buffers of bounded size alternate, so that reading and sending overlap.
 
     Args:
-        read: gives the rows low to high - 1 of an array of any shape and type, n_rows at least 1 in all.
-        n_rows: how many there are.
+        read: returns the rows low to high - 1 of an array of any shape and dtype.
+        n_rows: number of rows, at least 1.
         place: the device.
     """
     row = read(0, 1)
-    kind = _kind(row)
+    kind = _torch_dtype(row)
     target = torch.empty((n_rows, *row.shape[1:]), dtype=kind, device=place)
     step = min(n_rows, max(1, _STAGE_BYTES // row.nbytes))
     stages = [_Stage((step, *row.shape[1:]), kind, place) for _ in range(2)]
@@ -39,29 +39,28 @@ def upload(read: Callable[[int, int], npt.NDArray[Any]], n_rows: int, place: tor
 
 
 def send(values: npt.NDArray[Any], place: torch.device) -> torch.Tensor:
-    """A copy of a small array on a device, for the current stream.
+    """Copy a small array to a device on the current stream, without waiting for the work queued on it.
 
-    It does not wait for what that stream has to do before, as a copy out of ordinary memory would. Its page-locked
-    memory is torch's, which keeps it until it was read.
+    The page-locked buffer belongs to torch's caching allocator, which keeps it until the copy is done.
     """
-    stage = torch.empty(values.shape, dtype=_kind(values), pin_memory=place.type == "cuda")
+    stage = torch.empty(values.shape, dtype=_torch_dtype(values), pin_memory=place.type == "cuda")
     stage.numpy()[...] = values
     return stage.to(place, non_blocking=True)
 
 
-def _kind(values: npt.NDArray[Any]) -> torch.dtype:
+def _torch_dtype(values: npt.NDArray[Any]) -> torch.dtype:
     return torch.from_numpy(np.empty(0, values.dtype)).dtype
 
 
 class _Stage:
-    """One buffer on the host; page-locked where the device is CUDA's, which reads it in the background."""
+    """A buffer on the host; page-locked for a CUDA device, which reads it asynchronously."""
 
     def __init__(self, shape: tuple[int, ...], kind: torch.dtype, place: torch.device) -> None:
         self._sent = torch.cuda.Event() if place.type == "cuda" else None
         self._buffer = torch.empty(shape, dtype=kind, pin_memory=self._sent is not None)
 
     def send(self, values: npt.NDArray[Any], target: torch.Tensor) -> None:
-        """Copy to the device, in the background where that is possible."""
+        """Copy to the device, asynchronously if possible."""
         self.wait()
         self._buffer.numpy()[: len(values)] = values
         target.copy_(self._buffer[: len(values)], non_blocking=True)
@@ -69,15 +68,15 @@ class _Stage:
             self._sent.record(torch.cuda.current_stream(target.device))
 
     def wait(self) -> None:
-        """Until the buffer may be written again."""
+        """Wait until the buffer may be written again."""
         if self._sent is not None:
             self._sent.synchronize()
 
 
 def download(*tensors: torch.Tensor) -> list[npt.NDArray[Any]]:
-    """Arrays with the contents of tensors of one device, once it has computed them.
+    """Return the contents of tensors of one device as arrays, when the device has computed them.
 
-    On the CPU device they share their memory.
+    Tensors of the CPU device share their memory with the arrays.
     """
     copies = [each.to("cpu", non_blocking=True) for each in tensors]  # into page-locked memory
     if tensors[0].device.type == "cuda":
