@@ -195,7 +195,7 @@ def _encode_all(measured: list[_Measured], collection: Collection) -> int:
     clock = Clock(-(-len(texts) // _CHUNK), "chunks of passages")
     for low in range(0, len(texts), _CHUNK):
         chunk = texts[low : low + _CHUNK]
-        n_tokens = sum(len(tokenizer.tokenise(text).ids) for text in chunk)
+        n_tokens = sum(len(tokenizer.tokenize(text).ids) for text in chunk)
         total += n_tokens
         for each in measured[:: -1 if low // _CHUNK % 2 else 1]:
             started = time.perf_counter()

@@ -108,7 +108,7 @@ class BatchedEncoder(BundleEncoder):
         """
         check_document(text)
         tokenizer = self._tokenizers.get()
-        tokens = tokenizer.tokenise(text)
+        tokens = tokenizer.tokenize(text)
         return PreparedText(tokens, tuple(self._bounds(text, tokens, tokenizer.document_frame)))
 
     def run(self, prepared: Sequence[PreparedText]) -> list[list[TokenVectors]]:

@@ -1,4 +1,4 @@
-"""What encoders that run a bundle have in common, whatever runs it."""
+"""Base class of the encoders that run a bundle."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ Vectors = npt.NDArray[np.float32]
 
 @dataclass(frozen=True, slots=True)
 class PreparedQuery:
-    """A query's windows, ready to be run.
+    """The windows of a query, tokenized.
 
     Attributes:
-        rows: (n,) int64 tokens of each window, frames included; one at least.
-        n_tokens: how many of each are the query's own.
+        rows: (n,) int64 tokens of each window with its frame; at least one window.
+        n_tokens: number of tokens of each window without its frame.
     """
 
     rows: list[Ids]
@@ -34,10 +34,10 @@ class PreparedQuery:
 
 
 class BundleEncoder(ABC):
-    """The attributes of an `quarry.engine.encoding.encoder.Encoder` as a bundle gives them.
+    """The attributes of an `Encoder`, read from a bundle.
 
     Args:
-        bundle: where graph and tokenizer are.
+        bundle: the bundle, with graph and tokenizer.
     """
 
     def __init__(self, bundle: EncoderBundle) -> None:
@@ -65,17 +65,17 @@ class BundleEncoder(ABC):
 
     @property
     def beta(self) -> float | None:
-        """Inverse temperature of the softmax aggregation, None where the encoder was not trained for it."""
+        """Inverse temperature of the softmax aggregation, None if the encoder was not trained for it."""
         return self._bundle.settings.beta
 
     @property
     def vector_kinds(self) -> frozenset[VectorKind]:
-        """``pooled``, and ``token`` where the bundle has them."""
+        """``pooled``, and ``token`` if the bundle returns token vectors."""
         return frozenset({"token", "pooled"} if self._bundle.settings.token_vectors else {"pooled"})
 
     @property
     def trained_representation(self) -> str | None:
-        """Name of the representation the encoder was trained for, None when for none."""
+        """Name of the representation that the encoder was trained for, or None."""
         return self._bundle.settings.trained_representation
 
     def __repr__(self) -> str:
@@ -84,18 +84,18 @@ class BundleEncoder(ABC):
 
     @property
     def _output(self) -> str:
-        """What the documents' graph is asked for."""
+        """The output of the documents' graph that is used."""
         return "token_vectors" if self._bundle.settings.token_vectors else "pooled"
 
     def prepare_query(self, text: str) -> PreparedQuery:
-        """Tokenise a query and cut it into windows.
+        """Tokenize a query and cut it into windows.
 
         Raises:
             InvalidQuery: the text has no token, or holds a lone surrogate.
         """
         _check_query(text)
         tokenizer = self._tokenizer()
-        tokens, frame = tokenizer.tokenise(text), tokenizer.query_frame
+        tokens, frame = tokenizer.tokenize(text), tokenizer.query_frame
         bounds = list(self._bounds(text, tokens, frame))
         if not bounds:
             raise InvalidQuery("the query has no token", actual=repr(text[:80]))
@@ -113,14 +113,14 @@ class BundleEncoder(ABC):
 
 
 def check_document(text: str) -> None:
-    """Refuse a document that has no UTF-8."""
+    """Raise if a document cannot be encoded as UTF-8."""
     position = lone_surrogate(text)
     if position is not None:
         raise InvalidDocument("the text holds a lone surrogate", actual=f"one at character {position}")
 
 
 def _check_query(text: str) -> None:
-    """Refuse a query that has no UTF-8."""
+    """Raise if a query cannot be encoded as UTF-8."""
     position = lone_surrogate(text)
     if position is not None:
         raise InvalidQuery("the query holds a lone surrogate", actual=f"one at character {position}")
@@ -129,15 +129,15 @@ def _check_query(text: str) -> None:
 def document_window(
     tokens: Tokens, bounds: tuple[int, int], frame: TokenFrame, vectors: Vectors, settings: EncoderSettings
 ) -> TokenVectors:
-    """One window of a document.
+    """Return one window of a document.
 
     Args:
-        tokens: of the document.
+        tokens: tokens of the document.
         bounds: (first, stop) token positions of the window.
-        frame: what stood around its tokens.
-        vectors: (n_tokens, dim) float32 of its tokens and the frame's, or where the bundle gives none of tokens
-            (dim,) float32 pooled.
-        settings: of the bundle.
+        frame: the tokens that were added around the window.
+        vectors: (n_tokens, dim) float32, vectors of the window's tokens and the frame's; or (dim,) float32, the
+            pooled vector, if the bundle returns no token vectors.
+        settings: settings of the bundle.
     """
     if not settings.token_vectors:
         return _pooled_window(tokens, bounds, vectors)
@@ -154,7 +154,7 @@ def document_window(
 
 
 def _pooled_window(tokens: Tokens, bounds: tuple[int, int], pooled: Vectors) -> TokenVectors:
-    """One window of a document where the encoder gives a (dim,) pooled vector and none for its tokens."""
+    """Return a window of an encoder that returns a (dim,) pooled vector and no token vectors."""
     first, stop = bounds
     none = np.empty((stop - first, 0), np.float32)
     return TokenVectors(
@@ -168,7 +168,7 @@ def _pooled_window(tokens: Tokens, bounds: tuple[int, int], pooled: Vectors) -> 
 
 
 def _pooled_of_tokens(vectors: Vectors, mean: Vectors, settings: EncoderSettings) -> Vectors:
-    """Pool the (n_tokens, dim) vectors of all tokens of a window, their mean given, as the graph itself would."""
+    """Pool the (n_tokens, dim) vectors of all tokens of a window, given their mean, as the graph would."""
     pooled: Vectors = {"mean": mean, "cls": vectors[0], "max": vectors.max(axis=0)}[settings.pooling]
     if settings.normalise:
         pooled = (pooled / max(float(np.linalg.norm(pooled.astype(np.float64))), 1e-12)).astype(np.float32)

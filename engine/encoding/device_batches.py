@@ -1,4 +1,4 @@
-"""What a model gave for batches of texts, on its device: put back into the order of the texts."""
+"""Outputs of a model for batches of texts, restored to the order of the texts on the device."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from quarry.engine.gpu.transfer import send
 __all__ = ["Batch", "DeviceTokens", "in_order", "mean_over_windows", "run_sums", "tokens_in_order"]
 
 Batch = tuple[list[int], torch.Tensor]
-"""The numbers of some texts, and (n, ...) float32, what the model gave for each of them."""
+"""The positions of some texts, and the model's (n, ...) float32 output for each of them."""
 
 _LEAST_NORM = 1e-12
 
 
 @dataclass(frozen=True, eq=False)
 class DeviceTokens:
-    """The token vectors of several documents, special tokens left out.
+    """The token vectors of several documents, without special tokens.
 
     Attributes:
         values: (n_tokens, dim) float32 on the device, document after document.
@@ -33,21 +33,21 @@ class DeviceTokens:
 
 
 def in_order(batches: Iterable[Batch]) -> torch.Tensor:
-    """(n_texts, dim) vectors, one of each text, n_texts at least 1."""
+    """Return (n_texts, dim) vectors in the order of the texts, n_texts at least 1."""
     members, parts = zip(*batches, strict=True)
     order = np.argsort(np.concatenate(members))
     return torch.cat(parts)[send(order, parts[0].device)]
 
 
 def mean_over_windows(vectors: torch.Tensor, n_tokens: Sequence[Sequence[int]], normalise: bool) -> torch.Tensor:
-    """One vector for each text out of those of its windows: their mean, weighted by their tokens.
+    """Return for each text the mean of the vectors of its windows, weighted by their numbers of tokens.
 
-    That of a text of one window stays as it is.
+    The vector of a text with one window is returned unchanged.
 
     Args:
         vectors: (n_windows, dim) float32, text after text.
-        n_tokens: of each text, of each of its windows; all at least 1.
-        normalise: whether a mean is scaled to length 1.
+        n_tokens: number of tokens of each window of each text; all at least 1.
+        normalise: whether to scale a mean to length 1.
 
     Returns:
         (n_texts, dim) float32.
@@ -63,7 +63,7 @@ def mean_over_windows(vectors: torch.Tensor, n_tokens: Sequence[Sequence[int]], 
 
 
 def run_sums(values: torch.Tensor, sizes: npt.NDArray[np.int64]) -> torch.Tensor:
-    """Sums of runs of rows, of these sizes: (len(sizes), dim) in their type, always in the same order."""
+    """Return the sums of consecutive runs of rows, (len(sizes), dim), added in a fixed order."""
     offsets = send(_offsets(sizes), values.device)
     return torch.segment_reduce(values, "sum", offsets=offsets, axis=0, unsafe=True)
 
@@ -71,12 +71,12 @@ def run_sums(values: torch.Tensor, sizes: npt.NDArray[np.int64]) -> torch.Tensor
 def tokens_in_order(
     batches: Iterable[Batch], n_before: int, sizes: npt.NDArray[np.int64], dim: int, place: torch.device
 ) -> torch.Tensor:
-    """Take the token vectors of texts out of padded batches.
+    """Extract the token vectors of texts from padded batches.
 
     Args:
-        batches: (n, length, dim) each; taken one after the other.
-        n_before: special tokens before those of a text.
-        sizes: (n_texts,) int64, tokens of each text, special ones left out.
+        batches: (n, length, dim) each; consumed one after the other.
+        n_before: number of special tokens before those of a text.
+        sizes: (n_texts,) int64, tokens of each text, without special tokens.
         dim: length of a vector.
         place: the device.
 
@@ -94,7 +94,7 @@ def tokens_in_order(
 
 
 def _ranges(starts: npt.NDArray[np.int64], sizes: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """start, start + 1, ... for each start, as many as its size says."""
+    """Return start, start + 1, ..., start + size - 1 for each start and its size, concatenated."""
     ranges: npt.NDArray[np.int64] = np.repeat(starts - _offsets(sizes)[:-1], sizes) + np.arange(sizes.sum())
     return ranges
 

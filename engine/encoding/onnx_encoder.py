@@ -1,4 +1,4 @@
-"""Encodes with ONNX Runtime on the CPU."""
+"""Encodes texts with ONNX Runtime on the CPU."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ Vectors = npt.NDArray[np.float32]
 
 
 class OnnxEncoder(BundleEncoder):
-    """An `quarry.engine.encoding.encoder.Encoder` that runs a bundle's graph with ONNX Runtime.
+    """An `Encoder` that runs a bundle's graph with ONNX Runtime.
 
-    One text is run at a time, unpadded, on one thread: int8 graphs quantise activations per tensor, so that in a
-    batch a text's vectors would change with its neighbours. To use several cores, call it from several threads:
-    they share one session, and a run leaves the interpreter to the others.
+    One text is run at a time, without padding, on one thread: int8 graphs quantize activations per tensor, so in a
+    batch a text's vectors would depend on its neighbors. To use several cores, call it from several threads: they
+    share one session, and a run releases the interpreter lock.
 
-    Sessions and tokenizer are made at first use, once in each process: after a fork the child makes its own. The
-    digests of graphs and tokenizer are checked before. Queries are run by a graph of their own where there is one.
+    Sessions and tokenizer are created at first use, once per process: after a fork the child creates its own. The
+    digests of graphs and tokenizer are verified first. Queries use a graph of their own if the bundle has one.
 
     Args:
-        bundle: where graph and tokenizer are.
+        bundle: the bundle, with graph and tokenizer.
         lean: see `quarry.engine.encoding.onnx_session.open_session`.
     """
 
@@ -48,7 +48,7 @@ class OnnxEncoder(BundleEncoder):
         """Encode a document window after window, see `quarry.engine.encoding.encoder.Encoder.windows`."""
         check_document(text)
         runtime = self._runtimes.get()
-        tokens, frame = runtime.tokenizer.tokenise(text), runtime.tokenizer.document_frame
+        tokens, frame = runtime.tokenizer.tokenize(text), runtime.tokenizer.document_frame
         for bounds in self._bounds(text, tokens, frame):
             vectors = runtime.documents.run(self._output, frame.around(tokens.ids[slice(*bounds)]))
             yield document_window(tokens, bounds, frame, vectors, self._bundle.settings)
@@ -75,7 +75,7 @@ class _Runtime:
 
 
 class _Graph:
-    """One graph of a bundle, ready to run."""
+    """The session of one graph of a bundle."""
 
     def __init__(self, bundle: EncoderBundle, name: str, lean: bool) -> None:
         bundle.verify_graph(name, lean=lean)
@@ -97,7 +97,7 @@ class _Graph:
         expected = (1, self._dim) if output == "pooled" else (*ids.shape, self._dim)
         if found.shape != expected:
             raise CorruptFile(
-                f"the graph gives {output} of the wrong shape",
+                f"the graph returns {output} of the wrong shape",
                 path=self._path,
                 expected=expected,
                 actual=found.shape,
@@ -107,10 +107,10 @@ class _Graph:
 
 
 def check_encoder_graph(session: InferenceSession, bundle: EncoderBundle, name: str) -> None:
-    """Refuse a graph that does not take token ids and give vectors of the bundle's length.
+    """Raise unless a graph takes token ids and returns vectors of the bundle's dimension.
 
     Raises:
-        CorruptFile: it does not.
+        CorruptFile: it has other inputs or outputs.
     """
     inputs = {node.name for node in session.get_inputs()}
     dims = {node.name: node.shape[-1] for node in session.get_outputs() if node.shape}
@@ -126,7 +126,7 @@ def check_encoder_graph(session: InferenceSession, bundle: EncoderBundle, name: 
 
 
 def _pooled_over_windows(pooled: list[Vectors], n_tokens: list[int], normalise: bool) -> Vectors:
-    """One vector for a query out of its windows' (dim,) vectors: their mean, weighted by their tokens."""
+    """Return the mean of the (dim,) vectors of a query's windows, weighted by their numbers of tokens."""
     if len(pooled) == 1:
         return pooled[0]
     weights = np.array(n_tokens, np.float64)

@@ -1,4 +1,4 @@
-"""The vectors of a text's tokens, with the characters each token stands for."""
+"""Token vectors of a text, with the characters of each token."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ import numpy.typing as npt
 __all__ = ["TokenVectors", "VectorKind"]
 
 VectorKind = Literal["token", "pooled"]
-"""What a representation makes centroids of: the vectors of tokens, or one vector for each window of text."""
+"""The input of a representation: token vectors, or one pooled vector for each window."""
 
 
 @dataclass(frozen=True)
 class TokenVectors:
-    """The tokens of one window of one text, special tokens left out.
+    """The tokens of one window of a text, without special tokens.
 
     Attributes:
-        values: (n_tokens, dim) float32, the encoder's last hidden states; (n_tokens, 0), and so `text_mean` and
-            `first`, where the encoder gives pooled vectors only.
+        values: (n_tokens, dim) float32, the encoder's last hidden states; (n_tokens, 0), like `text_mean` and
+            `first`, if the encoder returns pooled vectors only.
         starts: (n_tokens,) int64, first character (code point) of each token in the document's text.
         ends: (n_tokens,) int64, one past its last character.
-        text_mean: (dim,) float32, the mean over *all* tokens of the window, special ones included:
-            what the encoder's own mean pooling gives, before any normalisation.
+        text_mean: (dim,) float32, the mean over *all* tokens of the window, including special tokens:
+            the encoder's own mean pooling before normalization.
         first: (dim,) float32, the vector of the first special token ([CLS]).
-        pooled: (dim,) float32, the window's one vector by the encoder's own pooling; None where the encoder has
-            none for documents.
+        pooled: (dim,) float32, the window's vector by the encoder's own pooling; None if the encoder has none for
+            documents.
     """
 
     values: npt.NDArray[np.float32]

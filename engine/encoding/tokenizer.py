@@ -26,7 +26,7 @@ Ids = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class Tokens:
-    """A text's tokens, special ones left out.
+    """The tokens of a text, without special tokens.
 
     Attributes:
         ids: (n_tokens,) int64.
@@ -40,15 +40,15 @@ class Tokens:
 
 
 class TextTokenizer:
-    """A tokenizer.json; it neither pads nor truncates, whatever the file says.
+    """The tokenizer of a tokenizer.json, without its padding and truncation.
 
-    One call takes one core, whatever the library's own thread pool.
+    A call uses one core.
 
     Args:
         path: the file.
 
     Raises:
-        CorruptFile: the file is no tokenizer; of the methods too, where it is one that fails.
+        CorruptFile: the file is not a valid tokenizer; methods raise it too, when the tokenizer fails on a text.
     """
 
     def __init__(self, path: Path) -> None:
@@ -60,7 +60,7 @@ class TextTokenizer:
             self._library.no_padding()
             self._library.no_truncation()
 
-    def tokenise(self, text: str) -> Tokens:
+    def tokenize(self, text: str) -> Tokens:
         """Return the tokens of a text."""
         with _named(self._path, "the tokenizer fails"):
             encoding = self._library.encode(text, add_special_tokens=False)
@@ -68,26 +68,26 @@ class TextTokenizer:
         starts, ends = np.ascontiguousarray(offsets.T)
         return Tokens(np.array(encoding.ids, np.int64), starts, ends)
 
-    def framed(self, text: str, second: str | None = None) -> Encoding:
-        """Return what the library says of a text, or of a pair of texts, with special tokens."""
+    def encode_with_special_tokens(self, text: str, second: str | None = None) -> Encoding:
+        """Return the library's encoding of a text, or of a pair of texts, with special tokens."""
         with _named(self._path, "the tokenizer fails"):
             return self._library.encode(text, second)
 
 
 @contextmanager
 def _named(path: Path, what: str) -> Iterator[None]:
-    """Turn the library's errors into one that names the file."""
+    """Translate the library's errors into one that names the file."""
     try:
         yield
     except BaseException as error:
-        # The library raises bare Exception, and where it panics what is none.
+        # The library raises bare Exception, and PanicException, which is not an Exception, when it panics.
         if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
             raise
         raise CorruptFile(f"{what}: {error}", path=path) from error
 
 
 def lone_surrogate(text: str) -> int | None:
-    """Return the position of the first character that UTF-8 cannot hold, None where there is none."""
+    """Return the position of the first character that UTF-8 cannot encode, None if there is none."""
     try:
         text.encode("utf-8")
     except UnicodeEncodeError as error:
@@ -97,7 +97,7 @@ def lone_surrogate(text: str) -> int | None:
 
 @dataclass(frozen=True, slots=True)
 class TokenFrame:
-    """What stands before and after the tokens of a text.
+    """The tokens that a model expects before and after those of a text: special tokens and a prefix.
 
     Attributes:
         before: (n,) int64.
@@ -109,16 +109,16 @@ class TokenFrame:
 
     @property
     def n_tokens(self) -> int:
-        """Tokens of the frame itself."""
+        """Number of tokens of the frame."""
         return len(self.before) + len(self.after)
 
     def around(self, ids: Ids) -> Ids:
-        """The (n_tokens,) input of a text's tokens."""
+        """Return the (n_tokens,) input for the tokens of a text."""
         return np.concatenate((self.before, ids, self.after))
 
 
 def token_frame(tokenizer: TextTokenizer, prefix: str, window: int, path: Path) -> TokenFrame:
-    """Find the special tokens before and after a text, and add a prefix's tokens to those before.
+    """Return the special tokens before and after a text, with the tokens of a prefix after those before.
 
     Args:
         tokenizer: of the model.
@@ -127,16 +127,16 @@ def token_frame(tokenizer: TextTokenizer, prefix: str, window: int, path: Path) 
         path: of the bundle, for the error.
 
     Raises:
-        CorruptFile: the window has no room for text beside the frame, or the tokenizer has none for a letter.
+        CorruptFile: the frame leaves no room for text in the window, or the tokenizer has no token for a letter.
     """
-    marked = tokenizer.framed("a")
+    marked = tokenizer.encode_with_special_tokens("a")
     ids = np.array(marked.ids, np.int64)
     inside = np.flatnonzero(np.array(marked.special_tokens_mask) == 0)
     if not len(inside):
         raise CorruptFile(
             "the tokenizer has no token for a letter", path=path / TOKENIZER_NAME, actual=marked.tokens
         )
-    before = np.concatenate((ids[: inside[0]], tokenizer.tokenise(prefix).ids))
+    before = np.concatenate((ids[: inside[0]], tokenizer.tokenize(prefix).ids))
     frame = TokenFrame(before, ids[inside[-1] + 1 :])
     if frame.n_tokens >= window:
         raise CorruptFile(
@@ -149,18 +149,18 @@ def token_frame(tokenizer: TextTokenizer, prefix: str, window: int, path: Path) 
 
 
 class BundleTokenizer:
-    """The tokenizer of a bundle, its digest checked.
+    """The tokenizer of a bundle; its digest is verified.
 
     Args:
-        bundle: where it is.
+        bundle: the bundle.
 
     Attributes:
-        document_frame: what stands around a document's window.
-        query_frame: what stands around a query.
+        document_frame: the tokens around a window of a document.
+        query_frame: the tokens around a query.
 
     Raises:
-        ChecksumMismatch: it is not the bundle's.
-        CorruptFile: it is no tokenizer, or the window has no room for text.
+        ChecksumMismatch: the file is not the one that was exported.
+        CorruptFile: the file is not a valid tokenizer, or the window has no room for text.
     """
 
     def __init__(self, bundle: EncoderBundle) -> None:
@@ -170,6 +170,6 @@ class BundleTokenizer:
         self.document_frame = token_frame(self._tokenizer, settings.document_prefix, settings.window, bundle.path)
         self.query_frame = token_frame(self._tokenizer, settings.query_prefix, settings.window, bundle.path)
 
-    def tokenise(self, text: str) -> Tokens:
-        """The tokens of a text, special ones left out."""
-        return self._tokenizer.tokenise(text)
+    def tokenize(self, text: str) -> Tokens:
+        """Return the tokens of a text, without special tokens."""
+        return self._tokenizer.tokenize(text)

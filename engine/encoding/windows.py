@@ -16,8 +16,8 @@ def window_bounds(
 ) -> Iterator[tuple[int, int]]:
     """Cut tokens into consecutive windows, without overlap and without dropping any.
 
-    A window is cut at the last sentence end in its last quarter; where there is none, at the last word boundary
-    there (a gap between two tokens); where there is none either, when it is full. The rest is the last window.
+    A window ends at the last sentence end in its last quarter, else at the last word boundary there (a gap between
+    two tokens), else when it is full. The remaining tokens are the last window.
 
     Args:
         text: the document's text, which the offsets refer to.
@@ -74,12 +74,12 @@ _LOOK_AHEAD = 16
 def sentence_end_flags(
     text: str, starts: npt.NDArray[np.int64], ends: npt.NDArray[np.int64]
 ) -> npt.NDArray[np.bool_]:
-    """Tell after which tokens a sentence ends.
+    """Return after which tokens a sentence ends.
 
-    A sentence ends at ``. ! ?`` (and their kin of other scripts) with the quotes and brackets that close
-    after it, at a CJK full stop, and at a line break. This is a rule of thumb for choosing cuts, not a parser:
-    after an abbreviation that a capital follows ("Dr. Who") it is wrong. Only the part of the text that the
-    tokens cover is read, so that calling it window after window costs no more than once for all.
+    A sentence ends at ``. ! ?`` and their equivalents in other scripts, with the quotes and brackets that close
+    after them, at a CJK full stop, and at a line break. This is a heuristic for choosing cuts, not a parser: it fails
+    after an abbreviation that precedes a capital ("Dr. Who"). Only the part of the text that the tokens cover
+    is read, so the cost of all windows together is linear.
 
     Args:
         text: the text that the offsets refer to.
@@ -87,7 +87,7 @@ def sentence_end_flags(
         ends: (n_tokens,) int64, one past the last character of each token, ascending.
 
     Returns:
-        (n_tokens,) bool, True where a sentence ends after the token.
+        (n_tokens,) bool, True if a sentence ends after the token.
     """
     flags = np.zeros(len(ends), dtype=np.bool_)
     if not len(ends):

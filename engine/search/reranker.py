@@ -186,7 +186,7 @@ class _Runtime:
 
     def _find_frame(self) -> _Frame:
         """Have the tokenizer frame a pair, and see what it put where."""
-        encoding = self._tokenizer.framed("a", "a")
+        encoding = self._tokenizer.encode_with_special_tokens("a", "a")
         ids, types = np.array(encoding.ids, np.int64), np.array(encoding.type_ids, np.int64)
         owners = np.array([-1 if owner is None else owner for owner in encoding.sequence_ids])
         query, text = np.flatnonzero(owners == 0), np.flatnonzero(owners == 1)
@@ -209,14 +209,14 @@ class _Runtime:
 
     def scorer(self, query: str) -> _Scorer:
         """Prepare a query."""
-        ids = self._tokenizer.tokenise(query).ids[: self._max_query]
+        ids = self._tokenizer.tokenize(query).ids[: self._max_query]
         if not len(ids):
             raise InvalidQuery("the query has no token", actual=repr(query[:80]))
         return _Scorer(self, ids)
 
     def windows(self, text: str, n_query_tokens: int) -> Iterator[Ids]:
         """Cut a text's token ids into what fits beside a query."""
-        tokens = self._tokenizer.tokenise(text)
+        tokens = self._tokenizer.tokenize(text)
         room = self._bundle.settings.window - self._frame.n_tokens - n_query_tokens
         for first, stop in window_bounds(text, tokens.starts, tokens.ends, room):
             yield tokens.ids[first:stop]

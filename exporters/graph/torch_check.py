@@ -65,7 +65,7 @@ def _random_inputs(n_words: int, window: int) -> Iterator[tuple[str, Ids, Ids]]:
 def _text_inputs(checkpoint: Checkpoint) -> Iterator[tuple[str, Ids, Ids]]:
     tokenizer = TextTokenizer(checkpoint.path / "tokenizer.json")
     for text in sample_texts(_N_TEXTS):
-        ids = np.array([tokenizer.framed(text).ids[: checkpoint.window]], np.int64)
+        ids = np.array([tokenizer.encode_with_special_tokens(text).ids[: checkpoint.window]], np.int64)
         yield repr(text[:200]), ids, np.ones_like(ids)
 
 
