@@ -1,4 +1,4 @@
-"""Encodes many texts together, for devices that are fast at many and slow at one."""
+"""Encodes texts in batches, for accelerators."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ __all__ = ["BatchRunner", "BatchedEncoder", "MakeRunner", "PreparedText"]
 
 Vectors = npt.NDArray[np.float32]
 
-_BATCH_TOKENS = 16_384  # padding included; bounds what token vectors take
+_BATCH_TOKENS = 16_384  # with padding; bounds the memory of token vectors
 
 
 class BatchRunner(Protocol):
     """Runs a bundle's graph over batches on one device; used by one thread at a time.
 
     Attributes:
-        max_batch: most texts in a batch.
+        max_batch: maximum number of texts in a batch.
         place: the device.
     """
 
@@ -47,27 +47,27 @@ class BatchRunner(Protocol):
 
         Args:
             output: "token_vectors" or "pooled".
-            ids: (batch, length) int64; what the mask leaves out does not matter.
-            mask: (batch, length) int64, 1 for a token and 0 for none.
+            ids: (batch, length) int64; values where the mask is 0 are ignored.
+            mask: (batch, length) int64, 1 for a token and 0 for padding.
 
         Returns:
-            (batch, length, dim) float32 token vectors, whatever they are where there is no token, or (batch, dim)
-            float32 pooled vectors: on the device, the caller's own, for the current stream of the calling thread.
+            (batch, length, dim) float32 token vectors, undefined for padding, or (batch, dim) float32 pooled
+            vectors: a new tensor on the device, ready for the current stream of the calling thread.
         """
         ...
 
 
 MakeRunner = Callable[[EncoderBundle, str], BatchRunner]
-"""Opens a graph of a bundle, given by its name, on a device."""
+"""Opens a graph of a bundle, given by its file name, on a device."""
 
 
 @dataclass(frozen=True, slots=True)
 class PreparedText:
-    """A document's tokens and windows, ready to be run.
+    """The tokens and windows of a document.
 
     Attributes:
-        tokens: all of them.
-        bounds: (first, stop) token positions of each window; none where there is no token.
+        tokens: all tokens.
+        bounds: (first, stop) token positions of each window; empty without tokens.
     """
 
     tokens: Tokens
@@ -75,21 +75,20 @@ class PreparedText:
 
     @property
     def n_tokens(self) -> int:
-        """Special ones left out."""
+        """Number of tokens, without special tokens."""
         return len(self.tokens.ids)
 
 
 class BatchedEncoder(BundleEncoder):
     """An `Encoder` that runs windows of several texts at once, those of similar length together.
 
-    A text's vectors depend on its neighbours by the rounding of sums alone (a different order for a different
-    shape): graphs whose quantisation looks at whole batches must not be run so. Preparing is for many threads;
-    runs take turns.
+    A text's vectors depend on the other texts of the batch by rounding only (the order of sums depends on the
+    shape): graphs quantized per batch must not be run this way. `prepare` may be called from many threads;
+    runs are serialized.
 
     Args:
-        bundle: where graph and tokenizer are.
-        make_runner: opens a graph of the bundle, given by its name, on a device; called at first use, once in each
-            process.
+        bundle: the bundle, with graph and tokenizer.
+        make_runner: opens a graph of the bundle on a device; called at first use, once per process.
     """
 
     def __init__(self, bundle: EncoderBundle, make_runner: MakeRunner) -> None:
@@ -101,7 +100,7 @@ class BatchedEncoder(BundleEncoder):
             self._queries = PerProcess(partial(_Graph, make_runner, bundle, QUERY_MODEL_NAME))
 
     def prepare(self, text: str) -> PreparedText:
-        """Tokenise a document and cut it into windows.
+        """Tokenize a document and cut it into windows.
 
         Raises:
             InvalidDocument: the text holds a lone surrogate; the message names its position.
@@ -112,7 +111,7 @@ class BatchedEncoder(BundleEncoder):
         return PreparedText(tokens, tuple(self._bounds(text, tokens, tokenizer.document_frame)))
 
     def run(self, prepared: Sequence[PreparedText]) -> list[list[TokenVectors]]:
-        """Encode the windows of several documents: a list for each, in their order, in main memory."""
+        """Encode the windows of several documents; return a list for each document, in main memory."""
         from quarry.engine.gpu.transfer import download
 
         frame, settings = self._tokenizer().document_frame, self._bundle.settings
@@ -129,9 +128,9 @@ class BatchedEncoder(BundleEncoder):
         return windows
 
     def run_on_device(self, prepared: Sequence[PreparedText]) -> DeviceTokens:
-        """Encode the tokens of several documents, on the device, for the calling thread.
+        """Encode the tokens of several documents; the vectors stay on the device, for the calling thread.
 
-        For bundles that give token vectors; there is a token at least.
+        Requires a bundle that returns token vectors, and at least one token.
         """
         from quarry.engine.encoding.device_batches import DeviceTokens, tokens_in_order
 
@@ -144,7 +143,7 @@ class BatchedEncoder(BundleEncoder):
         return DeviceTokens(values, np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64))
 
     def _windows(self, prepared: Sequence[PreparedText]) -> tuple[list[tuple[int, tuple[int, int]]], list[Ids]]:
-        """The windows of documents: number of the document, bounds; and their tokens, frames included."""
+        """Return the windows of documents (number of the document, bounds), and their tokens with frames."""
         frame = self._tokenizer().document_frame
         places = [(number, bounds) for number, text in enumerate(prepared) for bounds in text.bounds]
         return places, [frame.around(prepared[number].tokens.ids[slice(*bounds)]) for number, bounds in places]
@@ -159,7 +158,7 @@ class BatchedEncoder(BundleEncoder):
         return vector
 
     def run_queries(self, prepared: Sequence[PreparedQuery]) -> DeviceVectors:
-        """Encode queries, one at least: their vectors stay on the device, for the calling thread."""
+        """Encode at least one query; the vectors stay on the device, for the calling thread."""
         from quarry.engine.encoding.device_batches import in_order, mean_over_windows
 
         rows = [row for query in prepared for row in query.rows]
@@ -173,7 +172,7 @@ class BatchedEncoder(BundleEncoder):
 
 
 class _Graph:
-    """One graph of a bundle on its device; runs take turns."""
+    """One graph of a bundle on its device; runs are serialized."""
 
     def __init__(self, make_runner: MakeRunner, bundle: EncoderBundle, name: str) -> None:
         bundle.verify_graph(name)
@@ -182,24 +181,24 @@ class _Graph:
         self.place = self._runner.place
 
     def run(self, output: str, rows: list[Ids]) -> Iterator[Batch]:
-        """One output for each row of tokens, those of like length together: (n, longest, dim) or (n, dim)."""
+        """Yield one output for each row of tokens, in batches of similar length: (n, longest, dim) or (n, dim)."""
         for members in batches([len(row) for row in rows], self._runner.max_batch):
-            ids, mask = _padded([rows[member] for member in members])
+            ids, mask = _pad([rows[member] for member in members])
             with self._lock:
                 values = self._runner.run(output, ids, mask)
             yield members, values
 
 
 def batches(lengths: Sequence[int], max_batch: int) -> Iterator[list[int]]:
-    """Put texts of like length together.
+    """Group texts of similar length.
 
     Args:
-        lengths: tokens of each text.
-        max_batch: most texts in a batch.
+        lengths: number of tokens of each text.
+        max_batch: maximum number of texts in a batch.
 
     Yields:
-        The numbers of the texts of each batch, longest texts first; padded, a batch of more than one has at most
-        16,384 tokens.
+        The positions of the texts of each batch, longest texts first; a batch of several texts has at most 16,384
+        tokens with padding.
     """
     order = sorted(range(len(lengths)), key=lengths.__getitem__, reverse=True)
     start = 0
@@ -209,8 +208,8 @@ def batches(lengths: Sequence[int], max_batch: int) -> Iterator[list[int]]:
         start += n
 
 
-def _padded(rows: Sequence[Ids]) -> tuple[Ids, Ids]:
-    """(batch, length) ids and mask."""
+def _pad(rows: Sequence[Ids]) -> tuple[Ids, Ids]:
+    """Return (batch, length) ids and mask."""
     ids = np.zeros((len(rows), max(map(len, rows))), np.int64)
     mask = np.zeros_like(ids)
     for number, row in enumerate(rows):

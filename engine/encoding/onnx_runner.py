@@ -1,4 +1,4 @@
-"""Runs batches with ONNX Runtime on a device: inputs are copied there, outputs are written into torch's memory."""
+"""Runs batches with ONNX Runtime on a device; outputs are written into torch tensors."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ __all__ = ["OnnxRunner"]
 
 
 class OnnxRunner:
-    """An `quarry.engine.encoding.batched_encoder.BatchRunner`. Not yet run on a GPU.
+    """A `BatchRunner` that uses ONNX Runtime. Not yet run on a GPU.
 
     Args:
-        bundle: whose graph to run.
-        name: of the graph's file.
-        device: "cuda", or "cpu", where single texts are faster for most graphs and this serves comparison.
+        bundle: the bundle.
+        name: file name of the graph.
+        device: "cuda", or "cpu" for comparison (`OnnxEncoder` is faster there for most graphs).
 
     Raises:
         BackendUnavailable: ONNX Runtime cannot use the device.
-        CorruptFile: the graph cannot be run, or is no encoder's.
+        CorruptFile: the graph cannot be run, or is not an encoder's.
     """
 
     max_batch = 1024
@@ -56,7 +56,7 @@ class OnnxRunner:
         return self._stream.run(partial(self._run, output, ids, mask))
 
     def _run(self, output: str, ids: Ids, mask: Ids) -> torch.Tensor:
-        """The same on the current stream, which is the session's too: what it reads is there, and stays."""
+        """Run a batch on the current stream, which is the session's stream too."""
         import torch
 
         from quarry.engine.gpu.transfer import send

@@ -1,4 +1,4 @@
-"""How a bundle's graph is loaded into ONNX Runtime."""
+"""Loads the graph of a bundle into ONNX Runtime and runs it."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ __all__ = [
 ]
 
 INPUT_NAMES = frozenset({"input_ids", "attention_mask", "token_type_ids"})
-"""What a graph may take: (batch, length) int64 each."""
+"""The inputs that a graph may have, (batch, length) int64 each."""
 
-# ONNX Runtime's fused kernel (1.31) takes six times as long as the addition and normalisation it replaces, a
+# ONNX Runtime's fused kernel (1.31) takes six times as long as the addition and normalization it replaces, a
 # quarter of the whole run.
 _SLOW_FUSIONS = ["SkipLayerNormFusion"]
 
@@ -39,21 +39,21 @@ T = TypeVar("T")
 
 
 class PerProcess(Generic[T]):
-    """Something made at first use, once in each process: after a fork the child makes its own.
+    """An object that is created at first use, once per process: after a fork the child creates its own.
 
     Args:
-        make: makes it; called by one thread at a time.
+        make: creates it; called by one thread at a time.
     """
 
     def __init__(self, make: Callable[[], T]) -> None:
         self._make = make
-        # By process id. A session inherited by a fork is kept and not used: destroying it is not safe where it
-        # has threads. Nor is an inherited lock, which another thread of the parent may have held.
+        # By process id. A session inherited by a fork is kept and not used, because destroying it is not safe when
+        # it has threads. An inherited lock is not safe either: another thread of the parent may hold it.
         self._made: dict[int, T] = {}
         self._locks: dict[int, threading.Lock] = {}
 
     def get(self) -> T:
-        """Return this process's one; errors are those of ``make``, which is tried again the next time."""
+        """Return the object of this process; an error of ``make`` is raised, and the next call tries again."""
         process = os.getpid()
         made = self._made.get(process)
         if made is None:
@@ -67,8 +67,8 @@ class PerProcess(Generic[T]):
 def import_onnxruntime() -> ModuleType:
     """Import ONNX Runtime with its telemetry off, as its Privacy.md describes.
 
-    Otherwise the import starts a thread that sends usage events over the network, and a forked child that ends
-    normally hangs or aborts waiting for that thread. Who wants it sets ``ORT_DISABLE_TELEMETRY=0``.
+    Otherwise the import starts a thread that sends usage events over the network, and a forked child that exits
+    normally hangs or aborts waiting for that thread. ``ORT_DISABLE_TELEMETRY=0`` enables it.
     """
     os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
     import onnxruntime
@@ -77,21 +77,21 @@ def import_onnxruntime() -> ModuleType:
 
 
 def open_session(path: Path, lean: bool = False) -> InferenceSession:
-    """Load a graph for the CPU; a run takes the calling thread and no other, and any number may run it at once.
+    """Load a graph for the CPU. A run uses the calling thread only; any number of threads may run it at once.
 
-    Weights are mapped and not read, whether they lie in the graph's file or beside it: files that must not change
-    while the session is there.
+    Weights are mapped, whether they lie in the graph's file or beside it; the files must not change while the
+    session exists.
 
     Args:
-        path: the graph, which `quarry.formats.bundle.folder.BundleFolder.verify_graph` has found to be fine.
-        lean: whether the weights of products are used where they lie. They are copied into a second layout else,
-            which is faster and takes as much memory again, of this process's own.
+        path: the graph, verified by `quarry.formats.bundle.folder.BundleFolder.verify_graph`.
+        lean: whether weights of matrix products are used in place. Otherwise they are copied into a second layout,
+            which is faster and takes as much private memory again.
 
     Raises:
-        CorruptFile: the file is no graph that can be run.
+        CorruptFile: the file is not a graph that can be run.
     """
     options = _options()
-    # Plans of past shapes save nothing measurable and cost 15 MB: nearly every text has a length of its own.
+    # Memory patterns of past shapes save nothing measurable and take 15 MB: nearly every text has another length.
     options.enable_mem_pattern = False
     if lean:
         options.add_session_config_entry("session.disable_prepacking", "1")
@@ -100,17 +100,17 @@ def open_session(path: Path, lean: bool = False) -> InferenceSession:
 
 
 def open_cuda_session(path: Path, stream: int) -> InferenceSession:
-    """Load a graph for the first CUDA device; not yet run on one.
+    """Load a graph for the first CUDA device. Not yet run on one.
 
     Args:
         path: the graph.
-        stream: CUDA's handle of the stream that runs are queued on.
+        stream: CUDA handle of the stream that runs are queued on.
 
     Raises:
         BackendUnavailable: ONNX Runtime was built without CUDA, or CUDA's libraries or a device are missing.
-        CorruptFile: the file is no graph that can be run.
+        CorruptFile: the file is not a graph that can be run.
     """
-    hint = "pip install onnxruntime-gpu in the place of onnxruntime, and a CUDA device"
+    hint = "pip install onnxruntime-gpu instead of onnxruntime, and a CUDA device"
     if "CUDAExecutionProvider" not in import_onnxruntime().get_available_providers():
         raise BackendUnavailable("this ONNX Runtime has no CUDA", expected=hint)
     options = _options()
@@ -124,16 +124,16 @@ def open_cuda_session(path: Path, stream: int) -> InferenceSession:
 def run_session(
     session: InferenceSession, path: Path, output: str, inputs: Mapping[str, npt.NDArray[np.int64]]
 ) -> npt.NDArray[np.float32]:
-    """Run a graph for one of its outputs, and see that they are numbers.
+    """Run a graph for one of its outputs, and check that the values are finite.
 
     Args:
-        session: the graph's.
-        path: its file, for the error.
-        output: which one.
+        session: session of the graph.
+        path: file of the graph, for the error.
+        output: name of the output.
         inputs: (batch, length) int64 each, by name.
 
     Raises:
-        CorruptFile: it cannot be run with these inputs, or gives other than finite float32.
+        CorruptFile: the graph cannot be run with these inputs, or the output is not finite float32.
     """
     try:
         found: npt.NDArray[np.float32] = session.run([output], dict(inputs))[0]
@@ -144,14 +144,14 @@ def run_session(
 
 
 def check_numbers(found: npt.NDArray[np.float32], output: str, path: Path) -> None:
-    """Refuse an output that is no float32, or not finite.
+    """Raise unless an output is finite float32.
 
     Raises:
         CorruptFile: it is not.
     """
     if found.dtype != np.float32 or not np.isfinite(found).all():
         raise CorruptFile(
-            f"the graph gives {output} that cannot be used",
+            f"the output {output} of the graph cannot be used",
             path=path,
             expected="finite float32",
             actual="numbers that are not finite" if found.dtype == np.float32 else found.dtype,
@@ -175,7 +175,7 @@ def _loaded(
     providers: list[str | tuple[str, dict[str, str]]],
     without: list[str],
 ) -> InferenceSession:
-    """A session of a graph, given by its file's name or its contents."""
+    """Return a session of a graph, given by its path or its contents."""
     try:
         return import_onnxruntime().InferenceSession(
             graph, options, providers=providers, disabled_optimizers=without

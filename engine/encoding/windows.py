@@ -77,9 +77,9 @@ def sentence_end_flags(
     """Return after which tokens a sentence ends.
 
     A sentence ends at ``. ! ?`` and their equivalents in other scripts, with the quotes and brackets that close
-    after them, at a CJK full stop, and at a line break. This is a heuristic for choosing cuts, not a parser: it fails
-    after an abbreviation that precedes a capital ("Dr. Who"). Only the part of the text that the tokens cover
-    is read, so the cost of all windows together is linear.
+    after them, at a CJK full stop, and at a line break. This is a heuristic for choosing cuts, not a parser: it
+    fails after an abbreviation that precedes a capital ("Dr. Who"). Only the part of the text that the tokens
+    cover is read, so the cost of all windows together is linear.
 
     Args:
         text: the text that the offsets refer to.

@@ -120,7 +120,7 @@ def test_a_batch_with_numbers_that_are_not_finite_is_refused(tmp_path: Path) -> 
 
     path = bundle(tmp_path, graph(filled(np.nan)))
     encoder = BatchedEncoder(load_bundle(path), lambda opened, name: OnnxRunner(opened, name, device="cpu"))
-    with pytest.raises(CorruptFile, match=r"model\.onnx: the graph gives token_vectors that cannot be used"):
+    with pytest.raises(CorruptFile, match=r"model\.onnx: the output token_vectors of the graph cannot be used"):
         list(encoder.windows(TEXT))
 
 
@@ -214,7 +214,7 @@ def test_sizes_that_no_file_has_are_refused_before_the_file_is_read(
 @pytest.mark.parametrize(
     ("value", "shape", "match"),
     [
-        (np.nan, [1], "scores that cannot be used"),
+        (np.nan, [1], "scores of the graph cannot be used"),
         (1.0, [3], r"no score for a pair; expected \(1,\); found \(3,\)"),
     ],
 )
