@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-import fuzz_targets as read
+from support.faults import fuzz_targets as read
 import numpy as np
 from support.faults.fuzz_targets import DIM, GRAPH_OF, GRAPH_ROWS, N_DOCS, NLIST, SECTIONS, DiskTarget, FileTarget
 from support.faults.memory_directory import MemoryDirectory
