@@ -14,16 +14,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from quarry.formats.container.directory import Directory
-from quarry.formats.container.envelope import (
-    FILE_ID,
-    PREAMBLE_BYTES,
-    Envelope,
-    EnvelopeWriter,
-    FileKind,
-    FileRecord,
-)
-from quarry.formats.container.packing import Fields
+from quarry.formats.container.fields import Fields
+from quarry.formats.container.layout import FILE_ID, PREAMBLE_BYTES, FileKind, FileRecord
+from quarry.formats.container.reader import ContainerReader
 from quarry.formats.container.spool import TEMPORARY_SUFFIX
+from quarry.formats.container.writer import ContainerWriter
 from quarry.formats.errors import CorruptFile, FormatTooNew, IndexNotFound
 from quarry.formats.vectors.centroids import CENTROID_TYPES
 from quarry.formats.vectors.quantizer import MAX_DIM
@@ -184,7 +179,7 @@ class Manifest:
             CorruptFile: this manifest could not be read again; nothing was committed.
         """
         temporary = f"manifest-{self.commit_id.hex()}{TEMPORARY_SUFFIX}"
-        EnvelopeWriter(directory, temporary, FileKind.MANIFEST, self.commit_id).finish(_to_fields(self))
+        ContainerWriter(directory, temporary, FileKind.MANIFEST, self.commit_id).finish(_to_fields(self))
         try:
             self._put_in_place(directory, temporary)
         except BaseException:
@@ -229,13 +224,13 @@ def latest_generation(directory: Directory) -> int:
 
 
 def _read(directory: Directory, name: str) -> Manifest:
-    envelope = Envelope(directory, name, FileKind.MANIFEST)
+    container = ContainerReader(directory, name, FileKind.MANIFEST)
     try:
-        manifest = _from_fields(envelope.fields, envelope.record.file_id, envelope.path)
-        envelope.done()
-        manifest = replace(manifest, unknown_features=envelope.unknown_writer_features)
+        manifest = _from_fields(container.fields, container.record.file_id, container.path)
+        container.refuse_unknown()
+        manifest = replace(manifest, unknown_features=container.unknown_writer_features)
     finally:
-        envelope.close()
+        container.close()
     return manifest
 
 
@@ -243,11 +238,31 @@ def _to_fields(manifest: Manifest) -> dict[str, object]:
     return {
         "generation": manifest.generation,
         "parent_id": manifest.parent_id,
-        "settings": dict(vars(manifest.settings)),
-        "encoder": dict(vars(manifest.encoder)),
+        "settings": _settings_to_fields(manifest.settings),
+        "encoder": _encoder_to_fields(manifest.encoder),
         "segments": [_segment_to_fields(segment) for segment in manifest.segments],
         "quantizers": [record.to_fields() for record in manifest.quantizers],
     }
+
+
+def _settings_to_fields(settings: IndexSettings) -> dict[str, object]:
+    return {
+        "dim": settings.dim,
+        "representation": settings.representation,
+        "representation_settings": settings.representation_settings,
+        "beta": settings.beta,
+        "centroids": settings.centroids,
+        "code_bytes": settings.code_bytes,
+        "language": settings.language,
+        "analysis_rules": settings.analysis_rules,
+        "k1": settings.k1,
+        "b": settings.b,
+        "seed": settings.seed,
+    }
+
+
+def _encoder_to_fields(encoder: EncoderRecord) -> dict[str, object]:
+    return {"name": encoder.name, "identity": encoder.identity, "normalise": encoder.normalise}
 
 
 def _segment_to_fields(segment: SegmentRecord) -> dict[str, object]:
@@ -264,17 +279,11 @@ def _from_fields(fields: Fields, commit_id: bytes, path: Path) -> Manifest:
     manifest = Manifest(
         generation=fields.integer("generation", 1, _MAX_GENERATION),
         commit_id=commit_id,
-        parent_id=fields.data("parent_id", 16),
+        parent_id=fields.binary("parent_id", 16),
         settings=_settings(fields.child("settings"), path),
         encoder=_encoder(fields.child("encoder")),
-        segments=tuple(
-            _segment(Fields(item, path, f"segment {number}"))
-            for number, item in enumerate(fields.items("segments", _MAX_SEGMENTS))
-        ),
-        quantizers=tuple(
-            FileRecord.from_fields(Fields(item, path, f"quantizer {number}"))
-            for number, item in enumerate(fields.items("quantizers", _MAX_SEGMENTS))
-        ),
+        segments=tuple(map(_segment, fields.children("segments", _MAX_SEGMENTS))),
+        quantizers=tuple(map(FileRecord.from_fields, fields.children("quantizers", _MAX_SEGMENTS))),
     )
     _check_names(manifest, path)
     return manifest
@@ -309,7 +318,7 @@ def _settings(fields: Fields, path: Path) -> IndexSettings:
         b=fields.number("b", 0.0, 1.0),
         seed=fields.integer("seed", 0, (1 << 63) - 1),
     )
-    fields.done()
+    fields.refuse_unknown()
     return settings
 
 
@@ -317,9 +326,9 @@ def _encoder(fields: Fields) -> EncoderRecord:
     record = EncoderRecord(
         name=fields.text("name", 1024),
         identity=fields.text("identity", 128),
-        normalise=fields.flag("normalise"),
+        normalise=fields.boolean("normalise"),
     )
-    fields.done()
+    fields.refuse_unknown()
     return record
 
 
@@ -333,5 +342,5 @@ def _segment(fields: Fields) -> SegmentRecord:
         n_docs=n_docs,
         n_deleted=fields.integer("n_deleted", 0, n_docs),
     )
-    fields.done()
+    fields.refuse_unknown()
     return segment

@@ -12,11 +12,11 @@ import weakref
 from collections.abc import Sequence
 from pathlib import Path
 
-import numpy as np
-import numpy.typing as npt
-
+from quarry.formats.arrays import Float32Array
 from quarry.formats.container.directory import Directory
-from quarry.formats.container.envelope import Envelope, EnvelopeWriter, FileKind, FileRecord
+from quarry.formats.container.layout import FileKind, FileRecord
+from quarry.formats.container.reader import ContainerReader
+from quarry.formats.container.writer import ContainerWriter
 from quarry.formats.documents.ids import DocIds, DocIdsWriter
 from quarry.formats.documents.store import DocStore, DocStoreWriter, KnownDictionary, StoredDocument
 from quarry.formats.errors import CommitFailed, CorruptFile, InvalidDocument
@@ -24,7 +24,7 @@ from quarry.formats.metadata.columns import MetadataReader, MetadataWriter
 from quarry.formats.postings.postings import PostingsReader, PostingsWriter
 from quarry.formats.vectors.centroids import CENTROID_TYPES, CentroidsWriter, CentroidTable
 from quarry.formats.vectors.inverted_lists import InvertedLists, InvertedListsWriter
-from quarry.formats.vectors.quantization_error import CodingFit
+from quarry.formats.vectors.quantization_error import QuantizationError
 from quarry.formats.vectors.quantizer import MAX_DIM, MAX_NLIST
 
 __all__ = ["MAX_ROWS", "SegmentReader", "SegmentWriter", "segment_fields"]
@@ -61,9 +61,7 @@ class SegmentWriter:
     def __len__(self) -> int:
         return len(self.ids)
 
-    def add(
-        self, doc_id: str, document: StoredDocument, vectors: npt.NDArray[np.float32], terms: Sequence[str] = ()
-    ) -> None:
+    def add(self, doc_id: str, document: StoredDocument, vectors: Float32Array, terms: Sequence[str] = ()) -> None:
         """Append a document with its (n, dim) float32 centroids, n >= 1, and its terms, in any order.
 
         Raises:
@@ -98,7 +96,7 @@ class SegmentWriter:
         nlist: int,
         code_bytes: int,
         keep_centroids: bool,
-        fit: CodingFit | None = None,
+        fit: QuantizationError | None = None,
     ) -> FileRecord:
         """Write the file, durably.
 
@@ -115,16 +113,16 @@ class SegmentWriter:
         if not self._whole:
             raise CommitFailed("a document could not be taken whole", path=self._directory.path)
         segment_id = secrets.token_bytes(16)
-        envelope = EnvelopeWriter(self._directory, f"{segment_id.hex()}.seg", FileKind.SEGMENT, segment_id)
+        container = ContainerWriter(self._directory, f"{segment_id.hex()}.seg", FileKind.SEGMENT, segment_id)
         try:
-            self.centroids.write(envelope, keep_centroids)
+            self.centroids.write(container, keep_centroids)
             if lists:
-                lists.write(envelope)
-            self.ids.write(envelope)
-            self.postings.write(envelope)
-            self.metadata.write(envelope)
-            self.documents.write(envelope)
-            return envelope.finish(
+                lists.write(container)
+            self.ids.write(container)
+            self.postings.write(container)
+            self.metadata.write(container)
+            self.documents.write(container)
+            return container.finish(
                 segment_fields(
                     n_docs=len(self),
                     n_rows=self.centroids.n_rows,
@@ -137,7 +135,7 @@ class SegmentWriter:
                 )
             )
         finally:
-            envelope.abandon()
+            container.abandon()
 
     def close(self) -> None:
         """Drop the temporary files."""
@@ -157,10 +155,19 @@ def segment_fields(
     centroids: str,
     nlist: int,
     code_bytes: int,
-    fit: CodingFit | None,
+    fit: QuantizationError | None,
 ) -> dict[str, object]:
     """The fields of a segment file (see SPEC.md, 5)."""
-    return {**locals(), "fit": fit.to_fields() if fit else None}
+    return {
+        "n_docs": n_docs,
+        "n_rows": n_rows,
+        "dim": dim,
+        "largest_norm": largest_norm,
+        "centroids": centroids,
+        "nlist": nlist,
+        "code_bytes": code_bytes,
+        "fit": fit.to_fields() if fit else None,
+    }
 
 
 class SegmentReader:
@@ -179,7 +186,7 @@ class SegmentReader:
     """
 
     def __init__(self, directory: Directory, record: FileRecord, dim: int) -> None:
-        self._envelope = Envelope(directory, record.name, FileKind.SEGMENT, record)
+        self._container = ContainerReader(directory, record.name, FileKind.SEGMENT, record)
         self._holders: weakref.WeakSet[object] = weakref.WeakSet()
         self._holding = threading.RLock()  # its own: a forked child must be able to open the same file anew
         self._is_open = True
@@ -190,44 +197,44 @@ class SegmentReader:
             raise
 
     def _read(self, dim: int) -> None:
-        envelope, fields = self._envelope, self._envelope.fields
+        container, fields = self._container, self._container.fields
         self.n_docs = fields.integer("n_docs", 1, MAX_ROWS)
         self.n_rows = fields.integer("n_rows", self.n_docs, MAX_ROWS)
         if fields.integer("dim", 1, MAX_DIM) != dim:
-            raise CorruptFile("a segment of vectors of another length", path=envelope.path, expected=dim)
+            raise CorruptFile("a segment of vectors of another length", path=container.path, expected=dim)
         largest_norm = fields.number("largest_norm", 0.0, _MAX_NORM)
         kind = fields.choice("centroids", CENTROID_TYPES)
         nlist = fields.integer("nlist", 0, MAX_NLIST)
         code_bytes = fields.integer("code_bytes", 0, MAX_DIM)
-        self.fit = CodingFit.from_fields(fields.optional_child("fit"))
+        self.fit = QuantizationError.from_fields(fields.optional_child("fit"))
         if (nlist == 0) != (code_bytes == 0) or (kind == "none" and not nlist):
-            raise CorruptFile("a segment with half a quantizer", path=envelope.path)
-        self.ids = DocIds(envelope, self.n_docs)
-        self.documents = DocStore(envelope, self.n_docs)
-        self.postings = PostingsReader(envelope, self.n_docs)
-        self.metadata = MetadataReader(envelope, self.n_docs)
-        self.centroids = CentroidTable(envelope, self.n_docs, self.n_rows, dim, kind, largest_norm)
-        self.lists = InvertedLists(envelope, nlist, self.n_rows, code_bytes) if nlist else None
-        envelope.done()
+            raise CorruptFile("a segment with half a quantizer", path=container.path)
+        self.ids = DocIds(container, self.n_docs)
+        self.documents = DocStore(container, self.n_docs)
+        self.postings = PostingsReader(container, self.n_docs)
+        self.metadata = MetadataReader(container, self.n_docs)
+        self.centroids = CentroidTable(container, self.n_docs, self.n_rows, dim, kind, largest_norm)
+        self.lists = InvertedLists(container, nlist, self.n_rows, code_bytes) if nlist else None
+        container.refuse_unknown()
 
     @property
     def path(self) -> Path:
         """Where the file is."""
-        return self._envelope.path
+        return self._container.path
 
     @property
     def segment_id(self) -> bytes:
         """The 16 bytes that name the segment."""
-        return self._envelope.record.file_id
+        return self._container.record.file_id
 
     def section_bytes(self) -> dict[str, int]:
         """Length of every section of the file, by name."""
-        return self._envelope.section_bytes()
+        return self._container.section_bytes()
 
     @property
     def n_bytes(self) -> int:
         """Length of the file."""
-        return self._envelope.n_bytes
+        return self._container.n_bytes
 
     def hold(self, holder: object) -> bool:
         """Let the file be open until `holder` releases it or is gone; False if it is closed already."""
@@ -245,4 +252,4 @@ class SegmentReader:
     def close(self) -> None:
         """Close the file; arrays that came from it stay valid."""
         self._is_open = False
-        self._envelope.close()
+        self._container.close()

@@ -11,10 +11,11 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-import numpy.typing as npt
 
+from quarry.formats.arrays import BoolArray
 from quarry.formats.container.directory import Directory
-from quarry.formats.container.envelope import EnvelopeWriter, FileKind, FileRecord
+from quarry.formats.container.layout import FileKind, FileRecord
+from quarry.formats.container.writer import ContainerWriter
 from quarry.formats.documents.ids import merge_ids
 from quarry.formats.documents.store_merge import merge_documents
 from quarry.formats.metadata.columns import merge_metadata
@@ -22,13 +23,9 @@ from quarry.formats.postings.merge import MergedPostings
 from quarry.formats.segment import MAX_ROWS, SegmentReader, segment_fields
 from quarry.formats.vectors.centroids import merge_centroids
 from quarry.formats.vectors.inverted_lists import ListRun, RunRows, merge_lists
-from quarry.formats.vectors.quantization_error import CodingFit, imbalance_of, joined_fit
+from quarry.formats.vectors.quantization_error import QuantizationError, combine_errors, list_imbalance
 
 __all__ = ["MergeInput", "merge_segments", "rows_of_runs"]
-
-Keep = npt.NDArray[np.bool_]
-
-_SYNCED_BYTES = 8 << 20  # of a file, from which on they are synced while words are still being merged
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,9 +41,9 @@ class MergeInput:
     """
 
     reader: SegmentReader
-    keep: Keep | None
+    keep: BoolArray | None
     runs: Sequence[ListRun] = ()
-    fit: CodingFit | None = None
+    fit: QuantizationError | None = None
 
     @property
     def n_docs(self) -> int:
@@ -76,7 +73,7 @@ def merge_segments(
         nlist: number of lists of the new segment, 0 without.
         code_bytes: bytes of a code, 0 without lists.
         keep_centroids: whether the centroids themselves are stored; then all inputs have them, of one type.
-        threads: from 2 on words are merged on one of their own. The file is the same.
+        threads: with 2 or more, postings are merged on a thread of their own. The file is the same.
 
     Raises:
         FormatError: a segment is damaged; nothing is left behind.
@@ -85,36 +82,36 @@ def merge_segments(
     if sum(each.n_rows for each in inputs) > MAX_ROWS:
         raise OverflowError(f"a segment holds at most {MAX_ROWS} centroids")
     segment_id = secrets.token_bytes(16)
-    envelope = EnvelopeWriter(directory, f"{segment_id.hex()}.seg", FileKind.SEGMENT, segment_id)
+    container = ContainerWriter(directory, f"{segment_id.hex()}.seg", FileKind.SEGMENT, segment_id)
     try:
-        merge = _SegmentMerge(directory, inputs, envelope)
-        return envelope.finish(merge.written(nlist, code_bytes, keep_centroids, threads))
+        merge = _SegmentMerge(directory, inputs, container)
+        return container.finish(merge.write(nlist, code_bytes, keep_centroids, threads))
     finally:
-        envelope.abandon()
+        container.abandon()
 
 
 class _SegmentMerge:
     """Writes the sections of a new segment."""
 
-    def __init__(self, directory: Directory, inputs: Sequence[MergeInput], envelope: EnvelopeWriter) -> None:
+    def __init__(self, directory: Directory, inputs: Sequence[MergeInput], container: ContainerWriter) -> None:
         self._directory = directory
         self._inputs = inputs
         self._readers = [each.reader for each in inputs]
         self._keeps = [each.keep for each in inputs]
-        self._envelope = envelope
+        self._container = container
         self._n_rows = sum(each.n_rows for each in inputs)
 
-    def written(self, nlist: int, code_bytes: int, keep_centroids: bool, threads: int) -> dict[str, object]:
-        """Write all sections; the fields of the new segment."""
+    def write(self, nlist: int, code_bytes: int, keep_centroids: bool, threads: int) -> dict[str, object]:
+        """Write all sections and return the fields of the new segment."""
         words = MergedPostings(self._directory, [reader.postings for reader in self._readers], self._keeps)
         with closing(words), _beside(words.prepare, threads) as prepared:
             largest_norm = self._write_vectors(keep_centroids)
             fit = self._write_lists(nlist, code_bytes) if nlist else None
             self._write_documents()
-            if threads > 1 and self._envelope.n_bytes >= _SYNCED_BYTES:
-                self._envelope.sync()
+            if threads > 1 and self._container.n_bytes >= self._directory.limits.sync_bytes:
+                self._container.sync()
             prepared()
-            words.write(self._envelope)
+            words.write(self._container)
         table = self._readers[0].centroids
         return segment_fields(
             n_docs=sum(each.n_docs for each in self._inputs),
@@ -130,19 +127,19 @@ class _SegmentMerge:
     def _write_vectors(self, keep_centroids: bool) -> float:
         """A length that no centroid exceeds."""
         tables = [reader.centroids for reader in self._readers]
-        return merge_centroids(tables, self._keeps, self._envelope, keep_centroids)
+        return merge_centroids(tables, self._keeps, self._container, keep_centroids)
 
-    def _write_lists(self, nlist: int, code_bytes: int) -> CodingFit | None:
-        sizes = merge_lists(rows_of_runs(self._inputs), self._n_rows, nlist, code_bytes, self._envelope)
+    def _write_lists(self, nlist: int, code_bytes: int) -> QuantizationError | None:
+        sizes = merge_lists(rows_of_runs(self._inputs), self._n_rows, nlist, code_bytes, self._container)
         fits, rows = [each.fit for each in self._inputs], [each.n_rows for each in self._inputs]
-        return joined_fit(fits, rows, imbalance_of(sizes))
+        return combine_errors(fits, rows, list_imbalance(sizes))
 
     def _write_documents(self) -> None:
         """Their texts last: they take room in proportion to what is there already."""
-        directory, keeps, envelope = self._directory, self._keeps, self._envelope
-        merge_ids([reader.ids for reader in self._readers], keeps, envelope)
-        merge_metadata(directory, [reader.metadata for reader in self._readers], keeps, envelope)
-        merge_documents(directory, [reader.documents for reader in self._readers], keeps, envelope)
+        directory, keeps, container = self._directory, self._keeps, self._container
+        merge_ids([reader.ids for reader in self._readers], keeps, container)
+        merge_metadata(directory, [reader.metadata for reader in self._readers], keeps, container)
+        merge_documents(directory, [reader.documents for reader in self._readers], keeps, container)
 
 
 @contextlib.contextmanager

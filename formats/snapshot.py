@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-import numpy as np
-import numpy.typing as npt
-
+from quarry.formats.arrays import BoolArray
 from quarry.formats.container.directory import Directory
-from quarry.formats.container.envelope import Envelope, FileKind, FileRecord
+from quarry.formats.container.layout import FileKind, FileRecord
+from quarry.formats.container.reader import ContainerReader
 from quarry.formats.errors import CorruptFile, FormatError
 from quarry.formats.manifest import Manifest, SegmentRecord, latest_generation
 from quarry.formats.segment import SegmentReader
@@ -35,7 +34,7 @@ class OpenSegment:
 
     record: SegmentRecord
     reader: SegmentReader
-    deleted: npt.NDArray[np.bool_] | None
+    deleted: BoolArray | None
     quantizer: Quantizer | None
 
     def live_ordinal(self, doc_id: str) -> int | None:
@@ -183,7 +182,7 @@ def _check_segment(
             )
 
 
-def _check_deleted(directory: Directory, record: SegmentRecord, deleted: npt.NDArray[np.bool_] | None) -> None:
+def _check_deleted(directory: Directory, record: SegmentRecord, deleted: BoolArray | None) -> None:
     n_deleted = 0 if deleted is None else int(deleted.sum())
     if n_deleted != record.n_deleted:
         raise CorruptFile(
@@ -226,7 +225,7 @@ def _check_file(
     directory: Directory, kind: FileKind, name: str, record: FileRecord | None, sound: dict[str, int]
 ) -> list[FormatError]:
     try:
-        envelope = Envelope(directory, name, kind, record)
+        container = ContainerReader(directory, name, kind, record)
     except FileNotFoundError:
         if kind is FileKind.HNSW_GRAPH:  # deleted a moment ago, as it may be
             return []
@@ -234,9 +233,9 @@ def _check_file(
     except FormatError as error:
         return [error]
     try:
-        found = envelope.findings()
+        found = container.findings()
         if not found:
-            sound[name] = envelope.n_bytes
+            sound[name] = container.n_bytes
         return found
     finally:
-        envelope.close()
+        container.close()

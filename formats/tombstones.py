@@ -9,44 +9,44 @@ from __future__ import annotations
 import secrets
 
 import numpy as np
-import numpy.typing as npt
 
+from quarry.formats.arrays import BoolArray
 from quarry.formats.container.directory import Directory
-from quarry.formats.container.envelope import Envelope, EnvelopeWriter, FileKind, FileRecord
+from quarry.formats.container.layout import FileKind, FileRecord
+from quarry.formats.container.reader import ContainerReader
+from quarry.formats.container.writer import ContainerWriter
 from quarry.formats.errors import CorruptFile
 
 __all__ = ["read_tombstones", "write_tombstones"]
 
-Flags = npt.NDArray[np.bool_]
 
-
-def write_tombstones(directory: Directory, segment_id: bytes, deleted: Flags) -> FileRecord:
+def write_tombstones(directory: Directory, segment_id: bytes, deleted: BoolArray) -> FileRecord:
     """Write the (n_docs,) bool flags of one segment."""
     file_id = secrets.token_bytes(16)
-    writer = EnvelopeWriter(directory, f"{file_id.hex()}.del", FileKind.TOMBSTONES, file_id)
+    writer = ContainerWriter(directory, f"{file_id.hex()}.del", FileKind.TOMBSTONES, file_id)
     writer.add("deleted", np.packbits(deleted, bitorder="little"))
     return writer.finish({"segment_id": segment_id, "n_docs": len(deleted), "n_deleted": int(deleted.sum())})
 
 
-def read_tombstones(directory: Directory, record: FileRecord, segment_id: bytes, n_docs: int) -> Flags:
+def read_tombstones(directory: Directory, record: FileRecord, segment_id: bytes, n_docs: int) -> BoolArray:
     """The (n_docs,) bool flags: True where a document is deleted.
 
     Raises:
         FormatError: the file is damaged or belongs to another segment.
     """
-    envelope = Envelope(directory, record.name, FileKind.TOMBSTONES, record)
+    container = ContainerReader(directory, record.name, FileKind.TOMBSTONES, record)
     try:
-        found = (envelope.fields.data("segment_id", 16), envelope.fields.integer("n_docs", 0, 1 << 32))
-        n_deleted = envelope.fields.integer("n_deleted", 0, n_docs)
+        found = (container.fields.binary("segment_id", 16), container.fields.integer("n_docs", 0, 1 << 32))
+        n_deleted = container.fields.integer("n_deleted", 0, n_docs)
         if found != (segment_id, n_docs):
-            raise CorruptFile("tombstones of another segment", path=envelope.path)
-        packed = envelope.section("deleted", np.uint8, (-(-n_docs // 8),)).array().astype(np.uint8)
-        envelope.done()
+            raise CorruptFile("tombstones of another segment", path=container.path)
+        packed = container.section("deleted", np.uint8, (-(-n_docs // 8),)).array().astype(np.uint8)
+        container.refuse_unknown()
     finally:
-        envelope.close()
+        container.close()
     bits = np.unpackbits(packed, bitorder="little").astype(bool)
     if bits[n_docs:].any() or int(bits.sum()) != n_deleted:
         raise CorruptFile(
-            "tombstones do not add up", path=envelope.path, expected=n_deleted, actual=int(bits.sum())
+            "tombstones do not add up", path=container.path, expected=n_deleted, actual=int(bits.sum())
         )
     return bits[:n_docs]

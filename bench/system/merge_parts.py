@@ -8,8 +8,9 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing
 
 from quarry.formats.container.directory import Directory
-from quarry.formats.container.envelope import EnvelopeWriter, FileKind
+from quarry.formats.container.layout import FileKind
 from quarry.formats.container.spool import temporary_name
+from quarry.formats.container.writer import ContainerWriter
 from quarry.formats.documents.ids import merge_ids
 from quarry.formats.documents.store_merge import merge_documents
 from quarry.formats.metadata.columns import merge_metadata
@@ -31,7 +32,7 @@ def merge_parts(directory: Directory, sources: Sequence[OpenSegment], quantizer:
         Seconds for centroids, lists, ids, metadata, texts, words and sync. They include reading and verifying what
         is merged, and, but for sync, no waiting for the disk.
     """
-    envelope = EnvelopeWriter(directory, temporary_name(), FileKind.SEGMENT, secrets.token_bytes(16))
+    envelope = ContainerWriter(directory, temporary_name(), FileKind.SEGMENT, secrets.token_bytes(16))
     try:
         with ExitStack() as stack:
             inputs = [_opened(directory, source, quantizer.input_dim, stack) for source in sources]
@@ -55,7 +56,7 @@ def _timed(work: Callable[[], object]) -> float:
 
 class _Parts:
     def __init__(
-        self, directory: Directory, inputs: Sequence[MergeInput], quantizer: Quantizer, envelope: EnvelopeWriter
+        self, directory: Directory, inputs: Sequence[MergeInput], quantizer: Quantizer, envelope: ContainerWriter
     ) -> None:
         self._directory = directory
         self._inputs = inputs

@@ -16,7 +16,7 @@ from quarry.engine.indexer.garbage import collect_garbage, files_of
 from quarry.engine.indexer.segment_builder import BuiltSegment
 from quarry.engine.indexer.segment_merger import Merged
 from quarry.formats.container.directory import Directory
-from quarry.formats.container.envelope import FileRecord
+from quarry.formats.container.layout import FileRecord
 from quarry.formats.errors import (
     CommitFailed,
     DurabilityUnknown,

@@ -10,7 +10,7 @@ import numpy.typing as npt
 from quarry.engine.indexer.document_encoder import EncodedDocument
 from quarry.engine.quantization.training import MIN_TRAINING_ROWS, VectorCoder, train_on
 from quarry.formats.container.directory import Directory
-from quarry.formats.container.envelope import FileRecord
+from quarry.formats.container.layout import FileRecord
 from quarry.formats.documents.spans import pack_spans
 from quarry.formats.documents.store import KnownDictionary, StoredDocument
 from quarry.formats.manifest import IndexSettings, SegmentRecord

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import MISSING, asdict, dataclass
 from dataclasses import fields as fields_of
 from pathlib import Path
-from typing import Any, Final, Literal, cast
+from typing import Final, Literal, cast
 
 from quarry.formats.bundle.folder import (
     MAX_WINDOW,
     MODEL_NAME,
     PRECISION,
+    SHA256,
     TOKENIZER_NAME,
     BundleFolder,
     SourceRecord,
@@ -22,7 +23,7 @@ from quarry.formats.bundle.folder import (
     source_from,
     write_folder,
 )
-from quarry.formats.container.json_fields import JsonFields
+from quarry.formats.container.fields import Fields
 from quarry.formats.errors import CorruptFile
 
 __all__ = [
@@ -38,8 +39,6 @@ __all__ = [
 ]
 
 _MAX_DIM: Final = 65536
-
-_SHA256: Final = re.compile(r"[0-9a-f]{64}")
 
 LEAST_MEAN_COSINE: Final = 0.98
 """Variants of an encoder answer from one index where their mean cosines to fp32 are at least this."""
@@ -224,57 +223,47 @@ def _members(settings: EncoderSettings) -> dict[str, object]:
     return members
 
 
-def _settings_from(fields: JsonFields) -> EncoderSettings:
+def _settings_from(fields: Fields) -> EncoderSettings:
+    parity = fields.optional_child("parity")
     settings = EncoderSettings(
         name=fields.text("name"),
-        precision=fields.text("precision", PRECISION),
+        precision=fields.text("precision", pattern=PRECISION),
         dim=fields.integer("dim", 1, _MAX_DIM),
         window=fields.integer("window", 3, MAX_WINDOW),
-        pooling=cast("Pooling", fields.text("pooling", re.compile("mean|cls|max|aggretriever"))),
-        normalise=fields.flag("normalise"),
+        pooling=cast("Pooling", fields.text("pooling", pattern=re.compile("mean|cls|max|aggretriever"))),
+        normalise=fields.boolean("normalise"),
         query_prefix=fields.text("query_prefix"),
         document_prefix=fields.text("document_prefix"),
-        beta=None if fields.take_null("beta") else fields.number("beta", math.ulp(0.0), 1e6),
-        trained_representation=(
-            None if fields.take_null("trained_representation") else fields.text("trained_representation")
-        ),
-        source=source_from(fields.inner("source")),
+        beta=fields.optional_number("beta", math.ulp(0.0), 1e6),
+        trained_representation=(fields.optional_text("trained_representation")),
+        source=source_from(fields.child("source")),
         licence=fields.text("licence"),
-        parity=None if fields.take_null("parity") else _parity_from(fields.inner("parity")),
-        **_optional_from(fields),
+        parity=_parity_from(parity) if parity else None,
+        projection=fields.text("projection", pattern=SHA256) if fields.has("projection") else None,
+        token_vectors=fields.boolean("token_vectors") if fields.has("token_vectors") else True,
+        query_source=source_from(fields.child("query_source")) if fields.has("query_source") else None,
+        retrieval=_retrieval_from(fields.child("retrieval")) if fields.has("retrieval") else None,
     )
-    fields.done()
+    fields.refuse_unknown()
     if settings.pooling == "aggretriever" and settings.token_vectors:
         raise CorruptFile("the manifest contradicts itself: Aggretriever gives no token vectors", path=fields.path)
     return settings
 
 
-def _optional_from(fields: JsonFields) -> dict[str, Any]:
-    """Take the members that may be absent."""
-    readers: dict[str, Callable[[str], object]] = {
-        "projection": lambda key: fields.text(key, _SHA256),
-        "token_vectors": fields.flag,
-        "query_source": lambda key: source_from(fields.inner(key)),
-        "retrieval": lambda key: _retrieval_from(fields.inner(key)),
-    }
-    present = set(fields.names())
-    return {key: read(key) for key, read in readers.items() if key in present}
-
-
-def _retrieval_from(fields: JsonFields) -> RetrievalRecord:
+def _retrieval_from(fields: Fields) -> RetrievalRecord:
     record = RetrievalRecord(
         fields.text("collection"),
         fields.integer("n_queries", 1, 2**31),
         *(fields.number(name, 0.0, 1.0) for name in ("ndcg_10", "ndcg_10_exact")),
     )
-    fields.done()
+    fields.refuse_unknown()
     return record
 
 
-def _parity_from(fields: JsonFields) -> ParityRecord:
+def _parity_from(fields: Fields) -> ParityRecord:
     cosines = ("token_mean", "token_min", "pooled_mean", "pooled_min")
     record = ParityRecord(
         fields.integer("n_texts", 1, 2**31), *(fields.number(name, -1.0, 1.0) for name in cosines)
     )
-    fields.done()
+    fields.refuse_unknown()
     return record

@@ -19,18 +19,20 @@ folder.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
+import secrets
+import shutil
+import stat
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final, Literal
 
-from quarry.formats.bundle.file import FileRecord, check_size, record_of, verify_file
 from quarry.formats.bundle.onnx_check import MAX_GRAPH_BYTES, check_graph
-from quarry.formats.bundle.sha256 import short_sha256
-from quarry.formats.container.json_fields import JsonFields, read_json
-from quarry.formats.errors import CorruptFile, FormatTooNew, InvalidSetting
+from quarry.formats.container.fields import Fields, read_json
+from quarry.formats.errors import ChecksumMismatch, CorruptFile, FormatTooNew, InvalidSetting, TruncatedFile
 
 __all__ = [
     "BUNDLE_FORMAT",
@@ -41,11 +43,14 @@ __all__ = [
     "PRECISION",
     "QUERY_MODEL_NAME",
     "REFERENCE_NAME",
+    "SHA256",
     "TOKENIZER_NAME",
     "BundleFolder",
     "BundleKind",
+    "FileDigest",
     "SourceRecord",
     "bundle_kind",
+    "file_sha256",
     "identity_of",
     "read_manifest",
     "source_from",
@@ -74,11 +79,24 @@ _MAX_BYTES: Final = {
 _MAX_FILES: Final = 32
 
 _FILE_NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
-_SHA256: Final = re.compile(r"[0-9a-f]{64}")
+SHA256: Final = re.compile(r"[0-9a-f]{64}")
 _IDENTITY: Final = re.compile(r"[0-9a-f]{32}")
 _KIND: Final = re.compile(r"[a-z]{1,16}")
 
 BundleKind = Literal["encoder", "reranker"]
+
+
+@dataclass(frozen=True, slots=True)
+class FileDigest:
+    """What the manifest says about one file.
+
+    Attributes:
+        sha256: 64 lower-case hexadecimal digits.
+        n_bytes: its size.
+    """
+
+    sha256: str
+    n_bytes: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +124,7 @@ class BundleFolder:
 
     path: Path
     identity: str
-    files: Mapping[str, FileRecord]
+    files: Mapping[str, FileDigest]
 
     @property
     def model_path(self) -> Path:
@@ -140,14 +158,13 @@ class BundleFolder:
             TruncatedFile: a file has another size.
         """
         for name, record in self.files.items():
-            check_size(self.path / name, record)
+            _check_size(self.path / name, record)
 
-    def verify_files(self, names: Iterable[str] | None = None, *, lean: bool = False) -> int:
+    def verify_files(self, names: Iterable[str] | None = None) -> int:
         """Read files whole and compare their SHA-256 with the manifest.
 
         Args:
             names: which of `files`; None for all.
-            lean: whether memory is worth more than time, see `quarry.formats.bundle.sha256`.
 
         Returns:
             The number of bytes read.
@@ -159,32 +176,40 @@ class BundleFolder:
         """
         chosen = list(self.files if names is None else names)
         for name in chosen:
-            verify_file(self.path / name, self.files[name], lean=lean)
+            _verify_file(self.path / name, self.files[name])
         return sum(self.files[name].n_bytes for name in chosen)
 
-    def verify_graph(self, name: str, *, lean: bool = False) -> None:
+    def verify_graph(self, name: str) -> None:
         """Check a graph before a runtime loads it: digests, where its weights lie, its operators.
 
         Args:
             name: which of `files`.
-            lean: whether memory is worth more than time.
 
         Raises:
             ChecksumMismatch, TruncatedFile: as of `verify_files`, for the graph and the file with its weights.
             CorruptFile: as there, or the graph has what `quarry.formats.bundle.onnx_check.check_graph` refuses.
         """
         data = [name + DATA_SUFFIX] if name + DATA_SUFFIX in self.files else []
-        self.verify_files([name, *data], lean=lean)
+        self.verify_files([name, *data])
         check_graph(self.path / name, {each: self.files[each].n_bytes for each in data})
+
+
+def file_sha256(*paths: Path) -> str:
+    """Return the SHA-256 of one file, or of several joined, as 64 lower-case hexadecimal digits."""
+    state = hashlib.sha256()
+    for path in paths:
+        with path.open("rb") as file:
+            hashlib.file_digest(file, lambda: state)
+    return state.hexdigest()
 
 
 def identity_of(parts: Mapping[str, object]) -> str:
     """The first 32 hexadecimal digits of the SHA-256 of `parts` as JSON: keys sorted, no spaces, ASCII."""
     text = json.dumps(parts, sort_keys=True, separators=(",", ":"))
-    return short_sha256(text.encode("ascii"))[:32]
+    return hashlib.sha256(text.encode("ascii")).hexdigest()[:32]
 
 
-def read_manifest(path: str | Path, kind: BundleKind) -> tuple[BundleFolder, JsonFields]:
+def read_manifest(path: str | Path, kind: BundleKind) -> tuple[BundleFolder, Fields]:
     """Read the manifest of a bundle of one kind, and check what all kinds have in common.
 
     Returns:
@@ -207,8 +232,8 @@ def read_manifest(path: str | Path, kind: BundleKind) -> tuple[BundleFolder, Jso
         raise InvalidSetting(
             f"the bundle holds no {kind}", path=folder, expected=f"kind {kind}", actual=f"kind {found}"
         )
-    identity = fields.text("identity", _IDENTITY)
-    return BundleFolder(folder, identity, _files_from(fields.inner("files"))), fields
+    identity = fields.text("identity", pattern=_IDENTITY)
+    return BundleFolder(folder, identity, _files_from(fields.child("files"))), fields
 
 
 def bundle_kind(path: str | Path) -> str:
@@ -242,9 +267,6 @@ def write_folder(
         CorruptFile: members or names that a reader would refuse; nothing is left behind then.
         OSError: it cannot be written, and names the folder; likewise.
     """
-    import secrets  # readers do without these, and without what they import
-    import shutil
-
     folder = Path(path)
     if folder.exists():
         raise InvalidSetting("there is something at the path already; a bundle needs a new folder", path=folder)
@@ -263,32 +285,30 @@ def write_folder(
         raise
 
 
-def source_from(fields: JsonFields) -> SourceRecord:
+def source_from(fields: Fields) -> SourceRecord:
     """Take the members of a `SourceRecord`.
 
     Raises:
         CorruptFile: a member is not what it should be.
     """
-    source = SourceRecord(fields.text("file", _FILE_NAME), fields.text("sha256", _SHA256))
-    fields.done()
+    source = SourceRecord(fields.text("file", pattern=_FILE_NAME), fields.text("sha256", pattern=SHA256))
+    fields.refuse_unknown()
     return source
 
 
-def _manifest_fields(folder: Path, wanted: str) -> JsonFields:
+def _manifest_fields(folder: Path, wanted: str) -> Fields:
     path = folder / MANIFEST_NAME
     if not path.is_file():
         raise InvalidSetting(f"there is no {wanted}", path=folder, expected=MANIFEST_NAME)
-    return JsonFields(read_json(path, _MAX_MANIFEST_BYTES), path)
+    return Fields.from_json(read_json(path, _MAX_MANIFEST_BYTES), path)
 
 
-def _kind_in(fields: JsonFields) -> str:
+def _kind_in(fields: Fields) -> str:
     """Take the kind out of a manifest; those of encoders have none."""
-    return fields.text("kind", _KIND) if "kind" in fields.names() else "encoder"
+    return fields.text("kind", pattern=_KIND) if fields.has("kind") else "encoder"
 
 
-def _write_files(part: Path, files: Mapping[str, bytes | Path]) -> dict[str, FileRecord]:
-    import shutil
-
+def _write_files(part: Path, files: Mapping[str, bytes | Path]) -> dict[str, FileDigest]:
     records = {}
     for name, content in sorted(files.items()):
         if not _FILE_NAME.fullmatch(name):
@@ -298,7 +318,7 @@ def _write_files(part: Path, files: Mapping[str, bytes | Path]) -> dict[str, Fil
             target.write_bytes(content)
         else:
             shutil.copyfile(content, target)
-        records[name] = record_of(target)
+        records[name] = FileDigest(file_sha256(target), target.stat().st_size)
     for name in (MODEL_NAME, TOKENIZER_NAME):
         if name not in records:
             raise CorruptFile("a bundle lacks a file", path=part, expected=name)
@@ -306,7 +326,7 @@ def _write_files(part: Path, files: Mapping[str, bytes | Path]) -> dict[str, Fil
 
 
 def _write_manifest(
-    part: Path, members: Mapping[str, object], identity: str, records: Mapping[str, FileRecord]
+    part: Path, members: Mapping[str, object], identity: str, records: Mapping[str, FileDigest]
 ) -> None:
     manifest = {
         "format": BUNDLE_FORMAT,
@@ -318,7 +338,7 @@ def _write_manifest(
     (part / MANIFEST_NAME).write_bytes(text.encode("utf-8"))
 
 
-def _files_from(fields: JsonFields) -> dict[str, FileRecord]:
+def _files_from(fields: Fields) -> dict[str, FileDigest]:
     names = fields.names()
     bad = [name for name in names if not _FILE_NAME.fullmatch(name) or name == MANIFEST_NAME]
     missing = [name for name in (MODEL_NAME, TOKENIZER_NAME) if name not in names]
@@ -329,10 +349,54 @@ def _files_from(fields: JsonFields) -> dict[str, FileRecord]:
             expected=f"plain names, {MODEL_NAME} and {TOKENIZER_NAME} among them, at most {_MAX_FILES}",
             actual=repr(sorted(names))[:200],
         )
-    return {name: _file_from(fields.inner(name), _MAX_BYTES.get(name, _MAX_FILE_BYTES)) for name in names}
+    return {name: _file_from(fields.child(name), _MAX_BYTES.get(name, _MAX_FILE_BYTES)) for name in names}
 
 
-def _file_from(fields: JsonFields, max_bytes: int) -> FileRecord:
-    record = FileRecord(fields.text("sha256", _SHA256), fields.integer("n_bytes", 0, max_bytes))
-    fields.done()
+def _file_from(fields: Fields, max_bytes: int) -> FileDigest:
+    record = FileDigest(fields.text("sha256", pattern=SHA256), fields.integer("n_bytes", 0, max_bytes))
+    fields.refuse_unknown()
     return record
+
+
+def _check_size(path: Path, record: FileDigest) -> None:
+    """Refuse a file that is not what its record says at first sight.
+
+    Raises:
+        CorruptFile: it is missing or is no regular file (links included).
+        TruncatedFile: it has another size.
+    """
+    try:
+        status = path.lstat()
+    except FileNotFoundError:
+        raise CorruptFile("a file of the bundle is missing", path=path) from None
+    if not stat.S_ISREG(status.st_mode):
+        kind = stat.filemode(status.st_mode)
+        raise CorruptFile(
+            "not a regular file; a bundle holds no links", path=path, expected="-rw-r--r--", actual=kind
+        )
+    if status.st_size != record.n_bytes:
+        raise TruncatedFile(
+            "the file has another size than the manifest says",
+            path=path,
+            expected=f"{record.n_bytes} bytes",
+            actual=f"{status.st_size} bytes",
+        )
+
+
+def _verify_file(path: Path, record: FileDigest) -> None:
+    """Read a file and compare it with its record.
+
+    Args:
+        path: the file.
+        record: what it should be.
+
+    Raises:
+        ChecksumMismatch: its SHA-256 is another.
+        CorruptFile, TruncatedFile: as of `_check_size`.
+    """
+    _check_size(path, record)
+    actual = file_sha256(path)
+    if actual != record.sha256:
+        raise ChecksumMismatch(
+            "the file is not the one the manifest names", path=path, expected=record.sha256, actual=actual
+        )

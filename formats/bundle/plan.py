@@ -12,15 +12,16 @@ folder that its user chose.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
+import secrets
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from quarry.formats.bundle.file import FileRecord
-from quarry.formats.bundle.folder import MAX_WINDOW, PRECISION
-from quarry.formats.container.json_fields import JsonFields, read_json
+from quarry.formats.bundle.folder import MAX_WINDOW, PRECISION, FileDigest
+from quarry.formats.container.fields import Fields, read_json
 from quarry.formats.errors import ChecksumMismatch, CorruptFile, FormatTooNew, TruncatedFile
 
 __all__ = ["LIBRARIES", "PlanProfile", "PlanRecord", "plan_digest", "read_plans", "write_plan"]
@@ -86,7 +87,7 @@ class PlanRecord:
     target: str
     precision: str
     profiles: tuple[PlanProfile, ...]
-    file: FileRecord
+    file: FileDigest
 
     @property
     def stem(self) -> str:
@@ -139,16 +140,12 @@ def read_plans(folder: Path) -> list[PlanRecord]:
     return [_read(path) for path in sorted(folder.glob("tensorrt*.json")) if _NAME.fullmatch(path.name)]
 
 
-def plan_digest(plan: bytes | memoryview) -> FileRecord:
+def plan_digest(plan: bytes | memoryview) -> FileDigest:
     """SHA-256 and size of a plan in memory."""
-    import hashlib  # most encoders have no plan, and it takes memory, as does secrets
-
-    return FileRecord(hashlib.sha256(plan).hexdigest(), memoryview(plan).nbytes)
+    return FileDigest(hashlib.sha256(plan).hexdigest(), memoryview(plan).nbytes)
 
 
 def _replace(path: Path, content: bytes | memoryview) -> None:
-    import secrets
-
     part = path.with_name(f".{path.name}.{secrets.token_hex(8)}.part")
     try:
         part.write_bytes(content)
@@ -158,23 +155,23 @@ def _replace(path: Path, content: bytes | memoryview) -> None:
 
 
 def _read(path: Path) -> PlanRecord:
-    fields = JsonFields(read_json(path, _MAX_RECORD_BYTES), path)
+    fields = Fields.from_json(read_json(path, _MAX_RECORD_BYTES), path)
     version = fields.integer("format", 1, 2**31)
     if version > _FORMAT:
         raise FormatTooNew(
             "a later version of Quarry wrote this plan", path=path, expected=_FORMAT, actual=version
         )
     record = PlanRecord(
-        identity=fields.text("identity", _DIGITS),
-        model_sha256=fields.text("model_sha256", _DIGITS),
-        library=fields.text("library", _LIBRARY),
-        version=fields.text("version", _VERSION),
-        target=fields.text("target", _TARGET),
-        precision=fields.text("precision", PRECISION),
+        identity=fields.text("identity", pattern=_DIGITS),
+        model_sha256=fields.text("model_sha256", pattern=_DIGITS),
+        library=fields.text("library", pattern=_LIBRARY),
+        version=fields.text("version", pattern=_VERSION),
+        target=fields.text("target", pattern=_TARGET),
+        precision=fields.text("precision", pattern=PRECISION),
         profiles=_profiles(fields),
-        file=_file(fields.inner("file")),
+        file=_file(fields.child("file")),
     )
-    fields.done()
+    fields.refuse_unknown()
     if path.name != f"{record.stem}.json":
         raise CorruptFile("the record of a plan has another's name", path=path, expected=f"{record.stem}.json")
     return record
@@ -198,27 +195,27 @@ def _members(record: PlanRecord) -> dict[str, object]:
     )
 
 
-def _profiles(fields: JsonFields) -> tuple[PlanProfile, ...]:
-    inner = fields.inner("profiles")
+def _profiles(fields: Fields) -> tuple[PlanProfile, ...]:
+    inner = fields.child("profiles")
     names = inner.names()
     if not 1 <= len(names) <= _MAX_PROFILES or names != [str(number) for number in range(len(names))]:
         raise CorruptFile("a plan's profiles are not numbered from 0", path=fields.path, actual=repr(names)[:200])
-    return tuple(_profile(inner.inner(name)) for name in names)
+    return tuple(_profile(inner.child(name)) for name in names)
 
 
-def _profile(fields: JsonFields) -> PlanProfile:
+def _profile(fields: Fields) -> PlanProfile:
     shapes = [
         (fields.integer(f"{name}_batch", 1, _MAX_BATCH), fields.integer(f"{name}_length", 1, MAX_WINDOW))
         for name in _SHAPES
     ]
-    fields.done()
+    fields.refuse_unknown()
     profile = PlanProfile(*shapes)
     if not profile.holds(profile.usual):
         raise CorruptFile("a plan's usual shape is outside its bounds", path=fields.path, actual=shapes)
     return profile
 
 
-def _file(fields: JsonFields) -> FileRecord:
-    record = FileRecord(fields.text("sha256", _DIGITS), fields.integer("n_bytes", 1, _MAX_PLAN_BYTES))
-    fields.done()
+def _file(fields: Fields) -> FileDigest:
+    record = FileDigest(fields.text("sha256", pattern=_DIGITS), fields.integer("n_bytes", 1, _MAX_PLAN_BYTES))
+    fields.refuse_unknown()
     return record

@@ -6,14 +6,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from quarry.formats.container.varint import append_number
+from quarry.formats.container.varint import append_varint, read_varint
 from quarry.formats.errors import CorruptFile
 
 __all__ = ["Field", "field_bytes", "number_field", "read_fields"]
 
 _NUMBER, _BYTES = 0, 2  # wire types
 _FIXED_BYTES: Final = {1: 8, 5: 4}
-_MAX_SHIFT: Final = 70  # a number has at most 64 bits, 7 in a byte
+_MAX_VARINT_BYTES: Final = 10  # of 64 bits, 7 in a byte
 _MAX_KEY: Final = 2**32  # what a runtime would see of a larger one are its lowest bits: another field
 
 
@@ -70,31 +70,25 @@ def read_fields(message: memoryview, path: Path) -> Iterator[Field]:
 def number_field(number: int, value: int) -> bytes:
     """A field that holds an integer from 0."""
     packed = bytearray()
-    append_number(packed, number << 3 | _NUMBER)
-    append_number(packed, value)
+    append_varint(packed, number << 3 | _NUMBER)
+    append_varint(packed, value)
     return bytes(packed)
 
 
 def field_bytes(number: int, value: bytes) -> bytes:
     """A field that holds bytes: a text, or a message."""
     packed = bytearray()
-    append_number(packed, number << 3 | _BYTES)
-    append_number(packed, len(value))
+    append_varint(packed, number << 3 | _BYTES)
+    append_varint(packed, len(value))
     return bytes(packed) + value
 
 
 def _varint(message: memoryview, position: int, path: Path) -> tuple[int, int]:
-    """A number, and where it ends."""
-    value = 0
-    for shift in range(0, _MAX_SHIFT, 7):
-        if position >= len(message):
-            break
-        byte = message[position]
-        position += 1
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return value, position
-    raise _damaged("a number that ends", position, path)
+    """Return an integer of up to 64 bits, and where it ends."""
+    try:
+        return read_varint(message, position, _MAX_VARINT_BYTES)
+    except ValueError:
+        raise _damaged("an integer that ends", position, path) from None
 
 
 def _damaged(expected: str, actual: object, path: Path) -> CorruptFile:

@@ -21,7 +21,7 @@ from quarry.formats.bundle.folder import (
     source_from,
     write_folder,
 )
-from quarry.formats.container.json_fields import JsonFields
+from quarry.formats.container.fields import Fields
 
 __all__ = [
     "RerankerBundle",
@@ -139,22 +139,23 @@ def write_reranker_bundle(
     return load_reranker_bundle(path)
 
 
-def _settings_from(fields: JsonFields) -> RerankerSettings:
+def _settings_from(fields: Fields) -> RerankerSettings:
+    parity = fields.optional_child("parity")
     settings = RerankerSettings(
         name=fields.text("name"),
-        precision=fields.text("precision", PRECISION),
+        precision=fields.text("precision", pattern=PRECISION),
         window=fields.integer("window", 3, MAX_WINDOW),
-        source=source_from(fields.inner("source")),
+        source=source_from(fields.child("source")),
         licence=fields.text("licence"),
-        parity=None if fields.take_null("parity") else _parity_from(fields.inner("parity")),
+        parity=_parity_from(parity) if parity else None,
     )
-    fields.done()
+    fields.refuse_unknown()
     return settings
 
 
-def _parity_from(fields: JsonFields) -> RerankerParity:
+def _parity_from(fields: Fields) -> RerankerParity:
     n_pairs = fields.integer("n_pairs", 1, 2**31)
     differences = [fields.number(name, 0.0, 1e9) for name in ("difference_mean", "difference_max")]
     correlations = [fields.number(name, -1.0, 1.0) for name in ("correlation", "rank_correlation")]
-    fields.done()
+    fields.refuse_unknown()
     return RerankerParity(n_pairs, *differences, *correlations)

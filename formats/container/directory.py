@@ -15,12 +15,13 @@ import stat
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
 from quarry.formats.errors import CorruptFile, IndexNotFound, TruncatedFile
 
-__all__ = ["Directory", "HeldFile", "MappedFile", "OutputFile", "is_safe_name"]
+__all__ = ["Directory", "HeldFile", "MappedFile", "OutputFile", "WriterLimits", "is_safe_name"]
 
 _SAFE_NAME = re.compile(r"[A-Za-z0-9_-]{1,80}(\.[a-z0-9]{1,8})?")
 _DEVICE = re.compile(r"(con|prn|aux|nul|com\d|lpt\d)(\..*)?", re.IGNORECASE)  # on Windows, in every folder
@@ -43,15 +44,43 @@ def is_safe_name(name: str) -> bool:
     return _SAFE_NAME.fullmatch(name) is not None and _DEVICE.fullmatch(name) is None
 
 
+@dataclass(frozen=True, kw_only=True)
+class WriterLimits:
+    """How much writers keep in memory, and how much they write before they sync.
+
+    Attributes:
+        section_bytes: of a section whose size is not known yet (`quarry.formats.container.spool.Spool`).
+        posting_bytes: of terms and metadata values that wait to be sorted (`quarry.formats.postings.inversion`).
+        sample_bytes: of documents that wait for a compression dictionary (`quarry.formats.documents.store`).
+        page_postings: postings in a page of a sorted run; a merge of runs holds one page of each.
+        batch_postings: postings that are encoded at a time.
+        sync_bytes: a merged file of this size is synced for the first time while postings are still being merged.
+    """
+
+    section_bytes: int = 4 << 20
+    posting_bytes: int = 64 << 20
+    sample_bytes: int = 4 << 20
+    page_postings: int = 1 << 12
+    batch_postings: int = 1 << 15
+    sync_bytes: int = 8 << 20
+
+
 class Directory:
     """The files of one index.
 
     Args:
-        path: the folder; it must exist. Where it is relative, the process may change its own folder afterwards.
-        before_write: called before each write to a file; what it raises keeps the write from happening.
+        path: the folder; it must exist. A relative path is resolved once, here.
+        before_write: called before each write to a file; if it raises an error, nothing is written.
+        limits: memory limits of the writers of files in this folder; None: the defaults.
     """
 
-    def __init__(self, path: Path, before_write: Callable[[], None] | None = None) -> None:
+    limits = WriterLimits()
+
+    def __init__(
+        self, path: Path, before_write: Callable[[], None] | None = None, limits: WriterLimits | None = None
+    ) -> None:
+        if limits is not None:
+            self.limits = limits
         if not path.is_dir():
             raise IndexNotFound("no index here", path=path, expected="a folder")
         self.path = path.absolute()

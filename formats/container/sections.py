@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import xxhash
 
+from quarry.formats.arrays import AnyArray, BoolArray, Int64Array
 from quarry.formats.container.directory import is_safe_name
-from quarry.formats.container.packing import Fields
+from quarry.formats.container.fields import Fields
 from quarry.formats.errors import ChecksumMismatch, CorruptFile
 
 __all__ = [
@@ -76,22 +76,22 @@ class Section:
         self._row_bytes = self.n_bytes // shape[0] if shape[0] else 1
 
     @cached_property
-    def _verified(self) -> npt.NDArray[np.bool_]:
+    def _verified(self) -> BoolArray:
         """Of each chunk, whether it was found to be sound."""
         return np.zeros(len(self._digests) // DIGEST_BYTES, bool)
 
     @cached_property
-    def _array(self) -> npt.NDArray[Any]:
+    def _array(self) -> AnyArray:
         if not self.n_bytes:
             return np.empty(self.shape, self.dtype)
         return np.frombuffer(self._bytes, self.dtype).reshape(self.shape)
 
-    def array(self) -> npt.NDArray[Any]:
+    def array(self) -> AnyArray:
         """The whole section, verified; a read-only view of the mapped file."""
         self._touch_chunks(0, len(self._verified))
         return self._array
 
-    def rows(self, ordinals: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    def rows(self, ordinals: AnyArray) -> AnyArray:
         """A copy of the rows `ordinals` (ascending order is fastest), verified; a row is a chunk long at most."""
         if not self._verified.all() and len(ordinals):
             starts = ordinals.astype(np.int64) * self._row_bytes
@@ -100,13 +100,13 @@ class Section:
                 self._touch_chunks(chunk, chunk + 1)
         return np.take(self._array, ordinals, axis=0)
 
-    def slice(self, low: int, high: int) -> npt.NDArray[Any]:
+    def slice(self, low: int, high: int) -> AnyArray:
         """The rows low to high - 1, verified; a read-only view of the mapped file."""
         if low < high:
             self._touch_chunks(low * self._row_bytes // CHUNK_BYTES, -(-high * self._row_bytes // CHUNK_BYTES))
         return self._array[low:high]
 
-    def stretches(self, starts: npt.NDArray[np.int64], ends: npt.NDArray[np.int64]) -> list[bytes]:
+    def stretches(self, starts: Int64Array, ends: Int64Array) -> list[bytes]:
         """Copies of the elements starts[i] to ends[i] - 1 of a section of bytes, verified."""
         if not self._verified.all():
             for low, high in zip(starts.tolist(), ends.tolist(), strict=True):

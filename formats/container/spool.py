@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from quarry.formats.arrays import AnyArray
 from quarry.formats.container.directory import Directory, OutputFile
 from quarry.formats.container.sections import CHUNK_BYTES
 
 __all__ = ["TEMPORARY_SUFFIX", "Spool", "temporary_name"]
 
 TEMPORARY_SUFFIX = ".tmp"  # files of that name are leftovers, deleted by the next writer
-_MEMORY_BYTES = 4 << 20
 
 
 def temporary_name() -> str:
@@ -56,10 +55,10 @@ class Spool:
 
     def settle(self) -> None:
         """Move what waits in memory to the file, if it is 4 MiB or more."""
-        if len(self._buffer) >= _MEMORY_BYTES:
+        if len(self._buffer) >= self._directory.limits.section_bytes:
             self._spill()
 
-    def write_array(self, array: npt.NDArray[Any]) -> None:
+    def write_array(self, array: AnyArray) -> None:
         """Append the elements of `array`."""
         self.write(np.ascontiguousarray(array).tobytes())
 
@@ -71,7 +70,7 @@ class Spool:
         start = offset + len(head) - self._n_moved
         return head + bytes(self._buffer[start : start + n_bytes - len(head)])
 
-    def read_array(self, dtype: npt.DTypeLike, low: int, high: int) -> npt.NDArray[Any]:
+    def read_array(self, dtype: npt.DTypeLike, low: int, high: int) -> AnyArray:
         """The elements low to high - 1, for a spool of elements of `dtype`."""
         size = np.dtype(dtype).itemsize
         return np.frombuffer(self.read(low * size, (high - low) * size), dtype)

@@ -11,20 +11,19 @@ from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 
 import numpy as np
-import numpy.typing as npt
 import xxhash
 
+from quarry.formats.arrays import BoolArray, Int64Array, UInt32Array, UInt64Array
 from quarry.formats.container.byte_strings import ByteStrings, merge_byte_strings
 from quarry.formats.container.directory import Directory
-from quarry.formats.container.envelope import Envelope, EnvelopeWriter
+from quarry.formats.container.reader import ContainerReader
 from quarry.formats.container.spool import Spool
+from quarry.formats.container.writer import ContainerWriter
 from quarry.formats.errors import CorruptFile
 
 __all__ = ["DocIds", "DocIdsWriter", "id_hash", "merge_ids"]
 
 _UNSORTED = 1024  # hashes that are looked through one by one before they are sorted
-
-Keep = npt.NDArray[np.bool_]
 
 
 def id_hash(doc_id: str) -> int:
@@ -76,7 +75,7 @@ class DocIdsWriter:
             low += 1
         return found + (np.flatnonzero(hashes[len(self._sorted) :] == key) + len(self._sorted)).tolist()
 
-    def superseded(self) -> npt.NDArray[np.uint32]:
+    def superseded(self) -> UInt32Array:
         """Ordinals of documents whose id a later document of this segment bears, ascending."""
         hashes = np.frombuffer(self._hashes, np.uint64)
         order = np.argsort(hashes, kind="stable")
@@ -88,14 +87,14 @@ class DocIdsWriter:
             lost.extend(self._all_but_last(order[low : high + 1]))
         return np.sort(np.frombuffer(lost, np.uintc).astype(np.uint32))
 
-    def write(self, envelope: EnvelopeWriter) -> None:
+    def write(self, container: ContainerWriter) -> None:
         """Write the four sections."""
         hashes = np.frombuffer(self._hashes, np.uint64)
         order = np.argsort(hashes, kind="stable").astype(np.uint32)
-        envelope.add_chunks("ids", np.uint8, (self._ids.n_bytes,), self._ids.chunks())
-        envelope.add_chunks("id_offsets", np.uint64, (len(self) + 1,), self._offsets.chunks())
-        envelope.add("id_hashes", hashes[order])
-        envelope.add("id_ordinals", order)
+        container.add_chunks("ids", np.uint8, (self._ids.n_bytes,), self._ids.chunks())
+        container.add_chunks("id_offsets", np.uint64, (len(self) + 1,), self._offsets.chunks())
+        container.add("id_hashes", hashes[order])
+        container.add("id_ordinals", order)
 
     def close(self) -> None:
         """Drop the temporary files."""
@@ -106,7 +105,7 @@ class DocIdsWriter:
         low, high = self._offsets.read_array(np.uint64, ordinal, ordinal + 2).tolist()
         return self._ids.read(low, high - low)
 
-    def _all_but_last(self, ordinals: npt.NDArray[np.int64]) -> Iterator[int]:
+    def _all_but_last(self, ordinals: Int64Array) -> Iterator[int]:
         """Of documents whose ids have one hash, ascending, those whose very id comes again."""
         later: set[bytes] = set()
         for ordinal in map(int, ordinals[::-1]):
@@ -119,11 +118,11 @@ class DocIdsWriter:
 class DocIds:
     """The ids of a segment, read from its file."""
 
-    def __init__(self, envelope: Envelope, n_docs: int) -> None:
-        self._path = envelope.path
-        self._ids = ByteStrings(envelope, "ids", "id_offsets", n_docs)
-        self._hashes = envelope.section("id_hashes", np.uint64, (n_docs,))
-        self._ordinals = envelope.section("id_ordinals", np.uint32, (n_docs,))
+    def __init__(self, container: ContainerReader, n_docs: int) -> None:
+        self._path = container.path
+        self._ids = ByteStrings(container, "ids", "id_offsets", n_docs)
+        self._hashes = container.section("id_hashes", np.uint64, (n_docs,))
+        self._ordinals = container.section("id_ordinals", np.uint32, (n_docs,))
         self.n_docs = n_docs
 
     def __getitem__(self, ordinal: int) -> str:
@@ -134,7 +133,7 @@ class DocIds:
         """
         return self.many(np.array([ordinal]))[0]
 
-    def many(self, ordinals: npt.NDArray[np.int64]) -> list[str]:
+    def many(self, ordinals: Int64Array) -> list[str]:
         """The ids of the documents (n,) `ordinals`."""
         try:
             return [doc_id.decode("utf-8") for doc_id in self._ids.many(ordinals)]
@@ -153,7 +152,7 @@ class DocIds:
                 raise CorruptFile("id map names a document that is not there", path=self._path, actual=ordinal)
         return [ordinal for ordinal in found if self[ordinal] == doc_id]
 
-    def by_hash(self) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.uint32]]:
+    def by_hash(self) -> tuple[UInt64Array, UInt32Array]:
         """The hashes of all ids, ascending, and (n_docs,) uint32, the document behind each.
 
         Raises:
@@ -173,19 +172,19 @@ class DocIds:
         return self._ids
 
 
-def merge_ids(readers: Sequence[DocIds], keeps: Sequence[Keep | None], envelope: EnvelopeWriter) -> None:
+def merge_ids(readers: Sequence[DocIds], keeps: Sequence[BoolArray | None], container: ContainerWriter) -> None:
     """Write the ids of several segments as one; memory grows by 36 bytes a document.
 
     Args:
         readers: the segments; their documents follow one another in the new one.
         keeps: for each segment (n_docs,) bool, False where a document is left out, or None to keep all. Those
             that stay are numbered anew without gaps.
-        envelope: the new file.
+        container: the new file.
 
     Raises:
         FormatError: a segment is damaged.
     """
-    merge_byte_strings([reader.strings for reader in readers], keeps, envelope, "ids", "id_offsets")
+    merge_byte_strings([reader.strings for reader in readers], keeps, container, "ids", "id_offsets")
     pieces, first = [], 0
     for reader, keep in zip(readers, keeps, strict=True):
         hashes, ordinals = reader.by_hash()
@@ -196,10 +195,10 @@ def merge_ids(readers: Sequence[DocIds], keeps: Sequence[Keep | None], envelope:
         first += len(ordinals)
     hashes, ordinals = (np.concatenate(column) for column in zip(*pieces, strict=True))
     order = np.argsort(hashes, kind="stable")
-    envelope.add("id_hashes", hashes[order])
-    envelope.add("id_ordinals", ordinals[order])
+    container.add("id_hashes", hashes[order])
+    container.add("id_ordinals", ordinals[order])
 
 
-def _bisect(hashes: npt.NDArray[np.uint64], order: npt.NDArray[np.uint32], wanted: np.uint64) -> int:
+def _bisect(hashes: UInt64Array, order: UInt32Array, wanted: np.uint64) -> int:
     """The first place in `order`, which sorts `hashes`, of a hash not below `wanted`."""
     return bisect_left(order, wanted, key=lambda ordinal: hashes[ordinal])

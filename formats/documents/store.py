@@ -17,21 +17,21 @@ from pathlib import Path
 
 import msgpack
 import numpy as np
-import numpy.typing as npt
 import zstandard
 
+from quarry.formats.arrays import Int64Array, UInt8Array, UInt32Array
 from quarry.formats.container.byte_strings import ByteStrings
 from quarry.formats.container.directory import Directory
-from quarry.formats.container.envelope import Envelope, EnvelopeWriter
 from quarry.formats.container.packing import unpack_bounded
+from quarry.formats.container.reader import ContainerReader
 from quarry.formats.container.spool import Spool
+from quarry.formats.container.writer import ContainerWriter
 from quarry.formats.documents.store_sections import write_runs
 from quarry.formats.errors import CorruptFile
 
 __all__ = ["DocStore", "DocStoreWriter", "KnownDictionary", "PackedDocument", "StoredDocument"]
 
 _LEVEL = 6
-_SAMPLE_BYTES = 4 << 20  # documents held back, uncompressed, to train the dictionary on
 _DICTIONARY_BYTES = 64 << 10
 _MIN_TRAINING_DOCS = 64
 _PROBED_DOCS = 16  # on which a known dictionary is tried
@@ -42,7 +42,6 @@ _MAX_VALUES = 1 << 17  # in a document: its fields, and all values of its metada
 _MAX_RUNS = 1 << 16
 _BATCH_DOCS = 256
 
-Ints = npt.NDArray[np.int64]
 KnownDictionary = Callable[[int], bytes]
 
 
@@ -75,6 +74,7 @@ class DocStoreWriter:
 
     def __init__(self, directory: Directory, known: KnownDictionary = lambda _: b"") -> None:
         self._known = known
+        self._directory = directory
         self._frames = Spool(directory)
         self._lengths = Spool(directory)
         self._waiting: list[bytes] = []
@@ -96,7 +96,7 @@ class DocStoreWriter:
             return
         self._waiting.append(record)
         self._waiting_bytes += len(record)
-        if self._waiting_bytes >= _SAMPLE_BYTES:
+        if self._waiting_bytes >= self._directory.limits.sample_bytes:
             self._start()
 
     def settle(self) -> None:
@@ -104,9 +104,9 @@ class DocStoreWriter:
         self._frames.settle()
         self._lengths.settle()
 
-    def write(self, envelope: EnvelopeWriter) -> None:
+    def write(self, container: ContainerWriter) -> None:
         """Write the sections."""
-        write_runs([self], envelope)
+        write_runs([self], container)
 
     def dictionary(self) -> bytes:
         """What the frames are compressed with, perhaps nothing; trained on what there is if need be."""
@@ -114,12 +114,12 @@ class DocStoreWriter:
             self._start()
         return self._dictionary
 
-    def lengths(self) -> npt.NDArray[np.uint32]:
+    def lengths(self) -> UInt32Array:
         """(n,) uint32, the length of each frame; only after `dictionary`."""
-        lengths: npt.NDArray[np.uint32] = self._lengths.read_array(np.uint32, 0, self._lengths.n_bytes // 4)
+        lengths: UInt32Array = self._lengths.read_array(np.uint32, 0, self._lengths.n_bytes // 4)
         return lengths
 
-    def frames(self) -> Iterator[npt.NDArray[np.uint8]]:
+    def frames(self) -> Iterator[UInt8Array]:
         """All frames, in pieces."""
         return (np.frombuffer(chunk, np.uint8) for chunk in self._frames.chunks())
 
@@ -185,15 +185,15 @@ class DocStore:
         path: of the file.
     """
 
-    def __init__(self, envelope: Envelope, n_docs: int) -> None:
+    def __init__(self, container: ContainerReader, n_docs: int) -> None:
         self.n_docs = n_docs
-        self.path = envelope.path
-        self._frames = ByteStrings(envelope, "documents", "document_offsets", n_docs)
-        self._ordinals = envelope.section("dictionary_ordinals", np.uint64, (None,))
+        self.path = container.path
+        self._frames = ByteStrings(container, "documents", "document_offsets", n_docs)
+        self._ordinals = container.section("dictionary_ordinals", np.uint64, (None,))
         self.n_runs = n_runs = self._ordinals.shape[0] - 1
         if not 1 <= n_runs <= _MAX_RUNS:
             raise CorruptFile("no dictionaries, or too many", path=self.path, expected=_MAX_RUNS, actual=n_runs)
-        self._dictionaries = ByteStrings(envelope, "document_dictionaries", "dictionary_offsets", n_runs)
+        self._dictionaries = ByteStrings(container, "document_dictionaries", "dictionary_offsets", n_runs)
         self._codecs: dict[int, _Codec] = {}
 
     def __getitem__(self, ordinal: int) -> StoredDocument:
@@ -204,7 +204,7 @@ class DocStore:
         """
         return self.packed(np.array([ordinal]))[0].unpacked()
 
-    def packed(self, ordinals: Ints) -> list[PackedDocument]:
+    def packed(self, ordinals: Int64Array) -> list[PackedDocument]:
         """The documents (n,) `ordinals`, read but not inflated yet."""
         frames = self._frames.many(ordinals)
         runs = (self.run_starts.searchsorted(ordinals, "right") - 1).tolist()
@@ -213,20 +213,20 @@ class DocStore:
             for frame, run, ordinal in zip(frames, runs, ordinals.tolist(), strict=True)
         ]
 
-    def records(self, ordinals: Ints) -> Iterator[bytes]:
+    def records(self, ordinals: Int64Array) -> Iterator[bytes]:
         """The documents (n,) `ordinals`, inflated, as they were serialised; a bounded number in memory."""
         for low in range(0, len(ordinals), _BATCH_DOCS):
             for packed in self.packed(ordinals[low : low + _BATCH_DOCS]):
                 yield packed.record()
 
     @cached_property
-    def run_starts(self) -> Ints:
+    def run_starts(self) -> Int64Array:
         """(n_runs + 1,) int64: run i has the documents starts[i] to starts[i + 1] - 1.
 
         Raises:
             CorruptFile: the starts do not ascend from 0 to the number of documents; checked at first use.
         """
-        starts: Ints = self._ordinals.array().astype(np.int64)
+        starts: Int64Array = self._ordinals.array().astype(np.int64)
         if starts[0] != 0 or starts[-1] != self.n_docs or (starts[1:] <= starts[:-1]).any():
             raise CorruptFile("runs of documents do not ascend from 0 to their number", path=self.path)
         return starts

@@ -17,7 +17,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from quarry.formats.container.packing import Fields
+from quarry.formats.arrays import AnyArray, BoolArray, UInt8Array, UInt32Array, UInt64Array
+from quarry.formats.container.fields import Fields
 from quarry.formats.container.sections import Section
 from quarry.formats.errors import CorruptFile
 from quarry.formats.metadata.dictionary import ColumnDictionary, Run
@@ -30,8 +31,7 @@ _MAX_VALUES = (1 << 32) - 2
 _CONSTANTS = 4  # kinds of one value each
 _FEW_RUNS = 8  # up to which comparing the codes run by run is faster than looking each up
 
-Flags = npt.NDArray[np.bool_]
-KeptValue = tuple[Kind, int | float | bytes, npt.NDArray[np.uint32]]
+KeptValue = tuple[Kind, int | float | bytes, UInt32Array]
 
 
 def code_type(n_values: int) -> np.dtype[Any]:
@@ -56,11 +56,11 @@ class Column:
         self._n_docs = n_docs
         self._path: Path = entry.path
         self.counts = _counts(entry)
-        self._dense = entry.flag("dense")
+        self._dense = entry.boolean("dense")
         n_pairs = entry.integer("n_pairs", 0, section.n_bytes)
         n_text_bytes = entry.integer("text_bytes", 0, section.n_bytes)
         at = entry.integer("offset", 0, section.n_bytes)
-        entry.done()
+        entry.refuse_unknown()
         n_numbers = self.counts[Kind.INTEGER] + self.counts[Kind.FLOAT]
         n_texts = self.counts[Kind.TEXT] + self.counts[Kind.LONG_TEXT]
         self._code_type = code_type(sum(self.counts))
@@ -87,7 +87,7 @@ class Column:
         texts = _Texts(self._part(1, np.uint64), self._part(2, np.uint8), self._path)
         return ColumnDictionary(self.counts, _items(integers), _items(floats), texts)
 
-    def docs_with(self, runs: Sequence[Run]) -> Flags:
+    def docs_with(self, runs: Sequence[Run]) -> BoolArray:
         """(n_docs,) bool: the documents that have a value whose code is in one of the runs.
 
         Raises:
@@ -101,7 +101,7 @@ class Column:
             found[self._checked(self._docs[start:end])] = True
         return found
 
-    def values(self, keep: Flags, ordinals: npt.NDArray[np.uint32]) -> Iterator[KeptValue]:
+    def values(self, keep: BoolArray, ordinals: UInt32Array) -> Iterator[KeptValue]:
         """The values of the documents to be kept, ascending, with the documents' new ordinals, ascending.
 
         Memory: 30 bytes for each document and value.
@@ -126,7 +126,7 @@ class Column:
             yield *value, docs[start:end]
             before = value
 
-    def _with_first(self, runs: Sequence[Run]) -> Flags:
+    def _with_first(self, runs: Sequence[Run]) -> BoolArray:
         """The documents whose first value is in one of the runs."""
         codes = self._first
         if len(runs) > _FEW_RUNS and self._dense:
@@ -140,33 +140,33 @@ class Column:
         return found
 
     @cached_property
-    def _first(self) -> npt.NDArray[Any]:
+    def _first(self) -> AnyArray:
         """(n_docs,): the code of each document's first value; (0,) where the column is not dense."""
         return self._part(3, self._code_type)
 
     @cached_property
-    def _docs(self) -> npt.NDArray[np.uint32]:
+    def _docs(self) -> UInt32Array:
         """(n_pairs,): the documents of all other values."""
         return self._part(4, np.uint32)
 
     @cached_property
-    def _codes(self) -> npt.NDArray[Any]:
+    def _codes(self) -> AnyArray:
         """(n_pairs,): the codes of those values, ascending."""
         return self._part(5, self._code_type)
 
-    def _checked(self, docs: npt.NDArray[np.uint32]) -> npt.NDArray[np.uint32]:
+    def _checked(self, docs: UInt32Array) -> UInt32Array:
         if len(docs) and int(docs.max()) >= self._n_docs:
             raise CorruptFile("a column of metadata of documents that are not there", path=self._path)
         return docs
 
-    def _part(self, number: int, dtype: npt.DTypeLike) -> npt.NDArray[Any]:
+    def _part(self, number: int, dtype: npt.DTypeLike) -> AnyArray:
         return self._section.slice(*self._parts[number]).view(dtype)
 
 
 class _Texts:
     """The texts of a column; their bytes are between the offsets."""
 
-    def __init__(self, offsets: npt.NDArray[np.uint64], data: npt.NDArray[np.uint8], path: Path) -> None:
+    def __init__(self, offsets: UInt64Array, data: UInt8Array, path: Path) -> None:
         self._offsets = _items(offsets)
         self._data = data.data
         self._path = path
@@ -181,7 +181,7 @@ class _Texts:
         return bytes(self._data[low:high])
 
 
-def _items(array: npt.NDArray[Any]) -> Any:  # noqa: ANN401  # what a memoryview yields depends on its format
+def _items(array: AnyArray) -> Any:  # noqa: ANN401  # what a memoryview yields depends on its format
     """The elements as Python's own numbers, which compare exactly whatever their types."""
     return array.data
 

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from quarry.formats.arrays import AnyArray, BoolArray, UInt32Array
 from quarry.formats.container.directory import Directory
 from quarry.formats.container.spool import Spool
 from quarry.formats.metadata.column import PART_ALIGNMENT, code_type
@@ -17,8 +16,6 @@ __all__ = ["ColumnWriter"]
 
 _BATCH = 1 << 17  # values at a time
 _PAIR_BYTES = 4  # of a document's ordinal in a pair
-
-Docs = npt.NDArray[np.uint32]
 
 
 class ColumnWriter:
@@ -43,7 +40,7 @@ class ColumnWriter:
     def __len__(self) -> int:
         return sum(self._counts)
 
-    def add(self, kind: Kind, value: float | bytes, docs: Docs) -> None:
+    def add(self, kind: Kind, value: float | bytes, docs: UInt32Array) -> None:
         """Append the next value with the documents that have it, one or more, ascending."""
         self._counts[kind] += 1
         if isinstance(value, bytes):
@@ -95,14 +92,14 @@ class ColumnWriter:
             docs.close()
             codes.close()
 
-    def _pairs(self) -> Iterator[tuple[Docs, Docs]]:
+    def _pairs(self) -> Iterator[tuple[UInt32Array, UInt32Array]]:
         n_pairs = self._docs.n_bytes // _PAIR_BYTES
         for low in range(0, n_pairs, _BATCH):
             high = min(n_pairs, low + _BATCH)
             yield self._docs.read_array(np.uint32, low, high), self._codes.read_array(np.uint32, low, high)
 
 
-def _without_first(docs: Docs, codes: Docs, first: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
+def _without_first(docs: UInt32Array, codes: UInt32Array, first: AnyArray) -> BoolArray:
     """Note the first code of each document that has none yet; which of the pairs are left."""
     _, places = np.unique(docs, return_index=True)
     places = places[first[docs[places]] == 0]

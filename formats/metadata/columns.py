@@ -19,12 +19,14 @@ from itertools import accumulate, groupby
 from operator import itemgetter
 
 import numpy as np
-import numpy.typing as npt
 
+from quarry.formats.arrays import BoolArray, UInt32Array
 from quarry.formats.container.directory import Directory
-from quarry.formats.container.envelope import Envelope, EnvelopeWriter
-from quarry.formats.container.packing import Fields, pack, unpack
+from quarry.formats.container.fields import Fields
+from quarry.formats.container.packing import pack, unpack
+from quarry.formats.container.reader import ContainerReader
 from quarry.formats.container.spool import Spool
+from quarry.formats.container.writer import ContainerWriter
 from quarry.formats.errors import CorruptFile
 from quarry.formats.metadata.column import Column, KeptValue
 from quarry.formats.metadata.column_writer import ColumnWriter
@@ -39,9 +41,6 @@ MAX_PATH_BYTES = 255
 _BEYOND = 0xFFFF  # stands for all paths that have no column
 _SIGN = 1 << 63
 
-Keep = npt.NDArray[np.bool_]
-Docs = npt.NDArray[np.uint32]
-
 
 class MetadataWriter:
     """Takes the metadata of documents in ordinal order.
@@ -50,8 +49,9 @@ class MetadataWriter:
     written.
     """
 
-    def __init__(self, directory: Directory) -> None:
+    def __init__(self, directory: Directory, max_paths: int = MAX_PATHS) -> None:
         self._directory = directory
+        self._max_paths = max_paths
         self._numbers: dict[str, int] = {}
         self._runs = PostingRuns(directory)
 
@@ -67,7 +67,7 @@ class MetadataWriter:
         """See `quarry.formats.postings.inversion.PostingRuns.settle`."""
         self._runs.settle()
 
-    def write(self, envelope: EnvelopeWriter) -> None:
+    def write(self, container: ContainerWriter) -> None:
         """Write the sections, if there is anything in them."""
         paths = list(self._numbers)
         values = ((_parsed(key), postings.docs) for key, postings in self._runs.merged())
@@ -78,7 +78,7 @@ class MetadataWriter:
             )
             for number, group in groupby(values, key=lambda pair: pair[0][0])
         )
-        _write(self._directory, envelope, len(self._runs.lengths), columns)
+        _write(self._directory, container, len(self._runs.lengths), columns)
 
     def close(self) -> None:
         """Drop the temporary files."""
@@ -87,7 +87,7 @@ class MetadataWriter:
     def _key(self, path: str, value: Scalar) -> str:
         """What sorts as path numbers, kinds and values do."""
         number = self._numbers.get(path, _BEYOND)
-        if number == _BEYOND and len(self._numbers) < MAX_PATHS and len(path.encode()) <= MAX_PATH_BYTES:
+        if number == _BEYOND and len(self._numbers) < self._max_paths and len(path.encode()) <= MAX_PATH_BYTES:
             number = self._numbers[path] = len(self._numbers)
         if number == _BEYOND:
             value = Scalar(Kind.CONTAINER)
@@ -101,13 +101,13 @@ class MetadataReader:
         n_docs: documents in the segment, deleted ones and those without metadata included.
     """
 
-    def __init__(self, envelope: Envelope, n_docs: int) -> None:
+    def __init__(self, container: ContainerReader, n_docs: int) -> None:
         self.n_docs = n_docs
-        self._path = envelope.path
+        self._path = container.path
         self._section = self._entries = None
-        if envelope.has("metadata") or envelope.has("metadata_directory"):
-            self._section = envelope.section("metadata", np.uint8, (None,))
-            self._entries = envelope.section("metadata_directory", np.uint8, (None,))
+        if container.has("metadata") or container.has("metadata_directory"):
+            self._section = container.section("metadata", np.uint8, (None,))
+            self._entries = container.section("metadata_directory", np.uint8, (None,))
 
     @property
     def paths(self) -> list[str]:
@@ -119,7 +119,7 @@ class MetadataReader:
         return self._columns.get(path)
 
     @property
-    def beyond(self) -> Keep | None:
+    def beyond(self) -> BoolArray | None:
         """(n_docs,) bool, the documents with values at paths that have no column; None where there are none."""
         column = self._contents[1]
         return None if column is None else column.docs_with([column.dictionary.everything])
@@ -137,7 +137,7 @@ class MetadataReader:
         where = "the directory of metadata"
         fields = Fields(unpack(data, self._path, where), self._path, where)
         entries, beyond = fields.child("columns").remaining(), fields.optional_child("beyond")
-        fields.done()
+        fields.refuse_unknown()
         if len(entries) > MAX_PATHS:
             raise CorruptFile("too many columns", path=self._path, expected=MAX_PATHS, actual=len(entries))
         columns = {path: self._column(Fields(entry, self._path, where)) for path, entry in entries.items()}
@@ -149,7 +149,11 @@ class MetadataReader:
 
 
 def merge_metadata(
-    directory: Directory, readers: Sequence[MetadataReader], keeps: Sequence[Keep | None], envelope: EnvelopeWriter
+    directory: Directory,
+    readers: Sequence[MetadataReader],
+    keeps: Sequence[BoolArray | None],
+    container: ContainerWriter,
+    max_paths: int = MAX_PATHS,
 ) -> None:
     """Write the columns of several segments as one, column after column.
 
@@ -160,25 +164,26 @@ def merge_metadata(
         readers: the segments; their documents follow one another in the new one.
         keeps: for each segment (n_docs,) bool, False where a document is left out, or None to keep all. Those
             that stay are numbered anew without gaps; a value that no document has any more is gone.
-        envelope: the new file.
+        container: the new file.
+        max_paths: columns of the new file.
 
     Raises:
         FormatError: a segment is damaged.
     """
     parts = _parts(readers, keeps)
-    kept, dropped = _kept_paths(readers)
+    kept, dropped = _kept_paths(readers, max_paths)
     beyond = _beyond(parts, dropped)
     columns: list[tuple[str | None, Iterable[KeptValue]]] = [(path, _joined(parts, path)) for path in kept]
     if len(beyond):
         columns.append((None, [(Kind.CONTAINER, 0, beyond)]))
     n_docs = sum(int(np.count_nonzero(keep)) for _, keep, _ in parts)
-    _write(directory, envelope, n_docs, columns)
+    _write(directory, container, n_docs, columns)
 
 
-_Part = tuple[MetadataReader, Keep, Docs]  # a segment, which documents stay, and their new ordinals
+_Part = tuple[MetadataReader, BoolArray, UInt32Array]  # a segment, which documents stay, and their new ordinals
 
 
-def _parts(readers: Sequence[MetadataReader], keeps: Sequence[Keep | None]) -> list[_Part]:
+def _parts(readers: Sequence[MetadataReader], keeps: Sequence[BoolArray | None]) -> list[_Part]:
     masks = [
         np.ones(reader.n_docs, bool) if keep is None else keep for reader, keep in zip(readers, keeps, strict=True)
     ]
@@ -189,7 +194,7 @@ def _parts(readers: Sequence[MetadataReader], keeps: Sequence[Keep | None]) -> l
     ]
 
 
-def _kept_paths(readers: Sequence[MetadataReader]) -> tuple[list[str], list[str]]:
+def _kept_paths(readers: Sequence[MetadataReader], max_paths: int) -> tuple[list[str], list[str]]:
     """The paths that get a column, and those that had one somewhere and get none.
 
     A path without a column in a segment that has documents beyond may be in any of those.
@@ -197,11 +202,11 @@ def _kept_paths(readers: Sequence[MetadataReader]) -> tuple[list[str], list[str]
     paths = sorted({path for reader in readers for path in reader.paths})
     incomplete = [reader for reader in readers if reader.beyond is not None]
     known = [path for path in paths if all(reader.column(path) for reader in incomplete)]
-    kept = known[:MAX_PATHS]
+    kept = known[:max_paths]
     return kept, sorted(set(paths) - set(kept))
 
 
-def _beyond(parts: Sequence[_Part], dropped: Sequence[str]) -> Docs:
+def _beyond(parts: Sequence[_Part], dropped: Sequence[str]) -> UInt32Array:
     """The new ordinals of the documents with values at paths that get no column, ascending."""
     found = []
     for reader, keep, ordinals in parts:
@@ -223,14 +228,16 @@ def _joined(parts: Sequence[_Part], path: str) -> Iterator[KeptValue]:
         yield kind, value, np.concatenate([docs for *_, docs in group])
 
 
-def _numbered(number: int, values: Iterator[KeptValue]) -> Iterator[tuple[Kind, int | float | bytes, int, Docs]]:
+def _numbered(
+    number: int, values: Iterator[KeptValue]
+) -> Iterator[tuple[Kind, int | float | bytes, int, UInt32Array]]:
     for kind, value, docs in values:
         yield kind, value, number, docs
 
 
 def _write(
     directory: Directory,
-    envelope: EnvelopeWriter,
+    container: ContainerWriter,
     n_docs: int,
     columns: Iterable[tuple[str | None, Iterable[KeptValue]]],
 ) -> None:
@@ -245,8 +252,8 @@ def _write(
         if entries:
             beyond = entries.pop(None, None)
             packed = pack({"beyond": beyond, "columns": entries})
-            envelope.add_chunks("metadata", np.uint8, (section.n_bytes,), section.chunks())
-            envelope.add("metadata_directory", np.frombuffer(packed, np.uint8))
+            container.add_chunks("metadata", np.uint8, (section.n_bytes,), section.chunks())
+            container.add("metadata_directory", np.frombuffer(packed, np.uint8))
     finally:
         section.close()
 

@@ -18,14 +18,13 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
+
+from quarry.formats.arrays import Int64Array, UInt8Array, UInt32Array
 
 __all__ = ["MAX_RECORD_BYTES", "Postings", "decode", "decode_several", "encode"]
 
 MAX_RECORD_BYTES = 1 << 29  # so that the place of a bit takes 32 bits
 
-Ints = npt.NDArray[np.int64]
-Bytes = npt.NDArray[np.uint8]
 
 _FEW = 24  # postings up to which Python's integers are faster than arrays
 _CHUNK = 1 << 14  # postings at a time: what a chunk takes fits in a cache, and costs no fresh pages of memory
@@ -41,11 +40,11 @@ class Postings(NamedTuple):
         frequencies: (n,) uint32, each at least 1.
     """
 
-    docs: npt.NDArray[np.uint32]
-    frequencies: npt.NDArray[np.uint32]
+    docs: UInt32Array
+    frequencies: UInt32Array
 
 
-def encode(n_docs: int, counts: Ints, postings: Postings) -> tuple[Bytes, Ints]:
+def encode(n_docs: int, counts: Int64Array, postings: Postings) -> tuple[UInt8Array, Int64Array]:
     """Encode the postings of several terms.
 
     Args:
@@ -78,7 +77,7 @@ def encode(n_docs: int, counts: Ints, postings: Postings) -> tuple[Bytes, Ints]:
     return packed, lengths
 
 
-def _set_low_bits(packed: Bytes, at: Ints, values: Ints, widths: Ints) -> None:
+def _set_low_bits(packed: UInt8Array, at: Int64Array, values: Int64Array, widths: Int64Array) -> None:
     """Set the bits of values of these widths, up to 32, at these ascending bits.
 
     All values that begin in a word of 64 bits are set at once; bits of the last of them may lie in the next word.
@@ -93,11 +92,11 @@ def _set_low_bits(packed: Bytes, at: Ints, values: Ints, widths: Ints) -> None:
     packed |= words.astype("<u8").view(np.uint8)[: len(packed)]
 
 
-def _widths(n_docs: int, counts: Ints) -> Ints:
+def _widths(n_docs: int, counts: Int64Array) -> Int64Array:
     return np.frexp(n_docs // counts)[1].astype(np.int64) - 1  # the exponent is exact below 2^53
 
 
-def decode(record: Bytes, n: int, n_docs: int) -> Postings:
+def decode(record: UInt8Array, n: int, n_docs: int) -> Postings:
     """Decode the record of `n` postings, 1 <= n <= n_docs.
 
     Raises:
@@ -111,7 +110,7 @@ def decode(record: Bytes, n: int, n_docs: int) -> Postings:
     return _decode_many(record, n, n_docs, width)
 
 
-def decode_several(records: Bytes, lengths: Ints, counts: Ints, n_docs: int) -> Postings:
+def decode_several(records: UInt8Array, lengths: Int64Array, counts: Int64Array, n_docs: int) -> Postings:
     """Decode the records of several terms at once: much quicker than one by one where most are short.
 
     Args:
@@ -145,7 +144,9 @@ def decode_several(records: Bytes, lengths: Ints, counts: Ints, n_docs: int) -> 
     return Postings(docs.astype(np.uint32), (ones[places] - ones[places - 1]).astype(np.uint32))
 
 
-def _ones_of_several(records: Bytes, starts: Ints, lengths: Ints, counts: Ints, n_low_bits: Ints) -> Ints:
+def _ones_of_several(
+    records: UInt8Array, starts: Int64Array, lengths: Int64Array, counts: Int64Array, n_low_bits: Int64Array
+) -> Int64Array:
     """Where the ones behind the low bits of each record are: twice as many as it has postings."""
     n_low_bytes = n_low_bits >> 3
     kept = np.repeat(
@@ -161,14 +162,14 @@ def _ones_of_several(records: Bytes, starts: Ints, lengths: Ints, counts: Ints, 
     return ones
 
 
-def _low_bits_at(records: Bytes, at: Ints, widths: Ints) -> Ints:
+def _low_bits_at(records: UInt8Array, at: Int64Array, widths: Int64Array) -> Int64Array:
     """The numbers of these widths, less than 64 bits each, at these bits."""
     words = np.zeros(len(records) // 8 + 2, "<u8")
     words.view(np.uint8)[: len(records)] = records
     word, shift = at >> 6, (at & 63).astype(np.uint64)
     found = words[word].astype(np.uint64) >> shift
     found |= words[word + 1].astype(np.uint64) << (np.uint64(64) - shift)  # nothing where that is 64
-    numbers: Ints = found.view(np.int64) & ((1 << widths) - 1)
+    numbers: Int64Array = found.view(np.int64) & ((1 << widths) - 1)
     return numbers
 
 
@@ -196,7 +197,7 @@ def _decode_few(record: bytes, n: int, n_docs: int, width: int) -> Postings:
     return Postings(both[:n], both[n:])
 
 
-def _decode_many(record: Bytes, n: int, n_docs: int, width: int) -> Postings:
+def _decode_many(record: UInt8Array, n: int, n_docs: int, width: int) -> Postings:
     ones = _ones(record, n * width, 2 * n)
     docs = np.empty(n, np.uint32)
     if int(ones[n - 1]) - (n - 1) > n_docs >> width:
@@ -212,7 +213,7 @@ def _decode_many(record: Bytes, n: int, n_docs: int, width: int) -> Postings:
     return Postings(docs, np.diff(ones[n - 1 :]))
 
 
-def _ones(record: Bytes, skipped: int, n: int) -> npt.NDArray[np.uint32]:
+def _ones(record: UInt8Array, skipped: int, n: int) -> UInt32Array:
     """Where the n ones behind the first `skipped` bits are, counted from there."""
     places = np.empty(n, np.uint32)
     n_found = 0
@@ -230,7 +231,7 @@ def _ones(record: Bytes, skipped: int, n: int) -> npt.NDArray[np.uint32]:
     return places
 
 
-def _low_bits(data: Bytes, n: int, width: int) -> npt.NDArray[np.uint32]:
+def _low_bits(data: UInt8Array, n: int, width: int) -> UInt32Array:
     """The first n numbers of `width` < 32 bits; eight of them fill whole bytes and are read side by side."""
     n_eights = -(-n // 8)
     data = data[: n_eights * width]

@@ -15,8 +15,8 @@ from operator import itemgetter
 
 import msgpack
 import numpy as np
-import numpy.typing as npt
 
+from quarry.formats.arrays import UInt32Array, UInt64Array
 from quarry.formats.container.directory import Directory
 from quarry.formats.container.spool import Spool
 from quarry.formats.postings.elias_fano import Postings
@@ -24,12 +24,10 @@ from quarry.formats.postings.term_blocks import MAX_TERM_BYTES
 
 __all__ = ["PostingRuns"]
 
-_MEMORY_BYTES = 64 << 20
 _OCCURRENCE_BYTES = 24  # of a term in a document: its number, and while a run is sorted its keys
 _NEW_TERM_BYTES = 200  # of a term that is new in a run
-_PAGE_POSTINGS = 4096
 
-_Piece = tuple[str, int, npt.NDArray[np.uint32], npt.NDArray[np.uint32]]  # term, run, documents, frequencies
+_Piece = tuple[str, int, UInt32Array, UInt32Array]  # term, run, documents, frequencies
 
 
 class PostingRuns:
@@ -40,6 +38,7 @@ class PostingRuns:
     """
 
     def __init__(self, directory: Directory) -> None:
+        self._directory = directory
         self.lengths = array("I")
         self._runs: list[tuple[int, int]] = []
         self._pages = Spool(directory)
@@ -61,7 +60,8 @@ class PostingRuns:
 
     def settle(self) -> None:
         """Move what waits in memory to a temporary file, if it is much; if that fails it waits on."""
-        if len(self._occurrences) * _OCCURRENCE_BYTES + len(self._numbers) * _NEW_TERM_BYTES > _MEMORY_BYTES:
+        n_bytes = len(self._occurrences) * _OCCURRENCE_BYTES + len(self._numbers) * _NEW_TERM_BYTES
+        if n_bytes > self._directory.limits.posting_bytes:
             self._spill()
 
     def merged(self) -> Iterator[tuple[bytes, Postings]]:
@@ -95,15 +95,13 @@ class PostingRuns:
         self._runs.append(self._written_run(terms, keys[starts], frequencies))
         self._first_doc, self._occurrences, self._numbers = begun
 
-    def _written_run(
-        self, terms: list[str], keys: npt.NDArray[np.uint64], frequencies: npt.NDArray[np.uint32]
-    ) -> tuple[int, int]:
+    def _written_run(self, terms: list[str], keys: UInt64Array, frequencies: UInt32Array) -> tuple[int, int]:
         """Write pages of about as many postings; a page ends where a term ends. Where they start and end."""
         offset = self._pages.n_bytes
         docs = (keys & np.uint64(0xFFFFFFFF)).astype(np.uint32)
         counts = np.bincount((keys >> np.uint64(32)).astype(np.int64))
         ends = np.cumsum(counts)
-        last_terms = np.flatnonzero(np.diff(ends // _PAGE_POSTINGS, append=-1)) + 1
+        last_terms = np.flatnonzero(np.diff(ends // self._directory.limits.page_postings, append=-1)) + 1
         for low, high in pairwise([0, *last_terms.tolist()]):
             postings = slice(int(ends[low] - counts[low]), int(ends[high - 1]))
             page: bytes = msgpack.packb(
@@ -142,8 +140,8 @@ def _pieces(
     terms: list[str],
     run: int,
     counts: list[int],
-    docs: npt.NDArray[np.uint32],
-    frequencies: npt.NDArray[np.uint32],
+    docs: UInt32Array,
+    frequencies: UInt32Array,
 ) -> Iterator[_Piece]:
     start = 0
     for term, count in zip(terms, counts, strict=True):
@@ -152,5 +150,5 @@ def _pieces(
         start = end
 
 
-def _joined(parts: Sequence[npt.NDArray[np.uint32]]) -> npt.NDArray[np.uint32]:
+def _joined(parts: Sequence[UInt32Array]) -> UInt32Array:
     return parts[0] if len(parts) == 1 else np.concatenate(parts)

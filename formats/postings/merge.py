@@ -6,18 +6,15 @@ from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 
 import numpy as np
-import numpy.typing as npt
 
+from quarry.formats.arrays import BoolArray, Int64Array, UInt8Array, UInt32Array, offsets_from_sizes
 from quarry.formats.container.directory import Directory
-from quarry.formats.container.envelope import EnvelopeWriter
+from quarry.formats.container.writer import ContainerWriter
 from quarry.formats.postings.elias_fano import Postings
 from quarry.formats.postings.postings import PostingsReader, PostingsSpool, TermBatch
-from quarry.formats.postings.term_blocks import TermRows, firsts_of_equal, sort_order, stacked, term_of
+from quarry.formats.postings.term_blocks import firsts_of_equal, sort_order, stacked, term_of
 
 __all__ = ["MergedPostings"]
-
-Keep = npt.NDArray[np.bool_]
-Ints = npt.NDArray[np.int64]
 
 
 class MergedPostings:
@@ -34,7 +31,7 @@ class MergedPostings:
     """
 
     def __init__(
-        self, directory: Directory, readers: Sequence[PostingsReader], keeps: Sequence[Keep | None]
+        self, directory: Directory, readers: Sequence[PostingsReader], keeps: Sequence[BoolArray | None]
     ) -> None:
         self._readers = readers
         self._masks = [
@@ -51,7 +48,7 @@ class MergedPostings:
             FormatError: a segment is damaged.
         """
         ordinals = (np.cumsum(np.concatenate(self._masks)) - 1).astype(np.uint32)
-        starts = np.cumsum([0, *map(len, self._masks)]).tolist()
+        starts = offsets_from_sizes([len(mask) for mask in self._masks]).tolist()
         cursors = [
             _Cursor(reader, mask, ordinals[start : start + len(mask)])
             for reader, mask, start in zip(self._readers, self._masks, starts, strict=False)
@@ -59,9 +56,9 @@ class MergedPostings:
         for batch in _merged(cursors):
             self._spool.add(batch)
 
-    def write(self, envelope: EnvelopeWriter) -> None:
+    def write(self, container: ContainerWriter) -> None:
         """Write the sections of the new file; only after `prepare`."""
-        self._spool.write(envelope)
+        self._spool.write(container)
 
     def close(self) -> None:
         """Drop the temporary files."""
@@ -71,7 +68,7 @@ class MergedPostings:
 class _Cursor:
     """What is left of a segment's terms, in batches, with the postings that stay, under their new ordinals."""
 
-    def __init__(self, reader: PostingsReader, mask: Keep, ordinals: npt.NDArray[np.uint32]) -> None:
+    def __init__(self, reader: PostingsReader, mask: BoolArray, ordinals: UInt32Array) -> None:
         self._batches = reader.batches()
         self._mask = None if mask.all() else mask
         self._ordinals = ordinals
@@ -106,8 +103,7 @@ class _Cursor:
         if self._mask is None:
             return TermBatch(rows, counts, Postings(self._ordinals[docs], frequencies))
         stays = self._mask[docs]
-        n_before = np.concatenate([[0], np.cumsum(stays)])
-        kept = np.diff(n_before[np.concatenate([[0], np.cumsum(counts)])])
+        kept = np.diff(offsets_from_sizes(stays)[offsets_from_sizes(counts)])
         return TermBatch(rows, kept, Postings(self._ordinals[docs[stays]], frequencies[stays]))
 
 
@@ -134,7 +130,7 @@ def _joined(batches: Sequence[TermBatch]) -> TermBatch:
     return TermBatch(rows, counts, postings)
 
 
-def _sorted(rows: TermRows, counts: Ints, postings: Postings) -> TermBatch:
+def _sorted(rows: UInt8Array, counts: Int64Array, postings: Postings) -> TermBatch:
     """Terms in their order, equal ones as they come, each with its postings."""
     order = sort_order(rows)
     starts, counts = (np.cumsum(counts) - counts)[order], counts[order]

@@ -13,24 +13,23 @@ from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from quarry.formats.arrays import Int64Array, UInt8Array, UInt32Array, offsets_from_sizes
 from quarry.formats.container.directory import Directory
-from quarry.formats.container.envelope import Envelope, EnvelopeWriter
+from quarry.formats.container.reader import ContainerReader
 from quarry.formats.container.spool import Spool
+from quarry.formats.container.writer import ContainerWriter
 from quarry.formats.errors import CorruptFile
 from quarry.formats.postings.elias_fano import Postings, decode, decode_several, encode
 from quarry.formats.postings.inversion import PostingRuns
-from quarry.formats.postings.term_blocks import TermRows, rows_of, term_of
+from quarry.formats.postings.term_blocks import rows_of, term_of
 from quarry.formats.postings.term_dictionary import TermDictionary, TermDictionaryWriter, TermEntry, TermPart
 
 __all__ = ["PostingsReader", "PostingsSpool", "PostingsWriter", "TermBatch"]
 
-_BATCH_POSTINGS = 1 << 15  # encoded or decoded at a time
-_BATCH_TERMS = 1 << 13  # the same
+_BATCH_POSTINGS = 1 << 15  # decoded at a time
+_BATCH_TERMS = 1 << 13  # encoded at a time
 _BATCH_BYTES = 1 << 20  # decoded at a time, which takes 40 times as much memory
-
-Ints = npt.NDArray[np.int64]
 
 
 class TermBatch(NamedTuple):
@@ -42,8 +41,8 @@ class TermBatch(NamedTuple):
         postings: of all of them, one term after the other.
     """
 
-    rows: TermRows
-    counts: Ints
+    rows: UInt8Array
+    counts: Int64Array
     postings: Postings
 
 
@@ -66,13 +65,13 @@ class PostingsWriter:
         """See `quarry.formats.postings.inversion.PostingRuns.settle`."""
         self._runs.settle()
 
-    def write(self, envelope: EnvelopeWriter) -> None:
+    def write(self, container: ContainerWriter) -> None:
         """Write the sections."""
         lengths = np.frombuffer(self._runs.lengths, np.uintc).astype(np.uint32)
         with closing(PostingsSpool(self._directory, lengths)) as spool:
-            for batch in _batches(self._runs.merged()):
+            for batch in _batches(self._runs.merged(), self._directory.limits.batch_postings):
                 spool.add(batch)
-            spool.write(envelope)
+            spool.write(container)
 
     def close(self) -> None:
         """Drop the temporary file."""
@@ -87,7 +86,7 @@ class PostingsSpool:
         lengths: (n_docs,) uint32, the terms of each document.
     """
 
-    def __init__(self, directory: Directory, lengths: npt.NDArray[np.uint32]) -> None:
+    def __init__(self, directory: Directory, lengths: UInt32Array) -> None:
         self._lengths = lengths
         self._records = Spool(directory)
         self._dictionary = TermDictionaryWriter(directory)
@@ -98,11 +97,11 @@ class PostingsSpool:
         self._records.write_array(data)
         self._dictionary.add(batch.rows, batch.counts, n_bytes)
 
-    def write(self, envelope: EnvelopeWriter) -> None:
+    def write(self, container: ContainerWriter) -> None:
         """Write the sections; nothing can be added any more."""
-        self._dictionary.write(envelope)
-        envelope.add_chunks("postings", np.uint8, (self._records.n_bytes,), self._records.chunks())
-        envelope.add("doc_lengths", self._lengths)
+        self._dictionary.write(container)
+        container.add_chunks("postings", np.uint8, (self._records.n_bytes,), self._records.chunks())
+        container.add("doc_lengths", self._lengths)
 
     def close(self) -> None:
         """Drop the temporary files."""
@@ -117,15 +116,15 @@ class PostingsReader:
         n_docs: documents in the segment, deleted ones and those without terms included.
     """
 
-    def __init__(self, envelope: Envelope, n_docs: int) -> None:
+    def __init__(self, container: ContainerReader, n_docs: int) -> None:
         self.n_docs = n_docs
-        self._path = envelope.path
-        self._terms = TermDictionary(envelope, n_docs)
-        self._records = envelope.section("postings", np.uint8, (None,))
-        self._lengths = envelope.section("doc_lengths", np.uint32, (n_docs,))
+        self._path = container.path
+        self._terms = TermDictionary(container, n_docs)
+        self._records = container.section("postings", np.uint8, (None,))
+        self._lengths = container.section("doc_lengths", np.uint32, (n_docs,))
 
     @property
-    def lengths(self) -> npt.NDArray[np.uint32]:
+    def lengths(self) -> UInt32Array:
         """(n_docs,) uint32, the terms of each document, repetitions counted."""
         return self._lengths.array()
 
@@ -175,7 +174,7 @@ class PostingsReader:
             FormatError: they are damaged.
         """
         for part in self._terms.parts():
-            n_before = np.concatenate([[0], np.cumsum(part.n_docs)])
+            n_before = offsets_from_sizes(part.n_docs)
             low = 0
             while low < len(part.rows):
                 full = int(n_before.searchsorted(n_before[low] + _BATCH_POSTINGS, "right")) - 1
@@ -208,7 +207,7 @@ class PostingsReader:
                 yield term_of(row), Postings(docs[low:high], frequencies[low:high])
 
 
-def _batches(terms: Iterable[tuple[bytes, Postings]]) -> Iterator[TermBatch]:
+def _batches(terms: Iterable[tuple[bytes, Postings]], max_postings: int) -> Iterator[TermBatch]:
     """Terms in batches of enough postings to be encoded together."""
     names: list[bytes] = []
     waiting: list[Postings] = []
@@ -217,7 +216,7 @@ def _batches(terms: Iterable[tuple[bytes, Postings]]) -> Iterator[TermBatch]:
         names.append(term)
         waiting.append(postings)
         n_waiting += len(postings.docs)
-        if n_waiting >= _BATCH_POSTINGS or len(names) >= _BATCH_TERMS:
+        if n_waiting >= max_postings or len(names) >= _BATCH_TERMS:
             yield _stacked(names, waiting)
             names, waiting, n_waiting = [], [], 0
     if names:

@@ -19,15 +19,16 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from quarry.formats.arrays import Int64Array, UInt8Array, UInt64Array
 from quarry.formats.container.directory import Directory
-from quarry.formats.container.envelope import Envelope, EnvelopeWriter
+from quarry.formats.container.reader import ContainerReader
 from quarry.formats.container.spool import Spool
+from quarry.formats.container.varint import read_varint
+from quarry.formats.container.writer import ContainerWriter
 from quarry.formats.errors import CorruptFile
 from quarry.formats.postings.term_blocks import (
     BLOCK_TERMS,
-    TermRows,
     UnpackedTerms,
     pack,
     stacked,
@@ -38,10 +39,7 @@ from quarry.formats.postings.term_blocks import (
 __all__ = ["TermDictionary", "TermDictionaryWriter", "TermEntry", "TermPart"]
 
 _KEY_BYTES = 8
-_MAX_VARINT_BITS = 63
 _PART_BLOCKS = 2048  # unpacked at a time: 32,768 terms, which take 8 MiB at most and 1 as a rule
-
-Ints = npt.NDArray[np.int64]
 
 
 class TermEntry(NamedTuple):
@@ -68,10 +66,10 @@ class TermPart(NamedTuple):
         ends: (n,) int64, one past its last byte, where the next one starts.
     """
 
-    rows: TermRows
-    n_docs: Ints
-    starts: Ints
-    ends: Ints
+    rows: UInt8Array
+    n_docs: Int64Array
+    starts: Int64Array
+    ends: Int64Array
 
     def between(self, low: int, high: int) -> TermPart:
         """The terms low to high - 1."""
@@ -90,7 +88,7 @@ class TermDictionaryWriter:
         self._n_waiting = 0
         self._n_record_bytes = 0
 
-    def add(self, rows: TermRows, n_docs: Ints, record_bytes: Ints) -> None:
+    def add(self, rows: UInt8Array, n_docs: Int64Array, record_bytes: Int64Array) -> None:
         """Append terms.
 
         Args:
@@ -117,19 +115,19 @@ class TermDictionaryWriter:
         self._blocks.write_array(packed)
         self._n_record_bytes += int(terms.record_bytes[:n_terms].sum())
 
-    def write(self, envelope: EnvelopeWriter) -> None:
+    def write(self, container: ContainerWriter) -> None:
         """Write the four sections; nothing can be added any more."""
         if self._n_waiting:
             self._pack(self._n_waiting)
         self._offsets.write_array(np.array([self._blocks.n_bytes], np.uint64))
         self._record_offsets.write_array(np.array([self._n_record_bytes], np.uint64))
-        envelope.add_chunks("terms", np.uint8, (self._blocks.n_bytes,), self._blocks.chunks())
+        container.add_chunks("terms", np.uint8, (self._blocks.n_bytes,), self._blocks.chunks())
         for name, spool in (
             ("term_offsets", self._offsets),
             ("term_keys", self._keys),
             ("posting_offsets", self._record_offsets),
         ):
-            envelope.add_chunks(name, np.uint64, (spool.n_bytes // 8,), spool.chunks())
+            container.add_chunks(name, np.uint64, (spool.n_bytes // 8,), spool.chunks())
 
     def close(self) -> None:
         """Drop the temporary files."""
@@ -140,14 +138,14 @@ class TermDictionaryWriter:
 class TermDictionary:
     """The terms of a segment, read from its file."""
 
-    def __init__(self, envelope: Envelope, n_docs: int) -> None:
-        self._path = envelope.path
+    def __init__(self, container: ContainerReader, n_docs: int) -> None:
+        self._path = container.path
         self._n_docs = n_docs
-        self._keys = envelope.section("term_keys", np.uint64, (None,))
+        self._keys = container.section("term_keys", np.uint64, (None,))
         self._n_blocks = self._keys.shape[0]
-        self._blocks = envelope.section("terms", np.uint8, (None,))
-        self._offsets = envelope.section("term_offsets", np.uint64, (self._n_blocks + 1,))
-        self._record_offsets = envelope.section("posting_offsets", np.uint64, (self._n_blocks + 1,))
+        self._blocks = container.section("terms", np.uint8, (None,))
+        self._offsets = container.section("term_offsets", np.uint64, (self._n_blocks + 1,))
+        self._record_offsets = container.section("posting_offsets", np.uint64, (self._n_blocks + 1,))
 
     def __len__(self) -> int:
         """The number of terms."""
@@ -244,8 +242,8 @@ def _entry(data: bytes, at: int, before: bytes) -> tuple[int, bytes, int, int]:
     term = before[:shared] + data[at + 2 : at + 2 + n_rest]
     if len(term) != shared + n_rest or term <= before:
         raise ValueError("a term that is cut off or does not ascend")
-    at, n_docs = _read_varint(data, at + 2 + n_rest)
-    at, record_bytes = _read_varint(data, at)
+    n_docs, at = read_varint(data, at + 2 + n_rest)
+    record_bytes, at = read_varint(data, at)
     return at, term, n_docs, record_bytes
 
 
@@ -253,19 +251,8 @@ def _key(term: bytes) -> int:
     return int.from_bytes(term[:_KEY_BYTES].ljust(_KEY_BYTES, b"\0"), "big")
 
 
-def _keys(rows: TermRows) -> npt.NDArray[np.uint64]:
+def _keys(rows: UInt8Array) -> UInt64Array:
     """The keys of the terms of these rows."""
     first_bytes = rows[:, :_KEY_BYTES] * (np.arange(_KEY_BYTES) < rows[:, -1:])
-    keys: npt.NDArray[np.uint64] = first_bytes.view(">u8").reshape(-1).astype(np.uint64)
+    keys: UInt64Array = first_bytes.view(">u8").reshape(-1).astype(np.uint64)
     return keys
-
-
-def _read_varint(data: bytes, at: int) -> tuple[int, int]:
-    number = shift = 0
-    while data[at] > 0x7F:
-        number |= (data[at] & 0x7F) << shift
-        shift += 7
-        at += 1
-        if shift >= _MAX_VARINT_BITS:
-            raise ValueError("a number of too many bytes")
-    return at + 1, number | data[at] << shift

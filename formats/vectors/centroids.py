@@ -10,15 +10,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from quarry.formats.arrays import AnyArray, BoolArray, Float32Array, Int64Array, offsets_from_sizes
 from quarry.formats.container.directory import Directory
-from quarry.formats.container.envelope import Envelope, EnvelopeWriter
+from quarry.formats.container.reader import ContainerReader
 from quarry.formats.container.sections import BULK_ALIGNMENT
 from quarry.formats.container.spool import Spool
+from quarry.formats.container.writer import ContainerWriter
 from quarry.formats.errors import CorruptFile, InvalidDocument
 
 __all__ = ["CENTROID_TYPES", "CentroidTable", "CentroidsWriter", "merge_centroids", "quantise_int8"]
@@ -27,12 +28,10 @@ CENTROID_TYPES = ("int8", "float16", "none")
 _BATCH_ROWS = 8192
 _TINY = np.finfo(np.float32).tiny
 
-Keep = npt.NDArray[np.bool_]
-
 
 def quantise_int8(
-    vectors: npt.NDArray[np.float32],
-) -> tuple[npt.NDArray[np.int8], npt.NDArray[np.float32]]:
+    vectors: Float32Array,
+) -> tuple[npt.NDArray[np.int8], Float32Array]:
     """Quantise each row symmetrically to -127..127.
 
     Args:
@@ -66,7 +65,7 @@ class CentroidsWriter:
         self._offsets = Spool(directory)
         self._offsets.write_array(np.zeros(1, np.uint64))
 
-    def add(self, vectors: npt.NDArray[np.float32]) -> None:
+    def add(self, vectors: Float32Array) -> None:
         """Append the (n, dim) float32 centroids of the next document, n >= 1.
 
         Raises:
@@ -90,13 +89,13 @@ class CentroidsWriter:
         for spool in (self._rows, self._scales, self._offsets):
             spool.settle()
 
-    def _note_norm(self, stored: npt.NDArray[np.float32]) -> None:
+    def _note_norm(self, stored: Float32Array) -> None:
         longest = float(np.sqrt(np.einsum("ij,ij->i", stored, stored).max()))
         if not np.isfinite(longest):
             raise InvalidDocument(f"vectors too long to be stored as {self.kind}", actual=longest)
         self.largest_norm = max(self.largest_norm, longest)
 
-    def vectors(self, low: int, high: int) -> npt.NDArray[np.float32]:
+    def vectors(self, low: int, high: int) -> Float32Array:
         """Rows low to high - 1 as they will be read back: (high - low, dim) float32."""
         raw = self._rows.read_array(self.kind, low * self.dim, high * self.dim).reshape(-1, self.dim)
         values = raw.astype(np.float32)
@@ -104,21 +103,21 @@ class CentroidsWriter:
             values *= self._scales.read_array(np.float32, low, high)[:, None]
         return values
 
-    def batches(self) -> Iterator[npt.NDArray[np.float32]]:
+    def batches(self) -> Iterator[Float32Array]:
         """All rows in order, a bounded number at a time."""
         for low in range(0, self.n_rows, _BATCH_ROWS):
             yield self.vectors(low, min(low + _BATCH_ROWS, self.n_rows))
 
-    def write(self, envelope: EnvelopeWriter, keep_rows: bool) -> None:
+    def write(self, container: ContainerWriter, keep_rows: bool) -> None:
         """Write the sections; the rows themselves only if `keep_rows`."""
         n_offsets = self._offsets.n_bytes // 8
-        envelope.add_chunks("centroid_offsets", np.uint64, (n_offsets,), self._offsets.chunks())
+        container.add_chunks("centroid_offsets", np.uint64, (n_offsets,), self._offsets.chunks())
         if not keep_rows:
             return
         shape = (self.n_rows, self.dim)
-        envelope.add_chunks("centroids", self.kind, shape, self._rows.chunks(), BULK_ALIGNMENT)
+        container.add_chunks("centroids", self.kind, shape, self._rows.chunks(), BULK_ALIGNMENT)
         if self.kind == "int8":
-            envelope.add_chunks("centroid_scales", np.float32, (self.n_rows,), self._scales.chunks())
+            container.add_chunks("centroid_scales", np.float32, (self.n_rows,), self._scales.chunks())
 
     def close(self) -> None:
         """Drop the temporary files."""
@@ -135,20 +134,20 @@ class CentroidTable:
     """
 
     def __init__(
-        self, envelope: Envelope, n_docs: int, n_rows: int, dim: int, kind: str, largest_norm: float
+        self, container: ContainerReader, n_docs: int, n_rows: int, dim: int, kind: str, largest_norm: float
     ) -> None:
         self.kind = kind
         self.largest_norm = largest_norm
         self.dim = dim
         self.n_rows = n_rows
-        self._offsets = envelope.section("centroid_offsets", np.uint64, (n_docs + 1,))
-        self._path = envelope.path
-        self._rows = envelope.section("centroids", kind, (n_rows, dim)) if kind != "none" else None
+        self._offsets = container.section("centroid_offsets", np.uint64, (n_docs + 1,))
+        self._path = container.path
+        self._rows = container.section("centroids", kind, (n_rows, dim)) if kind != "none" else None
         scaled = kind == "int8"
-        self._scales = envelope.section("centroid_scales", np.float32, (n_rows,)) if scaled else None
+        self._scales = container.section("centroid_scales", np.float32, (n_rows,)) if scaled else None
 
     @cached_property
-    def offsets(self) -> npt.NDArray[np.int64]:
+    def offsets(self) -> Int64Array:
         """(n_docs + 1,) int64, the first row of each document: d owns the rows offsets[d] to offsets[d + 1] - 1.
 
         Raises:
@@ -156,7 +155,7 @@ class CentroidTable:
         """
         return _checked_offsets(self._offsets.array(), self.n_rows, self._path)
 
-    def stored(self, ordinals: npt.NDArray[np.int64]) -> tuple[npt.NDArray[Any], npt.NDArray[np.float32]]:
+    def stored(self, ordinals: Int64Array) -> tuple[AnyArray, Float32Array]:
         """Rows as stored, (n, dim) int8 or float16, with their scales, (n,) float32 (1 for float16)."""
         assert self._rows is not None
         rows = self._rows.rows(ordinals)
@@ -164,7 +163,7 @@ class CentroidTable:
             return rows, np.ones(len(rows), np.float32)
         return rows, self._scales.rows(ordinals).astype(np.float32, copy=False)
 
-    def stored_slice(self, low: int, high: int) -> tuple[npt.NDArray[Any], npt.NDArray[np.float32]]:
+    def stored_slice(self, low: int, high: int) -> tuple[AnyArray, Float32Array]:
         """Rows low to high - 1 as stored, without a copy, with their scales."""
         assert self._rows is not None
         rows = self._rows.slice(low, high)
@@ -172,27 +171,26 @@ class CentroidTable:
             return rows, np.ones(len(rows), np.float32)
         return rows, self._scales.slice(low, high).astype(np.float32, copy=False)
 
-    def rows_of(self, docs: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    def rows_of(self, docs: Int64Array) -> tuple[Int64Array, Int64Array]:
         """The rows of the documents `docs`, and where each document starts among them.
 
         Returns:
             (n_rows,) int64 row ordinals, document after document, and (len(docs) + 1,) int64 offsets.
         """
         starts, ends = self.offsets[docs], self.offsets[docs + 1]
-        bounds = np.zeros(len(docs) + 1, np.int64)
-        np.cumsum(ends - starts, out=bounds[1:])
+        bounds = offsets_from_sizes(ends - starts)
         return np.arange(bounds[-1]) + np.repeat(starts - bounds[:-1], ends - starts), bounds
 
-    def row_keep(self, keep: Keep | None) -> Keep | None:
+    def row_keep(self, keep: BoolArray | None) -> BoolArray | None:
         """(n_rows,) bool, which rows stay where the documents `keep` do; None where all of them stay."""
         return None if keep is None else np.repeat(keep, np.diff(self.offsets))
 
-    def batches(self, keep: Keep | None) -> Iterator[npt.NDArray[np.float32]]:
+    def batches(self, keep: BoolArray | None) -> Iterator[Float32Array]:
         """The rows of the documents (n_docs,) `keep`, or all, as float32, a bounded number at a time, verified."""
         for values, scales in self.kept(self.row_keep(keep)):
             yield values.astype(np.float32) * scales[:, None]
 
-    def kept(self, keep: Keep | None) -> Iterator[tuple[npt.NDArray[Any], npt.NDArray[np.float32]]]:
+    def kept(self, keep: BoolArray | None) -> Iterator[tuple[AnyArray, Float32Array]]:
         """The rows that stay, as stored, with their scales; all bytes are verified, those left out too."""
         for low in range(0, self.n_rows, _BATCH_ROWS):
             high = min(low + _BATCH_ROWS, self.n_rows)
@@ -202,14 +200,17 @@ class CentroidTable:
 
 
 def merge_centroids(
-    readers: Sequence[CentroidTable], keeps: Sequence[Keep | None], envelope: EnvelopeWriter, keep_rows: bool
+    readers: Sequence[CentroidTable],
+    keeps: Sequence[BoolArray | None],
+    container: ContainerWriter,
+    keep_rows: bool,
 ) -> float:
     """Write the centroids of several segments as one, in bounded memory.
 
     Args:
         readers: the segments; their documents follow one another in the new one.
         keeps: for each segment (n_docs,) bool, False where a document is left out, or None to keep all.
-        envelope: the new file.
+        container: the new file.
         keep_rows: whether the rows are written, all of one type, or only which rows each document has.
 
     Returns:
@@ -220,21 +221,21 @@ def merge_centroids(
     """
     counts = [np.diff(reader.offsets) for reader in readers]
     counts = [each if keep is None else each[keep] for each, keep in zip(counts, keeps, strict=True)]
-    offsets = np.concatenate([[0], np.cumsum(np.concatenate(counts))]).astype(np.uint64)
-    envelope.add("centroid_offsets", offsets)
+    offsets = offsets_from_sizes(np.concatenate(counts)).astype(np.uint64)
+    container.add("centroid_offsets", offsets)
     if keep_rows:
-        _merge_rows(readers, keeps, envelope, int(offsets[-1]))
+        _merge_rows(readers, keeps, container, int(offsets[-1]))
     return max(reader.largest_norm for reader in readers)
 
 
 def _merge_rows(
-    readers: Sequence[CentroidTable], keeps: Sequence[Keep | None], envelope: EnvelopeWriter, n_rows: int
+    readers: Sequence[CentroidTable], keeps: Sequence[BoolArray | None], container: ContainerWriter, n_rows: int
 ) -> None:
     kind, dim = readers[0].kind, readers[0].dim
     row_keeps = [reader.row_keep(keep) for reader, keep in zip(readers, keeps, strict=True)]
     scales = np.empty(n_rows, np.float32)
 
-    def rows() -> Iterator[npt.NDArray[Any]]:
+    def rows() -> Iterator[AnyArray]:
         first = 0
         for reader, keep in zip(readers, row_keeps, strict=True):
             for values, batch_scales in reader.kept(keep):
@@ -242,12 +243,12 @@ def _merge_rows(
                 first += len(values)
                 yield values
 
-    envelope.add_pieces("centroids", kind, (n_rows, dim), rows(), BULK_ALIGNMENT)
+    container.add_pieces("centroids", kind, (n_rows, dim), rows(), BULK_ALIGNMENT)
     if kind == "int8":
-        envelope.add("centroid_scales", scales)
+        container.add("centroid_scales", scales)
 
 
-def _checked_offsets(raw: npt.NDArray[Any], n_rows: int, path: Path) -> npt.NDArray[np.int64]:
+def _checked_offsets(raw: AnyArray, n_rows: int, path: Path) -> Int64Array:
     if raw[0] != 0 or raw[-1] != n_rows or (raw[1:] <= raw[:-1]).any():
         raise CorruptFile("centroid offsets do not ascend from 0 to the number of rows", path=path)
     return raw.view(np.int64)

@@ -15,10 +15,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 
+from quarry.formats.arrays import Int64Array, UInt8Array, UInt32Array, offsets_from_sizes
 from quarry.formats.container.directory import Directory
-from quarry.formats.container.envelope import Envelope, EnvelopeWriter, FileKind, FileRecord
+from quarry.formats.container.layout import FileKind, FileRecord
+from quarry.formats.container.reader import ContainerReader
+from quarry.formats.container.writer import ContainerWriter
 from quarry.formats.errors import CorruptFile
 
 __all__ = ["MAX_GRAPH_ROWS", "NONE", "HnswGraph", "graph_name", "read_graph", "write_graph"]
@@ -28,9 +30,6 @@ MAX_GRAPH_ROWS = (1 << 31) - 1
 _MAX_M = 256
 _MAX_LEVELS = 32
 _BATCH = 1 << 20
-
-Levels = npt.NDArray[np.uint8]
-Neighbors = npt.NDArray[np.uint32]
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,15 +45,13 @@ class HnswGraph:
 
     m: int
     entry_point: int
-    levels: Levels
-    neighbors: Neighbors
+    levels: UInt8Array
+    neighbors: UInt32Array
 
     @property
-    def offsets(self) -> npt.NDArray[np.int64]:
+    def offsets(self) -> Int64Array:
         """(n_rows + 1,) int64: where in `neighbors` each row begins."""
-        offsets = np.zeros(len(self.levels) + 1, np.int64)
-        np.cumsum((self.levels.astype(np.int64) + 1) * self.m, out=offsets[1:])
-        return offsets
+        return offsets_from_sizes((self.levels.astype(np.int64) + 1) * self.m)
 
 
 def graph_name(segment_id: bytes) -> str:
@@ -66,7 +63,7 @@ def write_graph(directory: Directory, segment: FileRecord, graph: HnswGraph) -> 
     """Write the graph of a segment; it takes the place of the one there is. The writer's lock must be held."""
     file_id = secrets.token_bytes(16)
     temporary = f"spool-{file_id.hex()}.tmp"
-    writer = EnvelopeWriter(directory, temporary, FileKind.HNSW_GRAPH, file_id)
+    writer = ContainerWriter(directory, temporary, FileKind.HNSW_GRAPH, file_id)
     try:
         writer.add("levels", graph.levels)
         writer.add("neighbors", graph.neighbors)
@@ -98,25 +95,25 @@ def read_graph(directory: Directory, segment: FileRecord, n_rows: int) -> HnswGr
         FileNotFoundError: there is none.
         FormatError: it is damaged, or another segment's.
     """
-    envelope = Envelope(directory, graph_name(segment.file_id), FileKind.HNSW_GRAPH)
+    container = ContainerReader(directory, graph_name(segment.file_id), FileKind.HNSW_GRAPH)
     try:
-        return _read(envelope, segment, n_rows)
+        return _read(container, segment, n_rows)
     finally:
-        envelope.close()
+        container.close()
 
 
-def _read(envelope: Envelope, segment: FileRecord, n_rows: int) -> HnswGraph:
-    fields, path = envelope.fields, envelope.path
-    if (fields.data("segment_id", 16), fields.data("segment_digest", 16)) != (segment.file_id, segment.digest):
+def _read(container: ContainerReader, segment: FileRecord, n_rows: int) -> HnswGraph:
+    fields, path = container.fields, container.path
+    if (fields.binary("segment_id", 16), fields.binary("segment_digest", 16)) != (segment.file_id, segment.digest):
         raise CorruptFile("the graph of another segment", path=path, expected=segment.file_id.hex())
     m = fields.integer("M", 2, _MAX_M)
     entry_point = fields.integer("entry_point", 0, n_rows - 1)
-    levels = envelope.section("levels", np.uint8, (n_rows,)).array().copy()
+    levels = container.section("levels", np.uint8, (n_rows,)).array().copy()
     if not 1 <= int(levels.min()) <= int(levels.max()) <= _MAX_LEVELS:
         raise CorruptFile(f"rows on fewer than 1 or more than {_MAX_LEVELS} levels", path=path)
     n_neighbors = int(levels.sum(dtype=np.int64) + n_rows) * m
-    section = envelope.section("neighbors", np.uint32, (n_neighbors,))
-    envelope.done()
+    section = container.section("neighbors", np.uint32, (n_neighbors,))
+    container.refuse_unknown()
     graph = HnswGraph(m, entry_point, levels, section.array().astype(np.uint32))
     _check(graph, path)
     return graph

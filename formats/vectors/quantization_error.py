@@ -6,18 +6,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
-from quarry.formats.container.packing import Fields
+from quarry.formats.arrays import Int64Array
+from quarry.formats.container.fields import Fields
 
-__all__ = ["CodingFit", "imbalance_of", "joined_fit"]
+__all__ = ["QuantizationError", "combine_errors", "list_imbalance"]
 
 _MAX_ERROR = 1e60
 _MAX_ROWS = 1 << 40
 
 
 @dataclass(frozen=True, kw_only=True)
-class CodingFit:
+class QuantizationError:
     """The errors of rows under a quantizer, and how evenly its lists are filled.
 
     Attributes:
@@ -33,7 +33,7 @@ class CodingFit:
     imbalance: float
 
     @classmethod
-    def from_fields(cls, fields: Fields | None) -> CodingFit | None:
+    def from_fields(cls, fields: Fields | None) -> QuantizationError | None:
         """Read what `to_fields` wrote; None where nothing was recorded."""
         if fields is None:
             return None
@@ -43,20 +43,27 @@ class CodingFit:
             code_error=fields.number("code_error", 0.0, _MAX_ERROR),
             imbalance=fields.number("imbalance", 0.0, _MAX_ERROR),
         )
-        fields.done()
+        fields.refuse_unknown()
         return fit
 
     def to_fields(self) -> dict[str, object]:
         """The fit as it stands in a file."""
-        return dict(vars(self))
+        return {
+            "n_rows": self.n_rows,
+            "coarse_error": self.coarse_error,
+            "code_error": self.code_error,
+            "imbalance": self.imbalance,
+        }
 
 
-def joined_fit(fits: Sequence[CodingFit | None], n_rows: Sequence[int], imbalance: float) -> CodingFit | None:
+def combine_errors(
+    fits: Sequence[QuantizationError | None], n_rows: Sequence[int], imbalance: float
+) -> QuantizationError | None:
     """The fit of several parts together, of n_rows each; None where one is not known."""
     known = [fit for fit in fits if fit is not None]
     if len(known) < len(fits):
         return None
-    return CodingFit(
+    return QuantizationError(
         n_rows=sum(n_rows),
         coarse_error=float(np.average([fit.coarse_error for fit in known], weights=n_rows)),
         code_error=float(np.average([fit.code_error for fit in known], weights=n_rows)),
@@ -64,7 +71,7 @@ def joined_fit(fits: Sequence[CodingFit | None], n_rows: Sequence[int], imbalanc
     )
 
 
-def imbalance_of(sizes: npt.NDArray[np.int64]) -> float:
-    """What `CodingFit.imbalance` says of lists of these sizes."""
+def list_imbalance(sizes: Int64Array) -> float:
+    """What `QuantizationError.imbalance` says of lists of these sizes."""
     total = float(sizes.sum())
     return len(sizes) * float((sizes.astype(np.float64) ** 2).sum()) / total**2 if total else 0.0

@@ -26,7 +26,7 @@ from support.indexes.small_index import Container
 
 from quarry import engine
 from quarry.engine import Engine, FormatTooNew, IndexClosed, IndexLocked, IndexNotFound
-from quarry.formats.container.envelope import FileKind
+from quarry.formats.container.layout import FileKind
 from quarry.formats.write_lock import LOCK_NAME
 
 

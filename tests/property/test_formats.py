@@ -15,8 +15,9 @@ from hypothesis.extra import numpy as arrays
 from support.indexes.format_samples import manifest, reread, write_file
 
 from quarry.formats.container.directory import Directory
-from quarry.formats.container.envelope import Envelope, FileKind, FileRecord
+from quarry.formats.container.layout import FileKind, FileRecord
 from quarry.formats.container.packing import pack, unpack, unpack_bounded
+from quarry.formats.container.reader import ContainerReader
 from quarry.formats.container.sections import DTYPES
 from quarry.formats.container.spool import Spool
 from quarry.formats.documents.ids import DocIds, DocIdsWriter
@@ -122,12 +123,12 @@ def test_any_bytes_are_spans_or_an_error(packed):
 def test_sections(sections):
     with index() as directory:
         record = write_file(directory, sections)
-        envelope = Envelope(directory, record.name, FileKind.SEGMENT, record)
+        container = ContainerReader(directory, record.name, FileKind.SEGMENT, record)
         for name, array in sections.items():
-            read = envelope.section(name, array.dtype, array.shape).array()
+            read = container.section(name, array.dtype, array.shape).array()
             assert read.tobytes() == array.tobytes()
-        envelope.done()
-        assert envelope.findings() == []
+        container.refuse_unknown()
+        assert container.findings() == []
 
 
 @files
@@ -196,8 +197,8 @@ def test_centroids(counts, kind, seed):
         batches = [normal(seed + n, n_rows, 6) for n, n_rows in enumerate(counts)]
         for vectors in batches:
             writer.add(vectors)
-        envelope = reread(directory, lambda envelope: writer.write(envelope, keep_rows=True))
-        table = CentroidTable(envelope, len(counts), sum(counts), 6, kind, writer.largest_norm)
+        container = reread(directory, lambda container: writer.write(container, keep_rows=True))
+        table = CentroidTable(container, len(counts), sum(counts), 6, kind, writer.largest_norm)
         docs = np.random.default_rng(seed).permutation(len(counts))
         rows, bounds = table.rows_of(docs)
         values, scales = table.stored(rows)

@@ -27,9 +27,9 @@ def stored(directory, documents, name="sample.seg"):
     writer = MetadataWriter(directory)
     for each in documents:
         writer.add(each)
-    envelope = reread(directory, writer.write, name=name)
+    container = reread(directory, writer.write, name=name)
     writer.close()
-    return MetadataReader(envelope, len(documents))
+    return MetadataReader(container, len(documents))
 
 
 def marked(column, runs):
@@ -85,7 +85,7 @@ def test_merged_segments_are_one_segment_of_what_is_kept(segments, operands, dat
             data.draw(st.none() | st.lists(st.booleans(), min_size=len(docs), max_size=len(docs)).map(np.array))
             for docs in segments
         ]
-        merged = reread(directory, lambda envelope: merge_metadata(directory, readers, keeps, envelope))
+        merged = reread(directory, lambda out: merge_metadata(directory, readers, keeps, out))
         kept = [
             each
             for docs, keep in zip(segments, keeps, strict=True)
@@ -103,10 +103,12 @@ def test_merging_is_writing_anew(documents):
         directory = Directory(Path(folder))
         halves = [documents[: len(documents) // 2], documents[len(documents) // 2 :]]
         readers = [stored(directory, half, f"half{n}.seg") for n, half in enumerate(halves)]
-        merged = reread(directory, lambda envelope: merge_metadata(directory, readers, [None, None], envelope))
+        merged = reread(directory, lambda out: merge_metadata(directory, readers, [None, None], out))
         again = reread(
             directory,
-            lambda envelope: merge_metadata(directory, [MetadataReader(merged, len(documents))], [None], envelope),
+            lambda container: merge_metadata(
+                directory, [MetadataReader(merged, len(documents))], [None], container
+            ),
             name="again.seg",
         )
         patch.setattr(posting_runs, "_MEMORY_BYTES", 300)

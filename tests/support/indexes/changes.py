@@ -12,12 +12,12 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from support.indexes.limits import limit_memory
 from support.indexes.word_encoder import WordEncoder
 
 import quarry.engine.backends.hnsw
 import quarry.engine.engine
 import quarry.engine.indexer.segment_builder
-import quarry.formats.container.spool
 from quarry import engine
 from quarry.engine import Engine, IndexNotFound
 from quarry.engine.indexer.garbage import files_of
@@ -52,7 +52,7 @@ def make_everything_small(patch: pytest.MonkeyPatch) -> None:
     """Lists, graphs and training with few documents, temporary files from the first kilobyte on."""
     patch.setattr(quarry.engine.indexer.segment_builder, "IVF_ROWS", 30)
     patch.setattr(quarry.engine.backends.hnsw, "GRAPH_ROWS", 8)
-    patch.setattr(quarry.formats.container.spool, "_MEMORY_BYTES", 1024)
+    limit_memory(patch, section_bytes=1024)
 
 
 def merge_often(patch: pytest.MonkeyPatch) -> None:

@@ -13,8 +13,9 @@ from quarry.engine.options import OpenOptions, SearchOptions
 from quarry.engine.quantization.training import VectorCoder, measured, train_quantizer
 from quarry.engine.search.searcher import Searcher
 from quarry.formats.container.directory import Directory
-from quarry.formats.container.envelope import Envelope, FileKind
+from quarry.formats.container.layout import FileKind
 from quarry.formats.container.packing import pack
+from quarry.formats.container.reader import ContainerReader
 from quarry.formats.documents.spans import pack_spans, unpack_spans
 from quarry.formats.documents.store import StoredDocument
 from quarry.formats.errors import FormatError
@@ -81,7 +82,7 @@ def open_file(directory, name, committed):
     """Open one file as a reader of the generation does."""
     if name == committed.name:
         return Manifest.load(directory, committed.generation)
-    return Envelope(directory, name, KINDS[name.rsplit(".")[-1]], records(committed)[name])
+    return ContainerReader(directory, name, KINDS[name.rsplit(".")[-1]], records(committed)[name])
 
 
 def records(committed):

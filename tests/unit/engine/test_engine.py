@@ -17,6 +17,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from support.indexes.format_samples import n_descriptors
+from support.indexes.limits import limit_memory
 from support.indexes.word_encoder import WordEncoder
 
 from quarry import engine
@@ -637,7 +638,7 @@ class TestFork:
 
     def test_a_child_that_closes_harms_nothing(self, path, monkeypatch):
         """Neither the lock nor the temporary files are the child's."""
-        monkeypatch.setattr("quarry.formats.container.spool._MEMORY_BYTES", 16)
+        limit_memory(monkeypatch, section_bytes=16)
         with Engine.open(path, writable=True, encoder=ENCODER) as index:
             index.add(docs(30, 31, 32))
             before = names(path)

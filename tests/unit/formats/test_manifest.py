@@ -10,7 +10,9 @@ from support.indexes.format_samples import manifest, preamble, write_file
 from support.indexes.small_index import Container
 
 import quarry.formats.container.directory
-from quarry.formats.container.envelope import Envelope, EnvelopeWriter, FileKind, FileRecord
+from quarry.formats.container.layout import FileKind, FileRecord
+from quarry.formats.container.reader import ContainerReader
+from quarry.formats.container.writer import ContainerWriter
 from quarry.formats.errors import CorruptFile, FormatError, FormatTooNew, IndexNotFound
 from quarry.formats.manifest import EncoderRecord, Manifest, SegmentRecord, latest_generation
 
@@ -50,7 +52,7 @@ def test_a_manifest_comes_back(directory, made):
     assert directory.names() == [made.name]
     assert Manifest.load(directory, made.generation) == made
     assert latest_generation(directory) == made.generation
-    assert Envelope(directory, made.name, FileKind.MANIFEST).findings() == []
+    assert ContainerReader(directory, made.name, FileKind.MANIFEST).findings() == []
 
 
 def test_the_next_manifest_descends_from_this_one():
@@ -143,7 +145,7 @@ def test_a_stowaway_in_a_manifest(directory):
     import numpy as np
 
     FULL.commit(directory)
-    fields = Envelope(directory, FULL.name, FileKind.MANIFEST).fields.remaining()
+    fields = ContainerReader(directory, FULL.name, FileKind.MANIFEST).fields.remaining()
     write_file(directory, {"x": np.zeros(3, np.uint8)}, fields, FileKind.MANIFEST, "MANIFEST-00000000000000000002")
     with pytest.raises(CorruptFile, match="unknown sections"):
         Manifest.load(directory, 2)
@@ -209,17 +211,17 @@ def changed(value, path, new):
 )
 def test_fields_that_break_the_rules(directory, path, new):
     FULL.commit(directory)
-    fields = Envelope(directory, FULL.name, FileKind.MANIFEST).fields.remaining()
+    fields = ContainerReader(directory, FULL.name, FileKind.MANIFEST).fields.remaining()
     steps = [int(step) if step.isdigit() else step for step in path.split()]
     (directory.path / FULL.name).unlink()
-    EnvelopeWriter(directory, FULL.name, FileKind.MANIFEST, FULL.commit_id).finish(changed(fields, steps, new))
+    ContainerWriter(directory, FULL.name, FileKind.MANIFEST, FULL.commit_id).finish(changed(fields, steps, new))
     with pytest.raises(FormatError, match=FULL.name):
         Manifest.load(directory, 1)
 
 
 def test_an_unknown_field_anywhere(directory):
     FULL.commit(directory)
-    fields = Envelope(directory, FULL.name, FileKind.MANIFEST).fields.remaining()
+    fields = ContainerReader(directory, FULL.name, FileKind.MANIFEST).fields.remaining()
     for generation, path in enumerate((["x"], ["settings", "x"], ["encoder", "x"], ["segments", 0, "x"]), 2):
         part = fields | {"generation": generation}
         for step in path[:-1]:
@@ -228,7 +230,7 @@ def test_an_unknown_field_anywhere(directory):
         top = fields | {"generation": generation}
         part["x"] = 1
         top |= {"x": 1} if path == ["x"] else {}
-        EnvelopeWriter(directory, name, FileKind.MANIFEST, bytes(16)).finish(top)
+        ContainerWriter(directory, name, FileKind.MANIFEST, bytes(16)).finish(top)
         with pytest.raises(CorruptFile, match=f"{name}: .* has unknown fields; found .*x"):
             Manifest.load(directory, generation)
         part.pop("x")

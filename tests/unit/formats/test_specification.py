@@ -12,7 +12,7 @@ import zstandard
 from support.indexes.format_samples import ODD_IDS, document, manifest, quantizer, segment_record, write_file
 from xxhash import xxh3_64_intdigest, xxh3_128_digest, xxh3_128_hexdigest
 
-from quarry.formats.container.envelope import FileKind
+from quarry.formats.container.layout import FileKind
 from quarry.formats.documents.spans import pack_spans
 from quarry.formats.snapshot import Snapshot
 from quarry.formats.vectors.quantizer import write_quantizer

@@ -5,6 +5,7 @@ import os
 
 import numpy as np
 import pytest
+from support.indexes.limits import limit_memory
 from support.indexes.word_encoder import WordEncoder
 
 from quarry import engine
@@ -456,7 +457,7 @@ class TestDictionaries:
         writer.close()
         reader = Snapshot(filled).segments[1].reader
         place, content = (
-            reader._envelope._sections["document_dictionaries"].offset,
+            reader._container._sections["document_dictionaries"].offset,
             bytearray(reader.path.read_bytes()),
         )
         content[place + 100] ^= 1
@@ -589,9 +590,7 @@ class TestFailures:
 
     def test_documents_that_cannot_be_moved_out_of_memory(self, writer, filled, monkeypatch):
         """Those taken until then are kept, each of them whole."""
-        monkeypatch.setattr("quarry.formats.container.spool._MEMORY_BYTES", 64)
-        monkeypatch.setattr("quarry.formats.postings.inversion._MEMORY_BYTES", 64)
-        monkeypatch.setattr("quarry.formats.documents.store._SAMPLE_BYTES", 64)
+        limit_memory(monkeypatch, section_bytes=64, posting_bytes=64, sample_bytes=64)
         writer.add(docs(10))
         real, n_calls = OutputFile.write, itertools.count()
 
@@ -680,8 +679,7 @@ class TestFailures:
     )
     def test_an_interrupt_while_documents_are_moved_out_of_memory(self, writer, filled, monkeypatch, where):
         """How much of them was moved is not known."""
-        monkeypatch.setattr("quarry.formats.container.spool._MEMORY_BYTES", 64)
-        monkeypatch.setattr("quarry.formats.postings.inversion._MEMORY_BYTES", 64)
+        limit_memory(monkeypatch, section_bytes=64, posting_bytes=64)
         writer.add(docs(10))
         with monkeypatch.context() as patch:
             patch.setattr(where, lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))

@@ -108,7 +108,7 @@ def damage(path, number):
     """Flip a bit in the texts of a segment."""
     snapshot = Snapshot(Directory(path))
     reader = snapshot.segments[number].reader
-    at = reader._envelope._sections["documents"].offset
+    at = reader._container._sections["documents"].offset
     name = reader.path
     snapshot.close()
     data = bytearray(name.read_bytes())
@@ -356,7 +356,7 @@ class TestFailures:
         writer.commit()
         writer.wait_for_merges()
         writer.delete(["d2"])
-        monkeypatch.setattr("quarry.formats.container.envelope.EnvelopeWriter.add_pieces", full)
+        monkeypatch.setattr("quarry.formats.container.writer.ContainerWriter.add_pieces", full)
         writer._is_automatic = False
         writer.commit()
         with pytest.raises(MergeFailed, match=r"could not be merged; what was committed stands; found .*No space"):

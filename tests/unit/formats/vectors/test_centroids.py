@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from support.indexes.format_samples import reread, write_file
 
-from quarry.formats.container.envelope import Envelope, FileKind
+from quarry.formats.container.layout import FileKind
+from quarry.formats.container.reader import ContainerReader
 from quarry.formats.errors import CorruptFile, InvalidDocument
 from quarry.formats.vectors.centroids import CentroidsWriter, CentroidTable, quantise_int8
 
@@ -22,11 +23,11 @@ def table(directory, documents, kind="int8", keep=True):
     writer = CentroidsWriter(directory, DIM, kind)
     for vectors in documents:
         writer.add(vectors)
-    envelope = reread(directory, lambda envelope: writer.write(envelope, keep))
+    container = reread(directory, lambda container: writer.write(container, keep))
     stored = kind if keep else "none"
-    read = CentroidTable(envelope, len(documents), writer.n_rows, DIM, stored, writer.largest_norm)
+    read = CentroidTable(container, len(documents), writer.n_rows, DIM, stored, writer.largest_norm)
     writer.close()
-    envelope.done()
+    container.refuse_unknown()
     return read, writer
 
 
@@ -83,8 +84,8 @@ def test_the_writer_reads_what_will_be_read_back(directory, kind):
     writer = CentroidsWriter(directory, DIM, kind)
     for vectors in documents:
         writer.add(vectors)
-    envelope = reread(directory, lambda envelope: writer.write(envelope, keep_rows=True))
-    read = CentroidTable(envelope, 4, writer.n_rows, DIM, kind, writer.largest_norm)
+    container = reread(directory, lambda container: writer.write(container, keep_rows=True))
+    read = CentroidTable(container, 4, writer.n_rows, DIM, kind, writer.largest_norm)
     rows, scales = read.stored_slice(0, writer.n_rows)
     expected = rows.astype(np.float32) * scales[:, None]
     np.testing.assert_array_equal(np.concatenate(list(writer.batches())), expected)
@@ -152,9 +153,9 @@ def test_vectors_too_long_to_store_are_refused_and_leave_nothing(directory, kind
 )
 def test_offsets_ascend_to_the_number_of_rows(directory, offsets):
     write_file(directory, {"centroid_offsets": np.array(offsets, np.uint64)})
-    envelope = Envelope(directory, "sample.seg", FileKind.SEGMENT)
+    container = ContainerReader(directory, "sample.seg", FileKind.SEGMENT)
     with pytest.raises(CorruptFile, match=r"sample\.seg: centroid offsets"):
-        CentroidTable(envelope, 4, 5, DIM, "none", 1.0).offsets.sum()
+        CentroidTable(container, 4, 5, DIM, "none", 1.0).offsets.sum()
 
 
 def test_sections_agree_with_one_another(directory):
@@ -173,4 +174,4 @@ def test_sections_agree_with_one_another(directory):
     ):
         write_file(directory, sections, name=f"{number}.seg")
         with pytest.raises(CorruptFile, match=f"{number}.seg"):
-            CentroidTable(Envelope(directory, f"{number}.seg", FileKind.SEGMENT), 5, 5, DIM, "int8", 1.0)
+            CentroidTable(ContainerReader(directory, f"{number}.seg", FileKind.SEGMENT), 5, 5, DIM, "int8", 1.0)

@@ -5,7 +5,8 @@ import pytest
 from support.indexes.format_samples import n_descriptors, write_file
 
 from quarry.formats.container.directory import Directory
-from quarry.formats.container.envelope import Envelope, FileKind, FileRecord
+from quarry.formats.container.layout import FileKind, FileRecord
+from quarry.formats.container.reader import ContainerReader
 from quarry.formats.errors import CorruptFile, FormatError, TruncatedFile
 from quarry.formats.vectors.hnsw_graph import NONE, HnswGraph, graph_name, read_graph, write_graph
 
@@ -166,10 +167,10 @@ def test_a_reader_that_follows_the_specification(directory):
     """Section 13 of formats/SPEC.md: the neighbours of a row on a level."""
     graph = a_graph()
     write_graph(directory, SEGMENT, graph)
-    envelope = Envelope(directory, NAME, FileKind.HNSW_GRAPH)
-    levels = envelope.section("levels", np.uint8, (N,)).array()
-    neighbors = envelope.section("neighbors", np.uint32, (None,)).array()
-    envelope.close()
+    container = ContainerReader(directory, NAME, FileKind.HNSW_GRAPH)
+    levels = container.section("levels", np.uint8, (N,)).array()
+    neighbors = container.section("neighbors", np.uint32, (None,)).array()
+    container.close()
     row, level = 57, 2
     begin = sum(M * (int(n) + 1) for n in levels[:row]) + (2 * M + (level - 1) * M)
     places = neighbors[begin : begin + M]

@@ -7,7 +7,8 @@ import pytest
 from support.indexes.format_samples import ODD_IDS, reread, write_file
 
 import quarry.formats.documents.ids
-from quarry.formats.container.envelope import Envelope, FileKind
+from quarry.formats.container.layout import FileKind
+from quarry.formats.container.reader import ContainerReader
 from quarry.formats.documents.ids import DocIds, DocIdsWriter, id_hash
 from quarry.formats.errors import CorruptFile, FormatError
 
@@ -93,9 +94,9 @@ def test_an_empty_writer_knows_nobody(writer):
 
 def test_hashes_are_sorted(directory, writer):
     filled(writer, map(str, range(500)))
-    envelope = reread(directory, writer.write)
-    hashes = envelope.section("id_hashes", np.uint64, (500,)).array()
-    ordinals = envelope.section("id_ordinals", np.uint32, (500,)).array()
+    container = reread(directory, writer.write)
+    hashes = container.section("id_hashes", np.uint64, (500,)).array()
+    ordinals = container.section("id_ordinals", np.uint32, (500,)).array()
     assert hashes.tolist() == sorted(id_hash(str(n)) for n in range(500))
     assert [id_hash(str(n)) for n in ordinals] == hashes.tolist()
 
@@ -125,15 +126,15 @@ def test_numbers_that_lead_nowhere(directory, damage):
     types = {"ids": np.uint8, "id_offsets": np.uint64, "id_hashes": np.uint64, "id_ordinals": np.uint32}
     for name, values in (("good.seg", good), ("bad.seg", good | damage)):
         write_file(directory, {key: np.array(values[key], types[key]) for key in types}, name=name)
-    stored = DocIds(Envelope(directory, "good.seg", FileKind.SEGMENT), 2)
+    stored = DocIds(ContainerReader(directory, "good.seg", FileKind.SEGMENT), 2)
     assert [stored[0], stored[1], stored.ordinals_of("a"), stored.ordinals_of("bc")] == ["a", "bc", [0], [1]]
-    stored = DocIds(Envelope(directory, "bad.seg", FileKind.SEGMENT), 2)
+    stored = DocIds(ContainerReader(directory, "bad.seg", FileKind.SEGMENT), 2)
     with pytest.raises(CorruptFile, match=r"bad\.seg"):
         assert [stored[0], stored[1], stored.ordinals_of("a"), stored.ordinals_of("bc")]
 
 
 def test_sections_of_other_lengths(directory, writer):
     filled(writer, "abc")
-    envelope = reread(directory, writer.write)
+    container = reread(directory, writer.write)
     with pytest.raises(FormatError):
-        DocIds(envelope, 4)
+        DocIds(container, 4)

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from quarry.formats.bundle.file import FileRecord
+from quarry.formats.bundle.folder import FileDigest
 from quarry.formats.bundle.plan import PlanProfile, PlanRecord, plan_digest, read_plans, write_plan
 from quarry.formats.errors import ChecksumMismatch, CorruptFile, FormatTooNew, TruncatedFile
 
@@ -129,4 +129,4 @@ def edit(folder, change):
 
 def test_a_digest_is_of_the_whole_plan():
     assert plan_digest(memoryview(PLAN)) == plan_digest(PLAN) != plan_digest(PLAN[:-1])
-    assert plan_digest(b"abc") == FileRecord("ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad", 3)
+    assert plan_digest(b"abc") == FileDigest("ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad", 3)
