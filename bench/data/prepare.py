@@ -23,7 +23,7 @@ from bench.harness.progress import Clock
 from bench.sweep.grid import representations
 from quarry.engine.encoding.encoder import Encoder, open_encoder
 from quarry.engine.options import OpenOptions
-from quarry.engine.representation.representation import Representation
+from quarry.engine.representation.base import Representation
 from quarry.engine.scoring.aggregation import aggregate
 
 __all__ = ["ORACLE_DEPTH", "add_arguments", "oracle", "prepare", "representation_key", "run"]

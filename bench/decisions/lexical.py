@@ -22,7 +22,8 @@ from bench.data.quality import measure_quality
 from bench.harness.environment import circumstances
 from bench.harness.records import append_record
 from quarry.engine.analysis.analyzer import Analyzer
-from quarry.engine.lexical.bm25 import DEFAULT_B, DEFAULT_K1, Bm25
+from quarry.engine.lexical.bm25 import Bm25
+from quarry.engine.options import DEFAULT_B, DEFAULT_K1
 from quarry.formats.container.directory import Directory
 from quarry.formats.container.layout import FileKind
 from quarry.formats.container.reader import ContainerReader

@@ -12,7 +12,7 @@ from bench.gpu.clock import median_ms
 from bench.gpu.sizes import Size
 from bench.gpu.steps import guarded
 from bench.harness.records import Record
-from quarry.engine.gpu.upload import upload
+from quarry.engine.gpu.transfer import upload
 
 __all__ = ["ceilings", "matrix_product"]
 

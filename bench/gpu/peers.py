@@ -17,7 +17,7 @@ from bench.gpu.sizes import Size, made_queries
 from bench.gpu.steps import guarded
 from bench.gpu.synthetic import MadeTable
 from bench.harness.records import Record
-from quarry.engine.gpu.upload import upload
+from quarry.engine.gpu.transfer import upload
 
 __all__ = ["peers"]
 

@@ -19,7 +19,7 @@ from bench.gpu.synthetic import MadeTable
 from bench.harness.records import Record
 from quarry.engine.backends.gpu.queries import ScanQueries
 from quarry.engine.backends.gpu.rows import DeviceRows
-from quarry.engine.options import OpenOptions
+from quarry.engine.gpu.device import Device
 
 __all__ = ["tilings"]
 
@@ -62,7 +62,7 @@ def tilings(place: torch.device, size: Size) -> Iterator[Record]:
 
 
 def _tilings(place: torch.device, size: Size) -> Iterator[Record]:
-    device = OpenOptions(device=str(place)).accelerator
+    device = Device(str(place))
     if device.kernels is None or device.kernel("document_scores") is None:
         yield {"missing": "no kernel to divide"}
         return

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from quarry.engine.encoding.encoder import Encoder
-from quarry.engine.representation.representation import Pooled
+from quarry.engine.representation.single import Pooled
 from quarry.exporters.parity.sample_texts import sample_questions
 from quarry.formats.bundle.encoder import RetrievalRecord
 
@@ -25,7 +25,7 @@ Vectors = npt.NDArray[np.float32]
 def measure_retrieval(exact: Encoder, variant: Encoder) -> RetrievalRecord:
     """Let both encoders find docstrings of Python's library, without their first lines, by those first lines.
 
-    A document is one vector (`quarry.engine.representation.representation.Pooled`), every query is compared with
+    A document is one vector (`Pooled`), every query is compared with
     all, and its one right answer is its own docstring.
 
     Args:
