@@ -1,7 +1,7 @@
-"""Which documents of a segment are deleted: one bit a document, in a file of its own.
+"""The deleted documents of a segment: one bit for each document, in a separate file.
 
-A segment never changes; deleting writes a new tombstone file, and the next manifest names it instead of the
-one before. Section ``deleted``: bit d % 8 of byte d // 8, low bits first, is set where document d is deleted.
+A segment never changes; deleting writes a new tombstone file, which the next manifest names instead of the
+previous one. Section ``deleted``: bit d % 8 of byte d // 8, low bits first, is set if document d is deleted.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ __all__ = ["read_tombstones", "write_tombstones"]
 
 
 def write_tombstones(directory: Directory, segment_id: bytes, deleted: BoolArray) -> FileRecord:
-    """Write the (n_docs,) bool flags of one segment."""
+    """Write the (n_docs,) bool flags of one segment and return the record of the file."""
     file_id = secrets.token_bytes(16)
     writer = ContainerWriter(directory, f"{file_id.hex()}.del", FileKind.TOMBSTONES, file_id)
     writer.add("deleted", np.packbits(deleted, bitorder="little"))
@@ -29,7 +29,7 @@ def write_tombstones(directory: Directory, segment_id: bytes, deleted: BoolArray
 
 
 def read_tombstones(directory: Directory, record: FileRecord, segment_id: bytes, n_docs: int) -> BoolArray:
-    """The (n_docs,) bool flags: True where a document is deleted.
+    """Return the (n_docs,) bool flags: True for deleted documents.
 
     Raises:
         FormatError: the file is damaged or belongs to another segment.
@@ -47,6 +47,6 @@ def read_tombstones(directory: Directory, record: FileRecord, segment_id: bytes,
     bits = np.unpackbits(packed, bitorder="little").astype(bool)
     if bits[n_docs:].any() or int(bits.sum()) != n_deleted:
         raise CorruptFile(
-            "tombstones do not add up", path=container.path, expected=n_deleted, actual=int(bits.sum())
+            "wrong number of tombstones", path=container.path, expected=n_deleted, actual=int(bits.sum())
         )
     return bits[:n_docs]

@@ -158,7 +158,7 @@ class VectorCoder:
     def code(self, vectors: Floats) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint8]]:
         """(n, dim) float32 vectors to (n,) list numbers and (n, code_bytes) uint8 codes."""
         set_faiss_threads(self._threads)
-        turned = np.ascontiguousarray(self._quantizer.turned(vectors), np.float32)
+        turned = np.ascontiguousarray(self._quantizer.rotate(vectors), np.float32)
         lists = self._coarse.search(turned, 1)[1][:, 0].astype(np.int64)
         rest = turned - self._quantizer.coarse[lists] if self._quantizer.by_residual else turned
         codes = self._pq.compute_codes(np.ascontiguousarray(rest))

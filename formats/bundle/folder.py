@@ -1,20 +1,19 @@
-"""The folder of an exported model: a manifest, an ONNX graph, its tokenizer, licences.
+"""The folder of an exported model: a manifest, an ONNX graph, its tokenizer, licenses.
 
 ::
 
     <name>/
     ├── bundle.json       the manifest, UTF-8 JSON
-    ├── model.onnx        what to run; weights it keeps outside are in model.onnx.data
-    ├── query_model.onnx  the same for queries, where an encoder has a network of its own for them
-    ├── tokenizer.json    text -> token ids, as the tokenizers library reads it
-    ├── reference.json    vectors or scores of a few texts before the conversion, to check the bundle by
-    └── LICENSE, NOTICE   and whatever else the manifest lists under "files"
+    ├── model.onnx        the graph; its external weights, if any, are in model.onnx.data
+    ├── query_model.onnx  the graph for queries, if an encoder has a separate network for them
+    ├── tokenizer.json    tokenizer, in the format of the tokenizers library
+    ├── reference.json    vectors or scores of a few texts from before the conversion, to check the bundle
+    └── LICENSE, NOTICE   and other files that the manifest lists under "files"
 
-A bundle holds an encoder (`quarry.formats.bundle.encoder`) or a reranker (`quarry.formats.bundle.reranker`). The
-manifest's member ``kind`` says which; without one it is an encoder. Nothing in a bundle is trusted: the manifest
-has a strict
-schema, every file is named in it with its size and SHA-256, and names are plain names of regular files in the
-folder.
+A bundle contains an encoder (`quarry.formats.bundle.encoder`) or a reranker (`quarry.formats.bundle.reranker`),
+as the member ``kind`` of the manifest states; without that member it is an encoder. Bundles are not trusted: the
+manifest has a strict schema and lists every file with its size and SHA-256, and files are regular files in the
+folder itself.
 """
 
 from __future__ import annotations
@@ -49,11 +48,11 @@ __all__ = [
     "BundleKind",
     "FileDigest",
     "SourceRecord",
-    "bundle_kind",
+    "compute_identity",
     "file_sha256",
-    "identity_of",
+    "read_bundle_kind",
     "read_manifest",
-    "source_from",
+    "read_source",
     "write_folder",
 ]
 
@@ -70,7 +69,7 @@ PRECISION: Final = re.compile(r"[a-z][a-z0-9]{0,15}(-[a-z0-9]{1,15})?")
 
 _MAX_MANIFEST_BYTES: Final = 64 * 1024
 _MAX_FILE_BYTES: Final = 2**36
-_MAX_TOKENIZER_BYTES: Final = 2**27  # the largest known have a quarter; its library reads it whole
+_MAX_TOKENIZER_BYTES: Final = 2**27  # four times the largest known
 _MAX_BYTES: Final = {
     TOKENIZER_NAME: _MAX_TOKENIZER_BYTES,
     MODEL_NAME: MAX_GRAPH_BYTES,
@@ -88,11 +87,11 @@ BundleKind = Literal["encoder", "reranker"]
 
 @dataclass(frozen=True, slots=True)
 class FileDigest:
-    """What the manifest says about one file.
+    """Size and digest of a file, as recorded in a manifest.
 
     Attributes:
         sha256: 64 lower-case hexadecimal digits.
-        n_bytes: its size.
+        n_bytes: size of the file.
     """
 
     sha256: str
@@ -101,7 +100,7 @@ class FileDigest:
 
 @dataclass(frozen=True, slots=True)
 class SourceRecord:
-    """The file of trained weights that the graph was made from.
+    """The file of trained weights that the graph was built from.
 
     Attributes:
         file: its name, without a folder.
@@ -114,12 +113,12 @@ class SourceRecord:
 
 @dataclass(frozen=True, slots=True)
 class BundleFolder:
-    """What all bundles have in common; a loader has checked it against the manifest and the files' sizes.
+    """The part that all bundles have in common.
 
     Attributes:
         path: the folder.
         identity: 32 hexadecimal digits; the same for all precisions of a model.
-        files: every file of the bundle but the manifest, by name.
+        files: all files of the bundle except the manifest, by name.
     """
 
     path: Path
@@ -137,21 +136,21 @@ class BundleFolder:
         return self.path / TOKENIZER_NAME
 
     def check_identity(self, computed: str) -> None:
-        """Refuse a manifest whose identity is not the one computed from its members.
+        """Check the identity of the manifest against the one computed from its members.
 
         Raises:
-            CorruptFile: it is another.
+            CorruptFile: they differ.
         """
         if self.identity != computed:
             raise CorruptFile(
-                "the identity does not follow from the manifest",
+                "the identity does not match the manifest",
                 path=self.path,
                 expected=computed,
                 actual=self.identity,
             )
 
     def check_sizes(self) -> None:
-        """Refuse files that are not what the manifest says at first sight.
+        """Check that all files are regular files of the recorded sizes.
 
         Raises:
             CorruptFile: a file is missing or is not a regular file (links included).
@@ -161,7 +160,7 @@ class BundleFolder:
             _check_size(self.path / name, record)
 
     def verify_files(self, names: Iterable[str] | None = None) -> int:
-        """Read files whole and compare their SHA-256 with the manifest.
+        """Read files and compare their SHA-256 with the manifest.
 
         Args:
             names: which of `files`; None for all.
@@ -171,7 +170,7 @@ class BundleFolder:
 
         Raises:
             ChecksumMismatch: a file's SHA-256 is not the recorded one.
-            CorruptFile: a file is gone or is not a regular file.
+            CorruptFile: a file is missing or is not a regular file.
             TruncatedFile: a file has another size than recorded.
         """
         chosen = list(self.files if names is None else names)
@@ -180,14 +179,14 @@ class BundleFolder:
         return sum(self.files[name].n_bytes for name in chosen)
 
     def verify_graph(self, name: str) -> None:
-        """Check a graph before a runtime loads it: digests, where its weights lie, its operators.
+        """Check a graph before a runtime loads it: digests, locations of weights, operators.
 
         Args:
             name: which of `files`.
 
         Raises:
-            ChecksumMismatch, TruncatedFile: as of `verify_files`, for the graph and the file with its weights.
-            CorruptFile: as there, or the graph has what `quarry.formats.bundle.onnx_check.check_graph` refuses.
+            ChecksumMismatch, TruncatedFile: see `verify_files`, for the graph and the file with its weights.
+            CorruptFile: see `verify_files` and `quarry.formats.bundle.onnx_check.check_graph`.
         """
         data = [name + DATA_SUFFIX] if name + DATA_SUFFIX in self.files else []
         self.verify_files([name, *data])
@@ -203,24 +202,24 @@ def file_sha256(*paths: Path) -> str:
     return state.hexdigest()
 
 
-def identity_of(parts: Mapping[str, object]) -> str:
-    """The first 32 hexadecimal digits of the SHA-256 of `parts` as JSON: keys sorted, no spaces, ASCII."""
+def compute_identity(parts: Mapping[str, object]) -> str:
+    """Return the first 32 hexadecimal digits of the SHA-256 of `parts` as JSON: sorted keys, no spaces, ASCII."""
     text = json.dumps(parts, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode("ascii")).hexdigest()[:32]
 
 
 def read_manifest(path: str | Path, kind: BundleKind) -> tuple[BundleFolder, Fields]:
-    """Read the manifest of a bundle of one kind, and check what all kinds have in common.
+    """Read the manifest of a bundle of one kind, and the members that all kinds have in common.
 
     Returns:
-        The folder, and the members of the manifest that are left: the settings of this kind.
+        The folder, and the remaining members of the manifest: the settings of this kind.
 
     Raises:
         InvalidSetting: there is no bundle at the path, or one of another kind.
         FormatTooNew: a later version wrote it.
-        CorruptFile: the manifest breaks its schema.
+        CorruptFile: the manifest is not valid.
     """
-    folder = Path(path).absolute()  # its files are read later, when the process may be in another folder
+    folder = Path(path).absolute()  # files are read later, perhaps from another working directory
     fields = _manifest_fields(folder, f"{kind} bundle")
     version = fields.integer("format", 1, 2**31)
     if version > BUNDLE_FORMAT:
@@ -230,18 +229,18 @@ def read_manifest(path: str | Path, kind: BundleKind) -> tuple[BundleFolder, Fie
     found = _kind_in(fields)
     if found != kind:
         raise InvalidSetting(
-            f"the bundle holds no {kind}", path=folder, expected=f"kind {kind}", actual=f"kind {found}"
+            f"the bundle contains no {kind}", path=folder, expected=f"kind {kind}", actual=f"kind {found}"
         )
     identity = fields.text("identity", pattern=_IDENTITY)
     return BundleFolder(folder, identity, _files_from(fields.child("files"))), fields
 
 
-def bundle_kind(path: str | Path) -> str:
-    """Tell what the bundle at a path holds, "encoder" or "reranker", by its manifest alone.
+def read_bundle_kind(path: str | Path) -> str:
+    """Return the kind of the bundle at a path, "encoder" or "reranker"; reads the manifest only.
 
     Raises:
         InvalidSetting: there is no bundle at the path.
-        CorruptFile: its manifest is none.
+        CorruptFile: the manifest is not valid.
     """
     return _kind_in(_manifest_fields(Path(path), "bundle"))
 
@@ -253,23 +252,23 @@ def write_folder(
     files: Mapping[str, bytes | Path],
     load: Callable[[Path], object],
 ) -> None:
-    """Write a bundle into a new folder: in full beside it first, then moved to its name.
+    """Write a bundle to a new folder: first under a temporary name, which is then renamed.
 
     Args:
-        path: the folder to make.
-        members: of the manifest, beside ``format``, ``identity`` and ``files``.
+        path: the new folder.
+        members: of the manifest, besides ``format``, ``identity`` and ``files``.
         identity_for: computes the identity from the tokenizer's SHA-256.
         files: contents, or files to copy, by name; ``model.onnx`` and ``tokenizer.json`` among them.
-        load: reads a bundle of this kind, and refuses what a reader would.
+        load: reads a bundle of this kind, to check the new one.
 
     Raises:
         InvalidSetting: the folder exists already.
-        CorruptFile: members or names that a reader would refuse; nothing is left behind then.
-        OSError: it cannot be written, and names the folder; likewise.
+        CorruptFile: members or file names are not valid; nothing is left behind.
+        OSError: an I/O error occurred; nothing is left behind.
     """
     folder = Path(path)
     if folder.exists():
-        raise InvalidSetting("there is something at the path already; a bundle needs a new folder", path=folder)
+        raise InvalidSetting("the path exists already; a bundle needs a new folder", path=folder)
     part = folder.with_name(f".{folder.name}.{secrets.token_hex(8)}.part")
     part.mkdir(parents=True)
     try:
@@ -280,16 +279,16 @@ def write_folder(
         part.rename(folder)
     except BaseException as error:
         shutil.rmtree(part, ignore_errors=True)
-        if isinstance(error, OSError) and error.filename is None:  # of a write, where the disk is full
+        if isinstance(error, OSError) and error.filename is None:  # for example of a write to a full disk
             error.filename = str(folder)
         raise
 
 
-def source_from(fields: Fields) -> SourceRecord:
+def read_source(fields: Fields) -> SourceRecord:
     """Take the members of a `SourceRecord`.
 
     Raises:
-        CorruptFile: a member is not what it should be.
+        CorruptFile: a member is not valid.
     """
     source = SourceRecord(fields.text("file", pattern=_FILE_NAME), fields.text("sha256", pattern=SHA256))
     fields.refuse_unknown()
@@ -304,7 +303,7 @@ def _manifest_fields(folder: Path, wanted: str) -> Fields:
 
 
 def _kind_in(fields: Fields) -> str:
-    """Take the kind out of a manifest; those of encoders have none."""
+    """Take the kind of a manifest; manifests of encoders have none."""
     return fields.text("kind", pattern=_KIND) if fields.has("kind") else "encoder"
 
 
@@ -344,7 +343,7 @@ def _files_from(fields: Fields) -> dict[str, FileDigest]:
     missing = [name for name in (MODEL_NAME, TOKENIZER_NAME) if name not in names]
     if bad or missing or len(names) > _MAX_FILES:
         raise CorruptFile(
-            "bad list of files in the manifest",
+            "invalid list of files in the manifest",
             path=fields.path,
             expected=f"plain names, {MODEL_NAME} and {TOKENIZER_NAME} among them, at most {_MAX_FILES}",
             actual=repr(sorted(names))[:200],
@@ -359,10 +358,10 @@ def _file_from(fields: Fields, max_bytes: int) -> FileDigest:
 
 
 def _check_size(path: Path, record: FileDigest) -> None:
-    """Refuse a file that is not what its record says at first sight.
+    """Check that a file is a regular file of the recorded size.
 
     Raises:
-        CorruptFile: it is missing or is no regular file (links included).
+        CorruptFile: it is missing or not a regular file (links included).
         TruncatedFile: it has another size.
     """
     try:
@@ -372,11 +371,11 @@ def _check_size(path: Path, record: FileDigest) -> None:
     if not stat.S_ISREG(status.st_mode):
         kind = stat.filemode(status.st_mode)
         raise CorruptFile(
-            "not a regular file; a bundle holds no links", path=path, expected="-rw-r--r--", actual=kind
+            "not a regular file; links are not allowed in bundles", path=path, expected="-rw-r--r--", actual=kind
         )
     if status.st_size != record.n_bytes:
         raise TruncatedFile(
-            "the file has another size than the manifest says",
+            "the file has another size than in the manifest",
             path=path,
             expected=f"{record.n_bytes} bytes",
             actual=f"{status.st_size} bytes",
@@ -388,15 +387,15 @@ def _verify_file(path: Path, record: FileDigest) -> None:
 
     Args:
         path: the file.
-        record: what it should be.
+        record: the expected size and digest.
 
     Raises:
-        ChecksumMismatch: its SHA-256 is another.
-        CorruptFile, TruncatedFile: as of `_check_size`.
+        ChecksumMismatch: its SHA-256 differs.
+        CorruptFile, TruncatedFile: see `_check_size`.
     """
     _check_size(path, record)
     actual = file_sha256(path)
     if actual != record.sha256:
         raise ChecksumMismatch(
-            "the file is not the one the manifest names", path=path, expected=record.sha256, actual=actual
+            "the SHA-256 of the file differs from the manifest", path=path, expected=record.sha256, actual=actual
         )

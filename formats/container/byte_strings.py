@@ -1,4 +1,4 @@
-"""Byte strings of any length, one after the other in one section, and where each starts in another."""
+"""Byte strings of any length: one section holds their bytes, another one their offsets."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _BATCH_BYTES = 4 << 20  # copied at a time
 
 
 class ByteStrings:
-    """The strings of a section ``name``, whose starts are in the uint64 section ``offsets_name``.
+    """Reads the strings of section `name`, whose offsets are in the uint64 section `offsets_name`.
 
     Args:
         container: the file.
@@ -37,14 +37,14 @@ class ByteStrings:
         self._offsets = container.section(offsets_name, np.uint64, (n + 1,))
 
     def __getitem__(self, ordinal: int) -> bytes:
-        """The string `ordinal`; see `many`."""
+        """Return the string `ordinal`; see `many`."""
         return self.many(np.array([ordinal]))[0]
 
     def many(self, ordinals: Int64Array) -> list[bytes]:
-        """Copies of the strings (n,) `ordinals`, in their order, verified.
+        """Return verified copies of the strings (n,) `ordinals`, in this order.
 
         Raises:
-            CorruptFile: a string lies outside its section.
+            CorruptFile: a string is outside its section.
             ChecksumMismatch: its bytes are damaged.
         """
         starts = self._offsets.rows(ordinals).view(np.int64)
@@ -52,23 +52,23 @@ class ByteStrings:
         wrong = np.flatnonzero((starts < 0) | (starts > ends) | (ends > self._bytes.n_bytes))
         if len(wrong):
             raise CorruptFile(
-                f"number {ordinals[wrong[0]]} of section {self._bytes.name} lies outside it", path=self._path
+                f"item {ordinals[wrong[0]]} of section {self._bytes.name} is out of bounds", path=self._path
             )
-        return self._bytes.stretches(starts, ends)
+        return self._bytes.read_ranges(starts, ends)
 
     def lengths(self) -> Int64Array:
-        """(n,) int64, the length of every string.
+        """Return the lengths of all strings, (n,) int64.
 
         Raises:
-            CorruptFile: they do not follow one another within their section.
+            CorruptFile: the offsets do not ascend within the section.
         """
         return np.diff(self.offsets)
 
-    def kept(self, keep: BoolArray | None, low: int, end: int) -> Iterator[UInt8Array]:
-        """The bytes of those of the strings low to end - 1 that stay, in pieces; those left out are verified too.
+    def iterate_kept(self, keep: BoolArray | None, low: int, end: int) -> Iterator[UInt8Array]:
+        """Yield the bytes of the strings low to end - 1 that are kept, in pieces; the others are verified too.
 
         Args:
-            keep: (n,) bool, or None for all.
+            keep: (n,) bool, or None to keep all.
             low: the first string.
             end: one past the last.
         """
@@ -87,13 +87,11 @@ class ByteStrings:
         """(n + 1,) int64: string i has the bytes offsets[i] to offsets[i + 1] - 1; a view of the mapped file.
 
         Raises:
-            CorruptFile: they do not follow one another within their section.
+            CorruptFile: the offsets do not ascend within the section.
         """
         offsets: Int64Array = self._offsets.array().view(np.int64)
         if offsets[0] < 0 or (offsets[1:] < offsets[:-1]).any() or offsets[-1] > self._bytes.n_bytes:
-            raise CorruptFile(
-                f"the parts of section {self._bytes.name} do not follow one another", path=self._path
-            )
+            raise CorruptFile(f"the offsets of section {self._bytes.name} do not ascend", path=self._path)
         return offsets
 
 
@@ -104,7 +102,7 @@ def merge_byte_strings(
     name: str,
     offsets_name: str,
 ) -> None:
-    """Write the strings of several files one after the other, those left out by (n,) bool `keeps` taken out.
+    """Write the strings of several files as one section, without those that the (n,) bool `keeps` leave out.
 
     Raises:
         FormatError: a file is damaged.
@@ -113,7 +111,9 @@ def merge_byte_strings(
     lengths = [each if keep is None else each[keep] for each, keep in zip(lengths, keeps, strict=True)]
     offsets = offsets_from_sizes(np.concatenate(lengths)).astype(np.uint64)
     pieces = (
-        piece for reader, keep in zip(readers, keeps, strict=True) for piece in reader.kept(keep, 0, reader.n)
+        piece
+        for reader, keep in zip(readers, keeps, strict=True)
+        for piece in reader.iterate_kept(keep, 0, reader.n)
     )
     container.add_pieces(name, np.uint8, (int(offsets[-1]),), pieces)
     container.add(offsets_name, offsets)

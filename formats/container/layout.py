@@ -46,13 +46,13 @@ MAGIC = b"\x89QRRY\r\n\x1a\n"
 END_MAGIC = b"QRRYEND\n"
 VERSION = (1, 0)  # (major, minor)
 BYTE_ORDER = 0x0A0B0C0D
-CANDIDATE_ROWS_FEATURE = 1  # a quantizer with the field `candidate_rows`; anyone may ignore it
+CANDIDATE_ROWS_FEATURE = 1  # a quantizer with the field `candidate_rows`; readers may ignore it
 KNOWN_REQUIRED_FEATURES = KNOWN_WRITER_FEATURES = 0  # bits of the preamble
 KNOWN_OPTIONAL_FEATURES = CANDIDATE_ROWS_FEATURE
 PREAMBLE = struct.Struct("<9sBHHI16sIII10s")  # then the XXH3-64 of these 56 bytes
 FOOTER = struct.Struct("<QQ16sQ16s8s")
 PREAMBLE_BYTES = FOOTER_BYTES = 64
-FILE_ID = slice(18, 34)  # where it is in the preamble
+FILE_ID = slice(18, 34)  # in the preamble
 MAX_CONTENTS_BYTES = 16 << 20
 MAX_MANIFEST_BYTES = PREAMBLE_BYTES + MAX_CONTENTS_BYTES + FOOTER_BYTES  # it has no sections
 
@@ -69,7 +69,7 @@ class FileKind(IntEnum):
 
 @dataclass(frozen=True)
 class FileRecord:
-    """What a manifest says of a file, so that a swapped or stale one is found out at open.
+    """Identifies one version of a file, so that opening a swapped or stale file fails.
 
     Attributes:
         name: file name within the index's folder.
@@ -84,12 +84,12 @@ class FileRecord:
     digest: bytes
 
     def to_fields(self) -> dict[str, object]:
-        """The record as it stands in a manifest."""
+        """Return the record as a map of a manifest."""
         return {"name": self.name, "n_bytes": self.n_bytes, "file_id": self.file_id, "digest": self.digest}
 
     @classmethod
     def from_fields(cls, fields: Fields) -> FileRecord:
-        """Read what `to_fields` wrote; the name is checked to be a plain one."""
+        """Read what `to_fields` returned."""
         name = fields.text("name", 96)
         if not is_safe_name(name):
             raise CorruptFile("unsafe file name", path=fields.path, actual=repr(name))
@@ -126,12 +126,12 @@ def check_preamble(data: memoryview, kind: FileKind, path: Path) -> tuple[bytes,
     if magic != MAGIC:
         raise CorruptFile("not a file of an index", path=path, expected=MAGIC, actual=magic)
     if struct.unpack("<Q", data[PREAMBLE.size :])[0] != xxhash.xxh3_64_intdigest(head):
-        raise ChecksumMismatch("the preamble is not what was written", path=path)
+        raise ChecksumMismatch("the preamble is damaged", path=path)
     _check_version((major, minor), required, path)
     if order != BYTE_ORDER or reserved != bytes(10):
         raise CorruptFile("the preamble contradicts the specification", path=path)
     if found_kind != kind:
-        raise CorruptFile("a file of another kind", path=path, expected=kind.name.lower(), actual=found_kind)
+        raise CorruptFile("wrong kind of file", path=path, expected=kind.name.lower(), actual=found_kind)
     return bytes(file_id), int(writer), int(optional)
 
 
@@ -142,19 +142,21 @@ def _check_version(version: tuple[int, int], required: int, path: Path) -> None:
         raise FormatTooOld("written by an early version of Quarry", path=path, expected=VERSION, actual=version)
     unknown = required & ~KNOWN_REQUIRED_FEATURES
     if unknown:
-        raise FormatTooNew("needs a feature this version lacks", path=path, actual=f"flags {unknown:#x}")
+        raise FormatTooNew(
+            "needs a feature that this version does not support", path=path, actual=f"flags {unknown:#x}"
+        )
 
 
 def read_footer(data: memoryview, file_id: bytes, path: Path) -> tuple[FileRecord, int]:
     """Check the footer of a file; return its record and the offset of its table of contents."""
     offset, length, contents_digest, total, end_id, magic = FOOTER.unpack(data[-FOOTER_BYTES:])
     if magic != END_MAGIC or total != len(data):
-        raise TruncatedFile("the file does not end where it should", path=path, expected=total, actual=len(data))
+        raise TruncatedFile("the file was truncated or extended", path=path, expected=total, actual=len(data))
     if end_id != file_id:
-        raise CorruptFile("preamble and footer are of two files", path=path)
+        raise CorruptFile("preamble and footer belong to different files", path=path)
     inside = offset >= PREAMBLE_BYTES and offset + length == total - FOOTER_BYTES
     if not inside or length > MAX_CONTENTS_BYTES:
-        raise CorruptFile("the table of contents is out of place", path=path, actual=f"{offset} + {length}")
+        raise CorruptFile("the table of contents is out of bounds", path=path, actual=f"{offset} + {length}")
     return FileRecord(path.name, total, file_id, contents_digest), offset
 
 
@@ -162,11 +164,14 @@ def check_record(found: FileRecord, record: FileRecord, path: Path) -> None:
     """Raise TruncatedFile or CorruptFile if a file is not the one that a manifest names."""
     if found.n_bytes != record.n_bytes:
         raise TruncatedFile(
-            "not the length the manifest names", path=path, expected=record.n_bytes, actual=found.n_bytes
+            "the file has another size than in the manifest",
+            path=path,
+            expected=record.n_bytes,
+            actual=found.n_bytes,
         )
     if (found.file_id, found.digest) != (record.file_id, record.digest):
         raise CorruptFile(
-            "not the file the manifest names",
+            "not the file that the manifest names",
             path=path,
             expected=record.file_id.hex(),
             actual=found.file_id.hex(),

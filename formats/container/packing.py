@@ -1,4 +1,4 @@
-"""Msgpack as Quarry writes and reads it: one canonical form out, a strict and bounded form in."""
+"""Canonical msgpack: one serialized form for each value, read strictly and within bounds."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _SCALARS = {0xC0: 0, 0xC2: 0, 0xC3: 0, 0xCA: 4, 0xCB: 8, 0xCC: 1, 0xCD: 2, 0xCE:
 
 
 def pack(value: object) -> bytes:
-    """Serialise `value` in one form, whatever the order of its maps: keys sorted, shortest integers."""
+    """Serialize `value` in one form whatever the order of its maps: sorted keys, shortest integers."""
     return bytes(msgpack.packb(_sorted(value), use_bin_type=True))
 
 
@@ -34,26 +34,26 @@ def unpack(data: bytes | memoryview, path: Path, where: str) -> dict[str, object
         where: the part of the file, for messages.
 
     Raises:
-        CorruptFile: not one msgpack map with distinct text keys, or it holds extension types.
+        CorruptFile: the data is not one msgpack map with distinct text keys, or has extension types.
     """
     try:
         value = unpack_bounded(data, _MAX_ITEMS)
     except ValueError as error:
         raise CorruptFile(f"{where} cannot be read", path=path, expected="msgpack", actual=str(error)) from error
     if not isinstance(value, dict):
-        raise CorruptFile(f"{where} is no map", path=path, expected="a map", actual=type(value).__name__)
+        raise CorruptFile(f"{where} is not a map", path=path, expected="a map", actual=type(value).__name__)
     return value
 
 
 def unpack_bounded(data: bytes | memoryview, max_items: int) -> object:
-    """Read one msgpack value of at most `max_items` values, itself and everything inside it counted.
+    """Read one msgpack value that has at most `max_items` values, itself and everything inside it counted.
 
-    The bound is checked before anything is made of the bytes: a byte can stand for an object of 64.
+    The bound is checked before objects are created: one byte can become an object of 64 bytes.
 
     Raises:
-        ValueError: too many values, not msgpack, keys that are no texts or appear twice, or extension types.
+        ValueError: too many values, invalid msgpack, keys that are not text or appear twice, or extension types.
     """
-    if len(data) > max_items:  # a value takes a byte or more
+    if len(data) > max_items:  # each value takes at least one byte
         _check_items(data, max_items)
     try:
         value: object = msgpack.unpackb(data, object_pairs_hook=_distinct, ext_hook=_no_extension, max_ext_len=0)
@@ -75,7 +75,7 @@ def _check_items(data: bytes | memoryview, max_items: int) -> None:
 
 
 def _step(data: bytes | memoryview, at: int) -> tuple[int, int]:
-    """Where the value at `at` ends (of a container: its head), and how many values it holds."""
+    """Return where the value at `at` ends (of a container: its header), and how many values it contains."""
     head = data[at]
     if head < 0x80 or head >= 0xE0:
         return at + 1, 0
@@ -107,7 +107,7 @@ def _distinct(pairs: list[tuple[object, object]]) -> dict[object, object]:
     if len(result) != len(pairs):
         raise ValueError("a key appears twice")
     if result and set(map(type, result)) != {str}:
-        raise ValueError("a key is no text")
+        raise ValueError("a key is not text")
     return result
 
 

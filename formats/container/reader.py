@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from quarry.formats.container.directory import Directory, HeldFile, MappedFile
+from quarry.formats.container.directory import Directory, LoadedFile, MappedFile
 from quarry.formats.container.fields import Fields
 from quarry.formats.container.layout import (
     FOOTER_BYTES,
@@ -27,27 +27,27 @@ __all__ = ["ContainerReader"]
 
 
 class ContainerReader:
-    """A file opened for reading: preamble, table of contents and footer are verified.
+    """A container file that is open for reading; its preamble, table of contents and footer are verified.
 
     Args:
-        directory: where.
+        directory: the folder of the index.
         name: the file's name.
-        kind: what it must hold.
-        record: what the manifest says of it, where there is one.
+        kind: expected kind of file.
+        record: its record in the manifest, if there is one.
 
     Attributes:
-        unknown_writer_features: bits of features that a writer of the index must know and this version does not.
-        optional_features: bits of those that anyone may ignore.
+        unknown_writer_features: bits of the features that a writer must know and this version does not.
+        optional_features: bits of the features that a reader may ignore.
 
     Raises:
-        FileNotFoundError: it is not there.
-        FormatError: it is not what it should be.
+        FileNotFoundError: there is no such file.
+        FormatError: the file is damaged, or not of this kind, or not the one of the record.
     """
 
     def __init__(self, directory: Directory, name: str, kind: FileKind, record: FileRecord | None = None) -> None:
         self.path = directory.path / name
-        self._file: MappedFile | HeldFile = (
-            directory.hold(name, MAX_MANIFEST_BYTES) if kind == FileKind.MANIFEST else directory.map(name)
+        self._file: MappedFile | LoadedFile = (
+            directory.load(name, MAX_MANIFEST_BYTES) if kind == FileKind.MANIFEST else directory.map(name)
         )
         self._sections: dict[str, Section] = {}
         self._asked: set[str] = set()
@@ -60,7 +60,7 @@ class ContainerReader:
     def _read(self, kind: FileKind, record: FileRecord | None) -> None:
         data = self._file.data
         if len(data) < PREAMBLE_BYTES + FOOTER_BYTES:
-            raise TruncatedFile("too short for any file of an index", path=self.path, actual=f"{len(data)} bytes")
+            raise TruncatedFile("the file is too short", path=self.path, actual=f"{len(data)} bytes")
         file_id, writer_features, self.optional_features = check_preamble(data[:PREAMBLE_BYTES], kind, self.path)
         self.unknown_writer_features = writer_features & ~KNOWN_WRITER_FEATURES
         self._has_more = bool(self.unknown_writer_features or self.optional_features & ~KNOWN_OPTIONAL_FEATURES)
@@ -70,7 +70,7 @@ class ContainerReader:
         contents = data[self._contents_at : -FOOTER_BYTES]
         if digest(contents) != self.record.digest:
             raise ChecksumMismatch(
-                "the table of contents is not what was written",
+                "the table of contents is damaged",
                 path=self.path,
                 actual=f"other bytes from offset {self._contents_at}",
             )
@@ -80,7 +80,7 @@ class ContainerReader:
         top.refuse_unknown()
 
     def section(self, name: str, dtype: npt.DTypeLike, shape: tuple[int | None, ...]) -> Section:
-        """The section `name`, whose type and shape must be as given (None: any extent)."""
+        """Return the section `name`, whose type and shape must be as given (None: any extent)."""
         self._asked.add(name)
         section = self._sections.get(name)
         if section is None:
@@ -99,13 +99,13 @@ class ContainerReader:
         return section
 
     def has(self, name: str) -> bool:
-        """Whether there is a section `name`."""
+        """Return whether there is a section `name`."""
         return name in self._sections
 
     def refuse_unknown(self) -> None:
-        """Raise CorruptFile if a field or a section is left that nobody asked for.
+        """Raise CorruptFile if there are fields or sections that were not read.
 
-        A file with a feature that readers need not know may have more of both.
+        Unknown ones are allowed in a file with an unknown feature that readers may ignore.
         """
         if self._has_more:
             return
@@ -115,26 +115,26 @@ class ContainerReader:
             raise CorruptFile("unknown sections", path=self.path, actual=", ".join(sorted(unknown)[:10]))
 
     def section_bytes(self) -> dict[str, int]:
-        """Length of every section, by name."""
+        """Return the size of every section, by name."""
         return {name: section.n_bytes for name, section in self._sections.items()}
 
     @property
     def n_bytes(self) -> int:
-        """Length of the file."""
+        """Size of the file."""
         return self.record.n_bytes
 
-    def findings(self) -> list[FormatError]:
-        """Read every byte; one error for each damaged chunk and each stretch of padding that is not zero."""
+    def find_damage(self) -> list[FormatError]:
+        """Read every byte; return an error for each damaged chunk and each range of padding that is not zero."""
         found: list[FormatError] = []
         end = PREAMBLE_BYTES
         for section in sorted(self._sections.values(), key=lambda s: (s.offset, s.n_bytes)):
             found += self._padding_findings(end, section.offset)
-            found += [section.damage(chunk) for chunk in section.damaged_chunks()]
+            found += [section.damage_error(chunk) for chunk in section.find_damaged_chunks()]
             end = section.offset + section.n_bytes
         return found + self._padding_findings(end, self._contents_at)
 
     def close(self) -> None:
-        """Close the file; arrays that came from it stay valid."""
+        """Close the file; arrays from it stay valid."""
         self._sections = {}
         self._file.close()
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import numpy as np
+from typing import TYPE_CHECKING
 
-from quarry.formats.arrays import Int64Array, UInt8Array
+if TYPE_CHECKING:  # numpy is loaded by functions on arrays only: the command line starts without it
+    from quarry.formats.arrays import Int64Array, UInt8Array
 
 __all__ = ["MAX_VARINT_BYTES", "append_varint", "put_varints", "read_varint", "read_varints", "varint_sizes"]
 
@@ -49,6 +50,8 @@ def read_varints(data: UInt8Array, positions: Int64Array) -> tuple[Int64Array, I
     Raises:
         ValueError: a number has more than MAX_VARINT_BYTES.
     """
+    import numpy as np
+
     numbers = np.zeros(len(positions), np.int64)
     more = np.arange(len(positions))
     positions = positions.copy()
@@ -64,6 +67,8 @@ def read_varints(data: UInt8Array, positions: Int64Array) -> tuple[Int64Array, I
 
 def varint_sizes(numbers: Int64Array) -> Int64Array:
     """Return the number of bytes, 1 to MAX_VARINT_BYTES, that each number takes."""
+    import numpy as np
+
     sizes = np.ones(len(numbers), np.int64)
     for shift in range(7, 7 * MAX_VARINT_BYTES, 7):
         sizes += numbers >= 1 << shift
@@ -72,6 +77,8 @@ def varint_sizes(numbers: Int64Array) -> Int64Array:
 
 def put_varints(data: UInt8Array, positions: Int64Array, numbers: Int64Array, sizes: Int64Array) -> None:
     """Write numbers of these sizes (see `varint_sizes`) at these positions of `data`."""
+    import numpy as np
+
     for place in range(int(sizes.max(initial=0))):
         more = np.flatnonzero(sizes > place)
         low = numbers[more] >> 7 * place & 0x7F

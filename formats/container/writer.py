@@ -24,14 +24,14 @@ __all__ = ["ContainerWriter"]
 
 
 class ContainerWriter:
-    """Writes one file, section after section; a file that cannot be written to its end is deleted.
+    """Writes one file, section after section; the file is deleted if an error occurs.
 
     Args:
-        directory: where.
+        directory: the folder of the index.
         name: the file's name.
         kind: what it holds.
         file_id: 16 random bytes that no other file has.
-        optional_features: bits of those that anyone may ignore.
+        optional_features: bits of the features that a reader may ignore.
     """
 
     def __init__(
@@ -43,7 +43,7 @@ class ContainerWriter:
         self._file: OutputFile = directory.create(name)
         self._is_finished = False
         self._sections: dict[str, dict[str, object]] = {}
-        with self._gone_on_error():
+        with self._discard_on_error():
             self._file.write(pack_preamble(kind, file_id, optional_features))
 
     def add(self, name: str, array: AnyArray, alignment: int = ALIGNMENT) -> None:
@@ -58,8 +58,8 @@ class ContainerWriter:
         chunks: Iterator[bytes | memoryview],
         alignment: int = ALIGNMENT,
     ) -> None:
-        """Write section `name` from `chunks`, each of CHUNK_BYTES but the last."""
-        with self._gone_on_error():
+        """Write section `name` from `chunks`, each of CHUNK_BYTES except the last."""
+        with self._discard_on_error():
             self._pad(alignment)
             offset, digests = self._file.position, []
             for chunk in chunks:
@@ -80,22 +80,22 @@ class ContainerWriter:
         pieces: Iterable[AnyArray],
         alignment: int = ALIGNMENT,
     ) -> None:
-        """Write section `name` from arrays of `dtype`, of any length, that follow one another."""
+        """Write section `name` from consecutive arrays of `dtype` and any length."""
         self.add_chunks(name, dtype, shape, _rechunked(pieces), alignment)
 
     @property
     def n_bytes(self) -> int:
-        """What was written so far."""
+        """Bytes written so far."""
         return self._file.position
 
     def sync(self) -> None:
-        """Make durable what was written so far, so that `finish` has less to wait for."""
-        with self._gone_on_error():
+        """Make durable what was written so far, so that `finish` waits for less."""
+        with self._discard_on_error():
             self._file.sync()
 
     def finish(self, fields: dict[str, object]) -> FileRecord:
-        """Write `fields` and the table of contents, and make the file durable."""
-        with self._gone_on_error():
+        """Write `fields` and the table of contents, make the file durable and return its record."""
+        with self._discard_on_error():
             self._pad(ALIGNMENT)
             contents = pack({"fields": fields, "sections": self._sections})
             if len(contents) > MAX_CONTENTS_BYTES:
@@ -109,17 +109,17 @@ class ContainerWriter:
         self._is_finished = True
         return FileRecord(self._name, n_bytes, self._file_id, digest(contents))
 
-    def abandon(self) -> None:
+    def discard(self) -> None:
         """Close and delete the file, unless it is finished."""
         if not self._is_finished:
             self._file.discard()
 
     @contextlib.contextmanager
-    def _gone_on_error(self) -> Iterator[None]:
+    def _discard_on_error(self) -> Iterator[None]:
         try:
             yield
         except BaseException:
-            self.abandon()
+            self.discard()
             raise
 
     def _pad(self, alignment: int) -> None:
@@ -127,7 +127,7 @@ class ContainerWriter:
 
 
 def _rechunked(pieces: Iterable[AnyArray]) -> Iterator[bytes | memoryview]:
-    """The bytes of all pieces in chunks of CHUNK_BYTES, the last one shorter; whole chunks are not copied."""
+    """Yield the bytes of all pieces in chunks of CHUNK_BYTES; whole chunks are not copied."""
     waiting = bytearray()
     for piece in pieces:
         data = _bytes_of(piece)

@@ -1,7 +1,7 @@
-"""Which characters of a document stand behind each of its centroids, packed into a few bytes.
+"""The characters that each centroid of a document was computed from, packed into a few bytes.
 
-For each centroid: the number of its spans, then for each span the gap since the one before it ended and its
-length; all as LEB128 varints (7 bits a byte, low bits first).
+For each centroid: the number of its spans, then for each span the gap since the end of the
+previous one and its length; all as LEB128 varints.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _MAX_PACKED_BYTES = 16 << 20  # more than the longest document with a span for e
 
 
 def pack_spans(centroids: Iterable[Sequence[Span]]) -> bytes:
-    """Pack the spans (start, end), ascending and disjoint, of each centroid."""
+    """Pack the (start, end) spans of each centroid, which must ascend and not overlap."""
     packed = bytearray()
     for spans in centroids:
         _append(packed, len(spans))
@@ -33,10 +33,10 @@ def pack_spans(centroids: Iterable[Sequence[Span]]) -> bytes:
 
 
 def unpack_spans(packed: bytes, path: Path) -> list[list[Span]]:
-    """The spans of each centroid.
+    """Return the spans of each centroid.
 
     Raises:
-        CorruptFile: the bytes end within a number, or a position is out of bounds.
+        CorruptFile: the bytes end within an integer, or a position is out of bounds.
     """
     if len(packed) > _MAX_PACKED_BYTES:
         raise CorruptFile("too many spans", path=path, expected=_MAX_PACKED_BYTES, actual=len(packed))

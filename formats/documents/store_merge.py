@@ -1,4 +1,4 @@
-"""The texts of several segments as one: most of them are copied as they are, still compressed."""
+"""Merges the texts of several segments; most frames are copied without decompressing them."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _DEFAULT_POLICY = CopyPolicy()
 
 
 class _StoredRun:
-    """What stays of a run of a segment that is there."""
+    """The kept frames of one run of a segment."""
 
     def __init__(self, store: DocStore, run: int, keep: BoolArray | None, policy: CopyPolicy) -> None:
         self._policy = policy
@@ -62,10 +62,10 @@ class _StoredRun:
         return self._lengths
 
     def frames(self) -> Iterator[UInt8Array]:
-        return self._store.frames.kept(self._keep, self._low, self._high)
+        return self._store.frames.iterate_kept(self._keep, self._low, self._high)
 
     def is_copied(self, least: int, room: int) -> bool:
-        """Whether it stays as it is: if it has `least` bytes, and a dictionary that does not take too much."""
+        """Return whether it is copied: it has at least `least` bytes and its dictionary is not too large."""
         if self.n_bytes < max(1, least):
             return False
         if self.n_bytes >= self._policy.run_bytes:
@@ -73,7 +73,7 @@ class _StoredRun:
         return self._policy.good_dictionary_bytes <= len(self.dictionary()) <= room
 
     def records(self) -> Iterator[bytes]:
-        """The documents that stay, as they were serialised."""
+        """Yield the kept documents, serialized."""
         if self._keep is None:
             return self._store.records(np.arange(self._low, self._high))
         return self._store.records(np.flatnonzero(self._keep[self._low : self._high]) + self._low)
@@ -88,14 +88,14 @@ def merge_documents(
 ) -> None:
     """Write the documents of several segments as one, in bounded memory.
 
-    Frames that share a dictionary are copied as they are, where that does not take too much room for dictionaries:
-    6 % of the frames, or 1 % of the file. Fewer are compressed anew, with the dictionary of their neighbours
-    where there is one.
+    Frames that share a dictionary are copied if their dictionary is not too large, see `CopyPolicy`: at most
+    6 % of the frames, or 1 % of the file. Fewer are compressed anew, with the dictionary of their neighbors
+    if there is one.
 
     Args:
-        directory: where temporary files go.
-        stores: the segments; their documents follow one another in the new one.
-        keeps: for each segment (n_docs,) bool, False where a document is left out, or None to keep all. Those
+        directory: for temporary files.
+        stores: the segments; their documents are concatenated.
+        keeps: for each segment (n_docs,) bool, False if a document is left out, or None to keep all. Those
             that stay are numbered anew without gaps.
         container: the new file; dictionaries may take a share of what it has so far, so large sections come first.
         policy: which frames are copied.
@@ -115,20 +115,20 @@ def merge_documents(
             if known is None:
                 merged += group
             else:
-                merged.append(stack.enter_context(closing(_compressed_anew(directory, known, group))))
+                merged.append(stack.enter_context(closing(_recompress(directory, known, group))))
         write_runs(merged, container)
 
 
 def _groups(
     runs: Sequence[_StoredRun], room: int, policy: CopyPolicy
 ) -> Iterator[tuple[bytes | None, list[_StoredRun]]]:
-    """Runs in a row: those to be copied, with None; those to be compressed, with a dictionary that is known.
+    """Yield groups of consecutive runs with the dictionary to compress them with, or None if they are copied.
 
-    Where the latter are few they get that of a neighbour which is copied, and so become part of its run.
+    A small group is compressed with the dictionary of a neighbor that is copied, and so becomes part of its run.
 
     Args:
         runs: all of them.
-        room: bytes that each may take for its dictionary in any case.
+        room: bytes that the dictionary of each run may always take.
         policy: which runs are copied.
     """
     least = sum(run.n_bytes for run in runs) // policy.max_runs
@@ -144,17 +144,17 @@ def _groups(
             yield max((run.dictionary() for run in group), key=len), group
 
 
-def _compressed_anew(directory: Directory, known: bytes, runs: Sequence[_StoredRun]) -> DocStoreWriter:
+def _recompress(directory: Directory, known: bytes, runs: Sequence[_StoredRun]) -> DocStoreWriter:
     writer = DocStoreWriter(directory, lambda _: known)
     try:
         for run in runs:
             for record in run.records():
                 writer.add_record(record)
-                writer.settle()
-        writer.dictionary()  # from here on all is compressed
+                writer.spill()
+        writer.dictionary()  # compresses what is buffered
     except zstandard.ZstdError as error:
         writer.close()
-        raise CorruptFile("no usable dictionary", path=runs[0].path, actual=str(error)) from error
+        raise CorruptFile("invalid dictionary", path=runs[0].path, actual=str(error)) from error
     except BaseException:
         writer.close()
         raise

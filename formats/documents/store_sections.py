@@ -1,4 +1,4 @@
-"""Compressed documents on their way into a file: frames in a row, a run, share a dictionary; a file has many."""
+"""Writes the sections of compressed documents: runs of consecutive frames that share a dictionary."""
 
 from __future__ import annotations
 
@@ -19,25 +19,25 @@ Lengths = UInt32Array | Int64Array
 
 
 class FrameRun(Protocol):
-    """Frames of documents in a row that share a dictionary."""
+    """Frames of consecutive documents that share a dictionary."""
 
     def dictionary(self) -> bytes:
-        """The zstd dictionary, perhaps empty."""
+        """Return the zstd dictionary, perhaps empty."""
         ...
 
     def lengths(self) -> Lengths:
-        """(n,) the length of each frame in bytes."""
+        """Return the length of each frame in bytes, (n,)."""
         ...
 
     def frames(self) -> Iterable[UInt8Array]:
-        """All frames one after the other, in pieces."""
+        """Yield all frames, in pieces."""
         ...
 
 
 def write_runs(runs: Sequence[FrameRun], container: ContainerWriter) -> None:
     """Write the sections of the texts.
 
-    Neighbours of one dictionary become one run; one without documents leaves no trace.
+    Adjacent runs with equal dictionaries become one run; runs without documents are left out.
     """
     parts = [(run.dictionary(), run.lengths(), run) for run in runs]
     parts = [part for part in parts if len(part[1])]

@@ -1,14 +1,14 @@
-"""The postings of one term as bits: Elias-Fano for the documents, unary for how often the term is in each.
+"""Encodes the posting list of a term: Elias-Fano for the documents, unary for the term frequencies.
 
-A record of n postings in a segment of n_docs documents has, low bits of a byte first:
+A record of n postings in a segment of n_docs documents contains, low bits of a byte first:
 
 1. n times the low w bits of a document's ordinal, w = floor(log2(n_docs / n)), low bits first;
-2. for each document the rest of its ordinal, ordinal >> w: as many zeros as it is larger than the one before
-   (than 0, for the first), then a one;
+2. for each document its high part, ordinal >> w: a zero for each step from the previous high part (from 0, for
+   the first), then a one;
 3. for each document its frequency f >= 1: f - 1 zeros, then a one;
 4. zeros up to a whole byte.
 
-So there are exactly 2 n ones behind the low bits, and the last one is in the last byte.
+So there are exactly 2 n ones after the low bits, and the last one is in the last byte.
 (P. Elias, Efficient storage and retrieval by content and address of static files, 1974; S. Vigna,
 Quasi-succinct indices, 2013.)
 """
@@ -23,17 +23,17 @@ from quarry.formats.arrays import Int64Array, UInt8Array, UInt32Array
 
 __all__ = ["MAX_RECORD_BYTES", "Postings", "decode", "decode_several", "encode"]
 
-MAX_RECORD_BYTES = 1 << 29  # so that the place of a bit takes 32 bits
+MAX_RECORD_BYTES = 1 << 29  # so that the position of a bit fits 32 bits
 
 
 _FEW = 24  # postings up to which Python's integers are faster than arrays
-_CHUNK = 1 << 14  # postings at a time: what a chunk takes fits in a cache, and costs no fresh pages of memory
-_WRONG_ONES = "a record with another number of ones, or too long"
-_OUT_OF_ORDER = "document ordinals that do not ascend, or not within the segment"
+_CHUNK = 1 << 14  # postings at a time: a chunk fits in a cache and needs no new pages of memory
+_WRONG_ONES = "a record with a wrong number of ones, or unused bytes"
+_OUT_OF_ORDER = "document ordinals that do not ascend or are out of bounds"
 
 
 class Postings(NamedTuple):
-    """In which documents a term is, and how often.
+    """The documents that contain a term, and its frequency in each.
 
     Attributes:
         docs: (n,) uint32 ordinals, ascending.
@@ -49,11 +49,11 @@ def encode(n_docs: int, counts: Int64Array, postings: Postings) -> tuple[UInt8Ar
 
     Args:
         n_docs: documents in the segment.
-        counts: (n_terms,) int64, how many postings each term has, at least 1.
+        counts: (n_terms,) int64, postings of each term, at least 1.
         postings: of all terms, one term after the other.
 
     Returns:
-        The records one after the other, and (n_terms,) int64, their lengths in bytes.
+        The concatenated records, and (n_terms,) int64, their sizes in bytes.
     """
     ends = np.cumsum(counts)
     docs, totals = postings.docs.astype(np.int64), np.cumsum(postings.frequencies, dtype=np.int64)
@@ -78,9 +78,9 @@ def encode(n_docs: int, counts: Int64Array, postings: Postings) -> tuple[UInt8Ar
 
 
 def _set_low_bits(packed: UInt8Array, at: Int64Array, values: Int64Array, widths: Int64Array) -> None:
-    """Set the bits of values of these widths, up to 32, at these ascending bits.
+    """Write values of these widths, up to 32 bits, at these ascending bit positions.
 
-    All values that begin in a word of 64 bits are set at once; bits of the last of them may lie in the next word.
+    All values that begin in a word of 64 bits are written at once; the last of them may extend to the next word.
     """
     words = np.zeros(len(packed) // 8 + 2, np.uint64)
     word, shift, bits = at >> 6, (at & 63).astype(np.uint64), values.astype(np.uint64)
@@ -100,7 +100,7 @@ def decode(record: UInt8Array, n: int, n_docs: int) -> Postings:
     """Decode the record of `n` postings, 1 <= n <= n_docs.
 
     Raises:
-        ValueError: the bytes are no such record.
+        ValueError: the record is not valid.
     """
     width = (n_docs // n).bit_length() - 1
     if not n * (width + 2) <= 8 * len(record) <= 8 * MAX_RECORD_BYTES:
@@ -111,19 +111,19 @@ def decode(record: UInt8Array, n: int, n_docs: int) -> Postings:
 
 
 def decode_several(records: UInt8Array, lengths: Int64Array, counts: Int64Array, n_docs: int) -> Postings:
-    """Decode the records of several terms at once: much quicker than one by one where most are short.
+    """Decode the records of several terms at once: much faster than one by one if most are short.
 
     Args:
-        records: the records one after the other.
+        records: the concatenated records.
         lengths: (n_terms,) int64, of each record in bytes.
         counts: (n_terms,) int64, its postings, 1 to n_docs.
         n_docs: documents in the segment.
 
     Returns:
-        The postings of all terms, one term after the other; memory is 40 times that of the records, about.
+        The postings of all terms, concatenated; takes about 40 times the memory of the records.
 
     Raises:
-        ValueError: the bytes are no such records.
+        ValueError: a record is not valid.
     """
     widths = _widths(n_docs, counts)
     starts, n_low_bits = 8 * (np.cumsum(lengths) - lengths), widths * counts
@@ -147,7 +147,7 @@ def decode_several(records: UInt8Array, lengths: Int64Array, counts: Int64Array,
 def _ones_of_several(
     records: UInt8Array, starts: Int64Array, lengths: Int64Array, counts: Int64Array, n_low_bits: Int64Array
 ) -> Int64Array:
-    """Where the ones behind the low bits of each record are: twice as many as it has postings."""
+    """Return the positions of the ones after the low bits of each record, two for each posting."""
     n_low_bytes = n_low_bits >> 3
     kept = np.repeat(
         np.tile(np.array([0, 0xFF], np.uint8), len(lengths)),
@@ -163,12 +163,12 @@ def _ones_of_several(
 
 
 def _low_bits_at(records: UInt8Array, at: Int64Array, widths: Int64Array) -> Int64Array:
-    """The numbers of these widths, less than 64 bits each, at these bits."""
+    """Read numbers of these widths, less than 64 bits each, at these bit positions."""
     words = np.zeros(len(records) // 8 + 2, "<u8")
     words.view(np.uint8)[: len(records)] = records
     word, shift = at >> 6, (at & 63).astype(np.uint64)
     found = words[word].astype(np.uint64) >> shift
-    found |= words[word + 1].astype(np.uint64) << (np.uint64(64) - shift)  # nothing where that is 64
+    found |= words[word + 1].astype(np.uint64) << (np.uint64(64) - shift)  # nothing if that is 64
     numbers: Int64Array = found.view(np.int64) & ((1 << widths) - 1)
     return numbers
 
@@ -214,7 +214,7 @@ def _decode_many(record: UInt8Array, n: int, n_docs: int, width: int) -> Posting
 
 
 def _ones(record: UInt8Array, skipped: int, n: int) -> UInt32Array:
-    """Where the n ones behind the first `skipped` bits are, counted from there."""
+    """Return the positions of the n ones after the first `skipped` bits, relative to these."""
     places = np.empty(n, np.uint32)
     n_found = 0
     for low in range(skipped // 8, len(record), _CHUNK // 2):
@@ -232,7 +232,7 @@ def _ones(record: UInt8Array, skipped: int, n: int) -> UInt32Array:
 
 
 def _low_bits(data: UInt8Array, n: int, width: int) -> UInt32Array:
-    """The first n numbers of `width` < 32 bits; eight of them fill whole bytes and are read side by side."""
+    """Read the first n numbers of `width` < 32 bits; eight of them fill whole bytes and are read in parallel."""
     n_eights = -(-n // 8)
     data = data[: n_eights * width]
     padded = np.zeros(n_eights * width + 8, np.uint8)

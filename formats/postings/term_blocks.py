@@ -1,7 +1,7 @@
-"""Many terms at once, each a row of a matrix of bytes, so that they are compared, sorted and packed together.
+"""Front-coded blocks of terms, packed and unpacked many terms at once as a matrix of bytes.
 
-A row is the UTF-8 of a term, zeros up to the width of the matrix, and in its last byte the length of the term. So
-rows are equal where terms are and sort as terms do, also those that end with zeros themselves.
+A row of the matrix is the UTF-8 of a term, zeros up to the width, and the length of the term in the last byte. So
+equal rows are equal terms, and rows sort like terms, also those that end with zeros.
 
 How terms are packed into blocks of 16 is described in `quarry.formats.postings.term_dictionary`.
 """
@@ -33,16 +33,18 @@ __all__ = [
 
 MAX_TERM_BYTES = 255
 BLOCK_TERMS = 16
-_PADDING = 2 * MAX_TERM_BYTES + 2 * MAX_VARINT_BYTES + 4  # what an entry that is damaged may lead to
+_PADDING = (
+    2 * MAX_TERM_BYTES + 2 * MAX_VARINT_BYTES + 4
+)  # an entry of a damaged block may refer so far beyond the end
 
 
 class UnpackedTerms(NamedTuple):
-    """What some blocks say.
+    """The terms of some blocks.
 
     Attributes:
         rows: (n, width) uint8, the terms.
         n_docs: (n,) int64, the number of documents with each.
-        record_bytes: (n,) int64, the length of its record.
+        record_bytes: (n,) int64, the size of its record in bytes.
     """
 
     rows: UInt8Array
@@ -50,12 +52,12 @@ class UnpackedTerms(NamedTuple):
     record_bytes: Int64Array
 
     def between(self, low: int, high: int | None) -> UnpackedTerms:
-        """The terms low to high - 1."""
+        """Return the terms low to high - 1."""
         return UnpackedTerms(self.rows[low:high], self.n_docs[low:high], self.record_bytes[low:high])
 
 
 def rows_of(terms: Sequence[bytes]) -> UInt8Array:
-    """(n, width) uint8, the rows of terms of 1 to 255 bytes; there is at least one."""
+    """Return the rows of at least one term of 1 to 255 bytes, (n, width) uint8."""
     sizes = np.fromiter(map(len, terms), np.int64, len(terms))
     rows = np.zeros((len(terms), _width(int(sizes.max()))), np.uint8)
     rows[np.arange(rows.shape[1]) < sizes[:, None]] = np.frombuffer(b"".join(terms), np.uint8)
@@ -64,12 +66,12 @@ def rows_of(terms: Sequence[bytes]) -> UInt8Array:
 
 
 def term_of(row: UInt8Array) -> bytes:
-    """The term of one row (width,)."""
+    """Return the term of one row (width,)."""
     return row[: row[-1]].tobytes()
 
 
 def stacked(parts: Sequence[UInt8Array]) -> UInt8Array:
-    """The rows of several matrices one after the other."""
+    """Return the concatenated rows of several matrices."""
     if len(parts) == 1:
         return parts[0]
     rows = np.zeros((sum(map(len, parts)), max(part.shape[1] for part in parts)), np.uint8)
@@ -82,18 +84,18 @@ def stacked(parts: Sequence[UInt8Array]) -> UInt8Array:
 
 
 def sort_order(rows: UInt8Array) -> Int64Array:
-    """(n,) int64, which rows follow one another when sorted, equal ones in their order; quick for sorted runs."""
+    """Return the stable sort order of rows, (n,) int64; fast for sorted runs."""
     order: Int64Array = np.argsort(_as_strings(rows), kind="stable")
     return order
 
 
 def firsts_of_equal(rows: UInt8Array) -> Int64Array:
-    """The places of the rows that differ from the one before, for sorted rows."""
+    """Return the positions of the rows that differ from the previous one, for sorted rows."""
     return np.flatnonzero(np.append(True, (rows[1:] != rows[:-1]).any(axis=1)))
 
 
 def ascend(rows: UInt8Array) -> bool:
-    """Whether each row is above the one before."""
+    """Return whether each row is greater than the previous one."""
     words = rows.view(">u8")
     above = np.zeros(len(rows) - 1, bool)
     for column in reversed(range(words.shape[1])):
@@ -108,10 +110,10 @@ def pack(rows: UInt8Array, n_docs: Int64Array, record_bytes: Int64Array) -> tupl
     Args:
         rows: (n, width) uint8, ascending.
         n_docs: (n,) int64, the number of documents with each term.
-        record_bytes: (n,) int64, the length of its record.
+        record_bytes: (n,) int64, the size of its record in bytes.
 
     Returns:
-        The bytes of all blocks, and (n_blocks,) int64, how many each takes.
+        The bytes of all blocks, and their sizes, (n_blocks,) int64.
     """
     shared = _n_shared(rows)
     n_rest = rows[:, -1] - shared
@@ -130,15 +132,15 @@ def pack(rows: UInt8Array, n_docs: Int64Array, record_bytes: Int64Array) -> tupl
 
 
 def unpack(data: UInt8Array, starts: Int64Array, *, is_end: bool) -> UnpackedTerms:
-    """Unpack blocks that follow one another.
+    """Unpack consecutive blocks.
 
     Args:
         data: their bytes.
-        starts: (n_blocks + 1,) int64, ascending: where each starts in `data`, and where the last one ends.
+        starts: (n_blocks + 1,) int64, ascending: their offsets in `data`, and the end of the last one.
         is_end: whether the last block is that of the whole dictionary, which alone may have fewer than 16 terms.
 
     Raises:
-        ValueError: they are no such blocks, or their terms do not ascend.
+        ValueError: a block is not valid, or terms do not ascend.
     """
     n_full = len(starts) - 1 - is_end
     parts = [(starts[: n_full + 1], BLOCK_TERMS)] if n_full else []
@@ -152,9 +154,9 @@ def unpack(data: UInt8Array, starts: Int64Array, *, is_end: bool) -> UnpackedTer
 
 
 class _Entries(NamedTuple):
-    """What stands in blocks of equally many terms, (n_terms_each, n_blocks) int64: place after place."""
+    """The entries of blocks of equally many terms: arrays (n_terms_each, n_blocks) int64."""
 
-    texts: Int64Array  # where the bytes that are not shared begin
+    texts: Int64Array  # offsets of the bytes that are not shared
     shared: Int64Array
     sizes: Int64Array
     n_docs: Int64Array
@@ -162,7 +164,7 @@ class _Entries(NamedTuple):
 
 
 def _unpacked(data: UInt8Array, starts: Int64Array, least: int) -> UnpackedTerms:
-    """Unpack blocks of equally many terms, at least so many."""
+    """Unpack blocks of equally many terms, at least `least`."""
     data = np.concatenate([data[: starts[-1]], np.zeros(_PADDING, np.uint8)])
     entries = _entries(data, starts, least)
     rows = _unpacked_rows(data, entries)
@@ -207,7 +209,7 @@ def _unpacked_rows(data: UInt8Array, entries: _Entries) -> UInt8Array:
 
 
 def _n_shared(rows: UInt8Array) -> Int64Array:
-    """How many bytes each term shares with the one before; none for the first of a block."""
+    """Count the bytes that each term shares with the previous one; none for the first of a block."""
     shared = np.zeros(len(rows), np.int64)
     differs = rows[1:] != rows[:-1]
     differs[:, -1] = True
@@ -217,7 +219,7 @@ def _n_shared(rows: UInt8Array) -> Int64Array:
 
 
 def _width(size: int) -> int:
-    """The width of rows for terms of up to `size` bytes: whole words of 8 bytes."""
+    """Return the width of rows for terms of up to `size` bytes: whole words of 8 bytes."""
     return size // 8 * 8 + 8
 
 

@@ -1,8 +1,8 @@
 """The centroids of a segment's documents: int8 with a scale each, or float16.
 
-Sections: ``centroid_offsets`` (where each document's rows start), ``centroids`` (the rows, one after the
-other by document), and for int8 ``centroid_scales``: a stored vector is its int8 row times its scale. A
-codes-only segment has the offsets alone.
+Sections: ``centroid_offsets`` (the first row of each document), ``centroids`` (the rows of all
+documents), and for int8 ``centroid_scales``: a stored vector is its int8 row times its scale. A segment with codes
+only has just the offsets.
 """
 
 from __future__ import annotations
@@ -22,23 +22,23 @@ from quarry.formats.container.spool import Spool
 from quarry.formats.container.writer import ContainerWriter
 from quarry.formats.errors import CorruptFile, InvalidDocument
 
-__all__ = ["CENTROID_TYPES", "CentroidTable", "CentroidsWriter", "merge_centroids", "quantise_int8"]
+__all__ = ["CENTROID_TYPES", "CentroidTable", "CentroidsWriter", "merge_centroids", "quantize_int8"]
 
 CENTROID_TYPES = ("int8", "float16", "none")
 _BATCH_ROWS = 8192
 _TINY = np.finfo(np.float32).tiny
 
 
-def quantise_int8(
+def quantize_int8(
     vectors: Float32Array,
 ) -> tuple[npt.NDArray[np.int8], Float32Array]:
-    """Quantise each row symmetrically to -127..127.
+    """Quantize each row symmetrically to -127..127.
 
     Args:
         vectors: (n, dim) float32, finite.
 
     Returns:
-        (n, dim) int8 and (n,) float32 scales; a row is about its int8 values times its scale.
+        (n, dim) int8 and (n,) float32 scales; a row is approximately its int8 values times its scale.
     """
     scales = np.abs(vectors).max(axis=1) / np.float32(127)
     scales[scales < _TINY] = 0  # a subnormal scale is too coarse to keep its quotients within 127
@@ -47,10 +47,10 @@ def quantise_int8(
 
 
 class CentroidsWriter:
-    """Collects the centroids of documents in ordinal order; they wait in temporary files.
+    """Collects the centroids of documents in ordinal order, in temporary files.
 
     Args:
-        directory: where.
+        directory: the folder of the index.
         dim: length of a vector.
         kind: "int8" or "float16".
     """
@@ -69,34 +69,34 @@ class CentroidsWriter:
         """Append the (n, dim) float32 centroids of the next document, n >= 1.
 
         Raises:
-            InvalidDocument: they are too long to be stored; nothing was appended.
+            InvalidDocument: their norm is too large to be stored; nothing was appended.
         """
         if self.kind == "int8":
-            rows, scales = quantise_int8(vectors)
-            self._note_norm(rows.astype(np.float32) * scales[:, None])
+            rows, scales = quantize_int8(vectors)
+            self._update_norm(rows.astype(np.float32) * scales[:, None])
             self._rows.append(rows.tobytes())
             self._scales.append(scales.tobytes())
         else:
             with np.errstate(over="ignore"):
                 halves = vectors.astype(np.float16)
-            self._note_norm(halves.astype(np.float32))
+            self._update_norm(halves.astype(np.float32))
             self._rows.append(halves.tobytes())
         self.n_rows += len(vectors)
         self._offsets.append(self.n_rows.to_bytes(8, "little"))
 
-    def settle(self) -> None:
-        """See `quarry.formats.container.spool.Spool.settle`."""
+    def spill(self) -> None:
+        """Write buffered bytes to temporary files if there are many."""
         for spool in (self._rows, self._scales, self._offsets):
-            spool.settle()
+            spool.spill()
 
-    def _note_norm(self, stored: Float32Array) -> None:
+    def _update_norm(self, stored: Float32Array) -> None:
         longest = float(np.sqrt(np.einsum("ij,ij->i", stored, stored).max()))
         if not np.isfinite(longest):
-            raise InvalidDocument(f"vectors too long to be stored as {self.kind}", actual=longest)
+            raise InvalidDocument(f"the norm of a vector is too large to be stored as {self.kind}", actual=longest)
         self.largest_norm = max(self.largest_norm, longest)
 
     def vectors(self, low: int, high: int) -> Float32Array:
-        """Rows low to high - 1 as they will be read back: (high - low, dim) float32."""
+        """Return the rows low to high - 1 as they will be read back: (high - low, dim) float32."""
         raw = self._rows.read_array(self.kind, low * self.dim, high * self.dim).reshape(-1, self.dim)
         values = raw.astype(np.float32)
         if self.kind == "int8":
@@ -104,7 +104,7 @@ class CentroidsWriter:
         return values
 
     def batches(self) -> Iterator[Float32Array]:
-        """All rows in order, a bounded number at a time."""
+        """Yield all rows in order, a bounded number at a time."""
         for low in range(0, self.n_rows, _BATCH_ROWS):
             yield self.vectors(low, min(low + _BATCH_ROWS, self.n_rows))
 
@@ -120,17 +120,17 @@ class CentroidsWriter:
             container.add_chunks("centroid_scales", np.float32, (self.n_rows,), self._scales.chunks())
 
     def close(self) -> None:
-        """Drop the temporary files."""
+        """Delete the temporary files."""
         for spool in (self._rows, self._scales, self._offsets):
             spool.close()
 
 
 class CentroidTable:
-    """The centroids of a segment, read from its file.
+    """Reads the centroids of a segment.
 
     Attributes:
         kind: "int8", "float16" or "none".
-        largest_norm: no centroid is longer than this.
+        largest_norm: upper bound of the norms of all centroids.
     """
 
     def __init__(
@@ -156,7 +156,7 @@ class CentroidTable:
         return _checked_offsets(self._offsets.array(), self.n_rows, self._path)
 
     def stored(self, ordinals: Int64Array) -> tuple[AnyArray, Float32Array]:
-        """Rows as stored, (n, dim) int8 or float16, with their scales, (n,) float32 (1 for float16)."""
+        """Return rows as stored, (n, dim) int8 or float16, and their scales, (n,) float32 (1 for float16)."""
         assert self._rows is not None
         rows = self._rows.rows(ordinals)
         if self._scales is None:
@@ -164,7 +164,7 @@ class CentroidTable:
         return rows, self._scales.rows(ordinals).astype(np.float32, copy=False)
 
     def stored_slice(self, low: int, high: int) -> tuple[AnyArray, Float32Array]:
-        """Rows low to high - 1 as stored, without a copy, with their scales."""
+        """Return the rows low to high - 1 as stored, without a copy, and their scales."""
         assert self._rows is not None
         rows = self._rows.slice(low, high)
         if self._scales is None:
@@ -172,7 +172,7 @@ class CentroidTable:
         return rows, self._scales.slice(low, high).astype(np.float32, copy=False)
 
     def rows_of(self, docs: Int64Array) -> tuple[Int64Array, Int64Array]:
-        """The rows of the documents `docs`, and where each document starts among them.
+        """Return the rows of the documents `docs`, and their offsets by document.
 
         Returns:
             (n_rows,) int64 row ordinals, document after document, and (len(docs) + 1,) int64 offsets.
@@ -182,16 +182,16 @@ class CentroidTable:
         return np.arange(bounds[-1]) + np.repeat(starts - bounds[:-1], ends - starts), bounds
 
     def row_keep(self, keep: BoolArray | None) -> BoolArray | None:
-        """(n_rows,) bool, which rows stay where the documents `keep` do; None where all of them stay."""
+        """(n_rows,) bool, the rows of the documents to keep; None if all are kept."""
         return None if keep is None else np.repeat(keep, np.diff(self.offsets))
 
     def batches(self, keep: BoolArray | None) -> Iterator[Float32Array]:
-        """The rows of the documents (n_docs,) `keep`, or all, as float32, a bounded number at a time, verified."""
-        for values, scales in self.kept(self.row_keep(keep)):
+        """Yield the rows of the documents (n_docs,) `keep`, or all, as float32, verified and in batches."""
+        for values, scales in self.iterate_kept(self.row_keep(keep)):
             yield values.astype(np.float32) * scales[:, None]
 
-    def kept(self, keep: BoolArray | None) -> Iterator[tuple[AnyArray, Float32Array]]:
-        """The rows that stay, as stored, with their scales; all bytes are verified, those left out too."""
+    def iterate_kept(self, keep: BoolArray | None) -> Iterator[tuple[AnyArray, Float32Array]]:
+        """Yield the kept rows as stored, with their scales; rows that are left out are verified too."""
         for low in range(0, self.n_rows, _BATCH_ROWS):
             high = min(low + _BATCH_ROWS, self.n_rows)
             values, scales = self.stored_slice(low, high)
@@ -208,13 +208,13 @@ def merge_centroids(
     """Write the centroids of several segments as one, in bounded memory.
 
     Args:
-        readers: the segments; their documents follow one another in the new one.
-        keeps: for each segment (n_docs,) bool, False where a document is left out, or None to keep all.
+        readers: the segments; their documents are concatenated.
+        keeps: for each segment (n_docs,) bool, False if a document is left out, or None to keep all.
         container: the new file.
-        keep_rows: whether the rows are written, all of one type, or only which rows each document has.
+        keep_rows: whether the rows are written, all of one type, or only their offsets.
 
     Returns:
-        A length that no centroid exceeds.
+        An upper bound of the norms of all centroids.
 
     Raises:
         FormatError: a segment is damaged.
@@ -238,7 +238,7 @@ def _merge_rows(
     def rows() -> Iterator[AnyArray]:
         first = 0
         for reader, keep in zip(readers, row_keeps, strict=True):
-            for values, batch_scales in reader.kept(keep):
+            for values, batch_scales in reader.iterate_kept(keep):
                 scales[first : first + len(values)] = batch_scales
                 first += len(values)
                 yield values

@@ -1,11 +1,11 @@
 """IVF lists over the centroids: for each coarse centroid the rows assigned to it and their PQ codes.
 
-Sections: ``list_offsets`` (where each list starts), ``list_rows`` (centroid row ordinals, ascending within
+Sections: ``list_offsets`` (the start of each list), ``list_rows`` (centroid row ordinals, ascending within
 a list) and ``codes`` (a row of `code_bytes` bytes for each; 4-bit codes two to a byte, the even sub-quantizer
 in the low half).
 
-Lists are written by merging runs, each of some rows in list order: what `InvertedListsWriter` collects becomes
-runs, and the lists of a segment are one.
+Lists are written by merging runs, each of some rows in list order: `InvertedListsWriter` sorts what it collects
+into runs, and the lists of a segment are a run.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from quarry.formats.errors import CorruptFile
 
 __all__ = ["InvertedLists", "InvertedListsWriter", "ListRun", "RunRows", "merge_lists"]
 
-_RUN_BYTES = 32 << 20  # codes put in order at a time
-_PART_BYTES = 16 << 20  # codes merged at a time
+_RUN_BYTES = 32 << 20  # codes that are sorted at a time
+_PART_BYTES = 16 << 20  # codes that are merged at a time
 
 
 class ListRun(Protocol):
@@ -35,25 +35,25 @@ class ListRun(Protocol):
 
     @property
     def offsets(self) -> Int64Array:
-        """(nlist + 1,) int64, where each list starts."""
+        """(nlist + 1,) int64, the start of each list."""
         ...
 
     def rows_between(self, low: int, high: int) -> UInt32Array:
-        """(high - low,) uint32: the row ordinals at the places low to high - 1."""
+        """Return the row ordinals at the positions low to high - 1, (high - low,) uint32."""
         ...
 
     def codes_between(self, low: int, high: int) -> UInt8Array:
-        """(high - low, code_bytes) uint8: their codes."""
+        """Return their codes, (high - low, code_bytes) uint8."""
         ...
 
 
 class RunRows(NamedTuple):
-    """What a merge takes of a run.
+    """A run to be merged.
 
     Attributes:
         run: the rows and codes.
-        numbers: (n,) uint32, the new ordinal of each of the segment's rows.
-        keep: (n,) bool, which rows stay, or None for all.
+        numbers: (n,) uint32, the new ordinals of the segment's rows.
+        keep: (n,) bool, the rows to keep, or None for all.
     """
 
     run: ListRun
@@ -61,7 +61,7 @@ class RunRows(NamedTuple):
     keep: BoolArray | None
 
     def between(self, low: int, high: int) -> tuple[UInt32Array, BoolArray | None]:
-        """The new ordinals at the places low to high - 1, with which of these places stay (None: all)."""
+        """Return the new ordinals at the positions low to high - 1, and which of them to keep (None: all)."""
         rows = self.run.rows_between(low, high)
         return self.numbers[rows], None if self.keep is None else self.keep[rows]
 
@@ -99,7 +99,7 @@ class InvertedListsWriter:
     def add(self, list_numbers: Int64Array, codes: UInt8Array) -> None:
         """Append rows: (n,) list numbers and (n, code_bytes) codes."""
         if len(list_numbers) and not 0 <= list_numbers.min() <= list_numbers.max() < self._nlist:
-            raise ValueError(f"a list number that is negative or not below {self._nlist}")
+            raise ValueError(f"list number out of bounds: negative or not below {self._nlist}")
         self._waiting.append((list_numbers, codes))
         self._n_waiting += len(list_numbers)
         self.n_rows += len(list_numbers)
@@ -107,14 +107,14 @@ class InvertedListsWriter:
             self._spill()
 
     def sizes(self) -> Int64Array:
-        """(nlist,) int64, how many rows each list has."""
+        """Return the number of rows of each list, (nlist,) int64."""
         sizes = np.zeros(self._nlist, np.int64)
         for run in self.runs():
             sizes += np.diff(run.offsets)
         return sizes
 
     def runs(self) -> Sequence[ListRun]:
-        """All rows so far; valid until `close`."""
+        """Return all rows so far as runs that are valid until `close`."""
         if self._n_waiting:
             self._spill()
         return self._runs
@@ -126,12 +126,12 @@ class InvertedListsWriter:
         merge_lists(runs, self.n_rows, self._nlist, self._code_bytes, container, self._part_bytes)
 
     def close(self) -> None:
-        """Drop the temporary files."""
+        """Delete the temporary files."""
         self._rows.close()
         self._codes.close()
 
     def _spill(self) -> None:
-        """Sort what waits by list, and append it to the temporary files as a run."""
+        """Sort the buffered rows by list and append them to the temporary files as a run."""
         lists, codes = (np.concatenate(column) for column in zip(*self._waiting, strict=True))
         self._waiting.clear()
         order = np.argsort(lists, kind="stable").astype(np.uint32)
@@ -145,7 +145,7 @@ class InvertedListsWriter:
 
 @dataclass(frozen=True, eq=False)
 class _SpooledRun:
-    """A run in the temporary files of a writer, where it starts at row `first`."""
+    """A run in the temporary files of a writer, starting at row `first`."""
 
     offsets: Int64Array
     rows: Spool
@@ -164,10 +164,10 @@ class _SpooledRun:
 
 
 class InvertedLists:
-    """The lists of a segment, read from its file; a `ListRun`.
+    """Reads the lists of a segment; a `ListRun`.
 
     Attributes:
-        offsets: (nlist + 1,) int64, where each list starts.
+        offsets: (nlist + 1,) int64, the start of each list.
         code_bytes: bytes of one code.
     """
 
@@ -183,32 +183,32 @@ class InvertedLists:
         self._codes = container.section("codes", np.uint8, (n_rows, code_bytes))
 
     def rows(self) -> UInt32Array:
-        """(n_rows,) uint32: the centroid row at each place of the lists, checked to be every row exactly once."""
+        """Return the row at each position of the lists, (n_rows,) uint32, checked to contain every row once."""
         rows = self._rows.array()
         listed = np.zeros(self._n_rows, bool)
         if int(rows.max()) < self._n_rows:
             listed[rows] = True
         if not listed.all():
-            raise CorruptFile("the inverted lists do not name every row once", path=self._path)
+            raise CorruptFile("the inverted lists do not contain every row once", path=self._path)
         return rows.astype(np.uint32, copy=False)
 
     def places(self) -> UInt32Array:
-        """(n_rows,) uint32: the place in the lists of each centroid row."""
+        """Return the position of each row in the lists, (n_rows,) uint32."""
         rows = self.rows()
         places = np.empty(len(rows), np.uint32)
         places[rows] = np.arange(len(rows), dtype=np.uint32)
         return places
 
     def codes(self) -> UInt8Array:
-        """(n_rows, code_bytes) uint8: the PQ code at each place of the lists."""
+        """Return the PQ code at each position of the lists, (n_rows, code_bytes) uint8."""
         return self._codes.array().astype(np.uint8, copy=False)
 
     def rows_between(self, low: int, high: int) -> UInt32Array:
-        """(high - low,) uint32: the rows at the places low to high - 1; see `rows` for what is checked."""
+        """Return the rows at the positions low to high - 1, (high - low,) uint32, unchecked (see `rows`)."""
         return self._rows.slice(low, high).astype(np.uint32, copy=False)
 
     def codes_between(self, low: int, high: int) -> UInt8Array:
-        """(high - low, code_bytes) uint8: the codes at the places low to high - 1."""
+        """Return the codes at the positions low to high - 1, (high - low, code_bytes) uint8."""
         return self._codes.slice(low, high).astype(np.uint8, copy=False)
 
 
@@ -220,18 +220,18 @@ def merge_lists(
     container: ContainerWriter,
     part_bytes: int = _PART_BYTES,
 ) -> Int64Array:
-    """Write runs of one quantizer as one, list by list, in bounded memory.
+    """Merge runs of one quantizer and write them, list by list, in bounded memory.
 
     Args:
         runs: in the order of their new ordinals.
-        n_rows: rows of all runs that stay.
+        n_rows: kept rows of all runs.
         nlist: number of lists.
         code_bytes: bytes of a code.
         container: the new file.
         part_bytes: bytes of codes that are merged at a time.
 
     Returns:
-        (nlist,) int64, how many rows each list has now.
+        The number of rows of each list, (nlist,) int64.
 
     Raises:
         FormatError: a segment is damaged.
@@ -254,7 +254,7 @@ def merge_lists(
 
 
 def _parts(sizes: Int64Array, limit: int) -> Iterator[tuple[int, int]]:
-    """Ranges of lists with at most `limit` rows together (a longer list makes a part of its own)."""
+    """Yield ranges of lists with at most `limit` rows together; a longer list is a range by itself."""
     low = n_rows = 0
     for number, size in enumerate(sizes.tolist()):
         if n_rows and n_rows + size > limit:
@@ -268,7 +268,7 @@ class _Part:
     """The lists low to high - 1 of all runs, merged.
 
     Attributes:
-        sizes: (n_runs, high - low) int64, rows of each run that stay, by list.
+        sizes: (n_runs, high - low) int64, kept rows of each run, by list.
     """
 
     def __init__(self, runs: Sequence[RunRows], low: int, high: int) -> None:
@@ -285,14 +285,14 @@ class _Part:
         )
 
     def rows(self) -> UInt32Array:
-        """(n,) uint32, the new row ordinals in list order."""
+        """Return the new row ordinals in list order, (n,) uint32."""
         merged = np.empty(int(self.sizes.sum()), np.uint32)
         for numbers, places in zip(self._numbers, self._places(), strict=True):
             merged[places] = numbers
         return merged
 
     def codes(self, code_bytes: int) -> UInt8Array:
-        """(n, code_bytes) uint8, the codes in list order."""
+        """Return the codes in list order, (n, code_bytes) uint8."""
         merged = np.empty((int(self.sizes.sum()), code_bytes), np.uint8)
         for each, bounds, stays, places in zip(self._runs, self._bounds, self._stays, self._places(), strict=True):
             codes = each.run.codes_between(*bounds)
@@ -300,7 +300,7 @@ class _Part:
         return merged
 
     def _places(self) -> Iterator[Int64Array]:
-        """For each run the places of its rows in the merged lists: behind those of the runs before it."""
+        """Yield for each run the positions of its rows in the merged lists, after those of earlier runs."""
         firsts = offsets_from_sizes(self.sizes.sum(axis=0))[:-1]
         for sizes in self.sizes:
             yield np.repeat(firsts - offsets_from_sizes(sizes)[:-1], sizes) + np.arange(int(sizes.sum()))
@@ -308,7 +308,7 @@ class _Part:
 
 
 def _kept_sizes(offsets: Int64Array, stays: BoolArray | None) -> Int64Array:
-    """How many of the rows between each two offsets stay; the flags begin at the first offset."""
+    """Count the kept rows between each two offsets; the flags begin at the first offset."""
     if stays is None:
         return np.diff(offsets)
     starts = offsets_from_sizes(stays)

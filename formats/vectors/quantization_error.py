@@ -1,4 +1,4 @@
-"""How well a quantizer fits the rows that it coded: recorded when it is trained, and for every segment."""
+"""The quantization error of encoded rows, recorded when a quantizer is trained and for every segment."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ _MAX_ROWS = 1 << 40
 
 @dataclass(frozen=True, kw_only=True)
 class QuantizationError:
-    """The errors of rows under a quantizer, and how evenly its lists are filled.
+    """The quantization error of rows, and how evenly they are distributed over the lists.
 
     Attributes:
-        n_rows: rows coded; in a quantizer the rows of the index that it was trained for.
-        coarse_error: mean squared distance of a row to its coarse centroid, estimated on some of them.
-        code_error: likewise to what its code stands for.
-        imbalance: lists read for a row on average, as a multiple of equally long lists: n sum(size^2) / rows^2.
+        n_rows: encoded rows; in a quantizer the rows of the index that it was trained for.
+        coarse_error: mean squared distance of a row to its coarse centroid, estimated on a sample.
+        code_error: mean squared distance of a row to its decoded code, estimated on a sample.
+        imbalance: nlist * sum(size^2) / rows^2: 1 for lists of equal length, more if the lists are unbalanced.
     """
 
     n_rows: int
@@ -34,7 +34,7 @@ class QuantizationError:
 
     @classmethod
     def from_fields(cls, fields: Fields | None) -> QuantizationError | None:
-        """Read what `to_fields` wrote; None where nothing was recorded."""
+        """Read what `to_fields` returned; None if nothing was recorded."""
         if fields is None:
             return None
         fit = cls(
@@ -47,7 +47,7 @@ class QuantizationError:
         return fit
 
     def to_fields(self) -> dict[str, object]:
-        """The fit as it stands in a file."""
+        """Return the fields of a file."""
         return {
             "n_rows": self.n_rows,
             "coarse_error": self.coarse_error,
@@ -59,7 +59,7 @@ class QuantizationError:
 def combine_errors(
     fits: Sequence[QuantizationError | None], n_rows: Sequence[int], imbalance: float
 ) -> QuantizationError | None:
-    """The fit of several parts together, of n_rows each; None where one is not known."""
+    """Return the error of several parts of `n_rows` each together, or None if one is not known."""
     known = [fit for fit in fits if fit is not None]
     if len(known) < len(fits):
         return None
@@ -72,6 +72,6 @@ def combine_errors(
 
 
 def list_imbalance(sizes: Int64Array) -> float:
-    """What `QuantizationError.imbalance` says of lists of these sizes."""
+    """Return the imbalance of lists of these sizes; see `QuantizationError`."""
     total = float(sizes.sum())
     return len(sizes) * float((sizes.astype(np.float64) ** 2).sum()) / total**2 if total else 0.0

@@ -1,10 +1,10 @@
-"""The quantizer file: coarse centroids of IVF, PQ codebooks, and the OPQ rotation where there is one.
+"""The quantizer file: coarse centroids of IVF, PQ codebooks, and an optional rotation.
 
-It is immutable and named by its content, so that segments which share it can be recognised and merged by
-concatenating their lists. Sections: ``coarse`` (nlist, dim) float32, ``encode_codebook`` (M, ksub, dsub)
-float32, ``score_codebook`` of the same shape where it was trained apart (RepCONC section 4, JPQ: documents
-are encoded with one, scored with the other), ``rotation`` (dim, input_dim) float32 where there is one, and
-``probe_recall`` (nlist,) float32 where it was measured.
+It is immutable and named by its content, so that segments that share it can be merged by concatenating
+their lists. Sections: ``coarse`` (nlist, dim) float32, ``encode_codebook`` (M, ksub, dsub)
+float32, ``score_codebook`` of the same shape if it was trained separately (RepCONC section 4, JPQ: documents
+are encoded with one, scored with the other), ``rotation`` (dim, input_dim) float32 if there is one, and
+``probe_recall`` (nlist,) float32 if it was measured.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from quarry.formats.container.directory import Directory
 from quarry.formats.container.layout import CANDIDATE_ROWS_FEATURE, FileKind, FileRecord
 from quarry.formats.container.reader import ContainerReader
 from quarry.formats.container.sections import digest
-from quarry.formats.container.spool import temporary_name
+from quarry.formats.container.spool import make_temporary_name
 from quarry.formats.container.writer import ContainerWriter
 from quarry.formats.errors import CorruptFile, FormatError
 from quarry.formats.vectors.quantization_error import QuantizationError
@@ -35,19 +35,19 @@ METRIC = "inner_product"
 
 @dataclass(frozen=True, eq=False)
 class Quantizer:
-    """What turns a vector into a list number and a code.
+    """Assigns a list and a code to each vector.
 
     Attributes:
         coarse: (nlist, dim) float32, the coarse centroids.
-        encode_codebook: (M, ksub, dsub) float32, sub-vectors that documents are encoded with.
-        score_codebook: (M, ksub, dsub) float32, sub-vectors that codes are scored with.
+        encode_codebook: (M, ksub, dsub) float32, codewords for encoding documents.
+        score_codebook: (M, ksub, dsub) float32, codewords for scoring codes.
         rotation: (dim, input_dim) float32 applied to every vector first, or None.
-        by_residual: whether a code stands for the vector minus its coarse centroid.
+        by_residual: whether a code encodes the vector minus its coarse centroid.
         probe_recall: (nlist,) float32, ascending, from 0 to 1: the share of what is nearest that a search of i + 1
             lists finds, as far as lists matter; None: not measured.
-        fit: to the rows that it was trained on; no part of the identity. None: not recorded.
+        fit: quantization error of the training rows; not part of the identity. None: not recorded.
         candidate_rows: in how many of the rows that score best by their codes a search finds the best ten
-            documents, but for a few; no part of the identity. None: not measured.
+            documents, but for a few; not part of the identity. None: not measured.
     """
 
     coarse: Float32Array
@@ -76,22 +76,22 @@ class Quantizer:
 
     @property
     def input_dim(self) -> int:
-        """Length of the vectors it takes."""
+        """Dimensions of input vectors."""
         return int((self.coarse if self.rotation is None else self.rotation).shape[1])
 
     @property
     def n_bytes(self) -> int:
-        """Memory that its arrays take."""
+        """Memory of its arrays."""
         parts = {id(part): part for part in (self.coarse, self.encode_codebook, self.score_codebook)}
         parts |= {id(part): part for part in (self.rotation, self.probe_recall) if part is not None}
         return sum(part.nbytes for part in parts.values())
 
-    def turned(self, vectors: Float32Array) -> Float32Array:
+    def rotate(self, vectors: Float32Array) -> Float32Array:
         """(n, input_dim) float32 vectors as lists and codes take them: rotated, where there is a rotation."""
         return vectors if self.rotation is None else vectors @ self.rotation.T
 
     def identity(self) -> str:
-        """XXH3-128 of everything in it, 32 hex digits."""
+        """Return XXH3-128 of the content, 32 hex digits."""
         parts = [self.coarse, self.encode_codebook, self.score_codebook]
         parts += [part for part in (self.rotation, self.probe_recall) if part is not None]
         shapes = repr(([part.shape for part in parts], self.by_residual, METRIC)).encode()
@@ -103,8 +103,8 @@ class StoredQuantizer(NamedTuple):
     """A quantizer with its file.
 
     Attributes:
-        quantizer: what it does.
-        record: its file.
+        quantizer: the quantizer.
+        record: of its file.
     """
 
     quantizer: Quantizer
@@ -112,11 +112,11 @@ class StoredQuantizer(NamedTuple):
 
 
 def write_quantizer(directory: Directory, quantizer: Quantizer) -> FileRecord:
-    """Write the quantizer under the name of its content, unless a sound file of that name is there already."""
+    """Write the quantizer under the name of its content, unless there is an intact file with that name."""
     identity = quantizer.identity()
     name = f"{identity}.quant"
     if name in directory.names():
-        with contextlib.suppress(FormatError):  # what an interrupted writer leaves behind
+        with contextlib.suppress(FormatError):  # such as one of an interrupted writer
             return _present(directory, name)
         directory.delete(name)
     record = _write(directory, quantizer, bytes.fromhex(identity))
@@ -129,10 +129,10 @@ def write_quantizer(directory: Directory, quantizer: Quantizer) -> FileRecord:
 
 
 def _write(directory: Directory, quantizer: Quantizer, file_id: bytes) -> FileRecord:
-    """Write it under a name that nobody else has: under its own there is never half a file."""
+    """Write it under a temporary name, so that no incomplete file has its final name."""
     known = {} if quantizer.candidate_rows is None else {"candidate_rows": quantizer.candidate_rows}
     features = CANDIDATE_ROWS_FEATURE if known else 0
-    writer = ContainerWriter(directory, temporary_name(), FileKind.QUANTIZER, file_id, features)
+    writer = ContainerWriter(directory, make_temporary_name(), FileKind.QUANTIZER, file_id, features)
     writer.add("coarse", quantizer.coarse)
     writer.add("encode_codebook", quantizer.encode_codebook)
     if quantizer.score_codebook is not quantizer.encode_codebook:
@@ -165,7 +165,7 @@ def _present(directory: Directory, name: str) -> FileRecord:
 
 
 def read_quantizer(directory: Directory, record: FileRecord) -> Quantizer:
-    """Read a quantizer file, whole: it is small next to the segments.
+    """Read a quantizer file completely: it is small compared with segments.
 
     Raises:
         FormatError: it is damaged, or contradicts itself or its name.
@@ -176,7 +176,7 @@ def read_quantizer(directory: Directory, record: FileRecord) -> Quantizer:
     finally:
         container.close()
     if f"{quantizer.identity()}.quant" != record.name:
-        raise CorruptFile("the quantizer is not the one its name says", path=container.path)
+        raise CorruptFile("the content of the quantizer does not match its name", path=container.path)
     return quantizer
 
 
@@ -195,7 +195,7 @@ def _read(container: ContainerReader) -> Quantizer:
         candidate_rows = fields.integer("candidate_rows", 1, MAX_CANDIDATE_ROWS)
     if nbits not in (4, 8) or dim % n_sub or n_sub * nbits % 8:
         raise CorruptFile(
-            "impossible code layout", path=container.path, actual=f"M {n_sub}, nbits {nbits}, dim {dim}"
+            "invalid code layout", path=container.path, actual=f"M {n_sub}, nbits {nbits}, dim {dim}"
         )
     if not container.has("rotation") and input_dim != dim:
         raise CorruptFile("rotation is missing", path=container.path)
@@ -219,5 +219,5 @@ def _recall(container: ContainerReader, nlist: int) -> Float32Array:
 def _floats(container: ContainerReader, name: str, shape: tuple[int, ...]) -> Float32Array:
     values = container.section(name, np.float32, shape).array().astype(np.float32)
     if not np.isfinite(values).all():
-        raise CorruptFile(f"section {name} holds numbers that are not finite", path=container.path)
+        raise CorruptFile(f"section {name} has values that are not finite", path=container.path)
     return values

@@ -27,7 +27,7 @@ from quarry.formats.errors import CorruptFile
 from quarry.formats.manifest import EncoderRecord, Manifest, SegmentRecord
 from quarry.formats.segment import SegmentReader, SegmentWriter
 from quarry.formats.tombstones import read_tombstones, write_tombstones
-from quarry.formats.vectors.centroids import CentroidsWriter, CentroidTable, quantise_int8
+from quarry.formats.vectors.centroids import CentroidsWriter, CentroidTable, quantize_int8
 from quarry.formats.vectors.inverted_lists import InvertedLists, InvertedListsWriter
 from quarry.formats.vectors.quantizer import Quantizer, read_quantizer, write_quantizer
 
@@ -128,7 +128,7 @@ def test_sections(sections):
             read = container.section(name, array.dtype, array.shape).array()
             assert read.tobytes() == array.tobytes()
         container.refuse_unknown()
-        assert container.findings() == []
+        assert container.find_damage() == []
 
 
 @files
@@ -162,7 +162,7 @@ def test_ids(ids):
             everywhere = [n for n, other in enumerate(ids) if other == doc_id]
             assert stored.ordinals_of(doc_id) == writer.ordinals_of(doc_id) == everywhere
         last = {doc_id: n for n, doc_id in enumerate(ids)}
-        assert set(writer.superseded().tolist()) == set(range(len(ids))) - set(last.values())
+        assert set(writer.find_superseded().tolist()) == set(range(len(ids))) - set(last.values())
 
 
 documents = st.builds(
@@ -183,7 +183,7 @@ def test_documents(written):
 
 @given(arrays.arrays(np.float32, arrays.array_shapes(min_dims=2, max_dims=2, max_side=12), elements=finite))
 def test_int8_is_within_half_a_step(vectors):
-    rows, scales = quantise_int8(vectors)
+    rows, scales = quantize_int8(vectors)
     error = np.abs(rows.astype(np.float64) * scales[:, None] - vectors)
     assert rows.min() >= -127
     assert (error <= scales[:, None] * 0.5001 + 127 * float(np.finfo(np.float32).tiny)).all()
@@ -276,7 +276,7 @@ segment_records = st.integers(1, 1 << 32).flatmap(
         n_deleted=st.integers(0, n_docs),
     )
 )
-encoders = st.builds(EncoderRecord, name=texts, identity=texts, normalise=st.booleans())
+encoders = st.builds(EncoderRecord, name=texts, identity=texts, normalize=st.booleans())
 
 
 @files

@@ -30,7 +30,7 @@ def stored(directory, documents, name="sample.seg", max_paths=MAX_PATHS):
 
 
 def marked(column, runs):
-    return set(np.flatnonzero(column.docs_with(runs)).tolist())
+    return set(np.flatnonzero(column.find_docs(runs)).tolist())
 
 
 def check(reader, documents, operands):
@@ -57,7 +57,7 @@ def check(reader, documents, operands):
 
 
 def agree(column, operator, operand, expected):
-    codes = column.dictionary.compared(operator, scalar(operand))
+    codes = column.dictionary.compare(operator, scalar(operand))
     sure, doubtful = marked(column, codes.sure), marked(column, codes.doubtful)
     assert sure <= expected <= sure | doubtful
     if not isinstance(operand, str) or len(operand.encode()) < 61:

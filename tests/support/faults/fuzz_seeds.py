@@ -45,8 +45,8 @@ FILES: Mapping[str, bytes | Path] = {
 }
 SOURCE = SourceRecord("model.safetensors", "0" * 64)
 ENCODER = EncoderSettings(
-    name="Tiny é", precision="int8", dim=2, window=16, pooling="mean", normalise=True, query_prefix="q: ",
-    document_prefix="", beta=10.0, trained_representation=None, source=SOURCE, licence="mit",
+    name="Tiny é", precision="int8", dim=2, window=16, pooling="mean", normalize=True, query_prefix="q: ",
+    document_prefix="", beta=10.0, trained_representation=None, source=SOURCE, license="mit",
     parity=ParityRecord(3, 0.99, 0.9, 0.99, 0.98), retrieval=RetrievalRecord("some", 9, 0.5, 0.5),
 )  # fmt: skip
 RERANKER = RerankerSettings("Tiny", "int8", 16, SOURCE, "mit", RerankerParity(3, 0.01, 0.1, 0.99, 0.98))

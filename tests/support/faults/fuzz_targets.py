@@ -180,7 +180,7 @@ class DiskTarget:
         try:
             self.read()
         except InvalidSetting as error:
-            assert "the bundle holds no" in str(error)  # noqa: PT017
+            assert "the bundle contains no" in str(error)  # noqa: PT017
 
 
 def frame(data: bytes) -> None:
@@ -192,7 +192,7 @@ def frame(data: bytes) -> None:
     contents = body[max(0, offset - 64) :][:length]
     end = FOOTER.pack(offset, length, xxhash.xxh3_128_digest(contents), *rest)
     blob = head + xxhash.xxh3_64_intdigest(head).to_bytes(8, "little") + body + end
-    ContainerReader(MemoryDirectory(HERE, {"a.seg": blob}), "a.seg", FileKind.SEGMENT).findings()
+    ContainerReader(MemoryDirectory(HERE, {"a.seg": blob}), "a.seg", FileKind.SEGMENT).find_damage()
 
 
 def ids(file: ContainerReader, n_docs: int, _: int) -> None:
@@ -201,7 +201,7 @@ def ids(file: ContainerReader, n_docs: int, _: int) -> None:
     found = both_or_neither(lambda: reader.many(np.arange(n_docs)), lambda: [reader[n] for n in range(n_docs)])
     for doc_id in found[:4]:
         assert all(reader[ordinal] == doc_id for ordinal in reader.ordinals_of(doc_id))
-    reader.by_hash()
+    reader.sorted_hashes()
     reader.strings.lengths()
 
 
@@ -224,7 +224,7 @@ def documents(file: ContainerReader, n_docs: int, _: int) -> None:
     """All documents, each by itself and together; their spans."""
     store = DocStore(file, n_docs)
     for packed in store.packed(np.arange(n_docs)):
-        unpack_spans(packed.unpacked().spans, HERE)
+        unpack_spans(packed.unpack().spans, HERE)
     assert list(store.records(np.array([0]))) == [store.packed(np.array([0]))[0].record()]
     store.frames.lengths()
 
@@ -260,9 +260,9 @@ def metadata(file: ContainerReader, n_docs: int, _: int) -> None:
         column = reader.column(path)
         for operator in OPERATORS:
             for operand in OPERANDS if operator == "eq" else OPERANDS[:4]:
-                codes = column.dictionary.compared(operator, operand)
-                assert len(column.docs_with([*codes.sure, *codes.doubtful])) == n_docs
-        column.docs_with([column.dictionary.everything])
+                codes = column.dictionary.compare(operator, operand)
+                assert len(column.find_docs([*codes.sure, *codes.doubtful])) == n_docs
+        column.find_docs([column.dictionary.everything])
         for _kind, _value, docs in column.values(everyone, ordinals):
             assert docs.max() < n_docs
 
@@ -312,7 +312,7 @@ def segment(directory: MemoryDirectory, record: FileRecord) -> None:
     """A segment, opened and checked."""
     reader = SegmentReader(directory, record, DIM)
     assert reader.n_docs <= reader.n_rows
-    assert all(finding.path == reader.path for finding in reader._container.findings())
+    assert all(finding.path == reader.path for finding in reader._container.find_damage())
 
 
 def tombstones(directory: MemoryDirectory, record: FileRecord) -> None:

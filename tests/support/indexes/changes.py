@@ -23,7 +23,7 @@ from quarry.engine import Engine, IndexNotFound
 from quarry.engine.indexer.garbage import files_of
 from quarry.engine.indexer.merge_policy import MergePolicy
 from quarry.formats.container.directory import Directory
-from quarry.formats.manifest import Manifest, latest_generation
+from quarry.formats.manifest import Manifest, find_latest_generation
 
 Texts = dict[str, str]
 OLD: Texts = {f"old{number}": f"old text{number}" for number in range(8)}
@@ -153,7 +153,7 @@ def is_rewritten(change: str, path: Path) -> bool:
 def newest(path: Path) -> Manifest:
     """The current manifest."""
     directory = Directory(path)
-    return Manifest.load(directory, latest_generation(directory))
+    return Manifest.load(directory, find_latest_generation(directory))
 
 
 def stray_files(path: Path) -> set[str]:

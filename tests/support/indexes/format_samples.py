@@ -190,7 +190,7 @@ def manifest(segments=(), quantizers=(), generation=1, **changes):
         commit_id=os.urandom(16),
         parent_id=bytes(16),
         settings=IndexSettings(**(settings | changes)),
-        encoder=EncoderRecord(name="words", identity="0" * 32, normalise=True),
+        encoder=EncoderRecord(name="words", identity="0" * 32, normalize=True),
         segments=tuple(segments),
         quantizers=tuple(quantizers),
     )

@@ -23,7 +23,7 @@ from quarry.formats.errors import (
     InvalidQuery,
     InvalidSetting,
 )
-from quarry.formats.manifest import Manifest, latest_generation
+from quarry.formats.manifest import Manifest, find_latest_generation
 
 ENCODER = WordEncoder(dim=16)
 DOCS = [
@@ -46,7 +46,7 @@ def files(path):
 
 def files_of_the_index(path):
     directory = Directory(path)
-    return Manifest.load(directory, latest_generation(directory)).file_names() | {"write.lock"}
+    return Manifest.load(directory, find_latest_generation(directory)).file_names() | {"write.lock"}
 
 
 EXPECTED = {doc["id"]: doc["text"] for doc in DOCS}

@@ -38,7 +38,7 @@ from quarry.formats.errors import (
     InvalidSetting,
     ReadOnlyIndex,
 )
-from quarry.formats.manifest import Manifest, latest_generation
+from quarry.formats.manifest import Manifest, find_latest_generation
 
 ENCODER = WordEncoder(dim=64)
 IDS = ["plain", "with space", "ünïcödé 文字 \N{HONEYBEE}", "../../etc/passwd", "a\x00b\nc", "x" * 4096]
@@ -438,7 +438,7 @@ class TestChanges:
         assert found(index) >= {f"d{number}" for number in (*range(12, 20), *range(30, 42))}
         assert index.search("text33", k=1)[0].id == "d33"
         index.verify()
-        named = Manifest.load(Directory(path), latest_generation(Directory(path))).file_names()
+        named = Manifest.load(Directory(path), find_latest_generation(Directory(path))).file_names()
         assert names(path) == named | {"write.lock"}
 
 

@@ -14,7 +14,7 @@ from quarry.formats.container.layout import FileKind, FileRecord
 from quarry.formats.container.reader import ContainerReader
 from quarry.formats.container.writer import ContainerWriter
 from quarry.formats.errors import CorruptFile, FormatError, FormatTooNew, IndexNotFound
-from quarry.formats.manifest import EncoderRecord, Manifest, SegmentRecord, latest_generation
+from quarry.formats.manifest import EncoderRecord, Manifest, SegmentRecord, find_latest_generation
 
 
 def file(name):
@@ -44,15 +44,15 @@ FULL = manifest([segment(3), segment(7, False, "a.quant"), segment(1)], [file("a
         manifest(representation_settings={"a": 1, "b": 65536}),
         manifest(beta=5e-324),
         manifest(dim=1, centroids="none", code_bytes=65536, seed=(1 << 63) - 1),
-        replace(manifest(), encoder=EncoderRecord(name="é" * 1024, identity="i" * 128, normalise=False)),
+        replace(manifest(), encoder=EncoderRecord(name="é" * 1024, identity="i" * 128, normalize=False)),
     ],
 )
 def test_a_manifest_comes_back(directory, made):
     made.commit(directory)
     assert directory.names() == [made.name]
     assert Manifest.load(directory, made.generation) == made
-    assert latest_generation(directory) == made.generation
-    assert ContainerReader(directory, made.name, FileKind.MANIFEST).findings() == []
+    assert find_latest_generation(directory) == made.generation
+    assert ContainerReader(directory, made.name, FileKind.MANIFEST).find_damage() == []
 
 
 def test_the_next_manifest_descends_from_this_one():
@@ -72,7 +72,7 @@ def test_file_names_are_all_files_of_the_generation():
 
 def test_the_highest_generation_is_the_index(directory):
     with pytest.raises(IndexNotFound, match="MANIFEST-<generation>"):
-        latest_generation(directory)
+        find_latest_generation(directory)
     for generation in (9, 10, 2):
         manifest(generation=generation).commit(directory)
     for stranger in (
@@ -82,7 +82,7 @@ def test_the_highest_generation_is_the_index(directory):
         "MANIFEST-00000000000000000099.tmp",
     ):
         (directory.path / stranger).touch()
-    assert latest_generation(directory) == 10
+    assert find_latest_generation(directory) == 10
 
 
 def test_a_listing_that_a_commit_hides_both_manifests_from(directory, monkeypatch):
@@ -90,10 +90,10 @@ def test_a_listing_that_a_commit_hides_both_manifests_from(directory, monkeypatc
     manifest(generation=2).commit(directory)
     names, listings = directory.names(), iter([[], [], ["0.seg"]])
     monkeypatch.setattr(directory, "names", lambda: next(listings, names))
-    assert latest_generation(directory) == 2
+    assert find_latest_generation(directory) == 2
     monkeypatch.setattr(directory, "names", list)
     with pytest.raises(IndexNotFound):
-        latest_generation(directory)
+        find_latest_generation(directory)
 
 
 def test_a_generation_is_committed_once(directory):
@@ -124,7 +124,7 @@ def test_a_manifest_that_could_not_be_read_is_not_committed(directory, unreadabl
     with pytest.raises(CorruptFile):
         unreadable.commit(directory)
     with pytest.raises(IndexNotFound):
-        latest_generation(directory)
+        find_latest_generation(directory)
 
 
 def test_a_manifest_that_is_not_there(directory):
@@ -136,7 +136,7 @@ def test_a_manifest_under_the_name_of_another_generation(directory):
     FULL.commit(directory)
     (directory.path / FULL.name).rename(directory.path / "MANIFEST-00000000000000000002")
     with pytest.raises(
-        CorruptFile, match="MANIFEST-00000000000000000002: a manifest of another generation; found 1"
+        CorruptFile, match="MANIFEST-00000000000000000002: wrong generation in a manifest; found 1"
     ):
         Manifest.load(directory, 2)
 
@@ -254,7 +254,7 @@ def test_features_that_a_writer_must_know(directory, features):
     made = with_features(directory, **features, fields={"later": [1, {"more": b"x"}]})
     found = Manifest.load(directory, made.generation)
     assert replace(found, unknown_features=0) == made
-    with pytest.raises(FormatTooNew, match=f"{made.name}: can be read, but not changed"):
+    with pytest.raises(FormatTooNew, match=f"{made.name}: the index can be read but not changed"):
         found.check_writable(directory)
     made.check_writable(directory)
 
@@ -275,8 +275,8 @@ def test_unknown_fields_without_a_feature(directory):
 def test_a_folder_that_is_deleted_meanwhile(directory):
     manifest().commit(directory)
     shutil.rmtree(directory.path)
-    with pytest.raises(IndexNotFound, match="the folder of the index is gone") as caught:
-        latest_generation(directory)
+    with pytest.raises(IndexNotFound, match="the folder of the index was deleted") as caught:
+        find_latest_generation(directory)
     assert caught.value.path == directory.path
 
 

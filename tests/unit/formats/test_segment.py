@@ -54,7 +54,7 @@ def test_bulk_sections_start_on_pages(directory):
 def test_a_document_that_was_refused_leaves_no_trace(directory):
     writer = SegmentWriter(directory, 8, "float16")
     writer.add("a", document(1), VECTORS)
-    with pytest.raises(InvalidDocument, match="document 'b': vectors too long"):
+    with pytest.raises(InvalidDocument, match="document 'b': the norm of a vector is too large"):
         writer.add("b", document(2), VECTORS * 1e6)
     writer.add("c", document(3), VECTORS)
     reader = SegmentReader(directory, writer.finish(None, 0, 0, keep_centroids=True), 8)
@@ -85,7 +85,7 @@ def test_temporary_files_go(directory):
     vectors = np.ones((3000, 256), np.float32)
     for number in range(12):
         writer.add(f"{number}" + "x" * 4000, document(number, text="y" * 10), vectors)
-        writer.settle()
+        writer.spill()
     assert len(directory.names()) == 1
     record = writer.finish(None, 0, 0, keep_centroids=True)
     writer.close()
@@ -193,5 +193,5 @@ def test_no_other_section_is_allowed(directory):
 
 def test_codes_alone_and_no_codes_cannot_be(directory):
     record = by_hand(directory, {"centroids": "none", "nlist": 0, "code_bytes": 0})
-    with pytest.raises(CorruptFile, match="half a quantizer"):
+    with pytest.raises(CorruptFile, match="contradict one another"):
         SegmentReader(directory, record, 8)

@@ -60,5 +60,5 @@ def test_only_chunks_that_a_string_lies_in_are_verified(directory, damaged, touc
 )
 def test_strings_outside_their_section(directory, offsets):
     strings = opened(directory, DATA[:3], np.array(offsets, np.uint64))
-    with pytest.raises(CorruptFile, match=r"sample\.seg: number \d of section strings lies outside it"):
+    with pytest.raises(CorruptFile, match=r"sample\.seg: item \d of section strings is out of bounds"):
         strings.many(np.arange(2))

@@ -229,7 +229,7 @@ def test_records_that_are_none(directory, record):
 
 @pytest.mark.parametrize("dictionary", [b"\x37\xa4\x30\xec" + bytes(4), b"\x37\xa4\x30\xec" + b"\xff" * 1000])
 def test_a_dictionary_that_is_none(directory, dictionary):
-    refused(by_hand(directory, [GOOD], dictionary), match="no usable dictionary")
+    refused(by_hand(directory, [GOOD], dictionary), match="invalid dictionary")
 
 
 def test_memory_that_is_short_when_the_first_documents_are_compressed(directory, monkeypatch):
@@ -246,7 +246,7 @@ def test_memory_that_is_short_when_the_first_documents_are_compressed(directory,
     writer.close()
     store = DocStore(container, 6)
     assert [store[number] for number in range(6)] == [*texts, document(5)]
-    assert container.findings() == []
+    assert container.find_damage() == []
 
 
 def test_a_frame_of_another_dictionary(directory):

@@ -172,7 +172,7 @@ def test_a_dictionary_that_is_none_is_told(directory, stores):
     }
     write_file(directory, sections)
     damaged = DocStore(ContainerReader(directory, "sample.seg", FileKind.SEGMENT), 1)
-    with pytest.raises(CorruptFile, match="no usable dictionary"):
+    with pytest.raises(CorruptFile, match="invalid dictionary"):
         merged(directory, [damaged, stores(texts(0, 1, 2))])
 
 

@@ -40,7 +40,7 @@ def stored(directory, documents, name="sample.seg", max_paths=MAX_PATHS):
 
 def equal(reader, path, value):
     column = reader.column(path)
-    return np.flatnonzero(column.docs_with(column.dictionary.compared("eq", scalar(value)).sure)).tolist()
+    return np.flatnonzero(column.find_docs(column.dictionary.compare("eq", scalar(value)).sure)).tolist()
 
 
 def test_no_metadata_no_bytes(directory):
@@ -95,8 +95,8 @@ def test_long_texts_are_told_apart_by_their_documents_only(directory):
     reader = stored(directory, [{"t": text} for text in [*long, "x" * 128]])
     column = reader.column("t")
     assert (column.counts[Kind.TEXT], column.counts[Kind.LONG_TEXT]) == (1, 2)
-    codes = column.dictionary.compared("eq", scalar(long[0]))
-    assert np.flatnonzero(column.docs_with(codes.doubtful)).tolist() == [0, 1, 2]
+    codes = column.dictionary.compare("eq", scalar(long[0]))
+    assert np.flatnonzero(column.find_docs(codes.doubtful)).tolist() == [0, 1, 2]
     assert not codes.sure
     assert equal(reader, "t", "x" * 128) == [3]
     assert long_prefix(long[2]) == "x" * 63
@@ -148,9 +148,9 @@ def read_all(reader):
     everyone, ordinals = np.ones(reader.n_docs, bool), np.arange(reader.n_docs, dtype=np.uint32)
     for path in reader.paths:
         column = reader.column(path)
-        column.docs_with([column.dictionary.everything])
-        column.dictionary.compared("eq", scalar("text 7"))
-        column.dictionary.compared("gt", scalar(7))
+        column.find_docs([column.dictionary.everything])
+        column.dictionary.compare("eq", scalar("text 7"))
+        column.dictionary.compare("gt", scalar(7))
         list(column.values(everyone, ordinals))
 
 

@@ -162,13 +162,13 @@ def test_memory_is_bounded(directory):
     try:
         for doc in range(30_000):
             writer.add(["all", f"doc{doc}", *(f"term{doc * step % 1009}" for step in range(8))])
-            writer.settle()
+            writer.spill()
         container = ContainerWriter(directory, "sample.seg", FileKind.SEGMENT, FILE_ID)
         writer.write(container)
         assert tracemalloc.get_traced_memory()[1] < 8 << 20
     finally:
         tracemalloc.stop()
-        container.abandon()
+        container.discard()
         writer.close()
 
 
@@ -178,11 +178,11 @@ def test_temporary_files_are_gone_after_close(directory):
     writer = PostingsWriter(Directory(directory.path, limits=limits))
     for terms in varied(500):
         writer.add(terms)
-        writer.settle()
+        writer.spill()
     assert list(directory.path.iterdir())
     container = ContainerWriter(directory, "sample.seg", FileKind.SEGMENT, FILE_ID)
     writer.write(container)
-    container.abandon()
+    container.discard()
     writer.close()
     assert not list(directory.path.iterdir())
     assert n_descriptors() == before

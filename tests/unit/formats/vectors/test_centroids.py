@@ -9,7 +9,7 @@ from support.indexes.format_samples import reread, write_file
 from quarry.formats.container.layout import FileKind
 from quarry.formats.container.reader import ContainerReader
 from quarry.formats.errors import CorruptFile, InvalidDocument
-from quarry.formats.vectors.centroids import CentroidsWriter, CentroidTable, quantise_int8
+from quarry.formats.vectors.centroids import CentroidsWriter, CentroidTable, quantize_int8
 
 DIM = 24
 
@@ -35,7 +35,7 @@ def table(directory, documents, kind="int8", keep=True):
 def test_int8_is_within_half_a_step(scale):
     vectors = (np.random.default_rng(0).uniform(-1, 1, (2000, DIM)) * scale).astype(np.float32)
     vectors[0] = 0
-    rows, scales = quantise_int8(vectors)
+    rows, scales = quantize_int8(vectors)
     assert (rows.dtype, scales.dtype, scales.shape) == (np.int8, np.float32, (2000,))
     assert rows.min() >= -127
     assert (scales >= 0).all()
@@ -47,7 +47,7 @@ def test_int8_is_within_half_a_step(scale):
 
 
 def test_the_largest_number_of_a_row_takes_the_whole_range():
-    rows, scales = quantise_int8(np.array([[1, -2, 0.5], [-3, 3, 0]], np.float32))
+    rows, scales = quantize_int8(np.array([[1, -2, 0.5], [-3, 3, 0]], np.float32))
     assert rows.tolist() == [[64, -127, 32], [-127, 127, 0]]
     np.testing.assert_allclose(scales * 127, [2, 3], rtol=1e-6)
 
@@ -55,7 +55,7 @@ def test_the_largest_number_of_a_row_takes_the_whole_range():
 def test_int8_rows_come_back(directory):
     documents = made()
     read, writer = table(directory, documents)
-    rows, scales = quantise_int8(np.concatenate(documents))
+    rows, scales = quantize_int8(np.concatenate(documents))
     found_rows, found_scales = read.stored_slice(0, len(rows))
     np.testing.assert_array_equal(found_rows, rows)
     np.testing.assert_array_equal(found_scales, scales)
@@ -130,7 +130,7 @@ def test_vectors_too_long_to_store_are_refused_and_leave_nothing(directory, kind
     writer = CentroidsWriter(directory, DIM, kind)
     good = made()[1]
     writer.add(good)
-    with pytest.raises(InvalidDocument, match=f"too long to be stored as {kind}"):
+    with pytest.raises(InvalidDocument, match=f"too large to be stored as {kind}"):
         writer.add(vectors.astype(np.float32))
     writer.add(good)
     assert writer.n_rows == 6

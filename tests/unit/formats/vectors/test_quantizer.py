@@ -128,7 +128,7 @@ def test_data_that_rotted_is_not_taken_over(directory):
 def test_a_file_under_the_name_of_another(directory):
     record = write_quantizer(directory, quantizer())
     (directory.path / "x.quant").write_bytes((directory.path / record.name).read_bytes())
-    with pytest.raises(CorruptFile, match="not the one its name says"):
+    with pytest.raises(CorruptFile, match="does not match its name"):
         read_quantizer(directory, replace(record, name="x.quant"))
 
 
@@ -234,7 +234,7 @@ def tainted(name, value):
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
 @pytest.mark.parametrize("name", ["coarse", "encode_codebook", "rotation", "score_codebook"])
 def test_numbers_that_are_not_finite(directory, name, value):
-    with pytest.raises(CorruptFile, match=f"section {name} holds numbers that are not finite"):
+    with pytest.raises(CorruptFile, match=f"section {name} has values that are not finite"):
         read_quantizer(directory, by_hand(directory, sections=tainted(name, value)))
 
 
@@ -261,6 +261,6 @@ def test_sections_of_other_shapes(directory, changes, sections):
 def test_a_file_of_another_kind(directory):
     writer = ContainerWriter(directory, "x.quant", FileKind.SEGMENT, bytes(16))
     record = writer.finish({})
-    with pytest.raises(FormatError, match="another kind"):
+    with pytest.raises(FormatError, match="wrong kind of file"):
         read_quantizer(directory, record)
     assert ContainerReader(directory, "x.quant", FileKind.SEGMENT).record == record
