@@ -119,7 +119,7 @@ if hasattr(os, "register_at_fork"):
 if sys.platform == "win32":
     import msvcrt
 
-    _INFO_AT = 1  # the locked byte cannot be read by others, so the text starts behind it
+    _INFO_AT = 1  # the locked byte cannot be read by others, so the text starts after it
 
     def _lock(descriptor: int) -> None:
         os.lseek(descriptor, 0, os.SEEK_SET)

@@ -179,8 +179,8 @@ def merge_ids(readers: Sequence[DocIds], keeps: Sequence[BoolArray | None], cont
 
     Args:
         readers: the segments; their documents are concatenated.
-        keeps: for each segment (n_docs,) bool, False if a document is left out, or None to keep all. Those
-            that stay are numbered anew without gaps.
+        keeps: for each segment (n_docs,) bool, False if a document is left out, or None to keep all.
+            Kept documents are renumbered without gaps.
         container: the new file.
 
     Raises:

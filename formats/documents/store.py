@@ -63,7 +63,7 @@ class StoredDocument:
 
 
 class DocStoreWriter:
-    """Compresses documents as they come; at most 4 MiB of them are buffered in memory, to train the dictionary.
+    """Compresses documents one by one; the first ones are buffered, to train the dictionary on them.
 
     Args:
         directory: for temporary files.

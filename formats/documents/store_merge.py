@@ -89,14 +89,14 @@ def merge_documents(
     """Write the documents of several segments as one, in bounded memory.
 
     Frames that share a dictionary are copied if their dictionary is not too large, see `CopyPolicy`: at most
-    6 % of the frames, or 1 % of the file. Fewer are compressed anew, with the dictionary of their neighbors
-    if there is one.
+    6 % of the frames, or 1 % of the file. Others are compressed again, with the dictionary of their
+    neighbors if there is one.
 
     Args:
         directory: for temporary files.
         stores: the segments; their documents are concatenated.
-        keeps: for each segment (n_docs,) bool, False if a document is left out, or None to keep all. Those
-            that stay are numbered anew without gaps.
+        keeps: for each segment (n_docs,) bool, False if a document is left out, or None to keep all.
+            Kept documents are renumbered without gaps.
         container: the new file; dictionaries may take a share of what it has so far, so large sections come first.
         policy: which frames are copied.
 

@@ -37,7 +37,7 @@ __all__ = ["MAX_PATHS", "MAX_PATH_BYTES", "MetadataReader", "MetadataWriter", "m
 MAX_PATHS = 4096
 MAX_PATH_BYTES = 255
 
-_BEYOND = 0xFFFF  # stands for all paths that have no column
+_BEYOND = 0xFFFF  # the number of all paths without a column
 _SIGN = 1 << 63
 
 
@@ -161,8 +161,8 @@ def merge_metadata(
     Args:
         directory: for temporary files.
         readers: the segments; their documents are concatenated.
-        keeps: for each segment (n_docs,) bool, False if a document is left out, or None to keep all. Those
-            that stay are numbered anew without gaps; values without documents are left out.
+        keeps: for each segment (n_docs,) bool, False if a document is left out, or None to keep all.
+            Kept documents are renumbered without gaps; values without documents are left out.
         container: the new file.
         max_paths: columns of the new file.
 

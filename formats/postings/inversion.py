@@ -90,7 +90,7 @@ class PostingRuns:
         keys.sort()
         starts = np.flatnonzero(np.concatenate([[True], keys[1:] != keys[:-1]]))
         frequencies = np.diff(starts, append=len(keys)).astype(np.uint32)
-        begun = self._empty_buffer()  # before the run is there: for what comes behind memory is never too short
+        begun = self._empty_buffer()  # allocated before the run is added, so that no MemoryError can follow
         self._runs.append(self._written_run(terms, keys[starts], frequencies))
         self._first_doc, self._occurrences, self._numbers = begun
 

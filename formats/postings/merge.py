@@ -23,8 +23,8 @@ class MergedPostings:
     Args:
         directory: for temporary files.
         readers: the segments; their documents are concatenated.
-        keeps: for each segment (n_docs,) bool, False if a document is left out, or None to keep all. Those
-            that stay are numbered anew without gaps; terms without documents are left out.
+        keeps: for each segment (n_docs,) bool, False if a document is left out, or None to keep all.
+            Kept documents are renumbered without gaps; terms without documents are left out.
 
     Raises:
         FormatError: a segment is damaged.

@@ -78,7 +78,7 @@ def test_weights_outside_the_bundle_are_not_read(exact: EncoderBundle, tmp_path:
                 entry.value = location if entry.key == "location" else entry.value
         path = rewritten(exact, tmp_path / f"bundle{len(location)}", model)
         (path / "secret").write_bytes((tmp_path / "secret").read_bytes())
-        with pytest.raises(CorruptFile, match="a tensor lies in another file"):
+        with pytest.raises(CorruptFile, match="a tensor is in another file"):
             open_encoder(path).encode_query("cat")
 
 

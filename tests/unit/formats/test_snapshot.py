@@ -240,7 +240,7 @@ def test_what_the_manifest_says_must_be_so(directory, first):
 @pytest.mark.parametrize("settings", [{"dim": 9}, {"dim": 16}])
 def test_vectors_of_another_length(directory, first, settings):
     replace(first, generation=2, settings=replace(first.settings, **settings)).commit(directory)
-    with pytest.raises(CorruptFile, match="with another number of dimensions|wrong number of dimensions"):
+    with pytest.raises(CorruptFile, match=r"with another number of dimensions|wrong number of dimensions"):
         Snapshot(directory)
 
 
