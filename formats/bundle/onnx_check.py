@@ -1,11 +1,11 @@
 """Checks an untrusted ONNX graph before a runtime loads it, without any library.
 
-A runtime opens other files that a graph refers to, and runs operators of every domain it knows. Here every node and
-every tensor is visited, and a graph with a feature that bundles do not allow is refused. The data of tensors is not
-read.
+A runtime opens other files that a graph refers to, and runs operators of every domain it knows. Here every node
+and every tensor is visited, and a graph with a feature that bundles do not allow is refused. The data of tensors
+is not read.
 
-The format is Protocol Buffers (`quarry.formats.bundle.protobuf`); messages and field numbers are those of onnx.proto
-(IR version 10).
+The format is Protocol Buffers (`quarry.formats.bundle.protobuf`); messages and field numbers are those of
+onnx.proto (IR version 10).
 """
 
 from __future__ import annotations
