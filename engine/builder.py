@@ -21,7 +21,7 @@ from quarry.engine.representation.base import Representation
 from quarry.engine.representation.registry import check_readable, representation_for, representation_from
 from quarry.formats.container.directory import Directory, sync_folder
 from quarry.formats.errors import IndexExists, IndexNotFound
-from quarry.formats.manifest import IndexSettings, Manifest, latest_generation
+from quarry.formats.manifest import IndexSettings, Manifest, find_latest_generation
 from quarry.formats.write_lock import LOCK_NAME
 
 __all__ = ["BuildReport", "build"]
@@ -181,7 +181,7 @@ def _check_free(folder: Path, overwrite: bool) -> None:
 def _generation(folder: Path) -> int:
     """The generation of the index there, 0 where there is none."""
     try:
-        return latest_generation(Directory(folder))
+        return find_latest_generation(Directory(folder))
     except IndexNotFound:
         return 0
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from quarry.exporters.export import export
 from quarry.exporters.parity.sample_texts import sample_texts
 from quarry.formats.bundle.encoder import EncoderBundle
-from quarry.formats.bundle.sha256 import file_sha256
+from quarry.formats.bundle.folder import file_sha256
 from quarry.formats.errors import InvalidSetting
 
 __all__ = ["make_bundled"]

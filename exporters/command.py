@@ -13,7 +13,7 @@ from pathlib import Path
 
 from quarry.exporters.plan_command import build_and_tell
 from quarry.formats.bundle.encoder import EncoderBundle, ParityRecord, RetrievalRecord
-from quarry.formats.bundle.folder import bundle_kind
+from quarry.formats.bundle.folder import read_bundle_kind
 from quarry.formats.bundle.reranker import RerankerBundle, RerankerParity
 from quarry.formats.errors import InvalidSetting
 
@@ -87,7 +87,7 @@ def _check(args: argparse.Namespace) -> int:
     if args.out is not None:
         raise InvalidSetting("--check takes one folder, that of a bundle", actual=args.out)
     _refuse(args, _OPTIONS, "not an option of --check")
-    check = check_reranker_bundle if bundle_kind(args.checkpoint) == "reranker" else check_bundle
+    check = check_reranker_bundle if read_bundle_kind(args.checkpoint) == "reranker" else check_bundle
     sys.stdout.write(f"{args.checkpoint}: as recorded ({_listed(check(args.checkpoint))})\n")
     return 0
 

@@ -17,7 +17,7 @@ from quarry.engine.encoding.tensorrt_runner import PLAN_MODULES
 from quarry.engine.gpu.cuda import cuda_target
 from quarry.formats.bundle.encoder import EncoderBundle, load_bundle
 from quarry.formats.bundle.folder import MODEL_NAME, QUERY_MODEL_NAME
-from quarry.formats.bundle.plan import LIBRARIES, PlanProfile, PlanRecord, plan_digest, write_plan
+from quarry.formats.bundle.plan import LIBRARIES, PlanProfile, PlanRecord, digest_plan, write_plan
 from quarry.formats.errors import BackendUnavailable, InvalidSetting
 
 __all__ = ["build_plan", "default_profiles"]
@@ -91,7 +91,7 @@ def build_plan(
         target=builder.target,
         precision=opened.settings.precision,
         profiles=chosen,
-        file=plan_digest(plan),
+        file=digest_plan(plan),
     )
     write_plan(opened.path, record, plan)
     return record

@@ -1,11 +1,10 @@
-"""Bytes on disk: every file of an index and of an exported model, its writer and its reader.
+"""Files on disk: writers and readers for every file of an index and of an exported model.
 
-``SPEC.md`` in this folder specifies the bytes. Start with `manifest` (one generation of an index), `segment` (a
-batch
-of documents) and `snapshot` (one generation with all of its files open); the packages below hold their parts:
-`container` (what every file is made of), `vectors`, `documents`, `postings`, `metadata`, and `bundle` (exported
-models). Nothing here knows what a text encoder or a search is, and nothing in a file is trusted before it is
-checked.
+`SPEC.md` in this folder specifies the bytes. Start with `manifest` (one generation of an index), `segment` (a
+batch of documents) and `snapshot` (one generation with all its files open). Their parts are in the packages
+`container` (what every file is made of), `vectors`, `documents`, `postings` and `metadata`; `bundle` holds
+exported models, `errors` all errors of Quarry, `arrays` the names of array types. This package knows neither
+encoders nor search, and checks everything that it reads from a file before it is used.
 
 May import: numpy, msgpack, zstandard, xxhash; nothing else of Quarry.
 """

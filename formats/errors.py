@@ -1,28 +1,28 @@
-"""Every error Quarry raises on purpose.
+"""The errors of Quarry.
 
 ::
 
     QuarryError
     ├── IndexNotFound         no index at that path
-    ├── IndexExists           an index is there already
-    ├── IndexLocked           another writer holds the index
+    ├── IndexExists           an index exists at that path
+    ├── IndexLocked           another writer holds the lock of the index
     ├── IndexClosed           the engine or the index was closed, or belongs to another process
-    ├── ReadOnlyIndex         a writing call on an index opened for reading
-    ├── EncoderMismatch       this encoder did not make the vectors of the index
-    ├── InvalidDocument       a document cannot be indexed: which one, which field
-    ├── InvalidQuery          a query cannot be answered: which one, which part
-    │   └── InvalidFilter     its filter is malformed, or compares what cannot be compared
-    ├── InvalidSetting        a setting has a value it cannot have
-    ├── BackendUnavailable    a backend asked for by name is not installed here
-    ├── CommitFailed          nothing was committed; the last commit stands
-    ├── MergeFailed           segments could not be merged; what was committed stands
+    ├── ReadOnlyIndex         a write to an index that is open for reading
+    ├── EncoderMismatch       the vectors of the index are of another encoder
+    ├── InvalidDocument       a document is not valid; names document and field
+    ├── InvalidQuery          a query is not valid; names query and part
+    │   └── InvalidFilter     a filter is malformed, or compares different types
+    ├── InvalidSetting        a setting has a value that is not valid
+    ├── BackendUnavailable    a requested backend cannot be used here
+    ├── CommitFailed          nothing was committed; the last commit is still current
+    ├── MergeFailed           segments could not be merged; the last commit is still current
     ├── DurabilityUnknown     the commit is visible, but may not survive a power loss
-    └── FormatError           a file does not hold what it should
+    └── FormatError           a file is not valid
         ├── CorruptFile       its content contradicts itself or the specification
-        ├── TruncatedFile     it is shorter (or longer) than it says
+        ├── TruncatedFile     it is shorter or longer than it states
         ├── ChecksumMismatch  its bytes changed since they were written
-        ├── FormatTooOld      written by a version this one no longer reads
-        └── FormatTooNew      written by a version this one does not know yet
+        ├── FormatTooOld      written by a version that is not supported any more
+        └── FormatTooNew      written by a later version
 """
 
 from __future__ import annotations
@@ -58,10 +58,10 @@ class QuarryError(Exception):
     """Root of all errors of Quarry.
 
     Args:
-        message: what is wrong, in one sentence.
-        path: the file or folder concerned, where there is one.
-        expected: what should have been there.
-        actual: what was found instead.
+        message: the error in one sentence.
+        path: of the file or folder, if there is one.
+        expected: the expected value.
+        actual: the value that was found.
     """
 
     def __init__(
@@ -93,11 +93,11 @@ class IndexNotFound(QuarryError):
 
 
 class IndexExists(QuarryError):
-    """An index exists at the path and was not to be replaced."""
+    """There is an index at the path, and replacing it was not requested."""
 
 
 class IndexLocked(QuarryError):
-    """Another writer holds the index; the message names its process where that is known."""
+    """Another writer holds the index; the message names its process if that is known."""
 
 
 class IndexClosed(QuarryError):
@@ -105,19 +105,19 @@ class IndexClosed(QuarryError):
 
 
 class ReadOnlyIndex(QuarryError):
-    """A writing call on an index that was opened for reading."""
+    """A write to an index that was opened for reading."""
 
 
 class EncoderMismatch(QuarryError):
-    """The encoder given is not the one whose vectors the index holds."""
+    """The vectors of the index were computed by another encoder."""
 
 
 class InvalidDocument(QuarryError):
-    """A document cannot be indexed; the message names the document and the field."""
+    """A document is not valid; the message names the document and the field."""
 
 
 class InvalidQuery(QuarryError):
-    """A query cannot be answered; the message names the query and what is wrong with it."""
+    """A query is not valid; the message names the query and the problem."""
 
 
 class InvalidFilter(InvalidQuery):
@@ -125,39 +125,39 @@ class InvalidFilter(InvalidQuery):
 
 
 class InvalidSetting(QuarryError):
-    """A setting has a value that it cannot have."""
+    """A setting has a value that is not valid."""
 
 
 class BackendUnavailable(QuarryError):
-    """A backend asked for by name cannot run here; the message names the extra to install."""
+    """A requested backend cannot be used here; the message names the extra to install."""
 
 
 class CommitFailed(QuarryError):
-    """The commit did not happen, or there is no room to collect more for one: the index is as it was.
+    """Nothing was committed, or documents could not be added for lack of space; the index is unchanged.
 
-    What was collected stays so; once the system is well, as when space was freed, the commit can be tried again.
+    Documents that were added are kept: the commit can be called again, for example after space was freed.
     """
 
 
 class MergeFailed(QuarryError):
-    """The system failed while segments were merged, or a graph was written.
+    """An I/O error occurred while segments were merged or a graph was written.
 
-    All that was committed before stands, and what was collected stays collected.
+    The last commit is still current, and documents that were added are kept.
     """
 
 
 class DurabilityUnknown(QuarryError):
-    """The commit is visible to readers, but whether it survives a power loss is not known.
+    """The commit is visible to readers, but may not survive a power loss.
 
-    Or not even that it is visible, where the system gave no answer.
+    If the file system cannot be read any more, it is not even known whether it is visible.
     """
 
 
 class FormatError(QuarryError):
-    """A file does not hold what the specification asks for.
+    """A file violates the specification.
 
     Attributes:
-        findings: where a check reported several damages at once, the error for each of them.
+        findings: all errors, if a check has found several.
     """
 
     findings: tuple[FormatError, ...] = ()
@@ -168,16 +168,16 @@ class CorruptFile(FormatError):
 
 
 class TruncatedFile(FormatError):
-    """A file is shorter or longer than it says it is."""
+    """A file is shorter or longer than it states."""
 
 
 class ChecksumMismatch(FormatError):
-    """The bytes of a file are not the bytes that were written."""
+    """The bytes of a file have changed since they were written."""
 
 
 class FormatTooOld(FormatError):
-    """A file was written by a version that is no longer read."""
+    """A file was written by a version that is not supported any more."""
 
 
 class FormatTooNew(FormatError):
-    """A file was written by a later version, or needs a feature that this version lacks."""
+    """A file was written by a later version, or needs a feature that this version does not support."""

@@ -1,7 +1,7 @@
-"""The manifest: which files make up the index, and the settings fixed when it was created.
+"""The manifest: the files of one generation of an index, and the settings fixed when the index was created.
 
-``MANIFEST-<generation>`` is the only root. A commit writes all other files, makes them durable, and then
-renames a finished manifest to its name; the highest generation is the index. A damaged one is an error.
+``MANIFEST-<generation>`` is the only root. A commit writes all other files, makes them durable, and then renames a
+finished manifest to its name; the highest generation is the index. A damaged manifest is an error.
 """
 
 from __future__ import annotations
@@ -14,61 +14,56 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from quarry.formats.container.directory import Directory
-from quarry.formats.container.envelope import (
-    FILE_ID,
-    PREAMBLE_BYTES,
-    Envelope,
-    EnvelopeWriter,
-    FileKind,
-    FileRecord,
-)
-from quarry.formats.container.packing import Fields
+from quarry.formats.container.fields import Fields
+from quarry.formats.container.layout import FILE_ID, PREAMBLE_BYTES, FileKind, FileRecord
+from quarry.formats.container.reader import ContainerReader
 from quarry.formats.container.spool import TEMPORARY_SUFFIX
+from quarry.formats.container.writer import ContainerWriter
 from quarry.formats.errors import CorruptFile, FormatTooNew, IndexNotFound
 from quarry.formats.vectors.centroids import CENTROID_TYPES
 from quarry.formats.vectors.quantizer import MAX_DIM
 
-__all__ = ["EncoderRecord", "IndexSettings", "Manifest", "SegmentRecord", "latest_generation"]
+__all__ = ["EncoderRecord", "IndexSettings", "Manifest", "SegmentRecord", "find_latest_generation"]
 
 _NAME = re.compile(r"MANIFEST-(\d{20})")
 _MAX_SEGMENTS = 1 << 16
 _MAX_DOCS = 1 << 32
 _MAX_GENERATION = (1 << 64) - 1
 _MAX_CENTROIDS = 1 << 16
-_LISTINGS = 5  # one of a large folder is no moment's picture: a commit meanwhile may hide both manifests from it
+_LISTINGS = 5  # listing a large folder is not atomic: a concurrent commit may hide both manifests
 
 
 @dataclass(frozen=True, kw_only=True)
 class EncoderRecord:
-    """Which encoder made the vectors.
+    """The encoder of the vectors.
 
     Attributes:
-        name: for messages.
+        name: for error messages.
         identity: digest that every variant (precision, runtime) of one encoder shares.
-        normalise: whether its vectors have length 1.
+        normalize: whether its vectors have L2 norm 1.
     """
 
     name: str
     identity: str
-    normalise: bool
+    normalize: bool
 
 
 @dataclass(frozen=True, kw_only=True)
 class IndexSettings:
-    """What is fixed when an index is created.
+    """The settings that are fixed when an index is created.
 
     Attributes:
         dim: length of a vector.
         representation: name of the representation (see `quarry.engine.representation`).
-        representation_settings: its numbers.
+        representation_settings: its integer settings.
         beta: inverse temperature of the softmax aggregation, or None for the maximum.
         centroids: how centroids are stored: "int8", "float16", or "none" (codes only).
         code_bytes: bytes of a PQ code, 0 for none.
-        language: whose words the postings are made of (see `quarry.engine.analysis.analyzer`).
-        analysis_rules: version of the rules that cut texts into terms.
+        language: of the analyzer (see `quarry.engine.analysis.analyzer`).
+        analysis_rules: version of the analyzer's rules.
         k1: of BM25.
         b: of BM25.
-        seed: of every random choice.
+        seed: of all random choices.
     """
 
     dim: int
@@ -86,11 +81,11 @@ class IndexSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class SegmentRecord:
-    """A segment as a manifest names it.
+    """The entry of a segment in a manifest.
 
     Attributes:
         file: the segment file.
-        tombstones: the file of its deleted documents, if any is deleted.
+        tombstones: the file of its deleted documents; None: none is deleted.
         quantizer: name of the quantizer file its codes were made with, or "".
         n_docs: documents in the file, deleted ones included.
         n_deleted: how many of them are deleted.
@@ -103,7 +98,7 @@ class SegmentRecord:
     n_deleted: int
 
     def file_names(self) -> set[str]:
-        """The names of its own files, the quantizer's left out."""
+        """Return the names of its files, without the quantizer."""
         return {self.file.name, self.tombstones.name} if self.tombstones else {self.file.name}
 
 
@@ -112,14 +107,14 @@ class Manifest:
     """One committed state of an index.
 
     Attributes:
-        generation: counts the commits, from 1.
+        generation: number of the commit, from 1.
         commit_id: 16 random bytes.
         parent_id: commit_id of the generation before, or zeros.
         settings: fixed at creation.
-        encoder: who made the vectors.
+        encoder: of the vectors.
         segments: oldest first.
         quantizers: the quantizer files that the segments name.
-        unknown_features: bits, from the preamble, of what a writer must know and this version does not.
+        unknown_features: bits of the features that a writer must know and this version does not.
     """
 
     generation: int
@@ -137,7 +132,7 @@ class Manifest:
         return f"MANIFEST-{self.generation:020d}"
 
     def next(self, segments: tuple[SegmentRecord, ...], quantizers: tuple[FileRecord, ...]) -> Manifest:
-        """The manifest of the commit after this one."""
+        """Return the manifest of the next commit."""
         return replace(
             self,
             generation=self.generation + 1,
@@ -148,26 +143,26 @@ class Manifest:
         )
 
     def file_names(self) -> set[str]:
-        """The names of all files that belong to this generation, its own included."""
+        """Return the names of all files of this generation, the manifest included."""
         names = {self.name} | {record.name for record in self.quantizers}
         return names.union(*(segment.file_names() for segment in self.segments))
 
     def check_writable(self, directory: Directory) -> None:
-        """Raise FormatTooNew if a commit of this version could drop or contradict what it does not know."""
+        """Raise FormatTooNew if the index has a feature that a writer of this version does not know."""
         if self.unknown_features:
             raise FormatTooNew(
-                "can be read, but not changed: it has a feature this version lacks",
+                "the index can be read but not changed: it has a feature that this version does not support",
                 path=directory.path / self.name,
                 actual=f"features {self.unknown_features:#x}",
             )
 
     def is_newest(self, directory: Directory) -> bool:
-        """Whether this is still the index; it costs a listing and the first bytes of a file.
+        """Return whether this is still the current generation; lists the folder and reads the start of one file.
 
         Raises:
-            IndexNotFound: there is no index any more.
+            IndexNotFound: the index was deleted.
         """
-        if latest_generation(directory) != self.generation:
+        if find_latest_generation(directory) != self.generation:
             return False
         try:
             return directory.head(self.name, PREAMBLE_BYTES)[FILE_ID] == self.commit_id
@@ -175,16 +170,16 @@ class Manifest:
             return False
 
     def commit(self, directory: Directory) -> None:
-        """Make this manifest the index: write it, sync it, rename it into place.
+        """Write this manifest, sync it, and rename it to its name.
 
-        Everything it names must be durable already. When this returns or raises, either the old or the new
-        generation is visible, whole.
+        All files that it names must be durable already. Whether this returns or raises, either the old or the new
+        generation is visible, never a mixture.
 
         Raises:
-            CorruptFile: this manifest could not be read again; nothing was committed.
+            CorruptFile: the manifest was not read back as it was written; nothing was committed.
         """
         temporary = f"manifest-{self.commit_id.hex()}{TEMPORARY_SUFFIX}"
-        EnvelopeWriter(directory, temporary, FileKind.MANIFEST, self.commit_id).finish(_to_fields(self))
+        ContainerWriter(directory, temporary, FileKind.MANIFEST, self.commit_id).finish(_to_fields(self))
         try:
             self._put_in_place(directory, temporary)
         except BaseException:
@@ -193,7 +188,7 @@ class Manifest:
 
     def _put_in_place(self, directory: Directory, temporary: str) -> None:
         if _read(directory, temporary) != self:
-            raise CorruptFile("the new manifest does not come back as it was written", path=directory.path)
+            raise CorruptFile("the new manifest was not read back as it was written", path=directory.path)
         directory.rename(temporary, self.name)
 
     @classmethod
@@ -201,23 +196,23 @@ class Manifest:
         """Read one generation.
 
         Raises:
-            FileNotFoundError: it is not there (any more).
+            FileNotFoundError: there is no such generation, or it was deleted.
             FormatError: it is damaged.
         """
         name = f"MANIFEST-{generation:020d}"
         manifest = _read(directory, name)
         if manifest.generation != generation:
             raise CorruptFile(
-                "a manifest of another generation", path=directory.path / name, actual=manifest.generation
+                "wrong generation in a manifest", path=directory.path / name, actual=manifest.generation
             )
         return manifest
 
 
-def latest_generation(directory: Directory) -> int:
-    """The highest generation in the folder.
+def find_latest_generation(directory: Directory) -> int:
+    """Return the highest generation in the folder.
 
     Raises:
-        IndexNotFound: there is none.
+        IndexNotFound: there is no manifest.
     """
     for _ in range(_LISTINGS):
         names = (name for name in directory.names() if name.startswith("MANIFEST-"))
@@ -229,13 +224,13 @@ def latest_generation(directory: Directory) -> int:
 
 
 def _read(directory: Directory, name: str) -> Manifest:
-    envelope = Envelope(directory, name, FileKind.MANIFEST)
+    container = ContainerReader(directory, name, FileKind.MANIFEST)
     try:
-        manifest = _from_fields(envelope.fields, envelope.record.file_id, envelope.path)
-        envelope.done()
-        manifest = replace(manifest, unknown_features=envelope.unknown_writer_features)
+        manifest = _from_fields(container.fields, container.record.file_id, container.path)
+        container.refuse_unknown()
+        manifest = replace(manifest, unknown_features=container.unknown_writer_features)
     finally:
-        envelope.close()
+        container.close()
     return manifest
 
 
@@ -243,11 +238,31 @@ def _to_fields(manifest: Manifest) -> dict[str, object]:
     return {
         "generation": manifest.generation,
         "parent_id": manifest.parent_id,
-        "settings": dict(vars(manifest.settings)),
-        "encoder": dict(vars(manifest.encoder)),
+        "settings": _settings_to_fields(manifest.settings),
+        "encoder": _encoder_to_fields(manifest.encoder),
         "segments": [_segment_to_fields(segment) for segment in manifest.segments],
         "quantizers": [record.to_fields() for record in manifest.quantizers],
     }
+
+
+def _settings_to_fields(settings: IndexSettings) -> dict[str, object]:
+    return {
+        "dim": settings.dim,
+        "representation": settings.representation,
+        "representation_settings": settings.representation_settings,
+        "beta": settings.beta,
+        "centroids": settings.centroids,
+        "code_bytes": settings.code_bytes,
+        "language": settings.language,
+        "analysis_rules": settings.analysis_rules,
+        "k1": settings.k1,
+        "b": settings.b,
+        "seed": settings.seed,
+    }
+
+
+def _encoder_to_fields(encoder: EncoderRecord) -> dict[str, object]:
+    return {"name": encoder.name, "identity": encoder.identity, "normalise": encoder.normalize}
 
 
 def _segment_to_fields(segment: SegmentRecord) -> dict[str, object]:
@@ -264,24 +279,18 @@ def _from_fields(fields: Fields, commit_id: bytes, path: Path) -> Manifest:
     manifest = Manifest(
         generation=fields.integer("generation", 1, _MAX_GENERATION),
         commit_id=commit_id,
-        parent_id=fields.data("parent_id", 16),
+        parent_id=fields.binary("parent_id", 16),
         settings=_settings(fields.child("settings"), path),
         encoder=_encoder(fields.child("encoder")),
-        segments=tuple(
-            _segment(Fields(item, path, f"segment {number}"))
-            for number, item in enumerate(fields.items("segments", _MAX_SEGMENTS))
-        ),
-        quantizers=tuple(
-            FileRecord.from_fields(Fields(item, path, f"quantizer {number}"))
-            for number, item in enumerate(fields.items("quantizers", _MAX_SEGMENTS))
-        ),
+        segments=tuple(map(_segment, fields.children("segments", _MAX_SEGMENTS))),
+        quantizers=tuple(map(FileRecord.from_fields, fields.children("quantizers", _MAX_SEGMENTS))),
     )
     _check_names(manifest, path)
     return manifest
 
 
 def _check_names(manifest: Manifest, path: Path) -> None:
-    """Every file is named once, and every quantizer that a segment names is there."""
+    """Check that no file is named twice, and that the quantizers of all segments are listed."""
     n_files = 1 + len(manifest.quantizers)
     n_files += sum(2 if segment.tombstones else 1 for segment in manifest.segments)
     if len(manifest.file_names()) != n_files:
@@ -309,7 +318,7 @@ def _settings(fields: Fields, path: Path) -> IndexSettings:
         b=fields.number("b", 0.0, 1.0),
         seed=fields.integer("seed", 0, (1 << 63) - 1),
     )
-    fields.done()
+    fields.refuse_unknown()
     return settings
 
 
@@ -317,9 +326,9 @@ def _encoder(fields: Fields) -> EncoderRecord:
     record = EncoderRecord(
         name=fields.text("name", 1024),
         identity=fields.text("identity", 128),
-        normalise=fields.flag("normalise"),
+        normalize=fields.boolean("normalise"),
     )
-    fields.done()
+    fields.refuse_unknown()
     return record
 
 
@@ -333,5 +342,5 @@ def _segment(fields: Fields) -> SegmentRecord:
         n_docs=n_docs,
         n_deleted=fields.integer("n_deleted", 0, n_docs),
     )
-    fields.done()
+    fields.refuse_unknown()
     return segment

@@ -1,6 +1,6 @@
-"""The segment file: the documents of one batch with their ids, texts, centroids and inverted lists.
+"""The segment file: a batch of documents with ids, texts, postings, metadata, centroids and inverted lists.
 
-A segment is written once and never changed. `SegmentWriter` takes documents in order, `SegmentReader` gives
+A segment is written once and never changed. `SegmentWriter` collects documents in order, `SegmentReader` gives
 access to the parts of a finished file.
 """
 
@@ -12,11 +12,11 @@ import weakref
 from collections.abc import Sequence
 from pathlib import Path
 
-import numpy as np
-import numpy.typing as npt
-
+from quarry.formats.arrays import Float32Array
 from quarry.formats.container.directory import Directory
-from quarry.formats.container.envelope import Envelope, EnvelopeWriter, FileKind, FileRecord
+from quarry.formats.container.layout import FileKind, FileRecord
+from quarry.formats.container.reader import ContainerReader
+from quarry.formats.container.writer import ContainerWriter
 from quarry.formats.documents.ids import DocIds, DocIdsWriter
 from quarry.formats.documents.store import DocStore, DocStoreWriter, KnownDictionary, StoredDocument
 from quarry.formats.errors import CommitFailed, CorruptFile, InvalidDocument
@@ -24,7 +24,7 @@ from quarry.formats.metadata.columns import MetadataReader, MetadataWriter
 from quarry.formats.postings.postings import PostingsReader, PostingsWriter
 from quarry.formats.vectors.centroids import CENTROID_TYPES, CentroidsWriter, CentroidTable
 from quarry.formats.vectors.inverted_lists import InvertedLists, InvertedListsWriter
-from quarry.formats.vectors.quantization_error import CodingFit
+from quarry.formats.vectors.quantization_error import QuantizationError
 from quarry.formats.vectors.quantizer import MAX_DIM, MAX_NLIST
 
 __all__ = ["MAX_ROWS", "SegmentReader", "SegmentWriter", "segment_fields"]
@@ -37,13 +37,13 @@ MAX_ROWS = (1 << 32) - 1  # a row's ordinal takes 32 bits in the inverted lists
 class SegmentWriter:
     """Collects documents and writes them as one segment file.
 
-    Documents are taken in memory, where no system fails; `settle` moves them to temporary files. Where that or
-    `finish` fails no document is lost: both can be tried again, and more documents be added.
+    Documents are added in memory, so that no I/O error can occur; `spill` writes them to temporary files. If
+    `spill` or `finish` fails, no document is lost: both can be called again, and documents can be added.
 
     Args:
-        directory: where.
+        directory: the folder of the index.
         dim: length of a vector.
-        centroid_type: how centroids are stored meanwhile: "int8" or "float16".
+        centroid_type: how centroids are stored until `finish`: "int8" or "float16".
         known: see `quarry.formats.documents.store.DocStoreWriter`.
     """
 
@@ -56,18 +56,16 @@ class SegmentWriter:
         self.centroids = CentroidsWriter(directory, dim, centroid_type)
         self.postings = PostingsWriter(directory)
         self.metadata = MetadataWriter(directory)
-        self._whole = True
+        self._is_consistent = True
 
     def __len__(self) -> int:
         return len(self.ids)
 
-    def add(
-        self, doc_id: str, document: StoredDocument, vectors: npt.NDArray[np.float32], terms: Sequence[str] = ()
-    ) -> None:
+    def add(self, doc_id: str, document: StoredDocument, vectors: Float32Array, terms: Sequence[str] = ()) -> None:
         """Append a document with its (n, dim) float32 centroids, n >= 1, and its terms, in any order.
 
         Raises:
-            InvalidDocument: its vectors are too long to be stored; the documents before it can be finished.
+            InvalidDocument: the norm of a vector is too large to be stored; the document was not added.
         """
         if self.centroids.n_rows + len(vectors) > MAX_ROWS:
             raise OverflowError(f"a segment holds at most {MAX_ROWS} centroids")
@@ -77,20 +75,20 @@ class SegmentWriter:
             self.postings.add(terms)
             self.metadata.add(document.metadata)
             self.ids.add(doc_id)
-        except InvalidDocument as error:  # raised before anything was taken
+        except InvalidDocument as error:  # raised before anything was added
             raise InvalidDocument(f"document {doc_id!r}: {error.message}", actual=error.actual) from error
-        except BaseException:  # an interrupt, for one: parts of the document may have been taken
-            self._whole = False
+        except BaseException:  # such as an interrupt: parts of the document may have been added
+            self._is_consistent = False
             raise
 
-    def settle(self) -> None:
-        """Move documents out of memory, where they have become many; to be called after every few.
+    def spill(self) -> None:
+        """Write buffered documents to temporary files if they exceed the limits; call it every few documents.
 
         Raises:
-            OSError: the system failed.
+            OSError: an I/O error occurred; no document is lost.
         """
         for part in (self.ids, self.documents, self.centroids, self.postings, self.metadata):
-            part.settle()
+            part.spill()
 
     def finish(
         self,
@@ -98,33 +96,33 @@ class SegmentWriter:
         nlist: int,
         code_bytes: int,
         keep_centroids: bool,
-        fit: CodingFit | None = None,
+        fit: QuantizationError | None = None,
     ) -> FileRecord:
-        """Write the file, durably.
+        """Write and sync the file.
 
         Args:
-            lists: the inverted lists of all rows, or None for a segment that is searched exactly.
+            lists: the inverted lists of all rows, or None for a segment that is searched exhaustively.
             nlist: number of lists, 0 without.
             code_bytes: bytes of a code, 0 without lists.
             keep_centroids: whether the centroids themselves are stored, not only their codes.
-            fit: of the quantizer to the rows in the lists, where it is known.
+            fit: quantization error of the rows in the lists, if known.
 
         Raises:
-            CommitFailed: an `add` failed halfway.
+            CommitFailed: an `add` was interrupted.
         """
-        if not self._whole:
-            raise CommitFailed("a document could not be taken whole", path=self._directory.path)
+        if not self._is_consistent:
+            raise CommitFailed("adding a document was interrupted", path=self._directory.path)
         segment_id = secrets.token_bytes(16)
-        envelope = EnvelopeWriter(self._directory, f"{segment_id.hex()}.seg", FileKind.SEGMENT, segment_id)
+        container = ContainerWriter(self._directory, f"{segment_id.hex()}.seg", FileKind.SEGMENT, segment_id)
         try:
-            self.centroids.write(envelope, keep_centroids)
+            self.centroids.write(container, keep_centroids)
             if lists:
-                lists.write(envelope)
-            self.ids.write(envelope)
-            self.postings.write(envelope)
-            self.metadata.write(envelope)
-            self.documents.write(envelope)
-            return envelope.finish(
+                lists.write(container)
+            self.ids.write(container)
+            self.postings.write(container)
+            self.metadata.write(container)
+            self.documents.write(container)
+            return container.finish(
                 segment_fields(
                     n_docs=len(self),
                     n_rows=self.centroids.n_rows,
@@ -137,10 +135,10 @@ class SegmentWriter:
                 )
             )
         finally:
-            envelope.abandon()
+            container.discard()
 
     def close(self) -> None:
-        """Drop the temporary files."""
+        """Delete the temporary files."""
         self.ids.close()
         self.documents.close()
         self.centroids.close()
@@ -157,31 +155,40 @@ def segment_fields(
     centroids: str,
     nlist: int,
     code_bytes: int,
-    fit: CodingFit | None,
+    fit: QuantizationError | None,
 ) -> dict[str, object]:
-    """The fields of a segment file (see SPEC.md, 5)."""
-    return {**locals(), "fit": fit.to_fields() if fit else None}
+    """Return the fields of a segment file (see SPEC.md, section 5)."""
+    return {
+        "n_docs": n_docs,
+        "n_rows": n_rows,
+        "dim": dim,
+        "largest_norm": largest_norm,
+        "centroids": centroids,
+        "nlist": nlist,
+        "code_bytes": code_bytes,
+        "fit": fit.to_fields() if fit else None,
+    }
 
 
 class SegmentReader:
-    """One segment file, opened.
+    """An open segment file.
 
     Attributes:
         n_docs: documents in it, deleted ones included.
         n_rows: centroids in it.
-        ids: ids by ordinal and ordinals by id.
-        documents: stored documents by ordinal.
+        ids: ids of the documents.
+        documents: stored documents.
         postings: the terms of the documents.
-        metadata: the values in their metadata, by path.
+        metadata: columns of their metadata.
         centroids: the vectors.
         lists: the inverted lists, or None.
-        fit: of the quantizer to their rows; None: not recorded.
+        fit: quantization error of their rows; None: not recorded.
     """
 
     def __init__(self, directory: Directory, record: FileRecord, dim: int) -> None:
-        self._envelope = Envelope(directory, record.name, FileKind.SEGMENT, record)
+        self._container = ContainerReader(directory, record.name, FileKind.SEGMENT, record)
         self._holders: weakref.WeakSet[object] = weakref.WeakSet()
-        self._holding = threading.RLock()  # its own: a forked child must be able to open the same file anew
+        self._holding = threading.RLock()  # one for each reader: a forked child opens the file again
         self._is_open = True
         try:
             self._read(dim)
@@ -190,59 +197,59 @@ class SegmentReader:
             raise
 
     def _read(self, dim: int) -> None:
-        envelope, fields = self._envelope, self._envelope.fields
+        container, fields = self._container, self._container.fields
         self.n_docs = fields.integer("n_docs", 1, MAX_ROWS)
         self.n_rows = fields.integer("n_rows", self.n_docs, MAX_ROWS)
         if fields.integer("dim", 1, MAX_DIM) != dim:
-            raise CorruptFile("a segment of vectors of another length", path=envelope.path, expected=dim)
+            raise CorruptFile("wrong number of dimensions", path=container.path, expected=dim)
         largest_norm = fields.number("largest_norm", 0.0, _MAX_NORM)
         kind = fields.choice("centroids", CENTROID_TYPES)
         nlist = fields.integer("nlist", 0, MAX_NLIST)
         code_bytes = fields.integer("code_bytes", 0, MAX_DIM)
-        self.fit = CodingFit.from_fields(fields.optional_child("fit"))
+        self.fit = QuantizationError.from_fields(fields.optional_child("fit"))
         if (nlist == 0) != (code_bytes == 0) or (kind == "none" and not nlist):
-            raise CorruptFile("a segment with half a quantizer", path=envelope.path)
-        self.ids = DocIds(envelope, self.n_docs)
-        self.documents = DocStore(envelope, self.n_docs)
-        self.postings = PostingsReader(envelope, self.n_docs)
-        self.metadata = MetadataReader(envelope, self.n_docs)
-        self.centroids = CentroidTable(envelope, self.n_docs, self.n_rows, dim, kind, largest_norm)
-        self.lists = InvertedLists(envelope, nlist, self.n_rows, code_bytes) if nlist else None
-        envelope.done()
+            raise CorruptFile("nlist, code_bytes and centroids contradict one another", path=container.path)
+        self.ids = DocIds(container, self.n_docs)
+        self.documents = DocStore(container, self.n_docs)
+        self.postings = PostingsReader(container, self.n_docs)
+        self.metadata = MetadataReader(container, self.n_docs)
+        self.centroids = CentroidTable(container, self.n_docs, self.n_rows, dim, kind, largest_norm)
+        self.lists = InvertedLists(container, nlist, self.n_rows, code_bytes) if nlist else None
+        container.refuse_unknown()
 
     @property
     def path(self) -> Path:
-        """Where the file is."""
-        return self._envelope.path
+        """The path of the file."""
+        return self._container.path
 
     @property
     def segment_id(self) -> bytes:
-        """The 16 bytes that name the segment."""
-        return self._envelope.record.file_id
+        """The 16 bytes that identify the segment."""
+        return self._container.record.file_id
 
     def section_bytes(self) -> dict[str, int]:
-        """Length of every section of the file, by name."""
-        return self._envelope.section_bytes()
+        """Return the size of every section of the file, by name."""
+        return self._container.section_bytes()
 
     @property
     def n_bytes(self) -> int:
-        """Length of the file."""
-        return self._envelope.n_bytes
+        """Size of the file."""
+        return self._container.n_bytes
 
-    def hold(self, holder: object) -> bool:
-        """Let the file be open until `holder` releases it or is gone; False if it is closed already."""
+    def acquire(self, holder: object) -> bool:
+        """Keep the file open until `holder` releases it or is collected; return False if it is closed already."""
         with self._holding:
             self._holders.add(holder)
             return self._is_open
 
     def release(self, holder: object) -> None:
-        """Close the file if nobody else holds it."""
+        """Close the file if no other holder is left."""
         with self._holding:
             self._holders.discard(holder)
             if not self._holders:
                 self.close()
 
     def close(self) -> None:
-        """Close the file; arrays that came from it stay valid."""
+        """Close the file; arrays from it stay valid."""
         self._is_open = False
-        self._envelope.close()
+        self._container.close()

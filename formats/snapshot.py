@@ -1,17 +1,16 @@
-"""One generation of an index, with all its files open: what a reader holds."""
+"""One generation of an index with all its files open."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-import numpy as np
-import numpy.typing as npt
-
+from quarry.formats.arrays import BoolArray
 from quarry.formats.container.directory import Directory
-from quarry.formats.container.envelope import Envelope, FileKind, FileRecord
+from quarry.formats.container.layout import FileKind, FileRecord
+from quarry.formats.container.reader import ContainerReader
 from quarry.formats.errors import CorruptFile, FormatError
-from quarry.formats.manifest import Manifest, SegmentRecord, latest_generation
+from quarry.formats.manifest import Manifest, SegmentRecord, find_latest_generation
 from quarry.formats.segment import SegmentReader
 from quarry.formats.tombstones import read_tombstones
 from quarry.formats.vectors.hnsw_graph import graph_name
@@ -19,7 +18,7 @@ from quarry.formats.vectors.quantizer import Quantizer, read_quantizer
 
 __all__ = ["OpenSegment", "Snapshot", "check_files"]
 
-_ATTEMPTS = 100  # a commit and its collection of old files may come between reading a manifest and its files
+_ATTEMPTS = 100  # a commit may delete files after their manifest was read
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,19 +26,19 @@ class OpenSegment:
     """A segment of a snapshot.
 
     Attributes:
-        record: what the manifest says of it.
+        record: its entry in the manifest.
         reader: its file.
-        deleted: (n_docs,) bool, or None where nothing is deleted.
-        quantizer: what its codes were made with, or None.
+        deleted: (n_docs,) bool, or None if nothing is deleted.
+        quantizer: of its codes, or None.
     """
 
     record: SegmentRecord
     reader: SegmentReader
-    deleted: npt.NDArray[np.bool_] | None
+    deleted: BoolArray | None
     quantizer: Quantizer | None
 
     def live_ordinal(self, doc_id: str) -> int | None:
-        """The ordinal of the live document of that id, if there is one."""
+        """Return the ordinal of the live document with that id, or None."""
         for ordinal in reversed(self.reader.ids.ordinals_of(doc_id)):
             if self.deleted is None or not self.deleted[ordinal]:
                 return ordinal
@@ -51,9 +50,8 @@ class Snapshot:
 
     Args:
         directory: of the index.
-        known: segments of the same index that are open already, of other snapshots: those that are in this
-            generation too are shared. A file is closed when the last snapshot that has it is.
-
+        known: open segments of other snapshots of the index, which are shared if they are in this generation too.
+            A file is closed with the last snapshot that uses it.
         manifest: of the generation; None: the newest.
 
     Raises:
@@ -80,12 +78,12 @@ class Snapshot:
     def _open_newest(self) -> None:
         directory = self.directory
         for attempt in range(_ATTEMPTS):
-            generation = latest_generation(directory)
+            generation = find_latest_generation(directory)
             try:
                 self.manifest = Manifest.load(directory, generation)
                 self._open()
             except FileNotFoundError as error:
-                if attempt + 1 == _ATTEMPTS or latest_generation(directory) == generation:
+                if attempt + 1 == _ATTEMPTS or find_latest_generation(directory) == generation:
                     raise CorruptFile("a file of the index is missing", path=error.filename) from error
             else:
                 return
@@ -97,14 +95,14 @@ class Snapshot:
             for record in self.manifest.segments:
                 opened.append(self._open_segment(record, quantizers.get(record.quantizer)))  # noqa: PERF401
         except BaseException:
-            # a file is gone, for one; the others serve the next attempt, which is quicker for it
+            # such as a deleted file; the next attempt uses what was opened
             self._spare += opened
             self._known |= {segment.record.file: segment for segment in opened}
             raise
         self.segments = tuple(opened)
 
     def _release_spare(self) -> None:
-        """Close what attempts that failed have opened and the last one did not take."""
+        """Close what failed attempts have opened and the last one did not use."""
         self._known.clear()
         used = {segment.reader.segment_id for segment in self.segments}
         for segment in self._spare:
@@ -113,23 +111,23 @@ class Snapshot:
         self._spare.clear()
 
     def _quantizers(self) -> dict[str, Quantizer]:
-        """The quantizers that the segments name."""
+        """Return the quantizers by file name."""
         known = {segment.record.quantizer: segment.quantizer for segment in self._known.values()}
         found = {}
         for record in self.manifest.quantizers:
             quantizer = known.get(record.name) or read_quantizer(self.directory, record)
             if quantizer.input_dim != self.manifest.settings.dim:
                 path = self.directory.path / record.name
-                raise CorruptFile("a quantizer of vectors of another length", path=path)
+                raise CorruptFile("a quantizer with another number of dimensions", path=path)
             found[record.name] = quantizer
         return found
 
     def _open_segment(self, record: SegmentRecord, quantizer: Quantizer | None) -> OpenSegment:
         known = self._known.get(record.file)
         reader = known.reader if known else None
-        if reader is None or not reader.hold(self):
+        if reader is None or not reader.acquire(self):
             reader = SegmentReader(self.directory, record.file, self.manifest.settings.dim)
-            reader.hold(self)
+            reader.acquire(self)
         elif known and known.record == record:
             return known
         try:
@@ -147,7 +145,7 @@ class Snapshot:
         return sum(segment.n_docs - segment.n_deleted for segment in self.manifest.segments)
 
     def find(self, doc_id: str) -> tuple[OpenSegment, int] | None:
-        """The segment and ordinal of the live document of that id, if there is one."""
+        """Return the segment and ordinal of the live document with that id, or None."""
         for segment in reversed(self.segments):
             ordinal = segment.live_ordinal(doc_id)
             if ordinal is not None:
@@ -155,7 +153,7 @@ class Snapshot:
         return None
 
     def close(self) -> None:
-        """Close all files that no other snapshot has open."""
+        """Close all files that no other snapshot uses."""
         for segment in self.segments:
             segment.reader.release(self)
         self.segments = ()
@@ -164,30 +162,30 @@ class Snapshot:
 def _check_segment(
     directory: Directory, record: SegmentRecord, reader: SegmentReader, quantizer: Quantizer | None
 ) -> None:
-    """What the manifest, the segment and its quantizer say of one another must agree."""
+    """Check that the manifest, the segment and its quantizer agree."""
     path = directory.path / record.file.name
     if reader.n_docs != record.n_docs:
         raise CorruptFile(
-            "not as many documents as the manifest says",
+            "wrong number of documents",
             path=path,
             expected=record.n_docs,
             actual=reader.n_docs,
         )
     if (reader.lists is None) != (quantizer is None):
-        raise CorruptFile("inverted lists without a quantizer, or the reverse", path=path)
+        raise CorruptFile("inverted lists without a quantizer, or a quantizer without inverted lists", path=path)
     if reader.lists and quantizer:
         found = (len(reader.lists.offsets) - 1, reader.lists.code_bytes)
         if found != (quantizer.nlist, quantizer.code_bytes):
             raise CorruptFile(
-                "inverted lists of another quantizer", path=path, expected=quantizer.nlist, actual=found[0]
+                "the inverted lists do not fit the quantizer", path=path, expected=quantizer.nlist, actual=found[0]
             )
 
 
-def _check_deleted(directory: Directory, record: SegmentRecord, deleted: npt.NDArray[np.bool_] | None) -> None:
+def _check_deleted(directory: Directory, record: SegmentRecord, deleted: BoolArray | None) -> None:
     n_deleted = 0 if deleted is None else int(deleted.sum())
     if n_deleted != record.n_deleted:
         raise CorruptFile(
-            "not as many deleted documents as the manifest says",
+            "wrong number of deleted documents",
             path=directory.path / record.file.name,
             expected=record.n_deleted,
             actual=n_deleted,
@@ -195,17 +193,16 @@ def _check_deleted(directory: Directory, record: SegmentRecord, deleted: npt.NDA
 
 
 def check_files(
-    directory: Directory, manifest: Manifest, sound: dict[str, int] | None = None
+    directory: Directory, manifest: Manifest, intact: dict[str, int] | None = None
 ) -> list[FormatError]:
-    """Read every byte of a generation and of the graphs beside it; one error for each thing that is wrong.
+    """Read every byte of a generation and of its graphs; return one error for each damage.
 
     Args:
         directory: of the index.
         manifest: of the generation.
-        sound: length of each file that was read already and found sound, which is passed over; those that are
-            found sound now are added.
+        intact: size of each file that was found intact before; these are skipped, and intact files are added.
     """
-    sound = {} if sound is None else sound
+    intact = {} if intact is None else intact
     files: list[tuple[FileKind, str, FileRecord | None]] = [(FileKind.MANIFEST, manifest.name, None)]
     files += [(FileKind.QUANTIZER, record.name, record) for record in manifest.quantizers]
     for segment in manifest.segments:
@@ -217,26 +214,26 @@ def check_files(
     files += [(FileKind.HNSW_GRAPH, name, None) for name in sorted(graphs)]
     findings: list[FormatError] = []
     for kind, name, record in files:
-        if name not in sound:
-            findings += _check_file(directory, kind, name, record, sound)
+        if name not in intact:
+            findings += _check_file(directory, kind, name, record, intact)
     return findings
 
 
 def _check_file(
-    directory: Directory, kind: FileKind, name: str, record: FileRecord | None, sound: dict[str, int]
+    directory: Directory, kind: FileKind, name: str, record: FileRecord | None, intact: dict[str, int]
 ) -> list[FormatError]:
     try:
-        envelope = Envelope(directory, name, kind, record)
+        container = ContainerReader(directory, name, kind, record)
     except FileNotFoundError:
-        if kind is FileKind.HNSW_GRAPH:  # deleted a moment ago, as it may be
+        if kind is FileKind.HNSW_GRAPH:  # graphs may be deleted at any time
             return []
         return [CorruptFile("a file of the index is missing", path=directory.path / name)]
     except FormatError as error:
         return [error]
     try:
-        found = envelope.findings()
+        found = container.find_damage()
         if not found:
-            sound[name] = envelope.n_bytes
+            intact[name] = container.n_bytes
         return found
     finally:
-        envelope.close()
+        container.close()

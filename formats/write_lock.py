@@ -1,7 +1,7 @@
 """The writer's lock: an operating system lock on a file that is never deleted.
 
-The kernel releases it when its holder ends, however it ends, so there is no stale lock to clean up. What
-the file says about its holder serves messages only.
+The kernel releases it when the process that holds it ends, so there are no stale locks. The content of the file is
+used in error messages only.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _held: weakref.WeakSet[WriteLock] = weakref.WeakSet()
 
 
 class WriteLock:
-    """Held from construction to `release`, or until the object or the process is gone.
+    """A lock that is held from construction to `release`, or until the object or the process ends.
 
     Raises:
         IndexLocked: another writer holds it, in this process or another.
@@ -37,19 +37,19 @@ class WriteLock:
             self._acquire()
             if self.is_in_place():
                 break
-            self._close()  # it was deleted between our opening and locking it
+            self._close()  # it was deleted between opening and locking
         else:
-            raise IndexLocked("the lock file is deleted again and again", path=self._path)
+            raise IndexLocked("the lock file was deleted repeatedly", path=self._path)
         _held.add(self)
         try:
-            with contextlib.suppress(OSError):  # a full disk keeps nobody from the lock
-                self._say_who()
-        except BaseException:  # an interrupt: nobody else could release it
+            with contextlib.suppress(OSError):  # the lock works on a full disk too
+                self._write_holder()
+        except BaseException:  # such as an interrupt
             self.release()
             raise
 
     def is_in_place(self) -> bool:
-        """Whether this still keeps others out: its file was not deleted or replaced, as far as can be seen."""
+        """Return whether the lock file is still in place: neither deleted nor replaced."""
         try:
             ours, theirs = os.fstat(self._descriptor), os.lstat(self._path)
         except OSError:
@@ -57,12 +57,12 @@ class WriteLock:
         return (ours.st_dev, ours.st_ino) == (theirs.st_dev, theirs.st_ino)
 
     def check(self) -> None:
-        """Raise IndexLocked if others are no longer kept out."""
+        """Raise IndexLocked if the lock file was deleted or replaced."""
         if not self.is_in_place():
-            raise IndexLocked("the lock file was deleted or moved; another writer may be at work", path=self._path)
+            raise IndexLocked("the lock file was deleted or moved; another writer may be active", path=self._path)
 
     def release(self) -> None:
-        """Let the next writer in; releasing twice is harmless, and a forked child has nothing to release."""
+        """Release the lock; further calls, and calls in a forked child, do nothing."""
         if self._descriptor >= 0:
             _unlock(self._descriptor)
         self._close()
@@ -84,13 +84,13 @@ class WriteLock:
         self._close()
 
     def _close(self) -> None:
-        """Without unlocking: a child that was forked shares the lock with its parent, who keeps it."""
+        """Close the file without unlocking it: a forked child shares the lock with its parent."""
         _held.discard(self)
         if self._descriptor >= 0:
             descriptor, self._descriptor = self._descriptor, -1
             os.close(descriptor)
 
-    def _say_who(self) -> None:
+    def _write_holder(self) -> None:
         started = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
         text = json.dumps({"pid": os.getpid(), "since": started}).encode()
         os.ftruncate(self._descriptor, 0)
@@ -100,14 +100,14 @@ class WriteLock:
     def _holder(self) -> str:
         try:
             os.lseek(self._descriptor, _INFO_AT, os.SEEK_SET)
-            said = json.loads(os.read(self._descriptor, 200))
-            return f"process {int(said['pid'])}, since {str(said['since'])[:40]}"
+            holder = json.loads(os.read(self._descriptor, 200))
+            return f"process {int(holder['pid'])}, since {str(holder['since'])[:40]}"
         except (OSError, ValueError, KeyError, TypeError):
-            return "a writer that has not said who it is"
+            return "an unknown writer"
 
 
 def _forget_in_child() -> None:
-    """A child that keeps the descriptor would hold the lock on after its parent has died."""
+    """Close the descriptors in a forked child, which would otherwise keep the lock after its parent has ended."""
     for lock in list(_held):
         lock._close()
 
@@ -119,7 +119,7 @@ if hasattr(os, "register_at_fork"):
 if sys.platform == "win32":
     import msvcrt
 
-    _INFO_AT = 1  # the locked byte cannot be read by others, so the text starts behind it
+    _INFO_AT = 1  # the locked byte cannot be read by others, so the text starts after it
 
     def _lock(descriptor: int) -> None:
         os.lseek(descriptor, 0, os.SEEK_SET)

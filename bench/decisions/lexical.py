@@ -25,7 +25,9 @@ from quarry.engine.analysis.analyzer import Analyzer
 from quarry.engine.lexical.bm25 import Bm25
 from quarry.engine.options import DEFAULT_B, DEFAULT_K1
 from quarry.formats.container.directory import Directory
-from quarry.formats.container.envelope import Envelope, EnvelopeWriter, FileKind
+from quarry.formats.container.layout import FileKind
+from quarry.formats.container.reader import ContainerReader
+from quarry.formats.container.writer import ContainerWriter
 from quarry.formats.postings.postings import PostingsReader, PostingsWriter
 
 __all__ = ["Measured", "add_arguments", "run"]
@@ -78,17 +80,17 @@ class _Indexed:
         return Measured(self.collection.name, len(self.documents), name, by, float(value), unit)
 
 
-def _written(directory: Directory, name: str, documents: list[Terms]) -> Envelope:
+def _written(directory: Directory, name: str, documents: list[Terms]) -> ContainerReader:
     writer = PostingsWriter(directory)
     try:
         for terms in documents:
             writer.add(terms)
-        envelope = EnvelopeWriter(directory, name, FileKind.SEGMENT, bytes(16))
+        envelope = ContainerWriter(directory, name, FileKind.SEGMENT, bytes(16))
         writer.write(envelope)
         envelope.finish({})
     finally:
         writer.close()
-    return Envelope(directory, name, FileKind.SEGMENT)
+    return ContainerReader(directory, name, FileKind.SEGMENT)
 
 
 def _engine_search(bm25: Bm25) -> Search:

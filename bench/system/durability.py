@@ -35,7 +35,7 @@ from quarry.engine.indexer.index_writer import IndexWriter
 from quarry.engine.indexer.segment_merger import SegmentMerger
 from quarry.engine.representation.base import DocumentVectors
 from quarry.formats.container.directory import Directory
-from quarry.formats.manifest import Manifest, latest_generation
+from quarry.formats.manifest import Manifest, find_latest_generation
 from quarry.formats.snapshot import OpenSegment, Snapshot
 from quarry.formats.vectors.quantizer import StoredQuantizer
 
@@ -243,7 +243,7 @@ def _updates(folder: Path) -> dict[str, object]:
         for _ in range(1000):
             index.add(_documents(generator.choice(10_000, 100, replace=False).tolist(), generator))
             index.commit()
-    manifest = Manifest.load(Directory(path), latest_generation(Directory(path)))
+    manifest = Manifest.load(Directory(path), find_latest_generation(Directory(path)))
     sizes = [(each.file.n_bytes, each.n_deleted / each.n_docs) for each in manifest.segments]
     return {
         "n_commits": 1000,

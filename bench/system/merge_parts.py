@@ -8,14 +8,15 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing
 
 from quarry.formats.container.directory import Directory
-from quarry.formats.container.envelope import EnvelopeWriter, FileKind
-from quarry.formats.container.spool import temporary_name
+from quarry.formats.container.layout import FileKind
+from quarry.formats.container.spool import make_temporary_name
+from quarry.formats.container.writer import ContainerWriter
 from quarry.formats.documents.ids import merge_ids
 from quarry.formats.documents.store_merge import merge_documents
 from quarry.formats.metadata.columns import merge_metadata
 from quarry.formats.postings.merge import MergedPostings
 from quarry.formats.segment import SegmentReader
-from quarry.formats.segment_merge import MergeInput, rows_of_runs
+from quarry.formats.segment_merge import MergeInput, number_run_rows
 from quarry.formats.snapshot import OpenSegment
 from quarry.formats.vectors.centroids import merge_centroids
 from quarry.formats.vectors.inverted_lists import merge_lists
@@ -31,14 +32,14 @@ def merge_parts(directory: Directory, sources: Sequence[OpenSegment], quantizer:
         Seconds for centroids, lists, ids, metadata, texts, words and sync. They include reading and verifying what
         is merged, and, but for sync, no waiting for the disk.
     """
-    envelope = EnvelopeWriter(directory, temporary_name(), FileKind.SEGMENT, secrets.token_bytes(16))
+    envelope = ContainerWriter(directory, make_temporary_name(), FileKind.SEGMENT, secrets.token_bytes(16))
     try:
         with ExitStack() as stack:
             inputs = [_opened(directory, source, quantizer.input_dim, stack) for source in sources]
             merge = _Parts(directory, inputs, quantizer, envelope)
             return {part: _timed(work) for part, work in merge.works().items()}
     finally:
-        envelope.abandon()
+        envelope.discard()
 
 
 def _opened(directory: Directory, source: OpenSegment, dim: int, stack: ExitStack) -> MergeInput:
@@ -55,7 +56,7 @@ def _timed(work: Callable[[], object]) -> float:
 
 class _Parts:
     def __init__(
-        self, directory: Directory, inputs: Sequence[MergeInput], quantizer: Quantizer, envelope: EnvelopeWriter
+        self, directory: Directory, inputs: Sequence[MergeInput], quantizer: Quantizer, envelope: ContainerWriter
     ) -> None:
         self._directory = directory
         self._inputs = inputs
@@ -79,7 +80,7 @@ class _Parts:
 
     def _merge_lists(self) -> None:
         n_rows = sum(each.n_rows for each in self._inputs)
-        runs, quantizer = rows_of_runs(self._inputs), self._quantizer
+        runs, quantizer = number_run_rows(self._inputs), self._quantizer
         merge_lists(runs, n_rows, quantizer.nlist, quantizer.code_bytes, self._envelope)
 
     def _merge_words(self) -> None:

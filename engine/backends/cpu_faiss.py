@@ -79,7 +79,7 @@ class FaissBackend:
         if n_allowed <= max(wanted.n, few):
             return [Candidates(np.flatnonzero(self._allowed(wanted)), -np.inf)] * len(queries)
         wanted = replace(wanted, nprobe=self._nprobe(wanted, n_allowed / self._n_live))
-        turned = self._quantizer.turned(queries)
+        turned = self._quantizer.rotate(queries)
         batch = max(1, _BATCH_RESULTS // self._n_rows(wanted))
         found: list[Candidates] = []
         for low in range(0, len(turned), batch):

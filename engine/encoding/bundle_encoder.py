@@ -61,7 +61,7 @@ class BundleEncoder(ABC):
     @property
     def normalise(self) -> bool:
         """Whether query vectors have L2 norm 1."""
-        return self._bundle.settings.normalise
+        return self._bundle.settings.normalize
 
     @property
     def beta(self) -> float | None:
@@ -170,6 +170,6 @@ def _pooled_window(tokens: Tokens, bounds: tuple[int, int], pooled: Vectors) -> 
 def _pooled_of_tokens(vectors: Vectors, mean: Vectors, settings: EncoderSettings) -> Vectors:
     """Pool the (n_tokens, dim) vectors of all tokens of a window, given their mean, as the graph would."""
     pooled: Vectors = {"mean": mean, "cls": vectors[0], "max": vectors.max(axis=0)}[settings.pooling]
-    if settings.normalise:
+    if settings.normalize:
         pooled = (pooled / max(float(np.linalg.norm(pooled.astype(np.float64))), 1e-12)).astype(np.float32)
     return pooled

@@ -101,7 +101,6 @@ def open_encoder(
         lean: for little memory: on the CPU, in int8 or fp32, the weights are used where they lie in the bundle's
             files, which all processes share and the system takes back when it needs memory. Without, those of
             products are copied into a layout that single queries run up to twice as fast in, documents some 10 %.
-            Files are digested at the start without OpenSSL, which takes longer and less memory.
 
     Raises:
         InvalidSetting: there is no bundle at the path, the source is none of the above, or the runtime is unknown

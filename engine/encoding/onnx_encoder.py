@@ -78,7 +78,7 @@ class _Graph:
     """The session of one graph of a bundle."""
 
     def __init__(self, bundle: EncoderBundle, name: str, lean: bool) -> None:
-        bundle.verify_graph(name, lean=lean)
+        bundle.verify_graph(name)
         self._session = open_session(bundle.path / name, lean)
         check_encoder_graph(self._session, bundle, name)
         self._input_names = [node.name for node in self._session.get_inputs()]

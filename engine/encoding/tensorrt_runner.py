@@ -80,7 +80,7 @@ class TensorRtRunner:
     def _run(self, output: str, ids: Ids, mask: Ids) -> torch.Tensor:
         """The same on the current stream."""
         length = -(-ids.shape[1] // _LENGTH_STEP) * _LENGTH_STEP
-        fits = self.place.type == "cuda" and len(ids) == 1 and self._profiles[0].holds((1, length))
+        fits = self.place.type == "cuda" and len(ids) == 1 and self._profiles[0].accepts((1, length))
         graph = self._graph(length) if fits else None
         if graph is None:
             return self._run_batch(output, ids, mask)
@@ -192,7 +192,7 @@ class _GraphedText:
 def _profile_for(profiles: Sequence[Any], shape: tuple[int, ...]) -> int:
     """The first profile that holds a shape."""
     for number, profile in enumerate(profiles):
-        if profile.holds(shape):
+        if profile.accepts(shape):
             return number
     raise BackendUnavailable(
         "the TensorRT engine was not built for this shape",

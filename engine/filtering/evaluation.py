@@ -22,7 +22,7 @@ from quarry.engine.filtering.filter import (
 from quarry.formats.errors import InvalidFilter
 from quarry.formats.metadata.column import Column
 from quarry.formats.metadata.dictionary import Codes
-from quarry.formats.metadata.values import Kind, Scalar, values_of
+from quarry.formats.metadata.values import Kind, Scalar, iterate_values
 from quarry.formats.segment import SegmentReader
 
 __all__ = ["evaluated"]
@@ -71,9 +71,9 @@ class _SegmentEvaluation:
             return self._read(self._segment.metadata.beyond, condition)
         self._kinds[condition.path] |= column.kinds
         codes = _codes(column, condition)
-        found = column.docs_with(codes.sure)
+        found = column.find_docs(codes.sure)
         if codes.doubtful:
-            found |= self._read(column.docs_with(codes.doubtful) & ~found, condition)
+            found |= self._read(column.find_docs(codes.doubtful) & ~found, condition)
         return found
 
     def _read(self, flags: Flags | None, condition: Comparison | Existence) -> Flags:
@@ -88,13 +88,13 @@ class _SegmentEvaluation:
         for low in range(0, len(docs), _BATCH_DOCS):
             some = docs[low : low + _BATCH_DOCS]
             for doc, packed in zip(some.tolist(), self._segment.documents.packed(some), strict=True):
-                yield doc, [value for where, value in values_of(packed.unpacked().metadata) if where == path]
+                yield doc, [value for where, value in iterate_values(packed.unpack().metadata) if where == path]
 
 
 def _codes(column: Column, condition: Comparison | Existence) -> Codes:
     if isinstance(condition, Existence):
         return Codes((column.dictionary.everything,))
-    each = [column.dictionary.compared(condition.operator, operand) for operand in condition.operands]
+    each = [column.dictionary.compare(condition.operator, operand) for operand in condition.operands]
     return Codes(
         tuple(run for codes in each for run in codes.sure), tuple(run for codes in each for run in codes.doubtful)
     )

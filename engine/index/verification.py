@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from quarry.formats.container.directory import Directory
 from quarry.formats.errors import FormatError
-from quarry.formats.manifest import Manifest, latest_generation
+from quarry.formats.manifest import Manifest, find_latest_generation
 from quarry.formats.snapshot import Snapshot, check_files
 
 __all__ = ["VerifyReport", "verify_index"]
@@ -67,11 +67,11 @@ def _findings(directory: Directory, manifest: Manifest, sound: dict[str, int]) -
 def _newest(directory: Directory) -> Manifest:
     """The newest manifest, however often others commit."""
     while True:
-        generation = latest_generation(directory)
+        generation = find_latest_generation(directory)
         try:
             return Manifest.load(directory, generation)
         except FileNotFoundError:
-            if latest_generation(directory) == generation:
+            if find_latest_generation(directory) == generation:
                 raise
 
 

@@ -155,6 +155,6 @@ class IndexView:
             if vector is not None:
                 scores = self._dense.centroid_scores(vector, segment, doc)
                 path = self._segments[segment].reader.path
-                hit.matches = matches(document.unpacked(), scores, self.snapshot.manifest.settings.beta, path)
+                hit.matches = matches(document.unpack(), scores, self.snapshot.manifest.settings.beta, path)
             if query is not None:
                 hit.terms = query.term_scores(segment, doc)

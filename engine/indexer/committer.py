@@ -16,7 +16,7 @@ from quarry.engine.indexer.garbage import collect_garbage, files_of
 from quarry.engine.indexer.segment_builder import BuiltSegment
 from quarry.engine.indexer.segment_merger import Merged
 from quarry.formats.container.directory import Directory
-from quarry.formats.container.envelope import FileRecord
+from quarry.formats.container.layout import FileRecord
 from quarry.formats.errors import (
     CommitFailed,
     DurabilityUnknown,
@@ -25,7 +25,7 @@ from quarry.formats.errors import (
     IndexLocked,
     IndexNotFound,
 )
-from quarry.formats.manifest import Manifest, SegmentRecord, latest_generation
+from quarry.formats.manifest import Manifest, SegmentRecord, find_latest_generation
 from quarry.formats.snapshot import OpenSegment, Snapshot
 from quarry.formats.tombstones import write_tombstones
 from quarry.formats.vectors.quantizer import StoredQuantizer
@@ -255,7 +255,7 @@ class Committer:
     def _is_newest(self, generation: int) -> bool:
         """Whether that is certain to be the newest generation in the folder."""
         try:
-            return latest_generation(self.directory) == generation
+            return find_latest_generation(self.directory) == generation
         except IndexNotFound:
             return generation == 0
         except OSError:

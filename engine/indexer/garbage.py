@@ -7,7 +7,7 @@ import re
 
 from quarry.formats.container.directory import Directory
 from quarry.formats.errors import FormatError, IndexNotFound
-from quarry.formats.manifest import Manifest, latest_generation
+from quarry.formats.manifest import Manifest, find_latest_generation
 from quarry.formats.vectors.hnsw_graph import graph_name
 from quarry.formats.write_lock import WriteLock
 
@@ -34,7 +34,7 @@ def collect_garbage(directory: Directory, lock: WriteLock) -> None:
 
 def _needed(directory: Directory) -> set[str]:
     try:
-        return files_of(Manifest.load(directory, latest_generation(directory)))
+        return files_of(Manifest.load(directory, find_latest_generation(directory)))
     except IndexNotFound:
         return set()
 

@@ -20,7 +20,7 @@ from quarry.engine.representation.base import Representation
 from quarry.engine.representation.registry import representation_from
 from quarry.formats.container.directory import Directory
 from quarry.formats.errors import CommitFailed, FormatError, IndexClosed, IndexNotFound, InvalidDocument
-from quarry.formats.manifest import EncoderRecord, IndexSettings, Manifest, latest_generation
+from quarry.formats.manifest import EncoderRecord, IndexSettings, Manifest, find_latest_generation
 from quarry.formats.snapshot import Snapshot
 from quarry.formats.write_lock import WriteLock
 
@@ -336,7 +336,7 @@ def _root(directory: Directory, settings: IndexSettings, encoder: Encoder) -> Ma
         commit_id=commit_id,
         parent_id=bytes(16),
         settings=settings,
-        encoder=EncoderRecord(name=encoder.name, identity=encoder.identity, normalise=encoder.normalise),
+        encoder=EncoderRecord(name=encoder.name, identity=encoder.identity, normalize=encoder.normalise),
         segments=(),
         quantizers=(),
     )
@@ -345,7 +345,7 @@ def _root(directory: Directory, settings: IndexSettings, encoder: Encoder) -> Ma
 def _replaced(directory: Directory) -> tuple[int, bytes]:
     """Generation and commit id of what a new index replaces; (0, zeros) where nothing is there."""
     try:
-        generation = latest_generation(directory)
+        generation = find_latest_generation(directory)
     except IndexNotFound:
         return 0, bytes(16)
     try:

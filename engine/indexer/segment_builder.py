@@ -10,7 +10,7 @@ import numpy.typing as npt
 from quarry.engine.indexer.document_encoder import EncodedDocument
 from quarry.engine.quantization.training import MIN_TRAINING_ROWS, VectorCoder, train_on
 from quarry.formats.container.directory import Directory
-from quarry.formats.container.envelope import FileRecord
+from quarry.formats.container.layout import FileRecord
 from quarry.formats.documents.spans import pack_spans
 from quarry.formats.documents.store import KnownDictionary, StoredDocument
 from quarry.formats.manifest import IndexSettings, SegmentRecord
@@ -89,7 +89,7 @@ class SegmentBuilder:
 
     def settle(self) -> None:
         """Move documents out of memory; see `quarry.formats.segment.SegmentWriter.settle`."""
-        self._writer.settle()
+        self._writer.spill()
 
     def delete(self, doc_id: str) -> bool:
         """Delete the document of that id among those taken so far; whether there was one."""
@@ -106,7 +106,7 @@ class SegmentBuilder:
         """
         dead = np.zeros(len(self), bool)
         dead[list(self._dead)] = True
-        superseded = self._writer.ids.superseded()
+        superseded = self._writer.ids.find_superseded()
         n_replaced = int(np.count_nonzero(~dead[superseded]))
         dead[superseded] = True
         if dead.all():

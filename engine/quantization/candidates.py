@@ -97,7 +97,7 @@ def _ranks(
     quantizer: Quantizer, sample: Floats, lists: Ints, codes: Codes, places: Ints, nearest: Ints
 ) -> npt.NDArray[np.int64]:
     """For each nearest row of each row that asks: how many rows score better by their codes."""
-    asking = quantizer.turned(sample[places])
+    asking = quantizer.rotate(sample[places])
     scores = np.empty((len(places), len(sample)), np.float32)
     for low in range(0, len(sample), _BATCH_ROWS):
         part = slice(low, low + _BATCH_ROWS)

@@ -9,7 +9,7 @@ of codes 1.12, 1.20 and 1.38 times, and without new topics 1.03 times both.
 from __future__ import annotations
 
 from quarry.formats.snapshot import OpenSegment, Snapshot
-from quarry.formats.vectors.quantization_error import CodingFit, joined_fit
+from quarry.formats.vectors.quantization_error import QuantizationError, combine_errors
 
 __all__ = ["drift_statistics"]
 
@@ -49,11 +49,11 @@ def drift_statistics(snapshot: Snapshot) -> dict[str, object] | None:
     return {**ratios, "advice": _advice(ratios, can_retrain)}
 
 
-def _fit_of(segments: list[OpenSegment]) -> CodingFit | None:
+def _fit_of(segments: list[OpenSegment]) -> QuantizationError | None:
     fits = [segment.reader.fit for segment in segments]
     n_rows = [segment.reader.n_rows for segment in segments]
     longest = max((fit.imbalance for fit in fits if fit), default=0.0)
-    return joined_fit(fits, n_rows, longest)
+    return combine_errors(fits, n_rows, longest)
 
 
 def _advice(ratios: dict[str, float], can_retrain: bool) -> str:

@@ -59,8 +59,8 @@ def _ranks(sample: Floats, places: Ints, nearest: Ints, quantizer: Quantizer) ->
     """For each nearest row of each row that asks, how many lists come before its list: like `nearest`."""
     wanted, which = np.unique(nearest, return_inverse=True)
     coarse = quantizer.coarse
-    lists = (quantizer.turned(sample[wanted]) @ coarse.T).argmax(axis=1)[which].reshape(nearest.shape)
-    near_lists = quantizer.turned(sample[places]) @ coarse.T
+    lists = (quantizer.rotate(sample[wanted]) @ coarse.T).argmax(axis=1)[which].reshape(nearest.shape)
+    near_lists = quantizer.rotate(sample[places]) @ coarse.T
     order = np.argsort(-near_lists, axis=1)
     ranks = np.empty_like(order)
     np.put_along_axis(ranks, order, np.arange(len(coarse))[None], axis=1)

@@ -15,7 +15,7 @@ from quarry.engine.quantization.faiss_threads import set_faiss_threads
 from quarry.engine.quantization.nprobe import probe_recall
 from quarry.engine.quantization.rotation import trained_rotation
 from quarry.formats.manifest import IndexSettings
-from quarry.formats.vectors.quantization_error import CodingFit, imbalance_of
+from quarry.formats.vectors.quantization_error import QuantizationError, list_imbalance
 from quarry.formats.vectors.quantizer import Quantizer
 
 __all__ = [
@@ -158,7 +158,7 @@ class VectorCoder:
     def code(self, vectors: Floats) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint8]]:
         """(n, dim) float32 vectors to (n,) list numbers and (n, code_bytes) uint8 codes."""
         set_faiss_threads(self._threads)
-        turned = np.ascontiguousarray(self._quantizer.turned(vectors), np.float32)
+        turned = np.ascontiguousarray(self._quantizer.rotate(vectors), np.float32)
         lists = self._coarse.search(turned, 1)[1][:, 0].astype(np.int64)
         rest = turned - self._quantizer.coarse[lists] if self._quantizer.by_residual else turned
         codes = self._pq.compute_codes(np.ascontiguousarray(rest))
@@ -167,14 +167,14 @@ class VectorCoder:
         self._note_errors(turned[some], lists[some], rest[some], codes[some])
         return lists, codes
 
-    def fit(self, sizes: npt.NDArray[np.int64]) -> CodingFit:
+    def fit(self, sizes: npt.NDArray[np.int64]) -> QuantizationError:
         """How well the quantizer fits the vectors coded so far, whose lists have (nlist,) these sizes."""
         coarse_error, code_error = self._squares / max(1, self._n_noted)
-        return CodingFit(
+        return QuantizationError(
             n_rows=int(sizes.sum()),
             coarse_error=float(coarse_error),
             code_error=float(code_error),
-            imbalance=imbalance_of(sizes),
+            imbalance=list_imbalance(sizes),
         )
 
     def _note_left_out(self, vectors: Floats, turned: Floats) -> None:

@@ -53,17 +53,17 @@ class Hit:
     @property
     def text(self) -> str:
         """The document's text."""
-        return self._document.unpacked().text
+        return self._document.unpack().text
 
     @property
     def title(self) -> str:
         """Its title, or ""."""
-        return self._document.unpacked().title
+        return self._document.unpack().title
 
     @property
     def metadata(self) -> Mapping[str, object]:
         """What was stored with it."""
-        return self._document.unpacked().metadata
+        return self._document.unpack().metadata
 
     def to_dict(self) -> dict[str, object]:
         """All of it as plain values, for JSON."""

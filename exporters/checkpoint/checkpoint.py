@@ -22,8 +22,7 @@ from quarry.exporters.checkpoint.head import Head
 from quarry.exporters.checkpoint.head_reader import EncoderUse, read_use
 from quarry.exporters.checkpoint.networks import NetworkShape, bert_name, network_shape
 from quarry.formats.bundle.encoder import Pooling
-from quarry.formats.bundle.folder import BundleKind, SourceRecord
-from quarry.formats.bundle.sha256 import file_sha256
+from quarry.formats.bundle.folder import BundleKind, SourceRecord, file_sha256
 from quarry.formats.errors import CorruptFile, InvalidSetting
 
 __all__ = [

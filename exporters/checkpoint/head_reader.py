@@ -43,8 +43,8 @@ from quarry.exporters.checkpoint.files import (
 from quarry.exporters.checkpoint.head import Activation, Aggregation, Head, Projection
 from quarry.formats.bundle.encoder import Pooling
 from quarry.formats.bundle.folder import MAX_WINDOW
-from quarry.formats.container.json_fields import JsonFields
-from quarry.formats.container.json_fields import read_json as read_strict_json
+from quarry.formats.container.fields import Fields
+from quarry.formats.container.fields import read_json as read_strict_json
 from quarry.formats.errors import CorruptFile, InvalidSetting
 
 __all__ = ["SETTINGS_NAME", "EncoderUse", "read_use"]
@@ -102,7 +102,7 @@ def read_use(folder: Path, n_words: int) -> EncoderUse:
     """
     path = folder / SETTINGS_NAME
     if path.is_file():
-        return _own_use(folder, JsonFields(read_strict_json(path, _MAX_SETTINGS_BYTES), path), n_words)
+        return _own_use(folder, Fields.from_json(read_strict_json(path, _MAX_SETTINGS_BYTES), path), n_words)
     prompts = _prompts(folder)
     return EncoderUse(
         _head_from_modules(folder),
@@ -112,10 +112,10 @@ def read_use(folder: Path, n_words: int) -> EncoderUse:
     )
 
 
-def _own_use(folder: Path, fields: JsonFields, n_words: int) -> EncoderUse:
+def _own_use(folder: Path, fields: Fields, n_words: int) -> EncoderUse:
     fields.integer("format", 1, 1)
-    pooling = cast("Pooling", fields.text("pooling", re.compile("mean|cls|max|aggretriever")))
-    normalise = fields.flag("normalise")
+    pooling = cast("Pooling", fields.text("pooling", pattern=re.compile("mean|cls|max|aggretriever")))
+    normalise = fields.boolean("normalise")
     if pooling == "aggretriever":
         head = Head(pooling, normalise, aggregation=_aggregation(folder, fields, n_words))
     else:
@@ -125,20 +125,20 @@ def _own_use(folder: Path, fields: JsonFields, n_words: int) -> EncoderUse:
         fields.integer("window", _LEAST_WINDOW, MAX_WINDOW),
         fields.text("query_prefix"),
         fields.text("document_prefix"),
-        None if fields.take_null("beta") else fields.number("beta", 1e-6, 1e6),
-        None if fields.take_null("representation") else fields.text("representation"),
+        fields.optional_number("beta", 1e-6, 1e6),
+        fields.optional_text("representation"),
     )
-    fields.done()
+    fields.refuse_unknown()
     return use
 
 
-def _aggregation(folder: Path, fields: JsonFields, n_words: int) -> Aggregation:
+def _aggregation(folder: Path, fields: Fields, n_words: int) -> Aggregation:
     path = existing(folder, _HEAD_NAME)
     tensors = read_tensors(path)
     terms, cls = (_layer(tensors, name, path, biased=True) for name in ("terms", "cls"))
     if len(terms.weights) != 1:
         raise CorruptFile("terms.weight has one row", path=path, actual=terms.weights.shape)
-    return Aggregation(fields.integer("agg_dims", 1, _MAX_AGG_DIMS), terms, cls, n_words, fields.flag("mlm"))
+    return Aggregation(fields.integer("agg_dims", 1, _MAX_AGG_DIMS), terms, cls, n_words, fields.boolean("mlm"))
 
 
 def _projections(folder: Path) -> tuple[Projection, ...]:

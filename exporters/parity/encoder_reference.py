@@ -22,7 +22,7 @@ from quarry.engine.encoding.token_vectors import TokenVectors
 from quarry.exporters.parity.encoder import check_parity, measure_parity, pooled_of, query_of
 from quarry.formats.bundle.encoder import ParityRecord, load_bundle
 from quarry.formats.bundle.folder import REFERENCE_NAME, BundleFolder
-from quarry.formats.container.json_fields import read_json
+from quarry.formats.container.fields import read_json
 from quarry.formats.errors import CorruptFile, InvalidSetting
 
 __all__ = ["check_bundle", "record_reference", "recorded_file"]

@@ -17,7 +17,7 @@ from quarry.engine.search.reranker import Reranker, open_reranker
 from quarry.exporters.parity.encoder_reference import recorded_file
 from quarry.exporters.parity.reranker import check_reranker_parity, measure_reranker_parity
 from quarry.formats.bundle.reranker import RerankerParity, load_reranker_bundle
-from quarry.formats.container.json_fields import JsonFields, read_json
+from quarry.formats.container.fields import Fields, read_json
 from quarry.formats.errors import CorruptFile
 
 __all__ = ["check_reranker_bundle", "record_scores"]
@@ -66,7 +66,7 @@ class _RecordedReranker:
         entries = read_json(path, _MAX_BYTES)
         if not isinstance(entries, list):
             raise CorruptFile("no recorded scores", path=path, expected="a list", actual=type(entries).__name__)
-        self._known = dict(_entry(JsonFields(entry, path)) for entry in entries)
+        self._known = dict(_entry(Fields.from_json(entry, path)) for entry in entries)
 
     @property
     def pairs(self) -> list[tuple[str, str]]:
@@ -78,7 +78,7 @@ class _RecordedReranker:
         return np.array([self._known[query, text] for text in texts], np.float32)
 
 
-def _entry(fields: JsonFields) -> tuple[tuple[str, str], float]:
+def _entry(fields: Fields) -> tuple[tuple[str, str], float]:
     entry = (fields.text("query"), fields.text("text")), fields.number("score", -_LARGEST_SCORE, _LARGEST_SCORE)
-    fields.done()
+    fields.refuse_unknown()
     return entry

@@ -1,28 +1,28 @@
-"""The encoder bundle: a folder whose graph turns token ids into token vectors and a pooled vector."""
+"""The encoder bundle: its graph computes token vectors and a pooled vector from token ids."""
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Mapping
-from dataclasses import MISSING, asdict, dataclass
-from dataclasses import fields as fields_of
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Final, Literal, cast
+from typing import Final, Literal, cast
 
 from quarry.formats.bundle.folder import (
     MAX_WINDOW,
     MODEL_NAME,
     PRECISION,
+    SHA256,
     TOKENIZER_NAME,
     BundleFolder,
     SourceRecord,
-    identity_of,
+    compute_identity,
     read_manifest,
-    source_from,
+    read_source,
     write_folder,
 )
-from quarry.formats.container.json_fields import JsonFields
+from quarry.formats.container.fields import Fields
 from quarry.formats.errors import CorruptFile
 
 __all__ = [
@@ -32,26 +32,24 @@ __all__ = [
     "ParityRecord",
     "Pooling",
     "RetrievalRecord",
-    "encoder_identity",
+    "compute_encoder_identity",
     "load_bundle",
     "write_bundle",
 ]
 
 _MAX_DIM: Final = 65536
 
-_SHA256: Final = re.compile(r"[0-9a-f]{64}")
-
 LEAST_MEAN_COSINE: Final = 0.98
-"""Variants of an encoder answer from one index where their mean cosines to fp32 are at least this."""
+"""Variants of an encoder share an index if their mean cosines to fp32 are at least this."""
 
 Pooling = Literal["mean", "cls", "max", "aggretriever"]
 
 
 @dataclass(frozen=True, slots=True)
 class ParityRecord:
-    """How close the graph is to the fp32 graph of the same weights, by cosine over real texts.
+    """How close the graph is to the fp32 graph of the same weights: cosines over real texts.
 
-    Where an encoder gives no token vectors, the vectors of windows stand for them.
+    For an encoder without token vectors, the vectors of windows are compared instead.
 
     Attributes:
         n_texts: texts compared.
@@ -70,11 +68,11 @@ class ParityRecord:
 
 @dataclass(frozen=True, slots=True)
 class RetrievalRecord:
-    """What the graph's precision does to a ranking: one vector a document, all documents compared.
+    """The effect of the graph's precision on a ranking: one vector per document, exhaustive search.
 
     Attributes:
-        collection: name of the judged texts.
-        n_queries: how many queries it has.
+        collection: name of the collection.
+        n_queries: number of queries.
         ndcg_10: mean nDCG@10 (gain linear in the judgment) with this graph.
         ndcg_10_exact: the same with the fp32 graph.
     """
@@ -87,28 +85,28 @@ class RetrievalRecord:
 
 @dataclass(frozen=True, slots=True)
 class EncoderSettings:
-    """What must be known, beside graph and tokenizer, to encode with them.
+    """The settings of an encoder, beside its graph and tokenizer.
 
     Attributes:
-        name: for people, e.g. ``all-MiniLM-L6-v2``.
+        name: for display, e.g. ``all-MiniLM-L6-v2``.
         precision: of the graph's weights: ``fp32``, ``fp16``, ``int8``, ``int8-weights``.
-        dim: length of a vector.
-        window: most tokens the encoder reads at once, special tokens included.
+        dim: dimensions of a vector.
+        window: maximum number of tokens, special tokens included.
         pooling: ``mean`` or ``max`` over all tokens, the vector of the first one (``cls``), or ``aggretriever``:
             the first one's and aggregated weights of vocabulary entries (Lin et al. 2022).
-        normalise: whether pooled vectors have L2 norm 1.
-        query_prefix: put before the text of a query.
-        document_prefix: put before every window of a document.
-        beta: inverse temperature of the softmax aggregation the encoder was trained with; None when it was not:
-            a document's score is then the largest of its centroids' scores.
-        trained_representation: name of the representation it was trained for, None when for none.
+        normalize: whether pooled vectors have L2 norm 1.
+        query_prefix: prepended to the text of a query.
+        document_prefix: prepended to every window of a document.
+        beta: inverse temperature of the softmax aggregation that the encoder was trained with; None: the score of
+            a document is the maximum of the scores of its centroids.
+        trained_representation: name of the representation it was trained for, or None.
         source: the trained weights.
-        licence: of the weights, as their folder names it, or ``unknown``.
-        parity: closeness to the weights' own precision; None where the graph was built from them in fp32.
-        projection: SHA-256 that stands for the layers between network and pooled vector, None without any.
-        token_vectors: whether the graph gives token vectors, in the space of its pooled ones.
-        query_source: the trained weights of the network for queries, None where it is the same network.
-        retrieval: effect of the precision on a ranking, None where it was not measured.
+        license: of the weights, as stated in their folder, or ``unknown``.
+        parity: closeness to the weights' own precision; None if the graph was built from them in fp32.
+        projection: SHA-256 of the layers between network and pooled vector, None if there are none.
+        token_vectors: whether the graph outputs token vectors, in the space of its pooled vectors.
+        query_source: the trained weights of the network for queries, None if it is the same network.
+        retrieval: effect of the precision on a ranking, None if it was not measured.
     """
 
     name: str
@@ -116,13 +114,13 @@ class EncoderSettings:
     dim: int
     window: int
     pooling: Pooling
-    normalise: bool
+    normalize: bool
     query_prefix: str
     document_prefix: str
     beta: float | None
     trained_representation: str | None
     source: SourceRecord
-    licence: str
+    license: str
     parity: ParityRecord | None
     projection: str | None = None
     token_vectors: bool = True
@@ -130,8 +128,8 @@ class EncoderSettings:
     retrieval: RetrievalRecord | None = None
 
     @property
-    def stands_in(self) -> bool:
-        """Whether the vectors may be compared with those of other variants, by what the export recorded."""
+    def is_interchangeable(self) -> bool:
+        """Whether the vectors may be compared with those of other variants, according to the export."""
         if self.parity is None:
             return self.precision == "fp32"
         return min(self.parity.token_mean, self.parity.pooled_mean) >= LEAST_MEAN_COSINE
@@ -139,69 +137,69 @@ class EncoderSettings:
 
 @dataclass(frozen=True, slots=True)
 class EncoderBundle(BundleFolder):
-    """A bundle whose manifest has been read and checked, and whose files are there at their right sizes.
+    """A bundle whose manifest was checked and whose files exist with the right sizes.
 
-    Its identity is `encoder_identity`.
+    Its identity is `compute_encoder_identity`.
 
     Attributes:
-        settings: what the manifest says about the encoder.
+        settings: of the encoder, from the manifest.
     """
 
     settings: EncoderSettings
 
     @property
     def vector_identity(self) -> str:
-        """The identity of its vectors: the encoder's, or one of its own for a variant too far from fp32."""
-        if self.settings.stands_in:
+        """The identity of its vectors: that of the encoder, or another one for a variant too far from fp32."""
+        if self.settings.is_interchangeable:
             return self.identity
-        return identity_of({"identity": self.identity, "model": self.files[MODEL_NAME].sha256})
+        return compute_identity({"identity": self.identity, "model": self.files[MODEL_NAME].sha256})
 
 
-def encoder_identity(settings: EncoderSettings, tokenizer_sha256: str) -> str:
-    """Compute the identity of an encoder: vectors of one identity may be compared, others may not.
+def compute_encoder_identity(settings: EncoderSettings, tokenizer_sha256: str) -> str:
+    """Compute the identity of an encoder: only vectors of the same identity may be compared.
 
     It is the first 32 hexadecimal digits of the SHA-256 of a JSON object (keys sorted, no spaces, ASCII) with
-    the source weights' digest, the tokenizer's digest, pooling, projection, normalisation, prefixes and window,
-    and the digest of the weights for queries where there are any. Precision and runtime are variants of one
-    identity and no part of it.
+    the source weights' digest, the tokenizer's digest, pooling, projection, normalization, prefixes and window,
+    and the digest of the weights for queries, if there are any. Precision and runtime are not part
+    of the identity.
     """
     parts: dict[str, object] = {
         "source": settings.source.sha256,
         "tokenizer": tokenizer_sha256,
         "pooling": settings.pooling,
         "projection": settings.projection,
-        "normalise": settings.normalise,
+        "normalise": settings.normalize,
         "query_prefix": settings.query_prefix,
         "document_prefix": settings.document_prefix,
         "window": settings.window,
     }
     if settings.query_source is not None:
         parts["query_source"] = settings.query_source.sha256
-    return identity_of(parts)
+    return compute_identity(parts)
 
 
 def load_bundle(path: str | Path) -> EncoderBundle:
-    """Read and check the manifest of a bundle; sizes of files are checked, contents are not (`verify_files`).
+    """Read and check the manifest of a bundle; sizes of files are checked, contents are checked by `verify_files`.
 
     Raises:
-        InvalidSetting: there is no bundle at the path, or it holds no encoder; the message says what it holds.
+        InvalidSetting: there is no bundle at the path, or it contains no encoder.
         FormatTooNew: a later version wrote it.
-        CorruptFile: the manifest breaks its schema, contradicts itself, or a file is missing or a link.
-        TruncatedFile: a file has another size than the manifest says.
+        CorruptFile: the manifest is not valid, or a file is missing or a link.
+        TruncatedFile: a file has another size than in the manifest.
     """
     folder, fields = read_manifest(path, "encoder")
     settings = _settings_from(fields)
-    folder.check_identity(encoder_identity(settings, folder.files[TOKENIZER_NAME].sha256))
+    folder.check_identity(compute_encoder_identity(settings, folder.files[TOKENIZER_NAME].sha256))
     folder.check_sizes()
     return EncoderBundle(folder.path, folder.identity, folder.files, settings)
 
 
 def write_bundle(path: str | Path, settings: EncoderSettings, files: Mapping[str, bytes | Path]) -> EncoderBundle:
-    """Write a bundle into a new folder: in full beside it first, then moved to its name.
+    """Write a bundle to a new folder: first under a temporary name, which is then renamed.
 
     Args:
-        path: the folder to make.
-        settings: goes into the manifest.
+        path: the new folder.
+        settings: for the manifest.
         files: contents, or files to copy, by name; ``model.onnx`` and ``tokenizer.json`` among them.
 
     Returns:
@@ -209,72 +207,83 @@ def write_bundle(path: str | Path, settings: EncoderSettings, files: Mapping[str
 
     Raises:
         InvalidSetting: the folder exists already.
-        CorruptFile: settings or names that a reader would refuse; nothing is left behind then.
+        CorruptFile: the settings or file names are not valid; nothing is left behind.
     """
-    write_folder(path, _members(settings), lambda digest: encoder_identity(settings, digest), files, load_bundle)
+    write_folder(
+        path, _members(settings), lambda digest: compute_encoder_identity(settings, digest), files, load_bundle
+    )
     return load_bundle(path)
 
 
 def _members(settings: EncoderSettings) -> dict[str, object]:
-    """The manifest's members; those that most encoders lack are left out where they say nothing."""
-    members = asdict(settings)
-    for field in fields_of(settings):
-        if field.default is not MISSING and members[field.name] == field.default:
-            del members[field.name]
+    """Return the members of the manifest; optional ones that have their default are left out."""
+    members: dict[str, object] = {
+        "name": settings.name,
+        "precision": settings.precision,
+        "dim": settings.dim,
+        "window": settings.window,
+        "pooling": settings.pooling,
+        "normalise": settings.normalize,
+        "query_prefix": settings.query_prefix,
+        "document_prefix": settings.document_prefix,
+        "beta": settings.beta,
+        "trained_representation": settings.trained_representation,
+        "source": asdict(settings.source),
+        "licence": settings.license,
+        "parity": asdict(settings.parity) if settings.parity else None,
+    }
+    if settings.projection is not None:
+        members["projection"] = settings.projection
+    if not settings.token_vectors:
+        members["token_vectors"] = False
+    if settings.query_source is not None:
+        members["query_source"] = asdict(settings.query_source)
+    if settings.retrieval is not None:
+        members["retrieval"] = asdict(settings.retrieval)
     return members
 
 
-def _settings_from(fields: JsonFields) -> EncoderSettings:
+def _settings_from(fields: Fields) -> EncoderSettings:
+    parity = fields.optional_child("parity")
     settings = EncoderSettings(
         name=fields.text("name"),
-        precision=fields.text("precision", PRECISION),
+        precision=fields.text("precision", pattern=PRECISION),
         dim=fields.integer("dim", 1, _MAX_DIM),
         window=fields.integer("window", 3, MAX_WINDOW),
-        pooling=cast("Pooling", fields.text("pooling", re.compile("mean|cls|max|aggretriever"))),
-        normalise=fields.flag("normalise"),
+        pooling=cast("Pooling", fields.text("pooling", pattern=re.compile("mean|cls|max|aggretriever"))),
+        normalize=fields.boolean("normalise"),
         query_prefix=fields.text("query_prefix"),
         document_prefix=fields.text("document_prefix"),
-        beta=None if fields.take_null("beta") else fields.number("beta", math.ulp(0.0), 1e6),
-        trained_representation=(
-            None if fields.take_null("trained_representation") else fields.text("trained_representation")
-        ),
-        source=source_from(fields.inner("source")),
-        licence=fields.text("licence"),
-        parity=None if fields.take_null("parity") else _parity_from(fields.inner("parity")),
-        **_optional_from(fields),
+        beta=fields.optional_number("beta", math.ulp(0.0), 1e6),
+        trained_representation=(fields.optional_text("trained_representation")),
+        source=read_source(fields.child("source")),
+        license=fields.text("licence"),
+        parity=_parity_from(parity) if parity else None,
+        projection=fields.text("projection", pattern=SHA256) if fields.has("projection") else None,
+        token_vectors=fields.boolean("token_vectors") if fields.has("token_vectors") else True,
+        query_source=read_source(fields.child("query_source")) if fields.has("query_source") else None,
+        retrieval=_retrieval_from(fields.child("retrieval")) if fields.has("retrieval") else None,
     )
-    fields.done()
+    fields.refuse_unknown()
     if settings.pooling == "aggretriever" and settings.token_vectors:
-        raise CorruptFile("the manifest contradicts itself: Aggretriever gives no token vectors", path=fields.path)
+        raise CorruptFile("the manifest contradicts itself: Aggretriever has no token vectors", path=fields.path)
     return settings
 
 
-def _optional_from(fields: JsonFields) -> dict[str, Any]:
-    """Take the members that may be absent."""
-    readers: dict[str, Callable[[str], object]] = {
-        "projection": lambda key: fields.text(key, _SHA256),
-        "token_vectors": fields.flag,
-        "query_source": lambda key: source_from(fields.inner(key)),
-        "retrieval": lambda key: _retrieval_from(fields.inner(key)),
-    }
-    present = set(fields.names())
-    return {key: read(key) for key, read in readers.items() if key in present}
-
-
-def _retrieval_from(fields: JsonFields) -> RetrievalRecord:
+def _retrieval_from(fields: Fields) -> RetrievalRecord:
     record = RetrievalRecord(
         fields.text("collection"),
         fields.integer("n_queries", 1, 2**31),
         *(fields.number(name, 0.0, 1.0) for name in ("ndcg_10", "ndcg_10_exact")),
     )
-    fields.done()
+    fields.refuse_unknown()
     return record
 
 
-def _parity_from(fields: JsonFields) -> ParityRecord:
+def _parity_from(fields: Fields) -> ParityRecord:
     cosines = ("token_mean", "token_min", "pooled_mean", "pooled_min")
     record = ParityRecord(
         fields.integer("n_texts", 1, 2**31), *(fields.number(name, -1.0, 1.0) for name in cosines)
     )
-    fields.done()
+    fields.refuse_unknown()
     return record

@@ -1,36 +1,37 @@
-"""The folder of an exported model: a manifest, an ONNX graph, its tokenizer, licences.
+"""The folder of an exported model: a manifest, an ONNX graph, its tokenizer, licenses.
 
 ::
 
     <name>/
     ├── bundle.json       the manifest, UTF-8 JSON
-    ├── model.onnx        what to run; weights it keeps outside are in model.onnx.data
-    ├── query_model.onnx  the same for queries, where an encoder has a network of its own for them
-    ├── tokenizer.json    text -> token ids, as the tokenizers library reads it
-    ├── reference.json    vectors or scores of a few texts before the conversion, to check the bundle by
-    └── LICENSE, NOTICE   and whatever else the manifest lists under "files"
+    ├── model.onnx        the graph; its external weights, if any, are in model.onnx.data
+    ├── query_model.onnx  the graph for queries, if an encoder has a separate network for them
+    ├── tokenizer.json    tokenizer, in the format of the tokenizers library
+    ├── reference.json    vectors or scores of a few texts from before the conversion, to check the bundle
+    └── LICENSE, NOTICE   and other files that the manifest lists under "files"
 
-A bundle holds an encoder (`quarry.formats.bundle.encoder`) or a reranker (`quarry.formats.bundle.reranker`). The
-manifest's member ``kind`` says which; without one it is an encoder. Nothing in a bundle is trusted: the manifest
-has a strict
-schema, every file is named in it with its size and SHA-256, and names are plain names of regular files in the
-folder.
+A bundle contains an encoder (`quarry.formats.bundle.encoder`) or a reranker (`quarry.formats.bundle.reranker`),
+as the member ``kind`` of the manifest states; without that member it is an encoder. Bundles are not trusted: the
+manifest has a strict schema and lists every file with its size and SHA-256, and files are regular files in the
+folder itself.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
+import secrets
+import shutil
+import stat
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final, Literal
 
-from quarry.formats.bundle.file import FileRecord, check_size, record_of, verify_file
 from quarry.formats.bundle.onnx_check import MAX_GRAPH_BYTES, check_graph
-from quarry.formats.bundle.sha256 import short_sha256
-from quarry.formats.container.json_fields import JsonFields, read_json
-from quarry.formats.errors import CorruptFile, FormatTooNew, InvalidSetting
+from quarry.formats.container.fields import Fields, read_json
+from quarry.formats.errors import ChecksumMismatch, CorruptFile, FormatTooNew, InvalidSetting, TruncatedFile
 
 __all__ = [
     "BUNDLE_FORMAT",
@@ -41,14 +42,17 @@ __all__ = [
     "PRECISION",
     "QUERY_MODEL_NAME",
     "REFERENCE_NAME",
+    "SHA256",
     "TOKENIZER_NAME",
     "BundleFolder",
     "BundleKind",
+    "FileDigest",
     "SourceRecord",
-    "bundle_kind",
-    "identity_of",
+    "compute_identity",
+    "file_sha256",
+    "read_bundle_kind",
     "read_manifest",
-    "source_from",
+    "read_source",
     "write_folder",
 ]
 
@@ -65,7 +69,7 @@ PRECISION: Final = re.compile(r"[a-z][a-z0-9]{0,15}(-[a-z0-9]{1,15})?")
 
 _MAX_MANIFEST_BYTES: Final = 64 * 1024
 _MAX_FILE_BYTES: Final = 2**36
-_MAX_TOKENIZER_BYTES: Final = 2**27  # the largest known have a quarter; its library reads it whole
+_MAX_TOKENIZER_BYTES: Final = 2**27  # four times the largest known
 _MAX_BYTES: Final = {
     TOKENIZER_NAME: _MAX_TOKENIZER_BYTES,
     MODEL_NAME: MAX_GRAPH_BYTES,
@@ -74,7 +78,7 @@ _MAX_BYTES: Final = {
 _MAX_FILES: Final = 32
 
 _FILE_NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
-_SHA256: Final = re.compile(r"[0-9a-f]{64}")
+SHA256: Final = re.compile(r"[0-9a-f]{64}")
 _IDENTITY: Final = re.compile(r"[0-9a-f]{32}")
 _KIND: Final = re.compile(r"[a-z]{1,16}")
 
@@ -82,8 +86,21 @@ BundleKind = Literal["encoder", "reranker"]
 
 
 @dataclass(frozen=True, slots=True)
+class FileDigest:
+    """Size and digest of a file, as recorded in a manifest.
+
+    Attributes:
+        sha256: 64 lower-case hexadecimal digits.
+        n_bytes: size of the file.
+    """
+
+    sha256: str
+    n_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
 class SourceRecord:
-    """The file of trained weights that the graph was made from.
+    """The file of trained weights that the graph was built from.
 
     Attributes:
         file: its name, without a folder.
@@ -96,17 +113,17 @@ class SourceRecord:
 
 @dataclass(frozen=True, slots=True)
 class BundleFolder:
-    """What all bundles have in common; a loader has checked it against the manifest and the files' sizes.
+    """The part that all bundles have in common.
 
     Attributes:
         path: the folder.
         identity: 32 hexadecimal digits; the same for all precisions of a model.
-        files: every file of the bundle but the manifest, by name.
+        files: all files of the bundle except the manifest, by name.
     """
 
     path: Path
     identity: str
-    files: Mapping[str, FileRecord]
+    files: Mapping[str, FileDigest]
 
     @property
     def model_path(self) -> Path:
@@ -119,83 +136,90 @@ class BundleFolder:
         return self.path / TOKENIZER_NAME
 
     def check_identity(self, computed: str) -> None:
-        """Refuse a manifest whose identity is not the one computed from its members.
+        """Check the identity of the manifest against the one computed from its members.
 
         Raises:
-            CorruptFile: it is another.
+            CorruptFile: they differ.
         """
         if self.identity != computed:
             raise CorruptFile(
-                "the identity does not follow from the manifest",
+                "the identity does not match the manifest",
                 path=self.path,
                 expected=computed,
                 actual=self.identity,
             )
 
     def check_sizes(self) -> None:
-        """Refuse files that are not what the manifest says at first sight.
+        """Check that all files are regular files of the recorded sizes.
 
         Raises:
             CorruptFile: a file is missing or is not a regular file (links included).
             TruncatedFile: a file has another size.
         """
         for name, record in self.files.items():
-            check_size(self.path / name, record)
+            _check_size(self.path / name, record)
 
-    def verify_files(self, names: Iterable[str] | None = None, *, lean: bool = False) -> int:
-        """Read files whole and compare their SHA-256 with the manifest.
+    def verify_files(self, names: Iterable[str] | None = None) -> int:
+        """Read files and compare their SHA-256 with the manifest.
 
         Args:
             names: which of `files`; None for all.
-            lean: whether memory is worth more than time, see `quarry.formats.bundle.sha256`.
 
         Returns:
             The number of bytes read.
 
         Raises:
             ChecksumMismatch: a file's SHA-256 is not the recorded one.
-            CorruptFile: a file is gone or is not a regular file.
+            CorruptFile: a file is missing or is not a regular file.
             TruncatedFile: a file has another size than recorded.
         """
         chosen = list(self.files if names is None else names)
         for name in chosen:
-            verify_file(self.path / name, self.files[name], lean=lean)
+            _verify_file(self.path / name, self.files[name])
         return sum(self.files[name].n_bytes for name in chosen)
 
-    def verify_graph(self, name: str, *, lean: bool = False) -> None:
-        """Check a graph before a runtime loads it: digests, where its weights lie, its operators.
+    def verify_graph(self, name: str) -> None:
+        """Check a graph before a runtime loads it: digests, locations of weights, operators.
 
         Args:
             name: which of `files`.
-            lean: whether memory is worth more than time.
 
         Raises:
-            ChecksumMismatch, TruncatedFile: as of `verify_files`, for the graph and the file with its weights.
-            CorruptFile: as there, or the graph has what `quarry.formats.bundle.onnx_check.check_graph` refuses.
+            ChecksumMismatch, TruncatedFile: see `verify_files`, for the graph and the file with its weights.
+            CorruptFile: see `verify_files` and `quarry.formats.bundle.onnx_check.check_graph`.
         """
         data = [name + DATA_SUFFIX] if name + DATA_SUFFIX in self.files else []
-        self.verify_files([name, *data], lean=lean)
+        self.verify_files([name, *data])
         check_graph(self.path / name, {each: self.files[each].n_bytes for each in data})
 
 
-def identity_of(parts: Mapping[str, object]) -> str:
-    """The first 32 hexadecimal digits of the SHA-256 of `parts` as JSON: keys sorted, no spaces, ASCII."""
+def file_sha256(*paths: Path) -> str:
+    """Return the SHA-256 of one file, or of several joined, as 64 lower-case hexadecimal digits."""
+    state = hashlib.sha256()
+    for path in paths:
+        with path.open("rb") as file:
+            hashlib.file_digest(file, lambda: state)
+    return state.hexdigest()
+
+
+def compute_identity(parts: Mapping[str, object]) -> str:
+    """Return the first 32 hexadecimal digits of the SHA-256 of `parts` as JSON: sorted keys, no spaces, ASCII."""
     text = json.dumps(parts, sort_keys=True, separators=(",", ":"))
-    return short_sha256(text.encode("ascii"))[:32]
+    return hashlib.sha256(text.encode("ascii")).hexdigest()[:32]
 
 
-def read_manifest(path: str | Path, kind: BundleKind) -> tuple[BundleFolder, JsonFields]:
-    """Read the manifest of a bundle of one kind, and check what all kinds have in common.
+def read_manifest(path: str | Path, kind: BundleKind) -> tuple[BundleFolder, Fields]:
+    """Read the manifest of a bundle of one kind, and the members that all kinds have in common.
 
     Returns:
-        The folder, and the members of the manifest that are left: the settings of this kind.
+        The folder, and the remaining members of the manifest: the settings of this kind.
 
     Raises:
         InvalidSetting: there is no bundle at the path, or one of another kind.
         FormatTooNew: a later version wrote it.
-        CorruptFile: the manifest breaks its schema.
+        CorruptFile: the manifest is not valid.
     """
-    folder = Path(path).absolute()  # its files are read later, when the process may be in another folder
+    folder = Path(path).absolute()  # files are read later, perhaps from another working directory
     fields = _manifest_fields(folder, f"{kind} bundle")
     version = fields.integer("format", 1, 2**31)
     if version > BUNDLE_FORMAT:
@@ -205,18 +229,18 @@ def read_manifest(path: str | Path, kind: BundleKind) -> tuple[BundleFolder, Jso
     found = _kind_in(fields)
     if found != kind:
         raise InvalidSetting(
-            f"the bundle holds no {kind}", path=folder, expected=f"kind {kind}", actual=f"kind {found}"
+            f"the bundle contains no {kind}", path=folder, expected=f"kind {kind}", actual=f"kind {found}"
         )
-    identity = fields.text("identity", _IDENTITY)
-    return BundleFolder(folder, identity, _files_from(fields.inner("files"))), fields
+    identity = fields.text("identity", pattern=_IDENTITY)
+    return BundleFolder(folder, identity, _files_from(fields.child("files"))), fields
 
 
-def bundle_kind(path: str | Path) -> str:
-    """Tell what the bundle at a path holds, "encoder" or "reranker", by its manifest alone.
+def read_bundle_kind(path: str | Path) -> str:
+    """Return the kind of the bundle at a path, "encoder" or "reranker"; reads the manifest only.
 
     Raises:
         InvalidSetting: there is no bundle at the path.
-        CorruptFile: its manifest is none.
+        CorruptFile: the manifest is not valid.
     """
     return _kind_in(_manifest_fields(Path(path), "bundle"))
 
@@ -228,26 +252,23 @@ def write_folder(
     files: Mapping[str, bytes | Path],
     load: Callable[[Path], object],
 ) -> None:
-    """Write a bundle into a new folder: in full beside it first, then moved to its name.
+    """Write a bundle to a new folder: first under a temporary name, which is then renamed.
 
     Args:
-        path: the folder to make.
-        members: of the manifest, beside ``format``, ``identity`` and ``files``.
+        path: the new folder.
+        members: of the manifest, besides ``format``, ``identity`` and ``files``.
         identity_for: computes the identity from the tokenizer's SHA-256.
         files: contents, or files to copy, by name; ``model.onnx`` and ``tokenizer.json`` among them.
-        load: reads a bundle of this kind, and refuses what a reader would.
+        load: reads a bundle of this kind, to check the new one.
 
     Raises:
         InvalidSetting: the folder exists already.
-        CorruptFile: members or names that a reader would refuse; nothing is left behind then.
-        OSError: it cannot be written, and names the folder; likewise.
+        CorruptFile: members or file names are not valid; nothing is left behind.
+        OSError: an I/O error occurred; nothing is left behind.
     """
-    import secrets  # readers do without these, and without what they import
-    import shutil
-
     folder = Path(path)
     if folder.exists():
-        raise InvalidSetting("there is something at the path already; a bundle needs a new folder", path=folder)
+        raise InvalidSetting("the path exists already; a bundle needs a new folder", path=folder)
     part = folder.with_name(f".{folder.name}.{secrets.token_hex(8)}.part")
     part.mkdir(parents=True)
     try:
@@ -258,37 +279,35 @@ def write_folder(
         part.rename(folder)
     except BaseException as error:
         shutil.rmtree(part, ignore_errors=True)
-        if isinstance(error, OSError) and error.filename is None:  # of a write, where the disk is full
+        if isinstance(error, OSError) and error.filename is None:  # for example of a write to a full disk
             error.filename = str(folder)
         raise
 
 
-def source_from(fields: JsonFields) -> SourceRecord:
+def read_source(fields: Fields) -> SourceRecord:
     """Take the members of a `SourceRecord`.
 
     Raises:
-        CorruptFile: a member is not what it should be.
+        CorruptFile: a member is not valid.
     """
-    source = SourceRecord(fields.text("file", _FILE_NAME), fields.text("sha256", _SHA256))
-    fields.done()
+    source = SourceRecord(fields.text("file", pattern=_FILE_NAME), fields.text("sha256", pattern=SHA256))
+    fields.refuse_unknown()
     return source
 
 
-def _manifest_fields(folder: Path, wanted: str) -> JsonFields:
+def _manifest_fields(folder: Path, wanted: str) -> Fields:
     path = folder / MANIFEST_NAME
     if not path.is_file():
         raise InvalidSetting(f"there is no {wanted}", path=folder, expected=MANIFEST_NAME)
-    return JsonFields(read_json(path, _MAX_MANIFEST_BYTES), path)
+    return Fields.from_json(read_json(path, _MAX_MANIFEST_BYTES), path)
 
 
-def _kind_in(fields: JsonFields) -> str:
-    """Take the kind out of a manifest; those of encoders have none."""
-    return fields.text("kind", _KIND) if "kind" in fields.names() else "encoder"
+def _kind_in(fields: Fields) -> str:
+    """Take the kind of a manifest; manifests of encoders have none."""
+    return fields.text("kind", pattern=_KIND) if fields.has("kind") else "encoder"
 
 
-def _write_files(part: Path, files: Mapping[str, bytes | Path]) -> dict[str, FileRecord]:
-    import shutil
-
+def _write_files(part: Path, files: Mapping[str, bytes | Path]) -> dict[str, FileDigest]:
     records = {}
     for name, content in sorted(files.items()):
         if not _FILE_NAME.fullmatch(name):
@@ -298,7 +317,7 @@ def _write_files(part: Path, files: Mapping[str, bytes | Path]) -> dict[str, Fil
             target.write_bytes(content)
         else:
             shutil.copyfile(content, target)
-        records[name] = record_of(target)
+        records[name] = FileDigest(file_sha256(target), target.stat().st_size)
     for name in (MODEL_NAME, TOKENIZER_NAME):
         if name not in records:
             raise CorruptFile("a bundle lacks a file", path=part, expected=name)
@@ -306,7 +325,7 @@ def _write_files(part: Path, files: Mapping[str, bytes | Path]) -> dict[str, Fil
 
 
 def _write_manifest(
-    part: Path, members: Mapping[str, object], identity: str, records: Mapping[str, FileRecord]
+    part: Path, members: Mapping[str, object], identity: str, records: Mapping[str, FileDigest]
 ) -> None:
     manifest = {
         "format": BUNDLE_FORMAT,
@@ -318,21 +337,65 @@ def _write_manifest(
     (part / MANIFEST_NAME).write_bytes(text.encode("utf-8"))
 
 
-def _files_from(fields: JsonFields) -> dict[str, FileRecord]:
+def _files_from(fields: Fields) -> dict[str, FileDigest]:
     names = fields.names()
     bad = [name for name in names if not _FILE_NAME.fullmatch(name) or name == MANIFEST_NAME]
     missing = [name for name in (MODEL_NAME, TOKENIZER_NAME) if name not in names]
     if bad or missing or len(names) > _MAX_FILES:
         raise CorruptFile(
-            "bad list of files in the manifest",
+            "invalid list of files in the manifest",
             path=fields.path,
             expected=f"plain names, {MODEL_NAME} and {TOKENIZER_NAME} among them, at most {_MAX_FILES}",
             actual=repr(sorted(names))[:200],
         )
-    return {name: _file_from(fields.inner(name), _MAX_BYTES.get(name, _MAX_FILE_BYTES)) for name in names}
+    return {name: _file_from(fields.child(name), _MAX_BYTES.get(name, _MAX_FILE_BYTES)) for name in names}
 
 
-def _file_from(fields: JsonFields, max_bytes: int) -> FileRecord:
-    record = FileRecord(fields.text("sha256", _SHA256), fields.integer("n_bytes", 0, max_bytes))
-    fields.done()
+def _file_from(fields: Fields, max_bytes: int) -> FileDigest:
+    record = FileDigest(fields.text("sha256", pattern=SHA256), fields.integer("n_bytes", 0, max_bytes))
+    fields.refuse_unknown()
     return record
+
+
+def _check_size(path: Path, record: FileDigest) -> None:
+    """Check that a file is a regular file of the recorded size.
+
+    Raises:
+        CorruptFile: it is missing or not a regular file (links included).
+        TruncatedFile: it has another size.
+    """
+    try:
+        status = path.lstat()
+    except FileNotFoundError:
+        raise CorruptFile("a file of the bundle is missing", path=path) from None
+    if not stat.S_ISREG(status.st_mode):
+        kind = stat.filemode(status.st_mode)
+        raise CorruptFile(
+            "not a regular file; links are not allowed in bundles", path=path, expected="-rw-r--r--", actual=kind
+        )
+    if status.st_size != record.n_bytes:
+        raise TruncatedFile(
+            "the file has another size than in the manifest",
+            path=path,
+            expected=f"{record.n_bytes} bytes",
+            actual=f"{status.st_size} bytes",
+        )
+
+
+def _verify_file(path: Path, record: FileDigest) -> None:
+    """Read a file and compare it with its record.
+
+    Args:
+        path: the file.
+        record: the expected size and digest.
+
+    Raises:
+        ChecksumMismatch: its SHA-256 differs.
+        CorruptFile, TruncatedFile: see `_check_size`.
+    """
+    _check_size(path, record)
+    actual = file_sha256(path)
+    if actual != record.sha256:
+        raise ChecksumMismatch(
+            "the SHA-256 of the file differs from the manifest", path=path, expected=record.sha256, actual=actual
+        )

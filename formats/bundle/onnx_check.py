@@ -1,10 +1,10 @@
-"""Looks through an ONNX graph before a runtime loads it, without any library: who wrote the file is not known.
+"""Checks an untrusted ONNX graph before a runtime loads it, without any library.
 
-A runtime follows what a graph says about files outside it, and runs operators of any domain it knows. Here every
-node and every tensor is visited, and what a bundle's graph may not have is refused. Only the outline is read:
-numbers of tensors stay where they are.
+A runtime opens other files that a graph refers to, and runs operators of every domain it knows. Here every node
+and every tensor is visited, and a graph with a feature that bundles do not allow is refused. The data of tensors
+is not read.
 
-The format is Protocol Buffers (`quarry.formats.bundle.protobuf`); messages and numbers of fields are those of
+The format is Protocol Buffers (`quarry.formats.bundle.protobuf`); messages and field numbers are those of
 onnx.proto (IR version 10).
 """
 
@@ -22,10 +22,10 @@ from quarry.formats.errors import CorruptFile
 __all__ = ["MAX_GRAPH_BYTES", "OPERATOR_DOMAINS", "check_graph"]
 
 MAX_GRAPH_BYTES: Final = 2**31 - 1
-"""Of a graph's file; weights beyond that lie in a file beside it."""
+"""Maximum size of a graph; larger weights are in an external file."""
 
 OPERATOR_DOMAINS: Final = frozenset({"", "ai.onnx", "com.microsoft"})
-"""Standard operators under both their names, and ONNX Runtime's own."""
+"""The domain of standard operators under both names, and that of ONNX Runtime."""
 
 _MAX_DEPTH: Final = 8  # graphs within nodes of graphs
 _MAX_MESSAGES: Final = 2**17  # of networks with hundreds of layers; beyond, a runtime takes minutes
@@ -41,15 +41,15 @@ _ENTRY_KEY, _ENTRY_VALUE = 1, 2
 
 
 def check_graph(path: Path, data_sizes: Mapping[str, int]) -> None:
-    """Refuse a graph that is no graph, or has what it may not have.
+    """Raise CorruptFile if a file is not an ONNX graph or has features that bundles do not allow.
 
     Args:
         path: the file; it is mapped, not read.
-        data_sizes: names of the files beside it that its tensors may lie in, with their sizes in bytes.
+        data_sizes: names of the files that its tensors may be in, with their sizes in bytes.
 
     Raises:
-        CorruptFile: the file is no ONNX model or larger than 2 GiB; a node's operator is of a domain not in
-            `OPERATOR_DOMAINS`; a tensor lies in another file or beyond its end; it has functions, training, or
+        CorruptFile: the file is not an ONNX model or larger than 2 GiB; a node's operator is of a domain not in
+            `OPERATOR_DOMAINS`; a tensor is in another file or beyond its end; it has functions, training, or
             graphs nested too deep; an operator repeats a graph, perhaps for ever; or
             it has more parts than any network.
         OSError: the file cannot be read.
@@ -58,7 +58,7 @@ def check_graph(path: Path, data_sizes: Mapping[str, int]) -> None:
         size = file.seek(0, 2)
         if not 0 < size <= MAX_GRAPH_BYTES:
             raise CorruptFile("a graph has 1 byte to 2 GiB", path=path, actual=f"{size} bytes")
-        # Closed when the last view of it is gone: the frames of an error may hold some.
+        # Closed with the last view of it: frames of a traceback may have views.
         mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
     _Scan(path, dict(data_sizes)).model(memoryview(mapped))
 
@@ -75,12 +75,12 @@ class _Scan:
         n_graphs = 0
         for number, value, _, _ in self._fields(message):
             if number in (_MODEL_FUNCTIONS, _MODEL_TRAINING):
-                self._refuse("the graph has functions or training of its own", "operators only", number)
+                self._refuse("the graph has functions or training", "operators only", number)
             if number == _MODEL_GRAPH:
                 self._graph(self._bytes(value), 0)
                 n_graphs += 1
         if n_graphs != 1:
-            self._refuse("the file is no ONNX model", "one graph", n_graphs)
+            self._refuse("the file is not an ONNX model", "one graph", n_graphs)
 
     def _graph(self, message: memoryview, depth: int) -> None:
         if depth > _MAX_DEPTH:
@@ -135,17 +135,15 @@ class _Scan:
             self._external(entries)
 
     def _external(self, entries: Mapping[str, str]) -> None:
-        """Refuse a tensor that does not lie within a known file."""
+        """Refuse a tensor that is not within a known file."""
         size = self.data_sizes.get(entries.get("location", ""))
         if size is None:
             known = " or ".join(self.data_sizes) or "no data outside the graph"
-            self._refuse("a tensor lies in another file", known, repr(entries.get("location", ""))[:200])
+            self._refuse("a tensor is in another file", known, repr(entries.get("location", ""))[:200])
         numbers = [entries.get(key, "0") for key in ("offset", "length")]
         fits = all(number.isascii() and number.isdigit() and len(number) < 20 for number in numbers)
         if not fits or sum(map(int, numbers)) > size:
-            self._refuse(
-                "a tensor lies beyond the end of its file", f"within {size} bytes", "+".join(numbers)[:200]
-            )
+            self._refuse("a tensor is beyond the end of its file", f"within {size} bytes", "+".join(numbers)[:200])
 
     def _fields(self, message: memoryview) -> Iterator[Field]:
         """The fields of a message."""
@@ -156,7 +154,7 @@ class _Scan:
 
     def _bytes(self, value: int | memoryview) -> memoryview:
         if isinstance(value, int):
-            self._refuse("the file is no ONNX model", "a message", value)
+            self._refuse("the file is not an ONNX model", "a message", value)
         return value
 
     def _text(self, value: int | memoryview) -> str:

@@ -1,7 +1,7 @@
-"""Takes the numbers out of an ONNX graph: what is left says where in the file they lie.
+"""Replaces the weights in an ONNX graph by references to their positions in the file.
 
-A runtime that reads a whole graph copies its weights at least once. Given the outline it maps them, as it maps
-weights in a file of their own ("external data" in ONNX): the graph's own file is that file.
+A runtime that parses a whole graph copies its weights at least once. Weights in an external file ("external data"
+in ONNX) it maps; the outline of a graph names the graph's own file as that external file.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from quarry.formats.bundle.protobuf import field_bytes, number_field, read_fields
+from quarry.formats.bundle.protobuf import pack_bytes_field, pack_number_field, read_fields
 
 __all__ = ["outline"]
 
-_LEAST_BYTES: Final = 1 << 16  # a mapping of its own costs more than copying less
+_LEAST_BYTES: Final = 1 << 16  # mapping smaller tensors costs more than copying them
 
 _MODEL_GRAPH, _GRAPH_INITIALIZER = 7, 5
 _TENSOR_RAW, _TENSOR_EXTERNAL, _TENSOR_LOCATION = 9, 13, 14
@@ -26,13 +26,13 @@ _ENTRY_KEY, _ENTRY_VALUE = 1, 2
 def outline(path: Path) -> bytes:
     """Return a model whose weights of 64 KiB and more are references into the file.
 
-    Their place in the file may be any: it is not aligned. What the graph keeps elsewhere already, stays there.
+    Weights are not aligned in the file. References to other files are kept.
 
     Args:
-        path: the file, which `quarry.formats.bundle.onnx_check.check_graph` has found to be a graph.
+        path: the file, which `quarry.formats.bundle.onnx_check.check_graph` has accepted.
 
     Raises:
-        CorruptFile: it is no longer.
+        CorruptFile: the file is not an ONNX graph.
         OSError: the file cannot be read.
     """
     with path.open("rb") as file:
@@ -41,7 +41,7 @@ def outline(path: Path) -> bytes:
 
 
 class _Outline:
-    """One file; every method is given a message and where in the file it begins."""
+    """Rewrites one file; methods take a message and its offset in the file."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -55,12 +55,12 @@ class _Outline:
     def _replaced(
         self, message: memoryview, begin: int, number: int, outlined: Callable[[memoryview, int], bytes]
     ) -> bytes:
-        """The message with the outlines of the messages in its fields of a number."""
+        """Return the message with the messages in its fields `number` replaced by their outlines."""
         parts = []
         for field in read_fields(message, self._path):
             if field.number == number and not isinstance(field.value, int):
                 inner = outlined(field.value, begin + field.stop - len(field.value))
-                parts.append(field_bytes(number, inner))
+                parts.append(pack_bytes_field(number, inner))
             else:
                 parts.append(bytes(message[field.first : field.stop]))
         return b"".join(parts)
@@ -82,13 +82,15 @@ class _Outline:
         return b"".join([*kept, *self._reference(begin + numbers[0].stop - n_bytes, n_bytes)])
 
     def _reference(self, offset: int, n_bytes: int) -> list[bytes]:
-        """What a tensor says about its numbers instead of having them."""
+        """Return the fields of a tensor that refer to its data in the file."""
         entries = {"location": self._path.name, "offset": str(offset), "length": str(n_bytes)}
         return [
-            *(field_bytes(_TENSOR_EXTERNAL, _entry(key, value)) for key, value in entries.items()),
-            number_field(_TENSOR_LOCATION, _EXTERNAL),
+            *(pack_bytes_field(_TENSOR_EXTERNAL, _entry(key, value)) for key, value in entries.items()),
+            pack_number_field(_TENSOR_LOCATION, _EXTERNAL),
         ]
 
 
 def _entry(key: str, value: str) -> bytes:
-    return field_bytes(_ENTRY_KEY, key.encode("ascii")) + field_bytes(_ENTRY_VALUE, value.encode("utf-8"))
+    return pack_bytes_field(_ENTRY_KEY, key.encode("ascii")) + pack_bytes_field(
+        _ENTRY_VALUE, value.encode("utf-8")
+    )

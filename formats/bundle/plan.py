@@ -1,29 +1,30 @@
-"""TensorRT engines ("plans") of an encoder bundle: files that one version of a library made for one kind of GPU.
+"""TensorRT engines ("plans") of an encoder bundle: built by one version of the library for one kind of GPU.
 
-Each is a pair of files in the bundle's folder, named by what it fits::
+Each is a pair of files in the bundle's folder, named by library, GPU and precision::
 
-    tensorrt-11.4.0.106-sm90-fp16.plan   native code and weights, as the library wrote them
-    tensorrt-11.4.0.106-sm90-fp16.json   what it was made from and for, with the plan's size and SHA-256
+    tensorrt-11.4.0.106-sm90-fp16.plan   native code and weights, as the library serialized them
+    tensorrt-11.4.0.106-sm90-fp16.json   the settings of the build, with the plan's size and SHA-256
 
-A plan is derived from the bundle's graph and can be built again at any time, so the bundle's own manifest does not
-name it. Loading one runs the code in it: only a plan whose digest is the recorded one is loaded, and only from a
-folder that its user chose.
+A plan is derived from the bundle's graph and can be rebuilt at any time, so the manifest of the bundle does not
+list it. Loading a plan runs code in it: only a plan with the recorded digest is loaded, and only from a folder
+that the user chose.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
+import secrets
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from quarry.formats.bundle.file import FileRecord
-from quarry.formats.bundle.folder import MAX_WINDOW, PRECISION
-from quarry.formats.container.json_fields import JsonFields, read_json
+from quarry.formats.bundle.folder import MAX_WINDOW, PRECISION, FileDigest
+from quarry.formats.container.fields import Fields, read_json
 from quarry.formats.errors import ChecksumMismatch, CorruptFile, FormatTooNew, TruncatedFile
 
-__all__ = ["LIBRARIES", "PlanProfile", "PlanRecord", "plan_digest", "read_plans", "write_plan"]
+__all__ = ["LIBRARIES", "PlanProfile", "PlanRecord", "digest_plan", "read_plans", "write_plan"]
 
 LIBRARIES: Final = ("tensorrt", "tensorrt-rtx")
 
@@ -45,20 +46,20 @@ Shape = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class PlanProfile:
-    """A range of input shapes that a plan was optimised for; each shape is (batch, length).
+    """A range of input shapes of a plan; each shape is (batch, length).
 
     Attributes:
-        smallest: the least of both.
-        usual: the shape whose speed counted.
-        largest: the most of both.
+        smallest: minimum of both.
+        usual: the shape that the plan was optimized for.
+        largest: maximum of both.
     """
 
     smallest: Shape
     usual: Shape
     largest: Shape
 
-    def holds(self, shape: Shape) -> bool:
-        """Whether an input of that shape can be run."""
+    def accepts(self, shape: Shape) -> bool:
+        """Return whether an input of this shape can be run."""
         return all(
             low <= extent <= high for low, extent, high in zip(self.smallest, shape, self.largest, strict=True)
         )
@@ -66,7 +67,7 @@ class PlanProfile:
 
 @dataclass(frozen=True, slots=True)
 class PlanRecord:
-    """What a plan was made from and for.
+    """The settings of a plan.
 
     Attributes:
         identity: of the encoder, 32 hexadecimal digits.
@@ -75,7 +76,7 @@ class PlanRecord:
         version: of that library, e.g. "11.4.0.106".
         target: compute capability of the GPU, e.g. "sm90".
         precision: of the graph, e.g. "fp16".
-        profiles: what it can run, in the order of the plan's own profiles.
+        profiles: input shapes, in the order of the profiles in the plan.
         file: size and digest of the plan.
     """
 
@@ -86,32 +87,32 @@ class PlanRecord:
     target: str
     precision: str
     profiles: tuple[PlanProfile, ...]
-    file: FileRecord
+    file: FileDigest
 
     @property
     def stem(self) -> str:
-        """The name of both files without their endings."""
+        """The name of both files without suffix."""
         return f"{self.library}-{self.version}-{self.target}-{self.precision}"
 
     def load(self, folder: Path) -> bytes:
-        """The plan, its digest checked.
+        """Read the plan and check its digest.
 
         Raises:
-            ChecksumMismatch: it is another than the recorded one.
-            CorruptFile: it is gone or no regular file.
+            ChecksumMismatch: the digest differs from the recorded one.
+            CorruptFile: it is missing or not a regular file.
             TruncatedFile: it has another size.
         """
         path = folder / f"{self.stem}.plan"
         if path.is_symlink() or not path.is_file():
-            raise CorruptFile("a plan is missing or no regular file", path=path)
+            raise CorruptFile("a plan is missing or not a regular file", path=path)
         n_bytes = path.stat().st_size
         if n_bytes != self.file.n_bytes:
-            raise TruncatedFile("a plan of another size", path=path, expected=self.file.n_bytes, actual=n_bytes)
+            raise TruncatedFile("wrong size of a plan", path=path, expected=self.file.n_bytes, actual=n_bytes)
         plan = path.read_bytes()
-        found = plan_digest(plan)
+        found = digest_plan(plan)
         if found != self.file:
             raise ChecksumMismatch(
-                "the plan is not the one its record names",
+                "the SHA-256 of the plan differs from its record",
                 path=path,
                 expected=self.file.sha256,
                 actual=found.sha256,
@@ -120,9 +121,9 @@ class PlanRecord:
 
 
 def write_plan(folder: Path, record: PlanRecord, plan: bytes | memoryview) -> None:
-    """Put a plan into a bundle's folder, in the place of one of the same name.
+    """Write a plan to a bundle's folder, and replace one of the same name.
 
-    The plan goes first: until its record is there, the record of the one before refuses it by its digest.
+    The plan is written first; until its record is written, the digest in the old record does not match it.
     """
     _replace(folder / f"{record.stem}.plan", plan)
     text = json.dumps(_members(record), indent=2) + "\n"
@@ -130,25 +131,21 @@ def write_plan(folder: Path, record: PlanRecord, plan: bytes | memoryview) -> No
 
 
 def read_plans(folder: Path) -> list[PlanRecord]:
-    """The records of all plans in a bundle's folder, in the order of their names.
+    """Read the records of all plans in a bundle's folder, sorted by name.
 
     Raises:
-        CorruptFile: a record breaks its schema or has another name than it should.
+        CorruptFile: a record is not valid, or its name does not match its content.
         FormatTooNew: a later version wrote it.
     """
     return [_read(path) for path in sorted(folder.glob("tensorrt*.json")) if _NAME.fullmatch(path.name)]
 
 
-def plan_digest(plan: bytes | memoryview) -> FileRecord:
-    """SHA-256 and size of a plan in memory."""
-    import hashlib  # most encoders have no plan, and it takes memory, as does secrets
-
-    return FileRecord(hashlib.sha256(plan).hexdigest(), memoryview(plan).nbytes)
+def digest_plan(plan: bytes | memoryview) -> FileDigest:
+    """Return SHA-256 and size of a plan in memory."""
+    return FileDigest(hashlib.sha256(plan).hexdigest(), memoryview(plan).nbytes)
 
 
 def _replace(path: Path, content: bytes | memoryview) -> None:
-    import secrets
-
     part = path.with_name(f".{path.name}.{secrets.token_hex(8)}.part")
     try:
         part.write_bytes(content)
@@ -158,25 +155,27 @@ def _replace(path: Path, content: bytes | memoryview) -> None:
 
 
 def _read(path: Path) -> PlanRecord:
-    fields = JsonFields(read_json(path, _MAX_RECORD_BYTES), path)
+    fields = Fields.from_json(read_json(path, _MAX_RECORD_BYTES), path)
     version = fields.integer("format", 1, 2**31)
     if version > _FORMAT:
         raise FormatTooNew(
             "a later version of Quarry wrote this plan", path=path, expected=_FORMAT, actual=version
         )
     record = PlanRecord(
-        identity=fields.text("identity", _DIGITS),
-        model_sha256=fields.text("model_sha256", _DIGITS),
-        library=fields.text("library", _LIBRARY),
-        version=fields.text("version", _VERSION),
-        target=fields.text("target", _TARGET),
-        precision=fields.text("precision", PRECISION),
+        identity=fields.text("identity", pattern=_DIGITS),
+        model_sha256=fields.text("model_sha256", pattern=_DIGITS),
+        library=fields.text("library", pattern=_LIBRARY),
+        version=fields.text("version", pattern=_VERSION),
+        target=fields.text("target", pattern=_TARGET),
+        precision=fields.text("precision", pattern=PRECISION),
         profiles=_profiles(fields),
-        file=_file(fields.inner("file")),
+        file=_file(fields.child("file")),
     )
-    fields.done()
+    fields.refuse_unknown()
     if path.name != f"{record.stem}.json":
-        raise CorruptFile("the record of a plan has another's name", path=path, expected=f"{record.stem}.json")
+        raise CorruptFile(
+            "the name of a record does not match its content", path=path, expected=f"{record.stem}.json"
+        )
     return record
 
 
@@ -198,27 +197,27 @@ def _members(record: PlanRecord) -> dict[str, object]:
     )
 
 
-def _profiles(fields: JsonFields) -> tuple[PlanProfile, ...]:
-    inner = fields.inner("profiles")
+def _profiles(fields: Fields) -> tuple[PlanProfile, ...]:
+    inner = fields.child("profiles")
     names = inner.names()
     if not 1 <= len(names) <= _MAX_PROFILES or names != [str(number) for number in range(len(names))]:
         raise CorruptFile("a plan's profiles are not numbered from 0", path=fields.path, actual=repr(names)[:200])
-    return tuple(_profile(inner.inner(name)) for name in names)
+    return tuple(_profile(inner.child(name)) for name in names)
 
 
-def _profile(fields: JsonFields) -> PlanProfile:
+def _profile(fields: Fields) -> PlanProfile:
     shapes = [
         (fields.integer(f"{name}_batch", 1, _MAX_BATCH), fields.integer(f"{name}_length", 1, MAX_WINDOW))
         for name in _SHAPES
     ]
-    fields.done()
+    fields.refuse_unknown()
     profile = PlanProfile(*shapes)
-    if not profile.holds(profile.usual):
+    if not profile.accepts(profile.usual):
         raise CorruptFile("a plan's usual shape is outside its bounds", path=fields.path, actual=shapes)
     return profile
 
 
-def _file(fields: JsonFields) -> FileRecord:
-    record = FileRecord(fields.text("sha256", _DIGITS), fields.integer("n_bytes", 1, _MAX_PLAN_BYTES))
-    fields.done()
+def _file(fields: Fields) -> FileDigest:
+    record = FileDigest(fields.text("sha256", pattern=_DIGITS), fields.integer("n_bytes", 1, _MAX_PLAN_BYTES))
+    fields.refuse_unknown()
     return record

@@ -1,4 +1,4 @@
-"""Where the fields of a Protocol Buffers message lie, as far as ONNX files need it."""
+"""Parses and writes fields of Protocol Buffers messages, as far as ONNX files need it."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from quarry.formats.container.varint import append_number
+from quarry.formats.container.varint import append_varint, read_varint
 from quarry.formats.errors import CorruptFile
 
-__all__ = ["Field", "field_bytes", "number_field", "read_fields"]
+__all__ = ["Field", "pack_bytes_field", "pack_number_field", "read_fields"]
 
 _NUMBER, _BYTES = 0, 2  # wire types
 _FIXED_BYTES: Final = {1: 8, 5: 4}
-_MAX_SHIFT: Final = 70  # a number has at most 64 bits, 7 in a byte
-_MAX_KEY: Final = 2**32  # what a runtime would see of a larger one are its lowest bits: another field
+_MAX_VARINT_BYTES: Final = 10  # of 64 bits, 7 in a byte
+_MAX_KEY: Final = 2**32  # a runtime would read the lowest bits of a larger one: another field
 
 
 class Field(NamedTuple):
@@ -23,8 +23,8 @@ class Field(NamedTuple):
     Attributes:
         number: of the field.
         value: an integer, or the field's bytes.
-        first: where the field begins in the message, key included.
-        stop: one past its last byte; its bytes, where it has some, are the last before.
+        first: offset of the field in the message, key included.
+        stop: offset after the field; its bytes, if any, end there.
     """
 
     number: int
@@ -34,14 +34,14 @@ class Field(NamedTuple):
 
 
 def read_fields(message: memoryview, path: Path) -> Iterator[Field]:
-    """The fields of a message in their order.
+    """Yield the fields of a message in order.
 
     Args:
         message: its bytes.
-        path: of the file, for the error.
+        path: the file, for error messages.
 
     Raises:
-        CorruptFile: a field does not end within the message, or is of no kind that files have.
+        CorruptFile: a field does not end within the message, or has an unknown wire type.
     """
     position = 0
     while position < len(message):
@@ -67,35 +67,29 @@ def read_fields(message: memoryview, path: Path) -> Iterator[Field]:
         position += n_bytes
 
 
-def number_field(number: int, value: int) -> bytes:
-    """A field that holds an integer from 0."""
+def pack_number_field(number: int, value: int) -> bytes:
+    """Return a field with a non-negative integer."""
     packed = bytearray()
-    append_number(packed, number << 3 | _NUMBER)
-    append_number(packed, value)
+    append_varint(packed, number << 3 | _NUMBER)
+    append_varint(packed, value)
     return bytes(packed)
 
 
-def field_bytes(number: int, value: bytes) -> bytes:
-    """A field that holds bytes: a text, or a message."""
+def pack_bytes_field(number: int, value: bytes) -> bytes:
+    """Return a field with bytes: a text or a message."""
     packed = bytearray()
-    append_number(packed, number << 3 | _BYTES)
-    append_number(packed, len(value))
+    append_varint(packed, number << 3 | _BYTES)
+    append_varint(packed, len(value))
     return bytes(packed) + value
 
 
 def _varint(message: memoryview, position: int, path: Path) -> tuple[int, int]:
-    """A number, and where it ends."""
-    value = 0
-    for shift in range(0, _MAX_SHIFT, 7):
-        if position >= len(message):
-            break
-        byte = message[position]
-        position += 1
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return value, position
-    raise _damaged("a number that ends", position, path)
+    """Return an integer of up to 64 bits, and the position after it."""
+    try:
+        return read_varint(message, position, _MAX_VARINT_BYTES)
+    except ValueError:
+        raise _damaged("an integer that ends", position, path) from None
 
 
 def _damaged(expected: str, actual: object, path: Path) -> CorruptFile:
-    return CorruptFile("the file is no ONNX model", path=path, expected=expected, actual=actual)
+    return CorruptFile("the file is not an ONNX model", path=path, expected=expected, actual=actual)

@@ -1,7 +1,7 @@
-"""The reranker bundle: a folder whose graph turns the token ids of a pair of texts into a score.
+"""The reranker bundle: its graph computes a score from the token ids of a pair of texts.
 
-The graph takes ``input_ids``, ``attention_mask`` and ``token_type_ids``, (batch, length) int64, and gives
-``scores``, (batch,) float32, larger where the second text answers the first one better.
+The graph takes ``input_ids``, ``attention_mask`` and ``token_type_ids``, (batch, length) int64, and returns
+``scores``, (batch,) float32, larger if the second text answers the first one better.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ from quarry.formats.bundle.folder import (
     TOKENIZER_NAME,
     BundleFolder,
     SourceRecord,
-    identity_of,
+    compute_identity,
     read_manifest,
-    source_from,
+    read_source,
     write_folder,
 )
-from quarry.formats.container.json_fields import JsonFields
+from quarry.formats.container.fields import Fields
 
 __all__ = [
     "RerankerBundle",
     "RerankerParity",
     "RerankerSettings",
+    "compute_reranker_identity",
     "load_reranker_bundle",
-    "reranker_identity",
     "write_reranker_bundle",
 ]
 
@@ -54,40 +54,40 @@ class RerankerParity:
 
 @dataclass(frozen=True, slots=True)
 class RerankerSettings:
-    """What must be known, beside graph and tokenizer, to score pairs with them.
+    """The settings of a reranker, beside its graph and tokenizer.
 
     Attributes:
-        name: for people, e.g. ``ms-marco-MiniLM-L6-v2``.
+        name: for display, e.g. ``ms-marco-MiniLM-L6-v2``.
         precision: of the graph's weights: ``fp32``, ``int8``, ...
-        window: most tokens of a pair, special tokens included.
+        window: maximum number of tokens of a pair, special tokens included.
         source: the trained weights.
-        licence: of the weights, as their folder names it, or ``unknown``.
-        parity: closeness to fp32, None where the graph is fp32 itself.
+        license: of the weights, as stated in their folder, or ``unknown``.
+        parity: closeness to fp32, None if the graph is fp32 itself.
     """
 
     name: str
     precision: str
     window: int
     source: SourceRecord
-    licence: str
+    license: str
     parity: RerankerParity | None
 
 
 @dataclass(frozen=True, slots=True)
 class RerankerBundle(BundleFolder):
-    """A bundle whose manifest has been read and checked, and whose files are there at their right sizes.
+    """A bundle whose manifest was checked and whose files exist with the right sizes.
 
-    Its identity is `reranker_identity`.
+    Its identity is `compute_reranker_identity`.
 
     Attributes:
-        settings: what the manifest says about the reranker.
+        settings: of the reranker, from the manifest.
     """
 
     settings: RerankerSettings
 
 
-def reranker_identity(settings: RerankerSettings, tokenizer_sha256: str) -> str:
-    """Compute the identity of a reranker: up to precision, the same identity gives the same scores.
+def compute_reranker_identity(settings: RerankerSettings, tokenizer_sha256: str) -> str:
+    """Compute the identity of a reranker: bundles of the same identity give the same scores, up to precision.
 
     It is the first 32 hexadecimal digits of the SHA-256 of a JSON object (keys sorted, no spaces, ASCII) with the
     kind (``reranker``), the source weights' digest, the tokenizer's digest and the window.
@@ -98,21 +98,21 @@ def reranker_identity(settings: RerankerSettings, tokenizer_sha256: str) -> str:
         "tokenizer": tokenizer_sha256,
         "window": settings.window,
     }
-    return identity_of(parts)
+    return compute_identity(parts)
 
 
 def load_reranker_bundle(path: str | Path) -> RerankerBundle:
-    """Read and check the manifest of a bundle; sizes of files are checked, contents are not (`verify_files`).
+    """Read and check the manifest of a bundle; sizes of files are checked, contents are checked by `verify_files`.
 
     Raises:
-        InvalidSetting: there is no bundle at the path, or it holds no reranker; the message says what it holds.
+        InvalidSetting: there is no bundle at the path, or it contains no reranker.
         FormatTooNew: a later version wrote it.
-        CorruptFile: the manifest breaks its schema, contradicts itself, or a file is missing or a link.
-        TruncatedFile: a file has another size than the manifest says.
+        CorruptFile: the manifest is not valid, or a file is missing or a link.
+        TruncatedFile: a file has another size than in the manifest.
     """
     folder, fields = read_manifest(path, "reranker")
     settings = _settings_from(fields)
-    folder.check_identity(reranker_identity(settings, folder.files[TOKENIZER_NAME].sha256))
+    folder.check_identity(compute_reranker_identity(settings, folder.files[TOKENIZER_NAME].sha256))
     folder.check_sizes()
     return RerankerBundle(folder.path, folder.identity, folder.files, settings)
 
@@ -120,11 +120,11 @@ def load_reranker_bundle(path: str | Path) -> RerankerBundle:
 def write_reranker_bundle(
     path: str | Path, settings: RerankerSettings, files: Mapping[str, bytes | Path]
 ) -> RerankerBundle:
-    """Write a bundle into a new folder: in full beside it first, then moved to its name.
+    """Write a bundle to a new folder: first under a temporary name, which is then renamed.
 
     Args:
-        path: the folder to make.
-        settings: goes into the manifest.
+        path: the new folder.
+        settings: for the manifest.
         files: contents, or files to copy, by name; ``model.onnx`` and ``tokenizer.json`` among them.
 
     Returns:
@@ -132,29 +132,40 @@ def write_reranker_bundle(
 
     Raises:
         InvalidSetting: the folder exists already.
-        CorruptFile: settings or names that a reader would refuse; nothing is left behind then.
+        CorruptFile: the settings or file names are not valid; nothing is left behind.
     """
-    members = {"kind": "reranker", **asdict(settings)}
-    write_folder(path, members, lambda digest: reranker_identity(settings, digest), files, load_reranker_bundle)
+    members = {
+        "kind": "reranker",
+        "name": settings.name,
+        "precision": settings.precision,
+        "window": settings.window,
+        "source": asdict(settings.source),
+        "licence": settings.license,
+        "parity": asdict(settings.parity) if settings.parity else None,
+    }
+    write_folder(
+        path, members, lambda digest: compute_reranker_identity(settings, digest), files, load_reranker_bundle
+    )
     return load_reranker_bundle(path)
 
 
-def _settings_from(fields: JsonFields) -> RerankerSettings:
+def _settings_from(fields: Fields) -> RerankerSettings:
+    parity = fields.optional_child("parity")
     settings = RerankerSettings(
         name=fields.text("name"),
-        precision=fields.text("precision", PRECISION),
+        precision=fields.text("precision", pattern=PRECISION),
         window=fields.integer("window", 3, MAX_WINDOW),
-        source=source_from(fields.inner("source")),
-        licence=fields.text("licence"),
-        parity=None if fields.take_null("parity") else _parity_from(fields.inner("parity")),
+        source=read_source(fields.child("source")),
+        license=fields.text("licence"),
+        parity=_parity_from(parity) if parity else None,
     )
-    fields.done()
+    fields.refuse_unknown()
     return settings
 
 
-def _parity_from(fields: JsonFields) -> RerankerParity:
+def _parity_from(fields: Fields) -> RerankerParity:
     n_pairs = fields.integer("n_pairs", 1, 2**31)
     differences = [fields.number(name, 0.0, 1e9) for name in ("difference_mean", "difference_max")]
     correlations = [fields.number(name, -1.0, 1.0) for name in ("correlation", "rank_correlation")]
-    fields.done()
+    fields.refuse_unknown()
     return RerankerParity(n_pairs, *differences, *correlations)

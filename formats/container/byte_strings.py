@@ -1,4 +1,4 @@
-"""Byte strings of any length, one after the other in one section, and where each starts in another."""
+"""Byte strings of any length: one section holds their bytes, another one their offsets."""
 
 from __future__ import annotations
 
@@ -6,23 +6,22 @@ from collections.abc import Iterator, Sequence
 from functools import cached_property
 
 import numpy as np
-import numpy.typing as npt
 
-from quarry.formats.container.envelope import Envelope, EnvelopeWriter
+from quarry.formats.arrays import BoolArray, Int64Array, UInt8Array, offsets_from_sizes
+from quarry.formats.container.reader import ContainerReader
+from quarry.formats.container.writer import ContainerWriter
 from quarry.formats.errors import CorruptFile
 
 __all__ = ["ByteStrings", "merge_byte_strings"]
 
 _BATCH_BYTES = 4 << 20  # copied at a time
 
-Keep = npt.NDArray[np.bool_]
-
 
 class ByteStrings:
-    """The strings of a section ``name``, whose starts are in the uint64 section ``offsets_name``.
+    """Reads the strings of section `name`, whose offsets are in the uint64 section `offsets_name`.
 
     Args:
-        envelope: the file.
+        container: the file.
         name: section of the bytes.
         offsets_name: section of the (n + 1,) offsets.
         n: number of strings.
@@ -31,21 +30,21 @@ class ByteStrings:
         n: number of strings.
     """
 
-    def __init__(self, envelope: Envelope, name: str, offsets_name: str, n: int) -> None:
+    def __init__(self, container: ContainerReader, name: str, offsets_name: str, n: int) -> None:
         self.n = n
-        self._path = envelope.path
-        self._bytes = envelope.section(name, np.uint8, (None,))
-        self._offsets = envelope.section(offsets_name, np.uint64, (n + 1,))
+        self._path = container.path
+        self._bytes = container.section(name, np.uint8, (None,))
+        self._offsets = container.section(offsets_name, np.uint64, (n + 1,))
 
     def __getitem__(self, ordinal: int) -> bytes:
-        """The string `ordinal`; see `many`."""
+        """Return the string `ordinal`; see `many`."""
         return self.many(np.array([ordinal]))[0]
 
-    def many(self, ordinals: npt.NDArray[np.int64]) -> list[bytes]:
-        """Copies of the strings (n,) `ordinals`, in their order, verified.
+    def many(self, ordinals: Int64Array) -> list[bytes]:
+        """Return verified copies of the strings (n,) `ordinals`, in this order.
 
         Raises:
-            CorruptFile: a string lies outside its section.
+            CorruptFile: a string is outside its section.
             ChecksumMismatch: its bytes are damaged.
         """
         starts = self._offsets.rows(ordinals).view(np.int64)
@@ -53,23 +52,23 @@ class ByteStrings:
         wrong = np.flatnonzero((starts < 0) | (starts > ends) | (ends > self._bytes.n_bytes))
         if len(wrong):
             raise CorruptFile(
-                f"number {ordinals[wrong[0]]} of section {self._bytes.name} lies outside it", path=self._path
+                f"item {ordinals[wrong[0]]} of section {self._bytes.name} is out of bounds", path=self._path
             )
-        return self._bytes.stretches(starts, ends)
+        return self._bytes.read_ranges(starts, ends)
 
-    def lengths(self) -> npt.NDArray[np.int64]:
-        """(n,) int64, the length of every string.
+    def lengths(self) -> Int64Array:
+        """Return the lengths of all strings, (n,) int64.
 
         Raises:
-            CorruptFile: they do not follow one another within their section.
+            CorruptFile: the offsets do not ascend within the section.
         """
         return np.diff(self.offsets)
 
-    def kept(self, keep: Keep | None, low: int, end: int) -> Iterator[npt.NDArray[np.uint8]]:
-        """The bytes of those of the strings low to end - 1 that stay, in pieces; those left out are verified too.
+    def iterate_kept(self, keep: BoolArray | None, low: int, end: int) -> Iterator[UInt8Array]:
+        """Yield the bytes of the strings low to end - 1 that are kept, in pieces; the others are verified too.
 
         Args:
-            keep: (n,) bool, or None for all.
+            keep: (n,) bool, or None to keep all.
             low: the first string.
             end: one past the last.
         """
@@ -84,37 +83,37 @@ class ByteStrings:
             low = high
 
     @cached_property
-    def offsets(self) -> npt.NDArray[np.int64]:
+    def offsets(self) -> Int64Array:
         """(n + 1,) int64: string i has the bytes offsets[i] to offsets[i + 1] - 1; a view of the mapped file.
 
         Raises:
-            CorruptFile: they do not follow one another within their section.
+            CorruptFile: the offsets do not ascend within the section.
         """
-        offsets: npt.NDArray[np.int64] = self._offsets.array().view(np.int64)
+        offsets: Int64Array = self._offsets.array().view(np.int64)
         if offsets[0] < 0 or (offsets[1:] < offsets[:-1]).any() or offsets[-1] > self._bytes.n_bytes:
-            raise CorruptFile(
-                f"the parts of section {self._bytes.name} do not follow one another", path=self._path
-            )
+            raise CorruptFile(f"the offsets of section {self._bytes.name} do not ascend", path=self._path)
         return offsets
 
 
 def merge_byte_strings(
     readers: Sequence[ByteStrings],
-    keeps: Sequence[Keep | None],
-    envelope: EnvelopeWriter,
+    keeps: Sequence[BoolArray | None],
+    container: ContainerWriter,
     name: str,
     offsets_name: str,
 ) -> None:
-    """Write the strings of several files one after the other, those left out by (n,) bool `keeps` taken out.
+    """Write the strings of several files as one section, without those that the (n,) bool `keeps` leave out.
 
     Raises:
         FormatError: a file is damaged.
     """
     lengths = [reader.lengths() for reader in readers]
     lengths = [each if keep is None else each[keep] for each, keep in zip(lengths, keeps, strict=True)]
-    offsets = np.concatenate([[0], np.cumsum(np.concatenate(lengths))]).astype(np.uint64)
+    offsets = offsets_from_sizes(np.concatenate(lengths)).astype(np.uint64)
     pieces = (
-        piece for reader, keep in zip(readers, keeps, strict=True) for piece in reader.kept(keep, 0, reader.n)
+        piece
+        for reader, keep in zip(readers, keeps, strict=True)
+        for piece in reader.iterate_kept(keep, 0, reader.n)
     )
-    envelope.add_pieces(name, np.uint8, (int(offsets[-1]),), pieces)
-    envelope.add(offsets_name, offsets)
+    container.add_pieces(name, np.uint8, (int(offsets[-1]),), pieces)
+    container.add(offsets_name, offsets)

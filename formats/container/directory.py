@@ -1,7 +1,7 @@
-"""The folder of an index: the only module that calls the operating system about files.
+"""The folder of an index: the only module that makes system calls for its files.
 
-Rules kept here: files are created, never overwritten; file names never come from user data; links are not
-followed; maps are read-only; a file becomes part of the index only through the rename of a manifest.
+Files are created, never overwritten; file names never come from user data; links are not followed; maps are
+read-only; a file becomes part of the index only by the rename of a manifest.
 """
 
 from __future__ import annotations
@@ -15,12 +15,13 @@ import stat
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
 from quarry.formats.errors import CorruptFile, IndexNotFound, TruncatedFile
 
-__all__ = ["Directory", "HeldFile", "MappedFile", "OutputFile", "is_safe_name"]
+__all__ = ["Directory", "LoadedFile", "MappedFile", "OutputFile", "WriterLimits", "is_safe_name"]
 
 _SAFE_NAME = re.compile(r"[A-Za-z0-9_-]{1,80}(\.[a-z0-9]{1,8})?")
 _DEVICE = re.compile(r"(con|prn|aux|nul|com\d|lpt\d)(\..*)?", re.IGNORECASE)  # on Windows, in every folder
@@ -33,40 +34,73 @@ _READ = (
     | getattr(os, "O_NONBLOCK", 0)
 )
 _WINDOWS = sys.platform == "win32"
-_NO_FULL_SYNC = {errno.ENOTSUP, errno.EOPNOTSUPP, errno.EINVAL, errno.ENOTTY}  # the file system knows of none
+_NO_FULL_SYNC = {
+    errno.ENOTSUP,
+    errno.EOPNOTSUPP,
+    errno.EINVAL,
+    errno.ENOTTY,
+}  # the file system does not support it
 _BUSY = {5, 32}  # Windows: access denied, sharing violation; a scanner may hold a file for a moment
 
 
 @lru_cache(1024)
 def is_safe_name(name: str) -> bool:
-    """Whether `name` can be the name of a file of an index: no separators, no dots in front, no devices."""
+    """Return whether `name` can be the name of a file of an index: no separators, leading dots or device names."""
     return _SAFE_NAME.fullmatch(name) is not None and _DEVICE.fullmatch(name) is None
+
+
+@dataclass(frozen=True, kw_only=True)
+class WriterLimits:
+    """How much writers keep in memory, and how much they write before they sync.
+
+    Attributes:
+        section_bytes: of a section whose size is not known yet (`quarry.formats.container.spool.Spool`).
+        posting_bytes: of terms and metadata values that wait to be sorted (`quarry.formats.postings.inversion`).
+        sample_bytes: of documents that wait for a compression dictionary (`quarry.formats.documents.store`).
+        page_postings: postings in a page of a sorted run; a merge of runs holds one page of each.
+        batch_postings: postings that are encoded at a time.
+        sync_bytes: a merged file of this size is synced for the first time while postings are still being merged.
+    """
+
+    section_bytes: int = 4 << 20
+    posting_bytes: int = 64 << 20
+    sample_bytes: int = 4 << 20
+    page_postings: int = 1 << 12
+    batch_postings: int = 1 << 15
+    sync_bytes: int = 8 << 20
 
 
 class Directory:
     """The files of one index.
 
     Args:
-        path: the folder; it must exist. Where it is relative, the process may change its own folder afterwards.
-        before_write: called before each write to a file; what it raises keeps the write from happening.
+        path: the folder; it must exist. A relative path is resolved once, here.
+        before_write: called before each write to a file; if it raises an error, nothing is written.
+        limits: memory limits of the writers of files in this folder; None: the defaults.
     """
 
-    def __init__(self, path: Path, before_write: Callable[[], None] | None = None) -> None:
+    limits = WriterLimits()
+
+    def __init__(
+        self, path: Path, before_write: Callable[[], None] | None = None, limits: WriterLimits | None = None
+    ) -> None:
+        if limits is not None:
+            self.limits = limits
         if not path.is_dir():
             raise IndexNotFound("no index here", path=path, expected="a folder")
         self.path = path.absolute()
         self._before_write = before_write
 
     def names(self) -> list[str]:
-        """The names of all files that could be an index's, sorted.
+        """Return the sorted names of all files that could belong to an index.
 
         Raises:
-            IndexNotFound: the folder is gone.
+            IndexNotFound: the folder was deleted.
         """
         try:
             names = os.listdir(self.path)  # noqa: PTH208
         except (FileNotFoundError, NotADirectoryError) as error:
-            raise IndexNotFound("the folder of the index is gone", path=self.path) from error
+            raise IndexNotFound("the folder of the index was deleted", path=self.path) from error
         return sorted(name for name in names if is_safe_name(name))
 
     def create(self, name: str) -> OutputFile:
@@ -77,12 +111,12 @@ class Directory:
         """Map the file `name` for reading."""
         return MappedFile(self._at(name))
 
-    def hold(self, name: str, max_bytes: int) -> HeldFile:
-        """Read the file `name` whole, as `read` does."""
-        return HeldFile(self._at(name), self.read(name, max_bytes))
+    def load(self, name: str, max_bytes: int) -> LoadedFile:
+        """Read all of the file `name` into memory, as `read` does."""
+        return LoadedFile(self._at(name), self.read(name, max_bytes))
 
     def read(self, name: str, max_bytes: int) -> bytes:
-        """The whole content of a small file; it is not mapped, so it can be replaced on every system."""
+        """Return the content of a small file; it is not mapped, so that it can be replaced on every system."""
         path = self._at(name)
         descriptor = _open_to_read(path)
         try:
@@ -94,7 +128,7 @@ class Directory:
             os.close(descriptor)
 
     def head(self, name: str, n_bytes: int) -> bytes:
-        """The first bytes of a file, fewer where it is shorter."""
+        """Return the first `n_bytes` of a file, or all of them if it is shorter."""
         descriptor = _open_to_read(self._at(name))
         try:
             return os.read(descriptor, n_bytes)
@@ -102,23 +136,23 @@ class Directory:
             os.close(descriptor)
 
     def rename(self, source: str, target: str) -> None:
-        """Give a file its final name; `target` must not exist (the writer's lock makes that certain)."""
+        """Rename a file to its final name; `target` must not exist, which the writer's lock guarantees."""
         if os.path.lexists(self._at(target)):
             raise FileExistsError(errno.EEXIST, "file exists", str(self._at(target)))
         try:
             _retry_busy(lambda: os.rename(self._at(source), self._at(target)))  # noqa: PTH104
         except OSError:
-            # a network may lose the answer after the deed is done; then only its durability is unknown
+            # a network file system may rename and lose the reply; then only the durability is unknown
             if os.path.lexists(self._at(source)) or not os.path.lexists(self._at(target)):
                 raise
 
     def delete(self, name: str) -> None:
-        """Delete a file; one that is gone, or that the system does not let go, is left to the next collection."""
+        """Delete a file; errors are ignored, the next collection of orphan files tries again."""
         with contextlib.suppress(OSError):
             os.unlink(self._at(name))  # noqa: PTH108
 
     def sync(self) -> None:
-        """Make renames and new names durable (no-op on Windows, which cannot sync a folder)."""
+        """Make renames and new names durable (nothing to do on Windows, which cannot sync a folder)."""
         sync_folder(self.path)
 
     def _at(self, name: str) -> Path:
@@ -128,7 +162,7 @@ class Directory:
 
 
 def sync_folder(path: Path) -> None:
-    """Sync a folder, where the system can."""
+    """Sync a folder, if the system supports it."""
     if _WINDOWS:
         return
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -139,7 +173,7 @@ def sync_folder(path: Path) -> None:
 
 
 class OutputFile:
-    """A file being written, front to back, that nobody else knows of yet."""
+    """A new file that is written from front to back and is not part of the index yet."""
 
     _descriptor = -1
 
@@ -150,40 +184,42 @@ class OutputFile:
         self._descriptor = os.open(path, _CREATE, 0o644)
 
     def write(self, data: bytes | memoryview) -> None:
-        """Append all of `data` (a system may take it in parts)."""
+        """Append all of `data`, with several system calls if necessary."""
         if self._before_write:
             self._before_write()
         view = memoryview(data).cast("B")
         while view:
-            os.lseek(self._descriptor, self.position, os.SEEK_SET)  # reading, or an interrupt, has moved it
+            os.lseek(
+                self._descriptor, self.position, os.SEEK_SET
+            )  # reading, or an interrupted write, may have moved it
             written = os.write(self._descriptor, view)
             self.position += written
             view = view[written:]
 
     def read_back(self, offset: int, n_bytes: int) -> bytes:
-        """Read what was written, while the file is open."""
+        """Read bytes that were written before."""
         os.lseek(self._descriptor, offset, os.SEEK_SET)
         return _read_all(self._descriptor, n_bytes, self.path)
 
     def sync(self) -> None:
-        """Make the content durable. An error here is final: the file must be given up."""
+        """Make the content durable; after an error the file cannot be used any more."""
         _full_sync(self._descriptor)
 
     def close(self) -> None:
-        """Close the file; closing twice is harmless."""
+        """Close the file; further calls do nothing."""
         if self._descriptor >= 0:
             descriptor, self._descriptor = self._descriptor, -1
             os.close(descriptor)
 
     def discard(self) -> None:
-        """Close and delete the file; what the system says to it is of no matter, for nothing of it is wanted."""
+        """Close and delete the file; errors are ignored."""
         with contextlib.suppress(OSError):
             self.close()
         with contextlib.suppress(OSError):
             os.unlink(self.path)  # noqa: PTH108
 
     def __del__(self) -> None:
-        """Whoever was interrupted before it could close the file leaves no descriptor behind."""
+        """Close the descriptor if an interrupt prevented that."""
         with contextlib.suppress(OSError):
             self.close()
 
@@ -192,7 +228,8 @@ class MappedFile:
     """A file mapped for reading; it holds one descriptor.
 
     Attributes:
-        data: all bytes of the file, read-only. Views of it may outlive `close`: the map then goes with them.
+        data: all bytes of the file, read-only. Views of it may outlive `close`: the map is then closed with the
+            last.
     """
 
     def __init__(self, path: Path) -> None:
@@ -209,7 +246,7 @@ class MappedFile:
         self.n_bytes = size
 
     def close(self) -> None:
-        """Drop the map, or leave it to its last view."""
+        """Close the map, now or with its last view."""
         if self._map is None:
             return
         with contextlib.suppress(BufferError):  # views of the map are still in use
@@ -218,12 +255,12 @@ class MappedFile:
         self._map = None
 
 
-class HeldFile:
-    """A small file read into memory: nothing keeps it from being deleted or renamed, on any system.
+class LoadedFile:
+    """A small file read into memory, so that it can be deleted or renamed on every system.
 
     Attributes:
         data: all bytes of the file, read-only.
-        n_bytes: how many there are.
+        n_bytes: size of the file.
     """
 
     def __init__(self, path: Path, content: bytes) -> None:
@@ -232,14 +269,14 @@ class HeldFile:
         self.n_bytes = len(content)
 
     def close(self) -> None:
-        """Nothing is held of the file itself."""
+        """Do nothing: the file is closed already."""
 
 
 def _open_to_read(path: Path) -> int:
     try:
         return os.open(path, _READ)
     except OSError as error:
-        if error.errno in {errno.ELOOP, errno.EMLINK, errno.ENXIO}:  # a link, the same on BSD, a socket
+        if error.errno in {errno.ELOOP, errno.EMLINK, errno.ENXIO}:  # a link, a link on BSD, a socket
             raise CorruptFile("not a regular file", path=path, actual=error.strerror) from error
         raise
 
@@ -264,7 +301,7 @@ def _read_all(descriptor: int, n_bytes: int, path: Path) -> bytes:
 
 
 def _full_sync(descriptor: int) -> None:
-    if sys.platform == "darwin":  # fsync there does not reach the drive's platter
+    if sys.platform == "darwin":  # fsync does not flush the drive's cache
         import fcntl
 
         try:

@@ -1,4 +1,4 @@
-"""The sections of a file: arrays whose chunks of 1 MiB are verified when they are first touched."""
+"""The sections of a file: arrays in chunks of 1 MiB, each verified when it is first read."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import xxhash
 
+from quarry.formats.arrays import AnyArray, BoolArray, Int64Array
 from quarry.formats.container.directory import is_safe_name
-from quarry.formats.container.packing import Fields
+from quarry.formats.container.fields import Fields
 from quarry.formats.errors import ChecksumMismatch, CorruptFile
 
 __all__ = [
@@ -46,7 +46,7 @@ def digest(data: bytes | memoryview) -> bytes:
 
 
 class Section:
-    """One array of a file; its chunks are verified when they are first touched.
+    """One array of a file; its chunks are verified when they are first read.
 
     Attributes:
         name: the section's name.
@@ -72,79 +72,79 @@ class Section:
         self._path = path
         self._digests = digests
         self.n_bytes = n_bytes
-        self._bytes = data[offset : offset + n_bytes]  # which keeps the map, whoever closes the file
+        self._bytes = data[offset : offset + n_bytes]  # keeps the map open after the file is closed
         self._row_bytes = self.n_bytes // shape[0] if shape[0] else 1
 
     @cached_property
-    def _verified(self) -> npt.NDArray[np.bool_]:
-        """Of each chunk, whether it was found to be sound."""
+    def _verified(self) -> BoolArray:
+        """(n_chunks,) bool: which chunks were verified."""
         return np.zeros(len(self._digests) // DIGEST_BYTES, bool)
 
     @cached_property
-    def _array(self) -> npt.NDArray[Any]:
+    def _array(self) -> AnyArray:
         if not self.n_bytes:
             return np.empty(self.shape, self.dtype)
         return np.frombuffer(self._bytes, self.dtype).reshape(self.shape)
 
-    def array(self) -> npt.NDArray[Any]:
-        """The whole section, verified; a read-only view of the mapped file."""
-        self._touch_chunks(0, len(self._verified))
+    def array(self) -> AnyArray:
+        """Return the whole section, verified; a read-only view of the mapped file."""
+        self._verify_chunks(0, len(self._verified))
         return self._array
 
-    def rows(self, ordinals: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        """A copy of the rows `ordinals` (ascending order is fastest), verified; a row is a chunk long at most."""
+    def rows(self, ordinals: AnyArray) -> AnyArray:
+        """Return a verified copy of the rows `ordinals`, fastest if ascending; a row is at most a chunk long."""
         if not self._verified.all() and len(ordinals):
             starts = ordinals.astype(np.int64) * self._row_bytes
-            touched = np.concatenate([starts, starts + (self._row_bytes - 1)]) // CHUNK_BYTES
-            for chunk in np.unique(touched[~self._verified[touched]]).tolist():
-                self._touch_chunks(chunk, chunk + 1)
+            read_chunks = np.concatenate([starts, starts + (self._row_bytes - 1)]) // CHUNK_BYTES
+            for chunk in np.unique(read_chunks[~self._verified[read_chunks]]).tolist():
+                self._verify_chunks(chunk, chunk + 1)
         return np.take(self._array, ordinals, axis=0)
 
-    def slice(self, low: int, high: int) -> npt.NDArray[Any]:
-        """The rows low to high - 1, verified; a read-only view of the mapped file."""
+    def slice(self, low: int, high: int) -> AnyArray:
+        """Return the rows low to high - 1, verified; a read-only view of the mapped file."""
         if low < high:
-            self._touch_chunks(low * self._row_bytes // CHUNK_BYTES, -(-high * self._row_bytes // CHUNK_BYTES))
+            self._verify_chunks(low * self._row_bytes // CHUNK_BYTES, -(-high * self._row_bytes // CHUNK_BYTES))
         return self._array[low:high]
 
-    def stretches(self, starts: npt.NDArray[np.int64], ends: npt.NDArray[np.int64]) -> list[bytes]:
-        """Copies of the elements starts[i] to ends[i] - 1 of a section of bytes, verified."""
+    def read_ranges(self, starts: Int64Array, ends: Int64Array) -> list[bytes]:
+        """Return verified copies of the elements starts[i] to ends[i] - 1 of a section of bytes."""
         if not self._verified.all():
             for low, high in zip(starts.tolist(), ends.tolist(), strict=True):
-                self._touch_chunks(low // CHUNK_BYTES, -(-high // CHUNK_BYTES))
+                self._verify_chunks(low // CHUNK_BYTES, -(-high // CHUNK_BYTES))
         data = self._bytes
         return [bytes(data[low:high]) for low, high in zip(starts.tolist(), ends.tolist(), strict=True)]
 
-    def damaged_chunks(self) -> list[int]:
-        """The numbers of the chunks whose bytes do not match their checksum; reads everything."""
-        return [chunk for chunk in range(len(self._verified)) if not self._is_sound(chunk)]
+    def find_damaged_chunks(self) -> list[int]:
+        """Read everything and return the numbers of the chunks that do not match their checksum."""
+        return [chunk for chunk in range(len(self._verified)) if not self._is_intact(chunk)]
 
-    def _touch_chunks(self, low: int, high: int) -> None:
+    def _verify_chunks(self, low: int, high: int) -> None:
         if self._verified[low:high].all():
             return
         for chunk in range(low, high):
             if not self._verified[chunk]:
-                if not self._is_sound(chunk):
-                    raise self.damage(chunk)
+                if not self._is_intact(chunk):
+                    raise self.damage_error(chunk)
                 self._verified[chunk] = True
 
-    def _is_sound(self, chunk: int) -> bool:
+    def _is_intact(self, chunk: int) -> bool:
         data = self._bytes[chunk * CHUNK_BYTES : (chunk + 1) * CHUNK_BYTES]
         return digest(data) == self._digests[chunk * DIGEST_BYTES : (chunk + 1) * DIGEST_BYTES]
 
-    def damage(self, chunk: int) -> ChecksumMismatch:
-        """The error that reports a damaged chunk."""
+    def damage_error(self, chunk: int) -> ChecksumMismatch:
+        """Return the error that reports a damaged chunk."""
         at = self.offset + chunk * CHUNK_BYTES
         return ChecksumMismatch(
-            f"section {self.name}: the bytes from offset {at} are not those that were written",
+            f"section {self.name}: the chunk at offset {at} is damaged",
             path=self._path,
         )
 
 
 def read_sections(entries: Fields, data: memoryview, start: int, limit: int, path: Path) -> dict[str, Section]:
-    """The sections that a table of contents lists, in the bytes start to limit - 1 of a file.
+    """Return the sections that a table of contents lists, in the bytes start to limit - 1 of a file.
 
     Raises:
-        CorruptFile: they overlap, leave holes, or are not what the specification asks for.
+        CorruptFile: they overlap, leave gaps, or violate the specification.
     """
     raw = entries.remaining()
     if len(raw) > MAX_SECTIONS:
@@ -154,19 +154,22 @@ def read_sections(entries: Fields, data: memoryview, start: int, limit: int, pat
     for section in sorted(sections.values(), key=lambda s: (s.offset, s.n_bytes)):
         if not end <= section.offset < end + BULK_ALIGNMENT:
             raise CorruptFile(
-                f"section {section.name} is out of place", path=path, expected=end, actual=section.offset
+                f"section {section.name} overlaps another one or leaves a gap",
+                path=path,
+                expected=end,
+                actual=section.offset,
             )
         end = section.offset + section.n_bytes
     if limit != end + -end % ALIGNMENT:
-        raise CorruptFile("a hole before the table of contents", path=path, expected=end, actual=limit)
+        raise CorruptFile("a gap before the table of contents", path=path, expected=end, actual=limit)
     return sections
 
 
 def _section(name: str, entry: object, data: memoryview, limit: int, path: Path) -> Section:
-    """One section of a table of contents; the fields are taken apart by hand, for an index has thousands."""
+    """Read one entry of a table of contents; by hand, because an index has thousands of them."""
     if type(entry) is not dict or entry.keys() != _FIELDS:
         raise CorruptFile(
-            f"section {name!r} has other fields", path=path, expected=sorted(_FIELDS), actual=reprlib.repr(entry)
+            f"section {name!r} has wrong fields", path=path, expected=sorted(_FIELDS), actual=reprlib.repr(entry)
         )
     kind, extents, offset, digests = entry["dtype"], entry["shape"], entry["offset"], entry["chunks"]
     dtype = _DTYPES.get(kind) if type(kind) is str else None
@@ -186,20 +189,20 @@ def _section(name: str, entry: object, data: memoryview, limit: int, path: Path)
 
 def _wrong(name: str, field: str, expected: str, value: object, path: Path) -> CorruptFile:
     return CorruptFile(
-        f"section {name!r}: wrong {field}", path=path, expected=expected, actual=reprlib.repr(value)
+        f"section {name!r}: invalid {field}", path=path, expected=expected, actual=reprlib.repr(value)
     )
 
 
 def _shape(extents: object, name: str, path: Path) -> tuple[int, ...]:
     if type(extents) is list and len(extents) == 1 and type(extents[0]) is int and 0 <= extents[0] <= MAX_EXTENT:
-        return (extents[0],)  # nearly all are
+        return (extents[0],)  # the usual case
     shape: list[int] = []
     size = 1
     for extent in extents if type(extents) is list and len(extents) <= _MAX_AXES else ():
         if type(extent) is not int or not 0 <= extent <= MAX_EXTENT:
-            raise CorruptFile(f"section {name!r} has a bad shape", path=path, actual=reprlib.repr(extents))
+            raise CorruptFile(f"section {name!r} has an invalid shape", path=path, actual=reprlib.repr(extents))
         shape.append(extent)
         size *= extent or 1
     if not shape or size > MAX_EXTENT:
-        raise CorruptFile(f"section {name!r} has a bad shape", path=path, actual=reprlib.repr(extents))
+        raise CorruptFile(f"section {name!r} has an invalid shape", path=path, actual=reprlib.repr(extents))
     return tuple(shape)

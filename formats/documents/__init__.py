@@ -1,9 +1,8 @@
 """Ids, texts and spans of the documents of a segment.
 
-`ids` maps ordinals to document ids and back, `store` keeps one zstd frame for each document with a dictionary
-shared by the segment (`store_sections` writes them, `store_merge` joins the stores of several segments), `spans`
-keeps which
-characters each centroid stands for.
+`ids` maps ordinals to document ids and back. `store` keeps each document as a zstd frame that is compressed with a
+shared dictionary; `store_sections` writes the frames, `store_merge` merges the stores of several segments. `spans`
+packs the characters that each centroid was computed from.
 
 May import: `quarry.formats.container`.
 """

@@ -1,7 +1,7 @@
-"""Which characters of a document stand behind each of its centroids, packed into a few bytes.
+"""The characters that each centroid of a document was computed from, packed into a few bytes.
 
-For each centroid: the number of its spans, then for each span the gap since the one before it ended and its
-length; all as LEB128 varints (7 bits a byte, low bits first).
+For each centroid: the number of its spans, then for each span the gap since the end of the
+previous one and its length; all as LEB128 varints.
 """
 
 from __future__ import annotations
@@ -9,19 +9,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
-from quarry.formats.container.varint import append_number
+from quarry.formats.container.varint import append_varint, read_varint
 from quarry.formats.errors import CorruptFile
 
 __all__ = ["Span", "pack_spans", "unpack_spans"]
 
 Span = tuple[int, int]
 _MAX_POSITION = 1 << 32
-_MAX_BITS = 35  # of a number as it is packed: five bytes
 _MAX_PACKED_BYTES = 16 << 20  # more than the longest document with a span for each of its tokens
 
 
 def pack_spans(centroids: Iterable[Sequence[Span]]) -> bytes:
-    """Pack the spans (start, end), ascending and disjoint, of each centroid."""
+    """Pack the (start, end) spans of each centroid, which must ascend and not overlap."""
     packed = bytearray()
     for spans in centroids:
         _append(packed, len(spans))
@@ -34,10 +33,10 @@ def pack_spans(centroids: Iterable[Sequence[Span]]) -> bytes:
 
 
 def unpack_spans(packed: bytes, path: Path) -> list[list[Span]]:
-    """The spans of each centroid.
+    """Return the spans of each centroid.
 
     Raises:
-        CorruptFile: the bytes end within a number, or a position is out of bounds.
+        CorruptFile: the bytes end within an integer, or a position is out of bounds.
     """
     if len(packed) > _MAX_PACKED_BYTES:
         raise CorruptFile("too many spans", path=path, expected=_MAX_PACKED_BYTES, actual=len(packed))
@@ -51,28 +50,26 @@ def unpack_spans(packed: bytes, path: Path) -> list[list[Span]]:
                 end = low + next(numbers)
                 spans.append((low, end))
             if end > _MAX_POSITION:
-                raise CorruptFile("a span lies out of bounds", path=path, actual=end)
+                raise CorruptFile("a span is out of bounds", path=path, actual=end)
             centroids.append(spans)
     except StopIteration:
-        raise CorruptFile("spans of a document end early", path=path) from None
+        raise CorruptFile("the spans of a document end early", path=path) from None
     return centroids
 
 
 def _append(packed: bytearray, number: int) -> None:
     if number < 0:
         raise ValueError("spans must ascend and not overlap")
-    append_number(packed, number)
+    append_varint(packed, number)
 
 
 def _numbers(packed: bytes, path: Path) -> Iterator[int]:
-    value = shift = 0
-    for byte in packed:
-        value |= (byte & 0x7F) << shift
-        shift += 7
-        if byte < 0x80 and value <= _MAX_POSITION:
-            yield value
-            value = shift = 0
-        elif byte < 0x80 or shift >= _MAX_BITS:
-            break
-    if shift:
-        raise CorruptFile("spans of a document cannot be read", path=path)
+    position = 0
+    while position < len(packed):
+        try:
+            number, position = read_varint(packed, position)
+        except ValueError as error:
+            raise CorruptFile("the spans of a document cannot be read", path=path, actual=str(error)) from error
+        if number > _MAX_POSITION:
+            raise CorruptFile("a span is out of bounds", path=path, actual=number)
+        yield number

@@ -1,10 +1,10 @@
-"""The texts of a segment: each document one zstd frame, documents in a row sharing a dictionary.
+"""The texts of a segment: one zstd frame for each document, runs of consecutive documents share a dictionary.
 
-A frame holds msgpack ``[title, text, metadata, spans]``. With a dictionary trained on the segment's own
-documents, single frames compress about as well as blocks of many, and one document is read without
-inflating any other. A segment that was merged from others has their frames as they were, and so several
-dictionaries, each for a run of ordinals. Sections: ``documents`` (the frames), ``document_offsets``,
-``document_dictionaries``, ``dictionary_offsets``, ``dictionary_ordinals`` (where each run starts).
+A frame holds msgpack ``[title, text, metadata, spans]``. With a dictionary that was trained on the
+documents of the segment, single frames compress about as well as blocks of many documents, and one document is
+read without decompressing others. A merged segment has the frames of its inputs, so it has several dictionaries,
+each for a run of ordinals. Sections: ``documents`` (the frames), ``document_offsets``,
+``document_dictionaries``, ``dictionary_offsets``, ``dictionary_ordinals`` (the first ordinal of each run).
 """
 
 from __future__ import annotations
@@ -17,43 +17,42 @@ from pathlib import Path
 
 import msgpack
 import numpy as np
-import numpy.typing as npt
 import zstandard
 
+from quarry.formats.arrays import Int64Array, UInt8Array, UInt32Array
 from quarry.formats.container.byte_strings import ByteStrings
 from quarry.formats.container.directory import Directory
-from quarry.formats.container.envelope import Envelope, EnvelopeWriter
 from quarry.formats.container.packing import unpack_bounded
+from quarry.formats.container.reader import ContainerReader
 from quarry.formats.container.spool import Spool
+from quarry.formats.container.writer import ContainerWriter
 from quarry.formats.documents.store_sections import write_runs
 from quarry.formats.errors import CorruptFile
 
 __all__ = ["DocStore", "DocStoreWriter", "KnownDictionary", "PackedDocument", "StoredDocument"]
 
 _LEVEL = 6
-_SAMPLE_BYTES = 4 << 20  # documents held back, uncompressed, to train the dictionary on
 _DICTIONARY_BYTES = 64 << 10
 _MIN_TRAINING_DOCS = 64
-_PROBED_DOCS = 16  # on which a known dictionary is tried
-_HELPFUL = 0.9  # of their bytes, less than which it must leave
+_PROBED_DOCS = 16  # that a known dictionary is tested on
+_HELPFUL = 0.9  # largest share of their bytes that it may leave
 _MAX_DOCUMENT_BYTES = 64 << 20
 _MAX_WINDOW_BYTES = 64 << 20
 _MAX_VALUES = 1 << 17  # in a document: its fields, and all values of its metadata
 _MAX_RUNS = 1 << 16
 _BATCH_DOCS = 256
 
-Ints = npt.NDArray[np.int64]
 KnownDictionary = Callable[[int], bytes]
 
 
 @dataclass(frozen=True, slots=True)
 class StoredDocument:
-    """What a segment keeps of a document besides its id and its vectors.
+    """The content of a document that a segment stores, without id and vectors.
 
     Attributes:
         title: the title, or "".
         text: the text.
-        metadata: whatever the caller attached.
+        metadata: of the caller.
         spans: packed character spans of the centroids (see `quarry.formats.documents.spans`).
     """
 
@@ -64,17 +63,18 @@ class StoredDocument:
 
 
 class DocStoreWriter:
-    """Compresses documents as they come; at most 4 MiB of them wait in memory, to train the dictionary.
+    """Compresses documents one by one; the first ones are buffered, to train the dictionary on them.
 
     Args:
-        directory: where temporary files go.
-        known: gives a dictionary of other documents like these, perhaps nothing, for the bytes that one of their
-            own would have. Where it is large enough and does them good, it saves training one, which would take
-            more than half of a commit's time (100 to 3000 English paragraphs).
+        directory: for temporary files.
+        known: returns a dictionary of other documents, perhaps empty, given the size that a new one would have.
+            If it is large enough and compresses these documents well, no dictionary is trained, which would take
+            more than half of the time of a commit (100 to 3000 English paragraphs).
     """
 
     def __init__(self, directory: Directory, known: KnownDictionary = lambda _: b"") -> None:
         self._known = known
+        self._directory = directory
         self._frames = Spool(directory)
         self._lengths = Spool(directory)
         self._waiting: list[bytes] = []
@@ -83,56 +83,56 @@ class DocStoreWriter:
         self._compressor: zstandard.ZstdCompressor | None = None
 
     def add(self, document: StoredDocument) -> None:
-        """Append the next document, of at most 64 MiB when serialised."""
+        """Append the next document, at most 64 MiB serialized."""
         record = msgpack.packb([document.title, document.text, document.metadata, document.spans])
         if len(record) > _MAX_DOCUMENT_BYTES:
             raise OverflowError(f"a document of {len(record)} bytes, and {_MAX_DOCUMENT_BYTES} can be stored")
         self.add_record(record)
 
     def add_record(self, record: bytes) -> None:
-        """Append the next document as it was serialised before."""
+        """Append the next document, serialized."""
         if self._compressor:
             self._append([self._compressor.compress(record)])
             return
         self._waiting.append(record)
         self._waiting_bytes += len(record)
-        if self._waiting_bytes >= _SAMPLE_BYTES:
+        if self._waiting_bytes >= self._directory.limits.sample_bytes:
             self._start()
 
-    def settle(self) -> None:
-        """See `quarry.formats.container.spool.Spool.settle`."""
-        self._frames.settle()
-        self._lengths.settle()
+    def spill(self) -> None:
+        """See `quarry.formats.container.spool.Spool.spill`."""
+        self._frames.spill()
+        self._lengths.spill()
 
-    def write(self, envelope: EnvelopeWriter) -> None:
+    def write(self, container: ContainerWriter) -> None:
         """Write the sections."""
-        write_runs([self], envelope)
+        write_runs([self], container)
 
     def dictionary(self) -> bytes:
-        """What the frames are compressed with, perhaps nothing; trained on what there is if need be."""
+        """Return the dictionary of the frames, perhaps empty; it is trained now if that was not done yet."""
         if not self._compressor:
             self._start()
         return self._dictionary
 
-    def lengths(self) -> npt.NDArray[np.uint32]:
-        """(n,) uint32, the length of each frame; only after `dictionary`."""
-        lengths: npt.NDArray[np.uint32] = self._lengths.read_array(np.uint32, 0, self._lengths.n_bytes // 4)
+    def lengths(self) -> UInt32Array:
+        """Return the lengths of the frames, (n,) uint32; call `dictionary` first."""
+        lengths: UInt32Array = self._lengths.read_array(np.uint32, 0, self._lengths.n_bytes // 4)
         return lengths
 
-    def frames(self) -> Iterator[npt.NDArray[np.uint8]]:
-        """All frames, in pieces."""
+    def frames(self) -> Iterator[UInt8Array]:
+        """Yield all frames, in pieces."""
         return (np.frombuffer(chunk, np.uint8) for chunk in self._frames.chunks())
 
     def close(self) -> None:
-        """Drop the temporary files."""
+        """Delete the temporary files."""
         self._frames.close()
         self._lengths.close()
 
     def _start(self) -> None:
         for spool in (self._frames, self._lengths):
-            spool.close()  # an attempt for which memory was too short may have left something
+            spool.close()  # an earlier attempt may have failed for lack of memory
         size = min(_DICTIONARY_BYTES, self._waiting_bytes // 16)
-        self._dictionary = _chosen(self._known(size), self._waiting, size)
+        self._dictionary = _choose_dictionary(self._known(size), self._waiting, size)
         trained = zstandard.ZstdCompressionDict(self._dictionary) if self._dictionary else None
         compressor = zstandard.ZstdCompressor(level=_LEVEL, dict_data=trained, write_dict_id=False)
         self._append([compressor.compress(record) for record in self._waiting])
@@ -144,11 +144,11 @@ class DocStoreWriter:
         self._lengths.append(b"".join(len(frame).to_bytes(4, "little") for frame in frames))
 
 
-def _chosen(known: bytes, records: list[bytes], size: int) -> bytes:
-    """The dictionary for `records`: the known one, unless it is less than half of `size`, as theirs would be.
+def _choose_dictionary(known: bytes, records: list[bytes], size: int) -> bytes:
+    """Return the dictionary for `records`: the known one, unless it has less than half of `size` or does not help.
 
-    On English paragraphs one of half the size costs 4 % of the frames, and of a quarter 8 %; at the full size it
-    makes no difference (1 %) which of the documents it was trained on.
+    On English paragraphs a dictionary of half the size makes frames 4 % larger, of a quarter 8 %; at full size it
+    matters little (1 %) which documents it was trained on.
     """
     if not _helps(known, records):
         known = b""
@@ -156,7 +156,7 @@ def _chosen(known: bytes, records: list[bytes], size: int) -> bytes:
 
 
 def _helps(known: bytes, records: list[bytes]) -> bool:
-    """Whether a dictionary of other documents makes these shorter: of English paragraphs it takes off a third."""
+    """Return whether a dictionary of other documents compresses these; English paragraphs shrink by a third."""
     sample = records[:: max(1, len(records) // _PROBED_DOCS)]
     if not known or not sample:
         return True
@@ -167,7 +167,7 @@ def _helps(known: bytes, records: list[bytes]) -> bool:
 
 
 def _train(records: list[bytes], size: int) -> bytes:
-    """A zstd dictionary for `records`, or nothing where they are too few or too short to learn from."""
+    """A zstd dictionary for `records`, or nothing if they are too few or too short to learn from."""
     if len(records) < _MIN_TRAINING_DOCS:
         return b""
     try:
@@ -177,35 +177,35 @@ def _train(records: list[bytes], size: int) -> bytes:
 
 
 class DocStore:
-    """The texts of a segment, read from its file; reading is thread-safe.
+    """Reads the texts of a segment; thread-safe.
 
     Attributes:
         n_docs: documents in the segment, deleted ones included.
-        n_runs: runs of documents with a dictionary each.
+        n_runs: number of runs, each with one dictionary.
         path: of the file.
     """
 
-    def __init__(self, envelope: Envelope, n_docs: int) -> None:
+    def __init__(self, container: ContainerReader, n_docs: int) -> None:
         self.n_docs = n_docs
-        self.path = envelope.path
-        self._frames = ByteStrings(envelope, "documents", "document_offsets", n_docs)
-        self._ordinals = envelope.section("dictionary_ordinals", np.uint64, (None,))
+        self.path = container.path
+        self._frames = ByteStrings(container, "documents", "document_offsets", n_docs)
+        self._ordinals = container.section("dictionary_ordinals", np.uint64, (None,))
         self.n_runs = n_runs = self._ordinals.shape[0] - 1
         if not 1 <= n_runs <= _MAX_RUNS:
-            raise CorruptFile("no dictionaries, or too many", path=self.path, expected=_MAX_RUNS, actual=n_runs)
-        self._dictionaries = ByteStrings(envelope, "document_dictionaries", "dictionary_offsets", n_runs)
+            raise CorruptFile("wrong number of dictionaries", path=self.path, expected=_MAX_RUNS, actual=n_runs)
+        self._dictionaries = ByteStrings(container, "document_dictionaries", "dictionary_offsets", n_runs)
         self._codecs: dict[int, _Codec] = {}
 
     def __getitem__(self, ordinal: int) -> StoredDocument:
-        """Document `ordinal`.
+        """Return document `ordinal`.
 
         Raises:
             FormatError: the stored document is damaged.
         """
-        return self.packed(np.array([ordinal]))[0].unpacked()
+        return self.packed(np.array([ordinal]))[0].unpack()
 
-    def packed(self, ordinals: Ints) -> list[PackedDocument]:
-        """The documents (n,) `ordinals`, read but not inflated yet."""
+    def packed(self, ordinals: Int64Array) -> list[PackedDocument]:
+        """Read the documents (n,) `ordinals` without decompressing them."""
         frames = self._frames.many(ordinals)
         runs = (self.run_starts.searchsorted(ordinals, "right") - 1).tolist()
         return [
@@ -213,35 +213,35 @@ class DocStore:
             for frame, run, ordinal in zip(frames, runs, ordinals.tolist(), strict=True)
         ]
 
-    def records(self, ordinals: Ints) -> Iterator[bytes]:
-        """The documents (n,) `ordinals`, inflated, as they were serialised; a bounded number in memory."""
+    def records(self, ordinals: Int64Array) -> Iterator[bytes]:
+        """Yield the documents (n,) `ordinals` decompressed but serialized, in bounded memory."""
         for low in range(0, len(ordinals), _BATCH_DOCS):
             for packed in self.packed(ordinals[low : low + _BATCH_DOCS]):
                 yield packed.record()
 
     @cached_property
-    def run_starts(self) -> Ints:
+    def run_starts(self) -> Int64Array:
         """(n_runs + 1,) int64: run i has the documents starts[i] to starts[i + 1] - 1.
 
         Raises:
             CorruptFile: the starts do not ascend from 0 to the number of documents; checked at first use.
         """
-        starts: Ints = self._ordinals.array().astype(np.int64)
+        starts: Int64Array = self._ordinals.array().astype(np.int64)
         if starts[0] != 0 or starts[-1] != self.n_docs or (starts[1:] <= starts[:-1]).any():
             raise CorruptFile("runs of documents do not ascend from 0 to their number", path=self.path)
         return starts
 
     def dictionary(self, run: int) -> bytes:
-        """The dictionary of a run, perhaps empty."""
+        """Return the dictionary of a run, perhaps empty."""
         return self._dictionaries[run]
 
     def check_dictionary(self, run: int) -> None:
-        """Raise CorruptFile if documents cannot be compressed with the dictionary of a run."""
+        """Raise CorruptFile if the dictionary of a run cannot be used to compress documents."""
         trained = zstandard.ZstdCompressionDict(self.dictionary(run))
         try:
             zstandard.ZstdCompressor(level=_LEVEL, dict_data=trained).compress(b"")
         except zstandard.ZstdError as error:
-            raise CorruptFile("no usable dictionary", path=self.path, actual=str(error)) from error
+            raise CorruptFile("invalid dictionary", path=self.path, actual=str(error)) from error
 
     @property
     def frames(self) -> ByteStrings:
@@ -255,7 +255,7 @@ class DocStore:
 
 
 class PackedDocument:
-    """A document as it is stored, inflated when it is first asked for; it needs no open file."""
+    """A compressed document, decompressed on first use; it does not need the open file."""
 
     __slots__ = ("_codec", "_frame", "_ordinal", "_unpacked")
 
@@ -265,21 +265,21 @@ class PackedDocument:
         self._ordinal = ordinal
         self._unpacked: StoredDocument | None = None
 
-    def unpacked(self) -> StoredDocument:
-        """The document.
+    def unpack(self) -> StoredDocument:
+        """Return the document.
 
         Raises:
-            CorruptFile: it cannot be read.
+            CorruptFile: it cannot be decompressed or parsed.
         """
         if self._unpacked is None:
             self._unpacked = self._codec.document(self._frame, self._ordinal)
         return self._unpacked
 
     def record(self) -> bytes:
-        """The document as it was serialised.
+        """Return the serialized document.
 
         Raises:
-            CorruptFile: it cannot be inflated.
+            CorruptFile: it cannot be decompressed.
         """
         return self._codec.record(self._frame, self._ordinal)
 
@@ -288,7 +288,7 @@ class PackedDocument:
 
 
 class _Codec:
-    """Inflates the frames of one dictionary."""
+    """Decompresses the frames of one dictionary."""
 
     def __init__(self, dictionary: bytes, path: Path) -> None:
         self._dictionary = dictionary
@@ -299,15 +299,15 @@ class _Codec:
         return _Codec, (self._dictionary, self._path)
 
     def document(self, frame: bytes, ordinal: int) -> StoredDocument:
-        """The document in a frame."""
+        """Return the document of a frame."""
         return _parse(self.record(frame, ordinal), ordinal, self._path)
 
     def record(self, frame: bytes, ordinal: int) -> bytes:
-        """What is in a frame, inflated."""
-        return _inflate(self._decompressor(), frame, ordinal, self._path)
+        """Decompress a frame."""
+        return _decompress(self._decompressor(), frame, ordinal, self._path)
 
     def _decompressor(self) -> zstandard.ZstdDecompressor:
-        """One per thread: they keep state while they work."""
+        """Return the decompressor of this thread; decompressors are not thread-safe."""
         if not hasattr(self._local, "decompressor"):
             data = self._dictionary
             try:
@@ -316,20 +316,20 @@ class _Codec:
                     dict_data=trained, max_window_size=_MAX_WINDOW_BYTES
                 )
             except zstandard.ZstdError as error:
-                raise CorruptFile("no usable dictionary", path=self._path, actual=str(error)) from error
+                raise CorruptFile("invalid dictionary", path=self._path, actual=str(error)) from error
         decompressor: zstandard.ZstdDecompressor = self._local.decompressor
         return decompressor
 
 
-def _inflate(decompressor: zstandard.ZstdDecompressor, frame: bytes, ordinal: int, path: Path) -> bytes:
-    """Inflate a frame whose stated size is within bounds (the library would not look at the bound itself)."""
+def _decompress(decompressor: zstandard.ZstdDecompressor, frame: bytes, ordinal: int, path: Path) -> bytes:
+    """Decompress a frame after checking its stated size, which the library does not do."""
     try:
         stated = zstandard.frame_content_size(frame)
         if not 0 < stated <= _MAX_DOCUMENT_BYTES:
             raise CorruptFile(f"document {ordinal} states a size out of bounds", path=path, actual=stated)
         return decompressor.decompress(frame, allow_extra_data=False)
     except zstandard.ZstdError as error:
-        raise CorruptFile(f"document {ordinal} cannot be inflated", path=path, actual=str(error)) from error
+        raise CorruptFile(f"document {ordinal} cannot be decompressed", path=path, actual=str(error)) from error
 
 
 def _parse(record: bytes, ordinal: int, path: Path) -> StoredDocument:

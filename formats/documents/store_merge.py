@@ -1,136 +1,160 @@
-"""The texts of several segments as one: most of them are copied as they are, still compressed."""
+"""Merges the texts of several segments; most frames are copied without decompressing them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing
+from dataclasses import dataclass
 from itertools import groupby
 
 import numpy as np
-import numpy.typing as npt
 import zstandard
 
+from quarry.formats.arrays import BoolArray, Int64Array, UInt8Array
 from quarry.formats.container.directory import Directory
-from quarry.formats.container.envelope import EnvelopeWriter
+from quarry.formats.container.writer import ContainerWriter
 from quarry.formats.documents.store import DocStore, DocStoreWriter
 from quarry.formats.documents.store_sections import FrameRun, write_runs
 from quarry.formats.errors import CorruptFile
 
-__all__ = ["merge_documents"]
+__all__ = ["CopyPolicy", "merge_documents"]
 
-_COPIED_BYTES = 1 << 20  # frames of one dictionary from which on it is kept: then it takes 6 % of them at most
-_FILE_SHARE = 128  # of which all dictionaries may take one, however few their frames are
-_GOOD_DICTIONARY = 32 << 10  # bytes from which on it compresses within 4 % as well as a larger one
-_MOST_COPIED = 256  # runs: each has a dictionary in memory once one of its documents was read
 
-Keep = npt.NDArray[np.bool_]
-Ints = npt.NDArray[np.int64]
+@dataclass(frozen=True, kw_only=True)
+class CopyPolicy:
+    """Which runs of frames a merge copies as they are, with their dictionary.
+
+    Attributes:
+        run_bytes: a run of at least this size is copied: its dictionary is at most 6 % of it.
+        file_share: all dictionaries together may take 1 / file_share of the file, however small their runs are.
+        good_dictionary_bytes: size from which on a dictionary compresses within 4 % as well as a larger one.
+        max_runs: runs of a file; each has a dictionary in memory once one of its documents was read.
+    """
+
+    run_bytes: int = 1 << 20
+    file_share: int = 128
+    good_dictionary_bytes: int = 32 << 10
+    max_runs: int = 256
+
+
+_DEFAULT_POLICY = CopyPolicy()
 
 
 class _StoredRun:
-    """What stays of a run of a segment that is there."""
+    """The kept frames of one run of a segment."""
 
-    def __init__(self, store: DocStore, run: int, keep: Keep | None) -> None:
+    def __init__(self, store: DocStore, run: int, keep: BoolArray | None, policy: CopyPolicy) -> None:
+        self._policy = policy
         self._store = store
         self._run = run
         self._keep = keep
         self._low, self._high = store.run_starts[run : run + 2].tolist()
         offsets = store.frames.offsets
         lengths = np.diff(offsets[self._low : self._high + 1])
-        self._lengths: Ints = lengths if keep is None else lengths[keep[self._low : self._high]]
+        self._lengths: Int64Array = lengths if keep is None else lengths[keep[self._low : self._high]]
         self.n_bytes = int(self._lengths.sum())
         self.path = store.path
 
     def dictionary(self) -> bytes:
         return self._store.dictionary(self._run)
 
-    def lengths(self) -> Ints:
+    def lengths(self) -> Int64Array:
         return self._lengths
 
-    def frames(self) -> Iterator[npt.NDArray[np.uint8]]:
-        return self._store.frames.kept(self._keep, self._low, self._high)
+    def frames(self) -> Iterator[UInt8Array]:
+        return self._store.frames.iterate_kept(self._keep, self._low, self._high)
 
     def is_copied(self, least: int, room: int) -> bool:
-        """Whether it stays as it is: if it has `least` bytes, and a dictionary that does not take too much."""
+        """Return whether it is copied: it has at least `least` bytes and its dictionary is not too large."""
         if self.n_bytes < max(1, least):
             return False
-        return self.n_bytes >= _COPIED_BYTES or _GOOD_DICTIONARY <= len(self.dictionary()) <= room
+        if self.n_bytes >= self._policy.run_bytes:
+            return True
+        return self._policy.good_dictionary_bytes <= len(self.dictionary()) <= room
 
     def records(self) -> Iterator[bytes]:
-        """The documents that stay, as they were serialised."""
+        """Yield the kept documents, serialized."""
         if self._keep is None:
             return self._store.records(np.arange(self._low, self._high))
         return self._store.records(np.flatnonzero(self._keep[self._low : self._high]) + self._low)
 
 
 def merge_documents(
-    directory: Directory, stores: Sequence[DocStore], keeps: Sequence[Keep | None], envelope: EnvelopeWriter
+    directory: Directory,
+    stores: Sequence[DocStore],
+    keeps: Sequence[BoolArray | None],
+    container: ContainerWriter,
+    policy: CopyPolicy = _DEFAULT_POLICY,
 ) -> None:
     """Write the documents of several segments as one, in bounded memory.
 
-    Frames that share a dictionary are copied as they are, where that does not take too much room for dictionaries:
-    6 % of the frames, or 1 % of the file. Fewer are compressed anew, with the dictionary of their neighbours
-    where there is one.
+    Frames that share a dictionary are copied if their dictionary is not too large, see `CopyPolicy`: at most
+    6 % of the frames, or 1 % of the file. Others are compressed again, with the dictionary of their
+    neighbors if there is one.
 
     Args:
-        directory: where temporary files go.
-        stores: the segments; their documents follow one another in the new one.
-        keeps: for each segment (n_docs,) bool, False where a document is left out, or None to keep all. Those
-            that stay are numbered anew without gaps.
-        envelope: the new file, best with all bulky sections written.
+        directory: for temporary files.
+        stores: the segments; their documents are concatenated.
+        keeps: for each segment (n_docs,) bool, False if a document is left out, or None to keep all.
+            Kept documents are renumbered without gaps.
+        container: the new file; dictionaries may take a share of what it has so far, so large sections come first.
+        policy: which frames are copied.
 
     Raises:
         FormatError: a segment is damaged.
     """
     runs = [
-        _StoredRun(store, run, keep)
+        _StoredRun(store, run, keep, policy)
         for store, keep in zip(stores, keeps, strict=True)
         for run in range(len(store.run_starts) - 1)
     ]
     with ExitStack() as stack:
         merged: list[FrameRun] = []
-        room = envelope.n_bytes // _FILE_SHARE // len(runs)
-        for known, group in _groups(runs, room):
+        room = container.n_bytes // policy.file_share // len(runs)
+        for known, group in _groups(runs, room, policy):
             if known is None:
                 merged += group
             else:
-                merged.append(stack.enter_context(closing(_compressed_anew(directory, known, group))))
-        write_runs(merged, envelope)
+                merged.append(stack.enter_context(closing(_recompress(directory, known, group))))
+        write_runs(merged, container)
 
 
-def _groups(runs: Sequence[_StoredRun], room: int) -> Iterator[tuple[bytes | None, list[_StoredRun]]]:
-    """Runs in a row: those to be copied, with None; those to be compressed, with a dictionary that is known.
+def _groups(
+    runs: Sequence[_StoredRun], room: int, policy: CopyPolicy
+) -> Iterator[tuple[bytes | None, list[_StoredRun]]]:
+    """Yield groups of consecutive runs with the dictionary to compress them with, or None if they are copied.
 
-    Where the latter are few they get that of a neighbour which is copied, and so become part of its run.
+    A small group is compressed with the dictionary of a neighbor that is copied, and so becomes part of its run.
 
     Args:
         runs: all of them.
-        room: bytes that each may take for its dictionary in any case.
+        room: bytes that the dictionary of each run may always take.
+        policy: which runs are copied.
     """
-    least = sum(run.n_bytes for run in runs) // _MOST_COPIED
+    least = sum(run.n_bytes for run in runs) // policy.max_runs
     groups = [
         (is_copied, list(group)) for is_copied, group in groupby(runs, lambda run: run.is_copied(least, room))
     ]
     for number, (is_copied, group) in enumerate(groups):
         if is_copied:
             yield None, group
-        elif len(groups) > 1 and sum(run.n_bytes for run in group) < max(least, _COPIED_BYTES):
+        elif len(groups) > 1 and sum(run.n_bytes for run in group) < max(least, policy.run_bytes):
             yield (groups[number - 1][1][-1] if number else groups[1][1][0]).dictionary(), group
         else:
             yield max((run.dictionary() for run in group), key=len), group
 
 
-def _compressed_anew(directory: Directory, known: bytes, runs: Sequence[_StoredRun]) -> DocStoreWriter:
+def _recompress(directory: Directory, known: bytes, runs: Sequence[_StoredRun]) -> DocStoreWriter:
     writer = DocStoreWriter(directory, lambda _: known)
     try:
         for run in runs:
             for record in run.records():
                 writer.add_record(record)
-                writer.settle()
-        writer.dictionary()  # from here on all is compressed
+                writer.spill()
+        writer.dictionary()  # compresses what is buffered
     except zstandard.ZstdError as error:
         writer.close()
-        raise CorruptFile("no usable dictionary", path=runs[0].path, actual=str(error)) from error
+        raise CorruptFile("invalid dictionary", path=runs[0].path, actual=str(error)) from error
     except BaseException:
         writer.close()
         raise

@@ -1,7 +1,7 @@
 """One column: the values at one path of the metadata of all documents of a segment.
 
-A column is a stretch of section ``metadata``, its parts one after the other, each starting at a multiple of 8
-bytes: integers (int64) and floats (float64), where each text starts and where the last one ends (uint64), the
+A column is a range of section ``metadata`` with these parts, each aligned to 8 bytes: integers (int64) and floats
+(float64), the offsets of the texts (uint64), the
 texts, the code of a value for each document (0: none) if the column is dense, then the documents (uint32) and the
 codes of all other values, ascending by code. Codes take as many bytes as the number of values needs: 1, 2 or 4.
 """
@@ -17,7 +17,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from quarry.formats.container.packing import Fields
+from quarry.formats.arrays import AnyArray, BoolArray, UInt8Array, UInt32Array, UInt64Array
+from quarry.formats.container.fields import Fields
 from quarry.formats.container.sections import Section
 from quarry.formats.errors import CorruptFile
 from quarry.formats.metadata.dictionary import ColumnDictionary, Run
@@ -28,27 +29,26 @@ __all__ = ["PART_ALIGNMENT", "Column", "KeptValue", "code_type"]
 PART_ALIGNMENT = 8
 _MAX_VALUES = (1 << 32) - 2
 _CONSTANTS = 4  # kinds of one value each
-_FEW_RUNS = 8  # up to which comparing the codes run by run is faster than looking each up
+_FEW_RUNS = 8  # up to so many, comparing codes with each run is faster than a lookup table
 
-Flags = npt.NDArray[np.bool_]
-KeptValue = tuple[Kind, int | float | bytes, npt.NDArray[np.uint32]]
+KeptValue = tuple[Kind, int | float | bytes, UInt32Array]
 
 
 def code_type(n_values: int) -> np.dtype[Any]:
-    """The type of the codes of so many values; 0 is a code too."""
+    """Return the dtype of the codes of `n_values` values and of 0."""
     return np.min_scalar_type(n_values)
 
 
 class Column:
-    """A column as it is in a file; reading it is thread-safe.
+    """Reads a column; thread-safe.
 
     Args:
         section: ``metadata``.
-        entry: what the directory says of the column.
+        entry: of the column in the directory.
         n_docs: documents in the segment.
 
     Raises:
-        CorruptFile: it does not lie within the section.
+        CorruptFile: it is not within the section.
     """
 
     def __init__(self, section: Section, entry: Fields, n_docs: int) -> None:
@@ -56,11 +56,11 @@ class Column:
         self._n_docs = n_docs
         self._path: Path = entry.path
         self.counts = _counts(entry)
-        self._dense = entry.flag("dense")
+        self._dense = entry.boolean("dense")
         n_pairs = entry.integer("n_pairs", 0, section.n_bytes)
         n_text_bytes = entry.integer("text_bytes", 0, section.n_bytes)
         at = entry.integer("offset", 0, section.n_bytes)
-        entry.done()
+        entry.refuse_unknown()
         n_numbers = self.counts[Kind.INTEGER] + self.counts[Kind.FLOAT]
         n_texts = self.counts[Kind.TEXT] + self.counts[Kind.LONG_TEXT]
         self._code_type = code_type(sum(self.counts))
@@ -71,7 +71,7 @@ class Column:
             self._parts.append((at, at + size))
             at += size + -size % PART_ALIGNMENT
         if self._parts[0][0] % PART_ALIGNMENT or self._parts[-1][1] > section.n_bytes:
-            raise CorruptFile("a column of metadata outside its section", path=self._path, actual=at)
+            raise CorruptFile("a metadata column is out of bounds", path=self._path, actual=at)
 
     @property
     def kinds(self) -> frozenset[Kind]:
@@ -87,8 +87,8 @@ class Column:
         texts = _Texts(self._part(1, np.uint64), self._part(2, np.uint8), self._path)
         return ColumnDictionary(self.counts, _items(integers), _items(floats), texts)
 
-    def docs_with(self, runs: Sequence[Run]) -> Flags:
-        """(n_docs,) bool: the documents that have a value whose code is in one of the runs.
+    def find_docs(self, runs: Sequence[Run]) -> BoolArray:
+        """Return the documents that have a value whose code is in one of the runs, (n_docs,) bool.
 
         Raises:
             FormatError: the column is damaged.
@@ -101,10 +101,10 @@ class Column:
             found[self._checked(self._docs[start:end])] = True
         return found
 
-    def values(self, keep: Flags, ordinals: npt.NDArray[np.uint32]) -> Iterator[KeptValue]:
-        """The values of the documents to be kept, ascending, with the documents' new ordinals, ascending.
+    def values(self, keep: BoolArray, ordinals: UInt32Array) -> Iterator[KeptValue]:
+        """Yield the values of the kept documents, ascending, with the new ordinals of the documents, ascending.
 
-        Memory: 30 bytes for each document and value.
+        Takes 30 bytes of memory for each document and value.
 
         Raises:
             FormatError: the column is damaged.
@@ -116,18 +116,18 @@ class Column:
         order = np.lexsort((docs, codes))
         codes, docs = codes[order], ordinals[docs[order]]
         if len(codes) and not 0 < codes[0] <= codes[-1] < self.dictionary.everything[1]:
-            raise CorruptFile("a column of metadata with codes of no value", path=self._path)
+            raise CorruptFile("a metadata column has invalid codes", path=self._path)
         starts = np.flatnonzero(np.diff(codes, prepend=0)).tolist()
         before: tuple[Kind, int | float | bytes] | None = None
         for start, end in pairwise([*starts, len(codes)]):
             value = self.dictionary.value(int(codes[start]))
             if before is not None and not before < value:
-                raise CorruptFile("a column of metadata whose values do not ascend", path=self._path)
+                raise CorruptFile("the values of a metadata column do not ascend", path=self._path)
             yield *value, docs[start:end]
             before = value
 
-    def _with_first(self, runs: Sequence[Run]) -> Flags:
-        """The documents whose first value is in one of the runs."""
+    def _with_first(self, runs: Sequence[Run]) -> BoolArray:
+        """Return the documents whose first value is in one of the runs."""
         codes = self._first
         if len(runs) > _FEW_RUNS and self._dense:
             wanted = np.zeros(self.dictionary.everything[1], bool)
@@ -140,33 +140,33 @@ class Column:
         return found
 
     @cached_property
-    def _first(self) -> npt.NDArray[Any]:
+    def _first(self) -> AnyArray:
         """(n_docs,): the code of each document's first value; (0,) where the column is not dense."""
         return self._part(3, self._code_type)
 
     @cached_property
-    def _docs(self) -> npt.NDArray[np.uint32]:
+    def _docs(self) -> UInt32Array:
         """(n_pairs,): the documents of all other values."""
         return self._part(4, np.uint32)
 
     @cached_property
-    def _codes(self) -> npt.NDArray[Any]:
+    def _codes(self) -> AnyArray:
         """(n_pairs,): the codes of those values, ascending."""
         return self._part(5, self._code_type)
 
-    def _checked(self, docs: npt.NDArray[np.uint32]) -> npt.NDArray[np.uint32]:
+    def _checked(self, docs: UInt32Array) -> UInt32Array:
         if len(docs) and int(docs.max()) >= self._n_docs:
-            raise CorruptFile("a column of metadata of documents that are not there", path=self._path)
+            raise CorruptFile("a metadata column has ordinals that are out of bounds", path=self._path)
         return docs
 
-    def _part(self, number: int, dtype: npt.DTypeLike) -> npt.NDArray[Any]:
+    def _part(self, number: int, dtype: npt.DTypeLike) -> AnyArray:
         return self._section.slice(*self._parts[number]).view(dtype)
 
 
 class _Texts:
-    """The texts of a column; their bytes are between the offsets."""
+    """The texts of a column."""
 
-    def __init__(self, offsets: npt.NDArray[np.uint64], data: npt.NDArray[np.uint8], path: Path) -> None:
+    def __init__(self, offsets: UInt64Array, data: UInt8Array, path: Path) -> None:
         self._offsets = _items(offsets)
         self._data = data.data
         self._path = path
@@ -177,12 +177,12 @@ class _Texts:
     def __getitem__(self, number: int) -> bytes:
         low, high = self._offsets[number], self._offsets[number + 1]
         if not low <= high <= min(low + MAX_TEXT_BYTES, len(self._data)):
-            raise CorruptFile(f"text {number} of a column of metadata lies outside it", path=self._path)
+            raise CorruptFile(f"text {number} of a metadata column is out of bounds", path=self._path)
         return bytes(self._data[low:high])
 
 
-def _items(array: npt.NDArray[Any]) -> Any:  # noqa: ANN401  # what a memoryview yields depends on its format
-    """The elements as Python's own numbers, which compare exactly whatever their types."""
+def _items(array: AnyArray) -> Any:  # noqa: ANN401  # what a memoryview yields depends on its format
+    """The elements as Python numbers, which compare exactly across types."""
     return array.data
 
 
@@ -194,5 +194,5 @@ def _counts(entry: Fields) -> tuple[int, ...]:
     )
     numbers: tuple[int, ...] = tuple(counts) if right else ()  # type: ignore[arg-type]
     if not 0 < sum(numbers) <= _MAX_VALUES:
-        raise CorruptFile("a column of metadata with impossible counts", path=entry.path)
+        raise CorruptFile("a metadata column has invalid counts", path=entry.path)
     return numbers

@@ -1,13 +1,12 @@
-"""Writing one column of metadata, value after value, in bounded memory."""
+"""Writes one metadata column, value by value, in bounded memory."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from quarry.formats.arrays import AnyArray, BoolArray, UInt32Array
 from quarry.formats.container.directory import Directory
 from quarry.formats.container.spool import Spool
 from quarry.formats.metadata.column import PART_ALIGNMENT, code_type
@@ -18,14 +17,12 @@ __all__ = ["ColumnWriter"]
 _BATCH = 1 << 17  # values at a time
 _PAIR_BYTES = 4  # of a document's ordinal in a pair
 
-Docs = npt.NDArray[np.uint32]
-
 
 class ColumnWriter:
-    """Takes the values at one path, ascending; memory: 5 bytes a document of the segment.
+    """Collects the values at one path, ascending; takes 5 bytes of memory for each document of the segment.
 
     Args:
-        directory: where temporary files go.
+        directory: for temporary files.
         n_docs: documents in the segment.
     """
 
@@ -43,7 +40,7 @@ class ColumnWriter:
     def __len__(self) -> int:
         return sum(self._counts)
 
-    def add(self, kind: Kind, value: float | bytes, docs: Docs) -> None:
+    def add(self, kind: Kind, value: float | bytes, docs: UInt32Array) -> None:
         """Append the next value with the documents that have it, one or more, ascending."""
         self._counts[kind] += 1
         if isinstance(value, bytes):
@@ -56,7 +53,7 @@ class ColumnWriter:
         self._codes.write_array(np.full(len(docs), len(self), np.uint32))
 
     def write(self, section: Spool) -> dict[str, object]:
-        """Append the column to the section; what the directory says of it."""
+        """Append the column to the section and return its entry in the directory."""
         width = code_type(len(self)).itemsize
         n_owners = int(np.count_nonzero(self._owners))
         dense = len(self._owners) * width < n_owners * (width + _PAIR_BYTES)
@@ -73,12 +70,12 @@ class ColumnWriter:
         }
 
     def close(self) -> None:
-        """Drop the temporary files."""
+        """Delete the temporary files."""
         for spool in (self._numbers, self._text_offsets, self._texts, self._docs, self._codes):
             spool.close()
 
     def _write_pairs(self, section: Spool, dense: bool) -> int:
-        """Write the codes by document, and those that have no place there; how many these are."""
+        """Write the dense codes and the pairs of all other values; return the number of pairs."""
         dtype = code_type(len(self))
         first = np.zeros(len(self._owners) if dense else 0, dtype)
         docs, codes = Spool(self._directory), Spool(self._directory)
@@ -95,15 +92,15 @@ class ColumnWriter:
             docs.close()
             codes.close()
 
-    def _pairs(self) -> Iterator[tuple[Docs, Docs]]:
+    def _pairs(self) -> Iterator[tuple[UInt32Array, UInt32Array]]:
         n_pairs = self._docs.n_bytes // _PAIR_BYTES
         for low in range(0, n_pairs, _BATCH):
             high = min(n_pairs, low + _BATCH)
             yield self._docs.read_array(np.uint32, low, high), self._codes.read_array(np.uint32, low, high)
 
 
-def _without_first(docs: Docs, codes: Docs, first: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
-    """Note the first code of each document that has none yet; which of the pairs are left."""
+def _without_first(docs: UInt32Array, codes: UInt32Array, first: AnyArray) -> BoolArray:
+    """Store the first code of each document that has none yet; return which pairs remain."""
     _, places = np.unique(docs, return_index=True)
     places = places[first[docs[places]] == 0]
     first[docs[places]] = codes[places]
@@ -113,7 +110,7 @@ def _without_first(docs: Docs, codes: Docs, first: npt.NDArray[Any]) -> npt.NDAr
 
 
 def _append(section: Spool, chunks: Iterator[bytes]) -> None:
-    """Append a part, and zeros up to where the next one starts."""
+    """Append a part and zeros up to the next multiple of PART_ALIGNMENT."""
     for chunk in chunks:
         section.write(chunk)
     section.write(bytes(-section.n_bytes % PART_ALIGNMENT))

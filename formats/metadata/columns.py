@@ -1,9 +1,8 @@
-"""The metadata of a segment's documents by path, so that a filter need not read the documents.
+"""The metadata of the documents of a segment, by path, so that filters do not read the documents.
 
-Sections, absent where no document has metadata: ``metadata`` (the columns, see `quarry.formats.metadata.column`)
-and
-``metadata_directory`` (msgpack: ``columns``, a map of path -> what its column is, and ``beyond``, what the column
-is of the documents that have values at paths without a column, or nil where there are none).
+Sections, absent if no document has metadata: ``metadata`` (the columns, see `quarry.formats.metadata.column`) and
+``metadata_directory`` (msgpack: ``columns``, a map of path -> entry of its column, and ``beyond``, the entry of a
+column with the documents that have values at paths without a column, or nil if there are none).
 
 There are at most MAX_PATHS columns, and none for a path of more than MAX_PATH_BYTES. For any other path the
 documents in ``beyond`` must be read.
@@ -19,16 +18,18 @@ from itertools import accumulate, groupby
 from operator import itemgetter
 
 import numpy as np
-import numpy.typing as npt
 
+from quarry.formats.arrays import BoolArray, UInt32Array
 from quarry.formats.container.directory import Directory
-from quarry.formats.container.envelope import Envelope, EnvelopeWriter
-from quarry.formats.container.packing import Fields, pack, unpack
+from quarry.formats.container.fields import Fields
+from quarry.formats.container.packing import pack, unpack
+from quarry.formats.container.reader import ContainerReader
 from quarry.formats.container.spool import Spool
+from quarry.formats.container.writer import ContainerWriter
 from quarry.formats.errors import CorruptFile
 from quarry.formats.metadata.column import Column, KeptValue
 from quarry.formats.metadata.column_writer import ColumnWriter
-from quarry.formats.metadata.values import MAX_TEXT_BYTES, Kind, Scalar, long_prefix, values_of
+from quarry.formats.metadata.values import MAX_TEXT_BYTES, Kind, Scalar, iterate_values, long_prefix
 from quarry.formats.postings.inversion import PostingRuns
 
 __all__ = ["MAX_PATHS", "MAX_PATH_BYTES", "MetadataReader", "MetadataWriter", "merge_metadata"]
@@ -36,22 +37,20 @@ __all__ = ["MAX_PATHS", "MAX_PATH_BYTES", "MetadataReader", "MetadataWriter", "m
 MAX_PATHS = 4096
 MAX_PATH_BYTES = 255
 
-_BEYOND = 0xFFFF  # stands for all paths that have no column
+_BEYOND = 0xFFFF  # the number of all paths without a column
 _SIGN = 1 << 63
-
-Keep = npt.NDArray[np.bool_]
-Docs = npt.NDArray[np.uint32]
 
 
 class MetadataWriter:
-    """Takes the metadata of documents in ordinal order.
+    """Collects the metadata of documents in ordinal order.
 
-    Memory grows by 4 bytes a document and stays below 64 MiB otherwise; 9 bytes a document more while it is
-    written.
+    Takes 4 bytes of memory for each document, 9 more while it is written, and a buffer of up to
+    `WriterLimits.posting_bytes`.
     """
 
-    def __init__(self, directory: Directory) -> None:
+    def __init__(self, directory: Directory, max_paths: int = MAX_PATHS) -> None:
         self._directory = directory
+        self._max_paths = max_paths
         self._numbers: dict[str, int] = {}
         self._runs = PostingRuns(directory)
 
@@ -59,16 +58,16 @@ class MetadataWriter:
         """Append the metadata of the next document, which may be empty.
 
         Raises:
-            OverflowError: a number is no signed 64-bit integer.
+            OverflowError: an integer does not fit 64 bits.
         """
-        self._runs.add([self._key(path, value) for path, value in values_of(metadata)])
+        self._runs.add([self._key(path, value) for path, value in iterate_values(metadata)])
 
-    def settle(self) -> None:
-        """See `quarry.formats.postings.inversion.PostingRuns.settle`."""
-        self._runs.settle()
+    def spill(self) -> None:
+        """Write buffered values to a temporary file if there are many."""
+        self._runs.spill()
 
-    def write(self, envelope: EnvelopeWriter) -> None:
-        """Write the sections, if there is anything in them."""
+    def write(self, container: ContainerWriter) -> None:
+        """Write the sections, if there is any metadata."""
         paths = list(self._numbers)
         values = ((_parsed(key), postings.docs) for key, postings in self._runs.merged())
         columns = (
@@ -78,16 +77,16 @@ class MetadataWriter:
             )
             for number, group in groupby(values, key=lambda pair: pair[0][0])
         )
-        _write(self._directory, envelope, len(self._runs.lengths), columns)
+        _write(self._directory, container, len(self._runs.lengths), columns)
 
     def close(self) -> None:
-        """Drop the temporary files."""
+        """Delete the temporary files."""
         self._runs.close()
 
     def _key(self, path: str, value: Scalar) -> str:
-        """What sorts as path numbers, kinds and values do."""
+        """Return a string that sorts by path number, kind and value."""
         number = self._numbers.get(path, _BEYOND)
-        if number == _BEYOND and len(self._numbers) < MAX_PATHS and len(path.encode()) <= MAX_PATH_BYTES:
+        if number == _BEYOND and len(self._numbers) < self._max_paths and len(path.encode()) <= MAX_PATH_BYTES:
             number = self._numbers[path] = len(self._numbers)
         if number == _BEYOND:
             value = Scalar(Kind.CONTAINER)
@@ -95,34 +94,34 @@ class MetadataWriter:
 
 
 class MetadataReader:
-    """The columns of a segment, read from its file; reading is thread-safe.
+    """Reads the columns of a segment; thread-safe.
 
     Attributes:
-        n_docs: documents in the segment, deleted ones and those without metadata included.
+        n_docs: documents in the segment, including deleted ones and those without metadata.
     """
 
-    def __init__(self, envelope: Envelope, n_docs: int) -> None:
+    def __init__(self, container: ContainerReader, n_docs: int) -> None:
         self.n_docs = n_docs
-        self._path = envelope.path
+        self._path = container.path
         self._section = self._entries = None
-        if envelope.has("metadata") or envelope.has("metadata_directory"):
-            self._section = envelope.section("metadata", np.uint8, (None,))
-            self._entries = envelope.section("metadata_directory", np.uint8, (None,))
+        if container.has("metadata") or container.has("metadata_directory"):
+            self._section = container.section("metadata", np.uint8, (None,))
+            self._entries = container.section("metadata_directory", np.uint8, (None,))
 
     @property
     def paths(self) -> list[str]:
-        """The paths that have a column, ascending."""
+        """The paths with a column, ascending."""
         return sorted(self._columns)
 
     def column(self, path: str) -> Column | None:
-        """The column of a path, or None; then only documents in `beyond` can have values there."""
+        """Return the column of a path, or None; then only documents in `beyond` can have values at it."""
         return self._columns.get(path)
 
     @property
-    def beyond(self) -> Keep | None:
-        """(n_docs,) bool, the documents with values at paths that have no column; None where there are none."""
+    def beyond(self) -> BoolArray | None:
+        """(n_docs,) bool, the documents with values at paths that have no column; None if there are none."""
         column = self._contents[1]
-        return None if column is None else column.docs_with([column.dictionary.everything])
+        return None if column is None else column.find_docs([column.dictionary.everything])
 
     @property
     def _columns(self) -> dict[str, Column]:
@@ -130,14 +129,14 @@ class MetadataReader:
 
     @cached_property
     def _contents(self) -> tuple[dict[str, Column], Column | None]:
-        """All columns, and the one of the documents beyond."""
+        """All columns, and the column of `beyond`."""
         if self._entries is None:
             return {}, None
         data = self._entries.array().tobytes()
         where = "the directory of metadata"
         fields = Fields(unpack(data, self._path, where), self._path, where)
         entries, beyond = fields.child("columns").remaining(), fields.optional_child("beyond")
-        fields.done()
+        fields.refuse_unknown()
         if len(entries) > MAX_PATHS:
             raise CorruptFile("too many columns", path=self._path, expected=MAX_PATHS, actual=len(entries))
         columns = {path: self._column(Fields(entry, self._path, where)) for path, entry in entries.items()}
@@ -149,36 +148,41 @@ class MetadataReader:
 
 
 def merge_metadata(
-    directory: Directory, readers: Sequence[MetadataReader], keeps: Sequence[Keep | None], envelope: EnvelopeWriter
+    directory: Directory,
+    readers: Sequence[MetadataReader],
+    keeps: Sequence[BoolArray | None],
+    container: ContainerWriter,
+    max_paths: int = MAX_PATHS,
 ) -> None:
-    """Write the columns of several segments as one, column after column.
+    """Merge the columns of several segments and write them.
 
-    Memory: 30 bytes for each document and value of the column at hand.
+    Takes 30 bytes of memory for each document and value of the current column.
 
     Args:
-        directory: where temporary files go.
-        readers: the segments; their documents follow one another in the new one.
-        keeps: for each segment (n_docs,) bool, False where a document is left out, or None to keep all. Those
-            that stay are numbered anew without gaps; a value that no document has any more is gone.
-        envelope: the new file.
+        directory: for temporary files.
+        readers: the segments; their documents are concatenated.
+        keeps: for each segment (n_docs,) bool, False if a document is left out, or None to keep all.
+            Kept documents are renumbered without gaps; values without documents are left out.
+        container: the new file.
+        max_paths: columns of the new file.
 
     Raises:
         FormatError: a segment is damaged.
     """
     parts = _parts(readers, keeps)
-    kept, dropped = _kept_paths(readers)
+    kept, dropped = _kept_paths(readers, max_paths)
     beyond = _beyond(parts, dropped)
     columns: list[tuple[str | None, Iterable[KeptValue]]] = [(path, _joined(parts, path)) for path in kept]
     if len(beyond):
         columns.append((None, [(Kind.CONTAINER, 0, beyond)]))
     n_docs = sum(int(np.count_nonzero(keep)) for _, keep, _ in parts)
-    _write(directory, envelope, n_docs, columns)
+    _write(directory, container, n_docs, columns)
 
 
-_Part = tuple[MetadataReader, Keep, Docs]  # a segment, which documents stay, and their new ordinals
+_Part = tuple[MetadataReader, BoolArray, UInt32Array]  # a segment, the documents to keep, and their new ordinals
 
 
-def _parts(readers: Sequence[MetadataReader], keeps: Sequence[Keep | None]) -> list[_Part]:
+def _parts(readers: Sequence[MetadataReader], keeps: Sequence[BoolArray | None]) -> list[_Part]:
     masks = [
         np.ones(reader.n_docs, bool) if keep is None else keep for reader, keep in zip(readers, keeps, strict=True)
     ]
@@ -189,31 +193,31 @@ def _parts(readers: Sequence[MetadataReader], keeps: Sequence[Keep | None]) -> l
     ]
 
 
-def _kept_paths(readers: Sequence[MetadataReader]) -> tuple[list[str], list[str]]:
-    """The paths that get a column, and those that had one somewhere and get none.
+def _kept_paths(readers: Sequence[MetadataReader], max_paths: int) -> tuple[list[str], list[str]]:
+    """Return the paths that get a column, and those that had one in a segment and get none.
 
-    A path without a column in a segment that has documents beyond may be in any of those.
+    In a segment with documents in `beyond`, any of these may have values at a path without a column.
     """
     paths = sorted({path for reader in readers for path in reader.paths})
     incomplete = [reader for reader in readers if reader.beyond is not None]
     known = [path for path in paths if all(reader.column(path) for reader in incomplete)]
-    kept = known[:MAX_PATHS]
+    kept = known[:max_paths]
     return kept, sorted(set(paths) - set(kept))
 
 
-def _beyond(parts: Sequence[_Part], dropped: Sequence[str]) -> Docs:
-    """The new ordinals of the documents with values at paths that get no column, ascending."""
+def _beyond(parts: Sequence[_Part], dropped: Sequence[str]) -> UInt32Array:
+    """Return the new ordinals of the documents with values at paths that get no column, ascending."""
     found = []
     for reader, keep, ordinals in parts:
         flags = np.zeros(reader.n_docs, bool) if reader.beyond is None else reader.beyond
         for column in filter(None, map(reader.column, dropped)):
-            flags |= column.docs_with([column.dictionary.everything])
+            flags |= column.find_docs([column.dictionary.everything])
         found.append(ordinals[flags & keep])
     return np.concatenate(found or [np.empty(0, np.uint32)])
 
 
 def _joined(parts: Sequence[_Part], path: str) -> Iterator[KeptValue]:
-    """The values of all segments at a path, ascending."""
+    """Yield the values of all segments at a path, ascending."""
     found = []
     for number, (reader, keep, ordinals) in enumerate(parts):
         column = reader.column(path)
@@ -223,18 +227,20 @@ def _joined(parts: Sequence[_Part], path: str) -> Iterator[KeptValue]:
         yield kind, value, np.concatenate([docs for *_, docs in group])
 
 
-def _numbered(number: int, values: Iterator[KeptValue]) -> Iterator[tuple[Kind, int | float | bytes, int, Docs]]:
+def _numbered(
+    number: int, values: Iterator[KeptValue]
+) -> Iterator[tuple[Kind, int | float | bytes, int, UInt32Array]]:
     for kind, value, docs in values:
         yield kind, value, number, docs
 
 
 def _write(
     directory: Directory,
-    envelope: EnvelopeWriter,
+    container: ContainerWriter,
     n_docs: int,
     columns: Iterable[tuple[str | None, Iterable[KeptValue]]],
 ) -> None:
-    """Write the sections; the column of path None is that of the documents beyond."""
+    """Write the sections; the column of path None is `beyond`."""
     section = Spool(directory)
     entries: dict[str | None, dict[str, object]] = {}
     try:
@@ -245,8 +251,8 @@ def _write(
         if entries:
             beyond = entries.pop(None, None)
             packed = pack({"beyond": beyond, "columns": entries})
-            envelope.add_chunks("metadata", np.uint8, (section.n_bytes,), section.chunks())
-            envelope.add("metadata_directory", np.frombuffer(packed, np.uint8))
+            container.add_chunks("metadata", np.uint8, (section.n_bytes,), section.chunks())
+            container.add("metadata_directory", np.frombuffer(packed, np.uint8))
     finally:
         section.close()
 
@@ -254,7 +260,7 @@ def _write(
 def _write_column(
     directory: Directory, section: Spool, n_docs: int, values: Iterable[KeptValue]
 ) -> dict[str, object] | None:
-    """Append a column; None where there is no value."""
+    """Append a column and return its entry; None if it has no values."""
     writer = ColumnWriter(directory, n_docs)
     try:
         for value in values:
@@ -265,7 +271,7 @@ def _write_column(
 
 
 def _value_key(value: Scalar) -> str:
-    """A text that sorts as the value does among others; kinds ascend."""
+    """Return a string that sorts by kind and value."""
     kind, payload = value
     if isinstance(payload, str):
         if len(payload) <= MAX_TEXT_BYTES and len(payload.encode()) <= MAX_TEXT_BYTES:
@@ -275,12 +281,12 @@ def _value_key(value: Scalar) -> str:
         bits = int.from_bytes(struct.pack(">d", payload), "big")
         return f"{kind:d}{bits ^ (2 * _SIGN - 1) if bits & _SIGN else bits | _SIGN:016x}"
     if not -_SIGN <= payload < _SIGN:
-        raise OverflowError(f"a number of metadata that is no signed 64-bit integer: {payload}")
+        raise OverflowError(f"an integer of metadata does not fit a signed 64-bit integer: {payload}")
     return f"{kind:d}{payload + _SIGN:016x}" if kind is Kind.INTEGER else f"{kind:d}"
 
 
 def _parsed(key: bytes) -> tuple[int, Kind, int | float | bytes]:
-    """The number of a path, the kind and the value that a key stands for."""
+    """Return the path number, the kind and the value of a key."""
     number, kind, rest = int(key[:4], 16), Kind(int(key[4:5])), key[5:]
     if kind in (Kind.TEXT, Kind.LONG_TEXT):
         return number, kind, rest

@@ -1,4 +1,4 @@
-"""The distinct values of one column, in order, and which of them compare in a given way with an operand."""
+"""The distinct values of one column, in order, and the codes of those that satisfy a comparison."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ class Codes(NamedTuple):
     """Values of a column by their codes.
 
     Attributes:
-        sure: values that compare as asked.
-        doubtful: prefixes of texts of which some may.
+        sure: values that satisfy the comparison.
+        doubtful: prefixes of long texts, of which some may.
     """
 
     sure: tuple[Run, ...] = ()
@@ -36,11 +36,11 @@ class _Texts(Protocol):
 
 
 class ColumnDictionary:
-    """Codes count the values from 1, kind after kind.
+    """Assigns codes to values: from 1, ordered by kind, then by value.
 
     Args:
         counts: number of values of each kind, by kind.
-        integers: those that a signed 64-bit integer can be, ascending.
+        integers: numbers that are signed 64-bit integers, ascending.
         floats: all other numbers, ascending.
         texts: the UTF-8 of the texts, ascending, and then the prefixes of the long ones, ascending.
     """
@@ -56,11 +56,11 @@ class ColumnDictionary:
 
     @property
     def everything(self) -> Run:
-        """The codes of all values."""
+        """The run of all codes."""
         return 1, self.runs[-1][1]
 
     def value(self, code: int) -> tuple[Kind, int | float | bytes]:
-        """The kind of a value, and what it is."""
+        """Return the kind and the value of a code."""
         kind = Kind(next(number for number, (_, end) in enumerate(self.runs) if code < end))
         place = code - self.runs[kind][0]
         if kind is Kind.INTEGER:
@@ -71,12 +71,12 @@ class ColumnDictionary:
             return kind, self._texts[code - self.runs[Kind.TEXT][0]]
         return kind, 0
 
-    def compared(self, operator: str, operand: Scalar) -> Codes:
-        """The values v for which `v operator operand` holds.
+    def compare(self, operator: str, operand: Scalar) -> Codes:
+        """Return the codes of the values v that satisfy `v operator operand`.
 
         Args:
             operator: "eq", "lt", "lte", "gt" or "gte".
-            operand: for all but "eq" a number or a text.
+            operand: a number or a text, unless the operator is "eq".
         """
         if isinstance(operand.payload, str):
             text = operand.payload.encode()
@@ -102,7 +102,7 @@ class ColumnDictionary:
         return _compared(operator, run, run[0] + below, run[0] + not_above)
 
     def _long_texts(self, operator: str, operand: bytes) -> tuple[Run, Run]:
-        """Long texts of which all compare so, and those of which some may: whose prefix the operand has too."""
+        """Return the long texts that satisfy the comparison, and those that may: with the operand's prefix."""
         run, first = self.runs[Kind.LONG_TEXT], self.runs[Kind.TEXT][0]
         low, high = run[0] - first, run[1] - first
         below = bisect_left(self._texts, operand[:_SHORTEST_PREFIX], low, high)
@@ -114,7 +114,7 @@ class ColumnDictionary:
 
 
 def _compared(operator: str, run: Run, below: int, not_above: int) -> Run:
-    """The codes of a run that compare so: those before `below` are smaller, those from `not_above` on larger."""
+    """Return the codes of a run that satisfy a comparison: less before `below`, greater from `not_above` on."""
     return {
         "eq": (below, not_above),
         "lt": (run[0], below),

@@ -1,8 +1,8 @@
-"""The values in a document's metadata, by path: what filters compare.
+"""The values in the metadata of a document, by path, as filters compare them.
 
-A path is the keys that lead to a value, joined by dots. Members of a list stand at the path of the list, those of
-lists in lists too, so that a path can have several values. A mapping or an empty list has the value
-`Kind.CONTAINER` at its own path: that it is there can be asked for, and nothing else.
+A path consists of the keys that lead to a value, joined by dots. Members of a list, nested lists included, have
+the path of the list, so that a path can have several values. A mapping or an empty list has the value
+`Kind.CONTAINER` at its own path, so that filters can test that it exists.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ from collections.abc import Iterator, Mapping
 from enum import IntEnum
 from typing import NamedTuple
 
-__all__ = ["LONG_PREFIX_BYTES", "MAX_TEXT_BYTES", "Kind", "Scalar", "long_prefix", "scalar", "values_of"]
+__all__ = ["LONG_PREFIX_BYTES", "MAX_TEXT_BYTES", "Kind", "Scalar", "iterate_values", "long_prefix", "scalar"]
 
 MAX_TEXT_BYTES = 128  # of UTF-8; of a longer text a column has a prefix
-LONG_PREFIX_BYTES = 64  # the most of it, cut between characters: 61 at least
+LONG_PREFIX_BYTES = 64  # at most, cut between characters: at least 61
 _INTEGERS = range(-(1 << 63), 1 << 63)
 
 
 class Kind(IntEnum):
-    """What a value is; a column has its values in this order."""
+    """The kind of a value; the values of a column are in this order."""
 
     CONTAINER = 0
     NULL = 1
@@ -36,8 +36,8 @@ class Scalar(NamedTuple):
     """A value that can be compared with others of its kind, and a number with every number.
 
     Attributes:
-        kind: never LONG_TEXT, which is what columns make of long texts.
-        payload: the number or the text; 0 where the kind says it all.
+        kind: never LONG_TEXT, which is for values of columns only.
+        payload: the number or the text; 0 for other kinds.
     """
 
     kind: Kind
@@ -45,7 +45,7 @@ class Scalar(NamedTuple):
 
 
 def scalar(value: object) -> Scalar:
-    """The value as it is compared: a float that is a signed 64-bit integer is that integer, -0.0 is 0."""
+    """Return the value as it is compared: a float that is a signed 64-bit integer is that integer, -0.0 is 0."""
     if value is None:
         return Scalar(Kind.NULL)
     if isinstance(value, bool):
@@ -60,8 +60,8 @@ def scalar(value: object) -> Scalar:
     return Scalar(Kind.CONTAINER)
 
 
-def values_of(metadata: Mapping[str, object]) -> Iterator[tuple[str, Scalar]]:
-    """Every path with every value there, the shortest paths first; what a list holds twice comes twice."""
+def iterate_values(metadata: Mapping[str, object]) -> Iterator[tuple[str, Scalar]]:
+    """Yield each path with each of its values, short paths first; repeated members of a list are repeated."""
     waiting = deque(metadata.items())
     while waiting:
         path, value = waiting.popleft()
@@ -75,5 +75,5 @@ def values_of(metadata: Mapping[str, object]) -> Iterator[tuple[str, Scalar]]:
 
 
 def long_prefix(text: str) -> str:
-    """What a column has of a text of more than MAX_TEXT_BYTES: 61 to 64 bytes of whole characters."""
+    """Return the prefix of a text of more than MAX_TEXT_BYTES that a column stores: 61 to 64 bytes."""
     return text[:LONG_PREFIX_BYTES].encode()[:LONG_PREFIX_BYTES].decode(errors="ignore")

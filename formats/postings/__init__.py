@@ -1,8 +1,8 @@
 """The inverted index of a segment: which documents have a term, and how often.
 
 Start with `postings`, the writer and the reader. Documents are sorted by term in bounded memory (`inversion`); a
-posting list is coded by Elias-Fano (`elias_fano`); the terms are a front-coded dictionary (`term_dictionary`,
-`term_blocks`); `merge` joins the postings of several segments.
+posting list is encoded with Elias-Fano (`elias_fano`); the terms are a front-coded dictionary (`term_dictionary`,
+`term_blocks`); `merge` merges the postings of several segments.
 
 May import: `quarry.formats.container`.
 """

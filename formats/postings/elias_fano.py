@@ -1,14 +1,14 @@
-"""The postings of one term as bits: Elias-Fano for the documents, unary for how often the term is in each.
+"""Encodes the posting list of a term: Elias-Fano for the documents, unary for the term frequencies.
 
-A record of n postings in a segment of n_docs documents has, low bits of a byte first:
+A record of n postings in a segment of n_docs documents contains, low bits of a byte first:
 
 1. n times the low w bits of a document's ordinal, w = floor(log2(n_docs / n)), low bits first;
-2. for each document the rest of its ordinal, ordinal >> w: as many zeros as it is larger than the one before
-   (than 0, for the first), then a one;
+2. for each document its high part, ordinal >> w: a zero for each step from the previous high part (from 0, for
+   the first), then a one;
 3. for each document its frequency f >= 1: f - 1 zeros, then a one;
 4. zeros up to a whole byte.
 
-So there are exactly 2 n ones behind the low bits, and the last one is in the last byte.
+So there are exactly 2 n ones after the low bits, and the last one is in the last byte.
 (P. Elias, Efficient storage and retrieval by content and address of static files, 1974; S. Vigna,
 Quasi-succinct indices, 2013.)
 """
@@ -18,43 +18,42 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
+
+from quarry.formats.arrays import Int64Array, UInt8Array, UInt32Array
 
 __all__ = ["MAX_RECORD_BYTES", "Postings", "decode", "decode_several", "encode"]
 
-MAX_RECORD_BYTES = 1 << 29  # so that the place of a bit takes 32 bits
+MAX_RECORD_BYTES = 1 << 29  # so that the position of a bit fits 32 bits
 
-Ints = npt.NDArray[np.int64]
-Bytes = npt.NDArray[np.uint8]
 
 _FEW = 24  # postings up to which Python's integers are faster than arrays
-_CHUNK = 1 << 14  # postings at a time: what a chunk takes fits in a cache, and costs no fresh pages of memory
-_WRONG_ONES = "a record with another number of ones, or too long"
-_OUT_OF_ORDER = "document ordinals that do not ascend, or not within the segment"
+_CHUNK = 1 << 14  # postings at a time: a chunk fits in a cache and needs no new pages of memory
+_WRONG_ONES = "a record with a wrong number of ones, or unused bytes"
+_OUT_OF_ORDER = "document ordinals that do not ascend or are out of bounds"
 
 
 class Postings(NamedTuple):
-    """In which documents a term is, and how often.
+    """The documents that contain a term, and its frequency in each.
 
     Attributes:
         docs: (n,) uint32 ordinals, ascending.
         frequencies: (n,) uint32, each at least 1.
     """
 
-    docs: npt.NDArray[np.uint32]
-    frequencies: npt.NDArray[np.uint32]
+    docs: UInt32Array
+    frequencies: UInt32Array
 
 
-def encode(n_docs: int, counts: Ints, postings: Postings) -> tuple[Bytes, Ints]:
+def encode(n_docs: int, counts: Int64Array, postings: Postings) -> tuple[UInt8Array, Int64Array]:
     """Encode the postings of several terms.
 
     Args:
         n_docs: documents in the segment.
-        counts: (n_terms,) int64, how many postings each term has, at least 1.
+        counts: (n_terms,) int64, postings of each term, at least 1.
         postings: of all terms, one term after the other.
 
     Returns:
-        The records one after the other, and (n_terms,) int64, their lengths in bytes.
+        The concatenated records, and (n_terms,) int64, their sizes in bytes.
     """
     ends = np.cumsum(counts)
     docs, totals = postings.docs.astype(np.int64), np.cumsum(postings.frequencies, dtype=np.int64)
@@ -78,10 +77,10 @@ def encode(n_docs: int, counts: Ints, postings: Postings) -> tuple[Bytes, Ints]:
     return packed, lengths
 
 
-def _set_low_bits(packed: Bytes, at: Ints, values: Ints, widths: Ints) -> None:
-    """Set the bits of values of these widths, up to 32, at these ascending bits.
+def _set_low_bits(packed: UInt8Array, at: Int64Array, values: Int64Array, widths: Int64Array) -> None:
+    """Write values of these widths, up to 32 bits, at these ascending bit positions.
 
-    All values that begin in a word of 64 bits are set at once; bits of the last of them may lie in the next word.
+    All values that begin in a word of 64 bits are written at once; the last of them may extend to the next word.
     """
     words = np.zeros(len(packed) // 8 + 2, np.uint64)
     word, shift, bits = at >> 6, (at & 63).astype(np.uint64), values.astype(np.uint64)
@@ -93,15 +92,15 @@ def _set_low_bits(packed: Bytes, at: Ints, values: Ints, widths: Ints) -> None:
     packed |= words.astype("<u8").view(np.uint8)[: len(packed)]
 
 
-def _widths(n_docs: int, counts: Ints) -> Ints:
+def _widths(n_docs: int, counts: Int64Array) -> Int64Array:
     return np.frexp(n_docs // counts)[1].astype(np.int64) - 1  # the exponent is exact below 2^53
 
 
-def decode(record: Bytes, n: int, n_docs: int) -> Postings:
+def decode(record: UInt8Array, n: int, n_docs: int) -> Postings:
     """Decode the record of `n` postings, 1 <= n <= n_docs.
 
     Raises:
-        ValueError: the bytes are no such record.
+        ValueError: the record is not valid.
     """
     width = (n_docs // n).bit_length() - 1
     if not n * (width + 2) <= 8 * len(record) <= 8 * MAX_RECORD_BYTES:
@@ -111,20 +110,20 @@ def decode(record: Bytes, n: int, n_docs: int) -> Postings:
     return _decode_many(record, n, n_docs, width)
 
 
-def decode_several(records: Bytes, lengths: Ints, counts: Ints, n_docs: int) -> Postings:
-    """Decode the records of several terms at once: much quicker than one by one where most are short.
+def decode_several(records: UInt8Array, lengths: Int64Array, counts: Int64Array, n_docs: int) -> Postings:
+    """Decode the records of several terms at once: much faster than one by one if most are short.
 
     Args:
-        records: the records one after the other.
+        records: the concatenated records.
         lengths: (n_terms,) int64, of each record in bytes.
         counts: (n_terms,) int64, its postings, 1 to n_docs.
         n_docs: documents in the segment.
 
     Returns:
-        The postings of all terms, one term after the other; memory is 40 times that of the records, about.
+        The postings of all terms, concatenated; takes about 40 times the memory of the records.
 
     Raises:
-        ValueError: the bytes are no such records.
+        ValueError: a record is not valid.
     """
     widths = _widths(n_docs, counts)
     starts, n_low_bits = 8 * (np.cumsum(lengths) - lengths), widths * counts
@@ -145,8 +144,10 @@ def decode_several(records: Bytes, lengths: Ints, counts: Ints, n_docs: int) -> 
     return Postings(docs.astype(np.uint32), (ones[places] - ones[places - 1]).astype(np.uint32))
 
 
-def _ones_of_several(records: Bytes, starts: Ints, lengths: Ints, counts: Ints, n_low_bits: Ints) -> Ints:
-    """Where the ones behind the low bits of each record are: twice as many as it has postings."""
+def _ones_of_several(
+    records: UInt8Array, starts: Int64Array, lengths: Int64Array, counts: Int64Array, n_low_bits: Int64Array
+) -> Int64Array:
+    """Return the positions of the ones after the low bits of each record, two for each posting."""
     n_low_bytes = n_low_bits >> 3
     kept = np.repeat(
         np.tile(np.array([0, 0xFF], np.uint8), len(lengths)),
@@ -161,14 +162,14 @@ def _ones_of_several(records: Bytes, starts: Ints, lengths: Ints, counts: Ints, 
     return ones
 
 
-def _low_bits_at(records: Bytes, at: Ints, widths: Ints) -> Ints:
-    """The numbers of these widths, less than 64 bits each, at these bits."""
+def _low_bits_at(records: UInt8Array, at: Int64Array, widths: Int64Array) -> Int64Array:
+    """Read numbers of these widths, less than 64 bits each, at these bit positions."""
     words = np.zeros(len(records) // 8 + 2, "<u8")
     words.view(np.uint8)[: len(records)] = records
     word, shift = at >> 6, (at & 63).astype(np.uint64)
     found = words[word].astype(np.uint64) >> shift
-    found |= words[word + 1].astype(np.uint64) << (np.uint64(64) - shift)  # nothing where that is 64
-    numbers: Ints = found.view(np.int64) & ((1 << widths) - 1)
+    found |= words[word + 1].astype(np.uint64) << (np.uint64(64) - shift)  # nothing if that is 64
+    numbers: Int64Array = found.view(np.int64) & ((1 << widths) - 1)
     return numbers
 
 
@@ -196,7 +197,7 @@ def _decode_few(record: bytes, n: int, n_docs: int, width: int) -> Postings:
     return Postings(both[:n], both[n:])
 
 
-def _decode_many(record: Bytes, n: int, n_docs: int, width: int) -> Postings:
+def _decode_many(record: UInt8Array, n: int, n_docs: int, width: int) -> Postings:
     ones = _ones(record, n * width, 2 * n)
     docs = np.empty(n, np.uint32)
     if int(ones[n - 1]) - (n - 1) > n_docs >> width:
@@ -212,8 +213,8 @@ def _decode_many(record: Bytes, n: int, n_docs: int, width: int) -> Postings:
     return Postings(docs, np.diff(ones[n - 1 :]))
 
 
-def _ones(record: Bytes, skipped: int, n: int) -> npt.NDArray[np.uint32]:
-    """Where the n ones behind the first `skipped` bits are, counted from there."""
+def _ones(record: UInt8Array, skipped: int, n: int) -> UInt32Array:
+    """Return the positions of the n ones after the first `skipped` bits, relative to these."""
     places = np.empty(n, np.uint32)
     n_found = 0
     for low in range(skipped // 8, len(record), _CHUNK // 2):
@@ -230,8 +231,8 @@ def _ones(record: Bytes, skipped: int, n: int) -> npt.NDArray[np.uint32]:
     return places
 
 
-def _low_bits(data: Bytes, n: int, width: int) -> npt.NDArray[np.uint32]:
-    """The first n numbers of `width` < 32 bits; eight of them fill whole bytes and are read side by side."""
+def _low_bits(data: UInt8Array, n: int, width: int) -> UInt32Array:
+    """Read the first n numbers of `width` < 32 bits; eight of them fill whole bytes and are read in parallel."""
     n_eights = -(-n // 8)
     data = data[: n_eights * width]
     padded = np.zeros(n_eights * width + 8, np.uint8)

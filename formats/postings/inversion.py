@@ -1,8 +1,7 @@
-"""Documents' terms turned round in bounded memory: what each document has becomes who has each term.
+"""Sort-based inversion in bounded memory: from the terms of documents to the postings of terms.
 
-Documents come in order. Their terms wait in memory until they would take 64 MiB, are sorted, and go to a
-temporary file as a run; in the end the runs are merged. A run is a row of pages, each some terms with their
-postings, so that a merge holds a page of every run and not more.
+Terms are buffered in memory up to a limit, then sorted and written to a temporary file as a run; in the end the
+runs are merged. A run consists of pages of terms with their postings, so that a merge needs one page of every run.
 """
 
 from __future__ import annotations
@@ -15,8 +14,8 @@ from operator import itemgetter
 
 import msgpack
 import numpy as np
-import numpy.typing as npt
 
+from quarry.formats.arrays import UInt32Array, UInt64Array
 from quarry.formats.container.directory import Directory
 from quarry.formats.container.spool import Spool
 from quarry.formats.postings.elias_fano import Postings
@@ -24,33 +23,32 @@ from quarry.formats.postings.term_blocks import MAX_TERM_BYTES
 
 __all__ = ["PostingRuns"]
 
-_MEMORY_BYTES = 64 << 20
-_OCCURRENCE_BYTES = 24  # of a term in a document: its number, and while a run is sorted its keys
-_NEW_TERM_BYTES = 200  # of a term that is new in a run
-_PAGE_POSTINGS = 4096
+_OCCURRENCE_BYTES = 24  # of a term in a document: its number, and its keys while a run is sorted
+_NEW_TERM_BYTES = 200  # of the first occurrence of a term in a run
 
-_Piece = tuple[str, int, npt.NDArray[np.uint32], npt.NDArray[np.uint32]]  # term, run, documents, frequencies
+_Piece = tuple[str, int, UInt32Array, UInt32Array]  # term, run, documents, frequencies
 
 
 class PostingRuns:
-    """Takes the terms of documents in order and gives the postings of terms in order.
+    """Collects the terms of documents in order and returns the postings of terms in order.
 
     Attributes:
-        lengths: of every document so far, in terms.
+        lengths: number of terms of every document so far.
     """
 
     def __init__(self, directory: Directory) -> None:
+        self._directory = directory
         self.lengths = array("I")
         self._runs: list[tuple[int, int]] = []
         self._pages = Spool(directory)
-        self._first_doc, self._occurrences, self._numbers = self._nothing_waiting()
+        self._first_doc, self._occurrences, self._numbers = self._empty_buffer()
 
-    def _nothing_waiting(self) -> tuple[int, array[int], _TermNumbers]:
-        """The next document, the terms' numbers and the terms that wait, where none do."""
+    def _empty_buffer(self) -> tuple[int, array[int], _TermNumbers]:
+        """Return the first document, the occurrences and the term numbers of an empty buffer."""
         return len(self.lengths), array("I"), _TermNumbers()
 
     def add(self, terms: Sequence[str]) -> None:
-        """Take the next document's terms.
+        """Append the terms of the next document.
 
         Raises:
             ValueError: a term is empty or longer than 255 bytes of UTF-8.
@@ -59,13 +57,14 @@ class PostingRuns:
         self._occurrences.extend(map(self._numbers.__getitem__, terms))
         self.lengths.append(len(self._occurrences) - before)
 
-    def settle(self) -> None:
-        """Move what waits in memory to a temporary file, if it is much; if that fails it waits on."""
-        if len(self._occurrences) * _OCCURRENCE_BYTES + len(self._numbers) * _NEW_TERM_BYTES > _MEMORY_BYTES:
+    def spill(self) -> None:
+        """Move what is buffered in memory to a temporary file, if it is much; if that fails it waits on."""
+        n_bytes = len(self._occurrences) * _OCCURRENCE_BYTES + len(self._numbers) * _NEW_TERM_BYTES
+        if n_bytes > self._directory.limits.posting_bytes:
             self._spill()
 
     def merged(self) -> Iterator[tuple[bytes, Postings]]:
-        """All terms in the order of their UTF-8, with their postings; what is added meanwhile is left out."""
+        """Yield all terms so far in the order of their UTF-8, with their postings."""
         if self._occurrences:
             self._spill()
         pieces = heapq.merge(*(self._read_run(number) for number in range(len(self._runs))))
@@ -74,13 +73,13 @@ class PostingRuns:
             yield term.encode(), Postings(_joined(docs), _joined(frequencies))
 
     def close(self) -> None:
-        """Drop the temporary file."""
+        """Delete the temporary file."""
         self._pages.close()
 
     def _spill(self) -> None:
-        """Sort what waits and append it to the temporary file as a run.
+        """Sort the buffer and append it to the temporary file as a run.
 
-        What an attempt that failed has left in the file belongs to no run.
+        What a failed attempt has written to the file belongs to no run.
         """
         terms = sorted(self._numbers)
         ranks = np.empty(len(terms), np.uint64)
@@ -91,19 +90,17 @@ class PostingRuns:
         keys.sort()
         starts = np.flatnonzero(np.concatenate([[True], keys[1:] != keys[:-1]]))
         frequencies = np.diff(starts, append=len(keys)).astype(np.uint32)
-        begun = self._nothing_waiting()  # before the run is there: for what comes behind memory is never too short
+        begun = self._empty_buffer()  # allocated before the run is added, so that no MemoryError can follow
         self._runs.append(self._written_run(terms, keys[starts], frequencies))
         self._first_doc, self._occurrences, self._numbers = begun
 
-    def _written_run(
-        self, terms: list[str], keys: npt.NDArray[np.uint64], frequencies: npt.NDArray[np.uint32]
-    ) -> tuple[int, int]:
-        """Write pages of about as many postings; a page ends where a term ends. Where they start and end."""
+    def _written_run(self, terms: list[str], keys: UInt64Array, frequencies: UInt32Array) -> tuple[int, int]:
+        """Write pages of whole terms and about equally many postings; return where they begin and end."""
         offset = self._pages.n_bytes
         docs = (keys & np.uint64(0xFFFFFFFF)).astype(np.uint32)
         counts = np.bincount((keys >> np.uint64(32)).astype(np.int64))
         ends = np.cumsum(counts)
-        last_terms = np.flatnonzero(np.diff(ends // _PAGE_POSTINGS, append=-1)) + 1
+        last_terms = np.flatnonzero(np.diff(ends // self._directory.limits.page_postings, append=-1)) + 1
         for low, high in pairwise([0, *last_terms.tolist()]):
             postings = slice(int(ends[low] - counts[low]), int(ends[high - 1]))
             page: bytes = msgpack.packb(
@@ -129,7 +126,7 @@ class PostingRuns:
 
 
 class _TermNumbers(dict[str, int]):
-    """Numbers terms as they come."""
+    """Assigns numbers to new terms."""
 
     def __missing__(self, term: str) -> int:
         if not 0 < len(term.encode()) <= MAX_TERM_BYTES:
@@ -142,8 +139,8 @@ def _pieces(
     terms: list[str],
     run: int,
     counts: list[int],
-    docs: npt.NDArray[np.uint32],
-    frequencies: npt.NDArray[np.uint32],
+    docs: UInt32Array,
+    frequencies: UInt32Array,
 ) -> Iterator[_Piece]:
     start = 0
     for term, count in zip(terms, counts, strict=True):
@@ -152,5 +149,5 @@ def _pieces(
         start = end
 
 
-def _joined(parts: Sequence[npt.NDArray[np.uint32]]) -> npt.NDArray[np.uint32]:
+def _joined(parts: Sequence[UInt32Array]) -> UInt32Array:
     return parts[0] if len(parts) == 1 else np.concatenate(parts)

@@ -1,4 +1,4 @@
-"""The postings of several segments as one, in bounded memory: prepared apart, written when it is their turn."""
+"""Merges the postings of several segments in bounded memory, to temporary files first."""
 
 from __future__ import annotations
 
@@ -6,35 +6,32 @@ from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 
 import numpy as np
-import numpy.typing as npt
 
+from quarry.formats.arrays import BoolArray, Int64Array, UInt8Array, UInt32Array, offsets_from_sizes
 from quarry.formats.container.directory import Directory
-from quarry.formats.container.envelope import EnvelopeWriter
+from quarry.formats.container.writer import ContainerWriter
 from quarry.formats.postings.elias_fano import Postings
 from quarry.formats.postings.postings import PostingsReader, PostingsSpool, TermBatch
-from quarry.formats.postings.term_blocks import TermRows, firsts_of_equal, sort_order, stacked, term_of
+from quarry.formats.postings.term_blocks import firsts_of_equal, sort_order, stacked, term_of
 
 __all__ = ["MergedPostings"]
 
-Keep = npt.NDArray[np.bool_]
-Ints = npt.NDArray[np.int64]
-
 
 class MergedPostings:
-    """The postings of several segments, on their way into one file.
+    """The merged postings of several segments.
 
     Args:
-        directory: where temporary files go.
-        readers: the segments; their documents follow one another in the new one.
-        keeps: for each segment (n_docs,) bool, False where a document is left out, or None to keep all. Those
-            that stay are numbered anew without gaps; a term that no document has any more is gone.
+        directory: for temporary files.
+        readers: the segments; their documents are concatenated.
+        keeps: for each segment (n_docs,) bool, False if a document is left out, or None to keep all.
+            Kept documents are renumbered without gaps; terms without documents are left out.
 
     Raises:
         FormatError: a segment is damaged.
     """
 
     def __init__(
-        self, directory: Directory, readers: Sequence[PostingsReader], keeps: Sequence[Keep | None]
+        self, directory: Directory, readers: Sequence[PostingsReader], keeps: Sequence[BoolArray | None]
     ) -> None:
         self._readers = readers
         self._masks = [
@@ -45,33 +42,33 @@ class MergedPostings:
         self._spool = PostingsSpool(directory, np.concatenate(lengths))
 
     def prepare(self) -> None:
-        """Merge them, term after term; once, and on any thread.
+        """Merge the postings; call it once, on any thread.
 
         Raises:
             FormatError: a segment is damaged.
         """
         ordinals = (np.cumsum(np.concatenate(self._masks)) - 1).astype(np.uint32)
-        starts = np.cumsum([0, *map(len, self._masks)]).tolist()
+        starts = offsets_from_sizes([len(mask) for mask in self._masks]).tolist()
         cursors = [
             _Cursor(reader, mask, ordinals[start : start + len(mask)])
             for reader, mask, start in zip(self._readers, self._masks, starts, strict=False)
         ]
-        for batch in _merged(cursors):
+        for batch in _merge_cursors(cursors):
             self._spool.add(batch)
 
-    def write(self, envelope: EnvelopeWriter) -> None:
-        """Write the sections of the new file; only after `prepare`."""
-        self._spool.write(envelope)
+    def write(self, container: ContainerWriter) -> None:
+        """Write the sections of the new file; call `prepare` first."""
+        self._spool.write(container)
 
     def close(self) -> None:
-        """Drop the temporary files."""
+        """Delete the temporary files."""
         self._spool.close()
 
 
 class _Cursor:
-    """What is left of a segment's terms, in batches, with the postings that stay, under their new ordinals."""
+    """Iterates over the terms of a segment in batches, with the kept postings under their new ordinals."""
 
-    def __init__(self, reader: PostingsReader, mask: Keep, ordinals: npt.NDArray[np.uint32]) -> None:
+    def __init__(self, reader: PostingsReader, mask: BoolArray, ordinals: UInt32Array) -> None:
         self._batches = reader.batches()
         self._mask = None if mask.all() else mask
         self._ordinals = ordinals
@@ -80,11 +77,11 @@ class _Cursor:
 
     @property
     def last(self) -> bytes:
-        """The last term of the batch at hand."""
+        """The last term of the current batch."""
         return term_of(self._left.rows[-1])
 
     def take(self, last: bytes) -> TermBatch:
-        """The terms up to `last` of the batch at hand."""
+        """Take the terms up to `last` from the current batch."""
         rows, counts, (docs, frequencies) = self._left
         n = bisect_right(range(len(rows)), last, key=lambda number: term_of(rows[number]))
         stop = int(counts[:n].sum())
@@ -95,7 +92,7 @@ class _Cursor:
         return taken
 
     def _load(self) -> None:
-        """The next batch, if there is one."""
+        """Load the next batch, if there is one."""
         batch = next(self._batches, None)
         self.is_done = batch is None
         if batch is not None:
@@ -106,27 +103,26 @@ class _Cursor:
         if self._mask is None:
             return TermBatch(rows, counts, Postings(self._ordinals[docs], frequencies))
         stays = self._mask[docs]
-        n_before = np.concatenate([[0], np.cumsum(stays)])
-        kept = np.diff(n_before[np.concatenate([[0], np.cumsum(counts)])])
+        kept = np.diff(offsets_from_sizes(stays)[offsets_from_sizes(counts)])
         return TermBatch(rows, kept, Postings(self._ordinals[docs[stays]], frequencies[stays]))
 
 
-def _merged(cursors: Sequence[_Cursor]) -> Iterator[TermBatch]:
-    """The terms of all segments in order; those without postings are left out."""
+def _merge_cursors(cursors: Sequence[_Cursor]) -> Iterator[TermBatch]:
+    """Yield the terms of all segments in order, without those that have no postings."""
     while left := [cursor for cursor in cursors if not cursor.is_done]:
         last = min(cursor.last for cursor in left)
-        batch = _joined([cursor.take(last) for cursor in left])
+        batch = _merge_batches([cursor.take(last) for cursor in left])
         if len(batch.rows):
             yield batch
 
 
-def _joined(batches: Sequence[TermBatch]) -> TermBatch:
-    """Batches of the same range of terms as one, the postings of a term in the order of the batches."""
+def _merge_batches(batches: Sequence[TermBatch]) -> TermBatch:
+    """Merge batches of the same range of terms; the postings of a term are in the order of the batches."""
     batches = [batch for batch in batches if len(batch.rows)]
     rows, counts = stacked([batch.rows for batch in batches]), np.concatenate([batch.counts for batch in batches])
     postings = Postings(*(np.concatenate([batch.postings[column] for batch in batches]) for column in range(2)))
     if len(batches) > 1:
-        rows, counts, postings = _sorted(rows, counts, postings)
+        rows, counts, postings = _sort_terms(rows, counts, postings)
         firsts = firsts_of_equal(rows)
         rows, counts = rows[firsts], np.add.reduceat(counts, firsts)
     if not counts.all():
@@ -134,8 +130,8 @@ def _joined(batches: Sequence[TermBatch]) -> TermBatch:
     return TermBatch(rows, counts, postings)
 
 
-def _sorted(rows: TermRows, counts: Ints, postings: Postings) -> TermBatch:
-    """Terms in their order, equal ones as they come, each with its postings."""
+def _sort_terms(rows: UInt8Array, counts: Int64Array, postings: Postings) -> TermBatch:
+    """Sort terms with their postings; the sort is stable."""
     order = sort_order(rows)
     starts, counts = (np.cumsum(counts) - counts)[order], counts[order]
     taken = np.repeat(starts - (np.cumsum(counts) - counts), counts) + np.arange(len(postings.docs))

@@ -1,8 +1,7 @@
-"""Which documents of a segment have a term and how often: what lexical search reads.
+"""The inverted index of a segment: the documents of each term, and the term frequencies.
 
-Sections: those of `quarry.formats.postings.term_dictionary`, ``postings`` (a record a term, in the order of the
-    terms; see
-`quarry.formats.postings.elias_fano`) and ``doc_lengths`` (terms in each document, repetitions counted).
+Sections: those of `quarry.formats.postings.term_dictionary`, ``postings`` (a record for each term, in the order
+of the terms, see `quarry.formats.postings.elias_fano`) and ``doc_lengths`` (number of terms of each document).
 """
 
 from __future__ import annotations
@@ -13,24 +12,23 @@ from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from quarry.formats.arrays import Int64Array, UInt8Array, UInt32Array, offsets_from_sizes
 from quarry.formats.container.directory import Directory
-from quarry.formats.container.envelope import Envelope, EnvelopeWriter
+from quarry.formats.container.reader import ContainerReader
 from quarry.formats.container.spool import Spool
+from quarry.formats.container.writer import ContainerWriter
 from quarry.formats.errors import CorruptFile
 from quarry.formats.postings.elias_fano import Postings, decode, decode_several, encode
 from quarry.formats.postings.inversion import PostingRuns
-from quarry.formats.postings.term_blocks import TermRows, rows_of, term_of
+from quarry.formats.postings.term_blocks import rows_of, term_of
 from quarry.formats.postings.term_dictionary import TermDictionary, TermDictionaryWriter, TermEntry, TermPart
 
 __all__ = ["PostingsReader", "PostingsSpool", "PostingsWriter", "TermBatch"]
 
-_BATCH_POSTINGS = 1 << 15  # encoded or decoded at a time
-_BATCH_TERMS = 1 << 13  # the same
-_BATCH_BYTES = 1 << 20  # decoded at a time, which takes 40 times as much memory
-
-Ints = npt.NDArray[np.int64]
+_BATCH_POSTINGS = 1 << 15  # decoded at a time
+_BATCH_TERMS = 1 << 13  # encoded at a time
+_BATCH_BYTES = 1 << 20  # of records decoded at a time, which takes 40 times as much memory
 
 
 class TermBatch(NamedTuple):
@@ -38,17 +36,17 @@ class TermBatch(NamedTuple):
 
     Attributes:
         rows: (n_terms, width) uint8, the terms, ascending (see `quarry.formats.postings.term_blocks`).
-        counts: (n_terms,) int64, how many postings each has.
-        postings: of all of them, one term after the other.
+        counts: (n_terms,) int64, the number of postings of each.
+        postings: of all terms, concatenated.
     """
 
-    rows: TermRows
-    counts: Ints
+    rows: UInt8Array
+    counts: Int64Array
     postings: Postings
 
 
 class PostingsWriter:
-    """Takes the terms of documents in ordinal order; memory grows by 4 bytes a document."""
+    """Collects the terms of documents in ordinal order; takes 4 bytes of memory for each document."""
 
     def __init__(self, directory: Directory) -> None:
         self._directory = directory
@@ -62,99 +60,99 @@ class PostingsWriter:
         """
         self._runs.add(terms)
 
-    def settle(self) -> None:
-        """See `quarry.formats.postings.inversion.PostingRuns.settle`."""
-        self._runs.settle()
+    def spill(self) -> None:
+        """Write buffered terms to a temporary file if there are many."""
+        self._runs.spill()
 
-    def write(self, envelope: EnvelopeWriter) -> None:
+    def write(self, container: ContainerWriter) -> None:
         """Write the sections."""
         lengths = np.frombuffer(self._runs.lengths, np.uintc).astype(np.uint32)
         with closing(PostingsSpool(self._directory, lengths)) as spool:
-            for batch in _batches(self._runs.merged()):
+            for batch in _batches(self._runs.merged(), self._directory.limits.batch_postings):
                 spool.add(batch)
-            spool.write(envelope)
+            spool.write(container)
 
     def close(self) -> None:
-        """Drop the temporary file."""
+        """Delete the temporary file."""
         self._runs.close()
 
 
 class PostingsSpool:
-    """The sections in the making; memory stays bounded.
+    """Collects the sections in temporary files, in bounded memory.
 
     Args:
-        directory: where temporary files go.
-        lengths: (n_docs,) uint32, the terms of each document.
+        directory: for temporary files.
+        lengths: (n_docs,) uint32, the number of terms of each document.
     """
 
-    def __init__(self, directory: Directory, lengths: npt.NDArray[np.uint32]) -> None:
+    def __init__(self, directory: Directory, lengths: UInt32Array) -> None:
         self._lengths = lengths
         self._records = Spool(directory)
         self._dictionary = TermDictionaryWriter(directory)
 
     def add(self, batch: TermBatch) -> None:
-        """Append terms above those before, at least one."""
+        """Append at least one term; terms must ascend."""
         data, n_bytes = encode(len(self._lengths), batch.counts, batch.postings)
         self._records.write_array(data)
         self._dictionary.add(batch.rows, batch.counts, n_bytes)
 
-    def write(self, envelope: EnvelopeWriter) -> None:
-        """Write the sections; nothing can be added any more."""
-        self._dictionary.write(envelope)
-        envelope.add_chunks("postings", np.uint8, (self._records.n_bytes,), self._records.chunks())
-        envelope.add("doc_lengths", self._lengths)
+    def write(self, container: ContainerWriter) -> None:
+        """Write the sections; nothing can be added afterwards."""
+        self._dictionary.write(container)
+        container.add_chunks("postings", np.uint8, (self._records.n_bytes,), self._records.chunks())
+        container.add("doc_lengths", self._lengths)
 
     def close(self) -> None:
-        """Drop the temporary files."""
+        """Delete the temporary files."""
         self._records.close()
         self._dictionary.close()
 
 
 class PostingsReader:
-    """The postings of a segment, read from its file; reading is thread-safe.
+    """Reads the postings of a segment; thread-safe.
 
     Attributes:
-        n_docs: documents in the segment, deleted ones and those without terms included.
+        n_docs: documents in the segment, including deleted ones and those without terms.
     """
 
-    def __init__(self, envelope: Envelope, n_docs: int) -> None:
+    def __init__(self, container: ContainerReader, n_docs: int) -> None:
         self.n_docs = n_docs
-        self._path = envelope.path
-        self._terms = TermDictionary(envelope, n_docs)
-        self._records = envelope.section("postings", np.uint8, (None,))
-        self._lengths = envelope.section("doc_lengths", np.uint32, (n_docs,))
+        self._path = container.path
+        self._terms = TermDictionary(container, n_docs)
+        self._records = container.section("postings", np.uint8, (None,))
+        self._lengths = container.section("doc_lengths", np.uint32, (n_docs,))
 
     @property
-    def lengths(self) -> npt.NDArray[np.uint32]:
-        """(n_docs,) uint32, the terms of each document, repetitions counted."""
+    def lengths(self) -> UInt32Array:
+        """(n_docs,) uint32, the number of terms of each document."""
         return self._lengths.array()
 
     @cached_property
     def total_length(self) -> int:
-        """The terms of all documents together."""
+        """The number of terms of all documents."""
         return int(self.lengths.sum(dtype=np.uint64))
 
     @property
     def n_terms(self) -> int:
-        """Distinct terms."""
+        """The number of distinct terms."""
         return len(self._terms)
 
     def find(self, term: str) -> TermEntry | None:
-        """What the dictionary says of a term, None where no document has it; see `read`."""
+        """Return the dictionary entry of a term, or None if no document has it; see `read`."""
         return self._terms.find(term.encode("utf-8", "surrogatepass"))
 
     def document_frequency(self, term: str) -> int:
-        """The number of documents with a term."""
+        """Return the number of documents with a term."""
         entry = self.find(term)
         return entry.n_docs if entry else 0
 
     def postings(self, term: str) -> Postings:
-        """The documents with a term, and how often they have it; none where no document has it."""
+        """Return the postings of a term, empty if no document has it."""
         entry = self.find(term)
         return self.read(entry) if entry else Postings(np.empty(0, np.uint32), np.empty(0, np.uint32))
 
     def read(self, entry: TermEntry) -> Postings:
-        """The postings that a dictionary entry leads to.
+        """Read the postings of a dictionary entry.
 
         Raises:
             FormatError: they are damaged.
@@ -169,13 +167,13 @@ class PostingsReader:
             ) from error
 
     def batches(self) -> Iterator[TermBatch]:
-        """All terms, many at a time: some 100,000 postings, or those of one term.
+        """Yield all terms in batches of about 32,768 postings, or with the postings of one term.
 
         Raises:
             FormatError: they are damaged.
         """
         for part in self._terms.parts():
-            n_before = np.concatenate([[0], np.cumsum(part.n_docs)])
+            n_before = offsets_from_sizes(part.n_docs)
             low = 0
             while low < len(part.rows):
                 full = int(n_before.searchsorted(n_before[low] + _BATCH_POSTINGS, "right")) - 1
@@ -201,15 +199,15 @@ class PostingsReader:
         return TermBatch(part.rows, part.n_docs, postings)
 
     def __iter__(self) -> Iterator[tuple[bytes, Postings]]:
-        """All terms in the order of their UTF-8, with their postings."""
+        """Yield all terms in the order of their UTF-8, with their postings."""
         for rows, counts, (docs, frequencies) in self.batches():
             ends = np.cumsum(counts)
             for row, low, high in zip(rows, (ends - counts).tolist(), ends.tolist(), strict=True):
                 yield term_of(row), Postings(docs[low:high], frequencies[low:high])
 
 
-def _batches(terms: Iterable[tuple[bytes, Postings]]) -> Iterator[TermBatch]:
-    """Terms in batches of enough postings to be encoded together."""
+def _batches(terms: Iterable[tuple[bytes, Postings]], max_postings: int) -> Iterator[TermBatch]:
+    """Group terms into batches that are encoded together."""
     names: list[bytes] = []
     waiting: list[Postings] = []
     n_waiting = 0
@@ -217,7 +215,7 @@ def _batches(terms: Iterable[tuple[bytes, Postings]]) -> Iterator[TermBatch]:
         names.append(term)
         waiting.append(postings)
         n_waiting += len(postings.docs)
-        if n_waiting >= _BATCH_POSTINGS or len(names) >= _BATCH_TERMS:
+        if n_waiting >= max_postings or len(names) >= _BATCH_TERMS:
             yield _stacked(names, waiting)
             names, waiting, n_waiting = [], [], 0
     if names:

@@ -1,7 +1,7 @@
-"""Many terms at once, each a row of a matrix of bytes, so that they are compared, sorted and packed together.
+"""Front-coded blocks of terms, packed and unpacked many terms at once as a matrix of bytes.
 
-A row is the UTF-8 of a term, zeros up to the width of the matrix, and in its last byte the length of the term. So
-rows are equal where terms are and sort as terms do, also those that end with zeros themselves.
+A row of the matrix is the UTF-8 of a term, zeros up to the width, and the length of the term in the last byte. So
+equal rows are equal terms, and rows sort like terms, also those that end with zeros.
 
 How terms are packed into blocks of 16 is described in `quarry.formats.postings.term_dictionary`.
 """
@@ -14,10 +14,12 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from quarry.formats.arrays import Int64Array, UInt8Array, offsets_from_sizes
+from quarry.formats.container.varint import MAX_VARINT_BYTES, put_varints, read_varints, varint_sizes
+
 __all__ = [
     "BLOCK_TERMS",
     "MAX_TERM_BYTES",
-    "TermRows",
     "UnpackedTerms",
     "ascend",
     "firsts_of_equal",
@@ -31,34 +33,31 @@ __all__ = [
 
 MAX_TERM_BYTES = 255
 BLOCK_TERMS = 16
-_MAX_VARINT_BYTES = 5  # 35 bits: more than any number of documents, or bytes of a record
-_PADDING = 2 * MAX_TERM_BYTES + 2 * _MAX_VARINT_BYTES + 4  # what an entry that is damaged may lead to
-
-TermRows = npt.NDArray[np.uint8]
-Bytes = npt.NDArray[np.uint8]
-Ints = npt.NDArray[np.int64]
+_PADDING = (
+    2 * MAX_TERM_BYTES + 2 * MAX_VARINT_BYTES + 4
+)  # an entry of a damaged block may refer so far beyond the end
 
 
 class UnpackedTerms(NamedTuple):
-    """What some blocks say.
+    """The terms of some blocks.
 
     Attributes:
         rows: (n, width) uint8, the terms.
         n_docs: (n,) int64, the number of documents with each.
-        record_bytes: (n,) int64, the length of its record.
+        record_bytes: (n,) int64, the size of its record in bytes.
     """
 
-    rows: TermRows
-    n_docs: Ints
-    record_bytes: Ints
+    rows: UInt8Array
+    n_docs: Int64Array
+    record_bytes: Int64Array
 
     def between(self, low: int, high: int | None) -> UnpackedTerms:
-        """The terms low to high - 1."""
+        """Return the terms low to high - 1."""
         return UnpackedTerms(self.rows[low:high], self.n_docs[low:high], self.record_bytes[low:high])
 
 
-def rows_of(terms: Sequence[bytes]) -> TermRows:
-    """(n, width) uint8, the rows of terms of 1 to 255 bytes; there is at least one."""
+def rows_of(terms: Sequence[bytes]) -> UInt8Array:
+    """Return the rows of at least one term of 1 to 255 bytes, (n, width) uint8."""
     sizes = np.fromiter(map(len, terms), np.int64, len(terms))
     rows = np.zeros((len(terms), _width(int(sizes.max()))), np.uint8)
     rows[np.arange(rows.shape[1]) < sizes[:, None]] = np.frombuffer(b"".join(terms), np.uint8)
@@ -66,13 +65,13 @@ def rows_of(terms: Sequence[bytes]) -> TermRows:
     return rows
 
 
-def term_of(row: TermRows) -> bytes:
-    """The term of one row (width,)."""
+def term_of(row: UInt8Array) -> bytes:
+    """Return the term of one row (width,)."""
     return row[: row[-1]].tobytes()
 
 
-def stacked(parts: Sequence[TermRows]) -> TermRows:
-    """The rows of several matrices one after the other."""
+def stacked(parts: Sequence[UInt8Array]) -> UInt8Array:
+    """Return the concatenated rows of several matrices."""
     if len(parts) == 1:
         return parts[0]
     rows = np.zeros((sum(map(len, parts)), max(part.shape[1] for part in parts)), np.uint8)
@@ -84,19 +83,19 @@ def stacked(parts: Sequence[TermRows]) -> TermRows:
     return rows
 
 
-def sort_order(rows: TermRows) -> Ints:
-    """(n,) int64, which rows follow one another when sorted, equal ones in their order; quick for sorted runs."""
-    order: Ints = np.argsort(_as_strings(rows), kind="stable")
+def sort_order(rows: UInt8Array) -> Int64Array:
+    """Return the stable sort order of rows, (n,) int64; fast for sorted runs."""
+    order: Int64Array = np.argsort(_as_strings(rows), kind="stable")
     return order
 
 
-def firsts_of_equal(rows: TermRows) -> Ints:
-    """The places of the rows that differ from the one before, for sorted rows."""
+def firsts_of_equal(rows: UInt8Array) -> Int64Array:
+    """Return the positions of the rows that differ from the previous one, for sorted rows."""
     return np.flatnonzero(np.append(True, (rows[1:] != rows[:-1]).any(axis=1)))
 
 
-def ascend(rows: TermRows) -> bool:
-    """Whether each row is above the one before."""
+def ascend(rows: UInt8Array) -> bool:
+    """Return whether each row is greater than the previous one."""
     words = rows.view(">u8")
     above = np.zeros(len(rows) - 1, bool)
     for column in reversed(range(words.shape[1])):
@@ -105,43 +104,43 @@ def ascend(rows: TermRows) -> bool:
     return bool(above.all())
 
 
-def pack(rows: TermRows, n_docs: Ints, record_bytes: Ints) -> tuple[Bytes, Ints]:
+def pack(rows: UInt8Array, n_docs: Int64Array, record_bytes: Int64Array) -> tuple[UInt8Array, Int64Array]:
     """Pack terms into blocks.
 
     Args:
         rows: (n, width) uint8, ascending.
         n_docs: (n,) int64, the number of documents with each term.
-        record_bytes: (n,) int64, the length of its record.
+        record_bytes: (n,) int64, the size of its record in bytes.
 
     Returns:
-        The bytes of all blocks, and (n_blocks,) int64, how many each takes.
+        The bytes of all blocks, and their sizes, (n_blocks,) int64.
     """
     shared = _n_shared(rows)
     n_rest = rows[:, -1] - shared
     numbers = (n_docs, record_bytes)
-    sizes = [_varint_sizes(each) for each in numbers]
-    starts = np.concatenate([[0], np.cumsum(2 + n_rest + sizes[0] + sizes[1])])
+    sizes = [varint_sizes(each) for each in numbers]
+    starts = offsets_from_sizes(2 + n_rest + sizes[0] + sizes[1])
     packed = np.zeros(int(starts[-1]), np.uint8)
     at = starts[:-1]
     packed[at], packed[at + 1] = shared, n_rest
     columns = np.arange(rows.shape[1])
     rest = rows[(columns >= shared[:, None]) & (columns < rows[:, -1:])]
     packed[np.repeat(at + 2 - (np.cumsum(n_rest) - n_rest), n_rest) + np.arange(len(rest))] = rest
-    _set_varints(packed, at + 2 + n_rest, numbers[0], sizes[0])
-    _set_varints(packed, at + 2 + n_rest + sizes[0], numbers[1], sizes[1])
+    put_varints(packed, at + 2 + n_rest, numbers[0], sizes[0])
+    put_varints(packed, at + 2 + n_rest + sizes[0], numbers[1], sizes[1])
     return packed, np.diff(np.append(at[::BLOCK_TERMS], starts[-1]))
 
 
-def unpack(data: Bytes, starts: Ints, *, is_end: bool) -> UnpackedTerms:
-    """Unpack blocks that follow one another.
+def unpack(data: UInt8Array, starts: Int64Array, *, is_end: bool) -> UnpackedTerms:
+    """Unpack consecutive blocks.
 
     Args:
         data: their bytes.
-        starts: (n_blocks + 1,) int64, ascending: where each starts in `data`, and where the last one ends.
+        starts: (n_blocks + 1,) int64, ascending: their offsets in `data`, and the end of the last one.
         is_end: whether the last block is that of the whole dictionary, which alone may have fewer than 16 terms.
 
     Raises:
-        ValueError: they are no such blocks, or their terms do not ascend.
+        ValueError: a block is not valid, or terms do not ascend.
     """
     n_full = len(starts) - 1 - is_end
     parts = [(starts[: n_full + 1], BLOCK_TERMS)] if n_full else []
@@ -155,17 +154,17 @@ def unpack(data: Bytes, starts: Ints, *, is_end: bool) -> UnpackedTerms:
 
 
 class _Entries(NamedTuple):
-    """What stands in blocks of equally many terms, (n_terms_each, n_blocks) int64: place after place."""
+    """The entries of blocks of equally many terms: arrays (n_terms_each, n_blocks) int64."""
 
-    texts: Ints  # where the bytes that are not shared begin
-    shared: Ints
-    sizes: Ints
-    n_docs: Ints
-    record_bytes: Ints
+    texts: Int64Array  # offsets of the bytes that are not shared
+    shared: Int64Array
+    sizes: Int64Array
+    n_docs: Int64Array
+    record_bytes: Int64Array
 
 
-def _unpacked(data: Bytes, starts: Ints, least: int) -> UnpackedTerms:
-    """Unpack blocks of equally many terms, at least so many."""
+def _unpacked(data: UInt8Array, starts: Int64Array, least: int) -> UnpackedTerms:
+    """Unpack blocks of equally many terms, at least `least`."""
     data = np.concatenate([data[: starts[-1]], np.zeros(_PADDING, np.uint8)])
     entries = _entries(data, starts, least)
     rows = _unpacked_rows(data, entries)
@@ -173,10 +172,10 @@ def _unpacked(data: Bytes, starts: Ints, least: int) -> UnpackedTerms:
     return UnpackedTerms(rows, *in_order)
 
 
-def _entries(data: Bytes, starts: Ints, least: int) -> _Entries:
+def _entries(data: UInt8Array, starts: Int64Array, least: int) -> _Entries:
     at, ends = starts[:-1], starts[1:]
     before = np.zeros(len(at), np.int64)
-    places: list[tuple[Ints, ...]] = []
+    places: list[tuple[Int64Array, ...]] = []
     while len(places) < BLOCK_TERMS and (at < ends).any():
         if not (at < ends).all():
             break
@@ -184,8 +183,8 @@ def _entries(data: Bytes, starts: Ints, least: int) -> _Entries:
         sizes = shared + data[at + 1]
         if (shared > before).any() or sizes.min() < 1 or sizes.max() > MAX_TERM_BYTES:
             raise ValueError("a term that is cut off, or of a wrong length")
-        n_docs, at = _varints(data, texts + sizes - shared)
-        record_bytes, at = _varints(data, at)
+        n_docs, at = read_varints(data, texts + sizes - shared)
+        record_bytes, at = read_varints(data, at)
         places.append((texts, shared, sizes, n_docs, record_bytes))
         before = sizes
     if len(places) < least or (at != ends).any():
@@ -193,7 +192,7 @@ def _entries(data: Bytes, starts: Ints, least: int) -> _Entries:
     return _Entries(*map(np.array, zip(*places, strict=True)))
 
 
-def _unpacked_rows(data: Bytes, entries: _Entries) -> TermRows:
+def _unpacked_rows(data: UInt8Array, entries: _Entries) -> UInt8Array:
     n_places, n_blocks = entries.sizes.shape
     width = _width(int(entries.sizes.max()))
     rows = np.zeros((n_blocks, n_places, width), np.uint8)
@@ -209,37 +208,8 @@ def _unpacked_rows(data: Bytes, entries: _Entries) -> TermRows:
     return rows.reshape(-1, width)
 
 
-def _varints(data: Bytes, at: Ints) -> tuple[Ints, Ints]:
-    """The LEB128 numbers at these places, and the places behind them."""
-    numbers = np.zeros(len(at), np.int64)
-    more = np.arange(len(at))
-    at = at.copy()
-    for shift in range(0, 7 * _MAX_VARINT_BYTES, 7):
-        found = data[at[more]].astype(np.int64)
-        numbers[more] |= (found & 0x7F) << shift
-        at[more] += 1
-        more = more[found > 0x7F]
-        if not len(more):
-            return numbers, at
-    raise ValueError("a number of too many bytes")
-
-
-def _varint_sizes(numbers: Ints) -> Ints:
-    sizes = np.ones(len(numbers), np.int64)
-    for shift in range(7, 7 * _MAX_VARINT_BYTES, 7):
-        sizes += numbers >= 1 << shift
-    return sizes
-
-
-def _set_varints(packed: Bytes, at: Ints, numbers: Ints, sizes: Ints) -> None:
-    for place in range(int(sizes.max(initial=0))):
-        more = np.flatnonzero(sizes > place)
-        low = numbers[more] >> 7 * place & 0x7F
-        packed[at[more] + place] = low | (sizes[more] > place + 1) << 7
-
-
-def _n_shared(rows: TermRows) -> Ints:
-    """How many bytes each term shares with the one before; none for the first of a block."""
+def _n_shared(rows: UInt8Array) -> Int64Array:
+    """Count the bytes that each term shares with the previous one; none for the first of a block."""
     shared = np.zeros(len(rows), np.int64)
     differs = rows[1:] != rows[:-1]
     differs[:, -1] = True
@@ -249,10 +219,10 @@ def _n_shared(rows: TermRows) -> Ints:
 
 
 def _width(size: int) -> int:
-    """The width of rows for terms of up to `size` bytes: whole words of 8 bytes."""
+    """Return the width of rows for terms of up to `size` bytes: whole words of 8 bytes."""
     return size // 8 * 8 + 8
 
 
-def _as_strings(rows: TermRows) -> npt.NDArray[np.bytes_]:
+def _as_strings(rows: UInt8Array) -> npt.NDArray[np.bytes_]:
     strings: npt.NDArray[np.bytes_] = np.ascontiguousarray(rows).view(f"S{rows.shape[1]}").reshape(-1)
     return strings

@@ -1,11 +1,11 @@
-"""The terms of a segment in the order of their UTF-8, and where the postings of each are.
+"""The terms of a segment in the order of their UTF-8, and the positions of their postings.
 
-Sections: ``terms`` (blocks of 16 terms, each term without the bytes it shares with the one before),
-``term_offsets`` (where each block starts), ``term_keys`` (the first 8 bytes of each block's first term, as a
-big-endian number: a search reads few pages) and ``posting_offsets`` (where the records of each block start in
+Sections: ``terms`` (blocks of 16 terms, each term without the bytes it shares with the previous one),
+``term_offsets`` (the offset of each block), ``term_keys`` (the first 8 bytes of each block's first term, as a
+big-endian number: a search reads few pages) and ``posting_offsets`` (the offset of the records of each block in
 section ``postings``). A term in a block::
 
-    u8      bytes shared with the term before (0 in the first)
+    u8      bytes shared with the previous term (0 in the first)
     u8      bytes that follow
     ...     those bytes
     varint  number of documents with the term
@@ -19,15 +19,16 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from quarry.formats.arrays import Int64Array, UInt8Array, UInt64Array
 from quarry.formats.container.directory import Directory
-from quarry.formats.container.envelope import Envelope, EnvelopeWriter
+from quarry.formats.container.reader import ContainerReader
 from quarry.formats.container.spool import Spool
+from quarry.formats.container.varint import read_varint
+from quarry.formats.container.writer import ContainerWriter
 from quarry.formats.errors import CorruptFile
 from quarry.formats.postings.term_blocks import (
     BLOCK_TERMS,
-    TermRows,
     UnpackedTerms,
     pack,
     stacked,
@@ -38,14 +39,11 @@ from quarry.formats.postings.term_blocks import (
 __all__ = ["TermDictionary", "TermDictionaryWriter", "TermEntry", "TermPart"]
 
 _KEY_BYTES = 8
-_MAX_VARINT_BITS = 63
 _PART_BLOCKS = 2048  # unpacked at a time: 32,768 terms, which take 8 MiB at most and 1 as a rule
-
-Ints = npt.NDArray[np.int64]
 
 
 class TermEntry(NamedTuple):
-    """What the dictionary says of a term.
+    """The entry of a term.
 
     Attributes:
         n_docs: number of documents with it.
@@ -59,27 +57,27 @@ class TermEntry(NamedTuple):
 
 
 class TermPart(NamedTuple):
-    """Terms that follow one another, with what the dictionary says of them.
+    """Consecutive terms with their entries.
 
     Attributes:
         rows: (n, width) uint8, the terms (see `quarry.formats.postings.term_blocks`).
         n_docs: (n,) int64, the number of documents with each.
         starts: (n,) int64, the first byte of its record in section ``postings``.
-        ends: (n,) int64, one past its last byte, where the next one starts.
+        ends: (n,) int64, one past its last byte: the start of the next one.
     """
 
-    rows: TermRows
-    n_docs: Ints
-    starts: Ints
-    ends: Ints
+    rows: UInt8Array
+    n_docs: Int64Array
+    starts: Int64Array
+    ends: Int64Array
 
     def between(self, low: int, high: int) -> TermPart:
-        """The terms low to high - 1."""
+        """Return the terms low to high - 1."""
         return TermPart(self.rows[low:high], self.n_docs[low:high], self.starts[low:high], self.ends[low:high])
 
 
 class TermDictionaryWriter:
-    """Takes terms in ascending order of their bytes; memory stays bounded."""
+    """Collects terms in ascending order of their bytes, in bounded memory."""
 
     def __init__(self, directory: Directory) -> None:
         self._blocks = Spool(directory)
@@ -90,13 +88,13 @@ class TermDictionaryWriter:
         self._n_waiting = 0
         self._n_record_bytes = 0
 
-    def add(self, rows: TermRows, n_docs: Ints, record_bytes: Ints) -> None:
+    def add(self, rows: UInt8Array, n_docs: Int64Array, record_bytes: Int64Array) -> None:
         """Append terms.
 
         Args:
             rows: (n, width) uint8, the terms (see `quarry.formats.postings.term_blocks`), at least one.
-            n_docs: (n,) int64, how many documents have each.
-            record_bytes: (n,) int64, the length of its record.
+            n_docs: (n,) int64, the number of documents with each.
+            record_bytes: (n,) int64, the size of its record.
         """
         self._waiting.append(UnpackedTerms(rows, n_docs, record_bytes))
         self._n_waiting += len(rows)
@@ -104,7 +102,7 @@ class TermDictionaryWriter:
             self._pack(self._n_waiting // BLOCK_TERMS * BLOCK_TERMS)
 
     def _pack(self, n_terms: int) -> None:
-        """Pack the first terms of those that wait."""
+        """Pack the first `n_terms` of the buffered terms."""
         rows, n_docs, record_bytes = zip(*self._waiting, strict=True)
         terms = UnpackedTerms(stacked(rows), np.concatenate(n_docs), np.concatenate(record_bytes))
         packed, sizes = pack(*terms.between(0, n_terms))
@@ -117,45 +115,45 @@ class TermDictionaryWriter:
         self._blocks.write_array(packed)
         self._n_record_bytes += int(terms.record_bytes[:n_terms].sum())
 
-    def write(self, envelope: EnvelopeWriter) -> None:
-        """Write the four sections; nothing can be added any more."""
+    def write(self, container: ContainerWriter) -> None:
+        """Write the four sections; nothing can be added afterwards."""
         if self._n_waiting:
             self._pack(self._n_waiting)
         self._offsets.write_array(np.array([self._blocks.n_bytes], np.uint64))
         self._record_offsets.write_array(np.array([self._n_record_bytes], np.uint64))
-        envelope.add_chunks("terms", np.uint8, (self._blocks.n_bytes,), self._blocks.chunks())
+        container.add_chunks("terms", np.uint8, (self._blocks.n_bytes,), self._blocks.chunks())
         for name, spool in (
             ("term_offsets", self._offsets),
             ("term_keys", self._keys),
             ("posting_offsets", self._record_offsets),
         ):
-            envelope.add_chunks(name, np.uint64, (spool.n_bytes // 8,), spool.chunks())
+            container.add_chunks(name, np.uint64, (spool.n_bytes // 8,), spool.chunks())
 
     def close(self) -> None:
-        """Drop the temporary files."""
+        """Delete the temporary files."""
         for spool in (self._blocks, self._offsets, self._keys, self._record_offsets):
             spool.close()
 
 
 class TermDictionary:
-    """The terms of a segment, read from its file."""
+    """Reads the terms of a segment."""
 
-    def __init__(self, envelope: Envelope, n_docs: int) -> None:
-        self._path = envelope.path
+    def __init__(self, container: ContainerReader, n_docs: int) -> None:
+        self._path = container.path
         self._n_docs = n_docs
-        self._keys = envelope.section("term_keys", np.uint64, (None,))
+        self._keys = container.section("term_keys", np.uint64, (None,))
         self._n_blocks = self._keys.shape[0]
-        self._blocks = envelope.section("terms", np.uint8, (None,))
-        self._offsets = envelope.section("term_offsets", np.uint64, (self._n_blocks + 1,))
-        self._record_offsets = envelope.section("posting_offsets", np.uint64, (self._n_blocks + 1,))
+        self._blocks = container.section("terms", np.uint8, (None,))
+        self._offsets = container.section("term_offsets", np.uint64, (self._n_blocks + 1,))
+        self._record_offsets = container.section("posting_offsets", np.uint64, (self._n_blocks + 1,))
 
     def __len__(self) -> int:
-        """The number of terms."""
+        """Return the number of terms."""
         last = self._n_blocks - 1
         return last * BLOCK_TERMS + sum(1 for _ in self._entries(last)) if self._n_blocks else 0
 
     def parts(self) -> Iterator[TermPart]:
-        """All terms, ascending, some thousands at a time.
+        """Yield all terms, ascending, some thousands at a time.
 
         Raises:
             CorruptFile: they do not ascend, or a block cannot be read.
@@ -169,10 +167,10 @@ class TermDictionary:
             yield part
 
     def _part(self, low: int, high: int) -> TermPart:
-        """The blocks low to high - 1."""
+        """Unpack the blocks low to high - 1."""
         offsets = self._offsets.slice(low, high + 1).astype(np.int64)
         if offsets[0] < 0 or (offsets[1:] < offsets[:-1] + 2).any() or offsets[-1] > self._blocks.n_bytes:
-            raise self._corrupt((low, high), "blocks that do not follow one another")
+            raise self._corrupt((low, high), "block offsets that do not ascend")
         data = self._blocks.slice(int(offsets[0]), int(offsets[-1]))
         try:
             rows, n_docs, record_bytes = unpack(data, offsets - offsets[0], is_end=high == self._n_blocks)
@@ -183,11 +181,11 @@ class TermDictionary:
         starts = self._record_offsets.slice(low, high + 1).astype(np.int64)
         ends = starts[0] + np.cumsum(record_bytes)
         if not np.array_equal(np.append(ends[BLOCK_TERMS - 1 : -1 : BLOCK_TERMS], ends[-1]), starts[1:]):
-            raise self._corrupt((low, high), "records that leave a gap")
+            raise self._corrupt((low, high), "records with gaps between them")
         return TermPart(rows, n_docs, ends - record_bytes, ends)
 
     def find(self, wanted: bytes) -> TermEntry | None:
-        """What the dictionary says of a term, None where it does not have it.
+        """Return the entry of a term, or None if there is none.
 
         Raises:
             CorruptFile: its block cannot be read.
@@ -216,7 +214,7 @@ class TermDictionary:
         return self._blocks.slice(low, high).tobytes()
 
     def _entries(self, block: int) -> Iterator[tuple[bytes, TermEntry]]:
-        """The terms of a block; at least one."""
+        """Yield the terms of a block, at least one."""
         data = self._block(block)
         start, end = self._record_offsets.slice(block, block + 2).tolist()
         at, term = 0, b""
@@ -230,7 +228,7 @@ class TermDictionary:
             yield term, TermEntry(n_docs, start, start + record_bytes)
             start += record_bytes
         if start != end:
-            raise self._corrupt((block, block + 1), "records that leave a gap")
+            raise self._corrupt((block, block + 1), "records with gaps between them")
 
     def _corrupt(self, blocks: tuple[int, int], actual: str) -> CorruptFile:
         low, high = blocks
@@ -239,13 +237,13 @@ class TermDictionary:
 
 
 def _entry(data: bytes, at: int, before: bytes) -> tuple[int, bytes, int, int]:
-    """The term at `at`, with the place behind it."""
+    """Parse the entry at `at`; return the position after it, the term and its numbers."""
     shared, n_rest = data[at], data[at + 1]
     term = before[:shared] + data[at + 2 : at + 2 + n_rest]
     if len(term) != shared + n_rest or term <= before:
         raise ValueError("a term that is cut off or does not ascend")
-    at, n_docs = _read_varint(data, at + 2 + n_rest)
-    at, record_bytes = _read_varint(data, at)
+    n_docs, at = read_varint(data, at + 2 + n_rest)
+    record_bytes, at = read_varint(data, at)
     return at, term, n_docs, record_bytes
 
 
@@ -253,19 +251,8 @@ def _key(term: bytes) -> int:
     return int.from_bytes(term[:_KEY_BYTES].ljust(_KEY_BYTES, b"\0"), "big")
 
 
-def _keys(rows: TermRows) -> npt.NDArray[np.uint64]:
-    """The keys of the terms of these rows."""
+def _keys(rows: UInt8Array) -> UInt64Array:
+    """Return the keys of the terms of these rows."""
     first_bytes = rows[:, :_KEY_BYTES] * (np.arange(_KEY_BYTES) < rows[:, -1:])
-    keys: npt.NDArray[np.uint64] = first_bytes.view(">u8").reshape(-1).astype(np.uint64)
+    keys: UInt64Array = first_bytes.view(">u8").reshape(-1).astype(np.uint64)
     return keys
-
-
-def _read_varint(data: bytes, at: int) -> tuple[int, int]:
-    number = shift = 0
-    while data[at] > 0x7F:
-        number |= (data[at] & 0x7F) << shift
-        shift += 7
-        at += 1
-        if shift >= _MAX_VARINT_BITS:
-            raise ValueError("a number of too many bytes")
-    return at + 1, number | data[at] << shift

@@ -1,8 +1,8 @@
 """The centroids of a segment's documents: int8 with a scale each, or float16.
 
-Sections: ``centroid_offsets`` (where each document's rows start), ``centroids`` (the rows, one after the
-other by document), and for int8 ``centroid_scales``: a stored vector is its int8 row times its scale. A
-codes-only segment has the offsets alone.
+Sections: ``centroid_offsets`` (the first row of each document), ``centroids`` (the rows of all
+documents), and for int8 ``centroid_scales``: a stored vector is its int8 row times its scale. A segment with codes
+only has just the offsets.
 """
 
 from __future__ import annotations
@@ -10,36 +10,35 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from quarry.formats.arrays import AnyArray, BoolArray, Float32Array, Int64Array, offsets_from_sizes
 from quarry.formats.container.directory import Directory
-from quarry.formats.container.envelope import Envelope, EnvelopeWriter
+from quarry.formats.container.reader import ContainerReader
 from quarry.formats.container.sections import BULK_ALIGNMENT
 from quarry.formats.container.spool import Spool
+from quarry.formats.container.writer import ContainerWriter
 from quarry.formats.errors import CorruptFile, InvalidDocument
 
-__all__ = ["CENTROID_TYPES", "CentroidTable", "CentroidsWriter", "merge_centroids", "quantise_int8"]
+__all__ = ["CENTROID_TYPES", "CentroidTable", "CentroidsWriter", "merge_centroids", "quantize_int8"]
 
 CENTROID_TYPES = ("int8", "float16", "none")
 _BATCH_ROWS = 8192
 _TINY = np.finfo(np.float32).tiny
 
-Keep = npt.NDArray[np.bool_]
 
-
-def quantise_int8(
-    vectors: npt.NDArray[np.float32],
-) -> tuple[npt.NDArray[np.int8], npt.NDArray[np.float32]]:
-    """Quantise each row symmetrically to -127..127.
+def quantize_int8(
+    vectors: Float32Array,
+) -> tuple[npt.NDArray[np.int8], Float32Array]:
+    """Quantize each row symmetrically to -127..127.
 
     Args:
         vectors: (n, dim) float32, finite.
 
     Returns:
-        (n, dim) int8 and (n,) float32 scales; a row is about its int8 values times its scale.
+        (n, dim) int8 and (n,) float32 scales; a row is approximately its int8 values times its scale.
     """
     scales = np.abs(vectors).max(axis=1) / np.float32(127)
     scales[scales < _TINY] = 0  # a subnormal scale is too coarse to keep its quotients within 127
@@ -48,10 +47,10 @@ def quantise_int8(
 
 
 class CentroidsWriter:
-    """Collects the centroids of documents in ordinal order; they wait in temporary files.
+    """Collects the centroids of documents in ordinal order, in temporary files.
 
     Args:
-        directory: where.
+        directory: the folder of the index.
         dim: length of a vector.
         kind: "int8" or "float16".
     """
@@ -66,89 +65,89 @@ class CentroidsWriter:
         self._offsets = Spool(directory)
         self._offsets.write_array(np.zeros(1, np.uint64))
 
-    def add(self, vectors: npt.NDArray[np.float32]) -> None:
+    def add(self, vectors: Float32Array) -> None:
         """Append the (n, dim) float32 centroids of the next document, n >= 1.
 
         Raises:
-            InvalidDocument: they are too long to be stored; nothing was appended.
+            InvalidDocument: their norm is too large to be stored; nothing was appended.
         """
         if self.kind == "int8":
-            rows, scales = quantise_int8(vectors)
-            self._note_norm(rows.astype(np.float32) * scales[:, None])
+            rows, scales = quantize_int8(vectors)
+            self._update_norm(rows.astype(np.float32) * scales[:, None])
             self._rows.append(rows.tobytes())
             self._scales.append(scales.tobytes())
         else:
             with np.errstate(over="ignore"):
                 halves = vectors.astype(np.float16)
-            self._note_norm(halves.astype(np.float32))
+            self._update_norm(halves.astype(np.float32))
             self._rows.append(halves.tobytes())
         self.n_rows += len(vectors)
         self._offsets.append(self.n_rows.to_bytes(8, "little"))
 
-    def settle(self) -> None:
-        """See `quarry.formats.container.spool.Spool.settle`."""
+    def spill(self) -> None:
+        """Write buffered bytes to temporary files if there are many."""
         for spool in (self._rows, self._scales, self._offsets):
-            spool.settle()
+            spool.spill()
 
-    def _note_norm(self, stored: npt.NDArray[np.float32]) -> None:
+    def _update_norm(self, stored: Float32Array) -> None:
         longest = float(np.sqrt(np.einsum("ij,ij->i", stored, stored).max()))
         if not np.isfinite(longest):
-            raise InvalidDocument(f"vectors too long to be stored as {self.kind}", actual=longest)
+            raise InvalidDocument(f"the norm of a vector is too large to be stored as {self.kind}", actual=longest)
         self.largest_norm = max(self.largest_norm, longest)
 
-    def vectors(self, low: int, high: int) -> npt.NDArray[np.float32]:
-        """Rows low to high - 1 as they will be read back: (high - low, dim) float32."""
+    def vectors(self, low: int, high: int) -> Float32Array:
+        """Return the rows low to high - 1 as they will be read back: (high - low, dim) float32."""
         raw = self._rows.read_array(self.kind, low * self.dim, high * self.dim).reshape(-1, self.dim)
         values = raw.astype(np.float32)
         if self.kind == "int8":
             values *= self._scales.read_array(np.float32, low, high)[:, None]
         return values
 
-    def batches(self) -> Iterator[npt.NDArray[np.float32]]:
-        """All rows in order, a bounded number at a time."""
+    def batches(self) -> Iterator[Float32Array]:
+        """Yield all rows in order, a bounded number at a time."""
         for low in range(0, self.n_rows, _BATCH_ROWS):
             yield self.vectors(low, min(low + _BATCH_ROWS, self.n_rows))
 
-    def write(self, envelope: EnvelopeWriter, keep_rows: bool) -> None:
+    def write(self, container: ContainerWriter, keep_rows: bool) -> None:
         """Write the sections; the rows themselves only if `keep_rows`."""
         n_offsets = self._offsets.n_bytes // 8
-        envelope.add_chunks("centroid_offsets", np.uint64, (n_offsets,), self._offsets.chunks())
+        container.add_chunks("centroid_offsets", np.uint64, (n_offsets,), self._offsets.chunks())
         if not keep_rows:
             return
         shape = (self.n_rows, self.dim)
-        envelope.add_chunks("centroids", self.kind, shape, self._rows.chunks(), BULK_ALIGNMENT)
+        container.add_chunks("centroids", self.kind, shape, self._rows.chunks(), BULK_ALIGNMENT)
         if self.kind == "int8":
-            envelope.add_chunks("centroid_scales", np.float32, (self.n_rows,), self._scales.chunks())
+            container.add_chunks("centroid_scales", np.float32, (self.n_rows,), self._scales.chunks())
 
     def close(self) -> None:
-        """Drop the temporary files."""
+        """Delete the temporary files."""
         for spool in (self._rows, self._scales, self._offsets):
             spool.close()
 
 
 class CentroidTable:
-    """The centroids of a segment, read from its file.
+    """Reads the centroids of a segment.
 
     Attributes:
         kind: "int8", "float16" or "none".
-        largest_norm: no centroid is longer than this.
+        largest_norm: upper bound of the norms of all centroids.
     """
 
     def __init__(
-        self, envelope: Envelope, n_docs: int, n_rows: int, dim: int, kind: str, largest_norm: float
+        self, container: ContainerReader, n_docs: int, n_rows: int, dim: int, kind: str, largest_norm: float
     ) -> None:
         self.kind = kind
         self.largest_norm = largest_norm
         self.dim = dim
         self.n_rows = n_rows
-        self._offsets = envelope.section("centroid_offsets", np.uint64, (n_docs + 1,))
-        self._path = envelope.path
-        self._rows = envelope.section("centroids", kind, (n_rows, dim)) if kind != "none" else None
+        self._offsets = container.section("centroid_offsets", np.uint64, (n_docs + 1,))
+        self._path = container.path
+        self._rows = container.section("centroids", kind, (n_rows, dim)) if kind != "none" else None
         scaled = kind == "int8"
-        self._scales = envelope.section("centroid_scales", np.float32, (n_rows,)) if scaled else None
+        self._scales = container.section("centroid_scales", np.float32, (n_rows,)) if scaled else None
 
     @cached_property
-    def offsets(self) -> npt.NDArray[np.int64]:
+    def offsets(self) -> Int64Array:
         """(n_docs + 1,) int64, the first row of each document: d owns the rows offsets[d] to offsets[d + 1] - 1.
 
         Raises:
@@ -156,44 +155,43 @@ class CentroidTable:
         """
         return _checked_offsets(self._offsets.array(), self.n_rows, self._path)
 
-    def stored(self, ordinals: npt.NDArray[np.int64]) -> tuple[npt.NDArray[Any], npt.NDArray[np.float32]]:
-        """Rows as stored, (n, dim) int8 or float16, with their scales, (n,) float32 (1 for float16)."""
+    def stored(self, ordinals: Int64Array) -> tuple[AnyArray, Float32Array]:
+        """Return rows as stored, (n, dim) int8 or float16, and their scales, (n,) float32 (1 for float16)."""
         assert self._rows is not None
         rows = self._rows.rows(ordinals)
         if self._scales is None:
             return rows, np.ones(len(rows), np.float32)
         return rows, self._scales.rows(ordinals).astype(np.float32, copy=False)
 
-    def stored_slice(self, low: int, high: int) -> tuple[npt.NDArray[Any], npt.NDArray[np.float32]]:
-        """Rows low to high - 1 as stored, without a copy, with their scales."""
+    def stored_slice(self, low: int, high: int) -> tuple[AnyArray, Float32Array]:
+        """Return the rows low to high - 1 as stored, without a copy, and their scales."""
         assert self._rows is not None
         rows = self._rows.slice(low, high)
         if self._scales is None:
             return rows, np.ones(len(rows), np.float32)
         return rows, self._scales.slice(low, high).astype(np.float32, copy=False)
 
-    def rows_of(self, docs: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-        """The rows of the documents `docs`, and where each document starts among them.
+    def rows_of(self, docs: Int64Array) -> tuple[Int64Array, Int64Array]:
+        """Return the rows of the documents `docs`, and their offsets by document.
 
         Returns:
             (n_rows,) int64 row ordinals, document after document, and (len(docs) + 1,) int64 offsets.
         """
         starts, ends = self.offsets[docs], self.offsets[docs + 1]
-        bounds = np.zeros(len(docs) + 1, np.int64)
-        np.cumsum(ends - starts, out=bounds[1:])
+        bounds = offsets_from_sizes(ends - starts)
         return np.arange(bounds[-1]) + np.repeat(starts - bounds[:-1], ends - starts), bounds
 
-    def row_keep(self, keep: Keep | None) -> Keep | None:
-        """(n_rows,) bool, which rows stay where the documents `keep` do; None where all of them stay."""
+    def row_keep(self, keep: BoolArray | None) -> BoolArray | None:
+        """(n_rows,) bool, the rows of the documents to keep; None if all are kept."""
         return None if keep is None else np.repeat(keep, np.diff(self.offsets))
 
-    def batches(self, keep: Keep | None) -> Iterator[npt.NDArray[np.float32]]:
-        """The rows of the documents (n_docs,) `keep`, or all, as float32, a bounded number at a time, verified."""
-        for values, scales in self.kept(self.row_keep(keep)):
+    def batches(self, keep: BoolArray | None) -> Iterator[Float32Array]:
+        """Yield the rows of the documents (n_docs,) `keep`, or all, as float32, verified and in batches."""
+        for values, scales in self.iterate_kept(self.row_keep(keep)):
             yield values.astype(np.float32) * scales[:, None]
 
-    def kept(self, keep: Keep | None) -> Iterator[tuple[npt.NDArray[Any], npt.NDArray[np.float32]]]:
-        """The rows that stay, as stored, with their scales; all bytes are verified, those left out too."""
+    def iterate_kept(self, keep: BoolArray | None) -> Iterator[tuple[AnyArray, Float32Array]]:
+        """Yield the kept rows as stored, with their scales; rows that are left out are verified too."""
         for low in range(0, self.n_rows, _BATCH_ROWS):
             high = min(low + _BATCH_ROWS, self.n_rows)
             values, scales = self.stored_slice(low, high)
@@ -202,52 +200,55 @@ class CentroidTable:
 
 
 def merge_centroids(
-    readers: Sequence[CentroidTable], keeps: Sequence[Keep | None], envelope: EnvelopeWriter, keep_rows: bool
+    readers: Sequence[CentroidTable],
+    keeps: Sequence[BoolArray | None],
+    container: ContainerWriter,
+    keep_rows: bool,
 ) -> float:
     """Write the centroids of several segments as one, in bounded memory.
 
     Args:
-        readers: the segments; their documents follow one another in the new one.
-        keeps: for each segment (n_docs,) bool, False where a document is left out, or None to keep all.
-        envelope: the new file.
-        keep_rows: whether the rows are written, all of one type, or only which rows each document has.
+        readers: the segments; their documents are concatenated.
+        keeps: for each segment (n_docs,) bool, False if a document is left out, or None to keep all.
+        container: the new file.
+        keep_rows: whether the rows are written, all of one type, or only their offsets.
 
     Returns:
-        A length that no centroid exceeds.
+        An upper bound of the norms of all centroids.
 
     Raises:
         FormatError: a segment is damaged.
     """
     counts = [np.diff(reader.offsets) for reader in readers]
     counts = [each if keep is None else each[keep] for each, keep in zip(counts, keeps, strict=True)]
-    offsets = np.concatenate([[0], np.cumsum(np.concatenate(counts))]).astype(np.uint64)
-    envelope.add("centroid_offsets", offsets)
+    offsets = offsets_from_sizes(np.concatenate(counts)).astype(np.uint64)
+    container.add("centroid_offsets", offsets)
     if keep_rows:
-        _merge_rows(readers, keeps, envelope, int(offsets[-1]))
+        _merge_rows(readers, keeps, container, int(offsets[-1]))
     return max(reader.largest_norm for reader in readers)
 
 
 def _merge_rows(
-    readers: Sequence[CentroidTable], keeps: Sequence[Keep | None], envelope: EnvelopeWriter, n_rows: int
+    readers: Sequence[CentroidTable], keeps: Sequence[BoolArray | None], container: ContainerWriter, n_rows: int
 ) -> None:
     kind, dim = readers[0].kind, readers[0].dim
     row_keeps = [reader.row_keep(keep) for reader, keep in zip(readers, keeps, strict=True)]
     scales = np.empty(n_rows, np.float32)
 
-    def rows() -> Iterator[npt.NDArray[Any]]:
+    def rows() -> Iterator[AnyArray]:
         first = 0
         for reader, keep in zip(readers, row_keeps, strict=True):
-            for values, batch_scales in reader.kept(keep):
+            for values, batch_scales in reader.iterate_kept(keep):
                 scales[first : first + len(values)] = batch_scales
                 first += len(values)
                 yield values
 
-    envelope.add_pieces("centroids", kind, (n_rows, dim), rows(), BULK_ALIGNMENT)
+    container.add_pieces("centroids", kind, (n_rows, dim), rows(), BULK_ALIGNMENT)
     if kind == "int8":
-        envelope.add("centroid_scales", scales)
+        container.add("centroid_scales", scales)
 
 
-def _checked_offsets(raw: npt.NDArray[Any], n_rows: int, path: Path) -> npt.NDArray[np.int64]:
+def _checked_offsets(raw: AnyArray, n_rows: int, path: Path) -> Int64Array:
     if raw[0] != 0 or raw[-1] != n_rows or (raw[1:] <= raw[:-1]).any():
         raise CorruptFile("centroid offsets do not ascend from 0 to the number of rows", path=path)
     return raw.view(np.int64)

@@ -1,8 +1,8 @@
-"""The HNSW graph over the centroids of one segment: a derived file that may be missing, and can be made anew.
+"""The HNSW graph over the centroids of one segment: a derived file that may be missing and can be rebuilt.
 
-It is named after its segment, not by the manifest. Sections: ``levels`` (on how many levels each row is, at
-least 1) and ``neighbors``: row after row, for each row 2 M places on the lowest level and M on each higher one,
-the lowest first. A place holds a row, or NONE; places behind the first NONE of a level are not read.
+Its name follows from the segment; no manifest names it. Sections: ``levels`` (the number of levels of each row, at
+least 1) and ``neighbors``: for each row 2 M slots on the lowest level and M on each higher one, the lowest first.
+A slot contains a row or NONE; slots after the first NONE of a level are not used.
 
 (Y. Malkov, D. Yashunin, Efficient and robust approximate nearest neighbor search using hierarchical navigable
 small world graphs, 2016.)
@@ -15,10 +15,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 
+from quarry.formats.arrays import Int64Array, UInt8Array, UInt32Array, offsets_from_sizes
 from quarry.formats.container.directory import Directory
-from quarry.formats.container.envelope import Envelope, EnvelopeWriter, FileKind, FileRecord
+from quarry.formats.container.layout import FileKind, FileRecord
+from quarry.formats.container.reader import ContainerReader
+from quarry.formats.container.writer import ContainerWriter
 from quarry.formats.errors import CorruptFile
 
 __all__ = ["MAX_GRAPH_ROWS", "NONE", "HnswGraph", "graph_name", "read_graph", "write_graph"]
@@ -29,44 +31,39 @@ _MAX_M = 256
 _MAX_LEVELS = 32
 _BATCH = 1 << 20
 
-Levels = npt.NDArray[np.uint8]
-Neighbors = npt.NDArray[np.uint32]
-
 
 @dataclass(frozen=True, eq=False)
 class HnswGraph:
-    """A graph whose every number is within bounds.
+    """A graph whose values are all within bounds.
 
     Attributes:
-        m: M, neighbours of a row on each level but the lowest, which has twice as many.
-        entry_point: the row where a search begins; it is on the highest level.
-        levels: (n_rows,) uint8, how many levels each row is on.
-        neighbors: uint32, see above.
+        m: M, neighbors of a row on each level but the lowest, which has twice as many.
+        entry_point: the row that a search starts from; it is on the highest level.
+        levels: (n_rows,) uint8, the number of levels of each row.
+        neighbors: uint32, see the module.
     """
 
     m: int
     entry_point: int
-    levels: Levels
-    neighbors: Neighbors
+    levels: UInt8Array
+    neighbors: UInt32Array
 
     @property
-    def offsets(self) -> npt.NDArray[np.int64]:
-        """(n_rows + 1,) int64: where in `neighbors` each row begins."""
-        offsets = np.zeros(len(self.levels) + 1, np.int64)
-        np.cumsum((self.levels.astype(np.int64) + 1) * self.m, out=offsets[1:])
-        return offsets
+    def offsets(self) -> Int64Array:
+        """(n_rows + 1,) int64: the offset of each row in `neighbors`."""
+        return offsets_from_sizes((self.levels.astype(np.int64) + 1) * self.m)
 
 
 def graph_name(segment_id: bytes) -> str:
-    """The name of the graph's file."""
+    """Return the name of the graph's file."""
     return f"{segment_id.hex()}.hnsw"
 
 
 def write_graph(directory: Directory, segment: FileRecord, graph: HnswGraph) -> None:
-    """Write the graph of a segment; it takes the place of the one there is. The writer's lock must be held."""
+    """Write the graph of a segment and replace the existing one; the writer's lock must be held."""
     file_id = secrets.token_bytes(16)
     temporary = f"spool-{file_id.hex()}.tmp"
-    writer = EnvelopeWriter(directory, temporary, FileKind.HNSW_GRAPH, file_id)
+    writer = ContainerWriter(directory, temporary, FileKind.HNSW_GRAPH, file_id)
     try:
         writer.add("levels", graph.levels)
         writer.add("neighbors", graph.neighbors)
@@ -81,13 +78,13 @@ def write_graph(directory: Directory, segment: FileRecord, graph: HnswGraph) -> 
         directory.delete(graph_name(segment.file_id))
         directory.rename(temporary, graph_name(segment.file_id))
     except BaseException:
-        writer.abandon()
+        writer.discard()
         directory.delete(temporary)
         raise
 
 
 def read_graph(directory: Directory, segment: FileRecord, n_rows: int) -> HnswGraph:
-    """Read the graph of a segment, whole, and check every number in it.
+    """Read the graph of a segment and check all of its values.
 
     Args:
         directory: of the index.
@@ -95,35 +92,35 @@ def read_graph(directory: Directory, segment: FileRecord, n_rows: int) -> HnswGr
         n_rows: centroids of the segment.
 
     Raises:
-        FileNotFoundError: there is none.
-        FormatError: it is damaged, or another segment's.
+        FileNotFoundError: the segment has no graph.
+        FormatError: it is damaged or belongs to another segment.
     """
-    envelope = Envelope(directory, graph_name(segment.file_id), FileKind.HNSW_GRAPH)
+    container = ContainerReader(directory, graph_name(segment.file_id), FileKind.HNSW_GRAPH)
     try:
-        return _read(envelope, segment, n_rows)
+        return _read(container, segment, n_rows)
     finally:
-        envelope.close()
+        container.close()
 
 
-def _read(envelope: Envelope, segment: FileRecord, n_rows: int) -> HnswGraph:
-    fields, path = envelope.fields, envelope.path
-    if (fields.data("segment_id", 16), fields.data("segment_digest", 16)) != (segment.file_id, segment.digest):
-        raise CorruptFile("the graph of another segment", path=path, expected=segment.file_id.hex())
+def _read(container: ContainerReader, segment: FileRecord, n_rows: int) -> HnswGraph:
+    fields, path = container.fields, container.path
+    if (fields.binary("segment_id", 16), fields.binary("segment_digest", 16)) != (segment.file_id, segment.digest):
+        raise CorruptFile("the graph belongs to another segment", path=path, expected=segment.file_id.hex())
     m = fields.integer("M", 2, _MAX_M)
     entry_point = fields.integer("entry_point", 0, n_rows - 1)
-    levels = envelope.section("levels", np.uint8, (n_rows,)).array().copy()
+    levels = container.section("levels", np.uint8, (n_rows,)).array().copy()
     if not 1 <= int(levels.min()) <= int(levels.max()) <= _MAX_LEVELS:
-        raise CorruptFile(f"rows on fewer than 1 or more than {_MAX_LEVELS} levels", path=path)
+        raise CorruptFile(f"a row has fewer than 1 or more than {_MAX_LEVELS} levels", path=path)
     n_neighbors = int(levels.sum(dtype=np.int64) + n_rows) * m
-    section = envelope.section("neighbors", np.uint32, (n_neighbors,))
-    envelope.done()
+    section = container.section("neighbors", np.uint32, (n_neighbors,))
+    container.refuse_unknown()
     graph = HnswGraph(m, entry_point, levels, section.array().astype(np.uint32))
     _check(graph, path)
     return graph
 
 
 def _check(graph: HnswGraph, path: Path) -> None:
-    """Every neighbour must be a row that is on the level where it is one; the entry point on the highest."""
+    """Check that every neighbor is a row of the same level, and that the entry point is on the highest level."""
     levels, neighbors = graph.levels, graph.neighbors
     n_rows, top = len(levels), int(levels.max())
     if levels[graph.entry_point] != top:
@@ -136,11 +133,11 @@ def _check(graph: HnswGraph, path: Path) -> None:
     for low in range(0, len(neighbors), _BATCH):
         part = neighbors[low : low + _BATCH]
         if ((part >= n_rows) & (part != NONE)).any():
-            raise CorruptFile("a neighbour that is no row", path=path, expected=f"below {n_rows}")
+            raise CorruptFile("a neighbor is out of bounds", path=path, expected=f"below {n_rows}")
     offsets = graph.offsets
     for level in range(1, top):
         rows = np.flatnonzero(levels > level)
         begins = offsets[rows] + (level + 1) * graph.m
         found = neighbors[begins[:, None] + np.arange(graph.m)]
         if (levels[found[found != NONE]] <= level).any():
-            raise CorruptFile(f"a neighbour on level {level} that is not on it", path=path)
+            raise CorruptFile(f"a neighbor is not on level {level}", path=path)

@@ -1,4 +1,4 @@
-"""How well a quantizer fits the rows that it coded: recorded when it is trained, and for every segment."""
+"""The quantization error of encoded rows, recorded when a quantizer is trained and for every segment."""
 
 from __future__ import annotations
 
@@ -6,25 +6,25 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
-from quarry.formats.container.packing import Fields
+from quarry.formats.arrays import Int64Array
+from quarry.formats.container.fields import Fields
 
-__all__ = ["CodingFit", "imbalance_of", "joined_fit"]
+__all__ = ["QuantizationError", "combine_errors", "list_imbalance"]
 
 _MAX_ERROR = 1e60
 _MAX_ROWS = 1 << 40
 
 
 @dataclass(frozen=True, kw_only=True)
-class CodingFit:
-    """The errors of rows under a quantizer, and how evenly its lists are filled.
+class QuantizationError:
+    """The quantization error of rows, and how evenly they are distributed over the lists.
 
     Attributes:
-        n_rows: rows coded; in a quantizer the rows of the index that it was trained for.
-        coarse_error: mean squared distance of a row to its coarse centroid, estimated on some of them.
-        code_error: likewise to what its code stands for.
-        imbalance: lists read for a row on average, as a multiple of equally long lists: n sum(size^2) / rows^2.
+        n_rows: encoded rows; in a quantizer the rows of the index that it was trained for.
+        coarse_error: mean squared distance of a row to its coarse centroid, estimated on a sample.
+        code_error: mean squared distance of a row to its decoded code, estimated on a sample.
+        imbalance: nlist * sum(size^2) / rows^2: 1 for lists of equal length, more if the lists are unbalanced.
     """
 
     n_rows: int
@@ -33,8 +33,8 @@ class CodingFit:
     imbalance: float
 
     @classmethod
-    def from_fields(cls, fields: Fields | None) -> CodingFit | None:
-        """Read what `to_fields` wrote; None where nothing was recorded."""
+    def from_fields(cls, fields: Fields | None) -> QuantizationError | None:
+        """Read what `to_fields` returned; None if nothing was recorded."""
         if fields is None:
             return None
         fit = cls(
@@ -43,20 +43,27 @@ class CodingFit:
             code_error=fields.number("code_error", 0.0, _MAX_ERROR),
             imbalance=fields.number("imbalance", 0.0, _MAX_ERROR),
         )
-        fields.done()
+        fields.refuse_unknown()
         return fit
 
     def to_fields(self) -> dict[str, object]:
-        """The fit as it stands in a file."""
-        return dict(vars(self))
+        """Return the fields of a file."""
+        return {
+            "n_rows": self.n_rows,
+            "coarse_error": self.coarse_error,
+            "code_error": self.code_error,
+            "imbalance": self.imbalance,
+        }
 
 
-def joined_fit(fits: Sequence[CodingFit | None], n_rows: Sequence[int], imbalance: float) -> CodingFit | None:
-    """The fit of several parts together, of n_rows each; None where one is not known."""
+def combine_errors(
+    fits: Sequence[QuantizationError | None], n_rows: Sequence[int], imbalance: float
+) -> QuantizationError | None:
+    """Return the error of several parts of `n_rows` each together, or None if one is not known."""
     known = [fit for fit in fits if fit is not None]
     if len(known) < len(fits):
         return None
-    return CodingFit(
+    return QuantizationError(
         n_rows=sum(n_rows),
         coarse_error=float(np.average([fit.coarse_error for fit in known], weights=n_rows)),
         code_error=float(np.average([fit.code_error for fit in known], weights=n_rows)),
@@ -64,7 +71,7 @@ def joined_fit(fits: Sequence[CodingFit | None], n_rows: Sequence[int], imbalanc
     )
 
 
-def imbalance_of(sizes: npt.NDArray[np.int64]) -> float:
-    """What `CodingFit.imbalance` says of lists of these sizes."""
+def list_imbalance(sizes: Int64Array) -> float:
+    """Return the imbalance of lists of these sizes; see `QuantizationError`."""
     total = float(sizes.sum())
     return len(sizes) * float((sizes.astype(np.float64) ** 2).sum()) / total**2 if total else 0.0

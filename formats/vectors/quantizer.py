@@ -1,10 +1,10 @@
-"""The quantizer file: coarse centroids of IVF, PQ codebooks, and the OPQ rotation where there is one.
+"""The quantizer file: coarse centroids of IVF, PQ codebooks, and an optional rotation.
 
-It is immutable and named by its content, so that segments which share it can be recognised and merged by
-concatenating their lists. Sections: ``coarse`` (nlist, dim) float32, ``encode_codebook`` (M, ksub, dsub)
-float32, ``score_codebook`` of the same shape where it was trained apart (RepCONC section 4, JPQ: documents
-are encoded with one, scored with the other), ``rotation`` (dim, input_dim) float32 where there is one, and
-``probe_recall`` (nlist,) float32 where it was measured.
+It is immutable and named by its content, so that segments that share it can be merged by concatenating
+their lists. Sections: ``coarse`` (nlist, dim) float32, ``encode_codebook`` (M, ksub, dsub)
+float32, ``score_codebook`` of the same shape if it was trained separately (RepCONC section 4, JPQ: documents
+are encoded with one, scored with the other), ``rotation`` (dim, input_dim) float32 if there is one, and
+``probe_recall`` (nlist,) float32 if it was measured.
 """
 
 from __future__ import annotations
@@ -14,20 +14,16 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from quarry.formats.arrays import Float32Array
 from quarry.formats.container.directory import Directory
-from quarry.formats.container.envelope import (
-    CANDIDATE_ROWS_FEATURE,
-    Envelope,
-    EnvelopeWriter,
-    FileKind,
-    FileRecord,
-)
+from quarry.formats.container.layout import CANDIDATE_ROWS_FEATURE, FileKind, FileRecord
+from quarry.formats.container.reader import ContainerReader
 from quarry.formats.container.sections import digest
-from quarry.formats.container.spool import temporary_name
+from quarry.formats.container.spool import make_temporary_name
+from quarry.formats.container.writer import ContainerWriter
 from quarry.formats.errors import CorruptFile, FormatError
-from quarry.formats.vectors.quantization_error import CodingFit
+from quarry.formats.vectors.quantization_error import QuantizationError
 
 __all__ = ["MAX_DIM", "MAX_NLIST", "Quantizer", "StoredQuantizer", "read_quantizer", "write_quantizer"]
 
@@ -35,33 +31,32 @@ MAX_DIM = 1 << 16
 MAX_NLIST = 1 << 24
 MAX_CANDIDATE_ROWS = 1 << 32
 METRIC = "inner_product"
-Floats = npt.NDArray[np.float32]
 
 
 @dataclass(frozen=True, eq=False)
 class Quantizer:
-    """What turns a vector into a list number and a code.
+    """Assigns a list and a code to each vector.
 
     Attributes:
         coarse: (nlist, dim) float32, the coarse centroids.
-        encode_codebook: (M, ksub, dsub) float32, sub-vectors that documents are encoded with.
-        score_codebook: (M, ksub, dsub) float32, sub-vectors that codes are scored with.
+        encode_codebook: (M, ksub, dsub) float32, codewords for encoding documents.
+        score_codebook: (M, ksub, dsub) float32, codewords for scoring codes.
         rotation: (dim, input_dim) float32 applied to every vector first, or None.
-        by_residual: whether a code stands for the vector minus its coarse centroid.
+        by_residual: whether a code encodes the vector minus its coarse centroid.
         probe_recall: (nlist,) float32, ascending, from 0 to 1: the share of what is nearest that a search of i + 1
             lists finds, as far as lists matter; None: not measured.
-        fit: to the rows that it was trained on; no part of the identity. None: not recorded.
+        fit: quantization error of the training rows; not part of the identity. None: not recorded.
         candidate_rows: in how many of the rows that score best by their codes a search finds the best ten
-            documents, but for a few; no part of the identity. None: not measured.
+            documents, but for a few; not part of the identity. None: not measured.
     """
 
-    coarse: Floats
-    encode_codebook: Floats
-    score_codebook: Floats
-    rotation: Floats | None
+    coarse: Float32Array
+    encode_codebook: Float32Array
+    score_codebook: Float32Array
+    rotation: Float32Array | None
     by_residual: bool
-    probe_recall: Floats | None = None
-    fit: CodingFit | None = None
+    probe_recall: Float32Array | None = None
+    fit: QuantizationError | None = None
     candidate_rows: int | None = None
 
     @property
@@ -81,22 +76,22 @@ class Quantizer:
 
     @property
     def input_dim(self) -> int:
-        """Length of the vectors it takes."""
+        """Dimensions of input vectors."""
         return int((self.coarse if self.rotation is None else self.rotation).shape[1])
 
     @property
     def n_bytes(self) -> int:
-        """Memory that its arrays take."""
+        """Memory of its arrays."""
         parts = {id(part): part for part in (self.coarse, self.encode_codebook, self.score_codebook)}
         parts |= {id(part): part for part in (self.rotation, self.probe_recall) if part is not None}
         return sum(part.nbytes for part in parts.values())
 
-    def turned(self, vectors: Floats) -> Floats:
+    def rotate(self, vectors: Float32Array) -> Float32Array:
         """(n, input_dim) float32 vectors as lists and codes take them: rotated, where there is a rotation."""
         return vectors if self.rotation is None else vectors @ self.rotation.T
 
     def identity(self) -> str:
-        """XXH3-128 of everything in it, 32 hex digits."""
+        """Return XXH3-128 of the content, 32 hex digits."""
         parts = [self.coarse, self.encode_codebook, self.score_codebook]
         parts += [part for part in (self.rotation, self.probe_recall) if part is not None]
         shapes = repr(([part.shape for part in parts], self.by_residual, METRIC)).encode()
@@ -108,8 +103,8 @@ class StoredQuantizer(NamedTuple):
     """A quantizer with its file.
 
     Attributes:
-        quantizer: what it does.
-        record: its file.
+        quantizer: the quantizer.
+        record: of its file.
     """
 
     quantizer: Quantizer
@@ -117,11 +112,11 @@ class StoredQuantizer(NamedTuple):
 
 
 def write_quantizer(directory: Directory, quantizer: Quantizer) -> FileRecord:
-    """Write the quantizer under the name of its content, unless a sound file of that name is there already."""
+    """Write the quantizer under the name of its content, unless there is an intact file with that name."""
     identity = quantizer.identity()
     name = f"{identity}.quant"
     if name in directory.names():
-        with contextlib.suppress(FormatError):  # what an interrupted writer leaves behind
+        with contextlib.suppress(FormatError):  # such as one of an interrupted writer
             return _present(directory, name)
         directory.delete(name)
     record = _write(directory, quantizer, bytes.fromhex(identity))
@@ -134,10 +129,10 @@ def write_quantizer(directory: Directory, quantizer: Quantizer) -> FileRecord:
 
 
 def _write(directory: Directory, quantizer: Quantizer, file_id: bytes) -> FileRecord:
-    """Write it under a name that nobody else has: under its own there is never half a file."""
+    """Write it under a temporary name, so that no incomplete file has its final name."""
     known = {} if quantizer.candidate_rows is None else {"candidate_rows": quantizer.candidate_rows}
     features = CANDIDATE_ROWS_FEATURE if known else 0
-    writer = EnvelopeWriter(directory, temporary_name(), FileKind.QUANTIZER, file_id, features)
+    writer = ContainerWriter(directory, make_temporary_name(), FileKind.QUANTIZER, file_id, features)
     writer.add("coarse", quantizer.coarse)
     writer.add("encode_codebook", quantizer.encode_codebook)
     if quantizer.score_codebook is not quantizer.encode_codebook:
@@ -163,66 +158,66 @@ def _write(directory: Directory, quantizer: Quantizer, file_id: bytes) -> FileRe
 
 
 def _present(directory: Directory, name: str) -> FileRecord:
-    envelope = Envelope(directory, name, FileKind.QUANTIZER)
-    envelope.close()
-    read_quantizer(directory, envelope.record)
-    return envelope.record
+    container = ContainerReader(directory, name, FileKind.QUANTIZER)
+    container.close()
+    read_quantizer(directory, container.record)
+    return container.record
 
 
 def read_quantizer(directory: Directory, record: FileRecord) -> Quantizer:
-    """Read a quantizer file, whole: it is small next to the segments.
+    """Read a quantizer file completely: it is small compared with segments.
 
     Raises:
         FormatError: it is damaged, or contradicts itself or its name.
     """
-    envelope = Envelope(directory, record.name, FileKind.QUANTIZER, record)
+    container = ContainerReader(directory, record.name, FileKind.QUANTIZER, record)
     try:
-        quantizer = _read(envelope)
+        quantizer = _read(container)
     finally:
-        envelope.close()
+        container.close()
     if f"{quantizer.identity()}.quant" != record.name:
-        raise CorruptFile("the quantizer is not the one its name says", path=envelope.path)
+        raise CorruptFile("the content of the quantizer does not match its name", path=container.path)
     return quantizer
 
 
-def _read(envelope: Envelope) -> Quantizer:
-    fields = envelope.fields
+def _read(container: ContainerReader) -> Quantizer:
+    fields = container.fields
     fields.choice("metric", (METRIC,))
-    by_residual = fields.flag("by_residual")
+    by_residual = fields.boolean("by_residual")
     nlist = fields.integer("nlist", 1, MAX_NLIST)
     dim = fields.integer("dim", 1, MAX_DIM)
     input_dim = fields.integer("input_dim", 1, MAX_DIM)
     n_sub = fields.integer("M", 1, dim)
     nbits = fields.integer("nbits", 4, 8)
-    fit = CodingFit.from_fields(fields.optional_child("fit"))
+    fit = QuantizationError.from_fields(fields.optional_child("fit"))
     candidate_rows = None
-    if envelope.optional_features & CANDIDATE_ROWS_FEATURE:
+    if container.optional_features & CANDIDATE_ROWS_FEATURE:
         candidate_rows = fields.integer("candidate_rows", 1, MAX_CANDIDATE_ROWS)
     if nbits not in (4, 8) or dim % n_sub or n_sub * nbits % 8:
         raise CorruptFile(
-            "impossible code layout", path=envelope.path, actual=f"M {n_sub}, nbits {nbits}, dim {dim}"
+            "invalid code layout", path=container.path, actual=f"M {n_sub}, nbits {nbits}, dim {dim}"
         )
-    if not envelope.has("rotation") and input_dim != dim:
-        raise CorruptFile("rotation is missing", path=envelope.path)
+    if not container.has("rotation") and input_dim != dim:
+        raise CorruptFile("rotation is missing", path=container.path)
     shape = (n_sub, 1 << nbits, dim // n_sub)
-    encode = _floats(envelope, "encode_codebook", shape)
-    score = _floats(envelope, "score_codebook", shape) if envelope.has("score_codebook") else encode
-    rotation = _floats(envelope, "rotation", (dim, input_dim)) if envelope.has("rotation") else None
-    coarse = _floats(envelope, "coarse", (nlist, dim))
-    recall = _recall(envelope, nlist) if envelope.has("probe_recall") else None
-    envelope.done()
+    encode = _floats(container, "encode_codebook", shape)
+    score = _floats(container, "score_codebook", shape) if container.has("score_codebook") else encode
+    rotation = _floats(container, "rotation", (dim, input_dim)) if container.has("rotation") else None
+    coarse = _floats(container, "coarse", (nlist, dim))
+    recall = _recall(container, nlist) if container.has("probe_recall") else None
+    container.refuse_unknown()
     return Quantizer(coarse, encode, score, rotation, by_residual, recall, fit, candidate_rows)
 
 
-def _recall(envelope: Envelope, nlist: int) -> Floats:
-    recall = _floats(envelope, "probe_recall", (nlist,))
+def _recall(container: ContainerReader, nlist: int) -> Float32Array:
+    recall = _floats(container, "probe_recall", (nlist,))
     if recall[0] < 0 or recall[-1] > 1 or (recall[1:] < recall[:-1]).any():
-        raise CorruptFile("section probe_recall does not ascend within 0 to 1", path=envelope.path)
+        raise CorruptFile("section probe_recall does not ascend within 0 to 1", path=container.path)
     return recall
 
 
-def _floats(envelope: Envelope, name: str, shape: tuple[int, ...]) -> Floats:
-    values = envelope.section(name, np.float32, shape).array().astype(np.float32)
+def _floats(container: ContainerReader, name: str, shape: tuple[int, ...]) -> Float32Array:
+    values = container.section(name, np.float32, shape).array().astype(np.float32)
     if not np.isfinite(values).all():
-        raise CorruptFile(f"section {name} holds numbers that are not finite", path=envelope.path)
+        raise CorruptFile(f"section {name} has values that are not finite", path=container.path)
     return values

@@ -54,12 +54,6 @@ def test_opening_an_index_leaves_the_encoder_alone(repository: Path, small_index
     assert not loaded & {"onnxruntime", "tokenizers", "faiss"}
 
 
-def test_starting_a_lean_encoder_loads_neither_openssl_nor_what_brings_it(repository: Path) -> None:
-    loaded = loaded_by("from quarry import open_encoder\nopen_encoder(lean=True).encode_query('a')", repository)
-    assert "onnxruntime" in loaded
-    assert not loaded & {"_hashlib", "_ssl", "secrets", "hmac"}
-
-
 CORE_ONLY = """
 import sys
 

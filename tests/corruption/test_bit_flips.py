@@ -121,7 +121,7 @@ def test_every_bit_of_the_data_is_found_by_a_check(in_memory, torture):
     committed = current(in_memory)
     for name, bit in counted_bits(in_memory.files, torture, 20_000, 1):
         with turned(in_memory.files[name], bit):
-            (found,) = open_file(in_memory, name, committed).findings()
+            (found,) = open_file(in_memory, name, committed).find_damage()
         assert found.path == in_memory.path / name
     assert check_files(in_memory, committed) == []
 

@@ -320,12 +320,12 @@ def cheap_refusal(use, *arguments):
     return found
 
 
-def values_of(value, steps=()):
+def iterate_values(value, steps=()):
     """The path of every value in nested maps and lists."""
     yield steps
     items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     for key, item in items:
-        yield from values_of(item, (*steps, key))
+        yield from iterate_values(item, (*steps, key))
 
 
 POOL = [
@@ -344,7 +344,7 @@ def test_any_value_in_the_place_of_any_other(sound, suffix, torture):
     chance, n_refused = random.Random(suffix), 0
 
     def change(part):
-        steps = chance.choice(list(values_of(part.contents)))
+        steps = chance.choice(list(iterate_values(part.contents)))
         part.contents = changed_copy(part.contents, steps, chance.choice(POOL if steps else POOL[:-1]))
 
     for _ in range(N_VALUES // 4):

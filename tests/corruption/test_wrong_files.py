@@ -48,7 +48,7 @@ def test_an_older_manifest_under_the_name_of_a_newer(directory):
     following = committed.next(committed.segments[:1], committed.quantizers)
     following.commit(directory)
     shutil.copyfile(directory.path / committed.name, directory.path / following.name)
-    with pytest.raises(CorruptFile, match=f"{following.name}: a manifest of another generation"):
+    with pytest.raises(CorruptFile, match=f"{following.name}: wrong generation in a manifest"):
         Snapshot(directory)
 
 
@@ -61,11 +61,11 @@ def test_files_of_another_build_of_the_same_documents(directory, tmp_path):
     for one, two in zip(mine.segments, theirs.segments, strict=True):
         sound = (directory.path / one.file.name).read_bytes()
         shutil.copyfile(other.path / two.file.name, directory.path / one.file.name)
-        with pytest.raises(CorruptFile, match="not the file the manifest names"):
+        with pytest.raises(CorruptFile, match="not the file that the manifest names"):
             Snapshot(directory)
         (directory.path / one.file.name).write_bytes(sound)
         shutil.copyfile(other.path / two.tombstones.name, directory.path / one.tombstones.name)
-        with pytest.raises(CorruptFile, match="not the file the manifest names"):
+        with pytest.raises(CorruptFile, match="not the file that the manifest names"):
             Snapshot(directory)
 
 

@@ -24,7 +24,7 @@ from support.indexes.changes import CHANGES, NEW, check_recovery, environment, m
 
 from quarry import engine
 from quarry.formats.container.directory import Directory, OutputFile
-from quarry.formats.manifest import latest_generation
+from quarry.formats.manifest import find_latest_generation
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
 
@@ -182,7 +182,7 @@ def interrupted(action: Callable[[], None], path: Path) -> None:
     except KeyboardInterrupt as error:
         for note in getattr(error, "__notes__", []):
             try:
-                generation = latest_generation(Directory(path))
+                generation = find_latest_generation(Directory(path))
             except engine.IndexNotFound:
                 assert "there is no index" in note, note
             else:

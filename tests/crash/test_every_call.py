@@ -25,6 +25,7 @@ from support.indexes.changes import (
     stray_files,
     work,
 )
+from support.indexes.limits import limit_memory
 
 from quarry.formats.errors import (
     CommitFailed,
@@ -170,8 +171,7 @@ def check_failure(change, path, failed, problem):
 @pytest.mark.parametrize("change", ["commit", "delete", "background merge"])
 def test_nothing_collected_is_lost(change, error, fresh, monkeypatch, torture):
     """A commit, or an addition, that failed is made by the same writer once the system is well."""
-    monkeypatch.setattr("quarry.formats.postings.inversion._MEMORY_BYTES", 1024)
-    monkeypatch.setattr("quarry.formats.documents.store._SAMPLE_BYTES", 1024)
+    limit_memory(monkeypatch, posting_bytes=1024, sample_bytes=1024)
     n_failed = n_retried = 0
     for path, calls in failing_calls(change, error, fresh):
         with calls.installed():

@@ -12,6 +12,7 @@ import pytest
 from support.faults.system_calls import SystemCalls
 from support.faults.torture import SHARE, figure
 from support.indexes.changes import make_everything_small, merge_often, open_index, options, stray_files
+from support.indexes.limits import limit_memory
 
 from quarry import engine
 from quarry.formats.errors import CommitFailed, MergeFailed
@@ -27,9 +28,7 @@ def small(monkeypatch):
     """All that can be moved to a temporary file is, with every document."""
     make_everything_small(monkeypatch)
     merge_often(monkeypatch)
-    monkeypatch.setattr("quarry.formats.container.spool._MEMORY_BYTES", 256)
-    monkeypatch.setattr("quarry.formats.postings.inversion._MEMORY_BYTES", 512)
-    monkeypatch.setattr("quarry.formats.documents.store._SAMPLE_BYTES", 512)
+    limit_memory(monkeypatch, section_bytes=256, posting_bytes=512, sample_bytes=512)
     logging.disable(logging.CRITICAL)  # of every merge that fails
     yield
     logging.disable(logging.NOTSET)

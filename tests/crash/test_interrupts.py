@@ -19,6 +19,7 @@ from support.indexes.changes import (
     state_of,
     stray_files,
 )
+from support.indexes.limits import limit_memory
 
 from quarry.formats.errors import IndexClosed
 
@@ -26,18 +27,16 @@ pytestmark = pytest.mark.skipif(not hasattr(os, "O_DIRECTORY"), reason="folders 
 
 CORE = {"committer.py", "index_writer.py", "contextlib.py"}
 WHOLE = CORE | {
-    "deletions.py", "directory.py", "doc_ids.py", "doc_store.py", "envelope.py", "garbage.py", "manifest.py",
-    "posting_runs.py", "quantizer.py", "segment.py", "segment_builder.py", "segment_merger.py", "snapshot.py",
-    "spool.py", "tombstones.py",
+    "deletions.py", "directory.py", "garbage.py", "ids.py", "inversion.py", "layout.py", "manifest.py",
+    "quantizer.py", "reader.py", "segment.py", "segment_builder.py", "segment_merger.py", "snapshot.py",
+    "spool.py", "store.py", "tombstones.py", "writer.py",
 }  # fmt: skip
 
 
 @pytest.fixture(autouse=True)
 def small(monkeypatch):
     make_everything_small(monkeypatch)
-    monkeypatch.setattr("quarry.formats.container.spool._MEMORY_BYTES", 256)
-    monkeypatch.setattr("quarry.formats.postings.inversion._MEMORY_BYTES", 512)
-    monkeypatch.setattr("quarry.formats.documents.store._SAMPLE_BYTES", 512)
+    limit_memory(monkeypatch, section_bytes=256, posting_bytes=512, sample_bytes=512)
 
 
 def make(change, index):

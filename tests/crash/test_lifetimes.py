@@ -26,7 +26,7 @@ from support.indexes.small_index import Container
 
 from quarry import engine
 from quarry.engine import Engine, FormatTooNew, IndexClosed, IndexLocked, IndexNotFound
-from quarry.formats.container.envelope import FileKind
+from quarry.formats.container.layout import FileKind
 from quarry.formats.write_lock import LOCK_NAME
 
 
@@ -89,7 +89,7 @@ class TestDeleted:
         with open_index(path) as index:
             shutil.rmtree(path)
             assert len(index.search("old text3", k=3)) == 3
-            with pytest.raises(IndexNotFound, match="the folder of the index is gone"):
+            with pytest.raises(IndexNotFound, match="the folder of the index was deleted"):
                 index.refresh()
             with pytest.raises(IndexNotFound):
                 index.verify()
@@ -110,7 +110,7 @@ class TestDeleted:
             with open_index(path, writable=True) as second:
                 second.add(documents({"new0": NEW["new0"]}))
                 with pytest.raises(
-                    IndexLocked, match="the lock file was deleted or moved; another writer may be at work"
+                    IndexLocked, match="the lock file was deleted or moved; another writer may be active"
                 ):
                     first.commit()
                 first.close()
@@ -135,7 +135,7 @@ def test_features_that_a_writer_must_know(path):
     (path / name).write_bytes(part.blob())
     before = names(path)
     for _ in range(2):
-        with pytest.raises(FormatTooNew, match="can be read, but not changed") as caught:
+        with pytest.raises(FormatTooNew, match="can be read but not changed") as caught:
             open_index(path, writable=True)
         assert caught.value.path == path / name
     assert content(path) == OLD

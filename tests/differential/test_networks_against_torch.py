@@ -129,7 +129,7 @@ def test_traced_graphs_equal_torch(networks, tmp_path: Path, kind: str) -> None:
 def test_traced_graphs_have_variants(networks, tmp_path: Path, precision: str) -> None:
     texts = ["the cat sat.", "a dog", "abc def ghi jkl", "some more words!"]
     bundle = export(networks("modernbert").folder, tmp_path / "out", precision, texts=texts, retrieval=False)
-    assert bundle.settings.stands_in
+    assert bundle.settings.is_interchangeable
 
 
 def test_what_torch_is_missing_for_is_said(networks, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -193,7 +193,7 @@ def test_linear_layers_equal_numpy(networks, tmp_path: Path, pooling: str, activ
 
     check(network, bundle, pool)
     settings = bundle.settings
-    assert (settings.dim, settings.normalise) == (12, True)
+    assert (settings.dim, settings.normalize) == (12, True)
     assert settings.token_vectors == (activation == "identity" and pooling != "max")
     assert settings.projection is not None
     encoder = open_encoder(bundle.path)

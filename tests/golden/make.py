@@ -27,7 +27,7 @@ from support.indexes.word_encoder import Vector, WordEncoder  # noqa: E402
 import quarry.engine.indexer.segment_builder  # noqa: E402
 from quarry import engine  # noqa: E402
 from quarry.engine import Engine, Pieces  # noqa: E402
-from quarry.formats.container.envelope import VERSION  # noqa: E402
+from quarry.formats.container.layout import VERSION  # noqa: E402
 from quarry.formats.write_lock import LOCK_NAME  # noqa: E402
 
 FOLDER = HERE / f"{VERSION[0]}.{VERSION[1]}"

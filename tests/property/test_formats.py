@@ -15,8 +15,9 @@ from hypothesis.extra import numpy as arrays
 from support.indexes.format_samples import manifest, reread, write_file
 
 from quarry.formats.container.directory import Directory
-from quarry.formats.container.envelope import Envelope, FileKind, FileRecord
+from quarry.formats.container.layout import FileKind, FileRecord
 from quarry.formats.container.packing import pack, unpack, unpack_bounded
+from quarry.formats.container.reader import ContainerReader
 from quarry.formats.container.sections import DTYPES
 from quarry.formats.container.spool import Spool
 from quarry.formats.documents.ids import DocIds, DocIdsWriter
@@ -26,7 +27,7 @@ from quarry.formats.errors import CorruptFile
 from quarry.formats.manifest import EncoderRecord, Manifest, SegmentRecord
 from quarry.formats.segment import SegmentReader, SegmentWriter
 from quarry.formats.tombstones import read_tombstones, write_tombstones
-from quarry.formats.vectors.centroids import CentroidsWriter, CentroidTable, quantise_int8
+from quarry.formats.vectors.centroids import CentroidsWriter, CentroidTable, quantize_int8
 from quarry.formats.vectors.inverted_lists import InvertedLists, InvertedListsWriter
 from quarry.formats.vectors.quantizer import Quantizer, read_quantizer, write_quantizer
 
@@ -122,12 +123,12 @@ def test_any_bytes_are_spans_or_an_error(packed):
 def test_sections(sections):
     with index() as directory:
         record = write_file(directory, sections)
-        envelope = Envelope(directory, record.name, FileKind.SEGMENT, record)
+        container = ContainerReader(directory, record.name, FileKind.SEGMENT, record)
         for name, array in sections.items():
-            read = envelope.section(name, array.dtype, array.shape).array()
+            read = container.section(name, array.dtype, array.shape).array()
             assert read.tobytes() == array.tobytes()
-        envelope.done()
-        assert envelope.findings() == []
+        container.refuse_unknown()
+        assert container.find_damage() == []
 
 
 @files
@@ -161,7 +162,7 @@ def test_ids(ids):
             everywhere = [n for n, other in enumerate(ids) if other == doc_id]
             assert stored.ordinals_of(doc_id) == writer.ordinals_of(doc_id) == everywhere
         last = {doc_id: n for n, doc_id in enumerate(ids)}
-        assert set(writer.superseded().tolist()) == set(range(len(ids))) - set(last.values())
+        assert set(writer.find_superseded().tolist()) == set(range(len(ids))) - set(last.values())
 
 
 documents = st.builds(
@@ -182,7 +183,7 @@ def test_documents(written):
 
 @given(arrays.arrays(np.float32, arrays.array_shapes(min_dims=2, max_dims=2, max_side=12), elements=finite))
 def test_int8_is_within_half_a_step(vectors):
-    rows, scales = quantise_int8(vectors)
+    rows, scales = quantize_int8(vectors)
     error = np.abs(rows.astype(np.float64) * scales[:, None] - vectors)
     assert rows.min() >= -127
     assert (error <= scales[:, None] * 0.5001 + 127 * float(np.finfo(np.float32).tiny)).all()
@@ -196,8 +197,8 @@ def test_centroids(counts, kind, seed):
         batches = [normal(seed + n, n_rows, 6) for n, n_rows in enumerate(counts)]
         for vectors in batches:
             writer.add(vectors)
-        envelope = reread(directory, lambda envelope: writer.write(envelope, keep_rows=True))
-        table = CentroidTable(envelope, len(counts), sum(counts), 6, kind, writer.largest_norm)
+        container = reread(directory, lambda container: writer.write(container, keep_rows=True))
+        table = CentroidTable(container, len(counts), sum(counts), 6, kind, writer.largest_norm)
         docs = np.random.default_rng(seed).permutation(len(counts))
         rows, bounds = table.rows_of(docs)
         values, scales = table.stored(rows)
@@ -275,7 +276,7 @@ segment_records = st.integers(1, 1 << 32).flatmap(
         n_deleted=st.integers(0, n_docs),
     )
 )
-encoders = st.builds(EncoderRecord, name=texts, identity=texts, normalise=st.booleans())
+encoders = st.builds(EncoderRecord, name=texts, identity=texts, normalize=st.booleans())
 
 
 @files

@@ -6,34 +6,31 @@ import tempfile
 from pathlib import Path
 
 import numpy as np
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.indexes.format_samples import reread
 from support.indexes.metadata_oracle import KEYS, OPERATORS, found_at, metadata, same, scalars, type_of
 
-from quarry.formats.container.directory import Directory
-from quarry.formats.metadata import columns as metadata_columns
-from quarry.formats.metadata.columns import MetadataReader, MetadataWriter, merge_metadata
+from quarry.formats.container.directory import Directory, WriterLimits
+from quarry.formats.metadata.columns import MAX_PATHS, MetadataReader, MetadataWriter, merge_metadata
 from quarry.formats.metadata.values import scalar
-from quarry.formats.postings import inversion as posting_runs
 
 collections = st.lists(metadata, min_size=1, max_size=30)
 few = settings(deadline=None, max_examples=40)
 PATHS = [*KEYS, "a.a", "b.a", "c.é", "a.b.c", "."]
 
 
-def stored(directory, documents, name="sample.seg"):
-    writer = MetadataWriter(directory)
+def stored(directory, documents, name="sample.seg", max_paths=MAX_PATHS):
+    writer = MetadataWriter(directory, max_paths)
     for each in documents:
         writer.add(each)
-    envelope = reread(directory, writer.write, name=name)
+    container = reread(directory, writer.write, name=name)
     writer.close()
-    return MetadataReader(envelope, len(documents))
+    return MetadataReader(container, len(documents))
 
 
 def marked(column, runs):
-    return set(np.flatnonzero(column.docs_with(runs)).tolist())
+    return set(np.flatnonzero(column.find_docs(runs)).tolist())
 
 
 def check(reader, documents, operands):
@@ -60,7 +57,7 @@ def check(reader, documents, operands):
 
 
 def agree(column, operator, operand, expected):
-    codes = column.dictionary.compared(operator, scalar(operand))
+    codes = column.dictionary.compare(operator, scalar(operand))
     sure, doubtful = marked(column, codes.sure), marked(column, codes.doubtful)
     assert sure <= expected <= sure | doubtful
     if not isinstance(operand, str) or len(operand.encode()) < 61:
@@ -77,15 +74,15 @@ def test_a_segment_holds_what_its_documents_have(documents, operands):
 @few
 @given(st.lists(collections, min_size=1, max_size=4), st.lists(scalars, max_size=4), st.data())
 def test_merged_segments_are_one_segment_of_what_is_kept(segments, operands, data):
-    with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
+    with tempfile.TemporaryDirectory() as folder:
         directory = Directory(Path(folder))
-        patch.setattr(metadata_columns, "MAX_PATHS", data.draw(st.sampled_from([1, 3, 4096])))
-        readers = [stored(directory, docs, f"part{number}.seg") for number, docs in enumerate(segments)]
+        most = data.draw(st.sampled_from([1, 3, MAX_PATHS]))
+        readers = [stored(directory, docs, f"part{number}.seg", most) for number, docs in enumerate(segments)]
         keeps = [
             data.draw(st.none() | st.lists(st.booleans(), min_size=len(docs), max_size=len(docs)).map(np.array))
             for docs in segments
         ]
-        merged = reread(directory, lambda envelope: merge_metadata(directory, readers, keeps, envelope))
+        merged = reread(directory, lambda out: merge_metadata(directory, readers, keeps, out, most))
         kept = [
             each
             for docs, keep in zip(segments, keeps, strict=True)
@@ -99,18 +96,20 @@ def test_merged_segments_are_one_segment_of_what_is_kept(segments, operands, dat
 @given(collections)
 def test_merging_is_writing_anew(documents):
     """The bytes do not depend on how the documents came together."""
-    with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
+    with tempfile.TemporaryDirectory() as folder:
         directory = Directory(Path(folder))
         halves = [documents[: len(documents) // 2], documents[len(documents) // 2 :]]
         readers = [stored(directory, half, f"half{n}.seg") for n, half in enumerate(halves)]
-        merged = reread(directory, lambda envelope: merge_metadata(directory, readers, [None, None], envelope))
+        merged = reread(directory, lambda out: merge_metadata(directory, readers, [None, None], out))
         again = reread(
             directory,
-            lambda envelope: merge_metadata(directory, [MetadataReader(merged, len(documents))], [None], envelope),
+            lambda container: merge_metadata(
+                directory, [MetadataReader(merged, len(documents))], [None], container
+            ),
             name="again.seg",
         )
-        patch.setattr(posting_runs, "_MEMORY_BYTES", 300)
-        spilled = stored(directory, documents, "spilled.seg")
+        limited = Directory(directory.path, limits=WriterLimits(posting_bytes=300))
+        spilled = stored(limited, documents, "spilled.seg")
         whole = stored(directory, documents, "whole.seg")
         assert merged.section_bytes() == again.section_bytes()
         for path in whole.paths:

@@ -85,19 +85,19 @@ def test_any_bytes_are_postings_or_refused(given_bytes):
     assert record.tobytes() == data
 
 
-def merge_postings(directory, readers, keeps, envelope):
+def merge_postings(directory, readers, keeps, container):
     with closing(MergedPostings(directory, readers, keeps)) as merged:
         merged.prepare()
-        merged.write(envelope)
+        merged.write(container)
 
 
 def write(directory, documents, name):
     writer = PostingsWriter(directory)
     for terms in documents:
         writer.add(terms)
-    envelope = reread(directory, writer.write, name=name)
+    container = reread(directory, writer.write, name=name)
     writer.close()
-    return envelope
+    return container
 
 
 @unhurried
@@ -125,8 +125,8 @@ def test_merging_parts_is_writing_what_is_kept(tmp_path_factory, documents, data
     bounds = [0, *cuts, len(documents)]
     readers, masks = [], []
     for number, (low, high) in enumerate(pairwise(bounds)):
-        envelope = write(directory, documents[low:high], f"part{number}.seg")
-        readers.append(PostingsReader(envelope, high - low))
+        container = write(directory, documents[low:high], f"part{number}.seg")
+        readers.append(PostingsReader(container, high - low))
         masks.append(keep[low:high])
     merged = reread(directory, lambda out: merge_postings(directory, readers, masks, out), name="merged.seg")
     anew = write(directory, [terms for terms, stays in zip(documents, keep, strict=True) if stays], "anew.seg")

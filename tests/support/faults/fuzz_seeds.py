@@ -13,8 +13,8 @@ from support.faults.memory_directory import MemoryDirectory
 from support.indexes.format_samples import FILE_ID, container, manifest, quantizer, section, segment_record
 
 from quarry.formats.bundle.encoder import EncoderSettings, ParityRecord, RetrievalRecord, load_bundle, write_bundle
-from quarry.formats.bundle.file import FileRecord as Digest
 from quarry.formats.bundle.folder import MANIFEST_NAME, SourceRecord
+from quarry.formats.bundle.folder import FileDigest as Digest
 from quarry.formats.bundle.onnx_check import check_graph
 from quarry.formats.bundle.plan import PlanProfile, PlanRecord, read_plans, write_plan
 from quarry.formats.bundle.reranker import (
@@ -24,8 +24,9 @@ from quarry.formats.bundle.reranker import (
     write_reranker_bundle,
 )
 from quarry.formats.container.directory import Directory
-from quarry.formats.container.envelope import Envelope, FileKind, FileRecord
+from quarry.formats.container.layout import FileKind, FileRecord
 from quarry.formats.container.packing import pack
+from quarry.formats.container.reader import ContainerReader
 from quarry.formats.documents.spans import pack_spans
 from quarry.formats.manifest import SegmentRecord
 from quarry.formats.tombstones import write_tombstones
@@ -44,8 +45,8 @@ FILES: Mapping[str, bytes | Path] = {
 }
 SOURCE = SourceRecord("model.safetensors", "0" * 64)
 ENCODER = EncoderSettings(
-    name="Tiny é", precision="int8", dim=2, window=16, pooling="mean", normalise=True, query_prefix="q: ",
-    document_prefix="", beta=10.0, trained_representation=None, source=SOURCE, licence="mit",
+    name="Tiny é", precision="int8", dim=2, window=16, pooling="mean", normalize=True, query_prefix="q: ",
+    document_prefix="", beta=10.0, trained_representation=None, source=SOURCE, license="mit",
     parity=ParityRecord(3, 0.99, 0.9, 0.99, 0.98), retrieval=RetrievalRecord("some", 9, 0.5, 0.5),
 )  # fmt: skip
 RERANKER = RerankerSettings("Tiny", "int8", 16, SOURCE, "mit", RerankerParity(3, 0.01, 0.1, 0.99, 0.98))
@@ -84,10 +85,10 @@ def targets(folder: Path) -> dict[str, Target]:
 
 
 def _of_sections(directory: Directory, record: FileRecord) -> dict[str, Target]:
-    envelope = Envelope(directory, record.name, FileKind.SEGMENT)
-    n_rows = envelope.section("list_rows", np.uint32, (None,)).shape[0]
+    file = ContainerReader(directory, record.name, FileKind.SEGMENT)
+    n_rows = file.section("list_rows", np.uint32, (None,)).shape[0]
     return {
-        name: Target(target, [target.seed(envelope, N_DOCS, n_rows)], 1 + len(target.kinds))
+        name: Target(target, [target.seed(file, N_DOCS, n_rows)], 1 + len(target.kinds))
         for name, target in SECTIONS.items()
     }
 

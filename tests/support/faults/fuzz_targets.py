@@ -18,8 +18,9 @@ import xxhash
 from support.faults.memory_directory import MemoryDirectory
 from support.indexes.format_samples import FILE_ID, container
 
-from quarry.formats.container.envelope import FOOTER, PREAMBLE, Envelope, FileKind, FileRecord
+from quarry.formats.container.layout import FOOTER, PREAMBLE, FileKind, FileRecord
 from quarry.formats.container.packing import unpack_bounded
+from quarry.formats.container.reader import ContainerReader
 from quarry.formats.container.sections import CHUNK_BYTES, Section
 from quarry.formats.documents.ids import DocIds
 from quarry.formats.documents.spans import unpack_spans
@@ -45,7 +46,7 @@ DIM, NLIST, CODE_BYTES, N_DOCS = 4, 4, 2, 7
 GRAPH_ROWS, GRAPH_OF = 12, FileRecord("a.seg", 1000, FILE_ID, bytes(16))
 
 
-class Parts(Envelope):
+class Parts(ContainerReader):
     """Sections by name, as of an open file whose checksums are right."""
 
     def __init__(self, arrays: Mapping[str, np.ndarray]) -> None:
@@ -88,7 +89,7 @@ class SectionsTarget:
     """
 
     kinds: Mapping[str, tuple[str, int | None]]
-    read: Callable[[Envelope, int, int], None]
+    read: Callable[[ContainerReader, int, int], None]
 
     def __call__(self, data: bytes) -> None:
         head, *sections = parts_of(data, 1 + len(self.kinds))
@@ -104,9 +105,9 @@ class SectionsTarget:
         array = np.frombuffer(part[: len(part) // whole * whole], dtype)
         return array if row is None else array.reshape(-1, row)
 
-    def seed(self, envelope: Envelope, n_docs: int, n_rows: int) -> bytes:
+    def seed(self, file: ContainerReader, n_docs: int, n_rows: int) -> bytes:
         """The input that stands for the sections of a file."""
-        sections = [envelope._sections[name].array().tobytes() for name in self.kinds]
+        sections = [file._sections[name].array().tobytes() for name in self.kinds]
         return joined([bytes([n_docs - 1, n_rows - 1]), *sections])
 
 
@@ -179,7 +180,7 @@ class DiskTarget:
         try:
             self.read()
         except InvalidSetting as error:
-            assert "the bundle holds no" in str(error)  # noqa: PT017
+            assert "the bundle contains no" in str(error)  # noqa: PT017
 
 
 def frame(data: bytes) -> None:
@@ -191,16 +192,16 @@ def frame(data: bytes) -> None:
     contents = body[max(0, offset - 64) :][:length]
     end = FOOTER.pack(offset, length, xxhash.xxh3_128_digest(contents), *rest)
     blob = head + xxhash.xxh3_64_intdigest(head).to_bytes(8, "little") + body + end
-    Envelope(MemoryDirectory(HERE, {"a.seg": blob}), "a.seg", FileKind.SEGMENT).findings()
+    ContainerReader(MemoryDirectory(HERE, {"a.seg": blob}), "a.seg", FileKind.SEGMENT).find_damage()
 
 
-def ids(envelope: Envelope, n_docs: int, _: int) -> None:
+def ids(file: ContainerReader, n_docs: int, _: int) -> None:
     """Ids by ordinal, ordinals by id."""
-    reader = DocIds(envelope, n_docs)
+    reader = DocIds(file, n_docs)
     found = both_or_neither(lambda: reader.many(np.arange(n_docs)), lambda: [reader[n] for n in range(n_docs)])
     for doc_id in found[:4]:
         assert all(reader[ordinal] == doc_id for ordinal in reader.ordinals_of(doc_id))
-    reader.by_hash()
+    reader.sorted_hashes()
     reader.strings.lengths()
 
 
@@ -219,18 +220,18 @@ def both_or_neither(one: Callable[[], object], other: Callable[[], object]) -> o
     return found[0]
 
 
-def documents(envelope: Envelope, n_docs: int, _: int) -> None:
+def documents(file: ContainerReader, n_docs: int, _: int) -> None:
     """All documents, each by itself and together; their spans."""
-    store = DocStore(envelope, n_docs)
+    store = DocStore(file, n_docs)
     for packed in store.packed(np.arange(n_docs)):
-        unpack_spans(packed.unpacked().spans, HERE)
+        unpack_spans(packed.unpack().spans, HERE)
     assert list(store.records(np.array([0]))) == [store.packed(np.array([0]))[0].record()]
     store.frames.lengths()
 
 
-def postings(envelope: Envelope, n_docs: int, _: int) -> None:
+def postings(file: ContainerReader, n_docs: int, _: int) -> None:
     """All terms together as a merge reads them, and each as a query finds it."""
-    reader = PostingsReader(envelope, n_docs)
+    reader = PostingsReader(file, n_docs)
     assert reader.total_length == int(reader.lengths.sum())
     reader.postings("text")
     found = list(reader)
@@ -250,25 +251,25 @@ def sure(use: Callable[[], T]) -> T:
         raise AssertionError("one way of reading refuses what another does not") from error
 
 
-def metadata(envelope: Envelope, n_docs: int, _: int) -> None:
+def metadata(file: ContainerReader, n_docs: int, _: int) -> None:
     """All columns, as filters and as a merge read them."""
-    reader = MetadataReader(envelope, n_docs)
+    reader = MetadataReader(file, n_docs)
     everyone, ordinals = np.ones(n_docs, bool), np.arange(n_docs, dtype=np.uint32)
     assert reader.beyond is None or len(reader.beyond) == n_docs
     for path in reader.paths[:8]:
         column = reader.column(path)
         for operator in OPERATORS:
             for operand in OPERANDS if operator == "eq" else OPERANDS[:4]:
-                codes = column.dictionary.compared(operator, operand)
-                assert len(column.docs_with([*codes.sure, *codes.doubtful])) == n_docs
-        column.docs_with([column.dictionary.everything])
+                codes = column.dictionary.compare(operator, operand)
+                assert len(column.find_docs([*codes.sure, *codes.doubtful])) == n_docs
+        column.find_docs([column.dictionary.everything])
         for _kind, _value, docs in column.values(everyone, ordinals):
             assert docs.max() < n_docs
 
 
-def centroids(envelope: Envelope, n_docs: int, n_rows: int) -> None:
+def centroids(file: ContainerReader, n_docs: int, n_rows: int) -> None:
     """All vectors, by document and by row."""
-    table = CentroidTable(envelope, n_docs, n_rows, DIM, "int8", 1.0)
+    table = CentroidTable(file, n_docs, n_rows, DIM, "int8", 1.0)
     rows, bounds = table.rows_of(np.arange(n_docs))
     assert bounds[-1] == n_rows
     for one, other in zip(table.stored(rows), table.stored_slice(0, n_rows), strict=True):
@@ -276,9 +277,9 @@ def centroids(envelope: Envelope, n_docs: int, n_rows: int) -> None:
     assert sum(len(part) for part in table.batches(None)) == n_rows
 
 
-def inverted_lists(envelope: Envelope, _: int, n_rows: int) -> None:
+def inverted_lists(file: ContainerReader, _: int, n_rows: int) -> None:
     """All rows with their codes."""
-    lists = InvertedLists(envelope, NLIST, n_rows, CODE_BYTES)
+    lists = InvertedLists(file, NLIST, n_rows, CODE_BYTES)
     assert sorted(lists.rows().tolist()) == list(range(n_rows))
     assert lists.codes().shape == (n_rows, CODE_BYTES)
     assert lists.offsets[-1] == n_rows
@@ -311,7 +312,7 @@ def segment(directory: MemoryDirectory, record: FileRecord) -> None:
     """A segment, opened and checked."""
     reader = SegmentReader(directory, record, DIM)
     assert reader.n_docs <= reader.n_rows
-    assert all(finding.path == reader.path for finding in reader._envelope.findings())
+    assert all(finding.path == reader.path for finding in reader._container.find_damage())
 
 
 def tombstones(directory: MemoryDirectory, record: FileRecord) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from quarry.formats.container.directory import Directory, HeldFile
+from quarry.formats.container.directory import Directory, LoadedFile
 
 
 class MemoryDirectory(Directory):
@@ -25,10 +25,10 @@ class MemoryDirectory(Directory):
     def names(self) -> list[str]:
         return sorted(self.files)
 
-    def map(self, name: str) -> HeldFile:  # type: ignore[override]  # it reads like one
+    def map(self, name: str) -> LoadedFile:  # type: ignore[override]  # it reads like one
         if name not in self.files:
             raise FileNotFoundError(2, "No such file or directory", str(self.path / name))
-        return HeldFile(self.path / name, memoryview(self.files[name]).toreadonly())  # type: ignore[arg-type]
+        return LoadedFile(self.path / name, memoryview(self.files[name]).toreadonly())  # type: ignore[arg-type]
 
-    def hold(self, name: str, max_bytes: int) -> HeldFile:
+    def load(self, name: str, max_bytes: int) -> LoadedFile:
         return self.map(name)

@@ -12,18 +12,18 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from support.indexes.limits import limit_memory
 from support.indexes.word_encoder import WordEncoder
 
 import quarry.engine.backends.hnsw
 import quarry.engine.engine
 import quarry.engine.indexer.segment_builder
-import quarry.formats.container.spool
 from quarry import engine
 from quarry.engine import Engine, IndexNotFound
 from quarry.engine.indexer.garbage import files_of
 from quarry.engine.indexer.merge_policy import MergePolicy
 from quarry.formats.container.directory import Directory
-from quarry.formats.manifest import Manifest, latest_generation
+from quarry.formats.manifest import Manifest, find_latest_generation
 
 Texts = dict[str, str]
 OLD: Texts = {f"old{number}": f"old text{number}" for number in range(8)}
@@ -52,7 +52,7 @@ def make_everything_small(patch: pytest.MonkeyPatch) -> None:
     """Lists, graphs and training with few documents, temporary files from the first kilobyte on."""
     patch.setattr(quarry.engine.indexer.segment_builder, "IVF_ROWS", 30)
     patch.setattr(quarry.engine.backends.hnsw, "GRAPH_ROWS", 8)
-    patch.setattr(quarry.formats.container.spool, "_MEMORY_BYTES", 1024)
+    limit_memory(patch, section_bytes=1024)
 
 
 def merge_often(patch: pytest.MonkeyPatch) -> None:
@@ -153,7 +153,7 @@ def is_rewritten(change: str, path: Path) -> bool:
 def newest(path: Path) -> Manifest:
     """The current manifest."""
     directory = Directory(path)
-    return Manifest.load(directory, latest_generation(directory))
+    return Manifest.load(directory, find_latest_generation(directory))
 
 
 def stray_files(path: Path) -> set[str]:

@@ -9,17 +9,10 @@ from pathlib import Path
 import numpy as np
 import xxhash
 
-from quarry.formats.container.envelope import (
-    END_MAGIC,
-    FOOTER,
-    MAGIC,
-    PREAMBLE,
-    VERSION,
-    Envelope,
-    EnvelopeWriter,
-    FileKind,
-)
+from quarry.formats.container.layout import END_MAGIC, FOOTER, MAGIC, PREAMBLE, VERSION, FileKind
 from quarry.formats.container.packing import pack
+from quarry.formats.container.reader import ContainerReader
+from quarry.formats.container.writer import ContainerWriter
 from quarry.formats.documents.store import StoredDocument
 from quarry.formats.manifest import EncoderRecord, IndexSettings, Manifest, SegmentRecord
 from quarry.formats.segment import SegmentWriter
@@ -52,7 +45,7 @@ def n_descriptors():
 
 def write_file(directory, sections, fields=None, kind=FileKind.SEGMENT, name="sample.seg"):
     """Write a container of whole arrays; its record."""
-    writer = EnvelopeWriter(directory, name, kind, FILE_ID)
+    writer = ContainerWriter(directory, name, kind, FILE_ID)
     for section, array in sections.items():
         writer.add(section, array)
     return writer.finish(fields or {})
@@ -60,10 +53,10 @@ def write_file(directory, sections, fields=None, kind=FileKind.SEGMENT, name="sa
 
 def reread(directory, write, kind=FileKind.SEGMENT, name="sample.seg"):
     """Let `write` put sections into a new container, and open it."""
-    writer = EnvelopeWriter(directory, name, kind, FILE_ID)
+    writer = ContainerWriter(directory, name, kind, FILE_ID)
     write(writer)
     writer.finish({})
-    return Envelope(directory, name, kind)
+    return ContainerReader(directory, name, kind)
 
 
 def preamble(  # noqa: PLR0917
@@ -197,7 +190,7 @@ def manifest(segments=(), quantizers=(), generation=1, **changes):
         commit_id=os.urandom(16),
         parent_id=bytes(16),
         settings=IndexSettings(**(settings | changes)),
-        encoder=EncoderRecord(name="words", identity="0" * 32, normalise=True),
+        encoder=EncoderRecord(name="words", identity="0" * 32, normalize=True),
         segments=tuple(segments),
         quantizers=tuple(quantizers),
     )

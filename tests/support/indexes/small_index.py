@@ -13,12 +13,13 @@ from quarry.engine.options import OpenOptions, SearchOptions
 from quarry.engine.quantization.training import VectorCoder, measured, train_quantizer
 from quarry.engine.search.searcher import Searcher
 from quarry.formats.container.directory import Directory
-from quarry.formats.container.envelope import Envelope, FileKind
+from quarry.formats.container.layout import FileKind
 from quarry.formats.container.packing import pack
+from quarry.formats.container.reader import ContainerReader
 from quarry.formats.documents.spans import pack_spans, unpack_spans
 from quarry.formats.documents.store import StoredDocument
 from quarry.formats.errors import FormatError
-from quarry.formats.manifest import Manifest, SegmentRecord, latest_generation
+from quarry.formats.manifest import Manifest, SegmentRecord, find_latest_generation
 from quarry.formats.segment import SegmentWriter
 from quarry.formats.snapshot import Snapshot
 from quarry.formats.tombstones import write_tombstones
@@ -74,14 +75,14 @@ def _segment(directory, number, vectors, made, quantizer, generator):
 
 def current(directory):
     """The newest manifest."""
-    return Manifest.load(directory, latest_generation(directory))
+    return Manifest.load(directory, find_latest_generation(directory))
 
 
 def open_file(directory, name, committed):
     """Open one file as a reader of the generation does."""
     if name == committed.name:
         return Manifest.load(directory, committed.generation)
-    return Envelope(directory, name, KINDS[name.rsplit(".")[-1]], records(committed)[name])
+    return ContainerReader(directory, name, KINDS[name.rsplit(".")[-1]], records(committed)[name])
 
 
 def records(committed):
@@ -120,7 +121,7 @@ def _all_of(segment):
         terms.append(term)
         arrays += list(postings)
     ordinals = [reader.ids.ordinals_of(doc_id) for doc_id in ids[::10]]
-    arrays += list(reader.ids.by_hash())
+    arrays += list(reader.ids.sorted_hashes())
     read = [repr((ids, documents, ordinals, terms))]
     return read + [array.tobytes() for array in arrays]
 
@@ -130,14 +131,14 @@ def _columns(reader):
     everyone, parts = np.ones(reader.n_docs, bool), [np.array(reader.metadata.paths)]
     for path in reader.metadata.paths:
         column = reader.metadata.column(path)
-        parts.append(column.docs_with([column.dictionary.everything]))
+        parts.append(column.find_docs([column.dictionary.everything]))
         for *value, docs in column.values(everyone, np.arange(reader.n_docs, dtype=np.uint32)):
             parts += [np.array([repr(value)]), docs]
     return parts
 
 
 def _document(reader, packed):
-    document = packed.unpacked()
+    document = packed.unpack()
     return document, unpack_spans(document.spans, reader.path)
 
 

@@ -58,7 +58,7 @@ class _Context:
     def set_input_shape(self, name, shape):
         assert name in self._engine.inputs
         self._shapes[name] = tuple(shape)
-        return self._profile.holds(tuple(shape))
+        return self._profile.accepts(tuple(shape))
 
     def get_tensor_shape(self, name):
         if name in self._engine.inputs:

@@ -23,7 +23,7 @@ from quarry.formats.errors import (
     InvalidQuery,
     InvalidSetting,
 )
-from quarry.formats.manifest import Manifest, latest_generation
+from quarry.formats.manifest import Manifest, find_latest_generation
 
 ENCODER = WordEncoder(dim=16)
 DOCS = [
@@ -46,7 +46,7 @@ def files(path):
 
 def files_of_the_index(path):
     directory = Directory(path)
-    return Manifest.load(directory, latest_generation(directory)).file_names() | {"write.lock"}
+    return Manifest.load(directory, find_latest_generation(directory)).file_names() | {"write.lock"}
 
 
 EXPECTED = {doc["id"]: doc["text"] for doc in DOCS}
@@ -487,16 +487,14 @@ MEASURE = """
 import sys
 import tracemalloc
 from quarry.engine.builder import build
-from quarry.formats.container import envelope, sections, spool
-from quarry.formats.documents import store
-from quarry.formats.postings import inversion, postings
+from quarry.formats.container import sections, spool, writer
+from quarry.formats.container.directory import Directory, WriterLimits
 from support.indexes.word_encoder import WordEncoder
 
 n, path, code_bytes = int(sys.argv[1]), sys.argv[2], int(sys.argv[3])
-spool._MEMORY_BYTES = store._SAMPLE_BYTES = 1 << 16
-spool.CHUNK_BYTES = sections.CHUNK_BYTES = envelope.CHUNK_BYTES = 1 << 14
-inversion._MEMORY_BYTES, inversion._PAGE_POSTINGS = 1 << 16, 1 << 6
-postings._BATCH_POSTINGS = 1 << 10
+small = dict.fromkeys(("section_bytes", "posting_bytes", "sample_bytes"), 1 << 16)
+Directory.limits = WriterLimits(**small, page_postings=1 << 6, batch_postings=1 << 10)
+spool.CHUNK_BYTES = sections.CHUNK_BYTES = writer.CHUNK_BYTES = 1 << 14
 encoder = WordEncoder(dim=16)
 docs = ({"id": str(number), "text": "word%d" % (number % 50)} for number in range(n))
 build([{"text": "warm up"}], path + "-", encoder=encoder, threads=1)

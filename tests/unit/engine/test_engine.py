@@ -17,6 +17,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from support.indexes.format_samples import n_descriptors
+from support.indexes.limits import limit_memory
 from support.indexes.word_encoder import WordEncoder
 
 from quarry import engine
@@ -37,7 +38,7 @@ from quarry.formats.errors import (
     InvalidSetting,
     ReadOnlyIndex,
 )
-from quarry.formats.manifest import Manifest, latest_generation
+from quarry.formats.manifest import Manifest, find_latest_generation
 
 ENCODER = WordEncoder(dim=64)
 IDS = ["plain", "with space", "ünïcödé 文字 \N{HONEYBEE}", "../../etc/passwd", "a\x00b\nc", "x" * 4096]
@@ -437,7 +438,7 @@ class TestChanges:
         assert found(index) >= {f"d{number}" for number in (*range(12, 20), *range(30, 42))}
         assert index.search("text33", k=1)[0].id == "d33"
         index.verify()
-        named = Manifest.load(Directory(path), latest_generation(Directory(path))).file_names()
+        named = Manifest.load(Directory(path), find_latest_generation(Directory(path))).file_names()
         assert names(path) == named | {"write.lock"}
 
 
@@ -637,7 +638,7 @@ class TestFork:
 
     def test_a_child_that_closes_harms_nothing(self, path, monkeypatch):
         """Neither the lock nor the temporary files are the child's."""
-        monkeypatch.setattr("quarry.formats.container.spool._MEMORY_BYTES", 16)
+        limit_memory(monkeypatch, section_bytes=16)
         with Engine.open(path, writable=True, encoder=ENCODER) as index:
             index.add(docs(30, 31, 32))
             before = names(path)

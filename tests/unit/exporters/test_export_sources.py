@@ -78,7 +78,7 @@ def test_weights_outside_the_bundle_are_not_read(exact: EncoderBundle, tmp_path:
                 entry.value = location if entry.key == "location" else entry.value
         path = rewritten(exact, tmp_path / f"bundle{len(location)}", model)
         (path / "secret").write_bytes((tmp_path / "secret").read_bytes())
-        with pytest.raises(CorruptFile, match="a tensor lies in another file"):
+        with pytest.raises(CorruptFile, match="a tensor is in another file"):
             open_encoder(path).encode_query("cat")
 
 
@@ -110,7 +110,7 @@ def test_a_folder_that_holds_a_graph(
     folder = graph_folder(exact, checkpoint, tmp_path / "folder", name)
     bundle = export(folder, tmp_path / "out", precision, texts=TEXTS, retrieval=False)
     assert (bundle.settings.source.file, bundle.settings.dim) == ("model.onnx", DIM)
-    assert (bundle.settings.pooling, bundle.settings.normalise, bundle.settings.window) == ("mean", True, 16)
+    assert (bundle.settings.pooling, bundle.settings.normalize, bundle.settings.window) == ("mean", True, 16)
     assert bundle.identity != exact.identity
     if precision == "fp32":
         np.testing.assert_allclose(vectors(bundle.path), vectors(exact.path), atol=1e-5)
@@ -125,7 +125,7 @@ def test_a_folder_with_nothing_but_graph_and_tokenizer(
     shutil.copy(exact.model_path, folder)
     assert checkpoint_kind(folder) == "encoder"
     settings = export(folder, tmp_path / "out", "fp32", texts=TEXTS).settings
-    assert (settings.pooling, settings.normalise, settings.window) == ("mean", False, 512)
+    assert (settings.pooling, settings.normalize, settings.window) == ("mean", False, 512)
 
 
 def test_weights_beside_the_graph_are_brought_into_the_bundle(
@@ -256,4 +256,4 @@ def test_the_manifest_of_a_given_graph_can_be_read(exact: EncoderBundle, checkpo
     export(folder, tmp_path / "out", "fp32", texts=TEXTS)
     manifest = json.loads((tmp_path / "out" / "bundle.json").read_bytes())
     assert manifest["source"]["file"] == "model.onnx"
-    assert load_bundle(tmp_path / "out").settings.stands_in
+    assert load_bundle(tmp_path / "out").settings.is_interchangeable

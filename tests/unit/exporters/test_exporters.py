@@ -57,7 +57,7 @@ def test_the_bundle_tells_what_the_checkpoint_says(checkpoint: Path, tmp_path: P
     bundle = export(checkpoint, tmp_path / "out", "fp32", name="tiny")
     settings = bundle.settings
     assert (settings.name, settings.precision, settings.dim, settings.window) == ("tiny", "fp32", DIM, 16)
-    assert (settings.pooling, settings.normalise, settings.licence) == ("mean", True, "mit")
+    assert (settings.pooling, settings.normalize, settings.license) == ("mean", True, "mit")
     assert (settings.query_prefix, settings.document_prefix) == ("q: ", "d: ")
     assert (settings.beta, settings.trained_representation, settings.parity) == (None, None, None)
     assert settings.source.file == "model.safetensors"
@@ -79,8 +79,8 @@ def test_a_plain_folder_is_mean_pooled_and_named_after_itself(checkpoint: Path, 
     for name in ("modules.json", "sentence_bert_config.json", "config_sentence_transformers.json", "README.md"):
         (checkpoint / name).unlink()
     settings = export(checkpoint, tmp_path / "out", "fp32").settings
-    assert (settings.pooling, settings.normalise, settings.window) == ("mean", False, 40)
-    assert (settings.name, settings.licence, settings.query_prefix) == ("checkpoint", "unknown", "")
+    assert (settings.pooling, settings.normalize, settings.window) == ("mean", False, 40)
+    assert (settings.name, settings.license, settings.query_prefix) == ("checkpoint", "unknown", "")
 
 
 def test_weights_of_a_head_and_old_names_are_understood(checkpoint: Path, tmp_path: Path) -> None:
@@ -305,7 +305,7 @@ def test_an_unknown_option_is_refused(checkpoint: Path, tmp_path: Path, option: 
 def test_pooling_and_normalisation_may_be_chosen(checkpoint: Path, tmp_path: Path) -> None:
     usual = export(checkpoint, tmp_path / "usual", "fp32", texts=TEXTS)
     chosen = export(checkpoint, tmp_path / "out", "fp32", texts=TEXTS, head="cls", normalise=False)
-    assert (chosen.settings.pooling, chosen.settings.normalise) == ("cls", False)
+    assert (chosen.settings.pooling, chosen.settings.normalize) == ("cls", False)
     assert chosen.identity != usual.identity
 
 
@@ -347,7 +347,7 @@ QUARRY_JSON = {
 def test_a_checkpoint_of_our_own_training_says_how_it_is_used(checkpoint: Path, tmp_path: Path) -> None:
     (checkpoint / "quarry.json").write_text(json.dumps(QUARRY_JSON), "utf-8")
     settings = export(checkpoint, tmp_path / "out", "fp32", texts=TEXTS).settings
-    assert (settings.pooling, settings.normalise, settings.window, settings.beta) == ("cls", False, 12, 8.0)
+    assert (settings.pooling, settings.normalize, settings.window, settings.beta) == ("cls", False, 12, 8.0)
     assert (settings.query_prefix, settings.document_prefix) == ("Q ", "D ")
     assert (settings.trained_representation, settings.projection) == ("kmeans", None)
     engine.build(["a cat", "two dogs"], tmp_path / "index", encoder=tmp_path / "out")
@@ -468,7 +468,7 @@ def cross_encoder(tmp_path: Path) -> Path:
 def test_a_rerankers_bundle_tells_what_its_checkpoint_says(cross_encoder: Path, tmp_path: Path) -> None:
     bundle = export_reranker(cross_encoder, tmp_path / "out", "fp32", name="tiny")
     settings = bundle.settings
-    assert (settings.name, settings.precision, settings.window, settings.licence) == ("tiny", "fp32", 24, "mit")
+    assert (settings.name, settings.precision, settings.window, settings.license) == ("tiny", "fp32", 24, "mit")
     assert settings.parity is None
     assert settings.source.sha256 == sha256((cross_encoder / "model.safetensors").read_bytes()).hexdigest()
     assert (bundle.path / "LICENSE").read_text() == "Do what you like.\n"
@@ -642,7 +642,7 @@ def test_the_bundled_encoder_is_what_its_notice_says() -> None:
     assert bundle.verify_files() < 25_000_000
     settings = bundle.settings
     assert settings.source.sha256 == WEIGHTS_SHA256
-    assert (settings.precision, settings.dim, settings.window, settings.licence) == (
+    assert (settings.precision, settings.dim, settings.window, settings.license) == (
         "int8",
         384,
         256,

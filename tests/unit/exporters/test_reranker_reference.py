@@ -130,7 +130,7 @@ def test_the_command_names_what_it_cannot_check(variants: dict[str, RerankerBund
     path = rewritten(variants["fp32"], tmp_path / "bundle")
     manifest = json.loads((path / "bundle.json").read_bytes())
     (path / "bundle.json").write_text(json.dumps({**manifest, "kind": "oracle"}))
-    with pytest.raises(InvalidSetting, match="holds no encoder; expected kind encoder; found kind oracle"):
+    with pytest.raises(InvalidSetting, match="contains no encoder; expected kind encoder; found kind oracle"):
         check(path)
     (path / "bundle.json").write_text(json.dumps({**manifest, "format": 2}))
     with pytest.raises(FormatTooNew):

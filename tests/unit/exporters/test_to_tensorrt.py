@@ -137,6 +137,6 @@ def test_a_missing_library_is_an_error_that_says_how_to_install_it(bundle):
 @pytest.mark.parametrize("window", [3, 24, 128, 512])
 def test_profiles_fit_the_window_and_cover_what_is_encoded(window):
     profiles = default_profiles(window)
-    assert all(profile.holds(profile.usual) for profile in profiles)
-    assert any(profile.holds((64, window)) for profile in profiles)
+    assert all(profile.accepts(profile.usual) for profile in profiles)
+    assert any(profile.accepts((64, window)) for profile in profiles)
     assert profiles[0].largest[0] == 1

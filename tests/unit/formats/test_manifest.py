@@ -10,9 +10,11 @@ from support.indexes.format_samples import manifest, preamble, write_file
 from support.indexes.small_index import Container
 
 import quarry.formats.container.directory
-from quarry.formats.container.envelope import Envelope, EnvelopeWriter, FileKind, FileRecord
+from quarry.formats.container.layout import FileKind, FileRecord
+from quarry.formats.container.reader import ContainerReader
+from quarry.formats.container.writer import ContainerWriter
 from quarry.formats.errors import CorruptFile, FormatError, FormatTooNew, IndexNotFound
-from quarry.formats.manifest import EncoderRecord, Manifest, SegmentRecord, latest_generation
+from quarry.formats.manifest import EncoderRecord, Manifest, SegmentRecord, find_latest_generation
 
 
 def file(name):
@@ -42,15 +44,15 @@ FULL = manifest([segment(3), segment(7, False, "a.quant"), segment(1)], [file("a
         manifest(representation_settings={"a": 1, "b": 65536}),
         manifest(beta=5e-324),
         manifest(dim=1, centroids="none", code_bytes=65536, seed=(1 << 63) - 1),
-        replace(manifest(), encoder=EncoderRecord(name="é" * 1024, identity="i" * 128, normalise=False)),
+        replace(manifest(), encoder=EncoderRecord(name="é" * 1024, identity="i" * 128, normalize=False)),
     ],
 )
 def test_a_manifest_comes_back(directory, made):
     made.commit(directory)
     assert directory.names() == [made.name]
     assert Manifest.load(directory, made.generation) == made
-    assert latest_generation(directory) == made.generation
-    assert Envelope(directory, made.name, FileKind.MANIFEST).findings() == []
+    assert find_latest_generation(directory) == made.generation
+    assert ContainerReader(directory, made.name, FileKind.MANIFEST).find_damage() == []
 
 
 def test_the_next_manifest_descends_from_this_one():
@@ -70,7 +72,7 @@ def test_file_names_are_all_files_of_the_generation():
 
 def test_the_highest_generation_is_the_index(directory):
     with pytest.raises(IndexNotFound, match="MANIFEST-<generation>"):
-        latest_generation(directory)
+        find_latest_generation(directory)
     for generation in (9, 10, 2):
         manifest(generation=generation).commit(directory)
     for stranger in (
@@ -80,7 +82,7 @@ def test_the_highest_generation_is_the_index(directory):
         "MANIFEST-00000000000000000099.tmp",
     ):
         (directory.path / stranger).touch()
-    assert latest_generation(directory) == 10
+    assert find_latest_generation(directory) == 10
 
 
 def test_a_listing_that_a_commit_hides_both_manifests_from(directory, monkeypatch):
@@ -88,10 +90,10 @@ def test_a_listing_that_a_commit_hides_both_manifests_from(directory, monkeypatc
     manifest(generation=2).commit(directory)
     names, listings = directory.names(), iter([[], [], ["0.seg"]])
     monkeypatch.setattr(directory, "names", lambda: next(listings, names))
-    assert latest_generation(directory) == 2
+    assert find_latest_generation(directory) == 2
     monkeypatch.setattr(directory, "names", list)
     with pytest.raises(IndexNotFound):
-        latest_generation(directory)
+        find_latest_generation(directory)
 
 
 def test_a_generation_is_committed_once(directory):
@@ -122,7 +124,7 @@ def test_a_manifest_that_could_not_be_read_is_not_committed(directory, unreadabl
     with pytest.raises(CorruptFile):
         unreadable.commit(directory)
     with pytest.raises(IndexNotFound):
-        latest_generation(directory)
+        find_latest_generation(directory)
 
 
 def test_a_manifest_that_is_not_there(directory):
@@ -134,7 +136,7 @@ def test_a_manifest_under_the_name_of_another_generation(directory):
     FULL.commit(directory)
     (directory.path / FULL.name).rename(directory.path / "MANIFEST-00000000000000000002")
     with pytest.raises(
-        CorruptFile, match="MANIFEST-00000000000000000002: a manifest of another generation; found 1"
+        CorruptFile, match="MANIFEST-00000000000000000002: wrong generation in a manifest; found 1"
     ):
         Manifest.load(directory, 2)
 
@@ -143,7 +145,7 @@ def test_a_stowaway_in_a_manifest(directory):
     import numpy as np
 
     FULL.commit(directory)
-    fields = Envelope(directory, FULL.name, FileKind.MANIFEST).fields.remaining()
+    fields = ContainerReader(directory, FULL.name, FileKind.MANIFEST).fields.remaining()
     write_file(directory, {"x": np.zeros(3, np.uint8)}, fields, FileKind.MANIFEST, "MANIFEST-00000000000000000002")
     with pytest.raises(CorruptFile, match="unknown sections"):
         Manifest.load(directory, 2)
@@ -209,17 +211,17 @@ def changed(value, path, new):
 )
 def test_fields_that_break_the_rules(directory, path, new):
     FULL.commit(directory)
-    fields = Envelope(directory, FULL.name, FileKind.MANIFEST).fields.remaining()
+    fields = ContainerReader(directory, FULL.name, FileKind.MANIFEST).fields.remaining()
     steps = [int(step) if step.isdigit() else step for step in path.split()]
     (directory.path / FULL.name).unlink()
-    EnvelopeWriter(directory, FULL.name, FileKind.MANIFEST, FULL.commit_id).finish(changed(fields, steps, new))
+    ContainerWriter(directory, FULL.name, FileKind.MANIFEST, FULL.commit_id).finish(changed(fields, steps, new))
     with pytest.raises(FormatError, match=FULL.name):
         Manifest.load(directory, 1)
 
 
 def test_an_unknown_field_anywhere(directory):
     FULL.commit(directory)
-    fields = Envelope(directory, FULL.name, FileKind.MANIFEST).fields.remaining()
+    fields = ContainerReader(directory, FULL.name, FileKind.MANIFEST).fields.remaining()
     for generation, path in enumerate((["x"], ["settings", "x"], ["encoder", "x"], ["segments", 0, "x"]), 2):
         part = fields | {"generation": generation}
         for step in path[:-1]:
@@ -228,7 +230,7 @@ def test_an_unknown_field_anywhere(directory):
         top = fields | {"generation": generation}
         part["x"] = 1
         top |= {"x": 1} if path == ["x"] else {}
-        EnvelopeWriter(directory, name, FileKind.MANIFEST, bytes(16)).finish(top)
+        ContainerWriter(directory, name, FileKind.MANIFEST, bytes(16)).finish(top)
         with pytest.raises(CorruptFile, match=f"{name}: .* has unknown fields; found .*x"):
             Manifest.load(directory, generation)
         part.pop("x")
@@ -252,7 +254,7 @@ def test_features_that_a_writer_must_know(directory, features):
     made = with_features(directory, **features, fields={"later": [1, {"more": b"x"}]})
     found = Manifest.load(directory, made.generation)
     assert replace(found, unknown_features=0) == made
-    with pytest.raises(FormatTooNew, match=f"{made.name}: can be read, but not changed"):
+    with pytest.raises(FormatTooNew, match=f"{made.name}: the index can be read but not changed"):
         found.check_writable(directory)
     made.check_writable(directory)
 
@@ -273,8 +275,8 @@ def test_unknown_fields_without_a_feature(directory):
 def test_a_folder_that_is_deleted_meanwhile(directory):
     manifest().commit(directory)
     shutil.rmtree(directory.path)
-    with pytest.raises(IndexNotFound, match="the folder of the index is gone") as caught:
-        latest_generation(directory)
+    with pytest.raises(IndexNotFound, match="the folder of the index was deleted") as caught:
+        find_latest_generation(directory)
     assert caught.value.path == directory.path
 
 

@@ -6,7 +6,9 @@ import numpy as np
 import pytest
 from support.indexes.format_samples import ODD_IDS, document, n_descriptors, quantizer, write_segment
 
-from quarry.formats.container.envelope import Envelope, EnvelopeWriter, FileKind
+from quarry.formats.container.layout import FileKind
+from quarry.formats.container.reader import ContainerReader
+from quarry.formats.container.writer import ContainerWriter
 from quarry.formats.errors import CommitFailed, CorruptFile, InvalidDocument
 from quarry.formats.segment import SegmentReader, SegmentWriter
 
@@ -44,15 +46,15 @@ def test_a_segment_comes_back(directory, kind, made_with, keep):
 
 def test_bulk_sections_start_on_pages(directory):
     record = write_segment(directory, ODD_IDS, made_with=quantizer())
-    envelope = Envelope(directory, record.name, FileKind.SEGMENT, record)
-    assert envelope.section("centroids", np.int8, (None, 8)).offset % 4096 == 0
-    assert envelope.section("codes", np.uint8, (None, 2)).offset % 4096 == 0
+    container = ContainerReader(directory, record.name, FileKind.SEGMENT, record)
+    assert container.section("centroids", np.int8, (None, 8)).offset % 4096 == 0
+    assert container.section("codes", np.uint8, (None, 2)).offset % 4096 == 0
 
 
 def test_a_document_that_was_refused_leaves_no_trace(directory):
     writer = SegmentWriter(directory, 8, "float16")
     writer.add("a", document(1), VECTORS)
-    with pytest.raises(InvalidDocument, match="document 'b': vectors too long"):
+    with pytest.raises(InvalidDocument, match="document 'b': the norm of a vector is too large"):
         writer.add("b", document(2), VECTORS * 1e6)
     writer.add("c", document(3), VECTORS)
     reader = SegmentReader(directory, writer.finish(None, 0, 0, keep_centroids=True), 8)
@@ -83,7 +85,7 @@ def test_temporary_files_go(directory):
     vectors = np.ones((3000, 256), np.float32)
     for number in range(12):
         writer.add(f"{number}" + "x" * 4000, document(number, text="y" * 10), vectors)
-        writer.settle()
+        writer.spill()
     assert len(directory.names()) == 1
     record = writer.finish(None, 0, 0, keep_centroids=True)
     writer.close()
@@ -106,8 +108,8 @@ GOOD = {
 def by_hand(directory, changes, without=(), stowaway=False):
     """A copy of a segment with other fields or sections."""
     original = write_segment(directory, ODD_IDS, made_with=quantizer())
-    envelope = Envelope(directory, original.name, FileKind.SEGMENT)
-    writer = EnvelopeWriter(directory, "copy.seg", FileKind.SEGMENT, bytes(16))
+    container = ContainerReader(directory, original.name, FileKind.SEGMENT)
+    writer = ContainerWriter(directory, "copy.seg", FileKind.SEGMENT, bytes(16))
     for name, (dtype, shape) in {
         "centroid_offsets": ("uint64", 1), "centroids": ("int8", 2), "centroid_scales": ("float32", 1),
         "list_offsets": ("uint64", 1), "list_rows": ("uint32", 1), "codes": ("uint8", 2), "ids": ("uint8", 1),
@@ -118,7 +120,7 @@ def by_hand(directory, changes, without=(), stowaway=False):
         "dictionary_ordinals": ("uint64", 1), "documents": ("uint8", 1), "document_offsets": ("uint64", 1),
     }.items():  # fmt: skip
         if name not in without:
-            writer.add(name, envelope.section(name, dtype, (None,) * shape).array())
+            writer.add(name, container.section(name, dtype, (None,) * shape).array())
     if stowaway:
         writer.add("stowaway", np.zeros(1, np.uint8))
     fields = GOOD | changes
@@ -191,5 +193,5 @@ def test_no_other_section_is_allowed(directory):
 
 def test_codes_alone_and_no_codes_cannot_be(directory):
     record = by_hand(directory, {"centroids": "none", "nlist": 0, "code_bytes": 0})
-    with pytest.raises(CorruptFile, match="half a quantizer"):
+    with pytest.raises(CorruptFile, match="contradict one another"):
         SegmentReader(directory, record, 8)

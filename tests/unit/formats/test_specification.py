@@ -12,7 +12,7 @@ import zstandard
 from support.indexes.format_samples import ODD_IDS, document, manifest, quantizer, segment_record, write_file
 from xxhash import xxh3_64_intdigest, xxh3_128_digest, xxh3_128_hexdigest
 
-from quarry.formats.container.envelope import FileKind
+from quarry.formats.container.layout import FileKind
 from quarry.formats.documents.spans import pack_spans
 from quarry.formats.snapshot import Snapshot
 from quarry.formats.vectors.quantizer import write_quantizer
@@ -229,7 +229,7 @@ def decoded(quantizer, code, list_number):
     return vector @ sections["rotation"] if "rotation" in sections else vector
 
 
-def identity_of(file):
+def compute_identity(file):
     names = ["coarse", "encode_codebook", "score_codebook", "rotation", "probe_recall"]
     if "score_codebook" not in file.sections:
         names[2] = "encode_codebook"
@@ -325,7 +325,7 @@ def test_the_columns_of_metadata(directory):
 def test_the_identity_of_a_quantizer(directory, made):
     record = write_quantizer(directory, made)
     file = File(directory.path / record.name, 3)
-    assert identity_of(file) == made.identity() == record.name.removesuffix(".quant") == file.id.hex()
+    assert compute_identity(file) == made.identity() == record.name.removesuffix(".quant") == file.id.hex()
 
 
 def test_decoded_codes_are_near_what_was_coded(directory):

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 from support.indexes.format_samples import write_file
 
-from quarry.formats.container.envelope import Envelope, FileKind
+from quarry.formats.container.layout import FileKind
+from quarry.formats.container.reader import ContainerReader
 from quarry.formats.errors import CorruptFile, FormatError
 from quarry.formats.tombstones import read_tombstones, write_tombstones
 
@@ -28,8 +29,8 @@ def test_flags_come_back(directory, n_docs, share):
 def test_the_bits(directory):
     record = write_tombstones(directory, ID, np.isin(np.arange(12), [0, 3, 11]))
     assert record.name == f"{record.file_id.hex()}.del"
-    envelope = Envelope(directory, record.name, FileKind.TOMBSTONES, record)
-    assert envelope.section("deleted", np.uint8, (2,)).array().tolist() == [0b0000_1001, 0b0000_1000]
+    container = ContainerReader(directory, record.name, FileKind.TOMBSTONES, record)
+    assert container.section("deleted", np.uint8, (2,)).array().tolist() == [0b0000_1001, 0b0000_1000]
 
 
 def test_every_file_has_a_name_of_its_own(directory):
@@ -65,7 +66,7 @@ def test_tombstones_of_another_segment(directory):
 def test_tombstones_that_do_not_add_up(directory, fields, deleted):
     good = {"segment_id": ID, "n_docs": 5, "n_deleted": 1}
     write_file(directory, {"deleted": np.array([1], np.uint8)}, good, FileKind.TOMBSTONES, "good.del")
-    record = Envelope(directory, "good.del", FileKind.TOMBSTONES).record
+    record = ContainerReader(directory, "good.del", FileKind.TOMBSTONES).record
     assert read_tombstones(directory, record, ID, 5).tolist() == [True, False, False, False, False]
     bad = write_file(
         directory, {"deleted": np.array(deleted, np.uint8)}, good | fields, FileKind.TOMBSTONES, "x.del"

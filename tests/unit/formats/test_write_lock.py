@@ -122,7 +122,7 @@ def test_what_the_file_says_serves_messages_only(tmp_path, said):
     (tmp_path / LOCK_NAME).write_bytes(said)
     lock = WriteLock(tmp_path)
     (tmp_path / LOCK_NAME).write_bytes(said)
-    with pytest.raises(IndexLocked, match="has not said who it is"):
+    with pytest.raises(IndexLocked, match="an unknown writer"):
         WriteLock(tmp_path)
     lock.release()
 
@@ -159,7 +159,7 @@ def test_an_interrupt_while_it_is_taken(tmp_path, monkeypatch):
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(WriteLock, "_say_who", interrupt)
+        patch.setattr(WriteLock, "_write_holder", interrupt)
         with pytest.raises(KeyboardInterrupt) as caught:
             WriteLock(tmp_path)
     assert caught.traceback  # its frames keep the object
@@ -198,5 +198,5 @@ def test_a_lock_file_that_is_deleted_while_it_is_taken(tmp_path, monkeypatch):
         WriteLock(tmp_path)
     lock.release()
     left[0] = 1000
-    with pytest.raises(IndexLocked, match="deleted again and again"):
+    with pytest.raises(IndexLocked, match="deleted repeatedly"):
         WriteLock(tmp_path)

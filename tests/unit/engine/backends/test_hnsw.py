@@ -13,7 +13,7 @@ from quarry.engine import Engine, KMeans
 from quarry.engine.backends.hnsw_index import build_graph
 from quarry.engine.indexer.graphs import write_graphs
 from quarry.formats.container.directory import Directory
-from quarry.formats.container.envelope import FileKind
+from quarry.formats.container.layout import FileKind
 from quarry.formats.errors import FormatError, ReadOnlyIndex
 from quarry.formats.snapshot import Snapshot
 from quarry.formats.vectors.hnsw_graph import NONE, HnswGraph, read_graph, write_graph

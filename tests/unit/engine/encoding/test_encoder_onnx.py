@@ -19,7 +19,7 @@ from quarry.engine.bundled import default_bundle_path
 from quarry.engine.encoding.encoder import open_encoder
 from quarry.engine.encoding.onnx_encoder import OnnxEncoder
 from quarry.exporters.export import export
-from quarry.formats.bundle.encoder import EncoderBundle, encoder_identity, load_bundle, write_bundle
+from quarry.formats.bundle.encoder import EncoderBundle, compute_encoder_identity, load_bundle, write_bundle
 from quarry.formats.errors import ChecksumMismatch, CorruptFile, InvalidQuery, InvalidSetting
 
 WINDOW = 16
@@ -154,8 +154,8 @@ def test_settings_of_the_tokenizer_to_pad_and_truncate_do_not_count(tiny: Encode
 
 def test_identity_follows_the_tokenizer(tiny: EncoderBundle) -> None:
     digest = sha256(tiny.tokenizer_path.read_bytes()).hexdigest()
-    assert encoder_identity(tiny.settings, digest) == tiny.identity
-    assert encoder_identity(tiny.settings, sha256(WORDS[0].encode()).hexdigest()) != tiny.identity
+    assert compute_encoder_identity(tiny.settings, digest) == tiny.identity
+    assert compute_encoder_identity(tiny.settings, sha256(WORDS[0].encode()).hexdigest()) != tiny.identity
 
 
 _TELEMETRY = """

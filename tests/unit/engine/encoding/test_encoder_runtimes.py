@@ -16,7 +16,7 @@ from quarry.engine.encoding.tensorrt_runner import fitting_plan
 from quarry.engine.gpu.cuda import cuda_target
 from quarry.exporters.export import export
 from quarry.formats.bundle.encoder import load_bundle
-from quarry.formats.bundle.plan import PlanProfile, PlanRecord, plan_digest, write_plan
+from quarry.formats.bundle.plan import PlanProfile, PlanRecord, digest_plan, write_plan
 from quarry.formats.errors import BackendUnavailable, InvalidSetting
 
 needs_no_cuda = pytest.mark.skipif(cuda_target() is not None, reason="there is a CUDA device")
@@ -43,7 +43,7 @@ def with_plan(bundle):
         target="sm10",
         precision="fp32",
         profiles=(PlanProfile((1, 1), (1, 8), (1, 24)),),
-        file=plan_digest(b"plan"),
+        file=digest_plan(b"plan"),
     )
     write_plan(bundle, plan, b"plan")
     return bundle

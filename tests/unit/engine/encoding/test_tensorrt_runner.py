@@ -14,7 +14,7 @@ from quarry.engine.encoding.batched_encoder import BatchedEncoder
 from quarry.engine.encoding.onnx_encoder import OnnxEncoder
 from quarry.exporters.export import export
 from quarry.formats.bundle.encoder import load_bundle
-from quarry.formats.bundle.plan import PlanProfile, PlanRecord, plan_digest, write_plan
+from quarry.formats.bundle.plan import PlanProfile, PlanRecord, digest_plan, write_plan
 from quarry.formats.errors import BackendUnavailable, ChecksumMismatch
 
 torch = pytest.importorskip("torch", reason="what runs an engine needs torch")
@@ -39,7 +39,7 @@ def plan_of(bundle, content=b"plan"):
         target="sm90",
         precision=bundle.settings.precision,
         profiles=PROFILES,
-        file=plan_digest(content),
+        file=digest_plan(content),
     )
     write_plan(bundle.path, plan, content)
     return plan

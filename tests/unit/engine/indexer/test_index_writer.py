@@ -5,6 +5,7 @@ import os
 
 import numpy as np
 import pytest
+from support.indexes.limits import limit_memory
 from support.indexes.word_encoder import WordEncoder
 
 from quarry import engine
@@ -23,7 +24,7 @@ from quarry.formats.errors import (
     IndexNotFound,
     InvalidDocument,
 )
-from quarry.formats.manifest import IndexSettings, Manifest, latest_generation
+from quarry.formats.manifest import IndexSettings, Manifest, find_latest_generation
 from quarry.formats.snapshot import Snapshot
 
 ENCODER = WordEncoder(dim=16)
@@ -91,7 +92,7 @@ def names(path):
 
 
 def stray_files(directory):
-    generation = latest_generation(directory)
+    generation = find_latest_generation(directory)
     return names(directory.path) - Manifest.load(directory, generation).file_names() - {"write.lock"}
 
 
@@ -101,7 +102,7 @@ class TestCommit:
         assert writer.add([]) == 0
         assert writer.delete(["nobody"]) == 0
         assert writer.commit() == (1, 0)
-        assert latest_generation(filled) == 1
+        assert find_latest_generation(filled) == 1
 
     def test_segments_and_their_order(self, writer, filled):
         writer.add(docs(10, 11))
@@ -160,7 +161,7 @@ class TestCommit:
         assert writer.delete(["d20"]) == 1
         writer.commit()
         assert len(live(filled)) == 10
-        assert len(Manifest.load(filled, latest_generation(filled)).segments) == 1
+        assert len(Manifest.load(filled, find_latest_generation(filled)).segments) == 1
 
     def test_delete_then_add_again(self, writer, filled):
         assert writer.delete(["d4"]) == 1
@@ -456,7 +457,7 @@ class TestDictionaries:
         writer.close()
         reader = Snapshot(filled).segments[1].reader
         place, content = (
-            reader._envelope._sections["document_dictionaries"].offset,
+            reader._container._sections["document_dictionaries"].offset,
             bytearray(reader.path.read_bytes()),
         )
         content[place + 100] ^= 1
@@ -516,8 +517,15 @@ class TestFailures:
     def test_a_commit_for_which_memory_is_short(self, writer, filled, monkeypatch, error):
         """Wherever it was short, the parts of the segment can be written from the beginning."""
         writer.add(paragraphs(100, 100, WORDS))
-        parts = ("doc_ids.DocIdsWriter", "postings.PostingsWriter", "doc_store.DocStoreWriter")
-        for where in [*(f"formats.{part}.write" for part in parts), "quarry.formats.manifest.Manifest.commit"]:
+        parts = (
+            "documents.ids.DocIdsWriter",
+            "postings.postings.PostingsWriter",
+            "documents.store.DocStoreWriter",
+        )
+        for where in [
+            *(f"quarry.formats.{part}.write" for part in parts),
+            "quarry.formats.manifest.Manifest.commit",
+        ]:
             with monkeypatch.context() as patch:
                 patch.setattr(where, lambda *_: (_ for _ in ()).throw(error))
                 with pytest.raises(type(error)):
@@ -589,9 +597,7 @@ class TestFailures:
 
     def test_documents_that_cannot_be_moved_out_of_memory(self, writer, filled, monkeypatch):
         """Those taken until then are kept, each of them whole."""
-        monkeypatch.setattr("quarry.formats.container.spool._MEMORY_BYTES", 64)
-        monkeypatch.setattr("quarry.formats.postings.inversion._MEMORY_BYTES", 64)
-        monkeypatch.setattr("quarry.formats.documents.store._SAMPLE_BYTES", 64)
+        limit_memory(monkeypatch, section_bytes=64, posting_bytes=64, sample_bytes=64)
         writer.add(docs(10))
         real, n_calls = OutputFile.write, itertools.count()
 
@@ -680,8 +686,7 @@ class TestFailures:
     )
     def test_an_interrupt_while_documents_are_moved_out_of_memory(self, writer, filled, monkeypatch, where):
         """How much of them was moved is not known."""
-        monkeypatch.setattr("quarry.formats.container.spool._MEMORY_BYTES", 64)
-        monkeypatch.setattr("quarry.formats.postings.inversion._MEMORY_BYTES", 64)
+        limit_memory(monkeypatch, section_bytes=64, posting_bytes=64)
         writer.add(docs(10))
         with monkeypatch.context() as patch:
             patch.setattr(where, lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
@@ -722,7 +727,7 @@ class TestFailures:
         monkeypatch.setattr(writer, "_finish_pending", merged_meanwhile)
         with pytest.raises(IndexClosed, match="Input/output error"):
             writer.commit()
-        assert latest_generation(filled) == 3
+        assert find_latest_generation(filled) == 3
         assert before <= names(filled.path)
         assert len(live(filled)) == 9
 

@@ -27,7 +27,7 @@ from quarry.formats.errors import (
     MergeFailed,
     ReadOnlyIndex,
 )
-from quarry.formats.manifest import Manifest, latest_generation
+from quarry.formats.manifest import Manifest, find_latest_generation
 from quarry.formats.snapshot import Snapshot
 
 ENCODER = WordEncoder(dim=16)
@@ -100,7 +100,7 @@ def expected(documents):
 
 
 def stray_files(path):
-    current = Manifest.load(Directory(path), latest_generation(Directory(path)))
+    current = Manifest.load(Directory(path), find_latest_generation(Directory(path)))
     return {file.name for file in path.iterdir()} - current.file_names() - {"write.lock"}
 
 
@@ -108,7 +108,7 @@ def damage(path, number):
     """Flip a bit in the texts of a segment."""
     snapshot = Snapshot(Directory(path))
     reader = snapshot.segments[number].reader
-    at = reader._envelope._sections["documents"].offset
+    at = reader._container._sections["documents"].offset
     name = reader.path
     snapshot.close()
     data = bytearray(name.read_bytes())
@@ -176,7 +176,7 @@ class TestInTheBackground:
         slow.go.set()
         writer.wait_for_merges()
         writer.rollback()
-        assert writer.commit()[0] == latest_generation(Directory(path))
+        assert writer.commit()[0] == find_latest_generation(Directory(path))
         assert contents(path) == (expected(docs(*range(12))), 1)
 
     def test_all_sources_are_deleted_meanwhile(self, writer, path, slow):
@@ -205,7 +205,7 @@ class TestInTheBackground:
             built = real(self)
             slow.go.set()
             self._merges.wait()
-            assert latest_generation(Directory(path)) == 3
+            assert find_latest_generation(Directory(path)) == 3
             return built
 
         with Engine.open(path, writable=True, encoder=ENCODER) as index:
@@ -356,13 +356,13 @@ class TestFailures:
         writer.commit()
         writer.wait_for_merges()
         writer.delete(["d2"])
-        monkeypatch.setattr("quarry.formats.container.envelope.EnvelopeWriter.add_pieces", full)
+        monkeypatch.setattr("quarry.formats.container.writer.ContainerWriter.add_pieces", full)
         writer._is_automatic = False
         writer.commit()
         with pytest.raises(MergeFailed, match=r"could not be merged; what was committed stands; found .*No space"):
             writer.merge()
         monkeypatch.undo()
-        assert writer.merge() == latest_generation(Directory(path))
+        assert writer.merge() == find_latest_generation(Directory(path))
         assert contents(path) == (expected(docs(0, *range(3, 10))), 1)
         assert not stray_files(path)
 
@@ -638,4 +638,4 @@ def _best(index, text):
 
 
 def _quantizers(path):
-    return Manifest.load(Directory(path), latest_generation(Directory(path))).quantizers
+    return Manifest.load(Directory(path), find_latest_generation(Directory(path))).quantizers

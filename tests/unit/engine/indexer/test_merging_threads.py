@@ -8,13 +8,15 @@ import threading
 
 import pytest
 from support.faults.system_calls import FailsAt
+from support.indexes.limits import limit_memory
 from support.indexes.word_encoder import WordEncoder
 
 from quarry import engine
 from quarry.engine import Engine, KMeans
 from quarry.engine.indexer.segment_merger import SegmentMerger
 from quarry.formats.container.directory import Directory
-from quarry.formats.container.envelope import Envelope, FileKind
+from quarry.formats.container.layout import FileKind
+from quarry.formats.container.reader import ContainerReader
 from quarry.formats.errors import FormatError
 from quarry.formats.postings.merge import MergedPostings
 from quarry.formats.snapshot import Snapshot
@@ -38,8 +40,7 @@ def snapshot(tmp_path, monkeypatch):
         index.commit()
         index.add(documents(130, 30))
         index.commit()
-    monkeypatch.setattr("quarry.formats.container.spool._MEMORY_BYTES", 500)
-    monkeypatch.setattr("quarry.formats.segment_merge._SYNCED_BYTES", 1)
+    limit_memory(monkeypatch, section_bytes=500, sync_bytes=1)
     opened = Snapshot(Directory(tmp_path / "ix"))
     assert [segment.deleted is None for segment in opened.segments] == [False, False, True]
     yield opened
@@ -52,9 +53,9 @@ def merged(snapshot, threads):
 
 
 def sections(snapshot, file):
-    envelope = Envelope(snapshot.directory, file.name, FileKind.SEGMENT)
-    contents = envelope._file.data[64:-64].tobytes()
-    envelope.close()
+    container = ContainerReader(snapshot.directory, file.name, FileKind.SEGMENT)
+    contents = container._file.data[64:-64].tobytes()
+    container.close()
     return contents
 
 

@@ -18,7 +18,7 @@ from quarry.engine.quantization.drift import FINE, REBUILD, RETRAIN, _advice
 from quarry.engine.representation.base import DocumentVectors
 from quarry.formats.container.directory import Directory
 from quarry.formats.snapshot import Snapshot
-from quarry.formats.vectors.quantization_error import CodingFit, imbalance_of, joined_fit
+from quarry.formats.vectors.quantization_error import QuantizationError, combine_errors, list_imbalance
 
 DIM = 32
 ENCODER = WordEncoder(dim=DIM)
@@ -135,13 +135,13 @@ def test_errors_are_what_they_say(path):
 
 
 def test_fits_together():
-    fits = [CodingFit(n_rows=9, coarse_error=1.0, code_error=2.0, imbalance=3.0)] * 2
+    fits = [QuantizationError(n_rows=9, coarse_error=1.0, code_error=2.0, imbalance=3.0)] * 2
     fits[1] = dataclasses.replace(fits[1], coarse_error=4.0)
-    joined = joined_fit(fits, [10, 20], 1.5)
-    assert joined == CodingFit(n_rows=30, coarse_error=3.0, code_error=2.0, imbalance=1.5)
-    assert joined_fit([*fits, None], [1, 1, 1], 1.0) is None
-    assert imbalance_of(np.array([5, 5])) == 1.0
-    assert imbalance_of(np.array([10, 0])) == 2.0
+    joined = combine_errors(fits, [10, 20], 1.5)
+    assert joined == QuantizationError(n_rows=30, coarse_error=3.0, code_error=2.0, imbalance=1.5)
+    assert combine_errors([*fits, None], [1, 1, 1], 1.0) is None
+    assert list_imbalance(np.array([5, 5])) == 1.0
+    assert list_imbalance(np.array([10, 0])) == 2.0
 
 
 def test_advice_names_every_reason():

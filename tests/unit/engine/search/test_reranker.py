@@ -74,9 +74,9 @@ def test_anything_else_is_no_reranker(source: object) -> None:
 
 
 def test_encoders_and_rerankers_are_not_opened_as_each_other(tiny: RerankerBundle) -> None:
-    with pytest.raises(InvalidSetting, match="holds no encoder; expected kind encoder; found kind reranker"):
+    with pytest.raises(InvalidSetting, match="contains no encoder; expected kind encoder; found kind reranker"):
         open_encoder(tiny.path)
-    with pytest.raises(InvalidSetting, match="holds no reranker; expected kind reranker; found kind encoder"):
+    with pytest.raises(InvalidSetting, match="contains no reranker; expected kind reranker; found kind encoder"):
         open_reranker(default_bundle_path())
 
 

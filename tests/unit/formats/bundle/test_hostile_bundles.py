@@ -31,13 +31,13 @@ ENCODER = EncoderSettings(
     dim=DIM,
     window=64,
     pooling="mean",
-    normalise=False,
+    normalize=False,
     query_prefix="",
     document_prefix="",
     beta=None,
     trained_representation=None,
     source=SOURCE,
-    licence="mit",
+    license="mit",
     parity=None,
 )
 FLOAT, INT = TensorProto.FLOAT, TensorProto.INT64

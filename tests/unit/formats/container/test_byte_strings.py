@@ -9,7 +9,8 @@ import pytest
 from support.indexes.format_samples import write_file
 
 from quarry.formats.container.byte_strings import ByteStrings
-from quarry.formats.container.envelope import Envelope, FileKind
+from quarry.formats.container.layout import FileKind
+from quarry.formats.container.reader import ContainerReader
 from quarry.formats.container.sections import CHUNK_BYTES
 from quarry.formats.errors import ChecksumMismatch, CorruptFile
 
@@ -25,8 +26,8 @@ def opened(directory, data=DATA, offsets=ENDS, damaged=None):
         blob = bytearray(path.read_bytes())
         blob[64 + damaged] ^= 1
         path.write_bytes(blob)
-    envelope = Envelope(directory, record.name, FileKind.SEGMENT, record)
-    return ByteStrings(envelope, "strings", "starts", len(offsets) - 1)
+    container = ContainerReader(directory, record.name, FileKind.SEGMENT, record)
+    return ByteStrings(container, "strings", "starts", len(offsets) - 1)
 
 
 def test_strings_come_back_in_the_order_asked_for(directory):
@@ -59,5 +60,5 @@ def test_only_chunks_that_a_string_lies_in_are_verified(directory, damaged, touc
 )
 def test_strings_outside_their_section(directory, offsets):
     strings = opened(directory, DATA[:3], np.array(offsets, np.uint64))
-    with pytest.raises(CorruptFile, match=r"sample\.seg: number \d of section strings lies outside it"):
+    with pytest.raises(CorruptFile, match=r"sample\.seg: item \d of section strings is out of bounds"):
         strings.many(np.arange(2))

@@ -10,10 +10,11 @@ import numpy as np
 import pytest
 from support.indexes.format_samples import FILE_ID, n_descriptors, reread, write_file
 
-from quarry.formats.container.envelope import Envelope, EnvelopeWriter, FileKind
+from quarry.formats.container.directory import Directory, WriterLimits
+from quarry.formats.container.layout import FileKind
+from quarry.formats.container.reader import ContainerReader
+from quarry.formats.container.writer import ContainerWriter
 from quarry.formats.errors import CorruptFile, FormatError
-from quarry.formats.postings import inversion as posting_runs
-from quarry.formats.postings import postings
 from quarry.formats.postings.elias_fano import MAX_RECORD_BYTES, Postings, decode, encode
 from quarry.formats.postings.merge import MergedPostings
 from quarry.formats.postings.postings import PostingsReader, PostingsWriter
@@ -30,19 +31,19 @@ SECTIONS = {
 }
 
 
-def merge_postings(directory, readers, keeps, envelope):
+def merge_postings(directory, readers, keeps, container):
     with contextlib.closing(MergedPostings(directory, readers, keeps)) as merged:
         merged.prepare()
-        merged.write(envelope)
+        merged.write(container)
 
 
 def stored(directory, documents, name="sample.seg"):
     writer = PostingsWriter(directory)
     for terms in documents:
         writer.add(terms)
-    envelope = reread(directory, writer.write, name=name)
+    container = reread(directory, writer.write, name=name)
     writer.close()
-    return PostingsReader(envelope, len(documents)), envelope
+    return PostingsReader(container, len(documents)), container
 
 
 def counted(documents):
@@ -81,16 +82,16 @@ def varied(n_documents, seed=0, n_terms=3000):
     ]
 
 
-def arrays(envelope):
+def arrays(container):
     """Copies of all sections."""
-    return {name: envelope.section(name, dtype, (None,)).array().copy() for name, dtype in SECTIONS.items()}
+    return {name: container.section(name, dtype, (None,)).array().copy() for name, dtype in SECTIONS.items()}
 
 
 @pytest.mark.parametrize("n_documents", [1, 2, 9, 300, 5000])
 def test_everything_comes_back(directory, n_documents):
     documents = varied(n_documents)
-    reader, envelope = stored(directory, documents)
-    envelope.done()
+    reader, container = stored(directory, documents)
+    container.refuse_unknown()
     expected = counted(documents)
     assert read_all(reader) == expected
     assert reader.lengths.tolist() == [len(terms) for terms in documents]
@@ -143,49 +144,45 @@ def test_a_term_that_cannot_be_stored(directory, term):
 
 
 @pytest.mark.parametrize("memory_bytes", [0, 20_000, 200_000])
-def test_runs_give_the_same_bytes(directory, monkeypatch, memory_bytes):
+def test_runs_give_the_same_bytes(directory, memory_bytes):
     documents = varied(800)
     _, whole = stored(directory, documents)
-    monkeypatch.setattr(posting_runs, "_MEMORY_BYTES", memory_bytes)
-    monkeypatch.setattr(posting_runs, "_PAGE_POSTINGS", 50)
-    monkeypatch.setattr(postings, "_BATCH_POSTINGS", 100)
-    _, pieces = stored(directory, documents, "pieces.seg")
+    limits = WriterLimits(posting_bytes=memory_bytes, page_postings=50, batch_postings=100)
+    _, pieces = stored(Directory(directory.path, limits=limits), documents, "pieces.seg")
     assert pieces.record.digest == whole.record.digest
 
 
-def test_memory_is_bounded(directory, monkeypatch):
+def test_memory_is_bounded(directory):
     """Thirty thousand documents of ten terms, one of them new: far less than their terms and postings take."""
-    monkeypatch.setattr(posting_runs, "_MEMORY_BYTES", 1 << 20)
-    monkeypatch.setattr(posting_runs, "_PAGE_POSTINGS", 1 << 10)
-    monkeypatch.setattr(postings, "_BATCH_POSTINGS", 1 << 13)
-    monkeypatch.setattr("quarry.formats.container.spool._MEMORY_BYTES", 1 << 16)
-    writer = PostingsWriter(directory)
+    limits = WriterLimits(
+        section_bytes=1 << 16, posting_bytes=1 << 20, page_postings=1 << 10, batch_postings=1 << 13
+    )
+    writer = PostingsWriter(Directory(directory.path, limits=limits))
     tracemalloc.start()
     try:
         for doc in range(30_000):
             writer.add(["all", f"doc{doc}", *(f"term{doc * step % 1009}" for step in range(8))])
-            writer.settle()
-        envelope = EnvelopeWriter(directory, "sample.seg", FileKind.SEGMENT, FILE_ID)
-        writer.write(envelope)
+            writer.spill()
+        container = ContainerWriter(directory, "sample.seg", FileKind.SEGMENT, FILE_ID)
+        writer.write(container)
         assert tracemalloc.get_traced_memory()[1] < 8 << 20
     finally:
         tracemalloc.stop()
-        envelope.abandon()
+        container.discard()
         writer.close()
 
 
-def test_temporary_files_are_gone_after_close(directory, monkeypatch):
-    monkeypatch.setattr("quarry.formats.container.spool._MEMORY_BYTES", 1000)
-    monkeypatch.setattr(posting_runs, "_MEMORY_BYTES", 10_000)
+def test_temporary_files_are_gone_after_close(directory):
+    limits = WriterLimits(section_bytes=1000, posting_bytes=10_000)
     before = n_descriptors()
-    writer = PostingsWriter(directory)
+    writer = PostingsWriter(Directory(directory.path, limits=limits))
     for terms in varied(500):
         writer.add(terms)
-        writer.settle()
+        writer.spill()
     assert list(directory.path.iterdir())
-    envelope = EnvelopeWriter(directory, "sample.seg", FileKind.SEGMENT, FILE_ID)
-    writer.write(envelope)
-    envelope.abandon()
+    container = ContainerWriter(directory, "sample.seg", FileKind.SEGMENT, FILE_ID)
+    writer.write(container)
+    container.discard()
     writer.close()
     assert not list(directory.path.iterdir())
     assert n_descriptors() == before
@@ -219,7 +216,7 @@ def test_merging_is_like_writing_anew(directory, keep):
     }[keep]
     readers = [stored(directory, part, f"part{n}.seg")[0] for n, part in enumerate(parts)]
     merged = reread(
-        directory, lambda envelope: merge_postings(directory, readers, masks, envelope), name="merged.seg"
+        directory, lambda container: merge_postings(directory, readers, masks, container), name="merged.seg"
     )
     kept = [
         document
@@ -232,11 +229,11 @@ def test_merging_is_like_writing_anew(directory, keep):
 
 
 def test_a_damaged_segment_is_not_merged(directory):
-    _, envelope = stored(directory, varied(50))
-    sections = arrays(envelope)
+    _, container = stored(directory, varied(50))
+    sections = arrays(container)
     sections["postings"][100:] ^= 0xFF
     write_file(directory, sections, name="bad.seg")
-    reader = PostingsReader(Envelope(directory, "bad.seg", FileKind.SEGMENT), 50)
+    reader = PostingsReader(ContainerReader(directory, "bad.seg", FileKind.SEGMENT), 50)
     with pytest.raises(CorruptFile, match=r"bad\.seg"):
         reread(directory, lambda out: merge_postings(directory, [reader], [None], out), name="merged.seg")
     assert not list(directory.path.glob("*.tmp"))
@@ -337,14 +334,14 @@ def test_a_record_too_long_for_its_places():
 @pytest.fixture
 def sections(directory):
     """The sections of some documents, to be damaged."""
-    _, envelope = stored(directory, varied(60, n_terms=300), "good.seg")
-    return arrays(envelope)
+    _, container = stored(directory, varied(60, n_terms=300), "good.seg")
+    return arrays(container)
 
 
 def opened(directory, sections, n_documents=60):
     (directory.path / "sample.seg").unlink(missing_ok=True)
     write_file(directory, sections)
-    return PostingsReader(Envelope(directory, "sample.seg", FileKind.SEGMENT), n_documents)
+    return PostingsReader(ContainerReader(directory, "sample.seg", FileKind.SEGMENT), n_documents)
 
 
 def exercise(reader):
@@ -384,8 +381,8 @@ def test_a_missing_section(directory, sections):
 
 def test_terms_that_do_not_ascend_from_block_to_block(directory):
     """Two blocks of as many bytes, each with records of one byte, change places."""
-    _, envelope = stored(directory, [[f"{number:02x}"] for number in range(32)], "good.seg")
-    sections = arrays(envelope)
+    _, container = stored(directory, [[f"{number:02x}"] for number in range(32)], "good.seg")
+    sections = arrays(container)
     blocks = sections["terms"].reshape(2, -1)
     sections["terms"] = np.concatenate([blocks[1], blocks[0]])
     with pytest.raises(
@@ -465,6 +462,6 @@ def test_the_dictionary_writes_what_its_description_says(directory):
     assert sections["posting_offsets"] == (0).to_bytes(8, "little") + (201).to_bytes(8, "little")
 
 
-def arrays_of_dictionary(envelope):
+def arrays_of_dictionary(container):
     names = ("terms", "term_offsets", "term_keys", "posting_offsets")
-    return {name: envelope.section(name, SECTIONS[name], (None,)).array().tobytes() for name in names}
+    return {name: container.section(name, SECTIONS[name], (None,)).array().tobytes() for name in names}

@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 from support.indexes.format_samples import reread, write_file
 
-from quarry.formats.container.envelope import Envelope, FileKind
+from quarry.formats.container.layout import FileKind
+from quarry.formats.container.reader import ContainerReader
 from quarry.formats.errors import CorruptFile, InvalidDocument
-from quarry.formats.vectors.centroids import CentroidsWriter, CentroidTable, quantise_int8
+from quarry.formats.vectors.centroids import CentroidsWriter, CentroidTable, quantize_int8
 
 DIM = 24
 
@@ -22,11 +23,11 @@ def table(directory, documents, kind="int8", keep=True):
     writer = CentroidsWriter(directory, DIM, kind)
     for vectors in documents:
         writer.add(vectors)
-    envelope = reread(directory, lambda envelope: writer.write(envelope, keep))
+    container = reread(directory, lambda container: writer.write(container, keep))
     stored = kind if keep else "none"
-    read = CentroidTable(envelope, len(documents), writer.n_rows, DIM, stored, writer.largest_norm)
+    read = CentroidTable(container, len(documents), writer.n_rows, DIM, stored, writer.largest_norm)
     writer.close()
-    envelope.done()
+    container.refuse_unknown()
     return read, writer
 
 
@@ -34,7 +35,7 @@ def table(directory, documents, kind="int8", keep=True):
 def test_int8_is_within_half_a_step(scale):
     vectors = (np.random.default_rng(0).uniform(-1, 1, (2000, DIM)) * scale).astype(np.float32)
     vectors[0] = 0
-    rows, scales = quantise_int8(vectors)
+    rows, scales = quantize_int8(vectors)
     assert (rows.dtype, scales.dtype, scales.shape) == (np.int8, np.float32, (2000,))
     assert rows.min() >= -127
     assert (scales >= 0).all()
@@ -46,7 +47,7 @@ def test_int8_is_within_half_a_step(scale):
 
 
 def test_the_largest_number_of_a_row_takes_the_whole_range():
-    rows, scales = quantise_int8(np.array([[1, -2, 0.5], [-3, 3, 0]], np.float32))
+    rows, scales = quantize_int8(np.array([[1, -2, 0.5], [-3, 3, 0]], np.float32))
     assert rows.tolist() == [[64, -127, 32], [-127, 127, 0]]
     np.testing.assert_allclose(scales * 127, [2, 3], rtol=1e-6)
 
@@ -54,7 +55,7 @@ def test_the_largest_number_of_a_row_takes_the_whole_range():
 def test_int8_rows_come_back(directory):
     documents = made()
     read, writer = table(directory, documents)
-    rows, scales = quantise_int8(np.concatenate(documents))
+    rows, scales = quantize_int8(np.concatenate(documents))
     found_rows, found_scales = read.stored_slice(0, len(rows))
     np.testing.assert_array_equal(found_rows, rows)
     np.testing.assert_array_equal(found_scales, scales)
@@ -83,8 +84,8 @@ def test_the_writer_reads_what_will_be_read_back(directory, kind):
     writer = CentroidsWriter(directory, DIM, kind)
     for vectors in documents:
         writer.add(vectors)
-    envelope = reread(directory, lambda envelope: writer.write(envelope, keep_rows=True))
-    read = CentroidTable(envelope, 4, writer.n_rows, DIM, kind, writer.largest_norm)
+    container = reread(directory, lambda container: writer.write(container, keep_rows=True))
+    read = CentroidTable(container, 4, writer.n_rows, DIM, kind, writer.largest_norm)
     rows, scales = read.stored_slice(0, writer.n_rows)
     expected = rows.astype(np.float32) * scales[:, None]
     np.testing.assert_array_equal(np.concatenate(list(writer.batches())), expected)
@@ -129,7 +130,7 @@ def test_vectors_too_long_to_store_are_refused_and_leave_nothing(directory, kind
     writer = CentroidsWriter(directory, DIM, kind)
     good = made()[1]
     writer.add(good)
-    with pytest.raises(InvalidDocument, match=f"too long to be stored as {kind}"):
+    with pytest.raises(InvalidDocument, match=f"too large to be stored as {kind}"):
         writer.add(vectors.astype(np.float32))
     writer.add(good)
     assert writer.n_rows == 6
@@ -152,9 +153,9 @@ def test_vectors_too_long_to_store_are_refused_and_leave_nothing(directory, kind
 )
 def test_offsets_ascend_to_the_number_of_rows(directory, offsets):
     write_file(directory, {"centroid_offsets": np.array(offsets, np.uint64)})
-    envelope = Envelope(directory, "sample.seg", FileKind.SEGMENT)
+    container = ContainerReader(directory, "sample.seg", FileKind.SEGMENT)
     with pytest.raises(CorruptFile, match=r"sample\.seg: centroid offsets"):
-        CentroidTable(envelope, 4, 5, DIM, "none", 1.0).offsets.sum()
+        CentroidTable(container, 4, 5, DIM, "none", 1.0).offsets.sum()
 
 
 def test_sections_agree_with_one_another(directory):
@@ -173,4 +174,4 @@ def test_sections_agree_with_one_another(directory):
     ):
         write_file(directory, sections, name=f"{number}.seg")
         with pytest.raises(CorruptFile, match=f"{number}.seg"):
-            CentroidTable(Envelope(directory, f"{number}.seg", FileKind.SEGMENT), 5, 5, DIM, "int8", 1.0)
+            CentroidTable(ContainerReader(directory, f"{number}.seg", FileKind.SEGMENT), 5, 5, DIM, "int8", 1.0)

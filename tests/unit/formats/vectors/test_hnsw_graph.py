@@ -5,7 +5,8 @@ import pytest
 from support.indexes.format_samples import n_descriptors, write_file
 
 from quarry.formats.container.directory import Directory
-from quarry.formats.container.envelope import Envelope, FileKind, FileRecord
+from quarry.formats.container.layout import FileKind, FileRecord
+from quarry.formats.container.reader import ContainerReader
 from quarry.formats.errors import CorruptFile, FormatError, TruncatedFile
 from quarry.formats.vectors.hnsw_graph import NONE, HnswGraph, graph_name, read_graph, write_graph
 
@@ -118,9 +119,9 @@ GRAPH = a_graph()
         (changed("levels", 0, 0), "levels"),
         (changed("levels", 0, 33), "levels"),
         (changed("levels", 0, 2), "neighbors has the wrong shape"),
-        (changed("levels", [0, 40], [2, 1]), "not on it"),
-        (changed("neighbors", place_of(GRAPH, 7, 0), N), "no row"),
-        (changed("neighbors", -1, NONE - 1), "no row"),
+        (changed("levels", [0, 40], [2, 1]), "not on level"),
+        (changed("neighbors", place_of(GRAPH, 7, 0), N), "out of bounds"),
+        (changed("neighbors", -1, NONE - 1), "out of bounds"),
         (changed("neighbors", place_of(GRAPH, 41, 1), 39), "level 1"),
         (changed("neighbors", place_of(GRAPH, 59, 2, M - 1), 54), "level 2"),
         ({"levels": GRAPH.levels[:-1]}, "levels has the wrong shape"),
@@ -166,10 +167,10 @@ def test_a_reader_that_follows_the_specification(directory):
     """Section 13 of formats/SPEC.md: the neighbours of a row on a level."""
     graph = a_graph()
     write_graph(directory, SEGMENT, graph)
-    envelope = Envelope(directory, NAME, FileKind.HNSW_GRAPH)
-    levels = envelope.section("levels", np.uint8, (N,)).array()
-    neighbors = envelope.section("neighbors", np.uint32, (None,)).array()
-    envelope.close()
+    container = ContainerReader(directory, NAME, FileKind.HNSW_GRAPH)
+    levels = container.section("levels", np.uint8, (N,)).array()
+    neighbors = container.section("neighbors", np.uint32, (None,)).array()
+    container.close()
     row, level = 57, 2
     begin = sum(M * (int(n) + 1) for n in levels[:row]) + (2 * M + (level - 1) * M)
     places = neighbors[begin : begin + M]

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from support.indexes.format_samples import reread, write_file
 
-import quarry.formats.vectors.inverted_lists
-from quarry.formats.container.envelope import Envelope, FileKind
+from quarry.formats.container.layout import FileKind
+from quarry.formats.container.reader import ContainerReader
 from quarry.formats.errors import CorruptFile
 from quarry.formats.vectors.inverted_lists import InvertedLists, InvertedListsWriter
 
@@ -19,15 +19,15 @@ def random_rows(n_rows, nlist=NLIST):
     return generator.integers(0, nlist, n_rows), generator.integers(0, 256, (n_rows, CODE_BYTES), np.uint8)
 
 
-def written(directory, numbers, codes, nlist=NLIST, n_batches=3):
-    writer = InvertedListsWriter(directory, nlist, CODE_BYTES)
+def written(directory, numbers, codes, nlist=NLIST, n_batches=3, **limits):
+    writer = InvertedListsWriter(directory, nlist, CODE_BYTES, **limits)
     for part in np.array_split(np.arange(len(numbers)), n_batches):
         writer.add(numbers[part], codes[part])
     assert writer.n_rows == len(numbers)
-    envelope = reread(directory, writer.write)
+    container = reread(directory, writer.write)
     writer.close()
     assert directory.names() == ["sample.seg"]
-    return InvertedLists(envelope, nlist, len(numbers), CODE_BYTES)
+    return InvertedLists(container, nlist, len(numbers), CODE_BYTES)
 
 
 def check_order(lists, numbers, codes):
@@ -47,19 +47,17 @@ def test_rows_ascend_within_each_list(directory, n_rows):
 
 @pytest.mark.parametrize("part_bytes", [1, 4, 5, 300, 705, 4999, 5000])
 @pytest.mark.parametrize("run_bytes", [1, 320, 1665])
-def test_parts_and_runs_join_seamlessly(directory, monkeypatch, part_bytes, run_bytes):
-    monkeypatch.setattr(quarry.formats.vectors.inverted_lists, "_PART_BYTES", part_bytes)
-    monkeypatch.setattr(quarry.formats.vectors.inverted_lists, "_RUN_BYTES", run_bytes)
+def test_parts_and_runs_join_seamlessly(directory, part_bytes, run_bytes):
     numbers, codes = random_rows(200)
-    check_order(written(directory, numbers, codes), numbers, codes)
+    lists = written(directory, numbers, codes, run_bytes=run_bytes, part_bytes=part_bytes)
+    check_order(lists, numbers, codes)
 
 
 @pytest.mark.parametrize("used", [[0], [NLIST - 1], [2, 4]])
-def test_lists_may_be_empty(directory, monkeypatch, used):
-    monkeypatch.setattr(quarry.formats.vectors.inverted_lists, "_PART_BYTES", 50)
+def test_lists_may_be_empty(directory, used):
     numbers = np.array(used)[np.arange(60) % len(used)]
     codes = random_rows(60)[1]
-    check_order(written(directory, numbers, codes), numbers, codes)
+    check_order(written(directory, numbers, codes, part_bytes=50), numbers, codes)
 
 
 def test_large_lists_wait_in_files(directory):
@@ -83,7 +81,7 @@ SECTIONS = {
 
 def opened(directory, **changes):
     write_file(directory, SECTIONS | changes)
-    return InvertedLists(Envelope(directory, "sample.seg", FileKind.SEGMENT), 3, 5, 2)
+    return InvertedLists(ContainerReader(directory, "sample.seg", FileKind.SEGMENT), 3, 5, 2)
 
 
 def test_lists_made_by_hand_are_read(directory):

@@ -9,7 +9,9 @@ import pytest
 from support.indexes.format_samples import quantizer
 
 from quarry.formats.container.directory import Directory, OutputFile
-from quarry.formats.container.envelope import Envelope, EnvelopeWriter, FileKind, FileRecord
+from quarry.formats.container.layout import FileKind, FileRecord
+from quarry.formats.container.reader import ContainerReader
+from quarry.formats.container.writer import ContainerWriter
 from quarry.formats.errors import CorruptFile, FormatError
 from quarry.formats.vectors.quantizer import Quantizer, read_quantizer, write_quantizer
 
@@ -126,7 +128,7 @@ def test_data_that_rotted_is_not_taken_over(directory):
 def test_a_file_under_the_name_of_another(directory):
     record = write_quantizer(directory, quantizer())
     (directory.path / "x.quant").write_bytes((directory.path / record.name).read_bytes())
-    with pytest.raises(CorruptFile, match="not the one its name says"):
+    with pytest.raises(CorruptFile, match="does not match its name"):
         read_quantizer(directory, replace(record, name="x.quant"))
 
 
@@ -143,7 +145,7 @@ def by_hand(directory: Directory, changes=(), sections=()) -> FileRecord:
     encode = arrays["encode_codebook"]
     parts = replace(parts, score_codebook=arrays.get("score_codebook", encode), rotation=arrays.get("rotation"))
     name = f"{parts.identity()}.quant"
-    writer = EnvelopeWriter(directory, name, FileKind.QUANTIZER, bytes(16))
+    writer = ContainerWriter(directory, name, FileKind.QUANTIZER, bytes(16))
     for section, array in arrays.items():
         if array is not None:
             writer.add(section, array)
@@ -211,7 +213,7 @@ def test_what_an_older_reader_sees(directory, monkeypatch):
     """It does not know the feature, passes its field over, and finds the rest as it was."""
     made = quantizer(measured=True)
     record = write_quantizer(directory, made)
-    monkeypatch.setattr("quarry.formats.container.envelope.KNOWN_OPTIONAL_FEATURES", 0)
+    monkeypatch.setattr("quarry.formats.container.reader.KNOWN_OPTIONAL_FEATURES", 0)
     monkeypatch.setattr("quarry.formats.vectors.quantizer.CANDIDATE_ROWS_FEATURE", 0)
     read = read_quantizer(directory, record)
     assert read.candidate_rows is None
@@ -232,7 +234,7 @@ def tainted(name, value):
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
 @pytest.mark.parametrize("name", ["coarse", "encode_codebook", "rotation", "score_codebook"])
 def test_numbers_that_are_not_finite(directory, name, value):
-    with pytest.raises(CorruptFile, match=f"section {name} holds numbers that are not finite"):
+    with pytest.raises(CorruptFile, match=f"section {name} has values that are not finite"):
         read_quantizer(directory, by_hand(directory, sections=tainted(name, value)))
 
 
@@ -257,8 +259,8 @@ def test_sections_of_other_shapes(directory, changes, sections):
 
 
 def test_a_file_of_another_kind(directory):
-    writer = EnvelopeWriter(directory, "x.quant", FileKind.SEGMENT, bytes(16))
+    writer = ContainerWriter(directory, "x.quant", FileKind.SEGMENT, bytes(16))
     record = writer.finish({})
-    with pytest.raises(FormatError, match="another kind"):
+    with pytest.raises(FormatError, match="wrong kind of file"):
         read_quantizer(directory, record)
-    assert Envelope(directory, "x.quant", FileKind.SEGMENT).record == record
+    assert ContainerReader(directory, "x.quant", FileKind.SEGMENT).record == record

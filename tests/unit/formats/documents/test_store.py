@@ -11,7 +11,8 @@ import pytest
 import zstandard
 from support.indexes.format_samples import document, reread, write_file
 
-from quarry.formats.container.envelope import Envelope, FileKind
+from quarry.formats.container.layout import FileKind
+from quarry.formats.container.reader import ContainerReader
 from quarry.formats.documents.store import DocStore, DocStoreWriter, StoredDocument
 from quarry.formats.errors import CorruptFile
 
@@ -23,9 +24,9 @@ def stored(directory, documents):
     writer = DocStoreWriter(directory)
     for each in documents:
         writer.add(each)
-    envelope = reread(directory, writer.write)
+    container = reread(directory, writer.write)
     writer.close()
-    return DocStore(envelope, len(documents)), envelope
+    return DocStore(container, len(documents)), container
 
 
 def by_hand(directory, frames, dictionary=b"", offsets=None):
@@ -39,7 +40,9 @@ def by_hand(directory, frames, dictionary=b"", offsets=None):
         "dictionary_ordinals": np.array([0, len(ends if offsets is None else offsets) - 1], np.uint64),
     }
     write_file(directory, sections)
-    return DocStore(Envelope(directory, "sample.seg", FileKind.SEGMENT), len(sections["document_offsets"]) - 1)
+    return DocStore(
+        ContainerReader(directory, "sample.seg", FileKind.SEGMENT), len(sections["document_offsets"]) - 1
+    )
 
 
 def frame(*fields):
@@ -72,10 +75,10 @@ def varied(n_documents):
 @pytest.mark.parametrize("n_documents", [1, 63, 64, 700])
 def test_every_document_comes_back_in_any_order(directory, n_documents):
     documents = varied(n_documents)
-    store, envelope = stored(directory, documents)
+    store, container = stored(directory, documents)
     for number in np.random.default_rng(1).permutation(n_documents).tolist():
         assert store[number] == documents[number]
-    assert (envelope.section_bytes()["document_dictionaries"] > 0) == (n_documents >= 64)
+    assert (container.section_bytes()["document_dictionaries"] > 0) == (n_documents >= 64)
 
 
 def test_odd_texts(directory):
@@ -90,8 +93,8 @@ def test_odd_texts(directory):
 
 def test_documents_beyond_the_sample_use_its_dictionary(directory):
     documents = varied(100) + [document(n, text=f"{n} " + "long " * 20_000) for n in range(60)] + varied(300)
-    store, envelope = stored(directory, documents)
-    assert envelope.section_bytes()["document_dictionaries"] > 0
+    store, container = stored(directory, documents)
+    assert container.section_bytes()["document_dictionaries"] > 0
     assert all(store[n] == documents[n] for n in range(len(documents)))
 
 
@@ -226,7 +229,7 @@ def test_records_that_are_none(directory, record):
 
 @pytest.mark.parametrize("dictionary", [b"\x37\xa4\x30\xec" + bytes(4), b"\x37\xa4\x30\xec" + b"\xff" * 1000])
 def test_a_dictionary_that_is_none(directory, dictionary):
-    refused(by_hand(directory, [GOOD], dictionary), match="no usable dictionary")
+    refused(by_hand(directory, [GOOD], dictionary), match="invalid dictionary")
 
 
 def test_memory_that_is_short_when_the_first_documents_are_compressed(directory, monkeypatch):
@@ -239,11 +242,11 @@ def test_memory_that_is_short_when_the_first_documents_are_compressed(directory,
         with pytest.raises(MemoryError):
             writer.dictionary()
     writer.add(document(5))
-    envelope = reread(directory, writer.write)
+    container = reread(directory, writer.write)
     writer.close()
-    store = DocStore(envelope, 6)
+    store = DocStore(container, 6)
     assert [store[number] for number in range(6)] == [*texts, document(5)]
-    assert envelope.findings() == []
+    assert container.find_damage() == []
 
 
 def test_a_frame_of_another_dictionary(directory):

@@ -9,37 +9,44 @@ import numpy as np
 import pytest
 from support.indexes.format_samples import FILE_ID, n_descriptors, reread, write_file
 
-from quarry.formats.container.envelope import Envelope, EnvelopeWriter, FileKind
+from quarry.formats.container.directory import Directory, WriterLimits
+from quarry.formats.container.layout import FileKind
 from quarry.formats.container.packing import pack
+from quarry.formats.container.reader import ContainerReader
+from quarry.formats.container.writer import ContainerWriter
 from quarry.formats.errors import CorruptFile, FormatError
-from quarry.formats.metadata import columns as metadata_columns
-from quarry.formats.metadata.columns import MAX_PATH_BYTES, MetadataReader, MetadataWriter, merge_metadata
+from quarry.formats.metadata.columns import (
+    MAX_PATH_BYTES,
+    MAX_PATHS,
+    MetadataReader,
+    MetadataWriter,
+    merge_metadata,
+)
 from quarry.formats.metadata.values import Kind, long_prefix, scalar
-from quarry.formats.postings import inversion as posting_runs
 
 
-def written(directory, documents, name="sample.seg"):
-    writer = MetadataWriter(directory)
+def written(directory, documents, name="sample.seg", max_paths=MAX_PATHS):
+    writer = MetadataWriter(directory, max_paths)
     for each in documents:
         writer.add(each)
-    envelope = reread(directory, writer.write, name=name)
+    container = reread(directory, writer.write, name=name)
     writer.close()
-    return envelope
+    return container
 
 
-def stored(directory, documents, name="sample.seg"):
-    return MetadataReader(written(directory, documents, name), len(documents))
+def stored(directory, documents, name="sample.seg", max_paths=MAX_PATHS):
+    return MetadataReader(written(directory, documents, name, max_paths), len(documents))
 
 
 def equal(reader, path, value):
     column = reader.column(path)
-    return np.flatnonzero(column.docs_with(column.dictionary.compared("eq", scalar(value)).sure)).tolist()
+    return np.flatnonzero(column.find_docs(column.dictionary.compare("eq", scalar(value)).sure)).tolist()
 
 
 def test_no_metadata_no_bytes(directory):
-    envelope = written(directory, [{}, {}])
-    assert envelope.section_bytes() == {}
-    reader = MetadataReader(envelope, 2)
+    container = written(directory, [{}, {}])
+    assert container.section_bytes() == {}
+    reader = MetadataReader(container, 2)
     assert (reader.paths, reader.beyond, reader.column("a")) == ([], None, None)
     merged = reread(directory, lambda new: merge_metadata(directory, [reader], [None], new), name="merged.seg")
     assert merged.section_bytes() == {}
@@ -54,31 +61,29 @@ def test_no_metadata_no_bytes(directory):
     ],
 )
 def test_columns_are_small(directory, values, n_bytes):
-    envelope = written(directory, [{"n": value} for value in values])
-    assert envelope.section_bytes()["metadata"] == n_bytes
+    container = written(directory, [{"n": value} for value in values])
+    assert container.section_bytes()["metadata"] == n_bytes
 
 
 def test_rare_paths_cost_what_they_hold(directory):
-    envelope = written(directory, [{f"only {n}": True} for n in range(300)])
-    assert envelope.section_bytes()["metadata"] == 300 * (8 + 8 + 8)
+    container = written(directory, [{f"only {n}": True} for n in range(300)])
+    assert container.section_bytes()["metadata"] == 300 * (8 + 8 + 8)
 
 
-def test_paths_beyond_the_bounds(directory, monkeypatch):
-    monkeypatch.setattr(metadata_columns, "MAX_PATHS", 2)
+def test_paths_beyond_the_bounds(directory):
     long = "p" * (MAX_PATH_BYTES - 1) + "é"
-    reader = stored(directory, [{"a": 1}, {long: 1}, {"b": 2, "c": 3}, {"a": [4], "d": 5}, {"b": 1}])
+    reader = stored(directory, [{"a": 1}, {long: 1}, {"b": 2, "c": 3}, {"a": [4], "d": 5}, {"b": 1}], max_paths=2)
     assert reader.paths == ["a", "b"]
     assert reader.beyond.tolist() == [False, True, True, True, False]
     assert (equal(reader, "a", 4), equal(reader, "b", 1)) == ([3], [4])
 
 
-def test_a_path_of_a_complete_segment_cannot_be_kept_beside_an_incomplete_one(directory, monkeypatch):
+def test_a_path_of_a_complete_segment_cannot_be_kept_beside_an_incomplete_one(directory):
     """The other segment's documents beyond may have it: whose have it here are beyond from now on."""
-    monkeypatch.setattr(metadata_columns, "MAX_PATHS", 2)
-    incomplete = stored(directory, [{"a": 1}, {"b": 1}, {"c": 1}], "first.seg")
-    complete = stored(directory, [{"a": 1}, {"c": 1}, {}, {"c": 1}], "second.seg")
+    incomplete = stored(directory, [{"a": 1}, {"b": 1}, {"c": 1}], "first.seg", max_paths=2)
+    complete = stored(directory, [{"a": 1}, {"c": 1}, {}, {"c": 1}], "second.seg", max_paths=2)
     keeps = [None, np.array([True, True, True, False])]
-    merged = reread(directory, lambda envelope: merge_metadata(directory, [incomplete, complete], keeps, envelope))
+    merged = reread(directory, lambda out: merge_metadata(directory, [incomplete, complete], keeps, out, 2))
     reader = MetadataReader(merged, 6)
     assert reader.paths == ["a", "b"]
     assert np.flatnonzero(reader.beyond).tolist() == [2, 4]
@@ -90,8 +95,8 @@ def test_long_texts_are_told_apart_by_their_documents_only(directory):
     reader = stored(directory, [{"t": text} for text in [*long, "x" * 128]])
     column = reader.column("t")
     assert (column.counts[Kind.TEXT], column.counts[Kind.LONG_TEXT]) == (1, 2)
-    codes = column.dictionary.compared("eq", scalar(long[0]))
-    assert np.flatnonzero(column.docs_with(codes.doubtful)).tolist() == [0, 1, 2]
+    codes = column.dictionary.compare("eq", scalar(long[0]))
+    assert np.flatnonzero(column.find_docs(codes.doubtful)).tolist() == [0, 1, 2]
     assert not codes.sure
     assert equal(reader, "t", "x" * 128) == [3]
     assert long_prefix(long[2]) == "x" * 63
@@ -105,24 +110,23 @@ def test_numbers_beyond_64_bits_are_refused(directory):
     writer.close()
 
 
-def test_memory_stays_bounded(directory, monkeypatch):
-    monkeypatch.setattr(posting_runs, "_MEMORY_BYTES", 1 << 18)
+def test_memory_stays_bounded(directory):
     text = "text" * 20
     before = n_descriptors()
-    writer = MetadataWriter(directory)
+    writer = MetadataWriter(Directory(directory.path, limits=WriterLimits(posting_bytes=1 << 18)))
     tracemalloc.start()
     for number in range(8000):
         writer.add({"n": number, "t": f"{number} {text}"})
     taken = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
-    envelope = EnvelopeWriter(directory, "sample.seg", FileKind.SEGMENT, FILE_ID)
-    writer.write(envelope)
-    envelope.finish({})
+    container = ContainerWriter(directory, "sample.seg", FileKind.SEGMENT, FILE_ID)
+    writer.write(container)
+    container.finish({})
     writer.close()
     assert taken < 12 << 20  # the spool's 4 MiB, a run's 256 KiB, and what the interpreter takes for them
     assert n_descriptors() == before
     assert sorted(directory.names()) == ["sample.seg"]
-    reader = MetadataReader(Envelope(directory, "sample.seg", FileKind.SEGMENT), 8000)
+    reader = MetadataReader(ContainerReader(directory, "sample.seg", FileKind.SEGMENT), 8000)
     assert equal(reader, "t", f"1234 {text}") == [1234]
 
 
@@ -131,22 +135,22 @@ DOCUMENTS = [{"n": number, "t": [f"text {number}", "all"]} for number in range(3
 
 def harmed(directory, change):
     """A reader of sections that were changed; data and directory are given to `change` as they are."""
-    envelope = written(directory, DOCUMENTS)
-    data = envelope.section("metadata", np.uint8, (None,)).array().copy()
-    contents = msgpack.unpackb(envelope.section("metadata_directory", np.uint8, (None,)).array().tobytes())
+    container = written(directory, DOCUMENTS)
+    data = container.section("metadata", np.uint8, (None,)).array().copy()
+    contents = msgpack.unpackb(container.section("metadata_directory", np.uint8, (None,)).array().tobytes())
     data = change(data, contents) if data is not None else data
     sections = {"metadata": data, "metadata_directory": np.frombuffer(pack(contents), np.uint8)}
     write_file(directory, sections, name="harmed.seg")
-    return MetadataReader(Envelope(directory, "harmed.seg", FileKind.SEGMENT), len(DOCUMENTS))
+    return MetadataReader(ContainerReader(directory, "harmed.seg", FileKind.SEGMENT), len(DOCUMENTS))
 
 
 def read_all(reader):
     everyone, ordinals = np.ones(reader.n_docs, bool), np.arange(reader.n_docs, dtype=np.uint32)
     for path in reader.paths:
         column = reader.column(path)
-        column.docs_with([column.dictionary.everything])
-        column.dictionary.compared("eq", scalar("text 7"))
-        column.dictionary.compared("gt", scalar(7))
+        column.find_docs([column.dictionary.everything])
+        column.dictionary.compare("eq", scalar("text 7"))
+        column.dictionary.compare("gt", scalar(7))
         list(column.values(everyone, ordinals))
 
 
@@ -219,9 +223,8 @@ def test_damage_is_refused(directory, change):
     assert caught.value.path == directory.path / "harmed.seg"
 
 
-def test_too_many_columns(directory, monkeypatch):
-    reader = stored(directory, [{"a": 1, "b": 2}])
-    monkeypatch.setattr(metadata_columns, "MAX_PATHS", 1)
+def test_too_many_columns(directory):
+    reader = stored(directory, [{str(number): 1 for number in range(MAX_PATHS + 1)}], max_paths=MAX_PATHS + 1)
     with pytest.raises(CorruptFile, match="too many columns"):
         _ = reader.paths
 
@@ -229,7 +232,7 @@ def test_too_many_columns(directory, monkeypatch):
 def test_a_section_alone(directory):
     write_file(directory, {"metadata": np.zeros(8, np.uint8)})
     with pytest.raises(CorruptFile, match="metadata_directory"):
-        MetadataReader(Envelope(directory, "sample.seg", FileKind.SEGMENT), 1)
+        MetadataReader(ContainerReader(directory, "sample.seg", FileKind.SEGMENT), 1)
 
 
 def test_any_byte_changed_is_an_error_or_an_answer(directory):

@@ -128,7 +128,7 @@ def test_weights_in_known_files_only(path, place):
     accepted(path, PLACES[place](external("model.onnx.data")), data)
     accepted(path, PLACES[place](external("model.onnx.data", length=None, offset=None)), data)
     for location in ("../secret", "/etc/passwd", "other.data", "", "./model.onnx.data", "model.onnx.data\0", "é"):
-        refused(path, PLACES[place](external(location)), "lies in another file", data)
+        refused(path, PLACES[place](external(location)), "is in another file", data)
     refused(path, PLACES[place](external("model.onnx.data")), "no data outside the graph")
 
 
@@ -136,13 +136,13 @@ def test_weights_of_sparse_tensors(path):
     sparse = onnx.SparseTensorProto(values=external("../secret"), dims=[6])
     made = model()
     made.graph.sparse_initializer.append(sparse)
-    refused(path, made, "lies in another file")
+    refused(path, made, "is in another file")
 
 
 def test_weights_that_are_not_marked(path):
     tensor = external("../secret")
     tensor.data_location = TensorProto.DEFAULT
-    refused(path, model(tensors=[tensor]), "lies in another file")
+    refused(path, model(tensors=[tensor]), "is in another file")
 
 
 BEYOND = [("1", "24"), ("25", "0"), ("0", "25"), ("-1", "3"), ("0", "x"), ("9" * 30, "1"), ("", "1"), ("٣", "1")]

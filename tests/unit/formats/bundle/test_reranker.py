@@ -16,8 +16,8 @@ from quarry.formats.bundle.reranker import (
     RerankerBundle,
     RerankerParity,
     RerankerSettings,
+    compute_reranker_identity,
     load_reranker_bundle,
-    reranker_identity,
     write_reranker_bundle,
 )
 from quarry.formats.errors import CorruptFile, InvalidSetting
@@ -27,7 +27,7 @@ SETTINGS = RerankerSettings(
     precision="int8",
     window=16,
     source=SourceRecord("model.safetensors", "0" * 64),
-    licence="mit",
+    license="mit",
     parity=RerankerParity(3, 0.01, 0.1, 0.99, 0.98),
 )
 FILES: dict[str, bytes | Path] = {"model.onnx": b"graph", "tokenizer.json": b"{}", "LICENSE": b"Do what you like."}
@@ -48,9 +48,9 @@ def test_what_is_written_comes_back(bundle: RerankerBundle, tmp_path: Path) -> N
 
 
 def test_kinds_are_not_confused(bundle: RerankerBundle, tmp_path: Path) -> None:
-    with pytest.raises(InvalidSetting, match="holds no encoder; expected kind encoder; found kind reranker"):
+    with pytest.raises(InvalidSetting, match="contains no encoder; expected kind encoder; found kind reranker"):
         load_bundle(bundle.path)
-    with pytest.raises(InvalidSetting, match="holds no reranker; expected kind reranker; found kind encoder"):
+    with pytest.raises(InvalidSetting, match="contains no reranker; expected kind reranker; found kind encoder"):
         load_reranker_bundle(default_bundle_path())
     with pytest.raises(InvalidSetting, match="no reranker bundle"):
         load_reranker_bundle(tmp_path)
@@ -59,9 +59,11 @@ def test_kinds_are_not_confused(bundle: RerankerBundle, tmp_path: Path) -> None:
 def test_identity_is_computed_as_documented() -> None:
     text = f'{{"kind":"reranker","source":"{"0" * 64}","tokenizer":"{"1" * 64}","window":16}}'
     identity = sha256(text.encode()).hexdigest()[:32]
-    assert reranker_identity(SETTINGS, "1" * 64) == identity
-    assert reranker_identity(replace(SETTINGS, name="x", precision="fp32", parity=None), "1" * 64) == identity
-    assert reranker_identity(replace(SETTINGS, window=17), "1" * 64) != identity
+    assert compute_reranker_identity(SETTINGS, "1" * 64) == identity
+    assert (
+        compute_reranker_identity(replace(SETTINGS, name="x", precision="fp32", parity=None), "1" * 64) == identity
+    )
+    assert compute_reranker_identity(replace(SETTINGS, window=17), "1" * 64) != identity
 
 
 PARITY = {"n_pairs": 3, "difference_mean": 0.01, "difference_max": 0.1, "correlation": 0.99, "rank_correlation": 1}

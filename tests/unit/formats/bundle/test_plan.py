@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from quarry.formats.bundle.file import FileRecord
-from quarry.formats.bundle.plan import PlanProfile, PlanRecord, plan_digest, read_plans, write_plan
+from quarry.formats.bundle.folder import FileDigest
+from quarry.formats.bundle.plan import PlanProfile, PlanRecord, digest_plan, read_plans, write_plan
 from quarry.formats.errors import ChecksumMismatch, CorruptFile, FormatTooNew, TruncatedFile
 
 PLAN = b"not really an engine"
@@ -21,7 +21,7 @@ RECORD = PlanRecord(
     target="sm90",
     precision="fp16",
     profiles=PROFILES,
-    file=plan_digest(PLAN),
+    file=digest_plan(PLAN),
 )
 NAME = "tensorrt-11.4.0.106-sm90-fp16"
 
@@ -46,7 +46,7 @@ def test_plans_for_other_gpus_and_versions_stand_side_by_side(tmp_path):
 
 def test_a_plan_built_again_replaces_the_one_before(tmp_path):
     write_plan(tmp_path, RECORD, PLAN)
-    later = replace(RECORD, file=plan_digest(PLAN + b"!"))
+    later = replace(RECORD, file=digest_plan(PLAN + b"!"))
     write_plan(tmp_path, later, PLAN + b"!")
     assert [record.load(tmp_path) for record in read_plans(tmp_path)] == [PLAN + b"!"]
 
@@ -116,9 +116,9 @@ def test_a_profile_out_of_bounds_is_refused(tmp_path, change):
 
 
 def test_a_profile_holds_the_shapes_between_its_bounds():
-    assert PROFILES[0].holds((1, 64))
-    assert not PROFILES[0].holds((2, 64))
-    assert not PROFILES[0].holds((1, 65))
+    assert PROFILES[0].accepts((1, 64))
+    assert not PROFILES[0].accepts((2, 64))
+    assert not PROFILES[0].accepts((1, 65))
 
 
 def edit(folder, change):
@@ -128,5 +128,5 @@ def edit(folder, change):
 
 
 def test_a_digest_is_of_the_whole_plan():
-    assert plan_digest(memoryview(PLAN)) == plan_digest(PLAN) != plan_digest(PLAN[:-1])
-    assert plan_digest(b"abc") == FileRecord("ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad", 3)
+    assert digest_plan(memoryview(PLAN)) == digest_plan(PLAN) != digest_plan(PLAN[:-1])
+    assert digest_plan(b"abc") == FileDigest("ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad", 3)

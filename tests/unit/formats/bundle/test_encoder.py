@@ -19,7 +19,7 @@ from quarry.formats.bundle.encoder import (
     EncoderSettings,
     ParityRecord,
     RetrievalRecord,
-    encoder_identity,
+    compute_encoder_identity,
     load_bundle,
     write_bundle,
 )
@@ -39,13 +39,13 @@ SETTINGS = EncoderSettings(
     dim=8,
     window=16,
     pooling="mean",
-    normalise=True,
+    normalize=True,
     query_prefix="query: ",
     document_prefix="passage:\n",
     beta=10.5,
     trained_representation="kmeans",
     source=SourceRecord("model.safetensors", "0" * 64),
-    licence="mit",
+    license="mit",
     parity=ParityRecord(3, 0.99, 0.9, 1.0, 0.95),
 )
 FILES: dict[str, bytes | Path] = {"model.onnx": b"graph", "tokenizer.json": b"{}", "LICENSE": b"Do what you like."}
@@ -123,23 +123,23 @@ def test_no_bundle_at_the_path(tmp_path: Path) -> None:
 
 
 def test_identity_depends_on_what_makes_vectors_and_on_nothing_else() -> None:
-    identity = encoder_identity(SETTINGS, "1" * 64)
+    identity = compute_encoder_identity(SETTINGS, "1" * 64)
     assert len(identity) == 32
     for same in (
-        replace(SETTINGS, name="other", precision="fp32", parity=None, licence="x", beta=None),
+        replace(SETTINGS, name="other", precision="fp32", parity=None, license="x", beta=None),
         replace(SETTINGS, trained_representation=None, source=SourceRecord("other.bin", "0" * 64)),
     ):
-        assert encoder_identity(same, "1" * 64) == identity
+        assert compute_encoder_identity(same, "1" * 64) == identity
     others = [
-        encoder_identity(SETTINGS, "2" * 64),
-        encoder_identity(replace(SETTINGS, source=SourceRecord("model.safetensors", "3" * 64)), "1" * 64),
-        encoder_identity(replace(SETTINGS, pooling="cls"), "1" * 64),
-        encoder_identity(replace(SETTINGS, normalise=False), "1" * 64),
-        encoder_identity(replace(SETTINGS, query_prefix=""), "1" * 64),
-        encoder_identity(replace(SETTINGS, document_prefix=""), "1" * 64),
-        encoder_identity(replace(SETTINGS, window=17), "1" * 64),
-        encoder_identity(replace(SETTINGS, projection="4" * 64), "1" * 64),
-        encoder_identity(replace(SETTINGS, query_source=SourceRecord("q", "5" * 64)), "1" * 64),
+        compute_encoder_identity(SETTINGS, "2" * 64),
+        compute_encoder_identity(replace(SETTINGS, source=SourceRecord("model.safetensors", "3" * 64)), "1" * 64),
+        compute_encoder_identity(replace(SETTINGS, pooling="cls"), "1" * 64),
+        compute_encoder_identity(replace(SETTINGS, normalize=False), "1" * 64),
+        compute_encoder_identity(replace(SETTINGS, query_prefix=""), "1" * 64),
+        compute_encoder_identity(replace(SETTINGS, document_prefix=""), "1" * 64),
+        compute_encoder_identity(replace(SETTINGS, window=17), "1" * 64),
+        compute_encoder_identity(replace(SETTINGS, projection="4" * 64), "1" * 64),
+        compute_encoder_identity(replace(SETTINGS, query_source=SourceRecord("q", "5" * 64)), "1" * 64),
     ]
     assert len({identity, *others}) == 1 + len(others)
 
@@ -150,7 +150,7 @@ def test_identity_is_computed_as_documented() -> None:
         r'{"document_prefix":"passage:\n","normalise":true,"pooling":"mean","projection":null,'
         rf'"query_prefix":"query: ","source":"{"0" * 64}","tokenizer":"{"1" * 64}","window":16}}'
     )
-    assert encoder_identity(SETTINGS, "1" * 64) == sha256(text.encode()).hexdigest()[:32]
+    assert compute_encoder_identity(SETTINGS, "1" * 64) == sha256(text.encode()).hexdigest()[:32]
 
 
 @pytest.mark.parametrize(
@@ -175,7 +175,7 @@ def test_members_that_say_nothing_are_not_written(bundle: EncoderBundle) -> None
 
 
 def test_aggretriever_gives_no_token_vectors(bundle: EncoderBundle) -> None:
-    changed = {"pooling": "aggretriever", "identity": encoder_identity(
+    changed = {"pooling": "aggretriever", "identity": compute_encoder_identity(
         replace(SETTINGS, pooling="aggretriever"), bundle.files["tokenizer.json"].sha256)}  # fmt: skip
     path = damage(bundle, lambda manifest: manifest.update(changed))
     with pytest.raises(CorruptFile, match="contradicts itself"):
@@ -187,7 +187,7 @@ NEAR = ParityRecord(3, 0.98, 0.1, 0.98, 0.1)
 
 
 @pytest.mark.parametrize(
-    ("changes", "stands_in"),
+    ("changes", "is_interchangeable"),
     [
         ({"precision": "fp32", "parity": None}, True),
         ({"precision": "fp32", "parity": FAR}, False),
@@ -198,12 +198,12 @@ NEAR = ParityRecord(3, 0.98, 0.1, 0.98, 0.1)
     ],
 )
 def test_only_variants_near_fp32_share_an_identity(
-    tmp_path: Path, changes: dict[str, Any], stands_in: bool
+    tmp_path: Path, changes: dict[str, Any], is_interchangeable: bool
 ) -> None:
     bundle = write_bundle(tmp_path / "bundle", replace(SETTINGS, **changes), FILES)
     other = write_bundle(tmp_path / "other", replace(SETTINGS, **changes), {**FILES, "model.onnx": b"other"})
-    assert (bundle.vector_identity == bundle.identity) == stands_in
-    assert (bundle.vector_identity == other.vector_identity) == stands_in
+    assert (bundle.vector_identity == bundle.identity) == is_interchangeable
+    assert (bundle.vector_identity == other.vector_identity) == is_interchangeable
 
 
 MEMBERS = [
@@ -301,7 +301,7 @@ def test_a_manifest_without_a_kind_is_an_encoders(bundle: EncoderBundle) -> None
 
 def test_another_kind_is_named(bundle: EncoderBundle) -> None:
     path = damage(bundle, lambda manifest: manifest.update(kind="reranker"))
-    with pytest.raises(InvalidSetting, match="holds no encoder; expected kind encoder; found kind reranker"):
+    with pytest.raises(InvalidSetting, match="contains no encoder; expected kind encoder; found kind reranker"):
         load_bundle(path)
 
 
@@ -353,7 +353,7 @@ def test_a_changed_file_is_found_by_verify(bundle: EncoderBundle, name: str) -> 
 def test_links_are_refused(bundle: EncoderBundle, tmp_path: Path) -> None:
     shutil.move(bundle.model_path, tmp_path / "elsewhere")
     bundle.model_path.symlink_to(tmp_path / "elsewhere")
-    with pytest.raises(CorruptFile, match="no links"):
+    with pytest.raises(CorruptFile, match="links are not allowed"):
         load_bundle(bundle.path)
 
 

@@ -7,8 +7,9 @@ import pytest
 from support.indexes.format_samples import ODD_IDS, reread, write_file
 
 import quarry.formats.documents.ids
-from quarry.formats.container.envelope import Envelope, FileKind
-from quarry.formats.documents.ids import DocIds, DocIdsWriter, id_hash
+from quarry.formats.container.layout import FileKind
+from quarry.formats.container.reader import ContainerReader
+from quarry.formats.documents.ids import DocIds, DocIdsWriter, hash_id
 from quarry.formats.errors import CorruptFile, FormatError
 
 
@@ -22,7 +23,7 @@ def writer(directory):
 @pytest.fixture
 def colliding(monkeypatch):
     """Make every hash one of three: no two ids with the same XXH3-64 are known."""
-    monkeypatch.setattr(quarry.formats.documents.ids, "id_hash", lambda doc_id: len(doc_id) % 3)
+    monkeypatch.setattr(quarry.formats.documents.ids, "hash_id", lambda doc_id: len(doc_id) % 3)
 
 
 def filled(writer, ids):
@@ -76,7 +77,7 @@ def test_superseded_by_id_and_not_by_hash(directory, writer, colliding):
 def check_superseded(directory, writer, ids):
     filled(writer, ids)
     live = set(last_of_each(ids).values())
-    superseded = writer.superseded()
+    superseded = writer.find_superseded()
     assert superseded.dtype == np.uint32
     assert superseded.tolist() == [n for n in range(len(ids)) if n not in live]
     everywhere = {doc_id: [n for n, other in enumerate(ids) if other == doc_id] for doc_id in ids}
@@ -88,22 +89,22 @@ def check_superseded(directory, writer, ids):
 
 def test_an_empty_writer_knows_nobody(writer):
     assert writer.ordinals_of("a") == []
-    assert writer.superseded().tolist() == []
+    assert writer.find_superseded().tolist() == []
 
 
 def test_hashes_are_sorted(directory, writer):
     filled(writer, map(str, range(500)))
-    envelope = reread(directory, writer.write)
-    hashes = envelope.section("id_hashes", np.uint64, (500,)).array()
-    ordinals = envelope.section("id_ordinals", np.uint32, (500,)).array()
-    assert hashes.tolist() == sorted(id_hash(str(n)) for n in range(500))
-    assert [id_hash(str(n)) for n in ordinals] == hashes.tolist()
+    container = reread(directory, writer.write)
+    hashes = container.section("id_hashes", np.uint64, (500,)).array()
+    ordinals = container.section("id_ordinals", np.uint32, (500,)).array()
+    assert hashes.tolist() == sorted(hash_id(str(n)) for n in range(500))
+    assert [hash_id(str(n)) for n in ordinals] == hashes.tolist()
 
 
 def test_ids_that_spilled_to_a_file(directory, writer):
     ids = [f"{n:05}" + "x" * 4000 for n in range(1500)]
     filled(writer, [*ids, ids[7], ids[1400]])
-    assert writer.superseded().tolist() == [7, 1400]
+    assert writer.find_superseded().tolist() == [7, 1400]
     assert writer.ordinals_of(ids[7]) == [7, 1500]
 
 
@@ -120,20 +121,20 @@ def test_ids_that_spilled_to_a_file(directory, writer):
     ],
 )
 def test_numbers_that_lead_nowhere(directory, damage):
-    good = {"ids": [97, 98, 99], "id_offsets": [0, 1, 3], "id_hashes": sorted([id_hash("a"), id_hash("bc")])}
-    good["id_ordinals"] = [0, 1] if good["id_hashes"][0] == id_hash("a") else [1, 0]
+    good = {"ids": [97, 98, 99], "id_offsets": [0, 1, 3], "id_hashes": sorted([hash_id("a"), hash_id("bc")])}
+    good["id_ordinals"] = [0, 1] if good["id_hashes"][0] == hash_id("a") else [1, 0]
     types = {"ids": np.uint8, "id_offsets": np.uint64, "id_hashes": np.uint64, "id_ordinals": np.uint32}
     for name, values in (("good.seg", good), ("bad.seg", good | damage)):
         write_file(directory, {key: np.array(values[key], types[key]) for key in types}, name=name)
-    stored = DocIds(Envelope(directory, "good.seg", FileKind.SEGMENT), 2)
+    stored = DocIds(ContainerReader(directory, "good.seg", FileKind.SEGMENT), 2)
     assert [stored[0], stored[1], stored.ordinals_of("a"), stored.ordinals_of("bc")] == ["a", "bc", [0], [1]]
-    stored = DocIds(Envelope(directory, "bad.seg", FileKind.SEGMENT), 2)
+    stored = DocIds(ContainerReader(directory, "bad.seg", FileKind.SEGMENT), 2)
     with pytest.raises(CorruptFile, match=r"bad\.seg"):
         assert [stored[0], stored[1], stored.ordinals_of("a"), stored.ordinals_of("bc")]
 
 
 def test_sections_of_other_lengths(directory, writer):
     filled(writer, "abc")
-    envelope = reread(directory, writer.write)
+    container = reread(directory, writer.write)
     with pytest.raises(FormatError):
-        DocIds(envelope, 4)
+        DocIds(container, 4)

@@ -7,9 +7,10 @@ import pytest
 import zstandard
 from support.indexes.format_samples import document, reread, write_file
 
-from quarry.formats.container.envelope import Envelope, FileKind
+from quarry.formats.container.layout import FileKind
+from quarry.formats.container.reader import ContainerReader
 from quarry.formats.documents.store import DocStore, DocStoreWriter
-from quarry.formats.documents.store_merge import merge_documents
+from quarry.formats.documents.store_merge import CopyPolicy, merge_documents
 from quarry.formats.errors import CorruptFile
 
 WORDS = [
@@ -48,20 +49,15 @@ def stores(directory):
     return made
 
 
-@pytest.fixture
-def copied_bytes(monkeypatch):
-    def set_to(n_bytes):
-        monkeypatch.setattr("quarry.formats.documents.store_merge._COPIED_BYTES", n_bytes)
-
-    return set_to
-
-
-def merged(directory, stores, keeps=None, name="merged.seg"):
+def merged(directory, stores, keeps=None, name="merged.seg", **policy):
+    """Merge with a `CopyPolicy` of these values."""
     keeps = keeps or [None] * len(stores)
     n_docs = sum(
         store.n_docs if keep is None else int(keep.sum()) for store, keep in zip(stores, keeps, strict=True)
     )
-    return store_of(directory, lambda envelope: merge_documents(directory, stores, keeps, envelope), n_docs, name)
+    return store_of(
+        directory, lambda out: merge_documents(directory, stores, keeps, out, CopyPolicy(**policy)), n_docs, name
+    )
 
 
 def frames(store, low, high):
@@ -82,14 +78,13 @@ def n_runs(store):
 
 @pytest.mark.parametrize("limit", [1, 4000, 12_000, 1 << 20])
 @pytest.mark.parametrize("seed", range(4))
-def test_what_stays_is_what_was_written(directory, stores, copied_bytes, limit, seed):
-    copied_bytes(limit)
+def test_what_stays_is_what_was_written(directory, stores, limit, seed):
     generator = np.random.default_rng(seed)
     documents = [texts(1000 * n, int(generator.choice([1, 3, 70, 300]))) for n in range(5)]
     keeps = [generator.random(len(each)) < generator.choice([0.05, 0.5, 0.9]) for each in documents]
     keeps[seed] = None
     keeps[(seed + 1) % 5][:] = False
-    result = merged(directory, [stores(each) for each in documents], keeps)
+    result = merged(directory, [stores(each) for each in documents], keeps, run_bytes=limit)
     assert everything(result) == [
         each
         for part, keep in zip(documents, keeps, strict=True)
@@ -98,29 +93,26 @@ def test_what_stays_is_what_was_written(directory, stores, copied_bytes, limit, 
     ]
 
 
-def test_many_frames_are_copied(directory, stores, copied_bytes):
-    copied_bytes(8000)
+def test_many_frames_are_copied(directory, stores):
     parts = [stores(texts(0, 300)), stores(texts(5000, 400))]
-    result = merged(directory, parts)
+    result = merged(directory, parts, run_bytes=8000)
     assert result.run_starts.tolist() == [0, 300, 700]
     assert frames(result, 0, 300) == frames(parts[0], 0, 300)
     assert frames(result, 300, 700) == frames(parts[1], 0, 400)
     assert [result.dictionary(run) for run in range(2)] == [part.dictionary(0) for part in parts]
 
 
-def test_few_documents_join_the_run_before_or_behind_them(directory, stores, copied_bytes):
-    copied_bytes(8000)
+def test_few_documents_join_the_run_before_or_behind_them(directory, stores):
     few, many = [stores(texts(number, 20)) for number in range(3)], [stores(texts(90 + n, 300)) for n in range(2)]
-    result = merged(directory, [few[0], many[0], few[1], few[2], many[1]])
+    result = merged(directory, [few[0], many[0], few[1], few[2], many[1]], run_bytes=8000)
     assert result.run_starts.tolist() == [0, 360, 660]
     assert frames(result, 20, 320) == frames(many[0], 0, 300)
     assert frames(result, 360, 660) == frames(many[1], 0, 300)
 
 
-def test_those_that_are_many_together_become_a_run(directory, stores, copied_bytes):
-    copied_bytes(8000)
+def test_those_that_are_many_together_become_a_run(directory, stores):
     parts = [stores(texts(0, 400)), *(stores(texts(n, 100)) for n in range(1, 5))]
-    result = merged(directory, parts)
+    result = merged(directory, parts, run_bytes=8000)
     assert result.run_starts.tolist() == [0, 400, 800]
     assert result.dictionary(1) not in {b"", *(part.dictionary(0) for part in parts)}
 
@@ -133,24 +125,23 @@ def test_a_dictionary_is_trained_only_where_it_pays(directory, stores):
     assert len(result.dictionary(0)) > 2 * len(small.dictionary(0)) > 0
 
 
-def test_neighbours_of_one_dictionary_become_one_run(directory, stores, copied_bytes):
-    copied_bytes(3000)
+def test_neighbours_of_one_dictionary_become_one_run(directory, stores):
     both = stores(texts(0, 400))
     low, high = np.arange(400) < 200, np.arange(400) >= 200
-    assert merged(directory, [both, both], [low, high]).run_starts.tolist() == [0, 400]
+    assert merged(directory, [both, both], [low, high], run_bytes=3000).run_starts.tolist() == [
+        0,
+        400,
+    ]
 
 
-def test_the_number_of_runs_stays_bounded(directory, stores, copied_bytes, monkeypatch):
-    copied_bytes(1)
-    monkeypatch.setattr("quarry.formats.documents.store_merge._MOST_COPIED", 4)
+def test_the_number_of_runs_stays_bounded(directory, stores):
     parts = [stores(texts(n, 30)) for n in range(20)]
-    result = merged(directory, parts)
+    result = merged(directory, parts, run_bytes=1, max_runs=4)
     assert n_runs(result) <= 4
     assert everything(result) == [each for n in range(20) for each in texts(n, 30)]
 
 
-def test_many_merges_take_no_more_room_than_one_build(directory, stores, copied_bytes):
-    copied_bytes(30_000)
+def test_many_merges_take_no_more_room_than_one_build(directory, stores):
     generator = np.random.default_rng(7)
     number, store, live = 0, stores(texts(0, 800)), texts(0, 800)
     for _ in range(40):
@@ -158,13 +149,18 @@ def test_many_merges_take_no_more_room_than_one_build(directory, stores, copied_
         keep = generator.random(len(live)) < 0.9
         added = texts(number, len(live) - int(keep.sum()))
         live = [each for each, stays in zip(live, keep, strict=True) if stays] + added
-        store = merged(directory, [store, stores(added)], [keep, None], f"merged-{number}.seg")
+        store = merged(
+            directory,
+            [store, stores(added)],
+            [keep, None],
+            f"merged-{number}.seg",
+            run_bytes=30_000,
+        )
     assert everything(store) == live
     assert n_bytes(store) < 1.15 * n_bytes(stores(live))  # so small, dictionaries are a large part
 
 
-def test_a_dictionary_that_is_none_is_told(directory, stores, copied_bytes):
-    copied_bytes(100)
+def test_a_dictionary_that_is_none_is_told(directory, stores):
     body = zstandard.ZstdCompressor().compress(bytes(2000) + np.random.default_rng(0).bytes(2000))
     wrong = b"\x37\xa4\x30\xec" + b"\xff" * 1000
     sections = {
@@ -175,25 +171,23 @@ def test_a_dictionary_that_is_none_is_told(directory, stores, copied_bytes):
         "dictionary_ordinals": np.array([0, 1], np.uint64),
     }
     write_file(directory, sections)
-    damaged = DocStore(Envelope(directory, "sample.seg", FileKind.SEGMENT), 1)
-    with pytest.raises(CorruptFile, match="no usable dictionary"):
+    damaged = DocStore(ContainerReader(directory, "sample.seg", FileKind.SEGMENT), 1)
+    with pytest.raises(CorruptFile, match="invalid dictionary"):
         merged(directory, [damaged, stores(texts(0, 1, 2))])
 
 
 @pytest.mark.parametrize(
     ("file_share", "good_bytes", "is_copied"), [(0, 0, False), (0.9, 0, False), (1.1, 0, True), (1.1, 1, False)]
 )
-def test_good_dictionaries_are_kept_in_a_large_file(
-    directory, stores, monkeypatch, file_share, good_bytes, is_copied
-):
+def test_good_dictionaries_are_kept_in_a_large_file(directory, stores, file_share, good_bytes, is_copied):
     """Two of n bytes together may take a 128th of it."""
     parts = [stores(texts(first, 300)) for first in (0, 5000)]
     longest = max(len(part.dictionary(0)) for part in parts)
-    monkeypatch.setattr("quarry.formats.documents.store_merge._GOOD_DICTIONARY", good_bytes * longest + 1)
+    policy = CopyPolicy(good_dictionary_bytes=good_bytes * longest + 1)
 
-    def write(envelope):
-        envelope.add("centroids", np.zeros(int(file_share * 2 * 128 * longest), np.uint8))
-        merge_documents(directory, parts, [None, None], envelope)
+    def write(container):
+        container.add("centroids", np.zeros(int(file_share * 2 * 128 * longest), np.uint8))
+        merge_documents(directory, parts, [None, None], container, policy)
 
     result = store_of(directory, write, 600, "merged.seg")
     assert (frames(result, 0, 600) == frames(parts[0], 0, 300) + frames(parts[1], 0, 300)) == is_copied

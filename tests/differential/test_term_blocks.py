@@ -136,7 +136,7 @@ def test_damaged_blocks_are_refused_or_read_within_bounds():
     ],
 )
 def test_blocks_that_are_none(block):
-    with pytest.raises(ValueError, match=r"term|blocks|number"):
+    with pytest.raises(ValueError, match=r"term|blocks|integer"):
         unpack(np.frombuffer(block, np.uint8), np.array([0, len(block)]), is_end=True)
 
 

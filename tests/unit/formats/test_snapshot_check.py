@@ -70,7 +70,7 @@ def test_a_damaged_table_of_contents_is_named_with_its_place(directory, committe
     offset = int.from_bytes(blob[-64:-56], "little")
     flip(directory, name, offset + 9)
     (found,) = check_files(directory, committed)
-    assert "the table of contents is not what was written" in str(found)
+    assert "the table of contents is damaged" in str(found)
     assert f"from offset {offset}" in str(found)
 
 

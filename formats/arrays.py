@@ -1,0 +1,42 @@
+"""Names of the array types of files: one name, one dtype."""
+
+from __future__ import annotations
+
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+__all__ = [
+    "AnyArray",
+    "BoolArray",
+    "Float32Array",
+    "Int64Array",
+    "UInt8Array",
+    "UInt32Array",
+    "UInt64Array",
+    "offsets_from_sizes",
+]
+
+AnyArray: TypeAlias = npt.NDArray[Any]
+BoolArray: TypeAlias = npt.NDArray[np.bool_]
+Float32Array: TypeAlias = npt.NDArray[np.float32]
+Int64Array: TypeAlias = npt.NDArray[np.int64]
+UInt8Array: TypeAlias = npt.NDArray[np.uint8]
+UInt32Array: TypeAlias = npt.NDArray[np.uint32]
+UInt64Array: TypeAlias = npt.NDArray[np.uint64]
+
+
+def offsets_from_sizes(sizes: npt.ArrayLike) -> Int64Array:
+    """Return where consecutive parts of the given sizes begin, and where the last one ends.
+
+    Args:
+        sizes: (n,) integers or booleans.
+
+    Returns:
+        (n + 1,) int64: part i has the elements offsets[i] to offsets[i + 1] - 1.
+    """
+    sizes = np.asarray(sizes)
+    offsets = np.zeros(len(sizes) + 1, np.int64)
+    np.cumsum(sizes, out=offsets[1:])
+    return offsets
