@@ -2,6 +2,6 @@
 
 Start with `command`; `checks` compares kernels and search with oracles, `ceilings` measures the limits of the
 device,
-`sizes`, `shapes`, `tilings`, `encoders`, `end_to_end` and `peers` measure, and `targets` sets the results
+`sizes`, `shapes`, `encoders`, `end_to_end` and `peers` measure, and `targets` sets the results
 against targets.
 """

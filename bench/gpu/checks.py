@@ -59,7 +59,7 @@ def _kernels(place: torch.device) -> Iterator[Record]:
     kernels = import_module("quarry.engine.gpu.kernels")
     with torch.cuda.device(place):
         sound = vars(sound_kernels(kernels, place) or SimpleNamespace())
-    for name in ("document_scores", "resident_scores", "pair_scores", "score_lists"):
+    for name in ("document_scores", "pair_scores", "score_lists"):
         yield {"kernel": name, "sound": sound.get(name) is not None}
 
 

@@ -33,7 +33,6 @@ from bench.gpu.peers import peers
 from bench.gpu.sizes import Size, timings
 from bench.gpu.steps import guarded
 from bench.gpu.targets import figures
-from bench.gpu.tilings import tilings
 from bench.harness.environment import circumstances
 from bench.harness.records import Record, append_record, read_records
 
@@ -42,7 +41,7 @@ __all__ = ["add_arguments", "run"]
 _FULL = Size(n_rows=10_000_000, dim=384, per_document=4, batches=(1, 256), n_calls=20, n_documents=4096)
 _QUICK = Size(n_rows=20_000, dim=64, per_document=4, batches=(1, 16), n_calls=2, n_documents=32)
 _SECONDS = 560  # of all parts
-_MOST_S = {"ceilings": 60, "checks": 180, "sizes": 240, "encoders": 240, "flow": 150, "peers": 240, "tilings": 120}
+_MOST_S = {"ceilings": 60, "checks": 180, "sizes": 240, "encoders": 240, "flow": 150, "peers": 240}
 _GRACE_S = 20  # of a process that is still measuring when its time is up
 
 Part = Callable[[torch.device, Size, Path | None], Iterator[Record]]
@@ -52,7 +51,6 @@ _PARTS: dict[str, Part] = {  # what has a target comes first
     "sizes": lambda place, size, _: timings(place, size),
     "peers": lambda place, size, _: peers(place, size),
     "encoders": lambda place, size, _: encoders(place, size),
-    "tilings": lambda place, size, _: tilings(place, size),
     "flow": flow,
 }
 
