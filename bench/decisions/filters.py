@@ -21,10 +21,10 @@ from pathlib import Path
 
 import numpy as np
 
-from bench.data.collections import data_folder, read_collection
+from bench.data.collections import add_collection, load_collection
 from bench.decisions.hybrid_latency import Vectors, WordVectors
 from bench.harness.environment import circumstances
-from bench.harness.records import append_record
+from bench.harness.records import add_out, append_record
 from quarry import engine
 from quarry.engine.encoding.encoder import open_encoder
 
@@ -109,15 +109,14 @@ def _searches(index: engine.Engine, encoder: _RememberedQueries) -> dict[str, Se
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of ``python -m bench filters``."""
-    parser.add_argument("collection", help="name or path of a BEIR folder")
-    parser.add_argument("--split", default="test", help="whose queries are asked (default: test)")
+    add_collection(parser, is_sized=False)
     parser.add_argument("--documents", type=int, help="the first so many documents only")
-    parser.add_argument("--out", type=Path, help="JSON lines are appended to this file")
+    add_out(parser, "filters")
 
 
 def run(options: argparse.Namespace) -> int:
     """Build, measure, print a table, append the raw results."""
-    collection = read_collection(data_folder(options.collection), options.split)
+    collection = load_collection(options)
     queries, encoder = list(collection.queries.values())[:_N_QUERIES], _RememberedQueries()
     with tempfile.TemporaryDirectory() as folder:
         docs = _documents(collection.documents, options.documents)
@@ -130,8 +129,7 @@ def run(options: argparse.Namespace) -> int:
                 for record, ms in zip(_measured(index, search, queries), evaluations.values(), strict=True):
                     record["evaluation_cpu_ms"] = ms
                     _report(mode, record)
-                    if options.out:
-                        append_record(options.out, record | sizes | {"mode": mode} | circumstances())
+                    append_record(options.out, record | sizes | {"mode": mode} | circumstances())
     return 0
 
 

@@ -29,12 +29,12 @@ from bench.gpu.ceilings import ceilings
 from bench.gpu.checks import checks
 from bench.gpu.encoders import encoders
 from bench.gpu.end_to_end import flow
+from bench.gpu.harness import guarded
 from bench.gpu.peers import peers
 from bench.gpu.sizes import Size, timings
-from bench.gpu.steps import guarded
 from bench.gpu.targets import figures
 from bench.harness.environment import circumstances
-from bench.harness.records import Record, append_record, read_records
+from bench.harness.records import Record, add_out, append_record, read_records
 
 __all__ = ["add_arguments", "run"]
 
@@ -60,7 +60,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--device", default="cuda", help="cuda, cuda:N or cpu (default: %(default)s)")
     parser.add_argument("--quick", action="store_true", help="small sizes, for a look whether everything runs")
     parser.add_argument("--bundle", type=Path, help="an encoder's bundle in fp16 or fp32, to be run as well")
-    parser.add_argument("--out", type=Path, help="JSON lines are appended to this file")
+    add_out(parser, "gpu")
     parser.add_argument("--parts", default=",".join(_PARTS), help="which, in this order (default: %(default)s)")
     parser.add_argument("--seconds", type=float, default=_SECONDS, help="for all (default: %(default)s)")
     parser.add_argument("--inner", action="store_true", help=argparse.SUPPRESS)  # a process of one part

@@ -15,10 +15,9 @@ import numpy as np
 import torch
 
 from bench.gpu.ceilings import matrix_product
-from bench.gpu.clock import median_ms
+from bench.gpu.harness import guarded, median_ms
 from bench.gpu.shapes import EncoderShape, write_checkpoint
 from bench.gpu.sizes import Size
-from bench.gpu.steps import guarded
 from bench.gpu.synthetic import made_texts
 from bench.harness.records import Record
 from quarry.engine.encoding.batched_encoder import BatchedEncoder, BatchRunner

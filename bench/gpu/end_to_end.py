@@ -10,10 +10,8 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from bench.gpu.clock import median_ms
-from bench.gpu.open_index import open_on, ways
+from bench.gpu.harness import guarded, kernel_settings, median_ms, open_on
 from bench.gpu.sizes import Size
-from bench.gpu.steps import guarded
 from bench.gpu.synthetic import MadeRunner, MadeTable, made_segment, made_texts
 from bench.harness.records import Record
 from quarry.engine.backends.gpu.backend import GpuBackend
@@ -79,7 +77,7 @@ def _flow(place: torch.device, size: Size, bundle: Path | None) -> Iterator[Reco
 
 def _query_checks(place: torch.device, encoder: BatchedEncoder) -> Iterator[Record]:
     """Whether what stays on the device is what comes about in main memory; "sound" says so."""
-    for kernels in ways(place):
+    for kernels in kernel_settings(place):
         backend = open_on(place, _segment(encoder.dim, 2000), kernels=kernels)
         for batch in _BATCHES:
             about: Record = {"kernels": kernels, "batch": batch}
@@ -89,7 +87,9 @@ def _query_checks(place: torch.device, encoder: BatchedEncoder) -> Iterator[Reco
 
 def _query_timings(place: torch.device, size: Size, encoder: BatchedEncoder) -> Iterator[Record]:
     """Milliseconds of both ways, queries tokenised in them."""
-    backend = open_on(place, _segment(encoder.dim, size.n_rows // size.per_document), kernels=ways(place)[0])
+    backend = open_on(
+        place, _segment(encoder.dim, size.n_rows // size.per_document), kernels=kernel_settings(place)[0]
+    )
     for batch in size.batches:
         texts = made_texts(batch, _QUERY_WORDS)
         for way, call in _query_ways(encoder, backend, texts).items():

@@ -61,6 +61,12 @@ class MadeTable:
         self._block = block.astype(np.float16) if self._scales is None else _rounded(block, self._scales)
         self.largest_norm = float(np.linalg.norm(self.vectors(0, len(block)), axis=1).max())
 
+    @property
+    def n_bytes(self) -> int:
+        """Bytes of all rows as stored, and of their scales."""
+        row_bytes = self.dim * self._block.itemsize + (0 if self._scales is None else self._scales.itemsize)
+        return self.n_rows * row_bytes
+
     def stored_slice(self, low: int, high: int) -> tuple[npt.NDArray[Any], npt.NDArray[np.float32]]:
         """Rows low to high - 1 as stored, and their scales."""
         blocks = range(low // _BLOCK_ROWS, -(-high // _BLOCK_ROWS))
@@ -113,7 +119,11 @@ def _lists(n_rows: int, quantizer: Quantizer) -> SimpleNamespace:
     sizes = generator.multinomial(n_rows, shares / shares.sum())
     offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
     return SimpleNamespace(
-        rows=lambda: rows, codes=lambda: codes, offsets=offsets, code_bytes=quantizer.code_bytes
+        rows=lambda: rows,
+        places=lambda: np.argsort(rows).astype(np.uint32),
+        codes=lambda: codes,
+        offsets=offsets,
+        code_bytes=quantizer.code_bytes,
     )
 
 

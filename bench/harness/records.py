@@ -2,13 +2,35 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-__all__ = ["Record", "append_record", "read_records", "read_results", "write_records"]
+__all__ = ["RUNS", "Record", "add_out", "append_record", "read_records", "read_results", "write_records"]
 
 Record = dict[str, object]
+
+RUNS = Path("bench/results/runs")
+"""Where results go by default, seen from the root of a checkout; git ignores it. Published ones lie above it."""
+
+
+def add_out(
+    parser: argparse.ArgumentParser, name: str, *, is_folder: bool = False, replaces: bool = False
+) -> None:
+    """Declare the option ``--out`` of a measurement.
+
+    Args:
+        parser: of the measurement.
+        name: the measurement's name, which is the default name of its file.
+        is_folder: whether it writes several files.
+        replaces: whether a file that exists is replaced, not appended to.
+    """
+    if is_folder:
+        parser.add_argument("--out", type=Path, default=RUNS, help="folder for results (default: %(default)s)")
+        return
+    what = "JSON lines, replaces the file" if replaces else "JSON lines, appended to the file"
+    parser.add_argument("--out", type=Path, default=RUNS / f"{name}.jsonl", help=f"{what} (default: %(default)s)")
 
 
 def append_record(path: Path, record: Mapping[str, object]) -> None:

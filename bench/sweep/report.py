@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import cast
 
-from bench.harness.records import Record, read_results
+from bench.harness.records import RUNS, Record, read_results
 from bench.sweep.claims import build_s, claims
 from bench.sweep.labels import setting_name, vector_bytes
 from bench.sweep.plots import draw_tradeoff
@@ -19,9 +19,8 @@ Column = tuple[str, Callable[[Record], str]]
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of ``python -m bench report``."""
-    parser.add_argument(
-        "folder", type=Path, help="where tradeoff, peers, encode and paper_table left their results"
-    )
+    about = "where tradeoff, peers, encode and paper_table left their results (default: %(default)s)"
+    parser.add_argument("folder", type=Path, nargs="?", default=RUNS, help=about)
 
 
 def run(args: argparse.Namespace) -> int:

@@ -24,7 +24,7 @@ import xxhash
 
 from bench.harness.environment import circumstances
 from bench.harness.process_memory import private_bytes
-from bench.harness.records import append_record
+from bench.harness.records import add_out, append_record
 from bench.system.merge_parts import merge_parts
 from quarry import engine
 from quarry.engine import Engine, KMeans
@@ -313,7 +313,7 @@ _PARTS: dict[str, Callable[[Path], dict[str, object]]] = {
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of ``python -m bench durability``."""
     parser.add_argument("parts", nargs="*", metavar="PART", help=", ".join(_PARTS))
-    parser.add_argument("--out", type=Path, default=Path("bench/results/durability.jsonl"))
+    add_out(parser, "durability")
 
 
 def run(args: argparse.Namespace) -> int:
