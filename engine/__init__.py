@@ -18,7 +18,10 @@ if TYPE_CHECKING:
     from quarry.engine.encoding.encoder import open_encoder
     from quarry.engine.engine import Engine
     from quarry.engine.index.verification import VerifyReport
-    from quarry.engine.representation.representation import Cls, FirstM, KMeans, Mean, Pieces, Pooled
+    from quarry.engine.representation.first_m import Cls, FirstM
+    from quarry.engine.representation.kmeans import KMeans
+    from quarry.engine.representation.pieces import Pieces
+    from quarry.engine.representation.single import Mean, Pooled
     from quarry.engine.search.hits import Hit, Hits, Match
 
 _PLACES = {
@@ -31,12 +34,12 @@ _PLACES = {
     "Hit": "quarry.engine.search.hits",
     "Hits": "quarry.engine.search.hits",
     "Match": "quarry.engine.search.hits",
-    "Cls": "quarry.engine.representation.representation",
-    "FirstM": "quarry.engine.representation.representation",
-    "KMeans": "quarry.engine.representation.representation",
-    "Mean": "quarry.engine.representation.representation",
-    "Pieces": "quarry.engine.representation.representation",
-    "Pooled": "quarry.engine.representation.representation",
+    "Cls": "quarry.engine.representation.first_m",
+    "FirstM": "quarry.engine.representation.first_m",
+    "KMeans": "quarry.engine.representation.kmeans",
+    "Mean": "quarry.engine.representation.single",
+    "Pieces": "quarry.engine.representation.pieces",
+    "Pooled": "quarry.engine.representation.single",
 }
 
 __all__ = [  # noqa: PLE0604 - the errors are listed where they are defined

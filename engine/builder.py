@@ -17,12 +17,8 @@ from quarry.engine.encoding.encoder import Encoder, open_encoder, trained_repres
 from quarry.engine.indexer.index_writer import IndexWriter
 from quarry.engine.options import BuildKeywords, BuildOptions, OpenOptions
 from quarry.engine.progress import Progress, ProgressSetting
-from quarry.engine.representation.representation import (
-    Representation,
-    check_readable,
-    representation_for,
-    representation_from,
-)
+from quarry.engine.representation.base import Representation
+from quarry.engine.representation.registry import check_readable, representation_for, representation_from
 from quarry.formats.container.directory import Directory, sync_folder
 from quarry.formats.errors import IndexExists, IndexNotFound
 from quarry.formats.manifest import IndexSettings, Manifest, latest_generation

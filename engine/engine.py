@@ -18,6 +18,7 @@ from quarry.engine.documents.document import Document
 from quarry.engine.documents.reader import DocumentSource, read_documents
 from quarry.engine.encoding.encoder import Encoder, open_encoder
 from quarry.engine.filtering.filter import parse_filter
+from quarry.engine.gpu.device import Device
 from quarry.engine.index.current_view import CurrentView
 from quarry.engine.index.memory import memory_bytes
 from quarry.engine.index.statistics import index_statistics
@@ -29,10 +30,8 @@ from quarry.engine.indexer.merge_policy import MergePolicy
 from quarry.engine.options import OpenOptions, SearchKeywords, SearchOptions
 from quarry.engine.scoring.query_vectors import query_vectors
 from quarry.engine.search.hits import Hits
-from quarry.engine.search.query_encoder import encode_queries
-from quarry.engine.search.query_texts import query_texts
-from quarry.engine.search.reranker import Reranker, open_reranker
-from quarry.engine.search.reranking import reranked
+from quarry.engine.search.queries import encode_queries, query_texts
+from quarry.engine.search.reranker import Reranker, open_reranker, reranked
 from quarry.formats.container.directory import Directory
 from quarry.formats.errors import EncoderMismatch, InvalidSetting, ReadOnlyIndex
 from quarry.formats.manifest import EncoderRecord
@@ -52,15 +51,18 @@ class Engine:
     must open its own.
     """
 
-    def __init__(self, directory: Directory, options: OpenOptions, encoder: Encoder, writable: bool) -> None:
+    def __init__(
+        self, directory: Directory, options: OpenOptions, device: Device, encoder: Encoder, writable: bool
+    ) -> None:
         self._directory = directory
         self._options = options
+        self._device = device
         self._encoder = encoder
         self._writable = writable
         self._refreshes = False
         self._reranker: Reranker | None = None
         self._writer: IndexWriter | None = None
-        self._view = CurrentView(directory, options)
+        self._view = CurrentView(directory, options, device)
         try:
             if writable:
                 self._writer = self._opened_writer()
@@ -121,8 +123,9 @@ class Engine:
             device=device,
             device_bytes=device_bytes,
         )
-        check_backend(options)
-        index = cls(Directory(Path(path)), options, open_encoder(encoder), writable)
+        accelerator = Device(device, device_bytes)
+        check_backend(backend, accelerator)
+        index = cls(Directory(Path(path)), options, accelerator, open_encoder(encoder), writable)
         index._refreshes = refresh
         try:
             if reranker is not None:
@@ -349,7 +352,7 @@ class Engine:
                 writer.close(abandon=abandon)
         finally:
             self._view.close()
-            self._options.accelerator.trim()
+            self._device.trim()
 
     def _opened_writer(self) -> IndexWriter:
         """A writer that does not keep this object alive: the lock of one that is dropped goes with it."""

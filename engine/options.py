@@ -4,23 +4,32 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Self, TypedDict
 
 import numpy as np
 
 from quarry.engine.filtering.filter import Condition, parse_filter
-from quarry.engine.gpu.device import Device
-from quarry.engine.lexical.bm25 import DEFAULT_B, DEFAULT_K1
-from quarry.engine.search.fusion import FUSIONS
 from quarry.formats.errors import InvalidSetting
 from quarry.formats.vectors.centroids import CENTROID_TYPES
 
-__all__ = ["BuildKeywords", "BuildOptions", "OpenOptions", "SearchKeywords", "SearchOptions"]
+__all__ = [
+    "DEFAULT_B",
+    "DEFAULT_K1",
+    "FUSIONS",
+    "BuildKeywords",
+    "BuildOptions",
+    "OpenOptions",
+    "SearchKeywords",
+    "SearchOptions",
+]
 
 MAX_K = 1 << 20
 MODES = ("hybrid", "dense", "lexical")
+FUSIONS = ("linear", "rrf")
+DEFAULT_K1 = 1.2
+DEFAULT_B = 0.75
 
 
 class BuildKeywords(TypedDict, total=False):
@@ -184,7 +193,6 @@ class OpenOptions:
         device_bytes: of the device's memory that may be used; None: nine tenths of what is free.
         memory_bytes: of main memory that may be held for searching (see `quarry.engine.index.memory`); None: no
             limit.
-        accelerator: the device, and the account of its memory.
     """
 
     backend: str = "auto"
@@ -192,14 +200,12 @@ class OpenOptions:
     device: str | None = None
     device_bytes: int | None = None
     memory_bytes: int | None = None
-    accelerator: Device = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if self.threads is not None:
             _check_integer(self, "threads", 1, 1024)
         if self.device_bytes is not None:
             _check_integer(self, "device_bytes", 1, 1 << 62)
-        object.__setattr__(self, "accelerator", Device(self.device, self.device_bytes))
 
     @property
     def n_threads(self) -> int:

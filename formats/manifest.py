@@ -59,7 +59,7 @@ class IndexSettings:
 
     Attributes:
         dim: length of a vector.
-        representation: name of the representation (see `quarry.engine.representation.representation`).
+        representation: name of the representation (see `quarry.engine.representation`).
         representation_settings: its numbers.
         beta: inverse temperature of the softmax aggregation, or None for the maximum.
         centroids: how centroids are stored: "int8", "float16", or "none" (codes only).

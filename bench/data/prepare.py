@@ -20,7 +20,7 @@ from bench.data.prepared import Prepared, write_json
 from bench.harness.progress import Clock
 from quarry.engine.encoding.encoder import Encoder
 from quarry.engine.options import OpenOptions
-from quarry.engine.representation.representation import Representation
+from quarry.engine.representation.base import Representation
 from quarry.engine.scoring.aggregation import aggregate
 
 __all__ = ["ORACLE_DEPTH", "oracle", "prepare", "representation_key"]

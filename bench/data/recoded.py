@@ -10,7 +10,7 @@ import numpy as np
 from quarry.engine.documents.document import Document
 from quarry.engine.indexer import segment_builder
 from quarry.engine.indexer.document_encoder import EncodedDocument
-from quarry.engine.representation.representation import DocumentVectors
+from quarry.engine.representation.base import DocumentVectors
 from quarry.engine.scoring.stored_vectors import StoredVectors
 from quarry.formats.container.directory import Directory
 from quarry.formats.manifest import IndexSettings

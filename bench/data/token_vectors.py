@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from quarry.engine.encoding.token_vectors import TokenVectors, VectorKind
-from quarry.engine.representation.representation import DocumentVectors
+from quarry.engine.representation.base import DocumentVectors
 from quarry.formats.errors import InvalidDocument
 
 __all__ = ["TokenRepresentation", "token_matrix"]

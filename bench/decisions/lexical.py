@@ -21,7 +21,8 @@ from bench.data.quality import measure_quality
 from bench.harness.environment import circumstances
 from bench.harness.records import add_out, append_record
 from quarry.engine.analysis.analyzer import Analyzer
-from quarry.engine.lexical.bm25 import DEFAULT_B, DEFAULT_K1, Bm25
+from quarry.engine.lexical.bm25 import Bm25
+from quarry.engine.options import DEFAULT_B, DEFAULT_K1
 from quarry.formats.container.directory import Directory
 from quarry.formats.container.envelope import Envelope, EnvelopeWriter, FileKind
 from quarry.formats.postings.postings import PostingsReader, PostingsWriter

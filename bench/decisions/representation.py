@@ -19,7 +19,11 @@ from bench.data.quality import Quality, measure_quality
 from bench.harness.environment import circumstances
 from bench.harness.records import add_out, append_record
 from quarry.engine.encoding.encoder import Encoder, open_encoder
-from quarry.engine.representation.representation import Cls, FirstM, KMeans, Mean, Pieces, Representation
+from quarry.engine.representation.base import Representation
+from quarry.engine.representation.first_m import Cls, FirstM
+from quarry.engine.representation.kmeans import KMeans
+from quarry.engine.representation.pieces import Pieces
+from quarry.engine.representation.single import Mean
 from quarry.engine.scoring.aggregation import aggregate
 
 __all__ = ["COMPARED", "Measured", "add_arguments", "measure", "run"]

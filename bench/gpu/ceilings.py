@@ -11,7 +11,7 @@ import torch
 from bench.gpu.harness import guarded, median_ms
 from bench.gpu.sizes import Size
 from bench.harness.records import Record
-from quarry.engine.gpu.upload import upload
+from quarry.engine.gpu.transfer import upload
 
 __all__ = ["ceilings", "matrix_product"]
 

@@ -15,8 +15,8 @@ import torch
 
 from bench.harness.records import Record
 from quarry.engine.backends.gpu.backend import GpuBackend
+from quarry.engine.backends.protocol import Resources
 from quarry.engine.gpu.device import Device
-from quarry.engine.options import OpenOptions
 from quarry.formats.snapshot import OpenSegment
 
 __all__ = ["device_on", "guarded", "kernel_settings", "median_ms", "open_on"]
@@ -70,23 +70,19 @@ def guarded(
 
 def kernel_settings(place: torch.device) -> list[bool]:
     """Return the settings of ``kernels`` to measure: with and without, or only without if there are none."""
-    return [False] if OpenOptions(device=str(place)).accelerator.kernels is None else [True, False]
+    return [False] if Device(str(place)).kernels is None else [True, False]
 
 
 def open_on(
     place: torch.device, segment: OpenSegment, *, kernels: bool, limit_bytes: int | None = None
 ) -> GpuBackend:
     """Open the GPU backend; without `kernels` it computes in plain torch even if Triton is installed."""
-    return GpuBackend(segment, _options(place, kernels=kernels, limit_bytes=limit_bytes))
+    return GpuBackend(segment, Resources(device=device_on(place, kernels=kernels, limit_bytes=limit_bytes)))
 
 
-def device_on(place: torch.device, *, kernels: bool) -> Device:
-    """Return the device itself, for measurements of single stages."""
-    return _options(place, kernels=kernels, limit_bytes=None).accelerator
-
-
-def _options(place: torch.device, *, kernels: bool, limit_bytes: int | None) -> OpenOptions:
-    options = OpenOptions(device=str(place), device_bytes=limit_bytes)
+def device_on(place: torch.device, *, kernels: bool, limit_bytes: int | None = None) -> Device:
+    """Return a device with a memory limit; without `kernels` it computes in plain torch."""
+    device = Device(str(place), limit_bytes)
     if not kernels:
-        options.accelerator.disable_kernels()
-    return options
+        device.disable_kernels()
+    return device

@@ -16,7 +16,7 @@ from bench.gpu.harness import guarded, median_ms
 from bench.gpu.sizes import Size, made_queries
 from bench.gpu.synthetic import MadeTable
 from bench.harness.records import Record
-from quarry.engine.gpu.upload import upload
+from quarry.engine.gpu.transfer import upload
 
 __all__ = ["peers"]
 

@@ -11,7 +11,7 @@ import torch
 
 from quarry.engine.encoding.tokenizer import Ids
 from quarry.engine.gpu.stream import SideStream
-from quarry.engine.gpu.upload import send
+from quarry.engine.gpu.transfer import send
 from quarry.formats.bundle.encoder import EncoderBundle
 from quarry.formats.snapshot import OpenSegment
 from quarry.formats.vectors.quantizer import Quantizer

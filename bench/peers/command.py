@@ -33,7 +33,9 @@ from bench.harness.records import Record, add_out, append_record, read_records
 from bench.peers.registry import CORE_REQUIREMENTS, PEERS, QUARRY, UNMEASURED, Entry, environment_python
 from quarry.engine.encoding.encoder import open_encoder
 from quarry.engine.options import OpenOptions
-from quarry.engine.representation.representation import Mean, Pieces, Representation
+from quarry.engine.representation.base import Representation
+from quarry.engine.representation.pieces import Pieces
+from quarry.engine.representation.single import Mean
 
 __all__ = ["add_arguments", "run"]
 

@@ -8,7 +8,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 
 from quarry.engine.backends.registry import BACKENDS
-from quarry.engine.representation.representation import Cls, FirstM, KMeans, Mean, Pieces, Representation
+from quarry.engine.representation.base import Representation
+from quarry.engine.representation.first_m import Cls, FirstM
+from quarry.engine.representation.kmeans import KMeans
+from quarry.engine.representation.pieces import Pieces
+from quarry.engine.representation.single import Mean
 
 __all__ = ["IndexSetting", "LibraryCodes", "SearchSetting", "Setting", "representations", "settings"]
 

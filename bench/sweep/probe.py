@@ -27,7 +27,7 @@ from quarry.engine.indexer import index_writer, segment_builder
 from quarry.engine.indexer.document_encoder import DocumentEncoder, EncodedDocument, OnInvalid
 from quarry.engine.options import OpenOptions, SearchKeywords
 from quarry.engine.quantization import training as quantizer_training
-from quarry.engine.representation.representation import DocumentVectors
+from quarry.engine.representation.base import DocumentVectors
 from quarry.formats.container.directory import Directory
 from quarry.formats.snapshot import Snapshot
 

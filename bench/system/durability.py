@@ -33,7 +33,7 @@ from quarry.engine.encoding.token_vectors import TokenVectors
 from quarry.engine.indexer.document_encoder import EncodedDocument
 from quarry.engine.indexer.index_writer import IndexWriter
 from quarry.engine.indexer.segment_merger import SegmentMerger
-from quarry.engine.representation.representation import DocumentVectors
+from quarry.engine.representation.base import DocumentVectors
 from quarry.formats.container.directory import Directory
 from quarry.formats.manifest import Manifest, latest_generation
 from quarry.formats.snapshot import OpenSegment, Snapshot

@@ -33,7 +33,7 @@ from quarry.engine.encoding.encoder import open_encoder
 from quarry.engine.encoding.onnx_session import import_onnxruntime
 from quarry.engine.encoding.tokenizer import TextTokenizer
 from quarry.engine.options import OpenOptions
-from quarry.engine.representation.representation import Mean
+from quarry.engine.representation.single import Mean
 from quarry.exporters.export import export
 from quarry.formats.bundle.encoder import load_bundle
 from quarry.formats.errors import QuarryError

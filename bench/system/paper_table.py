@@ -27,7 +27,8 @@ from bench.harness.latency import latency_ms
 from bench.harness.records import add_out, append_record
 from quarry.engine import Engine
 from quarry.engine.encoding.encoder import Encoder, open_encoder
-from quarry.engine.representation.representation import KMeans, Mean
+from quarry.engine.representation.kmeans import KMeans
+from quarry.engine.representation.single import Mean
 from quarry.engine.scoring.aggregation import aggregate
 
 __all__ = ["PAPER_MS", "add_arguments", "retrieve", "run", "two_steps"]

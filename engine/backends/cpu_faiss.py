@@ -21,9 +21,8 @@ import numpy as np
 import numpy.typing as npt
 
 from quarry.engine.backends.faiss_lists import faiss_lists, lists_bytes
-from quarry.engine.backends.protocol import Candidates, Wanted
+from quarry.engine.backends.protocol import Candidates, Resources, Wanted
 from quarry.engine.backends.row_ids import RowIds
-from quarry.engine.options import OpenOptions
 from quarry.engine.quantization.candidates import rows_per_candidate
 from quarry.engine.quantization.faiss_threads import set_faiss_threads
 from quarry.engine.quantization.nprobe import default_nprobe
@@ -39,7 +38,7 @@ _MOST_ROWS = 80_000  # up to which more lists are read for a filter than without
 class FaissBackend:
     """Finds centroids by their codes."""
 
-    def __init__(self, segment: OpenSegment, options: OpenOptions) -> None:
+    def __init__(self, segment: OpenSegment, resources: Resources) -> None:
         assert segment.reader.lists is not None
         assert segment.quantizer is not None
         self.device_bytes = 0

@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from quarry.engine.backends.protocol import Candidates, Wanted
-from quarry.engine.options import OpenOptions
+from quarry.engine.backends.protocol import Candidates, Resources, Wanted
 from quarry.engine.scoring.stored_vectors import StoredVectors
 from quarry.formats.snapshot import OpenSegment
 
@@ -20,7 +19,7 @@ _FLOAT_ROUNDING = 1e-5  # of float32 sums, relative to the norms
 class ExactBackend:
     """Returns the documents with the largest maximum, computed in float32 from the dequantised centroids."""
 
-    def __init__(self, segment: OpenSegment, options: OpenOptions) -> None:
+    def __init__(self, segment: OpenSegment, resources: Resources) -> None:
         self.resident_bytes = self.device_bytes = 0
         self._vectors = StoredVectors(segment)
         self._table = segment.reader.centroids

@@ -15,8 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from quarry.engine.backends.hnsw_index import GRAPH_M, build_graph, index_of
-from quarry.engine.backends.protocol import Candidates, Wanted
-from quarry.engine.options import OpenOptions
+from quarry.engine.backends.protocol import Candidates, Resources, Wanted
 from quarry.engine.quantization.faiss_threads import set_faiss_threads
 from quarry.formats.container.directory import Directory
 from quarry.formats.snapshot import OpenSegment
@@ -49,7 +48,7 @@ class HnswBackend:
         FormatError: the graph's file is damaged; it may be deleted.
     """
 
-    def __init__(self, segment: OpenSegment, options: OpenOptions) -> None:
+    def __init__(self, segment: OpenSegment, resources: Resources) -> None:
         self.resident_bytes = self.needed_bytes(segment)
         self.device_bytes = 0
         self._n_rows = segment.reader.n_rows
@@ -57,7 +56,7 @@ class HnswBackend:
         self._deleted = segment.deleted
         self._sizes = np.diff(segment.reader.centroids.offsets)
         self._owners = np.repeat(np.arange(self._n_docs, dtype=np.uint32), self._sizes)
-        self._index = index_of(segment, _graph(segment, options.n_threads))
+        self._index = index_of(segment, _graph(segment, resources.threads))
 
     @staticmethod
     def needed_bytes(segment: OpenSegment) -> int:

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
 
+from quarry.engine.gpu.device import Device
 from quarry.engine.gpu.device_vectors import DeviceVectors
-from quarry.engine.options import OpenOptions
 from quarry.engine.scoring.query_vectors import Queries
 from quarry.formats.snapshot import OpenSegment
 
-__all__ = ["Backend", "BackendType", "Candidates", "DeviceBackend", "Wanted"]
+__all__ = ["Backend", "BackendType", "Candidates", "DeviceBackend", "Resources", "Wanted"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,6 +62,19 @@ class Wanted:
     threads: int
     allowed: npt.NDArray[np.bool_] | None = None
     beta: float | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Resources:
+    """What a backend may use.
+
+    Attributes:
+        threads: for building an index in memory.
+        device: of backend "gpu", with the account of its memory.
+    """
+
+    threads: int = 1
+    device: Device = field(default_factory=Device)
 
 
 class Backend(Protocol):
@@ -115,8 +128,8 @@ class DeviceBackend(Protocol):
 class BackendType(Protocol):
     """What the registry finds: makes backends, and says beforehand what one needs."""
 
-    def __call__(self, segment: OpenSegment, options: OpenOptions) -> Backend:
-        """Open a backend for a segment; `options` are about threads and memory."""
+    def __call__(self, segment: OpenSegment, resources: Resources) -> Backend:
+        """Open a backend for a segment."""
         ...
 
     def needed_bytes(self, segment: OpenSegment) -> int:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import NamedTuple
 
-from quarry.engine.backends.protocol import Backend, BackendType
-from quarry.engine.options import OpenOptions
+from quarry.engine.backends.protocol import Backend, BackendType, Resources
+from quarry.engine.gpu.device import Device
 from quarry.formats.errors import BackendUnavailable, InvalidSetting
 from quarry.formats.snapshot import OpenSegment
 
@@ -53,30 +53,29 @@ BACKENDS: dict[str, Adapter] = {
 }
 
 
-def check_backend(options: OpenOptions) -> None:
+def check_backend(name: str, device: Device) -> None:
     """Find out before the first search whether the backend asked for can be used at all.
 
     Raises:
         InvalidSetting: there is no backend, or no device, of that name.
         BackendUnavailable: a library, or the device, is missing.
     """
-    name = options.backend
     if name != "auto" and name not in BACKENDS:
         raise InvalidSetting("unknown backend", expected=f"auto, {', '.join(BACKENDS)}", actual=repr(name))
     if name == "gpu":
         try:
-            _ = options.accelerator.place
+            _ = device.place
         except ImportError as error:
             raise BACKENDS[name].unavailable(name, str(error)) from error
 
 
-def open_backend(name: str, segment: OpenSegment, options: OpenOptions | None = None) -> Backend:
+def open_backend(name: str, segment: OpenSegment, resources: Resources | None = None) -> Backend:
     """The backend `name` for a segment, which must have what it needs (see `quarry.engine.backends.selection`).
 
     Args:
         name: a key of `BACKENDS`.
         segment: stays open as long as the backend is used.
-        options: threads and memory, on this machine and on a device; None: the defaults.
+        resources: threads and the device; None: one thread, and the first CUDA device.
 
     Raises:
         BackendUnavailable: a library, or the device, is missing.
@@ -84,6 +83,6 @@ def open_backend(name: str, segment: OpenSegment, options: OpenOptions | None = 
     """
     adapter = BACKENDS[name]
     try:
-        return adapter.load(name)(segment, options or OpenOptions())
+        return adapter.load(name)(segment, resources or Resources())
     except ImportError as error:
         raise adapter.unavailable(name, str(error)) from error

@@ -13,8 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from quarry.engine.backends.exact import top_candidates
-from quarry.engine.backends.protocol import Candidates, Wanted
-from quarry.engine.options import OpenOptions
+from quarry.engine.backends.protocol import Candidates, Resources, Wanted
 from quarry.engine.scoring.float16_query import HalfQuery
 from quarry.engine.scoring.int8_query import IntegerQuery
 from quarry.formats.snapshot import OpenSegment
@@ -29,7 +28,7 @@ _FLOAT_ROUNDING = 1e-6  # of float32 numbers that come of exact sums, relative t
 class ScanBackend:
     """Reads every stored centroid; needs "int8" or "float16" centroids."""
 
-    def __init__(self, segment: OpenSegment, options: OpenOptions) -> None:
+    def __init__(self, segment: OpenSegment, resources: Resources) -> None:
         self.resident_bytes = self.device_bytes = 0
         self._table = segment.reader.centroids
         self._deleted = segment.deleted

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from quarry.engine.search.snippet import snippet
+from quarry.engine.search.hits import snippet
 
 if TYPE_CHECKING:
     from quarry.engine import Hit

@@ -12,10 +12,9 @@ import numpy as np
 import numpy.typing as npt
 
 from quarry.engine.encoding.bundle_encoder import BundleEncoder, PreparedQuery, check_document, document_window
-from quarry.engine.encoding.bundle_tokenizer import BundleTokenizer
 from quarry.engine.encoding.onnx_session import PerProcess, check_numbers
 from quarry.engine.encoding.token_vectors import TokenVectors
-from quarry.engine.encoding.tokenizer import Ids, Tokens
+from quarry.engine.encoding.tokenizer import BundleTokenizer, Ids, Tokens
 from quarry.engine.gpu.device_vectors import DeviceVectors
 from quarry.formats.bundle.encoder import EncoderBundle
 from quarry.formats.bundle.folder import MODEL_NAME, QUERY_MODEL_NAME
@@ -114,7 +113,7 @@ class BatchedEncoder(BundleEncoder):
 
     def run(self, prepared: Sequence[PreparedText]) -> list[list[TokenVectors]]:
         """Encode the windows of several documents: a list for each, in their order, in main memory."""
-        from quarry.engine.gpu.download import download
+        from quarry.engine.gpu.transfer import download
 
         frame, settings = self._tokenizer().document_frame, self._bundle.settings
         places, rows = self._windows(prepared)

@@ -9,10 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from quarry.engine.encoding.bundle_tokenizer import BundleTokenizer
-from quarry.engine.encoding.token_frame import TokenFrame
 from quarry.engine.encoding.token_vectors import TokenVectors, VectorKind
-from quarry.engine.encoding.tokenizer import Ids, Tokens, lone_surrogate
+from quarry.engine.encoding.tokenizer import BundleTokenizer, Ids, TokenFrame, Tokens, lone_surrogate
 from quarry.engine.encoding.windows import window_bounds
 from quarry.formats.bundle.encoder import EncoderBundle, EncoderSettings
 from quarry.formats.errors import InvalidDocument, InvalidQuery

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from quarry.engine.gpu.upload import send
+from quarry.engine.gpu.transfer import send
 
 __all__ = ["Batch", "DeviceTokens", "in_order", "mean_over_windows", "run_sums", "tokens_in_order"]
 

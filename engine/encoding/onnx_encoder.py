@@ -10,10 +10,9 @@ import numpy as np
 import numpy.typing as npt
 
 from quarry.engine.encoding.bundle_encoder import BundleEncoder, check_document, document_window
-from quarry.engine.encoding.bundle_tokenizer import BundleTokenizer
 from quarry.engine.encoding.onnx_session import INPUT_NAMES, PerProcess, open_session, run_session
 from quarry.engine.encoding.token_vectors import TokenVectors
-from quarry.engine.encoding.tokenizer import Ids
+from quarry.engine.encoding.tokenizer import BundleTokenizer, Ids
 from quarry.formats.bundle.encoder import EncoderBundle
 from quarry.formats.bundle.folder import MODEL_NAME, QUERY_MODEL_NAME
 from quarry.formats.errors import CorruptFile

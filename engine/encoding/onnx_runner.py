@@ -59,7 +59,7 @@ class OnnxRunner:
         """The same on the current stream, which is the session's too: what it reads is there, and stays."""
         import torch
 
-        from quarry.engine.gpu.upload import send
+        from quarry.engine.gpu.transfer import send
 
         given = {"input_ids": ids, "attention_mask": mask, "token_type_ids": np.zeros_like(ids)}
         inputs = {name: send(given[name], self.place) for name in self._input_names}

@@ -1,4 +1,4 @@
-"""How a text becomes the tokens of a model."""
+"""Tokenizers of bundles: texts to token ids with offsets, and the special tokens around them."""
 
 from __future__ import annotations
 
@@ -11,12 +11,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
+from quarry.formats.bundle.encoder import EncoderBundle
+from quarry.formats.bundle.folder import TOKENIZER_NAME
 from quarry.formats.errors import CorruptFile
 
 if TYPE_CHECKING:
     from tokenizers import Encoding, Tokenizer
 
-__all__ = ["Ids", "TextTokenizer", "Tokens", "lone_surrogate"]
+__all__ = ["BundleTokenizer", "Ids", "TextTokenizer", "TokenFrame", "Tokens", "lone_surrogate", "token_frame"]
+
 
 Ids = npt.NDArray[np.int64]
 
@@ -90,3 +93,83 @@ def lone_surrogate(text: str) -> int | None:
     except UnicodeEncodeError as error:
         return error.start
     return None
+
+
+@dataclass(frozen=True, slots=True)
+class TokenFrame:
+    """What stands before and after the tokens of a text.
+
+    Attributes:
+        before: (n,) int64.
+        after: (n,) int64.
+    """
+
+    before: Ids
+    after: Ids
+
+    @property
+    def n_tokens(self) -> int:
+        """Tokens of the frame itself."""
+        return len(self.before) + len(self.after)
+
+    def around(self, ids: Ids) -> Ids:
+        """The (n_tokens,) input of a text's tokens."""
+        return np.concatenate((self.before, ids, self.after))
+
+
+def token_frame(tokenizer: TextTokenizer, prefix: str, window: int, path: Path) -> TokenFrame:
+    """Find the special tokens before and after a text, and add a prefix's tokens to those before.
+
+    Args:
+        tokenizer: of the model.
+        prefix: text put before every text.
+        window: tokens that the model reads at once.
+        path: of the bundle, for the error.
+
+    Raises:
+        CorruptFile: the window has no room for text beside the frame, or the tokenizer has none for a letter.
+    """
+    marked = tokenizer.framed("a")
+    ids = np.array(marked.ids, np.int64)
+    inside = np.flatnonzero(np.array(marked.special_tokens_mask) == 0)
+    if not len(inside):
+        raise CorruptFile(
+            "the tokenizer has no token for a letter", path=path / TOKENIZER_NAME, actual=marked.tokens
+        )
+    before = np.concatenate((ids[: inside[0]], tokenizer.tokenise(prefix).ids))
+    frame = TokenFrame(before, ids[inside[-1] + 1 :])
+    if frame.n_tokens >= window:
+        raise CorruptFile(
+            "the bundle's window has no room for text beside prefix and special tokens",
+            path=path,
+            expected=f"more than {frame.n_tokens} tokens",
+            actual=window,
+        )
+    return frame
+
+
+class BundleTokenizer:
+    """The tokenizer of a bundle, its digest checked.
+
+    Args:
+        bundle: where it is.
+
+    Attributes:
+        document_frame: what stands around a document's window.
+        query_frame: what stands around a query.
+
+    Raises:
+        ChecksumMismatch: it is not the bundle's.
+        CorruptFile: it is no tokenizer, or the window has no room for text.
+    """
+
+    def __init__(self, bundle: EncoderBundle) -> None:
+        bundle.verify_files([TOKENIZER_NAME])
+        self._tokenizer = TextTokenizer(bundle.tokenizer_path)
+        settings = bundle.settings
+        self.document_frame = token_frame(self._tokenizer, settings.document_prefix, settings.window, bundle.path)
+        self.query_frame = token_frame(self._tokenizer, settings.query_prefix, settings.window, bundle.path)
+
+    def tokenise(self, text: str) -> Tokens:
+        """The tokens of a text, special ones left out."""
+        return self._tokenizer.tokenise(text)

@@ -40,7 +40,7 @@ class DeviceVectors:
     @cached_property
     def host(self) -> npt.NDArray[np.float32]:
         """The same in main memory, (n, dim) float32; copied once, and waited for."""
-        from quarry.engine.gpu.download import download
+        from quarry.engine.gpu.transfer import download
 
         vectors: npt.NDArray[np.float32] = download(self.values)[0]
         return vectors

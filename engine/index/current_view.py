@@ -6,6 +6,7 @@ import os
 import threading
 from collections.abc import Callable
 
+from quarry.engine.gpu.device import Device
 from quarry.engine.index.view import IndexView
 from quarry.engine.options import OpenOptions
 from quarry.formats.container.directory import Directory
@@ -21,15 +22,17 @@ class CurrentView:
     Args:
         directory: of the index; its newest generation is opened.
         options: resources to use.
+        device: of backend "gpu".
 
     Raises:
         IndexNotFound: there is no index.
         FormatError: a file of the index is damaged.
     """
 
-    def __init__(self, directory: Directory, options: OpenOptions) -> None:
+    def __init__(self, directory: Directory, options: OpenOptions, device: Device) -> None:
         self._directory = directory
         self._options = options
+        self._device = device
         self._pid = os.getpid()
         self._lock = threading.Lock()
         self._view: IndexView | None = self._made(Snapshot(directory), None)
@@ -87,7 +90,7 @@ class CurrentView:
 
     def _made(self, snapshot: Snapshot, before: IndexView | None) -> IndexView:
         try:
-            return IndexView(snapshot, self._options, before)
+            return IndexView(snapshot, self._options, before, self._device)
         except BaseException:
             snapshot.close()
             raise

@@ -8,6 +8,7 @@ import numpy as np
 
 from quarry.engine.documents.document import Document
 from quarry.engine.filtering.cache import DocumentFilter
+from quarry.engine.gpu.device import Device
 from quarry.engine.gpu.device_vectors import DeviceVectors
 from quarry.engine.index.memory import plan_memory
 from quarry.engine.index.statistics import resource_statistics
@@ -32,16 +33,23 @@ class IndexView:
     Args:
         snapshot: of that generation.
         options: resources to use.
-        before: of another generation, whose backends are taken over where segments are the same.
+        before: view of another generation, whose backends are reused for the segments that are the same.
+        device: of backend "gpu"; None: as `options` say.
     """
 
-    def __init__(self, snapshot: Snapshot, options: OpenOptions, before: IndexView | None = None) -> None:
+    def __init__(
+        self,
+        snapshot: Snapshot,
+        options: OpenOptions,
+        before: IndexView | None = None,
+        device: Device | None = None,
+    ) -> None:
         self.snapshot = snapshot
         self._segments = self.snapshot.segments  # what is being searched stays, even if the snapshot is closed
         self._options = options
         self._plan = plan_memory(self.snapshot, options.memory_bytes)
         self._dense: Searcher = Searcher(
-            snapshot, options, self._plan.backend_bytes, before._dense if before else None
+            snapshot, options, self._plan.backend_bytes, before._dense if before else None, device
         )
         self._lexical = LexicalSearcher(self.snapshot, self._plan.posting_bytes)
         self.filter = DocumentFilter(self._segments, self._plan.filter_bytes)

@@ -17,7 +17,7 @@ from quarry.engine.encoding.batched_encoder import BatchedEncoder
 from quarry.engine.encoding.encoder import Encoder
 from quarry.engine.encoding.token_vectors import TokenVectors
 from quarry.engine.indexer.document_groups import DocumentGroups, PreparedDocument
-from quarry.engine.representation.representation import DocumentVectors, Representation
+from quarry.engine.representation.base import DocumentVectors, Representation
 from quarry.formats.errors import InvalidDocument
 
 __all__ = ["EncodedDocument", "OnInvalid", "encode_documents"]

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 from quarry.engine.encoding.batched_encoder import BatchedEncoder, PreparedText
 from quarry.engine.encoding.token_vectors import TokenVectors
+from quarry.engine.representation.base import DocumentVectors, Representation
 from quarry.engine.representation.pieces import TextPieces
-from quarry.engine.representation.representation import DocumentVectors, Representation
 
 if TYPE_CHECKING:
     from quarry.engine.representation.on_device import DeviceRepresentation

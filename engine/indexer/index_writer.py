@@ -16,7 +16,8 @@ from quarry.engine.indexer.garbage import collect_garbage
 from quarry.engine.indexer.merge_policy import MergePolicy
 from quarry.engine.indexer.merge_scheduler import MergeScheduler
 from quarry.engine.indexer.segment_builder import BuiltSegment, SegmentBuilder
-from quarry.engine.representation.representation import Representation, representation_from
+from quarry.engine.representation.base import Representation
+from quarry.engine.representation.registry import representation_from
 from quarry.formats.container.directory import Directory
 from quarry.formats.errors import CommitFailed, FormatError, IndexClosed, IndexNotFound, InvalidDocument
 from quarry.formats.manifest import EncoderRecord, IndexSettings, Manifest, latest_generation

@@ -26,13 +26,12 @@ import numpy as np
 
 from quarry.engine.lexical.query import Bm25Query, QueryTerm
 from quarry.engine.lexical.segment_scorer import Flags, Floats, SegmentScorer, TermPart
+from quarry.engine.options import DEFAULT_B, DEFAULT_K1
 from quarry.formats.errors import InvalidSetting
 from quarry.formats.postings.postings import PostingsReader
 
-__all__ = ["DEFAULT_B", "DEFAULT_K1", "MAX_QUERY_TERMS", "Bm25"]
+__all__ = ["MAX_QUERY_TERMS", "Bm25"]
 
-DEFAULT_K1 = 1.2
-DEFAULT_B = 0.75
 MAX_QUERY_TERMS = 1000  # distinct terms; of more than that the rarest count
 
 _CACHE_BYTES = 128 << 20

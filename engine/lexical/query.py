@@ -9,8 +9,7 @@ import numpy as np
 
 from quarry.engine.filtering.allowed import AllowedDocs
 from quarry.engine.lexical.segment_scorer import Floats, Ints, Scored, SegmentScorer, TermPart, looked_up
-from quarry.engine.scoring.exactness import Exactness
-from quarry.engine.scoring.ranking import Ranking, ranked
+from quarry.engine.scoring.ranking import Exactness, Ranking, ranked
 
 __all__ = ["Bm25Query", "QueryTerm"]
 

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from quarry.engine.gpu.upload import send
+from quarry.engine.gpu.transfer import send
 from quarry.engine.representation.kmeans import MAX_ITERATIONS
 
 __all__ = ["Clusters", "kmeans_of_documents"]

@@ -1,17 +1,54 @@
-"""K-means over the token vectors of one document: the pseudo query embeddings of Tang et al. (2021)."""
+"""The representation `KMeans`: pseudo query embeddings, k-means over token vectors (Tang et al. 2021)."""
 
 from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
+from quarry.engine.encoding.token_vectors import TokenVectors
+from quarry.engine.representation.base import (
+    DocumentVectors,
+    IntegerSettings,
+    cluster_spans,
+    nonempty_windows,
+    scale_rows,
+)
 from quarry.engine.representation.pieces import piece_sums
 
-__all__ = ["MAX_ITERATIONS", "kmeans"]
+__all__ = ["MAX_ITERATIONS", "KMeans", "kmeans"]
 
 # Assignments of a document's few hundred tokens settle within this many rounds nearly always; the cap keeps
 # the cost of a document bounded.
 MAX_ITERATIONS = 20
+
+
+@dataclass(frozen=True)
+class KMeans(IntegerSettings):
+    """Plain k-means over the token vectors of the whole document (Tang et al. 2021, Eq. 1-2, section 4.2).
+
+    For encoders trained for it. A document has at most as many centroids as tokens, and fewer where clusters
+    end up empty (``quarry.engine.representation.kmeans``). Special tokens take no part. Memory: the token
+    vectors of a document.
+
+    Attributes:
+        n_centroids: the k of k-means, 1 to 4096; 8 for documents and 4 for passages in the paper.
+    """
+
+    name: ClassVar[str] = "kmeans"
+    n_centroids: int = 8
+
+    def represent(self, text: str, windows: Iterable[TokenVectors], normalise: bool) -> DocumentVectors:
+        """Make the centroids of a document; see ``Representation.represent``."""
+        del text
+        kept = list(nonempty_windows(windows))
+        values, labels = kmeans(np.concatenate([window.values for window in kept]), self.n_centroids)
+        starts = np.concatenate([window.starts for window in kept])
+        ends = np.concatenate([window.ends for window in kept])
+        return DocumentVectors(scale_rows(values, normalise), cluster_spans(labels, starts, ends, len(values)))
 
 
 def kmeans(

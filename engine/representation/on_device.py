@@ -11,17 +11,11 @@ import torch
 
 from quarry.engine.encoding.batched_encoder import PreparedText
 from quarry.engine.encoding.device_batches import DeviceTokens, run_sums
-from quarry.engine.gpu.download import download
-from quarry.engine.gpu.upload import send
+from quarry.engine.gpu.transfer import download, send
+from quarry.engine.representation.base import DocumentVectors, Representation, cluster_spans
 from quarry.engine.representation.device_kmeans import Clusters, kmeans_of_documents
-from quarry.engine.representation.pieces import TextPieces, text_pieces
-from quarry.engine.representation.representation import (
-    DocumentVectors,
-    KMeans,
-    Pieces,
-    Representation,
-    cluster_spans,
-)
+from quarry.engine.representation.kmeans import KMeans
+from quarry.engine.representation.pieces import Pieces, TextPieces, text_pieces
 
 __all__ = ["DeviceRepresentation", "device_representation"]
 
@@ -56,7 +50,7 @@ def device_representation(representation: Representation) -> DeviceRepresentatio
 
 
 class _DevicePieces:
-    """`quarry.engine.representation.representation.Pieces`: the sums of pieces, and of them those of documents."""
+    """`Pieces`: the sums of pieces, and of them those of documents."""
 
     def __init__(self, tokens_per_piece: int) -> None:
         self._tokens_per_piece = tokens_per_piece
@@ -96,7 +90,7 @@ def _with_whole(
 
 
 class _DeviceKMeans:
-    """`quarry.engine.representation.representation.KMeans`, documents of like length together."""
+    """`KMeans`, documents of like length together."""
 
     def __init__(self, n_centroids: int) -> None:
         self._n_centroids = n_centroids

@@ -1,20 +1,58 @@
-"""Where the tokens of a window are cut into contiguous pieces, and the sum of each piece's vectors."""
+"""The representation `Pieces`: means of contiguous pieces of a text, cut at sentence ends."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
-from quarry.engine.encoding.sentences import sentence_end_flags
+from quarry.engine.encoding.token_vectors import TokenVectors
+from quarry.engine.encoding.windows import sentence_end_flags
+from quarry.engine.representation.base import DocumentVectors, IntegerSettings, nonempty_windows, scale_rows
 
-__all__ = ["TextPieces", "piece_starts", "piece_sums", "text_pieces"]
+__all__ = ["Pieces", "TextPieces", "piece_starts", "piece_sums", "text_pieces"]
 
 # How far from the ideal cut a sentence end may lie, as a share of a piece's length. Below one half, two
 # neighbouring cuts can never meet or cross.
 _TOLERANCE = 1 / 3
+
+
+@dataclass(frozen=True)
+class Pieces(IntegerSettings):
+    """Means of contiguous pieces of the text, cut at sentence ends, and the mean of the whole document.
+
+    For encoders that were not trained for clustering. Each window is cut into pieces of about equal length
+    (``quarry.engine.representation.pieces``). A document of more than one piece has one centroid more, the last:
+    the mean over all tokens of the document. Special tokens take no part. Memory: one window and the centroids.
+
+    Attributes:
+        tokens_per_piece: how long a piece is on average, 1 to 4096.
+    """
+
+    name: ClassVar[str] = "pieces"
+    tokens_per_piece: int = 24
+
+    def represent(self, text: str, windows: Iterable[TokenVectors], normalise: bool) -> DocumentVectors:
+        """Make the centroids of a document; see ``Representation.represent``."""
+        sums: list[npt.NDArray[np.float32]] = []
+        sizes: list[npt.NDArray[np.int64]] = []
+        spans: list[tuple[int, int]] = []
+        for window in nonempty_windows(windows):
+            whole = [(0, len(window.values))]
+            pieces = text_pieces(text, window.starts, window.ends, whole, self.tokens_per_piece)
+            sums.append(piece_sums(window.values, np.cumsum(pieces.sizes) - pieces.sizes))
+            sizes.append(pieces.sizes)
+            spans += pieces.spans
+        found = TextPieces(np.concatenate(sizes), spans)
+        counts = found.sizes.astype(np.float32)
+        if len(spans) > 1:
+            sums.append(np.concatenate(sums).sum(axis=0, keepdims=True))
+            counts = np.append(counts, counts.sum())
+        means = np.concatenate(sums) / counts[:, np.newaxis]
+        return DocumentVectors(scale_rows(means, normalise), tuple((span,) for span in found.spans_with_whole()))
 
 
 @dataclass(frozen=True, eq=False)

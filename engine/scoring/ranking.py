@@ -1,19 +1,40 @@
-"""The documents of an answer, best first, before their texts are read."""
+"""Rankings: the documents of an answer as columns, best first, and what is known about all others."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from enum import StrEnum
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from quarry.engine.scoring.exactness import Exactness
+__all__ = ["Exactness", "Ranking", "ranked"]
 
-__all__ = ["Ranking", "ranked"]
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float32]
+
+
+class Exactness(StrEnum):
+    """What is known about the documents that are not in an answer.
+
+    Scores are exact always: the query in full precision against the vectors as stored (in an index of codes
+    alone, against what the codes stand for).
+    """
+
+    EXACT = "exact"
+    """No other document of the index, or of those a filter allows, has a better score."""
+    PROBED_LISTS = "exact over probed lists"
+    """No other document with a vector in one of the inverted lists that were read has a better score."""
+    APPROXIMATE = "approximate"
+    """Stage 1 chose by codes or by a graph: a better one may have been passed over."""
+
+    @staticmethod
+    def weakest(parts: Iterable[Exactness]) -> Exactness:
+        """What an answer made of these promises."""
+        order = list(Exactness)
+        return max(parts, key=order.index, default=Exactness.EXACT)
 
 
 class Ranking(NamedTuple):

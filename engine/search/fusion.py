@@ -5,9 +5,8 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["FUSIONS", "fuse"]
+__all__ = ["fuse"]
 
-FUSIONS = ("linear", "rrf")
 _RANK_OFFSET = 60
 
 Floats = npt.NDArray[np.float32]

@@ -1,15 +1,14 @@
-"""What a search returns."""
+"""Hits: what a search returns."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 
-from quarry.engine.scoring.exactness import Exactness
-from quarry.engine.search.snippet import snippet
+from quarry.engine.scoring.ranking import Exactness
 from quarry.formats.documents.store import PackedDocument
 
-__all__ = ["Hit", "Hits", "Match"]
+__all__ = ["Hit", "Hits", "Match", "snippet"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,3 +95,15 @@ class Hits(list[Hit]):
     def __init__(self, hits: Iterable[Hit] = (), exactness: Exactness = Exactness.APPROXIMATE) -> None:
         super().__init__(hits)
         self.exactness = exactness
+
+
+def snippet(text: str, n_characters: int = 88) -> str:
+    """Put the beginning of a text on one line.
+
+    White space becomes single spaces; characters that a terminal would act upon are left out, because the
+    text is a stranger's.
+    """
+    # A bounded part is enough: a text of megabytes need not be split into words for one line.
+    words = text[: 8 * n_characters].split()
+    line = "".join(character for character in " ".join(words) if character.isprintable())
+    return line if len(line) <= n_characters else line[: n_characters - 3].rstrip() + "..."

@@ -12,9 +12,8 @@ from quarry.engine.lexical.query import Bm25Query
 from quarry.engine.lexical.searcher import LexicalSearcher
 from quarry.engine.options import SearchOptions
 from quarry.engine.quantization.candidates import usual_candidates
-from quarry.engine.scoring.exactness import Exactness
 from quarry.engine.scoring.query_vectors import Queries, host_vectors
-from quarry.engine.scoring.ranking import Ranking
+from quarry.engine.scoring.ranking import Exactness, Ranking
 from quarry.engine.search.fusion import fuse
 from quarry.engine.search.searcher import Searcher
 

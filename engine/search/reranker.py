@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Protocol, runtime_checkable
@@ -13,14 +13,17 @@ from typing import Protocol, runtime_checkable
 import numpy as np
 import numpy.typing as npt
 
+from quarry.engine.documents.document import full_text
 from quarry.engine.encoding.onnx_session import INPUT_NAMES, PerProcess, open_session, run_session
 from quarry.engine.encoding.tokenizer import Ids, TextTokenizer, lone_surrogate
 from quarry.engine.encoding.windows import window_bounds
+from quarry.engine.search.hits import Hits
 from quarry.formats.bundle.folder import MODEL_NAME, TOKENIZER_NAME
 from quarry.formats.bundle.reranker import RerankerBundle, load_reranker_bundle
 from quarry.formats.errors import CorruptFile, InvalidDocument, InvalidQuery, InvalidSetting
 
-__all__ = ["OnnxReranker", "Reranker", "open_reranker"]
+__all__ = ["OnnxReranker", "Reranker", "open_reranker", "reranked"]
+
 
 Scores = npt.NDArray[np.float32]
 
@@ -269,3 +272,15 @@ def _fault(text: object) -> str | None:
 
 def _as_array(scores: Iterator[float]) -> Scores:
     return np.array(list(scores), np.float32)
+
+
+def reranked(query: str, hits: Hits, reranker: Reranker, k: int) -> Hits:
+    """The k best of `hits` by the reranker, best first; their scores are the reranker's.
+
+    Equal scores keep their order.
+    """
+    if not hits:
+        return hits
+    scores = reranker.scores(query, [full_text(hit.title, hit.text) for hit in hits]).tolist()
+    scored = [replace(hit, score=score) for hit, score in zip(hits, scores, strict=True)]
+    return Hits(sorted(scored, key=lambda hit: -hit.score)[:k])

@@ -10,16 +10,16 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from quarry.engine.backends.protocol import Backend, Candidates, DeviceBackend, Wanted
+from quarry.engine.backends.protocol import Backend, Candidates, DeviceBackend, Resources, Wanted
 from quarry.engine.backends.registry import open_backend
 from quarry.engine.backends.selection import LAST_RESORTS, Choice, choose_backends
 from quarry.engine.filtering.allowed import Allowed, AllowedDocs
+from quarry.engine.gpu.device import Device
 from quarry.engine.gpu.device_vectors import DeviceVectors
 from quarry.engine.options import OpenOptions, SearchOptions
 from quarry.engine.quantization.candidates import default_candidates, usual_candidates
-from quarry.engine.scoring.exactness import Exactness
 from quarry.engine.scoring.query_vectors import Queries, host_vectors
-from quarry.engine.scoring.ranking import Ranking, ranked
+from quarry.engine.scoring.ranking import Exactness, Ranking, ranked
 from quarry.engine.search.rescorer import Rescorer, kth_largest
 from quarry.formats.errors import BackendUnavailable, InvalidSetting
 from quarry.formats.snapshot import OpenSegment, Snapshot
@@ -44,7 +44,8 @@ class Searcher:
         snapshot: what is searched.
         options: backend, device and threads.
         room_bytes: main memory that backends may hold; None: as much as they need.
-        before: of another generation of the index, whose backends are taken over where segments are the same.
+        before: searcher of another generation, whose backends are reused for the segments that are the same.
+        device: of backend "gpu"; None: as `options` say.
 
     Raises:
         InvalidSetting: the backend asked for needs more.
@@ -56,12 +57,14 @@ class Searcher:
         options: OpenOptions,
         room_bytes: int | None = None,
         before: Searcher | None = None,
+        device: Device | None = None,
     ) -> None:
+        resources = Resources(options.n_threads, device or Device(options.device, options.device_bytes))
         self._options = options
         self._beta = snapshot.manifest.settings.beta
         choices = choose_backends(snapshot.segments, options, room_bytes)
         self._segments = [
-            _SegmentSearcher(segment, options, self._beta, choice)
+            _SegmentSearcher(segment, options, resources, self._beta, choice)
             for segment, choice in zip(snapshot.segments, choices, strict=True)
         ]
         known = {each.segment.reader: each for each in before._segments} if before else {}
@@ -145,9 +148,17 @@ class _Scored(NamedTuple):
 
 
 class _SegmentSearcher:
-    def __init__(self, segment: OpenSegment, options: OpenOptions, beta: float | None, choice: Choice) -> None:
+    def __init__(
+        self,
+        segment: OpenSegment,
+        options: OpenOptions,
+        resources: Resources,
+        beta: float | None,
+        choice: Choice,
+    ) -> None:
         self.segment = segment
         self._options = options
+        self._resources = resources
         self._lock = threading.Lock()
         self._allowed: npt.NDArray[np.bool_] | None = None  # where more is deleted than the backend knows
         self._opened_for = segment
@@ -237,7 +248,7 @@ class _SegmentSearcher:
         """What was chosen, or where "auto" chose what does not work here, the next best."""
         while True:
             try:
-                return open_backend(self.choice.backend, self.segment, self._options)
+                return open_backend(self.choice.backend, self.segment, self._resources)
             except (BackendUnavailable, InvalidSetting) as error:
                 self._choose_another(error)
 

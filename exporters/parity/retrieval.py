@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from quarry.engine.encoding.encoder import Encoder
-from quarry.engine.representation.representation import Pooled
+from quarry.engine.representation.single import Pooled
 from quarry.exporters.parity.sample_texts import sample_questions
 from quarry.formats.bundle.encoder import RetrievalRecord
 
@@ -25,7 +25,7 @@ Vectors = npt.NDArray[np.float32]
 def measure_retrieval(exact: Encoder, variant: Encoder) -> RetrievalRecord:
     """Search docstrings of Python's library with both encoders; the queries are their first paragraphs.
 
-    A document is one vector (`quarry.engine.representation.representation.Pooled`), the search is exhaustive, and
+    A document is one vector (`Pooled`), the search is exhaustive, and
     the only relevant document of a query is the rest of its docstring.
 
     Args:

@@ -15,9 +15,10 @@ from support.indexes.word_encoder import TableEncoder, table_of
 
 from quarry import engine
 from quarry.engine import Engine, KMeans
-from quarry.engine.backends.protocol import Wanted
+from quarry.engine.backends.protocol import Resources, Wanted
 from quarry.engine.backends.registry import BACKENDS, Adapter, open_backend
 from quarry.engine.filtering.allowed import Allowed
+from quarry.engine.gpu.device import Device
 from quarry.engine.options import OpenOptions, SearchOptions
 from quarry.engine.search.searcher import Searcher
 from quarry.formats.container.directory import Directory
@@ -344,7 +345,7 @@ def test_candidates_keep_the_contract(case, share):
     for segment in snapshot.segments:
         if segment.reader.lists is None and case.backend == "cpu_faiss":
             continue
-        backend = open_backend(case.backend, segment, OpenOptions(device=DEVICES.get(case.backend)))
+        backend = open_backend(case.backend, segment, Resources(device=Device(DEVICES.get(case.backend))))
         allowed = allowed_in(segment, share)
         findable = allowed_in(segment, 1.0) if allowed is None else allowed
         n_live = int(findable.sum())

@@ -21,7 +21,7 @@ from pathlib import Path
 
 import atheris
 
-with atheris.instrument_imports(include=["formats", "msgpack"]):
+with atheris.instrument_imports(include=["quarry.formats", "msgpack"]):
     import numpy as np
     import numpy.typing as npt
     import xxhash

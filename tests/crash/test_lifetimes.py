@@ -66,7 +66,7 @@ class TestReadOnly:
     @pytest.mark.skipif(not shutil.which("unshare"), reason="no namespaces to mount in")
     def test_a_read_only_mount(self, path):
         script = (
-            "from changes import open_index; from pathlib import Path\n"
+            "from support.indexes.changes import open_index; from pathlib import Path\n"
             f"with open_index(Path({str(path)!r})) as index:\n"
             "    print(len(index.search('old text3', k=3)), len(index), index.verify().n_documents)\n"
         )
@@ -165,7 +165,7 @@ ENDS = {
 def test_the_interpreter_ends(path, end):
     """In good order and without a word; the next writer finds nothing but what was committed."""
     script = (
-        "from changes import open_index; from pathlib import Path\n"
+        "from support.indexes.changes import open_index; from pathlib import Path\n"
         f"index = open_index(Path({str(path)!r}), writable=True)\n"
         "index.search('old text3', k=3)\n"
     )

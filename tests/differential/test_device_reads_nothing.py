@@ -12,14 +12,15 @@ from support.models.tiny_checkpoint import DIM as ENCODER_DIM
 from support.models.tiny_checkpoint import write_checkpoint
 
 from quarry.engine.backends.gpu.backend import GpuBackend
-from quarry.engine.backends.protocol import Wanted
+from quarry.engine.backends.protocol import Resources, Wanted
 from quarry.engine.encoding.batched_encoder import BatchedEncoder
 from quarry.engine.encoding.onnx_runner import OnnxRunner
+from quarry.engine.gpu.device import Device
 from quarry.engine.gpu.device_vectors import DeviceVectors
 from quarry.engine.indexer.document_groups import DocumentGroups
-from quarry.engine.options import OpenOptions
-from quarry.engine.representation.representation import KMeans, Pieces
-from quarry.engine.search.query_encoder import encode_queries
+from quarry.engine.representation.kmeans import KMeans
+from quarry.engine.representation.pieces import Pieces
+from quarry.engine.search.queries import encode_queries
 from quarry.exporters.export import export
 from quarry.formats.container.directory import Directory
 from quarry.formats.errors import InvalidQuery
@@ -61,21 +62,21 @@ def coming_back(monkeypatch):
     monkeypatch.setattr(
         "quarry.engine.representation.on_device.download", download
     )  # imports it with the true one first
-    monkeypatch.setattr("quarry.engine.gpu.download.download", download)
+    monkeypatch.setattr("quarry.engine.gpu.transfer.download", download)
     return shapes
 
 
 def nowhere_backend(segment):
-    options = OpenOptions(device="cuda", device_bytes=1 << 30)
-    options.accelerator.__dict__ |= {"place": NOWHERE, "kernels": None}
-    return GpuBackend(segment, options)
+    device = Device("cuda", 1 << 30)
+    device.__dict__ |= {"place": NOWHERE, "kernels": None}
+    return GpuBackend(segment, Resources(device=device))
 
 
 @pytest.mark.parametrize("kind", [torch.float16, torch.float32])
 @pytest.mark.parametrize("beta", [None, 2.0])
 @pytest.mark.parametrize("stored", ["int8", "float16"])
 def test_both_stages(tmp_path, monkeypatch, coming_back, stored, beta, kind):
-    monkeypatch.setattr("one_segment.DIM", ENCODER_DIM)
+    monkeypatch.setattr("support.indexes.one_segment.DIM", ENCODER_DIM)
     documents = [np.ones((n, ENCODER_DIM), np.float32) for n in (1, 70, *[3] * 300)]
     backend = nowhere_backend(segment_of(Directory(tmp_path), documents, stored))
     backend._scan._scores.kind = kind

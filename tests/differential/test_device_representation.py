@@ -1,5 +1,5 @@
 """Centroids made on a device, on torch's CPU device here, against those of
-`quarry.engine.representation.representation` in numpy.
+`quarry.engine.representation` in numpy.
 
 Pieces are within the rounding of float32 sums. Clusters have the same tokens, and centroids within that rounding;
 a token may only lie elsewhere where two centroids are equally near within the oracle's own rounding.
@@ -27,8 +27,10 @@ from quarry.engine.encoding.token_vectors import TokenVectors
 from quarry.engine.encoding.tokenizer import Tokens
 from quarry.engine.indexer.document_encoder import DocumentEncoder, encode_documents
 from quarry.engine.indexer.document_groups import DocumentGroups
-from quarry.engine.representation.kmeans import MAX_ITERATIONS, _nearest, _updated, kmeans
-from quarry.engine.representation.representation import Cls, FirstM, KMeans, Mean, Pieces, Pooled
+from quarry.engine.representation.first_m import Cls, FirstM
+from quarry.engine.representation.kmeans import MAX_ITERATIONS, KMeans, _nearest, _updated, kmeans
+from quarry.engine.representation.pieces import Pieces
+from quarry.engine.representation.single import Mean, Pooled
 from quarry.exporters.export import export
 from quarry.formats.bundle.encoder import load_bundle
 
@@ -173,7 +175,7 @@ def encoder(request, tmp_path_factory):
 
 
 def real_texts():
-    paragraphs = (Path(__file__).parents[2] / "ARCHITECTURE.md").read_text("utf-8").split("\n\n")
+    paragraphs = (Path(__file__).parents[2] / "LICENSE").read_text("utf-8").split("\n\n")
     paragraphs = [each for each in paragraphs if each.strip()]
     return [*paragraphs[:12], "one", "\u200b", " ".join(paragraphs)[:4000]]
 

@@ -15,7 +15,7 @@ from quarry.engine import Engine
 from quarry.engine.encoding.batched_encoder import BatchedEncoder
 from quarry.engine.encoding.onnx_runner import OnnxRunner
 from quarry.engine.gpu.device_vectors import DeviceVectors
-from quarry.engine.search.query_encoder import encode_queries
+from quarry.engine.search.queries import encode_queries
 from quarry.exporters.export import export
 from quarry.formats.errors import BackendUnavailable, InvalidQuery
 
@@ -25,8 +25,8 @@ pytestmark = pytest.mark.usefixtures("one_torch_thread")
 
 from torch.overrides import TorchFunctionMode  # noqa: E402
 
-import quarry.engine.gpu.download as back  # noqa: E402
-from quarry.engine.gpu.upload import send  # noqa: E402
+import quarry.engine.gpu.transfer as back  # noqa: E402
+from quarry.engine.gpu.transfer import send  # noqa: E402
 
 WORDS = ["cat", "dog", "dough", "bread", "rook", "pawn", "the", "a", "of", "piece", "rest", "flour", "queen"]
 READS = {"cpu", "numpy", "__array__", "tolist", "item", "__int__", "__float__", "__bool__", "__index__", "nonzero"}

@@ -14,9 +14,9 @@ from support.indexes.word_encoder import table_of
 
 from quarry import engine
 from quarry.engine import Engine, KMeans
-from quarry.engine.backends.protocol import Wanted
+from quarry.engine.backends.protocol import Resources, Wanted
 from quarry.engine.backends.registry import open_backend
-from quarry.engine.options import OpenOptions
+from quarry.engine.gpu.device import Device
 from quarry.engine.scoring.aggregation import aggregate
 from quarry.engine.scoring.int8_query import IntegerQuery
 from quarry.engine.scoring.stored_vectors import StoredVectors
@@ -46,7 +46,7 @@ def directory(tmp_path):
 
 
 def on_cpu(**settings):
-    return OpenOptions(device="cpu", **settings)
+    return Resources(device=Device("cpu", **settings))
 
 
 def documents_of_many_lengths(generator):
@@ -105,7 +105,7 @@ class TestScan:
         wanted = Wanted(10, 20, None, 1, beta=1.0)
         expected = open_backend("gpu", segment, on_cpu()).candidates(queries, wanted)
         monkeypatch.setattr("quarry.engine.gpu.device._LEAST_WORK_BYTES", 2000)
-        backend = open_backend("gpu", segment, on_cpu(device_bytes=16000 + segment.reader.n_rows * 100))
+        backend = open_backend("gpu", segment, on_cpu(limit_bytes=16000 + segment.reader.n_rows * 100))
         for each, same in zip(backend.candidates(queries, wanted), expected, strict=True):
             assert dict(zip(each.docs, each.scores, strict=True)) == dict(zip(same.docs, same.scores, strict=True))
 
@@ -242,7 +242,7 @@ def test_closing_frees_the_device(index):
     opened = Engine.open(index[0], backend="gpu", device="cpu")
     opened.search_vectors(index[1][0], k=1)
     backend = opened._view.get()._dense._segments[0].opened
-    gone, device = weakref.ref(backend), opened._options.accelerator
+    gone, device = weakref.ref(backend), opened._device
     assert device._used_bytes == backend.device_bytes
     del backend
     opened.close()
@@ -257,7 +257,7 @@ def test_closing_gives_memory_back_when_nothing_holds_it_any_more(index, monkeyp
     backend = weakref.ref(opened._view.get()._dense._segments[0].opened)
     held = []
     monkeypatch.setattr("torch.cuda.empty_cache", lambda: held.append(backend()))
-    opened._options.accelerator.__dict__["place"] = torch.device("cuda")
+    opened._device.__dict__["place"] = torch.device("cuda")
     opened.close()
     assert held == [None]
 
@@ -289,12 +289,12 @@ def test_a_device_that_is_fuller_than_thought(index, monkeypatch):
         raise torch.OutOfMemoryError("out of memory")
 
     monkeypatch.setattr("quarry.engine.backends.gpu.rows.upload", full)
-    options = OpenOptions(backend="gpu", device="cpu")
+    resources = Resources(device=Device("cpu"))
     snapshot = Snapshot(Directory(index[0]))
     with pytest.raises(InvalidSetting, match=r"has less memory than its budget says; expected \d+ bytes"):
-        open_backend("gpu", snapshot.segments[0], options)
+        open_backend("gpu", snapshot.segments[0], resources)
     gc.collect()
-    assert options.accelerator._used_bytes == 0
+    assert resources.device._used_bytes == 0
     snapshot.close()
 
 
@@ -318,7 +318,7 @@ def test_what_triton_raises_is_a_failure_of_the_device(index, monkeypatch):
 
 @pytest.mark.parametrize(("limit_gib", "work_mib"), [(1, 128), (8, 512), (24, 768), (128, 4096), (1024, 4096)])
 def test_larger_devices_have_more_room_to_work_in(limit_gib, work_mib):
-    device = OpenOptions(device_bytes=limit_gib << 30).accelerator
+    device = Device(limit_bytes=limit_gib << 30)
     device.__dict__["place"] = torch.device("cuda")
     assert device.work_bytes == work_mib << 20
     assert device.left_bytes == device.limit_bytes - device.work_bytes

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from support.indexes.one_segment import random_documents, random_quantizer, segment_of
 
-from quarry.engine.backends.protocol import Wanted
+from quarry.engine.backends.protocol import Resources, Wanted
 from quarry.engine.backends.registry import open_backend
-from quarry.engine.options import OpenOptions
+from quarry.engine.gpu.device import Device
 from quarry.formats.container.directory import Directory
 
 torch = pytest.importorskip("torch", reason="backend gpu needs torch")
@@ -24,9 +24,9 @@ if PLACE == "cpu" and os.environ.get("TRITON_INTERPRET") != "1":
 
 def backend_of(segment, kernels):
     """The backend on this machine's device, its kernels given."""
-    options = OpenOptions(device=PLACE)
-    options.accelerator.kernels = kernels
-    return open_backend("gpu", segment, options)
+    device = Device(PLACE)
+    device.kernels = kernels
+    return open_backend("gpu", segment, Resources(device=device))
 
 
 @pytest.fixture
@@ -59,7 +59,7 @@ def block_scores(segment, queries, kernels, beta, allowed):
 @pytest.mark.parametrize("beta", [None, 0.5, 8.0])
 @pytest.mark.parametrize("kind", ["int8", "float16"])
 def test_documents_are_scored(directory, monkeypatch, kind, beta, dim, n_queries):
-    monkeypatch.setattr("one_segment.DIM", dim)
+    monkeypatch.setattr("support.indexes.one_segment.DIM", dim)
     generator = np.random.default_rng(dim)
     segment = segment_of(directory, documents(generator, dim), kind)
     queries = generator.standard_normal((n_queries, dim)).astype(np.float32)

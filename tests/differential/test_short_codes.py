@@ -14,7 +14,7 @@ from quarry.engine.documents.document import Document
 from quarry.engine.indexer.document_encoder import EncodedDocument
 from quarry.engine.indexer.index_writer import IndexWriter
 from quarry.engine.quantization.drift import FINE, RETRAIN
-from quarry.engine.representation.representation import DocumentVectors
+from quarry.engine.representation.base import DocumentVectors
 from quarry.formats.container.directory import Directory
 from quarry.formats.snapshot import Snapshot
 

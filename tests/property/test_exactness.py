@@ -12,7 +12,7 @@ from support.indexes.word_encoder import table_of
 
 from quarry import engine
 from quarry.engine import Engine, KMeans
-from quarry.engine.scoring.exactness import Exactness
+from quarry.engine.scoring.ranking import Exactness
 from quarry.formats.container.directory import Directory
 from quarry.formats.snapshot import Snapshot
 

@@ -8,8 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from quarry.engine.encoding.token_vectors import TokenVectors
-from quarry.engine.representation.pieces import piece_starts
-from quarry.engine.representation.representation import Cls, FirstM, KMeans, Mean, Pieces
+from quarry.engine.representation.first_m import Cls, FirstM
+from quarry.engine.representation.kmeans import KMeans
+from quarry.engine.representation.pieces import Pieces, piece_starts
+from quarry.engine.representation.single import Mean
 
 DIM = 5
 small = st.integers(1, 40)

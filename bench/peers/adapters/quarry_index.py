@@ -27,7 +27,7 @@ class Index:
     def build(self, corpus: Corpus) -> None:
         """Build from texts: encoding included, as applications do it."""
         from quarry import engine
-        from quarry.engine.representation.representation import representation_from
+        from quarry.engine.representation.registry import representation_from
 
         name, fields = cast(tuple[str, dict[str, object]], self._settings["representation"])
         docs = ({"id": doc, "text": text} for doc, text in zip(corpus.ids, corpus.texts or [], strict=True))

@@ -18,9 +18,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from quarry.engine.backends.protocol import Candidates, Wanted
+from quarry.engine.backends.protocol import Candidates, Resources, Wanted
 from quarry.engine.gpu.device_vectors import DeviceVectors
-from quarry.engine.options import OpenOptions
 from quarry.engine.scoring.query_vectors import Queries, check_numbers
 from quarry.formats.errors import BackendUnavailable, InvalidSetting
 from quarry.formats.snapshot import OpenSegment
@@ -44,7 +43,7 @@ class GpuBackend:
 
     Args:
         segment: is copied to the device.
-        options: say which device, and how much of its memory.
+        resources: the device, and how much of its memory may be used.
 
     Attributes:
         device_bytes: of the device's memory.
@@ -56,8 +55,8 @@ class GpuBackend:
         InvalidSetting: the segment does not fit into what is left of the device's budget.
     """
 
-    def __init__(self, segment: OpenSegment, options: OpenOptions) -> None:
-        self._device = options.accelerator
+    def __init__(self, segment: OpenSegment, resources: Resources) -> None:
+        self._device = resources.device
         self._live = np.ones(segment.reader.n_docs, bool) if segment.deleted is None else ~segment.deleted
         self._n_live = int(self._live.sum())
         self._live_here: torch.Tensor | None = None  # on the device, where documents are deleted
@@ -159,7 +158,7 @@ class GpuBackend:
 
     def _here(self, queries: Queries) -> torch.Tensor:
         """(n, dim) float32 queries on the device."""
-        from quarry.engine.gpu.upload import send
+        from quarry.engine.gpu.transfer import send
 
         if isinstance(queries, DeviceVectors):
             return queries.values.to(self._device.place)
@@ -168,8 +167,7 @@ class GpuBackend:
     def _all(self, queries: torch.Tensor, first: int, wanted: Wanted) -> list[Candidates]:
         """All documents that may be found; `first` is the number of the first query."""
         from quarry.engine.backends.gpu.queries import usable_queries
-        from quarry.engine.gpu.download import download
-        from quarry.engine.gpu.upload import send
+        from quarry.engine.gpu.transfer import download, send
 
         allowed = self._all_allowed(wanted)
         if self._final is None:
@@ -183,7 +181,7 @@ class GpuBackend:
     def _scanned(self, queries: torch.Tensor, first: int, wanted: Wanted) -> list[Candidates]:
         """Of more than `wanted.n` the best by their centroids, with their final scores."""
         from quarry.engine.backends.gpu.queries import usable_queries
-        from quarry.engine.gpu.download import download
+        from quarry.engine.gpu.transfer import download
 
         assert self._final is not None
         docs, ceilings = self._scan.find(queries, wanted.n, self._mask(wanted), wanted.beta)
@@ -197,7 +195,7 @@ class GpuBackend:
 
     def _mask(self, wanted: Wanted) -> torch.Tensor | None:
         """(n_docs,) bool on the device, the documents that may be found; None: all."""
-        from quarry.engine.gpu.upload import send
+        from quarry.engine.gpu.transfer import send
 
         if wanted.allowed is None:
             return self._live_here
@@ -211,8 +209,7 @@ class GpuBackend:
         Where the probed lists hold fewer than `wanted.k`, more lists are read.
         """
         from quarry.engine.backends.gpu.queries import usable_queries
-        from quarry.engine.gpu.download import download
-        from quarry.engine.gpu.upload import send
+        from quarry.engine.gpu.transfer import download, send
 
         assert self._lists is not None
         nlist = self._lists.nlist

@@ -10,7 +10,7 @@ import torch
 from quarry.engine.backends.gpu.document_rows import DocumentRows
 from quarry.engine.backends.gpu.lists import DeviceLists
 from quarry.engine.gpu.device import Device
-from quarry.engine.gpu.upload import upload
+from quarry.engine.gpu.transfer import upload
 from quarry.formats.snapshot import OpenSegment
 
 __all__ = ["CodedRows"]

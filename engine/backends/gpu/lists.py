@@ -11,7 +11,7 @@ from quarry.engine.backends.gpu.document_rows import most_rows
 from quarry.engine.backends.gpu.quantizer import DeviceQuantizer, Tables
 from quarry.engine.backends.gpu.scan import best_documents
 from quarry.engine.gpu.device import Device
-from quarry.engine.gpu.upload import upload
+from quarry.engine.gpu.transfer import upload
 from quarry.engine.quantization.nprobe import default_nprobe
 from quarry.formats.snapshot import OpenSegment
 

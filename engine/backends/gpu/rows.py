@@ -9,7 +9,7 @@ import torch
 from quarry.engine.backends.gpu.document_rows import DocumentRows
 from quarry.engine.backends.gpu.queries import ExactQueries
 from quarry.engine.gpu.device import Device
-from quarry.engine.gpu.upload import upload
+from quarry.engine.gpu.transfer import upload
 from quarry.formats.vectors.centroids import CentroidTable
 
 __all__ = ["DeviceRows"]

@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-import fuzz_targets as read
 import numpy as np
+from support.faults import fuzz_targets as read
 from support.faults.fuzz_targets import DIM, GRAPH_OF, GRAPH_ROWS, N_DOCS, NLIST, SECTIONS, DiskTarget, FileTarget
 from support.faults.memory_directory import MemoryDirectory
 from support.indexes.format_samples import FILE_ID, container, manifest, quantizer, section, segment_record

@@ -32,7 +32,9 @@ from bench.system import encoder_start
 from bench.system.paper_table import PAPER_MS, two_steps
 from quarry.engine.bundled import default_bundle_path
 from quarry.engine.encoding.encoder import open_encoder
-from quarry.engine.representation.representation import KMeans, Mean, Pieces
+from quarry.engine.representation.kmeans import KMeans
+from quarry.engine.representation.pieces import Pieces
+from quarry.engine.representation.single import Mean
 from quarry.engine.scoring.aggregation import aggregate
 
 

@@ -11,8 +11,7 @@ from support.indexes import small_index
 
 from quarry.engine.backends.cpu_faiss import FaissBackend
 from quarry.engine.backends.faiss_lists import faiss_lists
-from quarry.engine.backends.protocol import Wanted
-from quarry.engine.options import OpenOptions
+from quarry.engine.backends.protocol import Resources, Wanted
 from quarry.engine.quantization.candidates import rows_per_candidate
 from quarry.engine.scoring.stored_vectors import StoredVectors
 from quarry.formats.snapshot import Snapshot
@@ -50,7 +49,7 @@ def allowed_by(segment, share):
 def test_only_allowed_documents_and_enough_of_them(segments, queries, monkeypatch, share, rows_per_scored):
     monkeypatch.setattr("quarry.engine.backends.cpu_faiss._ROWS_PER_SCORED", rows_per_scored)
     for segment in segments:
-        backend, allowed = FaissBackend(segment, OpenOptions()), allowed_by(segment, share)
+        backend, allowed = FaissBackend(segment, Resources()), allowed_by(segment, share)
         for k, n, nprobe in ((1, 1, 1), (10, 10, None), (10, 40, 2), (200, 200, 1)):
             for found in backend.candidates(queries, Wanted(k, n, nprobe, 2, allowed)):
                 assert allowed[found.docs].all()
@@ -61,7 +60,7 @@ def test_only_allowed_documents_and_enough_of_them(segments, queries, monkeypatc
 def test_the_best_of_the_allowed_are_found(segments, queries, monkeypatch):
     monkeypatch.setattr("quarry.engine.backends.cpu_faiss._ROWS_PER_SCORED", 1 << 40)
     segment = segments[0]
-    allowed, backend = allowed_by(segment, 0.5), FaissBackend(segment, OpenOptions())
+    allowed, backend = allowed_by(segment, 0.5), FaissBackend(segment, Resources())
     scores = np.where(allowed, best_scores(segment, queries), -np.inf)
     found = backend.candidates(queries, Wanted(10, 40, 16, 1, allowed))
     first = [row.argmax() in each.docs for row, each in zip(scores, found, strict=True)]
@@ -73,14 +72,14 @@ def test_the_best_of_the_allowed_are_found(segments, queries, monkeypatch):
 
 
 def test_a_filter_reads_more_lists_unless_told(segments):
-    backend = FaissBackend(segments[0], OpenOptions())
+    backend = FaissBackend(segments[0], Resources())
     backend._nlist, backend._default_nprobe = 1024, 224
     assert [backend._nprobe(Wanted(1, 1, None, 1), share) for share in (1.0, 1 / 64, 1e-6)] == [224, 448, 1024]
     assert backend._nprobe(Wanted(1, 1, 7, 1), 0.01) == 7
 
 
 def test_a_filter_reads_no_more_lists_where_those_are_long(segments, monkeypatch):
-    backend = FaissBackend(segments[0], OpenOptions())
+    backend = FaissBackend(segments[0], Resources())
     monkeypatch.setattr("quarry.engine.backends.cpu_faiss._MOST_ROWS", backend._table.n_rows // 2)
     backend._nlist = 1024
     for usual, expected in ((224, 512), (600, 600)):
@@ -91,7 +90,7 @@ def test_a_filter_reads_no_more_lists_where_those_are_long(segments, monkeypatch
 def test_coarser_codes_are_asked_for_more(segments):
     """Of 32 numbers 8 bytes are two bits each; a quarter of a bit asks for four times as many."""
     segment = segments[0]
-    usual = FaissBackend(segment, OpenOptions())._rows_per_candidate
+    usual = FaissBackend(segment, Resources())._rows_per_candidate
     generator = np.random.default_rng(0)
     shape = (2, 16, small_index.DIM // 2)
     codebook = generator.standard_normal(shape).astype(np.float32)
@@ -102,10 +101,10 @@ def test_coarser_codes_are_asked_for_more(segments):
 def test_searches_with_filters_by_turns(segments, queries):
     """What FAISS is told of one filter is not told of another, nor of none."""
     segment = segments[0]
-    backend = FaissBackend(segment, OpenOptions())
+    backend = FaissBackend(segment, Resources())
     filters = [allowed_by(segment, 0.7), None, allowed_by(segment, 0.8), allowed_by(segment, 0.7)]
     for allowed in [*filters, *filters]:
-        expected = FaissBackend(segment, OpenOptions()).candidates(queries, Wanted(10, 20, 8, 1, allowed))
+        expected = FaissBackend(segment, Resources()).candidates(queries, Wanted(10, 20, 8, 1, allowed))
         found = backend.candidates(queries, Wanted(10, 20, 8, 1, allowed))
         assert [sorted(each.docs) for each in found] == [sorted(each.docs) for each in expected]
 

@@ -20,7 +20,7 @@ from support.indexes.word_encoder import WordEncoder
 from quarry import engine
 from quarry.engine.cli.commands import main
 from quarry.engine.documents.document import Document
-from quarry.engine.search.snippet import snippet
+from quarry.engine.search.hits import snippet
 
 
 class Output:
@@ -288,7 +288,7 @@ def test_help_tells_commands_and_exit_codes(capsys) -> None:
 
 
 def start(repository: Path, *words: object, **streams: int) -> subprocess.Popen[bytes]:
-    command = [sys.executable, "-m", "engine", *map(str, words)]
+    command = [sys.executable, "-m", "quarry", *map(str, words)]
     return subprocess.Popen(command, cwd=repository, stderr=subprocess.PIPE, **streams)
 
 
@@ -309,7 +309,7 @@ def test_texts_are_utf8_whatever_the_locale(repository: Path, source: Path, inde
     environment = os.environ | {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
 
     def run(*words: object, stdin: str = "") -> str:
-        command = [sys.executable, "-m", "engine", *map(str, words)]
+        command = [sys.executable, "-m", "quarry", *map(str, words)]
         done = subprocess.run(
             command, cwd=repository, env=environment, input=stdin.encode(), capture_output=True, check=True
         )

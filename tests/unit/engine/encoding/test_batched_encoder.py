@@ -18,8 +18,8 @@ from quarry.engine.encoding.batched_encoder import BatchedEncoder, batches
 from quarry.engine.encoding.onnx_encoder import OnnxEncoder
 from quarry.engine.encoding.onnx_runner import OnnxRunner
 from quarry.engine.indexer.document_encoder import DocumentEncoder, encode_documents
-from quarry.engine.representation.representation import Pieces
-from quarry.engine.search.query_encoder import encode_queries
+from quarry.engine.representation.pieces import Pieces
+from quarry.engine.search.queries import encode_queries
 from quarry.exporters.export import export
 from quarry.formats.errors import InvalidDocument, InvalidQuery
 

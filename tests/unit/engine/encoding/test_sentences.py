@@ -7,7 +7,7 @@ import re
 import numpy as np
 import pytest
 
-from quarry.engine.encoding.sentences import sentence_end_flags
+from quarry.engine.encoding.windows import sentence_end_flags
 
 
 def tokens_of(text: str) -> tuple[np.ndarray, np.ndarray]:

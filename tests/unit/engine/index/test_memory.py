@@ -16,7 +16,7 @@ from quarry.engine.documents.document import Document
 from quarry.engine.index.memory import memory_bytes, plan_memory
 from quarry.engine.indexer.document_encoder import EncodedDocument
 from quarry.engine.indexer.segment_builder import SegmentBuilder
-from quarry.engine.representation.representation import DocumentVectors
+from quarry.engine.representation.base import DocumentVectors
 from quarry.formats.container.directory import Directory
 from quarry.formats.errors import InvalidSetting
 from quarry.formats.snapshot import Snapshot

@@ -6,18 +6,11 @@ import numpy as np
 import pytest
 
 from quarry.engine.encoding.token_vectors import TokenVectors
-from quarry.engine.representation.pieces import piece_starts, piece_sums
-from quarry.engine.representation.representation import (
-    Cls,
-    FirstM,
-    KMeans,
-    Mean,
-    Pieces,
-    Pooled,
-    check_readable,
-    representation_for,
-    representation_from,
-)
+from quarry.engine.representation.first_m import Cls, FirstM
+from quarry.engine.representation.kmeans import KMeans
+from quarry.engine.representation.pieces import Pieces, piece_starts, piece_sums
+from quarry.engine.representation.registry import check_readable, representation_for, representation_from
+from quarry.engine.representation.single import Mean, Pooled
 from quarry.formats.errors import InvalidDocument, InvalidSetting
 
 DIM = 6

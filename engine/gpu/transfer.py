@@ -1,4 +1,4 @@
-"""From main memory to a device, through page-locked buffers, so that nobody waits while it is sent."""
+"""Transfers between host and device memory, through page-locked buffers."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-__all__ = ["send", "upload"]
+__all__ = ["download", "send", "upload"]
+
 
 _STAGE_BYTES = 1 << 25
 
@@ -71,3 +72,14 @@ class _Stage:
         """Until the buffer may be written again."""
         if self._sent is not None:
             self._sent.synchronize()
+
+
+def download(*tensors: torch.Tensor) -> list[npt.NDArray[Any]]:
+    """Arrays with the contents of tensors of one device, once it has computed them.
+
+    On the CPU device they share their memory.
+    """
+    copies = [each.to("cpu", non_blocking=True) for each in tensors]  # into page-locked memory
+    if tensors[0].device.type == "cuda":
+        torch.cuda.current_stream(tensors[0].device).synchronize()
+    return [each.numpy() for each in copies]

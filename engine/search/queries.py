@@ -1,8 +1,8 @@
-"""Query texts to vectors: one here and now, several on several threads, or all at once on a device."""
+"""Query texts validated and encoded."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import TypeVar
@@ -14,7 +14,25 @@ from quarry.engine.encoding.encoder import Encoder
 from quarry.engine.scoring.query_vectors import Queries
 from quarry.formats.errors import InvalidQuery
 
-__all__ = ["encode_queries"]
+__all__ = ["encode_queries", "query_texts"]
+
+
+def query_texts(queries: object) -> list[str]:
+    """The queries as a list: one text, or each of several.
+
+    Raises:
+        InvalidQuery: what was given is neither, or one of several is no text; the message has its number.
+    """
+    if isinstance(queries, str):
+        return [queries]
+    if isinstance(queries, bytes | bytearray | Mapping) or not isinstance(queries, Iterable):
+        raise InvalidQuery("no text to search for", expected="a str or several", actual=type(queries).__name__)
+    texts = list(queries)
+    for number, text in enumerate(texts):
+        if not isinstance(text, str):
+            raise InvalidQuery(f"query {number} is no text", expected="str", actual=type(text).__name__)
+    return texts
+
 
 T = TypeVar("T")
 

@@ -1,0 +1,147 @@
+"""The `Representation` protocol, and what its implementations share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass
+from typing import ClassVar, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from quarry.engine.encoding.token_vectors import TokenVectors, VectorKind
+from quarry.formats.errors import InvalidDocument, InvalidSetting
+
+__all__ = [
+    "DocumentVectors",
+    "IntegerSettings",
+    "Representation",
+    "Spans",
+    "cluster_spans",
+    "nonempty_windows",
+    "scale_rows",
+    "window_extent",
+]
+
+Spans = tuple[tuple[int, int], ...]
+"""Character (code point) spans (start, end) of a text: ascending, disjoint, ``end`` exclusive."""
+
+_MAX_SETTING = 4096
+
+
+@dataclass(frozen=True, eq=False)
+class DocumentVectors:
+    """The centroids of one document.
+
+    Attributes:
+        values: (n_centroids, dim) float32, n_centroids >= 1.
+        spans: for each centroid the parts of the document's text whose tokens formed it.
+    """
+
+    values: npt.NDArray[np.float32]
+    spans: tuple[Spans, ...]
+
+
+class Representation(Protocol):
+    """A way to make a document's centroids out of its token vectors.
+
+    Attributes:
+        name: what an index calls it.
+        reads: which vectors of a window it is made of.
+    """
+
+    name: ClassVar[str]
+    reads: ClassVar[VectorKind]
+
+    def represent(self, text: str, windows: Iterable[TokenVectors], normalise: bool) -> DocumentVectors:
+        """Make the centroids of a document.
+
+        Args:
+            text: the document's text, which the offsets of its tokens refer to.
+            windows: the document's tokens, window after window, each read once.
+            normalise: whether to scale every centroid to length 1.
+
+        Raises:
+            InvalidDocument: no window has a token.
+        """
+
+    def settings(self) -> dict[str, int]:
+        """Return what an index stores, so that ``representation_from`` can make this again."""
+
+
+@dataclass(frozen=True)
+class IntegerSettings:
+    """Base of the representations: their fields are settings, integers from 1 to 4096."""
+
+    name: ClassVar[str]
+    reads: ClassVar[VectorKind] = "token"
+
+    def __post_init__(self) -> None:
+        for setting, value in self.settings().items():
+            if type(value) is not int or not 1 <= value <= _MAX_SETTING:
+                raise InvalidSetting(
+                    f"{setting} of the representation {self.name!r} is out of range",
+                    expected=f"a whole number from 1 to {_MAX_SETTING}",
+                    actual=repr(value),
+                )
+
+    def settings(self) -> dict[str, int]:
+        """Return the fields by name."""
+        return asdict(self)
+
+
+def nonempty_windows(windows: Iterable[TokenVectors]) -> Iterator[TokenVectors]:
+    """Yield the windows that have tokens.
+
+    Raises:
+        InvalidDocument: there is none.
+    """
+    n_windows = 0
+    for window in windows:
+        if len(window.values):
+            n_windows += 1
+            yield window
+    if n_windows == 0:
+        raise InvalidDocument("the document has no token, so it has no vector")
+
+
+def scale_rows(values: npt.NDArray[np.float32], normalise: bool) -> npt.NDArray[np.float32]:
+    """Return rows scaled to length 1 if `normalise`; a row of zeros stays zero."""
+    if not normalise:
+        return values
+    lengths = np.sqrt(np.einsum("ij,ij->i", values, values))
+    scaled: npt.NDArray[np.float32] = values / np.maximum(lengths, np.finfo(np.float32).tiny)[:, np.newaxis]
+    return scaled
+
+
+def window_extent(window: TokenVectors) -> tuple[int, int]:
+    """Return the first character of a window's tokens and one past the last."""
+    return int(window.starts[0]), int(window.ends[-1])
+
+
+def cluster_spans(
+    labels: npt.NDArray[np.int64],
+    starts: npt.NDArray[np.int64],
+    ends: npt.NDArray[np.int64],
+    n_clusters: int,
+) -> tuple[Spans, ...]:
+    """Collect for each cluster its runs of consecutive tokens, as spans of the text.
+
+    Args:
+        labels: (n_tokens,) int64, the cluster of each token.
+        starts: (n_tokens,) int64, first character of each token, ascending.
+        ends: (n_tokens,) int64, one past the last character of each.
+        n_clusters: more than any label.
+    """
+    first = np.flatnonzero(np.diff(labels, prepend=-1))
+    last = np.append(first[1:], len(labels)) - 1
+    spans: list[list[tuple[int, int]]] = [[] for _ in range(n_clusters)]
+    runs = zip(labels[first].tolist(), starts[first].tolist(), ends[last].tolist(), strict=True)
+    for label, start, end in runs:
+        before = spans[label]
+        # Tokens can share a character (byte-level vocabularies): spans of one centroid stay disjoint.
+        if before and start <= before[-1][1]:
+            before[-1] = (before[-1][0], end)
+        else:
+            before.append((start, end))
+    return tuple(map(tuple, spans))

@@ -1,0 +1,89 @@
+"""Representations by name, and the one that suits an encoder."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from quarry.engine.encoding.token_vectors import VectorKind
+from quarry.engine.representation.base import Representation
+from quarry.engine.representation.first_m import Cls, FirstM
+from quarry.engine.representation.kmeans import KMeans
+from quarry.engine.representation.pieces import Pieces
+from quarry.engine.representation.single import Mean, Pooled
+from quarry.formats.errors import InvalidSetting
+
+__all__ = ["check_readable", "representation_for", "representation_from"]
+
+_BY_NAME: dict[str, type[Pieces | KMeans | FirstM | Mean | Cls | Pooled]] = {
+    each.name: each for each in (Pieces, KMeans, FirstM, Mean, Cls, Pooled)
+}
+
+
+def representation_from(
+    source: str | Representation, settings: Mapping[str, object] | None = None
+) -> Representation:
+    """Make a representation from what an index stores or an application asks for.
+
+    Args:
+        source: ``pieces``, ``kmeans``, ``first_m``, ``mean``, ``cls`` or ``pooled``, or a representation, which
+            is returned as it is.
+        settings: values for the fields of the one that is named; those left out have their defaults.
+
+    Raises:
+        InvalidSetting: an unknown name, an unknown field, a value out of range, settings beside a
+            representation, or a source that is neither.
+    """
+    if isinstance(source, str):
+        return _from_name(source, settings or {})
+    if not isinstance(source, tuple(_BY_NAME.values())):
+        raise InvalidSetting("not a representation", expected=_names(), actual=repr(source))
+    if settings:
+        raise InvalidSetting(
+            "settings go with the name of a representation, not with a representation that has its own",
+            actual=repr(dict(settings)),
+        )
+    return source
+
+
+def representation_for(encoder_kinds: frozenset[VectorKind], trained_for: str | None) -> Representation:
+    """Choose for an encoder: what it was trained for, else pieces where it gives token vectors, else pooled.
+
+    Raises:
+        InvalidSetting: it was trained for something unknown here.
+    """
+    return representation_from(trained_for or ("pieces" if "token" in encoder_kinds else "pooled"))
+
+
+def check_readable(representation: Representation, encoder_kinds: frozenset[VectorKind]) -> None:
+    """Refuse a representation of vectors that the encoder does not give.
+
+    Raises:
+        InvalidSetting: it reads others; the message names those that would do.
+    """
+    if representation.reads not in encoder_kinds:
+        fitting = [name for name, each in _BY_NAME.items() if each.reads in encoder_kinds]
+        raise InvalidSetting(
+            f"the representation {representation.name!r} reads {representation.reads} vectors, "
+            "which this encoder does not give",
+            expected=" or ".join(fitting),
+            actual=representation.name,
+        )
+
+
+def _from_name(name: str, settings: Mapping[str, object]) -> Representation:
+    chosen = _BY_NAME.get(name)
+    if chosen is None:
+        raise InvalidSetting("unknown representation", expected=_names(), actual=repr(name))
+    known = chosen().settings()
+    unknown = sorted(map(str, settings.keys() - known.keys()))
+    if unknown:
+        raise InvalidSetting(
+            f"unknown setting of the representation {name!r}",
+            expected=", ".join(known) or "no setting",
+            actual=", ".join(unknown),
+        )
+    return chosen(**settings)  # type: ignore[arg-type]
+
+
+def _names() -> str:
+    return f"one of {', '.join(_BY_NAME)}, or an instance of one of their classes"

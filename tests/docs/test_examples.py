@@ -1,0 +1,30 @@
+"""The programs in examples/ run as their page says."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+FOLDER = Path(__file__).resolve().parents[2] / "examples"
+PRINTED = {
+    "search_notes.py": "durability.md",
+    "catalog.py": "after the sale: ['teapot'",
+    "follow_changes.py": "after: Lunch is at noon",
+}
+
+
+def test_every_example_is_known_and_on_its_page() -> None:
+    assert {path.name for path in FOLDER.glob("*.py")} == PRINTED.keys()
+    page = (FOLDER / "README.md").read_text(encoding="utf-8")
+    assert all(f"[{name}]({name})" in page for name in PRINTED)
+
+
+@pytest.mark.parametrize("name", sorted(PRINTED))
+def test_an_example(name: str, tmp_path: Path) -> None:
+    command = [sys.executable, "-W", "error", str(FOLDER / name)]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert PRINTED[name] in done.stdout
