@@ -14,7 +14,7 @@ __all__ = ["add_arguments", "run"]
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of ``python -m bench collection``."""
     add_collection(parser, is_sized=False)
-    parser.add_argument("--out", type=Path, help="a new folder to copy it to; without it, only print where it is")
+    parser.add_argument("--out", type=Path, help="a new folder to copy it to; without it, only print if it is")
 
 
 def run(args: argparse.Namespace) -> int:

@@ -26,7 +26,7 @@ __all__ = [
 
 
 class CollectionNotFound(FileNotFoundError):
-    """There is no collection of that name; the message says where it was looked up."""
+    """There is no collection of that name; the message says if it was looked up."""
 
 
 @dataclass(frozen=True)
@@ -173,7 +173,7 @@ def _read_qrels(path: Path) -> dict[str, dict[str, int]]:
 
 
 def _spread(values: list[str], count: int) -> list[str]:
-    """Take ``count`` of the values at equal distances (all of them, where there are fewer)."""
+    """Take ``count`` of the values at equal distances (all of them, if there are fewer)."""
     if count >= len(values):
         return values
     return [values[index * len(values) // count] for index in range(count)]

@@ -1,4 +1,4 @@
-"""Judge a run file in TREC's format, made by any system, by the judgments of a collection."""
+"""Compute the quality of a TREC run file of any system by the judgments of a collection."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Stage-1 backends side by side on one index: latency, completeness against the exact answer, memory, opening.
+"""Compares backends on one index: latency, recall, memory, time to open.
 
 The queries are stored vectors with noise, or those of a .npy file. Each query goes to all backends in turn, so
 that what else the machine does touches all alike; processor time leaves it out.

@@ -1,8 +1,8 @@
-"""What a filter costs: queries with filters that let more or fewer documents pass, beside the same without.
+"""Measures queries with filters that more or fewer documents pass, and the same queries without a filter.
 
 ``python -m bench filters COLLECTION [--documents N] [--out FILE]`` builds an index of a collection with vectors
-made up of its words (see `bench.decisions.hybrid_latency`); as metadata each document has its place in the
-collection (``row``: neighbours are alike) and a place in a shuffled one (``dealt``). Every query is asked
+made from its words (see `bench.decisions.hybrid_latency`); as metadata each document has its place in the
+collection (``row``: neighbors are alike) and a place in a shuffled one (``dealt``). Every query is asked
 without a filter
 and with each, in turns, on one thread. Times are the processor's, so that other work on the machine does not
 count; the encoder's is in none of them: a filter's share is as large as can be.
@@ -39,7 +39,7 @@ Search = Callable[[str, Filter | None], object]
 
 
 class _RememberedQueries(WordVectors):
-    """Takes no time for a query that it was asked for before."""
+    """Remembers the vectors of queries, so that encoding takes no time in a measurement."""
 
     def __init__(self) -> None:
         super().__init__(open_encoder())
@@ -70,7 +70,7 @@ def _evaluation_ms(index: engine.Engine, field: str, share: float) -> float:
 
 
 def _times_ms(search: Search, queries: Sequence[str], filters: Sequence[Filter | None]) -> list[list[float]]:
-    """For each filter the time of each query; a query's filters one after another, each time another one first."""
+    """For each filter the time of each query; a query's filters in order, each time another one first."""
     times: list[list[float]] = [[] for _ in filters]
     for number, query in enumerate(queries):
         for turn in range(len(filters)):

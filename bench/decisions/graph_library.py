@@ -1,6 +1,6 @@
 """Which library searches a graph of centroids: hnswlib, or FAISS with vectors of 32 or 16 bits.
 
-All three build a graph of M 16 with 100 candidates for the neighbours of a row, over the vectors of the first
+All three build a graph of M 16 with 100 candidates for the neighbors of a row, over the vectors of the first
 segment of an index, and answer the same queries in turn: the rows with the largest inner products. Why
 `quarry.engine.backends.hnsw_index` is what it is.
 """
@@ -107,7 +107,7 @@ def _hnswlib(segment: OpenSegment, vectors: Vectors) -> _Made:
     index = hnswlib.Index("ip", vectors.shape[1])
     index.init_index(len(vectors), M=GRAPH_M, ef_construction=_EF_CONSTRUCTION, random_seed=1)
     index.add_items(vectors, num_threads=1)
-    index.set_ef(1)  # the number of rows asked for is ef then
+    index.set_ef(1)  # so that ef is the number of requested rows
     return (
         "hnswlib",
         index.index_file_size() / len(vectors),

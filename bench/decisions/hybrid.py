@@ -1,4 +1,4 @@
-"""What hybrid search gains over its two parts, and where its default weight comes from.
+"""Compares hybrid search with its two parts, and several weights of the dense scores.
 
 ``python -m bench hybrid INDEX COLLECTION [--split dev] [--queries N] [--out FILE]`` searches an index of the
 collection in every mode, and hybrid with several weights of the dense side.

@@ -1,9 +1,9 @@
-"""How long a query takes, from text to hits, by mode, at a size that would take half an hour to encode.
+"""Measures the latency from text to hits by mode, for a collection that would take half an hour to encode.
 
 ``python -m bench hybrid_latency COLLECTION [--documents N] [--out FILE]`` builds an index of a collection whose
 vectors are sums of random vectors of its longer words, made in a fraction of the encoder's time. It asks the
 collection's queries; each is encoded by the bundled encoder as well, so that its time is in the figures, and what
-it gives is left aside. So the times are those of the real thing, and the quality is not.
+it gives is left aside. So latencies are realistic, and quality is not.
 """
 
 from __future__ import annotations

@@ -58,17 +58,17 @@ class Measured:
 
 
 class _Indexed:
-    """A collection analysed once and indexed by the engine's modules."""
+    """A collection analyzed once and indexed by the engine's modules."""
 
     def __init__(self, collection: Collection, folder: Path) -> None:
         self.collection = collection
         analyzer = Analyzer()
         start = time.perf_counter()
         self.documents = [analyzer.terms(text) for text in collection.documents.values()]
-        analysed = time.perf_counter()
+        analyzed = time.perf_counter()
         self.envelope = _written(Directory(folder), f"{collection.name}.seg", self.documents)
-        self.postings_s = time.perf_counter() - analysed
-        self.analysis_s = analysed - start
+        self.postings_s = time.perf_counter() - analyzed
+        self.analysis_s = analyzed - start
         self.reader = PostingsReader(self.envelope, len(self.documents))
         self.queries = {query: analyzer.terms(text) for query, text in collection.queries.items()}
 
@@ -147,7 +147,7 @@ def size(indexed: _Indexed) -> Iterator[Measured]:
     parts = indexed.envelope.section_bytes()
     text_bytes = sum(len(text.encode()) for text in indexed.collection.documents.values())
     for part, n_bytes in parts.items():
-        yield indexed.measured(part, "engine", n_bytes / n_documents, "bytes a document")
+        yield indexed.measured(part, "engine", n_bytes / n_documents, "bytes per document")
     yield indexed.measured("postings of the text", "engine", 100 * sum(parts.values()) / text_bytes, "%")
     yield indexed.measured("analysis", "engine", indexed.analysis_s / n_documents * 1e6, "us a document")
     yield indexed.measured("postings", "engine", indexed.postings_s / n_documents * 1e6, "us a document")

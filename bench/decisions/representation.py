@@ -1,4 +1,4 @@
-"""Which representation finds best, for how many vectors: exact search over fp32 centroids, max aggregation.
+"""Compares representations: quality by number of vectors, with exact search over fp32 centroids.
 
 ``python -m bench representation squad --documents 6000 --queries 1000 --out FILE`` prints a table and appends
 one JSON line for each representation to FILE. Every document is encoded once for all of them.
@@ -79,7 +79,7 @@ def measure(
 
     Args:
         collection: documents, queries and judgments.
-        encoder: makes token vectors and query vectors; says whether vectors are normalised.
+        encoder: makes token vectors and query vectors; says whether vectors are normalized.
         representations: what to compare.
 
     Yields:

@@ -115,7 +115,7 @@ def ours(snapshot: Snapshot) -> Iterator[Setting]:
 
 
 def faiss_refined(segment: OpenSegment) -> Iterator[Setting]:
-    """FAISS: the same lists and codes, the best rescored in 8 bits a number."""
+    """FAISS: the same lists and codes, the best rescored in 8 bits per dimension."""
     import faiss
 
     quantizer, lists, table = segment.quantizer, segment.reader.lists, segment.reader.centroids
@@ -146,7 +146,7 @@ def faiss_refined(segment: OpenSegment) -> Iterator[Setting]:
 
 
 def hnswlib_graph(segment: OpenSegment) -> Iterator[Setting]:
-    """hnswlib: M 16, 100 neighbours looked at when built, float32."""
+    """hnswlib: M 16, 100 neighbors looked at when built, float32."""
     import hnswlib
 
     table = segment.reader.centroids
@@ -166,7 +166,7 @@ def hnswlib_graph(segment: OpenSegment) -> Iterator[Setting]:
 
 
 def usearch_graph(segment: OpenSegment) -> Iterator[Setting]:
-    """USearch: 16 edges, 100 neighbours looked at when built, float16."""
+    """USearch: 16 edges, 100 neighbors looked at when built, float16."""
     from usearch.index import Index
 
     table = segment.reader.centroids
@@ -204,7 +204,7 @@ def exact_best(segment: OpenSegment, queries: Floats) -> npt.NDArray[np.int64]:
 
 
 def _batches(segment: OpenSegment) -> Iterator[Floats]:
-    """All stored centroids, dequantised."""
+    """All stored centroids, dequantized."""
     vectors, n_rows = StoredVectors(segment), segment.reader.n_rows
     for low in range(0, n_rows, _BATCH_ROWS):
         yield vectors.vectors(np.arange(low, min(low + _BATCH_ROWS, n_rows)))

@@ -1,8 +1,8 @@
-"""Whether codes that need no training (RaBitQ, as FAISS has it) beat a scan of segments too small for lists.
+"""Compares RaBitQ codes of FAISS, which need no training, with a scan of segments too small for inverted lists.
 
 ``python -m bench untrained_codes INDEX [--out FILE]`` takes the first documents of an index with int8 centroids
-and answers the same queries by a scan of all centroids, which is exact, and by one bit a number of all of them
-(Gao and Long 2024), the documents of the nearest 250 rescored: 10 hits, one thread, by turns.
+and answers the same queries by a scan of all centroids, which is exact, and by one bit per dimension of all of
+them (Gao and Long 2024), the documents of the nearest 250 rescored: 10 hits, one thread, by turns.
 
 On squad (`bench/results/untrained_codes.jsonl`) they are no faster up to 7,000 centroids, take 80 % at 15,000 and
 70 % at 20,000, where lists take half, and find .99 of what the scan proves to be the answer. So there are none.

@@ -1,4 +1,4 @@
-"""Whether the GPU backend answers right: against numpy in float64, on documents of 1 to 500 centroids."""
+"""Checks the GPU backend against numpy in float64, on documents of 1 to 500 centroids."""
 
 from __future__ import annotations
 

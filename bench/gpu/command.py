@@ -1,6 +1,6 @@
 """All checks and timings of what runs on a GPU, with one command: ceilings, correctness against numpy, speed.
 
-``python -m bench gpu --out FILE`` needs a CUDA build of torch, msgpack, zstandard and xxhash; where something else
+``python -m bench gpu --out FILE`` needs a CUDA build of torch, msgpack, zstandard and xxhash; if something else
 is missing (tensorrt, onnxruntime-gpu, faiss-gpu, cuvs, transformers), a record says so. ``--device cpu --quick``
 runs the same code in a minute on any machine. On a CUDA device each part has a process and a time of its own, so
 that neither a device that is lost nor a part that hangs takes the others with it; records are written as they
@@ -8,8 +8,8 @@ come, and what failed is one of them, with its traceback. The last records are t
 ends with status 1 where an answer was wrong or something failed.
 
 Where the time of one command is short: ``--parts ceilings,checks,sizes`` first, then ``--parts
-ceilings,sizes,peers`` and so on, each with ``--seconds``. From texts to documents and to centroids a model made up
-of a table of vectors is run; with ``--bundle`` a real encoder in fp16 or fp32 too.
+ceilings,sizes,peers`` and so on, each with ``--seconds``. From texts to documents and to centroids a synthetic
+model, a table of vectors, is run; with ``--bundle`` a real encoder in fp16 or fp32 too.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Texts in: to documents found, and to centroids, on a device throughout and by way of main memory."""
+"""Measures text to hits and text to centroids, on the device and through main memory."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ _REPRESENTATIONS: tuple[Representation, ...] = (Pieces(), KMeans(8))
 
 
 def encoder_of(place: torch.device, bundle: Path | None) -> BatchedEncoder:
-    """An encoder on the device: of a bundle, or made up where there is none."""
+    """An encoder on the device: of a bundle, or synthetic if there is none."""
     if bundle is None:
         return BatchedEncoder(load_bundle(default_bundle_path()), partial(MadeRunner, place=place))
     opened = load_bundle(bundle)
@@ -57,14 +57,14 @@ def encoder_of(place: torch.device, bundle: Path | None) -> BatchedEncoder:
 
 
 def flow(place: torch.device, size: Size, bundle: Path | None) -> Iterator[Record]:
-    """Yield checks and timings of a model made up, and of a bundle's where there is one."""
+    """Yield checks and timings of a synthetic model, and of a bundle's if there is one."""
     for source in (None, *([bundle] if bundle else [])):
         yield from guarded({"what": "encoder opened"}, partial(_flow, place, size, source))
 
 
 def _flow(place: torch.device, size: Size, bundle: Path | None) -> Iterator[Record]:
     encoder = encoder_of(place, bundle)
-    about: Record = {"encoder": encoder.name if bundle else "made up", "dim": encoder.dim}
+    about: Record = {"encoder": encoder.name if bundle else "synthetic", "dim": encoder.dim}
     yield from guarded({**about, "what": "check queries stay"}, partial(_query_checks, place, encoder))
     for each in _REPRESENTATIONS:
         named: Record = {**about, "representation": each.name}
@@ -88,7 +88,7 @@ def _query_checks(place: torch.device, encoder: BatchedEncoder) -> Iterator[Reco
 
 
 def _query_timings(place: torch.device, size: Size, encoder: BatchedEncoder) -> Iterator[Record]:
-    """Milliseconds of both ways, queries tokenised in them."""
+    """Milliseconds of both ways, queries tokenized in them."""
     backend = open_on(
         place, _segment(encoder.dim, size.n_rows // size.per_document), kernels=kernel_settings(place)[0]
     )
@@ -109,7 +109,7 @@ def _query_ways(encoder: BatchedEncoder, backend: GpuBackend, texts: list[str]) 
 def _document_timings(
     place: torch.device, size: Size, encoder: BatchedEncoder, representation: Representation
 ) -> Iterator[Record]:
-    """Milliseconds of both ways, documents tokenised before."""
+    """Milliseconds of both ways, documents tokenized before."""
     n_documents = size.n_documents
     groups = DocumentGroups(encoder, representation)
     texts = made_texts(n_documents, _DOCUMENT_WORDS)

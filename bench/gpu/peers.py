@@ -1,4 +1,4 @@
-"""What others need for the same centroids, as single vectors without documents: torch, FAISS, cuVS.
+"""Measures torch, FAISS and cuVS on the same centroids, as single vectors without documents.
 
 FAISS and cuVS have not been run here yet: both need a GPU.
 """

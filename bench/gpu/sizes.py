@@ -1,4 +1,4 @@
-"""How fast the GPU backend is at size: stage 1, stage 2 and both, by batch, with kernels and without."""
+"""Measures the GPU backend: stage 1, stage 2 and both, by batch size, with and without kernels."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Size:
 
     Attributes:
         n_rows: centroids.
-        dim: length of a vector.
+        dim: dimension of a vector.
         per_document: centroids of each document.
         batches: queries at a time.
         n_calls: calls whose median is taken.

@@ -1,4 +1,4 @@
-"""Segments and a model made up in memory: as large as wanted without a file, read and run like real ones."""
+"""Segments and a model created in memory: as large as wanted without a file, read and run like real ones."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class MadeTable:
 
     Args:
         lengths: (n_docs,) int64, centroids of each document.
-        dim: length of a vector.
+        dim: dimension of a vector.
         kind: "int8", "float16" or "none".
     """
 
@@ -76,7 +76,7 @@ class MadeTable:
         return np.concatenate(parts), scales
 
     def vectors(self, low: int, high: int) -> npt.NDArray[np.float64]:
-        """The same dequantised."""
+        """The same dequantized."""
         values, scales = self.stored_slice(low, high)
         vectors: npt.NDArray[np.float64] = values.astype(np.float64) * scales[:, None]
         return vectors
@@ -106,7 +106,7 @@ def made_segment(table: MadeTable, quantizer: Quantizer | None = None) -> OpenSe
     n_docs = len(table.offsets) - 1
     lists = None if quantizer is None else _lists(table.n_rows, quantizer)
     reader = SimpleNamespace(
-        centroids=table, lists=lists, n_docs=n_docs, n_rows=table.n_rows, path="a segment made up in memory"
+        centroids=table, lists=lists, n_docs=n_docs, n_rows=table.n_rows, path="a segment created in memory"
     )
     return cast(OpenSegment, SimpleNamespace(reader=reader, quantizer=quantizer, deleted=None))
 

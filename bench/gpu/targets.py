@@ -47,9 +47,9 @@ def _share(records: list[Record]) -> Record:
 
 
 def _beside_peers(records: list[Record]) -> Iterator[Record]:
-    """How many times the queries a second of each peer, ours by all centroids and by lists of codes."""
+    """How many times the queries per second of each peer, ours by all centroids and by lists of codes."""
     for peer in (each for each in records if str(each.get("what")).startswith("peer ")):
-        name = f"queries a second over those of {str(peer['what'])[5:]}"
+        name = f"queries per second over those of {str(peer['what'])[5:]}"
         if "queries_s" not in peer:
             yield _lacking(name, str(peer["what"]))
             continue

@@ -1,4 +1,4 @@
-"""Raw results: JSON lines, one measurement each, appended as they come."""
+"""Reads and writes raw results: JSON Lines, one measurement per line."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def add_out(
 
 
 def append_record(path: Path, record: Mapping[str, object]) -> None:
-    """Append one line, in the place of a last one that was cut off; the folder is made where it is missing."""
+    """Append one line, after removing an incomplete last line; the folder is created if it is missing."""
     path.parent.mkdir(parents=True, exist_ok=True)
     _drop_unfinished(path)
     with path.open("a", encoding="utf-8") as file:
@@ -42,26 +42,26 @@ def append_record(path: Path, record: Mapping[str, object]) -> None:
 
 
 def write_records(path: Path, records: Iterable[Mapping[str, object]]) -> None:
-    """Write lines in the place of those that are there."""
+    """Write the lines of a file anew."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("".join(_line(record) for record in records), encoding="utf-8")
 
 
 def read_records(path: Path) -> list[Record]:
-    """Read all lines; a file that is missing has none, and a last line that was cut off is left out.
+    """Read all lines; a missing file has none, and an incomplete last line is ignored.
 
     Raises:
-        ValueError: a line before the last is no JSON.
+        ValueError: a line before the last is not JSON.
     """
     if not path.exists():
         return []
     lines = path.read_text(encoding="utf-8").split("\n")
-    whole = lines[:-1]  # what follows the last line break was never finished
+    whole = lines[:-1]  # what follows the last line break is incomplete
     return [json.loads(line) for line in whole if line]
 
 
 def read_results(folder: Path, name: str) -> list[Record]:
-    """What a measurement left in a folder: ``name.jsonl``, and of a collection each ``name_squad.jsonl``."""
+    """Return the results of a measurement in a folder: ``name.jsonl`` and ``name_COLLECTION.jsonl``."""
     paths = [folder / f"{name}.jsonl", *sorted(folder.glob(f"{name}_*.jsonl"))]
     return [record for path in paths for record in read_records(path)]
 
@@ -71,7 +71,7 @@ def _line(record: Mapping[str, object]) -> str:
 
 
 def _drop_unfinished(path: Path) -> None:
-    """Cut off what follows the last line break."""
+    """Remove what follows the last line break."""
     if path.exists():
         content = path.read_bytes()
         whole = content.rfind(b"\n") + 1

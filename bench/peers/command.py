@@ -1,9 +1,9 @@
 """Quarry beside other libraries: the same collection, encoder, vectors and queries in one run.
 
-Peers get one mean vector a document, those of late interaction all token vectors. A build from text is, for a
+Peers get one mean vector per document, those of late interaction all token vectors. A build from text is, for a
 peer, the time to encode all documents on all cores with Quarry's encoder (measured once in this run) and then to
 build from the vectors; for Quarry it is one `engine.build`, measured of two of its settings. The others are built
-from vectors, without the spans of text behind them (some 30 bytes a document).
+from vectors, without the spans of text behind them (some 30 bytes per document).
 """
 
 from __future__ import annotations
@@ -143,7 +143,7 @@ def _renamed(built: Record) -> Iterator[tuple[str, object]]:
 
 
 def _ours_from_vectors(entry: Entry, common: Record, work: Path) -> Iterator[tuple[str, object]]:
-    """A build from vectors; texts are always kept, so the bytes of vectors and ids are told apart."""
+    """A build from vectors; texts are always kept, so the bytes of vectors and ids are reported by part."""
     out = work / "vectors" if entry.encodes else Path(str(common["folder"]))
     setting = {"representation": entry.settings["key"], "build": entry.settings["build"]}
     fixed = {"prepared": common["prepared"], "out": str(out), "nlist": None, "lists": False}

@@ -1,4 +1,4 @@
-"""Everything the README quotes, in one run: figures, peers, sweep, encoders, the paper's table, and the report.
+"""Runs prepare, figures, peers, tradeoff, encode, paper_table and report in order.
 
 On 2 quiet cores about an hour with squad whole: 4 minutes to encode it for all that follows, 11 for the figures,
 12 for the peers (without installing them), 7 for those of late interaction, which get a slice, 16 for the sweep,

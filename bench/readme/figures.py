@@ -36,7 +36,7 @@ class Figure:
         name: what was measured.
         value: the number.
         unit: of the number.
-        target: what it should be at most or at least; None where it is only reported.
+        target: what it should be at most or at least; None if it is only reported.
         at_most: whether the target is an upper bound.
     """
 
@@ -48,7 +48,7 @@ class Figure:
 
     @property
     def verdict(self) -> str:
-        """``met``, ``missed``, or nothing where there is no target."""
+        """``met``, ``missed``, or nothing if there is no target."""
         if self.target is None:
             return ""
         return "met" if (self.value <= self.target) == self.at_most or self.value == self.target else "missed"

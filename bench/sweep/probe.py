@@ -149,7 +149,7 @@ def search_index(parameters: Parameters) -> Numbers:
 
     Returns:
         open_ms, first_answer_ms, rss_bytes and peak_rss_bytes (one thread), p50_ms, p95_ms, p99_ms and qps of 10
-        hits with one thread, the same after ``callers_`` with a caller on each core (n_callers), qps_all of one
+        hits with one thread, the same after ``callers_`` with one caller per core (n_callers), qps_all of one
         batch on all threads; what `judged` says; chosen: the backends that searched; memory as the engine says,
         its device_bytes among it.
     """
@@ -178,7 +178,7 @@ def judged(prepared: Prepared, representation: str, ten: list[Found], hundred: l
         hundred: likewise for 100 hits.
 
     Returns:
-        recall_10 and recall_100, each of its search; where there are judgments ndcg_10 (linear gain), ndcg_exp_10
+        recall_10 and recall_100, each of its search; if there are judgments ndcg_10 (linear gain), ndcg_exp_10
         and rr_10 of the first search, recall_100_judged of the second.
     """
     names = np.array(prepared.documents()[0], object)[prepared.oracle(representation)]

@@ -36,7 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_out(parser, "tradeoff", is_folder=True)
     parser.add_argument("--quick", action="store_true", help="a few settings, few queries: under 3 minutes")
     parser.add_argument("--encoder", help="bundle folder; left out: the bundled encoder")
-    parser.add_argument("--dim", type=int, default=384, help="synthetic: length of a vector")
+    parser.add_argument("--dim", type=int, default=384, help="synthetic: dimension of a vector")
     parser.add_argument("--intrinsic-dim", type=int, default=32, help="synthetic: dimensions of their subspace")
     parser.add_argument("--runs", type=Path, help="folder for the answers of every setting, as TREC run files")
 

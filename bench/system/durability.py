@@ -1,9 +1,9 @@
-"""What changing an index takes: ``python -m bench durability [PART ...] [--out FILE]``.
+"""Measures changes to an index: ``python -m bench durability [PART ...] [--out FILE]``.
 
 Parts: ``commit`` (100 small documents), ``open`` (1 and 100 segments), ``merge`` (segments of one quantizer: rate,
 memory, and seconds of each part for a million centroids, one after the other), ``updates`` (1,000 commits that
 replace 100 documents each: what is left behind, and bytes of texts to those of a build), ``search`` (latency
-while a merge runs against without). The encoder is a stand-in, so that storage is what is measured.
+while a merge runs against without). The encoder is a table of random vectors, so that storage is measured.
 """
 
 from __future__ import annotations
@@ -215,7 +215,7 @@ def _merge_of(snapshot: Snapshot, threads: int) -> tuple[SegmentMerger, list[Ope
 
 
 class _Sampled:
-    """The largest value of a function while a block runs, asked for every 5 ms."""
+    """The largest value of a function while a block runs, sampled every 5 ms."""
 
     def __init__(self, measure: Callable[[], int]) -> None:
         self._measure = measure

@@ -1,4 +1,4 @@
-"""Encoders beside each other: tokens a second, time of a query, time to start, and what it costs in quality.
+"""Compares encoders: tokens per second, latency of a query, time to start, quality.
 
 All runtimes get the same passages, chunk by chunk in turn, so that what else the machine does falls on all of
 them. Passages are cut to what fits every encoder's window. Vectors are each encoder's own mean pooling.

@@ -1,4 +1,4 @@
-"""What exporting an encoder takes, and what a bundle takes to start: time, memory and the first queries.
+"""Measures the export of an encoder and the start of its bundle: time, memory and first queries.
 
 ``python -m bench export CHECKPOINT`` exports a checkpoint in every precision and starts each bundle as it is and,
 where it can be, lean. Each export and each start is a process of its own, starts are medians of several; a line

@@ -1,10 +1,10 @@
 """The times of the pseudo-query paper's Table 4 (Tang et al. 2021), measured on this machine.
 
 Offline: a document through the encoder, its k-means, both. Online: a query through the encoder; retrieval with the
-two-step optimisation of section 3.3 (maximum first, softmax of the recalled documents), without it (softmax of
-all), with an independent aggregator (one vector a document), and with late interaction (every query token against
-every centroid, maxima summed). In plain numpy over the same float32 vectors, one query at a time on one thread;
-and as Quarry does it.
+two-step optimization of section 3.3 (maximum first, softmax of the recalled documents), without it (softmax of
+all), with an independent aggregator (one vector per document), and with late interaction (every query token
+against every centroid, maxima summed). In plain numpy over the same float32 vectors, one query at a time on one
+thread; and as Quarry does it.
 """
 
 from __future__ import annotations
