@@ -15,10 +15,10 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from bench.data.engine_thresholds import set_graph_rows
 from bench.data.query_vectors import add_queries, read_queries
 from bench.harness.environment import circumstances
 from bench.harness.records import add_out, append_record
-from quarry.engine.backends import hnsw
 from quarry.engine.backends.registry import BACKENDS
 from quarry.engine.options import OpenOptions, SearchOptions
 from quarry.engine.search.searcher import Searcher
@@ -50,7 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Measure, print a table, append the raw results."""
-    hnsw.GRAPH_ROWS = 0  # of small segments too
+    set_graph_rows(0)
     snapshot = Snapshot(Directory(options.index))
     queries = read_queries(options, max(snapshot.segments, key=lambda each: each.reader.n_rows))
     opened = [found for name in options.backends if (found := _open(name, snapshot, queries, options.threads))]

@@ -1,4 +1,4 @@
-"""Measures from how many centroids on inverted lists pay, which is `segment_builder.IVF_ROWS`.
+"""Measures from how many centroids on inverted lists are faster than a scan.
 
 ``python -m bench ivf_switch INDEX [--out FILE]`` takes the first documents of an index, 1,000, 2,000, 4,000 ...,
 makes a segment with lists and one without of each part, and times both with the same queries: 10 hits, one thread.
@@ -12,11 +12,11 @@ import tempfile
 import time
 from pathlib import Path
 
+from bench.data.engine_thresholds import set_ivf_rows
 from bench.data.query_vectors import Vectors, noisy_queries
 from bench.data.recoded import recoded
 from bench.harness.environment import circumstances
 from bench.harness.records import add_out, write_records
-from quarry.engine.indexer import segment_builder
 from quarry.engine.options import OpenOptions, SearchOptions
 from quarry.engine.search.searcher import Searcher
 from quarry.formats.container.directory import Directory
@@ -30,7 +30,7 @@ _N_QUERIES = 300
 
 def _part(source: Snapshot, n_docs: int, folder: Path, *, lists: bool) -> Snapshot:
     """An index of the first documents of `source`, with or without inverted lists."""
-    segment_builder.IVF_ROWS = 1 if lists else 1 << 40
+    set_ivf_rows(1 if lists else None)
     return recoded(source, folder, source.manifest.settings, n_docs)
 
 

@@ -20,11 +20,11 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from bench.data.engine_thresholds import set_ivf_rows
 from bench.data.query_vectors import noisy_queries
 from bench.data.recoded import recoded
 from bench.harness.environment import circumstances
 from bench.harness.records import add_out, write_records
-from quarry.engine.indexer import segment_builder
 from quarry.engine.options import OpenOptions, SearchOptions
 from quarry.engine.quantization.faiss_threads import set_faiss_threads
 from quarry.engine.scoring.stored_vectors import StoredVectors
@@ -108,7 +108,7 @@ def run(options: argparse.Namespace) -> int:
     source, records = Snapshot(Directory(options.index)), []
     queries = noisy_queries(source.segments[0], _N_QUERIES)
     n_all = source.segments[0].reader.n_docs
-    segment_builder.IVF_ROWS = 1 << 40
+    set_ivf_rows(None)
     for n_docs in sorted({min(size, n_all) for size in _SIZES}):
         with tempfile.TemporaryDirectory() as folder:
             numbers = measure(recoded(source, Path(folder), source.manifest.settings, n_docs), queries)
