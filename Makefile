@@ -3,7 +3,7 @@
 #   make test     run the tests
 #   make torture  run the tests of crashes, faults and races at their full figures (one to two hours; SHARE=0.1: a tenth)
 #   make check    run the formatter, the linters and the type checker
-#   make bench    measure the figures of the README
+#   make bench    measure the main figures (bench/README.md has the other measurements)
 #   make clean    remove everything that these targets made
 # PYTHON names the interpreter to set up with, VENV the folder of the environment, TESTS what pytest runs, EXTRAS what
 # is installed for it: EXTRAS=everything brings the optional libraries too, whose tests are skipped without them.

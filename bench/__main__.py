@@ -1,4 +1,4 @@
-"""The measurements by name: ``python -m bench NAME ...``; ``python -m bench NAME --help`` says more."""
+"""Measurements by name: ``python -m bench NAME ...``; see ``python -m bench NAME --help`` and bench/README.md."""
 
 from __future__ import annotations
 
@@ -6,9 +6,17 @@ import argparse
 import sys
 from collections.abc import Sequence
 from importlib import import_module
+from importlib.util import find_spec
 from typing import NamedTuple
 
-__all__ = ["COMMANDS", "Command", "main"]
+from bench.data.collections import CollectionNotFound
+from quarry.formats.errors import QuarryError
+
+__all__ = ["COMMANDS", "Command", "main", "parser_of"]
+
+
+_INSTALL = {"bm25s": "'.[bench]'", "ir_measures": "'.[bench]'", "matplotlib": "'.[bench]'", "onnx": "'.[export]'"}
+_INSTALL |= {"safetensors": "'.[export]'"}
 
 
 class Command(NamedTuple):
@@ -17,43 +25,44 @@ class Command(NamedTuple):
     Attributes:
         module: below `bench`; has ``add_arguments(parser)`` and ``run(arguments) -> exit status``.
         summary: what it measures.
+        needs: modules that the core of Quarry does not install.
     """
 
     module: str
     summary: str
+    needs: tuple[str, ...] = ()
 
 
 COMMANDS = {
-    "readme": Command("readme.everything", "everything the README quotes, one after another"),
-    "figures": Command("readme.figures", "the figures of the README, set against their targets"),
-    "prepare": Command("data.prepare", "encode a collection for all that follows"),
+    "collection": Command("data.collection", "where a collection is, or a copy of it"),
+    "prepare": Command("sweep.prepare_all", "encode a collection once for tradeoff, peers and paper_table"),
+    "figures": Command("readme.figures", "the main figures, compared with their targets", ("ir_measures",)),
     "tradeoff": Command(
-        "sweep.tradeoff", "quality, speed, memory and bytes of Quarry's settings: a sweep with plots"
+        "sweep.tradeoff", "quality, speed, memory and size by setting, with plots", ("ir_measures", "matplotlib")
     ),
-    "peers": Command("peers.command", "Quarry beside other libraries, in one run"),
-    "encode": Command("system.encode", "encoders: tokens a second, time of a query, time to start, quality"),
-    "paper_table": Command("system.paper_table", "the times of the pseudo-query paper's Table 4"),
-    "report": Command("sweep.report", "tables and plots of raw results"),
-    "judge": Command("data.judge", "judge a TREC run file"),
-    "backends": Command("decisions.backends", "stage-1 backends side by side on one index"),
-    "graph_library": Command("decisions.graph_library", "hnswlib and FAISS, searching graphs of the same vectors"),
+    "peers": Command("peers.command", "Quarry and other libraries in one run", ("ir_measures",)),
+    "encode": Command("system.encode", "encoders: tokens/s, query latency, start, quality", ("ir_measures",)),
+    "paper_table": Command("system.paper_table", "the times in Table 4 of the pseudo-query paper"),
+    "report": Command("sweep.report", "tables and plots of raw results", ("matplotlib",)),
+    "readme": Command("readme.everything", "prepare, figures, peers, tradeoff, encode, paper_table and report"),
+    "judge": Command("data.judge", "quality of a TREC run file", ("ir_measures",)),
+    "backends": Command("decisions.backends", "backends for stage 1 on one index"),
+    "graph_library": Command("decisions.graph_library", "hnswlib and FAISS: graphs of the same vectors"),
     "two_stage": Command(
-        "decisions.two_stage", "two-stage search against bare FAISS, hnswlib and USearch on the same vectors"
+        "decisions.two_stage", "two-stage search and FAISS, hnswlib, USearch on the same vectors"
     ),
-    "untrained_codes": Command(
-        "decisions.untrained_codes", "codes that need no training against a scan of small segments"
+    "untrained_codes": Command("decisions.untrained_codes", "RaBitQ codes or a scan for small segments"),
+    "representation": Command("decisions.representation", "quality and size by representation", ("ir_measures",)),
+    "hybrid": Command("decisions.hybrid", "the weight of dense against lexical scores", ("ir_measures",)),
+    "hybrid_latency": Command("decisions.hybrid_latency", "query latency by mode on a large collection"),
+    "filters": Command("decisions.filters", "query latency with filters, by the share of documents that pass"),
+    "ivf_switch": Command("decisions.ivf_switch", "the number of centroids from which inverted lists are faster"),
+    "lexical": Command("decisions.lexical", "BM25 of Quarry and of bm25s", ("ir_measures", "bm25s")),
+    "durability": Command("system.durability", "commits, merges, updates, and searches during merges"),
+    "export": Command(
+        "system.export", "time and memory to export and to start an encoder", ("onnx", "safetensors")
     ),
-    "representation": Command("decisions.representation", "which representation finds best, for how many vectors"),
-    "hybrid": Command("decisions.hybrid", "the weight of meaning against words"),
-    "hybrid_latency": Command("decisions.hybrid_latency", "how long a query takes at size, by mode"),
-    "export": Command("system.export", "what exporting an encoder takes, and starting what was exported"),
-    "filters": Command("decisions.filters", "what a filter costs, by the share of documents that pass"),
-    "ivf_switch": Command("decisions.ivf_switch", "from how many centroids on inverted lists pay"),
-    "durability": Command(
-        "system.durability", "what changing an index takes: commits, merges, what they leave behind"
-    ),
-    "gpu": Command("gpu.command", "all checks and timings of the GPU backend"),
-    "lexical": Command("decisions.lexical", "lexical search against bm25s"),
+    "gpu": Command("gpu.command", "all checks and timings of the GPU backend", ("torch",)),
 }
 """Measurements by the name that runs them."""
 
@@ -62,20 +71,47 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run one measurement.
 
     Args:
-        arguments: its name and its own arguments; None: the process's own.
+        arguments: its name and its own arguments; None: those of the process.
 
     Returns:
-        The exit status: that of the measurement, or 2 where there is no such one.
+        The exit status: of the measurement, 1 if something it needs is missing, 2 if there is none of that name.
     """
     words = list(sys.argv[1:] if arguments is None else arguments)
     if not words or words[0] not in COMMANDS:
         lines = [f"  {name:<16} {command.summary}" for name, command in COMMANDS.items()]
         print("usage: python -m bench NAME ...", "", *lines, sep="\n", file=sys.stderr)
         return 0 if words in (["-h"], ["--help"]) else 2
-    module = import_module(f"bench.{COMMANDS[words[0]].module}")
-    parser = argparse.ArgumentParser(prog=f"python -m bench {words[0]}", description=module.__doc__)
+    name, command = words[0], COMMANDS[words[0]]
+    missing = [module for module in command.needs if find_spec(module) is None]
+    if missing:
+        return _fail(name, _how_to_install(missing))
+    try:
+        module = import_module(f"bench.{command.module}")
+        return int(module.run(parser_of(name).parse_args(words[1:])))
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.partition(".")[0] in ("bench", "quarry"):
+            raise
+        return _fail(name, _how_to_install([error.name]))
+    except (CollectionNotFound, QuarryError) as error:
+        return _fail(name, str(error))
+
+
+def parser_of(name: str) -> argparse.ArgumentParser:
+    """Return the parser of a measurement's own arguments."""
+    module = import_module(f"bench.{COMMANDS[name].module}")
+    parser = argparse.ArgumentParser(prog=f"python -m bench {name}", description=module.__doc__)
     module.add_arguments(parser)
-    return int(module.run(parser.parse_args(words[1:])))
+    return parser
+
+
+def _how_to_install(modules: list[str]) -> str:
+    packages = dict.fromkeys(_INSTALL.get(module, module) for module in modules)
+    return f"needs {', '.join(modules)}, not installed here: pip install {' '.join(packages)}"
+
+
+def _fail(name: str, message: str) -> int:
+    print(f"python -m bench {name}: {message}", file=sys.stderr)
+    return 1
 
 
 if __name__ == "__main__":

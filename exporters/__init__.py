@@ -1,11 +1,9 @@
-"""Trained checkpoints to bundles that the engine runs.
+"""Export of trained checkpoints as bundles that the engine runs.
 
-Start with `export`: it reads a checkpoint (`checkpoint`), makes a graph (`graph`), converts it to the requested
-precision (`precision`), compares it with fp32 (`parity`) and writes a bundle. `to_tensorrt` builds TensorRT
-engines of a
-bundle.
-`command` and `plan_command` are ``quarry export`` and ``quarry plan``; `bundled` makes the bundle that ships
-with Quarry.
+Start with `export`: it reads a checkpoint (`checkpoint`), builds its graph (`graph`), converts the graph to the
+requested precision (`precision`), compares it with fp32 (`parity`) and writes a bundle. `to_tensorrt` builds
+TensorRT engines from a bundle. `command` and `plan_command` implement ``quarry export`` and ``quarry plan``;
+`bundled` creates the bundle that is distributed with Quarry.
 
-May import: `quarry.engine`, `quarry.formats`; onnx and safetensors; torch and transformers when needed.
+May import: `quarry.engine`, `quarry.formats`; onnx and safetensors; torch and transformers only inside functions.
 """

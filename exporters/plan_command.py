@@ -1,4 +1,4 @@
-"""Build a TensorRT engine for an encoder's bundle (none has been run on a GPU yet)."""
+"""Build a TensorRT engine from an encoder's bundle (none has been run on a GPU yet)."""
 
 from __future__ import annotations
 
@@ -8,15 +8,17 @@ from pathlib import Path
 
 from quarry.formats.bundle.plan import LIBRARIES
 
-__all__ = ["add_arguments", "build_and_tell", "run"]
+__all__ = ["add_arguments", "build_and_print", "run"]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of ``quarry plan``."""
     parser.add_argument("bundle", type=Path, metavar="BUNDLE", help="an encoder's bundle in fp16 or fp32")
-    parser.add_argument("--target", help="compute capability to build for, such as sm89; default: this GPU's")
-    parser.add_argument("--library", choices=LIBRARIES, help="default: the first that is installed")
-    parser.add_argument("--timing-cache", type=Path, metavar="FILE", help="keeps kernel timings between builds")
+    parser.add_argument("--target", help="compute capability to build for, such as sm89 (default: this GPU's)")
+    parser.add_argument("--library", choices=LIBRARIES, help="(default: the first that is installed)")
+    parser.add_argument(
+        "--timing-cache", type=Path, metavar="FILE", help="file that keeps kernel timings between builds"
+    )
 
 
 def run(args: argparse.Namespace) -> int:
@@ -25,14 +27,14 @@ def run(args: argparse.Namespace) -> int:
     Raises:
         QuarryError: the engine cannot be built.
     """
-    build_and_tell(args.bundle, target=args.target, library=args.library, timing_cache=args.timing_cache)
+    build_and_print(args.bundle, target=args.target, library=args.library, timing_cache=args.timing_cache)
     return 0
 
 
-def build_and_tell(
+def build_and_print(
     bundle: Path, *, target: str | None, library: str | None = None, timing_cache: Path | None = None
 ) -> None:
-    """Build a bundle's engine, see `quarry.exporters.to_tensorrt.build_plan`, and print what was made."""
+    """Build a bundle's engine (`quarry.exporters.to_tensorrt.build_plan`) and print its path and size."""
     from quarry.exporters.to_tensorrt import build_plan
 
     plan = build_plan(bundle, target=target, library=library, timing_cache=timing_cache)

@@ -1,8 +1,8 @@
-"""Builds TensorRT engines ("plans") out of a bundle's graph.
+"""Builds TensorRT engines ("plans") from a bundle's graph.
 
-A plan fits one version of the library and one kind of GPU. TensorRT builds for the GPU it runs on; TensorRT-RTX,
-the library for GeForce and workstation GPUs, builds for a named one too, and needs none at all for that: the tests
-build real engines so. None has been run, and none built by TensorRT itself, for want of a GPU.
+A plan fits one version of the library and one compute capability. TensorRT builds for the GPU it runs on;
+TensorRT-RTX, the library for GeForce and workstation GPUs, can also build for a named compute capability without a
+GPU, and the tests do. No engine has been run on a GPU yet, and none has been built by TensorRT itself.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from quarry.formats.bundle.folder import MODEL_NAME, QUERY_MODEL_NAME
 from quarry.formats.bundle.plan import LIBRARIES, PlanProfile, PlanRecord, digest_plan, write_plan
 from quarry.formats.errors import BackendUnavailable, InvalidSetting
 
-__all__ = ["build_plan", "default_profiles"]
+__all__ = ["build_plan", "check_builder", "default_profiles"]
 
 _PACKAGES = {"tensorrt": "tensorrt", "tensorrt-rtx": "tensorrt-rtx-cu13"}
-_PRECISIONS = ("fp16", "fp32")  # its parser takes no graph quantised for ONNX Runtime
+_PRECISIONS = ("fp16", "fp32")  # TensorRT's parser does not support graphs quantized for ONNX Runtime
 _OLDEST = 10
 
 
 def default_profiles(window: int) -> tuple[PlanProfile, ...]:
-    """Three profiles for an encoder that reads `window` tokens: a short query, some passages, many long ones.
+    """Return three profiles for a window of this many tokens: one short query, passages, and long texts.
 
-    The library tunes its kernels for each profile's usual shape, and takes memory for its largest.
+    TensorRT tunes kernels for each profile's usual shape and reserves memory for its largest.
     """
     short, passage = min(64, window), min(256, window)
     return (
@@ -48,39 +48,36 @@ def build_plan(
     profiles: Sequence[PlanProfile] | None = None,
     timing_cache: str | Path | None = None,
 ) -> PlanRecord:
-    """Build the plan of a bundle for one kind of GPU, and put it into the bundle's folder.
+    """Build the plan of a bundle for one compute capability and write it into the bundle's folder.
 
     Args:
         bundle: the folder of an encoder's bundle in fp16 or fp32. Networks are strongly typed: a plan computes in
             the precision of the graph.
-        target: compute capability to build for, such as "sm89"; None: that of this machine's GPU, which TensorRT
-            can only build for.
+        target: compute capability to build for, such as "sm89"; None: this machine's GPU, the only choice with
+            TensorRT.
         library: "tensorrt" or "tensorrt-rtx"; None: the first that is installed.
         profiles: ranges of shapes; None: `default_profiles` of the bundle's window.
-        timing_cache: for TensorRT, which times kernels while it builds: a file that keeps the timings from one
-            build to the next, made where it is missing.
+        timing_cache: for TensorRT: a file that keeps kernel timings between builds; created if it is missing.
 
     Raises:
-        BackendUnavailable: the library is not installed, or there is no GPU to build for.
-        InvalidSetting: the bundle's precision, or the target, cannot be built.
+        BackendUnavailable: the library is not installed, or there is no GPU and no target.
+        InvalidSetting: the bundle's precision or the target is not supported.
         FormatError: the bundle is damaged.
     """
     opened = load_bundle(bundle)
     if opened.settings.precision not in _PRECISIONS:
         raise InvalidSetting(
-            "TensorRT reads no graph of this precision; export the checkpoint with --precision fp16",
+            "TensorRT does not support this precision; export the checkpoint with --precision fp16",
             path=opened.path,
             expected=" or ".join(_PRECISIONS),
             actual=opened.settings.precision,
         )
     if QUERY_MODEL_NAME in opened.files:
-        raise InvalidSetting(
-            "a bundle with a graph of its own for queries", path=opened.path, expected="one graph"
-        )
+        raise InvalidSetting("the bundle has a separate graph for queries", path=opened.path, expected="one graph")
     opened.verify_graph(MODEL_NAME)
-    builder = _PlanBuilder(_chosen_library(library), target)
+    builder = _PlanBuilder(_choose_library(library), target)
     if timing_cache is not None and builder.library != "tensorrt":
-        raise InvalidSetting(f"{builder.library} times nothing while it builds", expected="no timing cache")
+        raise InvalidSetting(f"{builder.library} has no timing cache", expected="no timing_cache")
     chosen = tuple(profiles or default_profiles(opened.settings.window))
     plan = builder.build(opened, chosen, Path(timing_cache) if timing_cache else None)
     record = PlanRecord(
@@ -98,15 +95,15 @@ def build_plan(
 
 
 def check_builder(target: str | None) -> None:
-    """Refuse what `build_plan` would for want of a library or a GPU, before there is a bundle.
+    """Find out before an export whether a plan can be built: whether there is a library, and a GPU or a target.
 
     Raises:
-        BackendUnavailable, InvalidSetting: as of `build_plan`.
+        BackendUnavailable, InvalidSetting: see `build_plan`.
     """
-    _PlanBuilder(_chosen_library(None), target)
+    _PlanBuilder(_choose_library(None), target)
 
 
-def _chosen_library(name: str | None) -> str:
+def _choose_library(name: str | None) -> str:
     if name is not None and name not in LIBRARIES:
         raise InvalidSetting("unknown library", expected=" or ".join(LIBRARIES), actual=name)
     for candidate in [name] if name else LIBRARIES:
@@ -123,7 +120,7 @@ def _chosen_library(name: str | None) -> str:
 
 
 class _PlanBuilder:
-    """One library, set up to build for one kind of GPU."""
+    """One library, set up to build for one compute capability."""
 
     def __init__(self, library: str, target: str | None) -> None:
         self.library = library
@@ -131,7 +128,7 @@ class _PlanBuilder:
         self.version = str(self._trt.__version__)
         if int(self.version.split(".")[0]) < _OLDEST and library == "tensorrt":
             raise BackendUnavailable("TensorRT is too old", expected=f"{_OLDEST} or later", actual=self.version)
-        self._capability = self._named_capability(target) if target else None
+        self._capability = self._find_capability(target) if target else None
         self.target = target or _present_target()
         self._messages: list[str] = []
 
@@ -139,7 +136,7 @@ class _PlanBuilder:
         self, bundle: EncoderBundle, profiles: Sequence[PlanProfile], timing_cache: Path | None
     ) -> memoryview:
         """Parse the bundle's graph and build the plan."""
-        builder = self._trt.Builder(_logger(self._trt, self._messages))
+        builder = self._trt.Builder(_make_logger(self._trt, self._messages))
         network = builder.create_network(self._network_flags())
         parser = self._parse(network, bundle.model_path)
         config = builder.create_builder_config()
@@ -150,13 +147,13 @@ class _PlanBuilder:
             config.set_compute_capability(self._capability, 0)
         with self._timings(config, timing_cache):
             plan = builder.build_serialized_network(network, config)
-        del parser  # till here the network's weights are the parser's
+        del parser  # it owned the network's weights until here
         if plan is None:
             raise self._failure("the engine cannot be built", bundle.model_path)
         return memoryview(plan)
 
-    def _named_capability(self, target: str) -> object:
-        """What the library calls a GPU that is not the one at hand."""
+    def _find_capability(self, target: str) -> object:
+        """Return the library's value for a compute capability."""
         known = getattr(self._trt, "ComputeCapability", None)
         names = sorted(name.lower() for name in known.__members__ if name.startswith("SM")) if known else []
         if target not in names:
@@ -168,14 +165,14 @@ class _PlanBuilder:
         return known.__members__[target.upper()] if known else None
 
     def _network_flags(self) -> int:
-        """TensorRT 10 has to be told that the types in the graph are meant; later ones know nothing else."""
+        """Request strongly typed networks from TensorRT 10; later versions have no other kind."""
         flag = getattr(self._trt.NetworkDefinitionCreationFlag, "STRONGLY_TYPED", None)
         return 0 if flag is None else 1 << int(flag)
 
     def _parse(self, network: Any, path: Path) -> object:  # noqa: ANN401
-        """Make a graph the network; what is returned holds its weights."""
-        parser = self._trt.OnnxParser(network, _logger(self._trt, self._messages))
-        if not parser.parse_from_file(str(path)):  # weights may lie beside it
+        """Parse the graph into the network; the parser that is returned owns its weights."""
+        parser = self._trt.OnnxParser(network, _make_logger(self._trt, self._messages))
+        if not parser.parse_from_file(str(path)):  # weights may be in separate files
             self._messages += [parser.get_error(number).desc() for number in range(parser.num_errors)]
             raise self._failure("the graph cannot be read", path)
         return parser
@@ -188,7 +185,7 @@ class _PlanBuilder:
 
     @contextmanager
     def _timings(self, config: Any, path: Path | None) -> Iterator[None]:  # noqa: ANN401
-        """Let a build use the timings of those before it, and keep its own."""
+        """Use the timings of earlier builds and save those of this one."""
         if path is None:
             yield
             return
@@ -198,12 +195,12 @@ class _PlanBuilder:
         path.write_bytes(config.get_timing_cache().serialize())
 
     def _failure(self, what: str, path: Path) -> InvalidSetting:
-        said = "; ".join(self._messages[-3:]) or "no reason given"
-        return InvalidSetting(f"{self.library} {self.version}: {what}", path=path, actual=said)
+        reason = "; ".join(self._messages[-3:]) or "no reason given"
+        return InvalidSetting(f"{self.library} {self.version}: {what}", path=path, actual=reason)
 
 
-def _logger(trt: Any, messages: list[str]) -> Any:  # noqa: ANN401
-    """A logger of the library that keeps its errors for our own messages."""
+def _make_logger(trt: Any, messages: list[str]) -> Any:  # noqa: ANN401
+    """Return a logger of the library that collects its errors."""
 
     class _Kept(trt.ILogger):  # type: ignore[misc]
         def __init__(self) -> None:
@@ -217,7 +214,7 @@ def _logger(trt: Any, messages: list[str]) -> Any:  # noqa: ANN401
 
 
 def _present_target() -> str:
-    """The compute capability of this machine's GPU."""
+    """Return the compute capability of this machine's GPU."""
     target = cuda_target()
     if target is None:
         raise BackendUnavailable("there is no GPU to build a TensorRT engine for", expected="a GPU, or a target")

@@ -1,6 +1,8 @@
-"""Collections, prepared vectors and judged results.
+"""Collections, prepared vectors and quality measures.
 
-`collections` reads BEIR folders, `prepare` encodes a collection once and `prepared` reads the result,
-`synthetic` makes vectors, `quality` computes measures, `trec_run` and `judge` read run files in the format of
-TREC.
+`collections` reads folders in BEIR's layout and `docstrings` creates one; `prepare` encodes a collection once and
+`prepared` reads the result; `query_vectors` and `synthetic` make vectors, `recoded` an index of stored vectors;
+`engine_thresholds` overrides thresholds; `quality` computes measures, `trec_run` and `judge` read TREC run files.
+
+May import: `bench.harness`, `quarry`.
 """

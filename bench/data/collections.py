@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import csv
 import gzip
 import json
@@ -10,7 +11,22 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["Collection", "data_folder", "read_collection", "split_of"]
+from bench.data.docstrings import DOCSTRINGS, docstrings_folder
+from bench.data.prepared import cache_folder
+
+__all__ = [
+    "Collection",
+    "CollectionNotFound",
+    "add_collection",
+    "data_folder",
+    "load_collection",
+    "read_collection",
+    "split_of",
+]
+
+
+class CollectionNotFound(FileNotFoundError):
+    """There is no collection of that name; the message says if it was looked up."""
 
 
 @dataclass(frozen=True)
@@ -57,24 +73,59 @@ class Collection:
 
 
 def data_folder(name: str) -> Path:
-    """Find a collection by its name, or by its path where that is a folder.
+    """Find a collection by its name, or by its path if that is a folder.
 
     Names are looked up in the folder that the environment variable QUARRY_DATA names, or else in
     ``../shared/data`` beside the repository.
 
+    The collection `docstrings` is created if there is no folder of that name.
+
     Raises:
-        FileNotFoundError: there is no such folder; the message names the places.
+        CollectionNotFound: there is no such folder.
     """
     root = os.environ.get("QUARRY_DATA") or Path(__file__).resolve().parents[3] / "shared" / "data"
     places = [Path(root) / name, Path(name)]
     for place in places:
         if place.is_dir():
             return place
-    raise FileNotFoundError(f"no collection {name!r}: neither {places[0]} nor {places[1]} is a folder")
+    if name == DOCSTRINGS:
+        return docstrings_folder(cache_folder())
+    raise CollectionNotFound(
+        f"no collection {name!r}: neither {places[0]} nor {places[1]} is a folder; "
+        f"QUARRY_DATA names the folder of collections, and {DOCSTRINGS!r} is always available"
+    )
+
+
+def add_collection(parser: argparse.ArgumentParser, *, is_sized: bool = True, queries: int | None = None) -> None:
+    """Declare the arguments of a measurement that choose its collection, see `load_collection`.
+
+    Args:
+        parser: of the measurement.
+        is_sized: whether there are options ``--documents`` and ``--queries``.
+        queries: default of ``--queries``; None: all.
+    """
+    about = "name or path of a folder in BEIR's layout (default: %(default)s)"
+    parser.add_argument("collection", nargs="?", default=DOCSTRINGS, metavar="COLLECTION", help=about)
+    parser.add_argument("--split", help="whose judgments to use (default: dev if there is one, otherwise test)")
+    if is_sized:
+        parser.add_argument("--documents", type=int, help="use only this many documents")
+        most = "all" if queries is None else "%(default)s"
+        parser.add_argument("--queries", type=int, default=queries, help=f"at most this many (default: {most})")
+
+
+def load_collection(args: argparse.Namespace) -> Collection:
+    """Read the collection that the arguments of `add_collection` choose, and reduce it to their sizes.
+
+    Raises:
+        CollectionNotFound: there is no such collection.
+    """
+    folder = data_folder(args.collection)
+    collection = read_collection(folder, args.split or split_of(folder))
+    return collection.subset(args.documents, args.queries) if hasattr(args, "queries") else collection
 
 
 def split_of(folder: Path) -> str:
-    """The split that measurements use: dev where a collection has one, else test."""
+    """Return the split that measurements use: dev if the collection has one, otherwise test."""
     return "dev" if (folder / "qrels" / "dev.tsv").exists() else "test"
 
 
@@ -122,7 +173,7 @@ def _read_qrels(path: Path) -> dict[str, dict[str, int]]:
 
 
 def _spread(values: list[str], count: int) -> list[str]:
-    """Take ``count`` of the values at equal distances (all of them, where there are fewer)."""
+    """Take ``count`` of the values at equal distances (all of them, if there are fewer)."""
     if count >= len(values):
         return values
     return [values[index * len(values) // count] for index in range(count)]

@@ -1,4 +1,4 @@
-"""Judge a run file in TREC's format, made by any system, by the judgments of a collection."""
+"""Compute the quality of a TREC run file of any system by the judgments of a collection."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import argparse
 from dataclasses import asdict
 from pathlib import Path
 
-from bench.data.collections import data_folder, read_collection, split_of
+from bench.data.collections import add_collection, load_collection
 from bench.data.quality import measure_quality
 from bench.data.trec_run import read_run
 
@@ -15,15 +15,13 @@ __all__ = ["add_arguments", "run"]
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of ``python -m bench judge``."""
-    parser.add_argument("dataset", help="name or path of a BEIR folder")
+    add_collection(parser, is_sized=False)
     parser.add_argument("--run", dest="run_file", type=Path, required=True, help="the run file")
-    parser.add_argument("--split", help="whose judgments to use (default: dev where there is one, else test)")
 
 
 def run(args: argparse.Namespace) -> int:
     """Print nDCG@10 (linear gain, and 2^g - 1), R@100 and RR@10 over the queries that the run answers."""
-    folder = data_folder(args.dataset)
-    qrels = read_collection(folder, args.split or split_of(folder)).qrels
+    qrels = load_collection(args).qrels
     answered = read_run(args.run_file)
     judged = {query: scores for query, scores in qrels.items() if query in answered}
     print(f"{'n_queries':<12} {len(judged)} of {len(qrels)}")

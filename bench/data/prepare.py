@@ -1,12 +1,10 @@
-"""Encodes a collection once for every representation that a measurement asks for.
+"""Encodes a collection once for every representation that a measurement needs.
 
-What was prepared stays in `bench.data.prepared.cache_folder`; a representation that is there is not made again.
-``python -m bench prepare DATASET`` does it for all that sweep, peers and the paper's table ask for.
+The vectors stay in a cache (`bench.data.prepared.cache_folder`); what is in the cache is not computed again.
 """
 
 from __future__ import annotations
 
-import argparse
 import shutil
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -17,38 +15,21 @@ from typing import BinaryIO
 import numpy as np
 import numpy.typing as npt
 
-from bench.data.collections import Collection, data_folder, read_collection, split_of
-from bench.data.prepared import Prepared, cache_folder, write_json
+from bench.data.collections import Collection
+from bench.data.prepared import Prepared, write_json
 from bench.harness.progress import Clock
-from bench.sweep.grid import representations
-from quarry.engine.encoding.encoder import Encoder, open_encoder
+from quarry.engine.encoding.encoder import Encoder
 from quarry.engine.options import OpenOptions
 from quarry.engine.representation.base import Representation
 from quarry.engine.scoring.aggregation import aggregate
 
-__all__ = ["ORACLE_DEPTH", "add_arguments", "oracle", "prepare", "representation_key", "run"]
+__all__ = ["ORACLE_DEPTH", "oracle", "prepare", "representation_key"]
 
 ORACLE_DEPTH = 100
 _TEXTS_AT_ONCE = 64
 _SCORES_AT_ONCE = 1 << 24
 
 Floats = npt.NDArray[np.float32]
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the arguments of ``python -m bench prepare``."""
-    parser.add_argument("dataset", help="name or path of a BEIR folder")
-    parser.add_argument("--split", help="whose judgments to use (default: dev where there is one, else test)")
-    parser.add_argument("--documents", type=int, help="this many documents only")
-    parser.add_argument("--queries", type=int, default=1000, help="at most so many (default: %(default)s)")
-
-
-def run(args: argparse.Namespace) -> int:
-    """Encode a collection with the bundled encoder and print the folder that it is kept in."""
-    folder = data_folder(args.dataset)
-    collection = read_collection(folder, args.split or split_of(folder)).subset(args.documents, args.queries)
-    print(prepare(collection, open_encoder(), representations(quick=False), cache_folder()).folder)
-    return 0
 
 
 def representation_key(representation: Representation) -> str:

@@ -25,7 +25,7 @@ class Prepared:
     """What `bench.data.prepare` wrote into a folder.
 
     Attributes:
-        folder: where it is.
+        folder: if it is.
     """
 
     folder: Path
@@ -43,7 +43,7 @@ class Prepared:
         return self._pairs("queries")
 
     def qrels(self) -> dict[str, dict[str, int]]:
-        """For each query id the judged documents and their scores; empty where nothing was judged."""
+        """For each query id the judged documents and their scores; empty if nothing was judged."""
         return cast(dict[str, dict[str, int]], self._json("qrels"))
 
     def query_vectors(self) -> Floats:

@@ -1,4 +1,4 @@
-"""How good a ranking is, by ir-measures (which asks pytrec_eval, and for RR@10 its MS MARCO evaluator)."""
+"""Computes quality measures with ir-measures."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Quality:
         ndcg_10: nDCG@10 with linear gain: a document's gain is its judged score, as in trec_eval.
         ndcg_exp_10: nDCG@10 with gain 2^score - 1. Where every score is 0 or 1 it is the same number.
         recall_100: R@100, the share of the documents of score 1 and above that is among the first 100.
-        rr_10: RR@10, one over the rank of the first of them, 0 where it is not among the first 10.
+        rr_10: RR@10, one over the rank of the first of them, 0 if it is not among the first 10.
     """
 
     ndcg_10: float
@@ -45,6 +45,6 @@ def measure_quality(qrels: Mapping[str, Mapping[str, int]], run: Mapping[str, Ma
     scores = {score for judged in qrels.values() for score in judged.values() if score > 0}
     exponential = nDCG(gains={score: 2**score - 1 for score in sorted(scores)}) @ 10
     found = ir_measures.calc_aggregate([nDCG @ 10, R @ 100, RR @ 10], qrels, run)
-    # Asked by itself: in one call with the others ir-measures 0.4.3 may give both kinds of nDCG the same gains.
+    # A separate call: in one call with the others ir-measures 0.4.3 may give both kinds of nDCG the same gains.
     found |= ir_measures.calc_aggregate([exponential], qrels, run)
     return Quality(found[nDCG @ 10], found[exponential], found[R @ 100], found[RR @ 10])

@@ -23,7 +23,7 @@ def recoded(source: Snapshot, folder: Path, settings: IndexSettings, n_docs: int
     """Make an index of the first documents of the first segment: their ids and vectors, no texts.
 
     Args:
-        source: where the vectors are, dequantised.
+        source: where the vectors are, dequantized.
         folder: an empty one.
         settings: of the new index.
         n_docs: how many documents; None: all.

@@ -1,4 +1,4 @@
-"""Made-up vectors of a given number and intrinsic dimension, for measurements of size and speed."""
+"""Synthetic vectors of a given number and intrinsic dimension, for measurements of size and speed."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["SYNTHETIC", "prepare_synthetic"]
 
 SYNTHETIC = "synthetic"
 _PER_DOCUMENT = 4
-_NOISE = 0.1  # of the vectors' length, in all dimensions: a query and its nearest neighbour are not the same
+_NOISE = 0.1  # of the vectors' length, in all dimensions: a query and its nearest neighbor are not the same
 _ROWS_AT_ONCE = 1 << 16
 _SEED = 0
 
@@ -30,7 +30,7 @@ def prepare_synthetic(n_documents: int, n_queries: int, dim: int, intrinsic_dim:
     Args:
         n_documents: how many.
         n_queries: likewise.
-        dim: length of a vector.
+        dim: dimension of a vector.
         intrinsic_dim: dimensions of the subspace, at most ``dim``: the smaller, the easier the search.
         cache: a folder.
     """
@@ -53,8 +53,8 @@ def prepare_synthetic(n_documents: int, n_queries: int, dim: int, intrinsic_dim:
 
 
 def _documents(generator: np.random.Generator, basis: Floats, n: int) -> Floats:
-    centres = generator.standard_normal((n, 1, len(basis)))
-    around = centres + generator.standard_normal((n, _PER_DOCUMENT, len(basis)))
+    centers = generator.standard_normal((n, 1, len(basis)))
+    around = centers + generator.standard_normal((n, _PER_DOCUMENT, len(basis)))
     return _noisy(generator, around.reshape(-1, len(basis)).astype(np.float32) @ basis)
 
 

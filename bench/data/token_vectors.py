@@ -37,7 +37,7 @@ class TokenRepresentation:
 
 
 def token_matrix(windows: Iterable[TokenVectors], *, normalise: bool) -> npt.NDArray[np.float32]:
-    """(n_tokens, dim) float32: the token vectors of all windows, one after another."""
+    """(n_tokens, dim) float32: the token vectors of all windows, in order."""
     values = np.concatenate([window.values for window in windows])
     if normalise:
         values = values / np.linalg.norm(values, axis=1, keepdims=True)

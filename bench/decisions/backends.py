@@ -1,4 +1,4 @@
-"""Stage-1 backends side by side on one index: latency, completeness against the exact answer, memory, opening.
+"""Compares backends on one index: latency, recall, memory, time to open.
 
 The queries are stored vectors with noise, or those of a .npy file. Each query goes to all backends in turn, so
 that what else the machine does touches all alike; processor time leaves it out.
@@ -15,12 +15,12 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from bench.data.engine_thresholds import set_graph_rows
+from bench.data.query_vectors import add_queries, read_queries
 from bench.harness.environment import circumstances
-from bench.harness.records import append_record
-from quarry.engine.backends import hnsw
+from bench.harness.records import add_out, append_record
 from quarry.engine.backends.registry import BACKENDS
 from quarry.engine.options import OpenOptions, SearchOptions
-from quarry.engine.scoring.stored_vectors import StoredVectors
 from quarry.engine.search.searcher import Searcher
 from quarry.formats.container.directory import Directory
 from quarry.formats.errors import QuarryError
@@ -42,18 +42,17 @@ class _Opened(NamedTuple):
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The index, the queries, where results go."""
     parser.add_argument("index", type=Path)
-    parser.add_argument("--queries", type=Path, help="a .npy file of (n, dim) query vectors")
-    parser.add_argument("--n-queries", type=int, default=300)
+    add_queries(parser, 300)
     parser.add_argument("--backends", nargs="*", default=list(BACKENDS), help="all by default")
     parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--out", type=Path, help="JSON lines are appended to this file")
+    add_out(parser, "backends")
 
 
 def run(options: argparse.Namespace) -> int:
     """Measure, print a table, append the raw results."""
-    hnsw.GRAPH_ROWS = 0  # of small segments too
+    set_graph_rows(0)
     snapshot = Snapshot(Directory(options.index))
-    queries = _queries(snapshot, options.queries, options.n_queries)
+    queries = read_queries(options, max(snapshot.segments, key=lambda each: each.reader.n_rows))
     opened = [found for name in options.backends if (found := _open(name, snapshot, queries, options.threads))]
     times, answers = _in_turn(opened, queries)
     exact = answers["exact"]
@@ -74,8 +73,7 @@ def run(options: argparse.Namespace) -> int:
             },
         }
         print("  ".join(f"{name} {_short(value)}" for name, value in record.items()), flush=True)
-        if options.out:
-            append_record(options.out, {**record, **circumstances()})
+        append_record(options.out, {**record, **circumstances()})
     snapshot.close()
     return 0
 
@@ -91,18 +89,6 @@ def _latencies(times: list[tuple[float, float]]) -> dict[str, float]:
 
 def _short(value: object) -> str:
     return f"{value:.4g}" if isinstance(value, float) else str(value)
-
-
-def _queries(snapshot: Snapshot, path: Path | None, n: int) -> Vectors:
-    if path:
-        return np.ascontiguousarray(np.load(path)[:n], np.float32)
-    generator = np.random.default_rng(0)
-    segment = max(snapshot.segments, key=lambda each: each.reader.n_rows)
-    rows = generator.choice(segment.reader.n_rows, n)
-    vectors = StoredVectors(segment).vectors(rows)
-    spread = np.linalg.norm(vectors, axis=1, keepdims=True) / np.sqrt(vectors.shape[1])
-    noisy: Vectors = vectors + spread.astype(np.float32) * generator.standard_normal(vectors.shape, np.float32)
-    return noisy
 
 
 def _open(name: str, snapshot: Snapshot, queries: Vectors, threads: int) -> _Opened | None:

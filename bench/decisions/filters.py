@@ -1,8 +1,8 @@
-"""What a filter costs: queries with filters that let more or fewer documents pass, beside the same without.
+"""Measures queries with filters that more or fewer documents pass, and the same queries without a filter.
 
 ``python -m bench filters COLLECTION [--documents N] [--out FILE]`` builds an index of a collection with vectors
-made up of its words (see `bench.decisions.hybrid_latency`); as metadata each document has its place in the
-collection (``row``: neighbours are alike) and a place in a shuffled one (``dealt``). Every query is asked
+made from its words (see `bench.decisions.hybrid_latency`); as metadata each document has its place in the
+collection (``row``: neighbors are alike) and a place in a shuffled one (``dealt``). Every query is asked
 without a filter
 and with each, in turns, on one thread. Times are the processor's, so that other work on the machine does not
 count; the encoder's is in none of them: a filter's share is as large as can be.
@@ -21,10 +21,10 @@ from pathlib import Path
 
 import numpy as np
 
-from bench.data.collections import data_folder, read_collection
+from bench.data.collections import add_collection, load_collection
 from bench.decisions.hybrid_latency import Vectors, WordVectors
 from bench.harness.environment import circumstances
-from bench.harness.records import append_record
+from bench.harness.records import add_out, append_record
 from quarry import engine
 from quarry.engine.encoding.encoder import open_encoder
 
@@ -39,7 +39,7 @@ Search = Callable[[str, Filter | None], object]
 
 
 class _RememberedQueries(WordVectors):
-    """Takes no time for a query that it was asked for before."""
+    """Remembers the vectors of queries, so that encoding takes no time in a measurement."""
 
     def __init__(self) -> None:
         super().__init__(open_encoder())
@@ -70,7 +70,7 @@ def _evaluation_ms(index: engine.Engine, field: str, share: float) -> float:
 
 
 def _times_ms(search: Search, queries: Sequence[str], filters: Sequence[Filter | None]) -> list[list[float]]:
-    """For each filter the time of each query; a query's filters one after another, each time another one first."""
+    """For each filter the time of each query; a query's filters in order, each time another one first."""
     times: list[list[float]] = [[] for _ in filters]
     for number, query in enumerate(queries):
         for turn in range(len(filters)):
@@ -109,15 +109,14 @@ def _searches(index: engine.Engine, encoder: _RememberedQueries) -> dict[str, Se
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of ``python -m bench filters``."""
-    parser.add_argument("collection", help="name or path of a BEIR folder")
-    parser.add_argument("--split", default="test", help="whose queries are asked (default: test)")
+    add_collection(parser, is_sized=False)
     parser.add_argument("--documents", type=int, help="the first so many documents only")
-    parser.add_argument("--out", type=Path, help="JSON lines are appended to this file")
+    add_out(parser, "filters")
 
 
 def run(options: argparse.Namespace) -> int:
     """Build, measure, print a table, append the raw results."""
-    collection = read_collection(data_folder(options.collection), options.split)
+    collection = load_collection(options)
     queries, encoder = list(collection.queries.values())[:_N_QUERIES], _RememberedQueries()
     with tempfile.TemporaryDirectory() as folder:
         docs = _documents(collection.documents, options.documents)
@@ -130,8 +129,7 @@ def run(options: argparse.Namespace) -> int:
                 for record, ms in zip(_measured(index, search, queries), evaluations.values(), strict=True):
                     record["evaluation_cpu_ms"] = ms
                     _report(mode, record)
-                    if options.out:
-                        append_record(options.out, record | sizes | {"mode": mode} | circumstances())
+                    append_record(options.out, record | sizes | {"mode": mode} | circumstances())
     return 0
 
 

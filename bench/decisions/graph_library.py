@@ -1,6 +1,6 @@
 """Which library searches a graph of centroids: hnswlib, or FAISS with vectors of 32 or 16 bits.
 
-All three build a graph of M 16 with 100 candidates for the neighbours of a row, over the vectors of the first
+All three build a graph of M 16 with 100 candidates for the neighbors of a row, over the vectors of the first
 segment of an index, and answer the same queries in turn: the rows with the largest inner products. Why
 `quarry.engine.backends.hnsw_index` is what it is.
 """
@@ -10,14 +10,16 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from bench.data.query_vectors import add_queries, read_queries
 from bench.harness.environment import circumstances
-from bench.harness.records import append_record
+from bench.harness.records import add_out, append_record
 from quarry.engine.backends.hnsw_index import GRAPH_M, build_graph, index_of
 from quarry.engine.scoring.stored_vectors import StoredVectors
 from quarry.formats.container.directory import Directory
@@ -43,9 +45,8 @@ class _Graph(NamedTuple):
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The index, the queries, where results go."""
     parser.add_argument("index", type=Path)
-    parser.add_argument("queries", type=Path, help="a .npy file of (n, dim) query vectors")
-    parser.add_argument("--n-queries", type=int, default=200)
-    parser.add_argument("--out", type=Path, help="JSON lines are appended to this file")
+    add_queries(parser, 200)
+    add_out(parser, "graph_library")
 
 
 def run(options: argparse.Namespace) -> int:
@@ -53,9 +54,10 @@ def run(options: argparse.Namespace) -> int:
     snapshot = Snapshot(Directory(options.index))
     segment = max(snapshot.segments, key=lambda each: each.reader.n_rows)
     vectors = StoredVectors(segment).vectors(np.arange(segment.reader.n_rows))
-    queries = np.ascontiguousarray(np.load(options.queries)[: options.n_queries], np.float32)
+    queries = read_queries(options, segment)
     exact = np.argsort(-(queries @ vectors.T), axis=1)[:, :10]
-    graphs = [_built(make, segment, vectors) for make in (_hnswlib, _faiss, _quarry)]
+    makes = [_hnswlib, _faiss, _quarry] if find_spec("hnswlib") else [_faiss, _quarry]
+    graphs = [_built(make, segment, vectors) for make in makes]
     for ef in _EF:
         times, recalls = _in_turn(graphs, queries, exact, ef)
         for graph in graphs:
@@ -70,8 +72,7 @@ def run(options: argparse.Namespace) -> int:
                 "build_cpu_s": graph.build_cpu_s,
             }
             print(record, flush=True)
-            if options.out:
-                append_record(options.out, {**record, **circumstances()})
+            append_record(options.out, {**record, **circumstances()})
     snapshot.close()
     return 0
 
@@ -106,7 +107,7 @@ def _hnswlib(segment: OpenSegment, vectors: Vectors) -> _Made:
     index = hnswlib.Index("ip", vectors.shape[1])
     index.init_index(len(vectors), M=GRAPH_M, ef_construction=_EF_CONSTRUCTION, random_seed=1)
     index.add_items(vectors, num_threads=1)
-    index.set_ef(1)  # the number of rows asked for is ef then
+    index.set_ef(1)  # so that ef is the number of requested rows
     return (
         "hnswlib",
         index.index_file_size() / len(vectors),

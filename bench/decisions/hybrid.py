@@ -1,4 +1,4 @@
-"""What hybrid search gains over its two parts, and where its default weight comes from.
+"""Compares hybrid search with its two parts, and several weights of the dense scores.
 
 ``python -m bench hybrid INDEX COLLECTION [--split dev] [--queries N] [--out FILE]`` searches an index of the
 collection in every mode, and hybrid with several weights of the dense side.
@@ -13,10 +13,10 @@ from pathlib import Path
 
 import numpy as np
 
-from bench.data.collections import Collection, data_folder, read_collection
+from bench.data.collections import Collection, add_collection, load_collection
 from bench.data.quality import Quality, measure_quality
 from bench.harness.environment import circumstances
-from bench.harness.records import append_record
+from bench.harness.records import add_out, append_record
 from quarry.engine import Engine, Hit
 from quarry.engine.search.fusion import fuse
 
@@ -60,20 +60,17 @@ def results(index: Path, collection: Collection) -> Iterator[tuple[str, Quality]
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of ``python -m bench hybrid``."""
     parser.add_argument("index", type=Path)
-    parser.add_argument("collection", help="name or path of a BEIR folder")
-    parser.add_argument("--split", default="test", help="whose queries to ask (squad: dev)")
-    parser.add_argument("--queries", type=int, help="ask this many queries only")
-    parser.add_argument("--out", type=Path, help="JSON lines are appended to this file")
+    add_collection(parser)
+    add_out(parser, "hybrid")
 
 
 def run(options: argparse.Namespace) -> int:
     """Measure, print a table, append the raw results to a file."""
-    collection = read_collection(data_folder(options.collection), options.split).subset(None, options.queries)
+    collection = load_collection(options)
     print(f"{collection.name}, {len(collection.queries)} queries")
     print(f"{'':<28} {'nDCG@10':>8} {'(2^g-1)':>8} {'R@100':>8} {'RR@10':>8}")
     for name, quality in results(options.index, collection):
         print(f"{name:<28}" + "".join(f" {value:>8.4f}" for value in asdict(quality).values()), flush=True)
         about = {"collection": collection.name, "split": collection.split, "n_queries": len(collection.queries)}
-        if options.out:
-            append_record(options.out, {"search": name, **asdict(quality), **about, **circumstances()})
+        append_record(options.out, {"search": name, **asdict(quality), **about, **circumstances()})
     return 0

@@ -1,9 +1,9 @@
-"""How long a query takes, from text to hits, by mode, at a size that would take half an hour to encode.
+"""Measures the latency from text to hits by mode, for a collection that would take half an hour to encode.
 
 ``python -m bench hybrid_latency COLLECTION [--documents N] [--out FILE]`` builds an index of a collection whose
 vectors are sums of random vectors of its longer words, made in a fraction of the encoder's time. It asks the
 collection's queries; each is encoded by the bundled encoder as well, so that its time is in the figures, and what
-it gives is left aside. So the times are those of the real thing, and the quality is not.
+it gives is left aside. So latencies are realistic, and quality is not.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ import numpy as np
 import numpy.typing as npt
 import xxhash
 
-from bench.data.collections import data_folder, read_collection
+from bench.data.collections import add_collection, load_collection
 from bench.harness.environment import circumstances
-from bench.harness.records import write_records
+from bench.harness.records import add_out, write_records
 from quarry import engine
 from quarry.engine.encoding.encoder import Encoder, open_encoder
 from quarry.engine.encoding.token_vectors import TokenVectors
@@ -84,14 +84,14 @@ def _times_ms(index: engine.Engine, queries: list[str], mode: str, k: int) -> li
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of ``python -m bench hybrid_latency``."""
-    parser.add_argument("collection", help="name or path of a BEIR folder with a split test")
+    add_collection(parser, is_sized=False)
     parser.add_argument("--documents", type=int, help="the first so many documents only")
-    parser.add_argument("--out", type=Path, help="JSON lines go to this file, which is replaced")
+    add_out(parser, "hybrid_latency", replaces=True)
 
 
 def run(options: argparse.Namespace) -> int:
     """Build, measure, print a table, write the raw results."""
-    collection = read_collection(data_folder(options.collection), "test")
+    collection = load_collection(options)
     queries = list(collection.queries.values())[:_N_QUERIES]
     docs = ({"id": name, "text": text} for name, text in islice(collection.documents.items(), options.documents))
     encoder, records = WordVectors(open_encoder()), []
@@ -106,6 +106,5 @@ def run(options: argparse.Namespace) -> int:
                 numbers = {"mode": mode, "k": k, "p50_ms": p50, "p95_ms": p95, "n_queries": len(queries)}
                 sizes = {"n_documents": report.n_documents, "n_centroids": report.n_centroids}
                 records.append({**numbers, **sizes, **circumstances()})
-    if options.out:
-        write_records(options.out, records)
+    write_records(options.out, records)
     return 0

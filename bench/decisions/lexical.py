@@ -1,8 +1,7 @@
-"""BM25 of the engine against bm25s on the same terms: time, quality, bytes.
+"""BM25 of the engine and of bm25s on the same terms: time, quality, size.
 
-``python -m bench lexical --out FILE`` indexes a collection for speed (scale) and two for quality (cranfield,
-squad dev), prints a table and appends JSON lines. bm25s is asked with and without its numba backend, query by
-query in turn with the engine, so that all three meet the same machine. About 5 minutes on one core.
+bm25s is measured with and without its numba backend; each query runs on the engine and on bm25s in turn, so that
+other work on the machine affects both alike.
 """
 
 from __future__ import annotations
@@ -17,10 +16,10 @@ from typing import Any
 
 import numpy as np
 
-from bench.data.collections import Collection, data_folder, read_collection
+from bench.data.collections import Collection, add_collection, load_collection
 from bench.data.quality import measure_quality
 from bench.harness.environment import circumstances
-from bench.harness.records import append_record
+from bench.harness.records import add_out, append_record
 from quarry.engine.analysis.analyzer import Analyzer
 from quarry.engine.lexical.bm25 import Bm25
 from quarry.engine.options import DEFAULT_B, DEFAULT_K1
@@ -33,7 +32,6 @@ from quarry.formats.postings.postings import PostingsReader, PostingsWriter
 __all__ = ["Measured", "add_arguments", "run"]
 
 _K = 100
-_QUALITY = (("cranfield", "test", None), ("squad", "dev", 2000))  # name, split, number of queries
 
 Terms = list[str]
 Found = list[tuple[int, float]]
@@ -62,17 +60,17 @@ class Measured:
 
 
 class _Indexed:
-    """A collection analysed once and indexed by the engine's modules."""
+    """A collection analyzed once and indexed by the engine's modules."""
 
     def __init__(self, collection: Collection, folder: Path) -> None:
         self.collection = collection
         analyzer = Analyzer()
         start = time.perf_counter()
         self.documents = [analyzer.terms(text) for text in collection.documents.values()]
-        analysed = time.perf_counter()
+        analyzed = time.perf_counter()
         self.envelope = _written(Directory(folder), f"{collection.name}.seg", self.documents)
-        self.postings_s = time.perf_counter() - analysed
-        self.analysis_s = analysed - start
+        self.postings_s = time.perf_counter() - analyzed
+        self.analysis_s = analyzed - start
         self.reader = PostingsReader(self.envelope, len(self.documents))
         self.queries = {query: analyzer.terms(text) for query, text in collection.queries.items()}
 
@@ -151,7 +149,7 @@ def size(indexed: _Indexed) -> Iterator[Measured]:
     parts = indexed.envelope.section_bytes()
     text_bytes = sum(len(text.encode()) for text in indexed.collection.documents.values())
     for part, n_bytes in parts.items():
-        yield indexed.measured(part, "engine", n_bytes / n_documents, "bytes a document")
+        yield indexed.measured(part, "engine", n_bytes / n_documents, "bytes per document")
     yield indexed.measured("postings of the text", "engine", 100 * sum(parts.values()) / text_bytes, "%")
     yield indexed.measured("analysis", "engine", indexed.analysis_s / n_documents * 1e6, "us a document")
     yield indexed.measured("postings", "engine", indexed.postings_s / n_documents * 1e6, "us a document")
@@ -176,16 +174,13 @@ def quality(indexed: _Indexed) -> Iterator[Measured]:
         yield indexed.measured("R@100", by, found.recall_100, "")
 
 
-def measurements(n_documents: int | None, n_queries: int | None) -> Iterator[Measured]:
-    """Everything, one number after another."""
+def measurements(collection: Collection) -> Iterator[Measured]:
+    """Measure size, speed and quality, one number after another."""
     with tempfile.TemporaryDirectory() as folder:
-        scale = read_collection(data_folder("scale"), "test").subset(n_documents, n_queries)
-        indexed = _Indexed(scale, Path(folder))
+        indexed = _Indexed(collection, Path(folder))
         yield from size(indexed)
         yield from speed(indexed)
-        for name, split, count in _QUALITY:
-            collection = read_collection(data_folder(name), split).subset(None, count)
-            yield from quality(_Indexed(collection, Path(folder)))
+        yield from quality(indexed)
 
 
 def _row(found: Measured) -> str:
@@ -195,15 +190,13 @@ def _row(found: Measured) -> str:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of ``python -m bench lexical``."""
-    parser.add_argument("--documents", type=int, help="of the collection for speed; left out: all")
-    parser.add_argument("--queries", type=int, default=1000, help="of the collection for speed")
-    parser.add_argument("--out", type=Path, help="JSON lines are appended to this file")
+    add_collection(parser, queries=1000)
+    add_out(parser, "lexical")
 
 
 def run(options: argparse.Namespace) -> int:
     """Measure, print the table, append the raw results."""
-    for found in measurements(options.documents, options.queries):
+    for found in measurements(load_collection(options)):
         print(_row(found), flush=True)
-        if options.out:
-            append_record(options.out, {**asdict(found), **circumstances()})
+        append_record(options.out, {**asdict(found), **circumstances()})
     return 0

@@ -1,4 +1,4 @@
-"""Which representation finds best, for how many vectors: exact search over fp32 centroids, max aggregation.
+"""Compares representations: quality by number of vectors, with exact search over fp32 centroids.
 
 ``python -m bench representation squad --documents 6000 --queries 1000 --out FILE`` prints a table and appends
 one JSON line for each representation to FILE. Every document is encoded once for all of them.
@@ -10,15 +10,14 @@ import argparse
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
-from bench.data.collections import Collection, data_folder, read_collection
+from bench.data.collections import Collection, add_collection, load_collection
 from bench.data.quality import Quality, measure_quality
 from bench.harness.environment import circumstances
-from bench.harness.records import append_record
+from bench.harness.records import add_out, append_record
 from quarry.engine.encoding.encoder import Encoder, open_encoder
 from quarry.engine.representation.base import Representation
 from quarry.engine.representation.first_m import Cls, FirstM
@@ -80,7 +79,7 @@ def measure(
 
     Args:
         collection: documents, queries and judgments.
-        encoder: makes token vectors and query vectors; says whether vectors are normalised.
+        encoder: makes token vectors and query vectors; says whether vectors are normalized.
         representations: what to compare.
 
     Yields:
@@ -158,18 +157,14 @@ def _circumstances(collection: Collection, encoder: Encoder) -> dict[str, object
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of ``python -m bench representation``."""
-    parser.add_argument("collection", help="name or path of a BEIR folder")
-    parser.add_argument("--split", default="test", help="whose queries to ask (squad: dev)")
-    parser.add_argument("--documents", type=int, help="search this many documents only")
-    parser.add_argument("--queries", type=int, help="ask this many queries only")
+    add_collection(parser)
     parser.add_argument("--encoder", help="bundle folder; left out: the bundled encoder")
-    parser.add_argument("--out", type=Path, required=True, help="JSON lines are appended to this file")
+    add_out(parser, "representation")
 
 
 def run(options: argparse.Namespace) -> int:
     """Measure, print a table, append the results to a file."""
-    collection = read_collection(data_folder(options.collection), options.split)
-    collection = collection.subset(options.documents, options.queries)
+    collection = load_collection(options)
     encoder = open_encoder(options.encoder)
     about = _circumstances(collection, encoder)
     print(f"{collection.name}: {len(collection.documents)} documents, {len(collection.queries)} queries")

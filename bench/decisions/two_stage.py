@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import statistics
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -23,11 +24,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from bench.data.collections import data_folder, read_collection
+from bench.data.collections import add_collection, load_collection
 from bench.data.recoded import recoded
 from bench.harness.environment import circumstances
 from bench.harness.progress import Clock
-from bench.harness.records import append_record
+from bench.harness.records import add_out, append_record
 from quarry.engine.backends.cpu_faiss import FaissBackend
 from quarry.engine.backends.faiss_lists import faiss_lists
 from quarry.engine.encoding.encoder import open_encoder
@@ -38,6 +39,7 @@ from quarry.engine.quantization.nprobe import default_nprobe
 from quarry.engine.scoring.stored_vectors import StoredVectors
 from quarry.engine.search.searcher import Searcher
 from quarry.formats.container.directory import Directory
+from quarry.formats.errors import InvalidSetting
 from quarry.formats.snapshot import OpenSegment, Snapshot
 
 __all__ = ["add_arguments", "run"]
@@ -113,7 +115,7 @@ def ours(snapshot: Snapshot) -> Iterator[Setting]:
 
 
 def faiss_refined(segment: OpenSegment) -> Iterator[Setting]:
-    """FAISS: the same lists and codes, the best rescored in 8 bits a number."""
+    """FAISS: the same lists and codes, the best rescored in 8 bits per dimension."""
     import faiss
 
     quantizer, lists, table = segment.quantizer, segment.reader.lists, segment.reader.centroids
@@ -144,7 +146,7 @@ def faiss_refined(segment: OpenSegment) -> Iterator[Setting]:
 
 
 def hnswlib_graph(segment: OpenSegment) -> Iterator[Setting]:
-    """hnswlib: M 16, 100 neighbours looked at when built, float32."""
+    """hnswlib: M 16, 100 neighbors looked at when built, float32."""
     import hnswlib
 
     table = segment.reader.centroids
@@ -164,7 +166,7 @@ def hnswlib_graph(segment: OpenSegment) -> Iterator[Setting]:
 
 
 def usearch_graph(segment: OpenSegment) -> Iterator[Setting]:
-    """USearch: 16 edges, 100 neighbours looked at when built, float16."""
+    """USearch: 16 edges, 100 neighbors looked at when built, float16."""
     from usearch.index import Index
 
     table = segment.reader.centroids
@@ -202,7 +204,7 @@ def exact_best(segment: OpenSegment, queries: Floats) -> npt.NDArray[np.int64]:
 
 
 def _batches(segment: OpenSegment) -> Iterator[Floats]:
-    """All stored centroids, dequantised."""
+    """All stored centroids, dequantized."""
     vectors, n_rows = StoredVectors(segment), segment.reader.n_rows
     for low in range(0, n_rows, _BATCH_ROWS):
         yield vectors.vectors(np.arange(low, min(low + _BATCH_ROWS, n_rows)))
@@ -243,34 +245,35 @@ def _row(record: dict[str, object]) -> str:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of ``python -m bench two_stage``."""
     parser.add_argument("index", type=Path, help="its first segment has int8 centroids and inverted lists")
-    parser.add_argument("collection", help="whose questions are asked")
+    add_collection(parser, queries=200)
     parser.add_argument("--peers", default="faiss,hnswlib,usearch", help="separated by commas")
-    parser.add_argument("--queries", type=int, default=200, help="how many")
     parser.add_argument("--code-bytes", type=int, nargs="*", default=[], help="sizes of codes besides the index's")
-    parser.add_argument("--out", type=Path, help="JSON lines are appended to this file")
+    add_out(parser, "two_stage")
 
 
 def run(options: argparse.Namespace) -> int:
     """Measure, print a table, append the raw results."""
-    folder, encoder = data_folder(options.collection), open_encoder()
-    split = "dev" if (folder / "qrels" / "dev.tsv").exists() else "test"
-    questions = list(read_collection(folder, split).queries.values())[: options.queries]
+    encoder, questions = open_encoder(), load_collection(options).queries.values()
     queries = np.stack([encoder.encode_query(question) for question in questions])
     snapshot = Snapshot(Directory(options.index))
     segment = snapshot.segments[0]
+    if segment.quantizer is None or segment.reader.lists is None:
+        raise InvalidSetting("the first segment is too small for inverted lists", path=options.index)
     settings = list(ours(snapshot))
     with ExitStack() as stack:
         for code_bytes in options.code_bytes:
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
             settings += ours(recoded(snapshot, folder, replace(snapshot.manifest.settings, code_bytes=code_bytes)))
         for peer in filter(None, options.peers.split(",")):
-            settings += PEERS[peer](segment)
+            try:
+                settings += PEERS[peer](segment)
+            except ImportError as error:
+                print(f"{peer} is left out: {error}", file=sys.stderr)
         measure(settings, segment, queries)
     about = {"n_documents": segment.record.n_docs, "n_centroids": segment.reader.n_rows, **circumstances()}
     for record in sorted(
         (setting.record() for setting in settings), key=lambda each: float(str(each["recall_10"]))
     ):
         print(_row(record), flush=True)
-        if options.out:
-            append_record(options.out, {**record, **about})
+        append_record(options.out, {**record, **about})
     return 0

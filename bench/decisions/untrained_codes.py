@@ -1,8 +1,8 @@
-"""Whether codes that need no training (RaBitQ, as FAISS has it) beat a scan of segments too small for lists.
+"""Compares RaBitQ codes of FAISS, which need no training, with a scan of segments too small for inverted lists.
 
 ``python -m bench untrained_codes INDEX [--out FILE]`` takes the first documents of an index with int8 centroids
-and answers the same queries by a scan of all centroids, which is exact, and by one bit a number of all of them
-(Gao and Long 2024), the documents of the nearest 250 rescored: 10 hits, one thread, by turns.
+and answers the same queries by a scan of all centroids, which is exact, and by one bit per dimension of all of
+them (Gao and Long 2024), the documents of the nearest 250 rescored: 10 hits, one thread, by turns.
 
 On squad (`bench/results/untrained_codes.jsonl`) they are no faster up to 7,000 centroids, take 80 % at 15,000 and
 70 % at 20,000, where lists take half, and find .99 of what the scan proves to be the answer. So there are none.
@@ -20,11 +20,11 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from bench.data.engine_thresholds import set_ivf_rows
+from bench.data.query_vectors import noisy_queries
 from bench.data.recoded import recoded
-from bench.decisions.ivf_switch import noisy_queries
 from bench.harness.environment import circumstances
-from bench.harness.records import write_records
-from quarry.engine.indexer import segment_builder
+from bench.harness.records import add_out, write_records
 from quarry.engine.options import OpenOptions, SearchOptions
 from quarry.engine.quantization.faiss_threads import set_faiss_threads
 from quarry.engine.scoring.stored_vectors import StoredVectors
@@ -37,6 +37,8 @@ __all__ = ["add_arguments", "run"]
 
 _K = 10
 _N_ROWS = 250
+_N_QUERIES = 300
+_SIZES = (250, 500, 1000, 2000, 2700)  # documents
 _QUERY_BITS = 8
 Floats = npt.NDArray[np.float32]
 Docs = npt.NDArray[np.int64]
@@ -98,19 +100,19 @@ def measure(snapshot: Snapshot, queries: Floats) -> dict[str, float]:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of ``python -m bench untrained_codes``."""
     parser.add_argument("index", type=Path, help="an index with int8 centroids, squad for example")
-    parser.add_argument("--out", type=Path, help="JSON lines go to this file, which is replaced")
+    add_out(parser, "untrained_codes", replaces=True)
 
 
 def run(options: argparse.Namespace) -> int:
     """Measure, print a table, write the raw results."""
     source, records = Snapshot(Directory(options.index)), []
-    queries = noisy_queries(source)
-    segment_builder.IVF_ROWS = 1 << 40
-    for n_docs in (250, 500, 1000, 2000, 2700):
+    queries = noisy_queries(source.segments[0], _N_QUERIES)
+    n_all = source.segments[0].reader.n_docs
+    set_ivf_rows(None)
+    for n_docs in sorted({min(size, n_all) for size in _SIZES}):
         with tempfile.TemporaryDirectory() as folder:
             numbers = measure(recoded(source, Path(folder), source.manifest.settings, n_docs), queries)
         print(n_docs, numbers, flush=True)
         records.append({"n_documents": n_docs, **numbers, **circumstances()})
-    if options.out:
-        write_records(options.out, records)
+    write_records(options.out, records)
     return 0

@@ -8,9 +8,8 @@ from functools import partial
 import numpy as np
 import torch
 
-from bench.gpu.clock import median_ms
+from bench.gpu.harness import guarded, median_ms
 from bench.gpu.sizes import Size
-from bench.gpu.steps import guarded
 from bench.harness.records import Record
 from quarry.engine.gpu.transfer import upload
 

@@ -1,4 +1,4 @@
-"""Whether the GPU backend answers right: against numpy in float64, on documents of 1 to 500 centroids."""
+"""Checks the GPU backend against numpy in float64, on documents of 1 to 500 centroids."""
 
 from __future__ import annotations
 
@@ -11,8 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from bench.gpu.open_index import open_on, ways
-from bench.gpu.steps import guarded
+from bench.gpu.harness import guarded, kernel_settings, open_on
 from bench.gpu.synthetic import MadeTable, made_quantizer, made_segment
 from bench.harness.records import Record
 from quarry.engine.backends.gpu.backend import GpuBackend
@@ -40,7 +39,7 @@ def checks(place: torch.device) -> Iterator[Record]:
     lengths = _lengths()
     queries = _queries(max(_BATCHES))
     allowed = np.random.default_rng(1).random(len(lengths)) < 0.7
-    for kernels in ways(place):
+    for kernels in kernel_settings(place):
         for kind in ("int8", "float16"):
             about: Record = {"what": "check scan", "stored": kind, "kernels": kernels}
             table = MadeTable(lengths, _DIM, kind)
@@ -59,7 +58,7 @@ def _kernels(place: torch.device) -> Iterator[Record]:
     kernels = import_module("quarry.engine.gpu.kernels")
     with torch.cuda.device(place):
         sound = vars(sound_kernels(kernels, place) or SimpleNamespace())
-    for name in ("document_scores", "resident_scores", "pair_scores", "score_lists"):
+    for name in ("document_scores", "pair_scores", "score_lists"):
         yield {"kernel": name, "sound": sound.get(name) is not None}
 
 
@@ -165,7 +164,7 @@ def _budget_check(place: torch.device) -> Record:
     before = torch.cuda.memory_allocated(place)
     torch.cuda.reset_peak_memory_stats(place)
     limit = 600 << 20
-    backend = open_on(place, made_segment(table), kernels=ways(place)[0], limit_bytes=limit)
+    backend = open_on(place, made_segment(table), kernels=kernel_settings(place)[0], limit_bytes=limit)
     queries = np.random.default_rng(3).standard_normal((300, 384)).astype(np.float32)
     backend.candidates(queries, Wanted(100, 300, None, 1, None, 8.0))
     peak = torch.cuda.max_memory_allocated(place) - before

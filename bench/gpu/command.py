@@ -1,6 +1,6 @@
 """All checks and timings of what runs on a GPU, with one command: ceilings, correctness against numpy, speed.
 
-``python -m bench gpu --out FILE`` needs a CUDA build of torch, msgpack, zstandard and xxhash; where something else
+``python -m bench gpu --out FILE`` needs a CUDA build of torch, msgpack, zstandard and xxhash; if something else
 is missing (tensorrt, onnxruntime-gpu, faiss-gpu, cuvs, transformers), a record says so. ``--device cpu --quick``
 runs the same code in a minute on any machine. On a CUDA device each part has a process and a time of its own, so
 that neither a device that is lost nor a part that hangs takes the others with it; records are written as they
@@ -8,8 +8,8 @@ come, and what failed is one of them, with its traceback. The last records are t
 ends with status 1 where an answer was wrong or something failed.
 
 Where the time of one command is short: ``--parts ceilings,checks,sizes`` first, then ``--parts
-ceilings,sizes,peers`` and so on, each with ``--seconds``. From texts to documents and to centroids a model made up
-of a table of vectors is run; with ``--bundle`` a real encoder in fp16 or fp32 too.
+ceilings,sizes,peers`` and so on, each with ``--seconds``. From texts to documents and to centroids a synthetic
+model, a table of vectors, is run; with ``--bundle`` a real encoder in fp16 or fp32 too.
 """
 
 from __future__ import annotations
@@ -29,20 +29,19 @@ from bench.gpu.ceilings import ceilings
 from bench.gpu.checks import checks
 from bench.gpu.encoders import encoders
 from bench.gpu.end_to_end import flow
+from bench.gpu.harness import guarded
 from bench.gpu.peers import peers
 from bench.gpu.sizes import Size, timings
-from bench.gpu.steps import guarded
 from bench.gpu.targets import figures
-from bench.gpu.tilings import tilings
 from bench.harness.environment import circumstances
-from bench.harness.records import Record, append_record, read_records
+from bench.harness.records import Record, add_out, append_record, read_records
 
 __all__ = ["add_arguments", "run"]
 
 _FULL = Size(n_rows=10_000_000, dim=384, per_document=4, batches=(1, 256), n_calls=20, n_documents=4096)
 _QUICK = Size(n_rows=20_000, dim=64, per_document=4, batches=(1, 16), n_calls=2, n_documents=32)
 _SECONDS = 560  # of all parts
-_MOST_S = {"ceilings": 60, "checks": 180, "sizes": 240, "encoders": 240, "flow": 150, "peers": 240, "tilings": 120}
+_MOST_S = {"ceilings": 60, "checks": 180, "sizes": 240, "encoders": 240, "flow": 150, "peers": 240}
 _GRACE_S = 20  # of a process that is still measuring when its time is up
 
 Part = Callable[[torch.device, Size, Path | None], Iterator[Record]]
@@ -52,7 +51,6 @@ _PARTS: dict[str, Part] = {  # what has a target comes first
     "sizes": lambda place, size, _: timings(place, size),
     "peers": lambda place, size, _: peers(place, size),
     "encoders": lambda place, size, _: encoders(place, size),
-    "tilings": lambda place, size, _: tilings(place, size),
     "flow": flow,
 }
 
@@ -62,7 +60,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--device", default="cuda", help="cuda, cuda:N or cpu (default: %(default)s)")
     parser.add_argument("--quick", action="store_true", help="small sizes, for a look whether everything runs")
     parser.add_argument("--bundle", type=Path, help="an encoder's bundle in fp16 or fp32, to be run as well")
-    parser.add_argument("--out", type=Path, help="JSON lines are appended to this file")
+    add_out(parser, "gpu")
     parser.add_argument("--parts", default=",".join(_PARTS), help="which, in this order (default: %(default)s)")
     parser.add_argument("--seconds", type=float, default=_SECONDS, help="for all (default: %(default)s)")
     parser.add_argument("--inner", action="store_true", help=argparse.SUPPRESS)  # a process of one part

@@ -1,4 +1,4 @@
-"""How fast encoders run on a device: ONNX Runtime and TensorRT beside torch, in the shapes of two well-known ones.
+"""Measures encoders on a device: ONNX Runtime, TensorRT and torch, in the shapes of two common encoders.
 
 Weights are random, which changes no time. Passages have 128 tokens, 128 of them together; a query has 16.
 """
@@ -15,10 +15,9 @@ import numpy as np
 import torch
 
 from bench.gpu.ceilings import matrix_product
-from bench.gpu.clock import median_ms
+from bench.gpu.harness import guarded, median_ms
 from bench.gpu.shapes import EncoderShape, write_checkpoint
 from bench.gpu.sizes import Size
-from bench.gpu.steps import guarded
 from bench.gpu.synthetic import made_texts
 from bench.harness.records import Record
 from quarry.engine.encoding.batched_encoder import BatchedEncoder, BatchRunner
@@ -37,7 +36,7 @@ _SHAPES = (EncoderShape("MiniLM", 6, 384, 1536, 12), EncoderShape("BERT-base", 1
 _QUICK_SHAPES = (EncoderShape("tiny", 2, 64, 128, 2),)
 _QUICK_ROWS = 1_000_000  # below so many a run is a quick one
 _LENGTHS = {"passages": (128, 128), "query": (1, 16)}  # texts, tokens
-_PASSAGE_WORDS = 105  # of made-up texts: about 126 tokens
+_PASSAGE_WORDS = 105  # of synthetic texts: about 126 tokens
 _SAME = 0.99  # cosine of token vectors with those of torch
 Forward = Callable[[Ids, Ids], torch.Tensor]
 

@@ -1,4 +1,4 @@
-"""Texts in: to documents found, and to centroids, on a device throughout and by way of main memory."""
+"""Measures text to hits and text to centroids, on the device and through main memory."""
 
 from __future__ import annotations
 
@@ -10,10 +10,8 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from bench.gpu.clock import median_ms
-from bench.gpu.open_index import open_on, ways
+from bench.gpu.harness import guarded, kernel_settings, median_ms, open_on
 from bench.gpu.sizes import Size
-from bench.gpu.steps import guarded
 from bench.gpu.synthetic import MadeRunner, MadeTable, made_segment, made_texts
 from bench.harness.records import Record
 from quarry.engine.backends.gpu.backend import GpuBackend
@@ -46,7 +44,7 @@ _REPRESENTATIONS: tuple[Representation, ...] = (Pieces(), KMeans(8))
 
 
 def encoder_of(place: torch.device, bundle: Path | None) -> BatchedEncoder:
-    """An encoder on the device: of a bundle, or made up where there is none."""
+    """An encoder on the device: of a bundle, or synthetic if there is none."""
     if bundle is None:
         return BatchedEncoder(load_bundle(default_bundle_path()), partial(MadeRunner, place=place))
     opened = load_bundle(bundle)
@@ -59,14 +57,14 @@ def encoder_of(place: torch.device, bundle: Path | None) -> BatchedEncoder:
 
 
 def flow(place: torch.device, size: Size, bundle: Path | None) -> Iterator[Record]:
-    """Yield checks and timings of a model made up, and of a bundle's where there is one."""
+    """Yield checks and timings of a synthetic model, and of a bundle's if there is one."""
     for source in (None, *([bundle] if bundle else [])):
         yield from guarded({"what": "encoder opened"}, partial(_flow, place, size, source))
 
 
 def _flow(place: torch.device, size: Size, bundle: Path | None) -> Iterator[Record]:
     encoder = encoder_of(place, bundle)
-    about: Record = {"encoder": encoder.name if bundle else "made up", "dim": encoder.dim}
+    about: Record = {"encoder": encoder.name if bundle else "synthetic", "dim": encoder.dim}
     yield from guarded({**about, "what": "check queries stay"}, partial(_query_checks, place, encoder))
     for each in _REPRESENTATIONS:
         named: Record = {**about, "representation": each.name}
@@ -81,7 +79,7 @@ def _flow(place: torch.device, size: Size, bundle: Path | None) -> Iterator[Reco
 
 def _query_checks(place: torch.device, encoder: BatchedEncoder) -> Iterator[Record]:
     """Whether what stays on the device is what comes about in main memory; "sound" says so."""
-    for kernels in ways(place):
+    for kernels in kernel_settings(place):
         backend = open_on(place, _segment(encoder.dim, 2000), kernels=kernels)
         for batch in _BATCHES:
             about: Record = {"kernels": kernels, "batch": batch}
@@ -90,8 +88,10 @@ def _query_checks(place: torch.device, encoder: BatchedEncoder) -> Iterator[Reco
 
 
 def _query_timings(place: torch.device, size: Size, encoder: BatchedEncoder) -> Iterator[Record]:
-    """Milliseconds of both ways, queries tokenised in them."""
-    backend = open_on(place, _segment(encoder.dim, size.n_rows // size.per_document), kernels=ways(place)[0])
+    """Milliseconds of both ways, queries tokenized in them."""
+    backend = open_on(
+        place, _segment(encoder.dim, size.n_rows // size.per_document), kernels=kernel_settings(place)[0]
+    )
     for batch in size.batches:
         texts = made_texts(batch, _QUERY_WORDS)
         for way, call in _query_ways(encoder, backend, texts).items():
@@ -109,7 +109,7 @@ def _query_ways(encoder: BatchedEncoder, backend: GpuBackend, texts: list[str]) 
 def _document_timings(
     place: torch.device, size: Size, encoder: BatchedEncoder, representation: Representation
 ) -> Iterator[Record]:
-    """Milliseconds of both ways, documents tokenised before."""
+    """Milliseconds of both ways, documents tokenized before."""
     n_documents = size.n_documents
     groups = DocumentGroups(encoder, representation)
     texts = made_texts(n_documents, _DOCUMENT_WORDS)

@@ -1,4 +1,4 @@
-"""What others need for the same centroids, as single vectors without documents: torch, FAISS, cuVS.
+"""Measures torch, FAISS and cuVS on the same centroids, as single vectors without documents.
 
 FAISS and cuVS have not been run here yet: both need a GPU.
 """
@@ -12,9 +12,8 @@ from functools import partial
 import numpy as np
 import torch
 
-from bench.gpu.clock import median_ms
+from bench.gpu.harness import guarded, median_ms
 from bench.gpu.sizes import Size, made_queries
-from bench.gpu.steps import guarded
 from bench.gpu.synthetic import MadeTable
 from bench.harness.records import Record
 from quarry.engine.gpu.transfer import upload

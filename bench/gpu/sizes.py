@@ -1,9 +1,9 @@
-"""How fast the GPU backend is at size: stage 1, stage 2 and both, by batch, with kernels and without."""
+"""Measures the GPU backend: stage 1, stage 2 and both, by batch size, with and without kernels."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 
@@ -11,13 +11,12 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from bench.gpu.clock import median_ms
-from bench.gpu.open_index import open_on, ways
-from bench.gpu.steps import guarded
+from bench.gpu.harness import device_on, guarded, kernel_settings, median_ms, open_on
 from bench.gpu.synthetic import MadeTable, made_quantizer, made_segment
 from bench.harness.records import Record
 from quarry.engine.backends.gpu.backend import GpuBackend
 from quarry.engine.backends.gpu.rows import DeviceRows
+from quarry.engine.backends.gpu.scan import DeviceScan
 from quarry.engine.backends.protocol import Wanted
 
 __all__ = ["Size", "made_queries", "timings"]
@@ -34,7 +33,7 @@ class Size:
 
     Attributes:
         n_rows: centroids.
-        dim: length of a vector.
+        dim: dimension of a vector.
         per_document: centroids of each document.
         batches: queries at a time.
         n_calls: calls whose median is taken.
@@ -63,7 +62,7 @@ def made_queries(n: int, dim: int) -> Floats:
 
 def timings(place: torch.device, size: Size) -> Iterator[Record]:
     """Yield a record for each timing: milliseconds, and the bytes and operations a second that they come to."""
-    first, *others = ways(place)
+    first, *others = kernel_settings(place)
     for kernels in (first, *others):  # without kernels only what is needed to compare
         for kind in ("float16", "int8") if kernels == first else ("float16",):
             about: Record = {"stored": kind, "kernels": kernels, "n_rows": size.n_rows, "dim": size.dim}
@@ -74,38 +73,58 @@ def timings(place: torch.device, size: Size) -> Iterator[Record]:
 
 
 def _scanned(place: torch.device, size: Size, kind: str, *, kernels: bool) -> Iterator[Record]:
-    """All centroids on the device."""
+    """Measure a scan of all centroids: the backend, then its two stages one by one."""
     table = MadeTable(size.lengths, size.dim, kind)
     started = time.perf_counter()
     backend = open_on(place, made_segment(table), kernels=kernels)
     seconds = time.perf_counter() - started
-    yield {"what": "open", "s": seconds, "device_bytes": backend.device_bytes}  # rows are made up meanwhile
+    yield {"what": "open", "s": seconds, "device_bytes": backend.device_bytes}  # includes making up the rows
+    yield from _for_each_batch(size, partial(_both_stages, backend, table, place, size))
+    del backend  # its memory is needed for the rows below
+    device = device_on(place, kernels=kernels)
+    rows = DeviceRows(table, device)  # type: ignore[arg-type]
+    scan = DeviceScan(rows, device)
+    yield from _for_each_batch(size, partial(_single_stages, rows, scan, table, place, size))
+
+
+def _for_each_batch(size: Size, measure: Callable[[int, float | None], Iterator[Record]]) -> Iterator[Record]:
     for batch in size.batches:
         for beta in (None, 8.0):
-            yield from guarded({"batch": batch, "beta": beta}, partial(_stages, backend, place, size, batch, beta))
+            yield from guarded({"batch": batch, "beta": beta}, partial(measure, batch, beta))
 
 
-def _stages(
-    backend: GpuBackend, place: torch.device, size: Size, batch: int, beta: float | None
+def _both_stages(
+    backend: GpuBackend, table: MadeTable, place: torch.device, size: Size, batch: int, beta: float | None
 ) -> Iterator[Record]:
     queries = made_queries(batch, size.dim)
-    there = torch.from_numpy(queries).to(place)
-    rows = backend._final
-    assert isinstance(rows, DeviceRows)
-    n_bytes = rows.values.nbytes + (0 if rows.scales is None else rows.scales.nbytes)
-    n_operations = 2.0 * size.n_rows * size.dim * batch
     wanted = Wanted(_N_HITS, _N_CANDIDATES, None, 1, beta=beta)
     ms = median_ms(partial(backend.candidates, queries, wanted), place, size.n_calls)
-    rates = {"gb_s": n_bytes / ms / 1e6, "tflop_s": n_operations / ms / 1e9}
-    yield {"what": "both stages", "ms": ms, "queries_s": batch / ms * 1e3, **rates}
-    find = partial(backend._scan.find, there, _N_CANDIDATES, None, beta)
+    yield {"what": "both stages", "ms": ms, "queries_s": batch / ms * 1e3, **_rates(table, batch, ms)}
+
+
+def _single_stages(
+    rows: DeviceRows,
+    scan: DeviceScan,
+    table: MadeTable,
+    place: torch.device,
+    size: Size,
+    batch: int,
+    beta: float | None,
+) -> Iterator[Record]:
+    queries = torch.from_numpy(made_queries(batch, size.dim)).to(place)
+    find = partial(scan.find, queries, _N_CANDIDATES, None, beta)
     with torch.inference_mode():
         ms = median_ms(find, place, size.n_calls)
         docs, _ = find()
-    yield {"what": "stage 1", "ms": ms, "gb_s": n_bytes / ms / 1e6, "tflop_s": n_operations / ms / 1e9}
+    yield {"what": "stage 1", "ms": ms, **_rates(table, batch, ms)}
     with torch.inference_mode():
-        ms = median_ms(partial(rows.document_scores, there, docs, beta), place, size.n_calls)
+        ms = median_ms(partial(rows.document_scores, queries, docs, beta), place, size.n_calls)
     yield {"what": "stage 2", "ms": ms, "n_candidates": _N_CANDIDATES}
+
+
+def _rates(table: MadeTable, batch: int, ms: float) -> dict[str, float]:
+    """Return what a scan of the whole table in `ms` milliseconds comes to."""
+    return {"gb_s": table.n_bytes / ms / 1e6, "tflop_s": 2.0 * table.n_rows * table.dim * batch / ms / 1e9}
 
 
 def _listed(place: torch.device, size: Size, nbits: int, *, kernels: bool) -> Iterator[Record]:

@@ -1,4 +1,4 @@
-"""Segments and a model made up in memory: as large as wanted without a file, read and run like real ones."""
+"""Segments and a model created in memory: as large as wanted without a file, read and run like real ones."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class MadeTable:
 
     Args:
         lengths: (n_docs,) int64, centroids of each document.
-        dim: length of a vector.
+        dim: dimension of a vector.
         kind: "int8", "float16" or "none".
     """
 
@@ -61,6 +61,12 @@ class MadeTable:
         self._block = block.astype(np.float16) if self._scales is None else _rounded(block, self._scales)
         self.largest_norm = float(np.linalg.norm(self.vectors(0, len(block)), axis=1).max())
 
+    @property
+    def n_bytes(self) -> int:
+        """Bytes of all rows as stored, and of their scales."""
+        row_bytes = self.dim * self._block.itemsize + (0 if self._scales is None else self._scales.itemsize)
+        return self.n_rows * row_bytes
+
     def stored_slice(self, low: int, high: int) -> tuple[npt.NDArray[Any], npt.NDArray[np.float32]]:
         """Rows low to high - 1 as stored, and their scales."""
         blocks = range(low // _BLOCK_ROWS, -(-high // _BLOCK_ROWS))
@@ -70,7 +76,7 @@ class MadeTable:
         return np.concatenate(parts), scales
 
     def vectors(self, low: int, high: int) -> npt.NDArray[np.float64]:
-        """The same dequantised."""
+        """The same dequantized."""
         values, scales = self.stored_slice(low, high)
         vectors: npt.NDArray[np.float64] = values.astype(np.float64) * scales[:, None]
         return vectors
@@ -100,7 +106,7 @@ def made_segment(table: MadeTable, quantizer: Quantizer | None = None) -> OpenSe
     n_docs = len(table.offsets) - 1
     lists = None if quantizer is None else _lists(table.n_rows, quantizer)
     reader = SimpleNamespace(
-        centroids=table, lists=lists, n_docs=n_docs, n_rows=table.n_rows, path="a segment made up in memory"
+        centroids=table, lists=lists, n_docs=n_docs, n_rows=table.n_rows, path="a segment created in memory"
     )
     return cast(OpenSegment, SimpleNamespace(reader=reader, quantizer=quantizer, deleted=None))
 
@@ -113,7 +119,11 @@ def _lists(n_rows: int, quantizer: Quantizer) -> SimpleNamespace:
     sizes = generator.multinomial(n_rows, shares / shares.sum())
     offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
     return SimpleNamespace(
-        rows=lambda: rows, codes=lambda: codes, offsets=offsets, code_bytes=quantizer.code_bytes
+        rows=lambda: rows,
+        places=lambda: np.argsort(rows).astype(np.uint32),
+        codes=lambda: codes,
+        offsets=offsets,
+        code_bytes=quantizer.code_bytes,
     )
 
 

@@ -24,7 +24,6 @@ def figures(records: list[Record]) -> Iterator[Record]:
     yield _reads(records)
     yield _share(records)
     yield from _beside_peers(records)
-    yield from _best_tilings(records)
     for shape, target in _SPEED_UPS.items():
         for runtime in _RUNTIMES:
             yield _speed_up(records, shape, runtime, target)
@@ -48,9 +47,9 @@ def _share(records: list[Record]) -> Record:
 
 
 def _beside_peers(records: list[Record]) -> Iterator[Record]:
-    """How many times the queries a second of each peer, ours by all centroids and by lists of codes."""
+    """How many times the queries per second of each peer, ours by all centroids and by lists of codes."""
     for peer in (each for each in records if str(each.get("what")).startswith("peer ")):
-        name = f"queries a second over those of {str(peer['what'])[5:]}"
+        name = f"queries per second over those of {str(peer['what'])[5:]}"
         if "queries_s" not in peer:
             yield _lacking(name, str(peer["what"]))
             continue
@@ -60,16 +59,6 @@ def _beside_peers(records: list[Record]) -> Iterator[Record]:
             if ours:
                 ratio = _number(ours, "queries_s") / _number(peer, "queries_s")
                 yield {"what": "figure", "name": name, "batch": batch, "way": way, "value": ratio}
-
-
-def _best_tilings(records: list[Record]) -> Iterator[Record]:
-    """The fastest of those that were right, for each batch and aggregation."""
-    found = [each for each in records if each.get("what") == "tiling" and each.get("sound")]
-    for batch, beta in sorted({(each["batch"], each["beta"]) for each in found}, key=str):
-        same = [each for each in found if (each["batch"], each["beta"]) == (batch, beta)]
-        best = min(same, key=lambda each: _number(each, "ms"))
-        about: Record = {"batch": batch, "beta": beta, "tiling": best["tiling"]}
-        yield {"what": "figure", "name": "fastest tiling, milliseconds a pass", **about, "value": best["ms"]}
 
 
 def _speed_up(records: list[Record], shape: str, runtime: str, target: float) -> Record:

@@ -1,6 +1,7 @@
-"""What every measurement shares: records, the state of the machine, timing, fresh processes.
+"""What every measurement uses: records, description of the machine, timing, new processes.
 
 `records` writes raw results as JSON Lines, `environment` describes the machine, `latency` and `process_memory`
-measure,
-`fresh_process` runs a function in a process of its own, `progress` prints elapsed time.
+measure, `fresh_process` runs a function in a new process, `progress` prints progress.
+
+May import: nothing else of `bench`.
 """

@@ -1,4 +1,4 @@
-"""What a reader of a result needs to know to repeat it: machine, versions, commit."""
+"""Describes where a measurement ran: machine, versions, commit."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _PACKAGES = (
 
 
 def circumstances() -> dict[str, object]:
-    """Describe where a measurement ran; every raw result carries this."""
+    """Return the machine, the commit and the versions of libraries, which are part of every raw result."""
     return {
         "machine": f"{_processor()}, {os.cpu_count()} cores, {platform.system()} {platform.machine()}",
         "commit": _commit(),

@@ -1,8 +1,7 @@
-"""Runs a function in a process of its own, so that memory and first-time costs are that function's alone.
+"""Runs a function in a new process, so that memory and first-use costs are of that function alone.
 
-The new process imports as little as can be beside that function's module. The function takes one mapping and gives
-one back, both as JSON: ``module:function`` is imported in the new process, which may run under another interpreter
-(a peer's own environment).
+The new process imports little besides the function's module. The function takes one mapping and returns one, both
+as JSON. The process may use another interpreter, such as that of another library's environment.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ _TIMEOUT_S = 1200
 
 
 class ProcessFailed(RuntimeError):
-    """The function raised, or its process ended otherwise or not in time; the message ends with what it wrote."""
+    """The function raised, or its process failed or timed out; the message ends with its output."""
 
 
 def in_fresh_process(
@@ -34,11 +33,11 @@ def in_fresh_process(
     Args:
         target: ``module:function``.
         parameters: its one argument.
-        python: the interpreter to run.
-        environment: variables that it gets beside this process's own.
+        python: the interpreter.
+        environment: variables in addition to those of this process.
 
     Raises:
-        ProcessFailed: it gave no answer.
+        ProcessFailed: there was no result.
     """
     import tempfile
 
@@ -56,7 +55,7 @@ def in_fresh_process(
 
 
 def _run(command: list[str], given: str, variables: dict[str, str], folder: str) -> str:
-    """Run a process; nothing where it went well, else how it ended and the last of what it wrote."""
+    """Run a process; return "" if it succeeded, otherwise how it ended and the end of its output."""
     import subprocess
 
     try:

@@ -1,4 +1,4 @@
-"""How long calls take: one after another, or of several callers at once."""
+"""How long calls take: in order, or of several callers at once."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def latency_ms(call: Callable[[T], object], arguments: Iterable[T], prefix: str 
     """Time ``call(argument)`` for each argument.
 
     Returns:
-        p50_ms, p95_ms, p99_ms and qps (calls a second, one after another), each after ``prefix``.
+        p50_ms, p95_ms, p99_ms and qps (calls a second, in order), each after ``prefix``.
     """
     times = [_seconds(call, argument) for argument in arguments]
     return _numbers(times, sum(times), prefix)
@@ -27,10 +27,10 @@ def latency_ms(call: Callable[[T], object], arguments: Iterable[T], prefix: str 
 def concurrent_latency_ms(
     call: Callable[[T], object], arguments: Sequence[T], n_callers: int, prefix: str = ""
 ) -> dict[str, float]:
-    """Time ``call(argument)`` for each argument, ``n_callers`` of them under way at any time.
+    """Time ``call(argument)`` for each argument, ``n_callers`` of them at a time.
 
     Returns:
-        As `latency_ms`; qps is what all callers together get done in a second.
+        As `latency_ms`; qps counts the calls of all callers.
     """
     with ThreadPoolExecutor(n_callers) as pool:
         started = time.perf_counter()

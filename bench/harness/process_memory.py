@@ -1,4 +1,4 @@
-"""How much memory this process holds."""
+"""Measures the memory of this process."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ _LEAST_BYTES = 1 << 19
 
 
 def peak_rss_bytes() -> int:
-    """The largest resident set of this process so far.
+    """Return the largest resident set of this process so far, in bytes.
 
-    On Linux of this program alone: what getrusage says also counts the process that started it.
+    On Linux it is of this program alone: getrusage also counts the process that started it.
     """
     found = _status("VmHWM")
     if found is not None:
@@ -24,20 +24,20 @@ def peak_rss_bytes() -> int:
 
 
 def rss_bytes() -> int:
-    """The resident set now; where the system does not say, the largest so far."""
+    """Return the resident set in bytes, or the largest so far if the system does not report it."""
     return _status("VmRSS") or peak_rss_bytes()
 
 
 def private_bytes() -> int:
-    """What of the resident set no file backs, so that no other process can share it; 0 where nobody says."""
+    """Return the part of the resident set that no file backs, which is not shared; 0 if it is not reported."""
     return _status("RssAnon") or 0
 
 
 def resident_by_file() -> dict[str, int]:
-    """The resident set in bytes by the name of the file that backs it, largest first; empty where nobody says.
+    """Return the resident set in bytes by file, largest first; empty if it is not reported.
 
-    What no file backs is ``private``, copies of a file's changed pages included; files with less than half a
-    megabyte are ``other files``.
+    ``private`` is not backed by a file (or is a copy of changed pages); ``other files`` are files with less than
+    half a megabyte.
     """
     try:
         lines = Path("/proc/self/smaps").read_text(encoding="utf-8").splitlines()

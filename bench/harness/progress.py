@@ -1,4 +1,4 @@
-"""Says now and then how far a measurement has come, and about how long the rest takes."""
+"""Prints progress and the remaining time of a measurement."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ _EVERY_S = 5.0
 
 
 class Clock:
-    """Counts what is done, and writes a line to standard error every few seconds and at the end.
+    """Counts finished items and prints a line to standard error every few seconds and at the end.
 
     Args:
-        n_total: how much there is to do.
-        what: of it, in the plural.
+        n_total: number of items.
+        what: what the items are, in the plural.
     """
 
     def __init__(self, n_total: int, what: str) -> None:
@@ -25,7 +25,7 @@ class Clock:
         self._started = self._said = time.perf_counter()
 
     def tick(self) -> None:
-        """Count one more."""
+        """Count one finished item."""
         self._n_done += 1
         now = time.perf_counter()
         if now - self._said < _EVERY_S and self._n_done < self._n_total:

@@ -1,18 +1,40 @@
-"""Raw results: JSON lines, one measurement each, appended as they come."""
+"""Reads and writes raw results: JSON Lines, one measurement per line."""
 
 from __future__ import annotations
 
+import argparse
 import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-__all__ = ["Record", "append_record", "read_records", "read_results", "write_records"]
+__all__ = ["RUNS", "Record", "add_out", "append_record", "read_records", "read_results", "write_records"]
 
 Record = dict[str, object]
 
+RUNS = Path("bench/results/runs")
+"""Where results go by default, seen from the root of a checkout; git ignores it. Published ones lie above it."""
+
+
+def add_out(
+    parser: argparse.ArgumentParser, name: str, *, is_folder: bool = False, replaces: bool = False
+) -> None:
+    """Declare the option ``--out`` of a measurement.
+
+    Args:
+        parser: of the measurement.
+        name: the measurement's name, which is the default name of its file.
+        is_folder: whether it writes several files.
+        replaces: whether a file that exists is replaced, not appended to.
+    """
+    if is_folder:
+        parser.add_argument("--out", type=Path, default=RUNS, help="folder for results (default: %(default)s)")
+        return
+    what = "JSON lines, replaces the file" if replaces else "JSON lines, appended to the file"
+    parser.add_argument("--out", type=Path, default=RUNS / f"{name}.jsonl", help=f"{what} (default: %(default)s)")
+
 
 def append_record(path: Path, record: Mapping[str, object]) -> None:
-    """Append one line, in the place of a last one that was cut off; the folder is made where it is missing."""
+    """Append one line, after removing an incomplete last line; the folder is created if it is missing."""
     path.parent.mkdir(parents=True, exist_ok=True)
     _drop_unfinished(path)
     with path.open("a", encoding="utf-8") as file:
@@ -20,26 +42,26 @@ def append_record(path: Path, record: Mapping[str, object]) -> None:
 
 
 def write_records(path: Path, records: Iterable[Mapping[str, object]]) -> None:
-    """Write lines in the place of those that are there."""
+    """Write the lines of a file anew."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("".join(_line(record) for record in records), encoding="utf-8")
 
 
 def read_records(path: Path) -> list[Record]:
-    """Read all lines; a file that is missing has none, and a last line that was cut off is left out.
+    """Read all lines; a missing file has none, and an incomplete last line is ignored.
 
     Raises:
-        ValueError: a line before the last is no JSON.
+        ValueError: a line before the last is not JSON.
     """
     if not path.exists():
         return []
     lines = path.read_text(encoding="utf-8").split("\n")
-    whole = lines[:-1]  # what follows the last line break was never finished
+    whole = lines[:-1]  # what follows the last line break is incomplete
     return [json.loads(line) for line in whole if line]
 
 
 def read_results(folder: Path, name: str) -> list[Record]:
-    """What a measurement left in a folder: ``name.jsonl``, and of a collection each ``name_squad.jsonl``."""
+    """Return the results of a measurement in a folder: ``name.jsonl`` and ``name_COLLECTION.jsonl``."""
     paths = [folder / f"{name}.jsonl", *sorted(folder.glob(f"{name}_*.jsonl"))]
     return [record for path in paths for record in read_records(path)]
 
@@ -49,7 +71,7 @@ def _line(record: Mapping[str, object]) -> str:
 
 
 def _drop_unfinished(path: Path) -> None:
-    """Cut off what follows the last line break."""
+    """Remove what follows the last line break."""
     if path.exists():
         content = path.read_bytes()
         whole = content.rfind(b"\n") + 1

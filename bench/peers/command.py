@@ -1,9 +1,9 @@
 """Quarry beside other libraries: the same collection, encoder, vectors and queries in one run.
 
-Peers get one mean vector a document, those of late interaction all token vectors. A build from text is, for a
+Peers get one mean vector per document, those of late interaction all token vectors. A build from text is, for a
 peer, the time to encode all documents on all cores with Quarry's encoder (measured once in this run) and then to
 build from the vectors; for Quarry it is one `engine.build`, measured of two of its settings. The others are built
-from vectors, without the spans of text behind them (some 30 bytes a document).
+from vectors, without the spans of text behind them (some 30 bytes per document).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import cast
 
-from bench.data.collections import Collection, data_folder, read_collection, split_of
+from bench.data.collections import Collection, add_collection, load_collection
 from bench.data.prepare import prepare
 from bench.data.prepared import Prepared, cache_folder
 from bench.data.quality import measure_quality
@@ -29,7 +29,7 @@ from bench.data.trec_run import read_run
 from bench.harness.environment import circumstances
 from bench.harness.fresh_process import ProcessFailed, in_fresh_process
 from bench.harness.progress import Clock
-from bench.harness.records import Record, append_record, read_records
+from bench.harness.records import Record, add_out, append_record, read_records
 from bench.peers.registry import CORE_REQUIREMENTS, PEERS, QUARRY, UNMEASURED, Entry, environment_python
 from quarry.engine.encoding.encoder import open_encoder
 from quarry.engine.options import OpenOptions
@@ -46,11 +46,8 @@ _N_TIMED_LATE = 100  # they take a hundred times as long
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of ``python -m bench peers``."""
-    parser.add_argument("dataset", help="name or path of a BEIR folder")
-    parser.add_argument("--out", type=Path, required=True, help="folder for results and run files")
-    parser.add_argument("--split", help="whose judgments to use (default: dev where there is one, else test)")
-    parser.add_argument("--documents", type=int, help="search this many documents only")
-    parser.add_argument("--queries", type=int, default=1000, help="ask at most so many (default: %(default)s)")
+    add_collection(parser, queries=1000)
+    add_out(parser, "peers", is_folder=True)
     parser.add_argument("--only", nargs="+", metavar="WORD", help="rows whose names contain one of these")
     parser.add_argument("--install", action="store_true", help="make the environments that are missing first")
 
@@ -62,8 +59,7 @@ def run(args: argparse.Namespace) -> int:
     ]
     if args.install:
         _install(wanted)
-    folder = data_folder(args.dataset)
-    collection = read_collection(folder, args.split or split_of(folder)).subset(args.documents, args.queries)
+    collection = load_collection(args)
     prepared = prepare(collection, open_encoder(), _representations(wanted, collection), cache_folder())
     results = args.out / _RESULTS
     before = [record for record in read_records(results) if record["prepared"] == prepared.folder.name]
@@ -147,7 +143,7 @@ def _renamed(built: Record) -> Iterator[tuple[str, object]]:
 
 
 def _ours_from_vectors(entry: Entry, common: Record, work: Path) -> Iterator[tuple[str, object]]:
-    """A build from vectors; texts are always kept, so the bytes of vectors and ids are told apart."""
+    """A build from vectors; texts are always kept, so the bytes of vectors and ids are reported by part."""
     out = work / "vectors" if entry.encodes else Path(str(common["folder"]))
     setting = {"representation": entry.settings["key"], "build": entry.settings["build"]}
     fixed = {"prepared": common["prepared"], "out": str(out), "nlist": None, "lists": False}

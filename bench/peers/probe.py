@@ -103,7 +103,7 @@ def search(parameters: Parameters) -> Numbers:
 
 
 def _query_vectors(prepared: Prepared, parameters: Parameters) -> Sequence[Vector]:
-    """One vector for each query, or where every token counts the vectors of its tokens."""
+    """Return one vector per query, or the vectors of its tokens for late interaction."""
     if parameters["vectors"] != "tokens":
         return list(prepared.query_vectors())
     return list(map(_token_encoder(), prepared.queries()[1]))

@@ -3,7 +3,7 @@
 An adapter's module has
 
 - ``REQUIREMENTS``: what to install for it;
-- ``IMPORTS``: the modules it imports, so that the time that takes is told apart; and
+- ``IMPORTS``: the modules it imports, so that the time to import them is measured separately; and
 - ``Index``: a class with the methods of `PeerIndex`.
 """
 

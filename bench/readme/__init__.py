@@ -1,4 +1,7 @@
-"""The figures that the README quotes.
+"""The main figures of Quarry.
 
-`everything` runs all of them, `figures` compares them with targets, `probes` measures single figures.
+`figures` compares them with targets, `probes` measures single figures in new processes, `everything` runs all
+measurements in order.
+
+May import: everything in `bench` and `quarry`.
 """

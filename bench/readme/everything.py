@@ -1,4 +1,4 @@
-"""Everything the README quotes, in one run: figures, peers, sweep, encoders, the paper's table, and the report.
+"""Runs prepare, figures, peers, tradeoff, encode, paper_table and report in order.
 
 On 2 quiet cores about an hour with squad whole: 4 minutes to encode it for all that follows, 11 for the figures,
 12 for the peers (without installing them), 7 for those of late interaction, which get a slice, 16 for the sweep,
@@ -12,6 +12,8 @@ import argparse
 from pathlib import Path
 
 from bench import __main__ as commands
+from bench.data.collections import add_collection
+from bench.harness.records import add_out
 
 __all__ = ["add_arguments", "run"]
 
@@ -20,11 +22,8 @@ _LATE = 2100  # documents: clustering all tokens of more takes too long on a CPU
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of ``python -m bench readme``."""
-    parser.add_argument("--dataset", default="squad", help="name or path of a BEIR folder (default: %(default)s)")
-    parser.add_argument(
-        "--out", type=Path, default=Path(__file__).parents[1] / "results", help="default: %(default)s"
-    )
-    parser.add_argument("--documents", type=int, help="search this many documents only")
+    add_collection(parser)
+    add_out(parser, "readme", is_folder=True)
     parser.add_argument(
         "--checkpoint", type=Path, help="of all-MiniLM-L6-v2: adds precisions and torch to encoders"
     )
@@ -34,17 +33,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Run one step after another; stop where one fails."""
     sizes = ["--documents", str(args.documents)] if args.documents else []
+    sizes += ["--queries", str(args.queries)] if args.queries else []
     checkpoint = ["--checkpoint", str(args.checkpoint)] if args.checkpoint else []
-    whole = [args.dataset, "--out", str(args.out)]
+    whole = [args.collection, "--out", str(args.out)]
     late = ["--queries", "300", "--only", "FastPlaid", "dense", "FAISS Flat"]
     steps = {
-        "prepare": [args.dataset, *sizes],
-        "figures": ["--out", str(args.out / "figures.jsonl")],
+        "prepare": [args.collection, *sizes],
+        "figures": [args.collection, "--out", str(args.out / "figures.jsonl")],
         "peers": [*whole, "--install", *sizes],
         "late": [*whole, "--documents", str(min(args.documents or _LATE, _LATE)), *late],
         "tradeoff": [*whole, *sizes],
-        "encode": ["cranfield", "--out", str(args.out / "encode.jsonl"), *checkpoint],
-        "paper_table": [args.dataset, "--out", str(args.out / "paper_table.jsonl"), *sizes],
+        "encode": [args.collection, "--out", str(args.out / "encode.jsonl"), *sizes, *checkpoint],
+        "paper_table": [args.collection, "--out", str(args.out / "paper_table.jsonl"), *sizes],
         "report": [str(args.out)],
     }
     for name, arguments in steps.items():

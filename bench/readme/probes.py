@@ -28,7 +28,7 @@ _REPEATS = 5
 
 
 def encode(collection: str, n_documents: str) -> Numbers:
-    """Tokens a second through tokenizer and encoder, on all cores; the median of five passes."""
+    """Tokens per second through tokenizer and encoder, on all cores; the median of five passes."""
     from concurrent.futures import ThreadPoolExecutor
 
     from quarry.engine.encoding.encoder import open_encoder

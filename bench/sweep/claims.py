@@ -48,7 +48,7 @@ def claims(peers: Sequence[Record], sweep: Sequence[Record]) -> Iterator[str]:
     others = [_row(record) for record in measured if not _is_ours(record)]
     if not ours or not others:
         return
-    yield "\n### At equal nDCG@10: bytes a document of vectors and ids (in brackets: all on disk)\n"
+    yield "\n### At equal nDCG@10: bytes per document of vectors and ids (in brackets: all on disk)\n"
     yield from _cheaper(others, ours)
     yield "\n### At equal bytes: nDCG@10\n"
     yield from _better(others, ours)

@@ -1,6 +1,6 @@
 """Kinds of codes that FAISS has and the engine does not: what they hold, alone, in lists like the engine's.
 
-8-bit product quantisation, and RaBitQ (Gao and Long 2024), which needs no training. Called by
+8-bit product quantization, and RaBitQ (Gao and Long 2024), which needs no training. Called by
 `bench.harness.fresh_process`, beside the settings of `bench.sweep.probe` and with the names of their numbers.
 """
 

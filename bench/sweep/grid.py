@@ -95,7 +95,7 @@ def settings(keys: list[str], dim: int, *, quick: bool) -> list[Setting]:
 
     Args:
         keys: of the representations there are.
-        dim: length of a vector; code sizes that do not divide it are left out.
+        dim: dimension of a vector; code sizes that do not divide it are left out.
         quick: a few settings only, for a look and for tests.
     """
     found: dict[str, Setting] = {}

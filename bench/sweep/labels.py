@@ -1,4 +1,4 @@
-"""What a raw result of the sweep says in words and in bytes."""
+"""Names and sizes of raw results of the sweep."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def vector_bytes(record: Record) -> float:
 
 
 def setting_name(record: Record) -> str:
-    """What was built, and how it was searched where that is not the default."""
+    """What was built, and how it was searched if that is not the default."""
     index, search = cast(Record, record["index"]), cast(Record, record["search"])
     words = [
         str(index["representation"]),

@@ -42,13 +42,13 @@ class _Cost:
 
 _COSTS = (
     _Cost(
-        "bytes a document: vectors and ids",
+        "bytes per document: vectors and ids",
         vector_bytes,
         lambda record: _number(record, "vectors_disk_bytes") / _number(record, "n_documents"),
         more_is_better=False,
     ),
     _Cost(
-        "queries a second: one thread, vector to 10 hits, 1 / p50",
+        "queries per second: one thread, vector to 10 hits, 1 / p50",
         lambda record: 1e3 / _number(record, "p50_ms"),
         lambda record: 1e3 / _number(record, "vector_p50_ms"),
         more_is_better=True,
@@ -61,7 +61,7 @@ def pareto_front(points: Sequence[tuple[float, float]], *, more_is_better: bool)
 
     Args:
         points: cost and value; more value is better.
-        more_is_better: whether a larger cost is better too (queries a second), or a smaller one (bytes).
+        more_is_better: whether a larger cost is better too (queries per second), or a smaller one (bytes).
     """
     front: list[tuple[float, float]] = []
     for cost, value in sorted(
@@ -83,7 +83,7 @@ def draw_tradeoff(folder: Path, prepared: str) -> Path | None:
         prepared: of which collection, as the field of that name says.
 
     Returns:
-        The image; without a row for nDCG where nothing was judged; None where nothing was measured.
+        The image; without a row for nDCG if nothing was judged; None if nothing was measured.
     """
     records = [each for each in _of(folder, "tradeoff", prepared) if "recall_10" in each]
     if not records:

@@ -9,12 +9,12 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from pathlib import Path
-from types import ModuleType
 from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
 
+from bench.data.engine_thresholds import replace_global, set_ivf_rows, set_nlist
 from bench.data.prepared import Prepared
 from bench.data.quality import measure_quality
 from bench.data.trec_run import Run, write_run
@@ -23,10 +23,9 @@ from bench.harness.process_memory import peak_rss_bytes, rss_bytes
 from quarry.engine import Engine, Hits, build
 from quarry.engine.documents.document import Document
 from quarry.engine.encoding.token_vectors import TokenVectors
-from quarry.engine.indexer import index_writer, segment_builder
+from quarry.engine.indexer import index_writer
 from quarry.engine.indexer.document_encoder import DocumentEncoder, EncodedDocument, OnInvalid
 from quarry.engine.options import OpenOptions, SearchKeywords
-from quarry.engine.quantization import training as quantizer_training
 from quarry.engine.representation.base import DocumentVectors
 from quarry.formats.container.directory import Directory
 from quarry.formats.snapshot import Snapshot
@@ -80,7 +79,7 @@ def build_index(parameters: Parameters) -> Numbers:
     prepared, out = Prepared(Path(str(parameters["prepared"]))), str(parameters["out"])
     _decide_lists(parameters)
     vectors = prepared.vectors(str(parameters["representation"]))
-    _replace(index_writer, "encode_documents", partial(_encoded_before, vectors))
+    replace_global(index_writer, "encode_documents", partial(_encoded_before, vectors))
     ids, texts = prepared.documents()
     docs = ({"id": name, "text": text or "."} for name, text in zip(ids, texts, strict=True))
     started = time.perf_counter()
@@ -108,20 +107,12 @@ def _nlist(out: str) -> int:
 
 
 def _decide_lists(parameters: Parameters) -> None:
-    """Put the engine's own decisions about lists aside where a setting says otherwise."""
+    """Override the engine's decisions about inverted lists if a setting requests it."""
     if parameters["lists"]:
-        _replace(segment_builder, "IVF_ROWS", 1)
-        _replace(segment_builder, "MIN_TRAINING_ROWS", 1)
-    nlist = parameters["nlist"]
+        set_ivf_rows(1)
+    nlist = cast("int | None", parameters["nlist"])
     if nlist is not None:
-        _replace(quantizer_training, "nlist_for", lambda n_rows: min(cast(int, nlist), n_rows))
-
-
-def _replace(module: ModuleType, name: str, value: object) -> None:
-    """Put something else in the place of a module's global, which must be there."""
-    if name not in vars(module):
-        raise AttributeError(f"{module.__name__} has no {name}")
-    setattr(module, name, value)
+        set_nlist(nlist)
 
 
 def _encoded_before(
@@ -149,7 +140,7 @@ def search_index(parameters: Parameters) -> Numbers:
 
     Returns:
         open_ms, first_answer_ms, rss_bytes and peak_rss_bytes (one thread), p50_ms, p95_ms, p99_ms and qps of 10
-        hits with one thread, the same after ``callers_`` with a caller on each core (n_callers), qps_all of one
+        hits with one thread, the same after ``callers_`` with one caller per core (n_callers), qps_all of one
         batch on all threads; what `judged` says; chosen: the backends that searched; memory as the engine says,
         its device_bytes among it.
     """
@@ -178,7 +169,7 @@ def judged(prepared: Prepared, representation: str, ten: list[Found], hundred: l
         hundred: likewise for 100 hits.
 
     Returns:
-        recall_10 and recall_100, each of its search; where there are judgments ndcg_10 (linear gain), ndcg_exp_10
+        recall_10 and recall_100, each of its search; if there are judgments ndcg_10 (linear gain), ndcg_exp_10
         and rr_10 of the first search, recall_100_judged of the second.
     """
     names = np.array(prepared.documents()[0], object)[prepared.oracle(representation)]

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import cast
 
-from bench.harness.records import Record, read_results
+from bench.harness.records import RUNS, Record, read_results
 from bench.sweep.claims import build_s, claims
 from bench.sweep.labels import setting_name, vector_bytes
 from bench.sweep.plots import draw_tradeoff
@@ -19,9 +19,8 @@ Column = tuple[str, Callable[[Record], str]]
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of ``python -m bench report``."""
-    parser.add_argument(
-        "folder", type=Path, help="where tradeoff, peers, encode and paper_table left their results"
-    )
+    about = "where tradeoff, peers, encode and paper_table left their results (default: %(default)s)"
+    parser.add_argument("folder", type=Path, nargs="?", default=RUNS, help=about)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -82,7 +81,7 @@ def _identity(record: Record) -> str:
 
 
 def _number(field: str, form: str, scale: float = 1.0) -> Callable[[Record], str]:
-    """A cell: a field in a format, nothing where it was not measured."""
+    """A cell: a field in a format, nothing if it was not measured."""
 
     def show(record: Record) -> str:
         value = record.get(field)
@@ -112,8 +111,8 @@ _PEERS: tuple[Column, ...] = (
     ("", _name),
     ("nDCG@10", _number("ndcg_10", ".4f")),
     ("R@100", _number("recall_100", ".4f")),
-    ("vector bytes a document, ids included", _per_document("vectors_disk_bytes")),
-    ("all bytes a document on disk", _per_document("text_disk_bytes")),
+    ("vector bytes per document, ids included", _per_document("vectors_disk_bytes")),
+    ("all bytes per document on disk", _per_document("text_disk_bytes")),
     ("text in, p50 ms", _number("text_p50_ms", ".2f")),
     ("vector in, p50 ms", _number("vector_p50_ms", ".2f")),
     ("build from text, s", _text_build_s),
@@ -128,11 +127,11 @@ _TRADEOFF: tuple[Column, ...] = (
     ("nDCG@10", _number("ndcg_10", ".4f")),
     ("R@100", _number("recall_100_judged", ".4f")),
     ("recall of exact 10", _number("recall_10", ".3f")),
-    ("vector bytes a document, ids included", lambda record: f"{vector_bytes(record):,.0f}"),
+    ("vector bytes per document, ids included", lambda record: f"{vector_bytes(record):,.0f}"),
     ("p50 ms", _number("p50_ms", ".3f")),
     ("p95 ms", _number("p95_ms", ".3f")),
     ("p99 ms", _number("p99_ms", ".3f")),
-    ("p99 ms, a caller on each core", _number("callers_p99_ms", ".3f")),
+    ("p99 ms, one caller per core", _number("callers_p99_ms", ".3f")),
     ("queries/s, a batch on all threads", _number("qps_all", ".0f")),
     ("build, s", _number("build_s", ".1f")),
     ("open, ms", _number("open_ms", ".1f")),

@@ -1,4 +1,7 @@
-"""Quality, speed, memory and bytes of Quarry's settings on one collection: raw results and plots."""
+"""Quality, speed, memory and bytes of Quarry's settings on one collection: raw results and plots.
+
+The collection `synthetic` is 100,000 documents (or ``--documents``) of random vectors: only recall and speed.
+"""
 
 from __future__ import annotations
 
@@ -10,14 +13,14 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 
-from bench.data.collections import data_folder, read_collection, split_of
+from bench.data.collections import add_collection, load_collection
 from bench.data.prepare import prepare, representation_key
 from bench.data.prepared import Prepared, cache_folder
 from bench.data.synthetic import SYNTHETIC, prepare_synthetic
 from bench.harness.environment import circumstances
 from bench.harness.fresh_process import ProcessFailed, in_fresh_process
 from bench.harness.progress import Clock
-from bench.harness.records import Record, append_record, read_records
+from bench.harness.records import Record, add_out, append_record, read_records
 from bench.sweep.grid import IndexSetting, LibraryCodes, Setting, representations, settings
 from quarry.engine.encoding.encoder import open_encoder
 
@@ -29,14 +32,11 @@ _QUICK_QUERIES = 100
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of ``python -m bench tradeoff``."""
-    parser.add_argument("dataset", help="name or path of a BEIR folder, or: synthetic")
-    parser.add_argument("--out", type=Path, required=True, help="folder for results and plots")
+    add_collection(parser, queries=1000)  # or: synthetic
+    add_out(parser, "tradeoff", is_folder=True)
     parser.add_argument("--quick", action="store_true", help="a few settings, few queries: under 3 minutes")
-    parser.add_argument("--split", help="whose judgments to use (default: dev where there is one, else test)")
-    parser.add_argument("--documents", type=int, help="search this many documents only (synthetic: 100000)")
-    parser.add_argument("--queries", type=int, default=1000, help="ask at most so many (default: %(default)s)")
     parser.add_argument("--encoder", help="bundle folder; left out: the bundled encoder")
-    parser.add_argument("--dim", type=int, default=384, help="synthetic: length of a vector")
+    parser.add_argument("--dim", type=int, default=384, help="synthetic: dimension of a vector")
     parser.add_argument("--intrinsic-dim", type=int, default=32, help="synthetic: dimensions of their subspace")
     parser.add_argument("--runs", type=Path, help="folder for the answers of every setting, as TREC run files")
 
@@ -63,17 +63,15 @@ def run(args: argparse.Namespace) -> int:
 
 def _prepared(args: argparse.Namespace) -> Prepared:
     n_queries = min(args.queries, _QUICK_QUERIES) if args.quick else args.queries
-    if args.dataset == SYNTHETIC:
+    if args.collection == SYNTHETIC:
         n_documents = args.documents or 100_000
         return prepare_synthetic(n_documents, n_queries, args.dim, args.intrinsic_dim, cache_folder())
-    folder = data_folder(args.dataset)
-    collection = read_collection(folder, args.split or split_of(folder))
-    collection = collection.subset(args.documents, n_queries)
+    collection = load_collection(args).subset(None, n_queries)
     return prepare(collection, open_encoder(args.encoder), representations(quick=args.quick), cache_folder())
 
 
 def _keys(args: argparse.Namespace) -> list[str]:
-    if args.dataset == SYNTHETIC:
+    if args.collection == SYNTHETIC:
         return [SYNTHETIC]
     return [representation_key(each) for each in representations(quick=args.quick)]
 

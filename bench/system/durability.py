@@ -1,9 +1,9 @@
-"""What changing an index takes: ``python -m bench durability [PART ...] [--out FILE]``.
+"""Measures changes to an index: ``python -m bench durability [PART ...] [--out FILE]``.
 
 Parts: ``commit`` (100 small documents), ``open`` (1 and 100 segments), ``merge`` (segments of one quantizer: rate,
 memory, and seconds of each part for a million centroids, one after the other), ``updates`` (1,000 commits that
 replace 100 documents each: what is left behind, and bytes of texts to those of a build), ``search`` (latency
-while a merge runs against without). The encoder is a stand-in, so that storage is what is measured.
+while a merge runs against without). The encoder is a table of random vectors, so that storage is measured.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ import xxhash
 
 from bench.harness.environment import circumstances
 from bench.harness.process_memory import private_bytes
-from bench.harness.records import append_record
+from bench.harness.records import add_out, append_record
 from bench.system.merge_parts import merge_parts
 from quarry import engine
 from quarry.engine import Engine, KMeans
@@ -215,7 +215,7 @@ def _merge_of(snapshot: Snapshot, threads: int) -> tuple[SegmentMerger, list[Ope
 
 
 class _Sampled:
-    """The largest value of a function while a block runs, asked for every 5 ms."""
+    """The largest value of a function while a block runs, sampled every 5 ms."""
 
     def __init__(self, measure: Callable[[], int]) -> None:
         self._measure = measure
@@ -313,7 +313,7 @@ _PARTS: dict[str, Callable[[Path], dict[str, object]]] = {
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of ``python -m bench durability``."""
     parser.add_argument("parts", nargs="*", metavar="PART", help=", ".join(_PARTS))
-    parser.add_argument("--out", type=Path, default=Path("bench/results/durability.jsonl"))
+    add_out(parser, "durability")
 
 
 def run(args: argparse.Namespace) -> int:

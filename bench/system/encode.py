@@ -1,4 +1,4 @@
-"""Encoders beside each other: tokens a second, time of a query, time to start, and what it costs in quality.
+"""Compares encoders: tokens per second, latency of a query, time to start, quality.
 
 All runtimes get the same passages, chunk by chunk in turn, so that what else the machine does falls on all of
 them. Passages are cut to what fits every encoder's window. Vectors are each encoder's own mean pooling.
@@ -19,7 +19,7 @@ from typing import Protocol, cast
 import numpy as np
 import numpy.typing as npt
 
-from bench.data.collections import Collection, data_folder, read_collection, split_of
+from bench.data.collections import Collection, add_collection, load_collection
 from bench.data.prepare import oracle
 from bench.data.quality import measure_quality
 from bench.harness.environment import circumstances
@@ -27,7 +27,7 @@ from bench.harness.fresh_process import ProcessFailed, in_fresh_process
 from bench.harness.latency import latency_ms
 from bench.harness.process_memory import rss_bytes
 from bench.harness.progress import Clock
-from bench.harness.records import Record, append_record
+from bench.harness.records import Record, add_out, append_record
 from quarry.engine.bundled import default_bundle_path
 from quarry.engine.encoding.encoder import open_encoder
 from quarry.engine.encoding.onnx_session import import_onnxruntime
@@ -110,19 +110,15 @@ class _SentenceTransformers:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of ``python -m bench encode``."""
-    parser.add_argument("dataset", help="name or path of a BEIR folder: passages, and quality")
-    parser.add_argument("--out", type=Path, required=True, help="JSON lines are appended to this file")
-    parser.add_argument("--split", help="whose judgments to use (default: dev where there is one, else test)")
-    parser.add_argument("--documents", type=int, help="encode this many documents only")
-    parser.add_argument("--queries", type=int, default=300, help="ask at most so many (default: %(default)s)")
+    add_collection(parser, queries=300)
+    add_out(parser, "encode")
     parser.add_argument("--checkpoint", type=Path, help="of all-MiniLM-L6-v2: adds precisions and torch")
     parser.add_argument("--threads", type=int, default=OpenOptions().n_threads, help="default: all (%(default)s)")
 
 
 def run(args: argparse.Namespace) -> int:
     """Measure every runtime that is here, print a line for each and append the raw results."""
-    folder = data_folder(args.dataset)
-    collection = read_collection(folder, args.split or split_of(folder)).subset(args.documents, args.queries)
+    collection = load_collection(args)
     with tempfile.TemporaryDirectory() as work:
         bundles, skipped = _bundles(args.checkpoint, Path(work))
         measured = [_Measured(name, _Quarry(bundle, args.threads)) for name, bundle in bundles.items()]

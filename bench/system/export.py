@@ -1,4 +1,4 @@
-"""What exporting an encoder takes, and what a bundle takes to start: time, memory and the first queries.
+"""Measures the export of an encoder and the start of its bundle: time, memory and first queries.
 
 ``python -m bench export CHECKPOINT`` exports a checkpoint in every precision and starts each bundle as it is and,
 where it can be, lean. Each export and each start is a process of its own, starts are medians of several; a line
@@ -19,11 +19,10 @@ from typing import Any, cast
 
 from bench.harness.environment import circumstances
 from bench.harness.fresh_process import in_fresh_process
-from bench.harness.records import append_record
+from bench.harness.records import add_out, append_record
 
 __all__ = ["add_arguments", "exported", "run"]
 
-_RESULTS = Path(__file__).parents[1] / "results" / "export.jsonl"
 _STARTS = {"int8": (False, True), "fp32": (False, True), "fp16": (False,), "int8-weights": (False,)}
 _N_STARTS = 7
 _UNPRINTED = ("measurement", "resident_by_file", "parity", "retrieval")
@@ -32,9 +31,7 @@ _UNPRINTED = ("measurement", "resident_by_file", "parity", "retrieval")
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of ``python -m bench export``."""
     parser.add_argument("checkpoint", type=Path, help="a folder that `quarry export` takes")
-    parser.add_argument(
-        "--out", type=Path, default=_RESULTS, help="JSON lines to append to (default: %(default)s)"
-    )
+    add_out(parser, "export")
     parser.add_argument("--precision", choices=_STARTS, action="append", help="only this one; may be repeated")
 
 
@@ -72,11 +69,11 @@ def exported(parameters: Mapping[str, Any]) -> dict[str, object]:
     started_s = time.perf_counter()
     from quarry.exporters.checkpoint.checkpoint import read_checkpoint
     from quarry.exporters.export import export
-    from quarry.exporters.graph.sources import open_road
+    from quarry.exporters.graph.sources import open_graph_source
     from quarry.exporters.precision.variants import encoder_variant
 
     source = read_checkpoint(parameters["checkpoint"])
-    encoder_variant(open_road(source, "auto").backbone(), source.head, parameters["precision"])
+    encoder_variant(open_graph_source(source).build(), source.head, parameters["precision"])
     build_s, build_cpu_s = time.perf_counter() - started_s, time.process_time()
     started_s = time.perf_counter()
     bundle = export(parameters["checkpoint"], parameters["out"], parameters["precision"])

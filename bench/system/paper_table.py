@@ -1,10 +1,10 @@
 """The times of the pseudo-query paper's Table 4 (Tang et al. 2021), measured on this machine.
 
 Offline: a document through the encoder, its k-means, both. Online: a query through the encoder; retrieval with the
-two-step optimisation of section 3.3 (maximum first, softmax of the recalled documents), without it (softmax of
-all), with an independent aggregator (one vector a document), and with late interaction (every query token against
-every centroid, maxima summed). In plain numpy over the same float32 vectors, one query at a time on one thread;
-and as Quarry does it.
+two-step optimization of section 3.3 (maximum first, softmax of the recalled documents), without it (softmax of
+all), with an independent aggregator (one vector per document), and with late interaction (every query token
+against every centroid, maxima summed). In plain numpy over the same float32 vectors, one query at a time on one
+thread; and as Quarry does it.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from typing import cast
 import numpy as np
 import numpy.typing as npt
 
-from bench.data.collections import data_folder, read_collection, split_of
+from bench.data.collections import add_collection, load_collection
 from bench.data.prepare import prepare, representation_key
 from bench.data.prepared import Prepared, cache_folder
 from bench.harness.environment import circumstances
 from bench.harness.fresh_process import in_fresh_process
 from bench.harness.latency import latency_ms
-from bench.harness.records import append_record
+from bench.harness.records import add_out, append_record
 from quarry.engine import Engine
 from quarry.engine.encoding.encoder import Encoder, open_encoder
 from quarry.engine.representation.kmeans import KMeans
@@ -57,17 +57,14 @@ PAPER_MS = {
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of ``python -m bench paper_table``."""
-    parser.add_argument("dataset", help="name or path of a BEIR folder")
-    parser.add_argument("--out", type=Path, required=True, help="JSON lines are appended to this file")
-    parser.add_argument("--documents", type=int, help="search this many documents only")
-    parser.add_argument("--queries", type=int, default=1000, help="prepare so many (default: %(default)s)")
+    add_collection(parser, queries=1000)
+    add_out(parser, "paper_table")
     parser.add_argument("--centroids", type=int, default=8, help="k of k-means (default: %(default)s)")
 
 
 def run(args: argparse.Namespace) -> int:
     """Measure, print the table, append the raw results."""
-    folder = data_folder(args.dataset)
-    collection = read_collection(folder, split_of(folder)).subset(args.documents, args.queries)
+    collection = load_collection(args)
     encoder, clusters = open_encoder(), KMeans(args.centroids)
     prepared = prepare(collection, encoder, [Mean(), clusters], cache_folder())
     about = {**prepared.about(), **circumstances(), "centroids": args.centroids, "n_timed": _N_TIMED}

@@ -39,9 +39,9 @@ class Adapter(NamedTuple):
 
     def unavailable(self, name: str, why: str) -> BackendUnavailable:
         """The error that says how to install what is missing."""
-        wanted = f"quarry-search[{self.extra}]" if self.extra else "quarry-search"
-        quoted = f"'{wanted}'" if self.extra else wanted
-        return BackendUnavailable(f"backend {name} cannot be loaded", expected=f"pip install {quoted}", actual=why)
+        wanted = f"'.[{self.extra}]'" if self.extra else "."
+        expected = f"pip install {wanted} in a checkout of Quarry"
+        return BackendUnavailable(f"backend {name} cannot be loaded", expected=expected, actual=why)
 
 
 BACKENDS: dict[str, Adapter] = {

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from quarry import engine
 from quarry.engine.cli.output import hit_lines
-from quarry.engine.cli.stdlib_docstrings import stdlib_documents
+from quarry.engine.documents.stdlib_docstrings import stdlib_documents
 from quarry.formats.errors import EncoderMismatch, FormatError, IndexNotFound
 
 if TYPE_CHECKING:

@@ -96,7 +96,7 @@ def _cuda_runner() -> MakeRunner:
     if not _has_cuda():
         raise BackendUnavailable(
             "ONNX Runtime cannot use CUDA here",
-            expected="a CUDA device; pip install 'quarry-search[gpu]', and onnxruntime removed before",
+            expected="a CUDA device; onnxruntime uninstalled, then pip install '.[gpu]' in a checkout of Quarry",
         )
     from quarry.engine.encoding.onnx_runner import OnnxRunner
 

@@ -37,7 +37,8 @@ def cuda_is_there() -> bool:
         return False
     if find_spec("torch") is None or _is_cpu_build_of_torch():
         _log.info(
-            "there is a CUDA device; to use it: pip install 'quarry-search[gpu]', with a torch built for CUDA"
+            "there is a CUDA device; to use it: pip install '.[gpu]' in a checkout of Quarry, "
+            "with a torch built for CUDA"
         )
         return False
     return True

@@ -87,6 +87,10 @@ class Device:
         with self.active():
             return sound_kernels(kernels, self.place)
 
+    def disable_kernels(self) -> None:
+        """Compute in plain torch from now on, for a comparison; what is open already keeps its kernels."""
+        self.kernels = None
+
     def kernel(self, name: str) -> Callable[..., Any] | None:
         """Return the kernel of that name; None if torch has to be used."""
         found: Callable[..., Any] | None = getattr(self.kernels, name, None)

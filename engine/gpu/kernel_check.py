@@ -15,6 +15,7 @@ __all__ = ["sound_kernels"]
 _log = logging.getLogger(__name__)
 _DIM, _N_DOCS, _N_QUERIES, _MANY_QUERIES = 96, 200, 5, 130
 _NLIST, _N_SUB = 6, 8
+_SLOTS = 4  # documents with more rows take two rounds
 _Check = Callable[[ModuleType, torch.device, torch.Generator], bool]
 
 
@@ -30,7 +31,6 @@ def sound_kernels(kernels: ModuleType, place: torch.device) -> SimpleNamespace |
     """
     checks: dict[str, _Check] = {
         "document_scores": _documents,
-        "resident_scores": _residents,
         "pair_scores": _pairs,
         "score_lists": _lists,
     }
@@ -38,7 +38,7 @@ def sound_kernels(kernels: ModuleType, place: torch.device) -> SimpleNamespace |
     if not any(sound.values()):
         return None
     usable = {name: getattr(kernels, name) if sound[name] else None for name in sound}
-    return SimpleNamespace(TILE_ROWS=kernels.TILE_ROWS, can_reside=kernels.can_reside, **usable)
+    return SimpleNamespace(TILE_ROWS=kernels.TILE_ROWS, **usable)
 
 
 def _is_sound(name: str, check: _Check, kernels: ModuleType, place: torch.device) -> bool:
@@ -56,15 +56,8 @@ def _is_sound(name: str, check: _Check, kernels: ModuleType, place: torch.device
 def _documents(kernels: ModuleType, place: torch.device, generator: torch.Generator) -> bool:
     """In narrow tiles and in the widest, of both types; some documents take two rounds."""
     return all(
-        _documents_of(kernels.document_scores, place, kind, n_queries, 4, generator)
+        _documents_of(kernels.document_scores, place, kind, n_queries, generator)
         for kind, n_queries in ((torch.int8, _N_QUERIES), (torch.float16, _MANY_QUERIES))
-    )
-
-
-def _residents(kernels: ModuleType, place: torch.device, generator: torch.Generator) -> bool:
-    return all(
-        _documents_of(kernels.resident_scores, place, kind, _MANY_QUERIES, 8, generator)
-        for kind in (torch.int8, torch.float16)
     )
 
 
@@ -73,7 +66,6 @@ def _documents_of(
     place: torch.device,
     kind: torch.dtype,
     n_queries: int,
-    slots: int,
     generator: torch.Generator,
 ) -> bool:
     scales: torch.Tensor | None
@@ -87,7 +79,7 @@ def _documents_of(
         products *= scales[:, None]
     for betas in (None, torch.full((n_queries,), 4.0, device=place)):
         found = torch.empty((_N_DOCS, n_queries), device=place)
-        scored(values, scales, starts, docs, slots, None, units, betas, found, 0)
+        scored(values, scales, starts, docs, _SLOTS, None, units, betas, found, 0)
         if not torch.allclose(found, aggregate_rows(products.clone(), starts, betas), atol=1e-4):
             return False
     return True

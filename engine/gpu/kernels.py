@@ -10,15 +10,13 @@ import torch
 import triton
 import triton.language as tl
 
-from quarry.engine.gpu.scan_kernel import TILE_ROWS, Tiling, can_reside, document_scores, resident_scores
+from quarry.engine.gpu.scan_kernel import TILE_ROWS, Tiling, document_scores
 
 __all__ = [
     "TILE_ROWS",
     "Tiling",
-    "can_reside",
     "document_scores",
     "pair_scores",
-    "resident_scores",
     "score_lists",
 ]
 

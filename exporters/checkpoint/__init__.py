@@ -1,6 +1,8 @@
-"""Checkpoints: folders of trained models, in the layout of Hugging Face and sentence-transformers.
+"""Checkpoints: folders of trained models in the layout of Hugging Face and sentence-transformers.
 
-Start with `checkpoint`; `files` reads single files, `head_reader` and `head` what follows the network (pooling,
-linear layers, Aggretriever), `networks` the variants of BERT, `hub` names of the Hugging Face hub, `external_data`
-weights that lie beside an ONNX graph.
+Start with `checkpoint`, which describes a whole folder. `files` reads single files; `head_reader` and `head` cover
+what follows the network (pooling, linear layers, Aggretriever); `networks` knows the variants of BERT; `hub`
+downloads a checkpoint by name; `external_data` reads ONNX graphs with weights in separate files.
+
+May import: `quarry.engine`, `quarry.formats`; nothing else of `quarry.exporters`.
 """

@@ -1,4 +1,4 @@
-"""Reads a trained model: a Hugging Face folder, with or without what sentence-transformers or Quarry add."""
+"""Reads a trained model: a Hugging Face folder, optionally with files of sentence-transformers or Quarry."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ import numpy as np
 import numpy.typing as npt
 
 from quarry.exporters.checkpoint.files import (
-    existing,
-    licence,
+    existing_file,
     optional_object,
     plain_tokenizer,
+    read_license,
     read_object,
     read_tensors,
 )
@@ -39,9 +39,9 @@ Weights = Mapping[str, npt.NDArray[np.float32]]
 
 WEIGHTS_NAME = "model.safetensors"
 _GRAPH_NAMES = ("onnx/model.onnx", "model.onnx")
-_USUAL_LENGTH = 512  # of encoders, where a folder with nothing but a graph does not say
+_USUAL_LENGTH = 512  # of encoders, if a folder has only a graph and no length
 _CLASSIFIER = "ForSequenceClassification"
-_DEFAULT_N_LABELS = 2  # of transformers, where config.json says nothing
+_DEFAULT_N_LABELS = 2  # of transformers, if config.json has no labels
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ class Network:
     """A network that can be built without torch.
 
     Attributes:
-        path: the folder it comes from.
+        path: the checkpoint's folder.
         shape: its sizes.
         weights: fp32 tensors by their BertModel names, without a leading ``bert.``.
     """
@@ -66,12 +66,12 @@ class Checkpoint:
     Attributes:
         path: the folder.
         config: the contents of config.json.
-        source: file name and digest of the weights.
+        source: file name and SHA-256 of the weights.
         tokenizer: the contents of tokenizer.json, without padding and truncation.
-        window: most tokens read at once, special tokens included.
-        licence: what the README's front matter names, ``unknown`` without one.
+        window: maximum input length in tokens, special tokens included.
+        license_name: the license in the README's front matter, or ``unknown``.
         use: how an encoder is used; None for a reranker.
-        graph: the ONNX graph, where the folder holds one and no weights.
+        graph: the ONNX graph, if the folder has one and no weights.
     """
 
     path: Path
@@ -79,96 +79,94 @@ class Checkpoint:
     source: SourceRecord
     tokenizer: bytes
     window: int
-    licence: str
+    license_name: str
     use: EncoderUse | None
     graph: Path | None = None
 
     @property
     def encoder_use(self) -> EncoderUse:
-        """How an encoder is used; a reranker is none."""
+        """How the encoder is used; only for encoders."""
         return cast("EncoderUse", self.use)
 
     @property
     def head(self) -> Head:
-        """What follows an encoder's network."""
+        """What follows the encoder's network."""
         return self.encoder_use.head
 
     @property
     def n_hidden(self) -> int:
-        """Length of the network's token vectors.
+        """Dimension of the network's token vectors.
 
         Raises:
-            CorruptFile: config.json does not say.
+            CorruptFile: config.json does not have it.
         """
         return _integer(self.config, "dim" if "dim" in self.config else "hidden_size", self.path)
 
 
 def checkpoint_kind(path: str | Path) -> BundleKind:
-    """Tell what a folder holds: a sequence classifier is a reranker, everything else an encoder.
+    """Return the kind of model in a folder: a sequence classifier is a reranker, everything else an encoder.
 
     Raises:
         InvalidSetting: there is neither config.json nor a graph.
-        CorruptFile: config.json is no JSON object.
+        CorruptFile: config.json is not a JSON object.
     """
-    return _kind_from(_any_config(Path(path)))
+    return _kind_from(_read_config(Path(path)))
 
 
-def read_checkpoint(path: str | Path, pooling: Pooling | None = None, normalise: bool | None = None) -> Checkpoint:
-    """Read an encoder: config.json, tokenizer.json, the weights' digest, and the files of `head_reader`.
+def read_checkpoint(path: str | Path, pooling: Pooling | None = None, normalize: bool | None = None) -> Checkpoint:
+    """Read an encoder: config.json, tokenizer.json, the SHA-256 of the weights, and the files of `head_reader`.
 
-    Without model.safetensors the folder's graph is taken, ``onnx/model.onnx`` or ``model.onnx``, and its digest is
-    that of the graph and the files its weights lie in.
+    Without model.safetensors the folder's graph is used, ``onnx/model.onnx`` or ``model.onnx``; the SHA-256 is
+    then of the graph and of the files with its weights.
 
     Args:
         path: the folder.
-        pooling: ``mean``, ``cls`` or ``max`` instead of what the folder says, without any linear layer.
-        normalise: whether vectors get L2 norm 1, instead of what the folder says.
+        pooling: ``mean``, ``cls`` or ``max`` in place of the folder's own, without linear layers.
+        normalize: whether pooled vectors are scaled to L2 norm 1; None: as the folder says.
 
     Raises:
-        InvalidSetting: a file is missing, the head cannot be exported, or it is a reranker.
-        CorruptFile: a file does not hold what it should.
+        InvalidSetting: a file is missing, the head is not supported, or the model is a reranker.
+        CorruptFile: a file is not valid.
     """
     folder = Path(path)
-    config = _config(folder, "encoder")
+    config = _config_of_kind(folder, "encoder")
     n_words = config.get("vocab_size")
     use = read_use(folder, n_words if type(n_words) is int else 0)
-    head = use.head if pooling is None else Head(pooling, use.head.normalise)
-    if normalise is not None:
-        head = replace(head, normalise=normalise)
+    head = use.head if pooling is None else Head(pooling, use.head.normalize)
+    if normalize is not None:
+        head = replace(head, normalize=normalize)
     longest = _longest(config, folder)
     window = longest if use.window is None else min(use.window, longest)
     return _checkpoint(folder, config, window, replace(use, head=head))
 
 
 def read_reranker(path: str | Path) -> Checkpoint:
-    """Read a cross-encoder: config.json, tokenizer.json and, where present, tokenizer_config.json.
+    """Read a cross-encoder: config.json, tokenizer.json and, if present, tokenizer_config.json.
 
     Raises:
-        InvalidSetting: a file is missing, it is no sequence classifier, or it has more than one label.
-        CorruptFile: a file does not hold what it should.
+        InvalidSetting: a file is missing, or the model is not a sequence classifier with one label.
+        CorruptFile: a file is not valid.
     """
     folder = Path(path)
-    config = _config(folder, "reranker")
+    config = _config_of_kind(folder, "reranker")
     n_labels = _n_labels(config, folder)
     if n_labels != 1:
-        raise InvalidSetting(
-            "a reranker gives one score: config.json, labels", path=folder, expected=1, actual=n_labels
-        )
+        raise InvalidSetting("a reranker has one label (config.json)", path=folder, expected=1, actual=n_labels)
     length = optional_object(folder, "tokenizer_config.json").get("model_max_length")
     longest = _longest(config, folder)
     return _checkpoint(folder, config, min(length, longest) if type(length) is int else longest, None)
 
 
 def read_network(checkpoint: Checkpoint, kinds: tuple[str, ...] | None = None) -> Network:
-    """Read shape and weights of a network that can be built without torch.
+    """Read the shape and weights of a network that can be built without torch.
 
     Args:
-        checkpoint: where they are.
-        kinds: values of ``model_type`` that will do; None for all that can be built.
+        checkpoint: the checkpoint.
+        kinds: accepted values of ``model_type``; None: all that can be built.
 
     Raises:
         InvalidSetting: the network is of another kind.
-        CorruptFile: a size is no size, or the weights are no safetensors file.
+        CorruptFile: a size is not valid, or the weights are not a safetensors file.
     """
     limits = {} if kinds is None else {"kinds": kinds}
     shape = network_shape(checkpoint.config, checkpoint.path, **limits)
@@ -178,14 +176,14 @@ def read_network(checkpoint: Checkpoint, kinds: tuple[str, ...] | None = None) -
 
 
 def _checkpoint(folder: Path, config: Mapping[str, object], window: int, use: EncoderUse | None) -> Checkpoint:
-    graph = None if use is None else _graph(folder)
+    graph = None if use is None else _find_graph(folder)
     return Checkpoint(
         path=folder,
         config=config,
         source=_source(folder, graph),
-        tokenizer=plain_tokenizer(existing(folder, "tokenizer.json")),
+        tokenizer=plain_tokenizer(existing_file(folder, "tokenizer.json")),
         window=window,
-        licence=licence(folder),
+        license_name=read_license(folder),
         use=use,
         graph=graph,
     )
@@ -193,29 +191,29 @@ def _checkpoint(folder: Path, config: Mapping[str, object], window: int, use: En
 
 def _source(folder: Path, graph: Path | None) -> SourceRecord:
     if graph is None:
-        return SourceRecord(WEIGHTS_NAME, file_sha256(existing(folder, WEIGHTS_NAME)))
+        return SourceRecord(WEIGHTS_NAME, file_sha256(existing_file(folder, WEIGHTS_NAME)))
     from quarry.exporters.checkpoint.external_data import data_paths
 
     return SourceRecord(graph.name, file_sha256(graph, *data_paths(graph)))
 
 
-def _graph(folder: Path) -> Path | None:
-    """The graph of a folder without weights."""
+def _find_graph(folder: Path) -> Path | None:
+    """Return the graph of a folder without weights, or None."""
     if (folder / WEIGHTS_NAME).is_file():
         return None
     return next((folder / name for name in _GRAPH_NAMES if (folder / name).is_file()), None)
 
 
-def _any_config(folder: Path) -> dict[str, object]:
-    """The contents of config.json, which a folder with a graph may lack."""
-    return optional_object(folder, "config.json") if _graph(folder) else read_object(folder, "config.json")
+def _read_config(folder: Path) -> dict[str, object]:
+    """Return the contents of config.json; a folder with a graph may have none."""
+    return optional_object(folder, "config.json") if _find_graph(folder) else read_object(folder, "config.json")
 
 
-def _config(folder: Path, kind: BundleKind) -> dict[str, object]:
-    config = _any_config(folder)
+def _config_of_kind(folder: Path, kind: BundleKind) -> dict[str, object]:
+    config = _read_config(folder)
     found = _kind_from(config)
     if found != kind:
-        raise InvalidSetting(f"the checkpoint is no {kind}", path=folder, expected=kind, actual=found)
+        raise InvalidSetting(f"the checkpoint is not of kind {kind}", path=folder, expected=kind, actual=found)
     return config
 
 
@@ -226,7 +224,7 @@ def _kind_from(config: Mapping[str, object]) -> BundleKind:
 
 
 def _n_labels(config: Mapping[str, object], folder: Path) -> int:
-    """Return the number of labels: ``num_labels``, else what ``id2label`` lists, else the library's default."""
+    """Return ``num_labels``, or else the length of ``id2label``, or else the library's default."""
     if "num_labels" in config:
         return _integer(config, "num_labels", folder)
     names = config.get("id2label")
@@ -241,8 +239,8 @@ def _integer(config: Mapping[str, object], key: str, folder: Path) -> int:
 
 
 def _longest(config: Mapping[str, object], folder: Path) -> int:
-    """Return the longest input in tokens; RoBERTa's kind loses the positions up to the padding token's number."""
-    if "max_position_embeddings" not in config and _graph(folder):
+    """Return the maximum input length in tokens; RoBERTa loses the positions up to the padding token's id."""
+    if "max_position_embeddings" not in config and _find_graph(folder):
         return _USUAL_LENGTH
     n_positions = _integer(config, "max_position_embeddings", folder)
     try:

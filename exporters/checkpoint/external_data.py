@@ -1,4 +1,4 @@
-"""Reads graphs whose weights lie in files beside them, as folders of others have them."""
+"""Reads ONNX graphs whose weights are in separate files (external data)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 import onnx
 from onnx import TensorProto
 
-from quarry.exporters.checkpoint.files import existing, leads_out
+from quarry.exporters.checkpoint.files import existing_file, is_outside
 from quarry.formats.bundle.onnx_check import check_graph
 from quarry.formats.errors import CorruptFile, InvalidSetting
 
@@ -17,13 +17,13 @@ _MOST_BYTES = 2**31 - 2**20  # of a graph with its weights inside
 
 
 def data_paths(path: Path) -> list[Path]:
-    """Return the files that the weights of a graph lie in, in the order of their names.
+    """Return the files with the weights of a graph, sorted by name.
 
     Raises:
-        CorruptFile: it is no graph, or a name, or a link of that name, leads out of the folder.
-        InvalidSetting: one is missing.
+        CorruptFile: the file is not a graph, or a name or symbolic link leads out of the folder.
+        InvalidSetting: a file is missing.
     """
-    model = _parsed(path)
+    model = _parse(path)
     names = {
         entry.value
         for tensor in model.graph.initializer
@@ -31,17 +31,17 @@ def data_paths(path: Path) -> list[Path]:
         if entry.key == "location"
     }
     for name in names:
-        if Path(name).name != name or "\\" in name or leads_out(path.parent / name):
-            raise CorruptFile("weights lie outside the checkpoint's folder", path=path, actual=repr(name)[:200])
-    return [existing(path.parent, name) for name in sorted(names)]
+        if Path(name).name != name or "\\" in name or is_outside(path.parent / name):
+            raise CorruptFile("weights are outside the checkpoint's folder", path=path, actual=repr(name)[:200])
+    return [existing_file(path.parent, name) for name in sorted(names)]
 
 
 def read_model(path: Path) -> onnx.ModelProto:
-    """Read a graph that somebody else wrote, its weights brought inside.
+    """Read an untrusted graph and move external weights into it.
 
     Raises:
-        CorruptFile: it is no graph, or has what `quarry.formats.bundle.onnx_check.check_graph` refuses, or
-            weights outside its folder.
+        CorruptFile: the file is not a graph, `quarry.formats.bundle.onnx_check.check_graph` refuses it, or weights
+            are outside its folder.
         InvalidSetting: graph and weights are too large to be one file.
     """
     if path.stat().st_size > _MOST_BYTES:
@@ -53,22 +53,22 @@ def read_model(path: Path) -> onnx.ModelProto:
             "the graph is too large", path=path, expected=f"at most {_MOST_BYTES} bytes", actual=n_bytes
         )
     check_graph(path, {each.name: each.stat().st_size for each in paths})
-    model = _parsed(path)
+    model = _parse(path)
     contents = {each.name: each.read_bytes() for each in paths}
     for tensor in model.graph.initializer:
         if tensor.data_location == TensorProto.EXTERNAL:
-            _bring_inside(tensor, contents)
+            _embed(tensor, contents)
     return model
 
 
-def _parsed(path: Path) -> onnx.ModelProto:
+def _parse(path: Path) -> onnx.ModelProto:
     try:
         return onnx.load(path, load_external_data=False)
-    except Exception as error:  # protobuf's error, which this package does not depend on by name
+    except Exception as error:  # protobuf's error; protobuf is not a direct dependency
         raise CorruptFile(f"not an ONNX model: {error}", path=path) from error
 
 
-def _bring_inside(tensor: onnx.TensorProto, contents: dict[str, bytes]) -> None:
+def _embed(tensor: onnx.TensorProto, contents: dict[str, bytes]) -> None:
     entries = {entry.key: entry.value for entry in tensor.external_data}
     content = contents[entries["location"]]
     offset = int(entries.get("offset", 0))

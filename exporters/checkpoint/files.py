@@ -1,4 +1,4 @@
-"""Reads the files of a checkpoint's folder."""
+"""Reads single files of a checkpoint's folder."""
 
 from __future__ import annotations
 
@@ -14,32 +14,32 @@ from quarry.formats.errors import CorruptFile, InvalidSetting
 
 __all__ = [
     "count_tensors",
-    "existing",
-    "leads_out",
-    "licence",
-    "licence_files",
+    "existing_file",
+    "is_outside",
+    "license_files",
     "optional_object",
     "plain_tokenizer",
     "read_json",
+    "read_license",
     "read_object",
     "read_tensors",
     "subfolder",
 ]
 
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
-_LICENCE_NAMES = ("LICENSE", "LICENSE.txt", "LICENSE.md", "NOTICE", "NOTICE.txt")
-_MAX_LICENCE_BYTES = 1 << 20
-_MAX_NAME = 200  # characters of a licence's name
+_LICENSE_NAMES = ("LICENSE", "LICENSE.txt", "LICENSE.md", "NOTICE", "NOTICE.txt")
+_MAX_LICENSE_BYTES = 1 << 20
+_MAX_NAME = 200  # characters of a license's name
 _MAX_FRONT_BYTES = 1 << 16  # of README.md
 _MAX_JSON_BYTES = 1 << 24
 _MAX_TOKENIZER_BYTES = 1 << 27
 
 
-def existing(folder: Path, name: str) -> Path:
-    """Return the path of a file that has to be there.
+def existing_file(folder: Path, name: str) -> Path:
+    """Return the path of a required file.
 
     Raises:
-        InvalidSetting: it is not.
+        InvalidSetting: the file is missing.
     """
     path = folder / name
     if not path.is_file():
@@ -48,10 +48,10 @@ def existing(folder: Path, name: str) -> Path:
 
 
 def subfolder(folder: Path, name: str) -> Path:
-    """Return a folder within, or the folder itself for an empty name.
+    """Return a subfolder, or the folder itself if the name is empty.
 
     Raises:
-        CorruptFile: the name is no plain one: it may lead elsewhere.
+        CorruptFile: the name could lead out of the folder.
     """
     if name and not _PLAIN_NAME.fullmatch(name):
         raise CorruptFile("not the name of a folder within the checkpoint", path=folder, actual=name)
@@ -59,14 +59,16 @@ def subfolder(folder: Path, name: str) -> Path:
 
 
 def read_json(path: Path, max_bytes: int = _MAX_JSON_BYTES) -> object:
-    """Parse a file.
+    """Parse a JSON file.
 
     Raises:
-        CorruptFile: it is no JSON, or longer than ``max_bytes``.
+        CorruptFile: the file is not valid JSON, or larger than ``max_bytes``.
     """
     n_bytes = path.stat().st_size
     if n_bytes > max_bytes:
-        raise CorruptFile("the file is too long", path=path, expected=f"at most {max_bytes} bytes", actual=n_bytes)
+        raise CorruptFile(
+            "the file is too large", path=path, expected=f"at most {max_bytes} bytes", actual=n_bytes
+        )
     try:
         return json.loads(path.read_bytes())
     except (ValueError, RecursionError) as error:
@@ -74,13 +76,13 @@ def read_json(path: Path, max_bytes: int = _MAX_JSON_BYTES) -> object:
 
 
 def read_object(folder: Path, name: str) -> dict[str, object]:
-    """Parse a JSON object that has to be there.
+    """Parse a required file with a JSON object.
 
     Raises:
-        InvalidSetting: there is no such file.
-        CorruptFile: it is no JSON object.
+        InvalidSetting: the file is missing.
+        CorruptFile: it is not a JSON object.
     """
-    path = existing(folder, name)
+    path = existing_file(folder, name)
     value = read_json(path)
     if not isinstance(value, dict):
         raise CorruptFile("not a JSON object", path=path, actual=type(value).__name__)
@@ -88,10 +90,10 @@ def read_object(folder: Path, name: str) -> dict[str, object]:
 
 
 def optional_object(folder: Path, name: str) -> dict[str, object]:
-    """Parse a JSON object, an empty one where there is no file.
+    """Parse an optional file with a JSON object; return an empty one if the file is missing.
 
     Raises:
-        CorruptFile: it is no JSON object.
+        CorruptFile: the file is not a JSON object.
     """
     return read_object(folder, name) if (folder / name).is_file() else {}
 
@@ -100,7 +102,7 @@ def read_tensors(path: Path) -> dict[str, npt.NDArray[np.float32]]:
     """Read a safetensors file, every tensor as float32.
 
     Raises:
-        CorruptFile: it is no such file, or has tensors of a type that numpy lacks.
+        CorruptFile: it is not a safetensors file, or has tensors of a type that numpy does not have.
     """
     from safetensors import SafetensorError
     from safetensors.numpy import load_file
@@ -109,19 +111,19 @@ def read_tensors(path: Path) -> dict[str, npt.NDArray[np.float32]]:
         tensors = load_file(path)
     except SafetensorError as error:
         raise CorruptFile(f"not a safetensors file: {error}", path=path) from None
-    except AttributeError as error:  # what asking numpy for a type that it lacks ends in
+    except AttributeError as error:  # raised if numpy does not have the type
         raise CorruptFile(f"tensors of a type that cannot be read: {error}", path=path) from None
     for name, tensor in tensors.items():
         if tensor.dtype.kind == "c":
-            raise CorruptFile(f"{name!r} is of complex numbers", path=path, actual=tensor.dtype)
+            raise CorruptFile(f"{name!r} has complex numbers", path=path, actual=tensor.dtype)
     return {name: np.asarray(tensor, np.float32) for name, tensor in tensors.items()}
 
 
 def count_tensors(path: Path) -> int:
-    """Return how many tensors a safetensors file has, by its header alone.
+    """Return the number of tensors in a safetensors file, from its header.
 
     Raises:
-        CorruptFile: it is no such file.
+        CorruptFile: it is not a safetensors file.
     """
     from safetensors import SafetensorError, safe_open
 
@@ -133,10 +135,10 @@ def count_tensors(path: Path) -> int:
 
 
 def plain_tokenizer(path: Path) -> bytes:
-    """Return the contents of tokenizer.json, with neither padding nor truncation.
+    """Return the contents of tokenizer.json without padding and truncation.
 
     Raises:
-        CorruptFile: it is no tokenizer.
+        CorruptFile: it is not a tokenizer.
     """
     tokenizer = read_json(path, _MAX_TOKENIZER_BYTES)
     if not isinstance(tokenizer, dict) or "model" not in tokenizer:
@@ -148,10 +150,10 @@ def plain_tokenizer(path: Path) -> bytes:
         raise CorruptFile(f"not a tokenizer: {error}", path=path) from None
 
 
-def licence(folder: Path) -> str:
-    """Return what the front matter of README.md, between two lines of dashes, calls ``license``."""
+def read_license(folder: Path) -> str:
+    """Return the field ``license`` in the front matter of README.md, or ``unknown``."""
     readme = folder / "README.md"
-    lines = _beginning(readme).splitlines() if readme.is_file() else []
+    lines = _read_beginning(readme).splitlines() if readme.is_file() else []
     if lines[:1] == ["---"]:
         for line in takewhile("---".__ne__, lines[1:]):
             key, _, value = line.partition(":")
@@ -160,29 +162,31 @@ def licence(folder: Path) -> str:
     return "unknown"
 
 
-def licence_files(folder: Path) -> dict[str, bytes | Path]:
-    """Return the files that a bundle takes over as they are, by name.
+def license_files(folder: Path) -> dict[str, bytes | Path]:
+    """Return the license files, which a bundle copies unchanged, by name.
 
     Raises:
-        CorruptFile: one is too long for a licence, or a link that leads out of the folder and of the cache that it
-            is a snapshot of: what it leads to is not the checkpoint's to give away.
+        CorruptFile: a file is too large for a license, or is a symbolic link out of the folder (and of the hub's
+            cache that it is a snapshot of): its target may be private.
     """
-    found: dict[str, bytes | Path] = {name: folder / name for name in _LICENCE_NAMES if (folder / name).is_file()}
+    found: dict[str, bytes | Path] = {name: folder / name for name in _LICENSE_NAMES if (folder / name).is_file()}
     for path in map(Path, found.values()):  # type: ignore[arg-type]
-        if leads_out(path):
-            raise CorruptFile("a link out of the checkpoint's folder", path=path, actual=path.resolve())
-        if path.stat().st_size > _MAX_LICENCE_BYTES:
-            raise CorruptFile("too long for a licence", path=path, expected=f"at most {_MAX_LICENCE_BYTES} bytes")
+        if is_outside(path):
+            raise CorruptFile(
+                "a symbolic link leads out of the checkpoint's folder", path=path, actual=path.resolve()
+            )
+        if path.stat().st_size > _MAX_LICENSE_BYTES:
+            raise CorruptFile("too large for a license", path=path, expected=f"at most {_MAX_LICENSE_BYTES} bytes")
     return found
 
 
-def leads_out(path: Path) -> bool:
-    """Whether a file is a link out of its folder, and out of the hub's cache, whose snapshots are all links."""
+def is_outside(path: Path) -> bool:
+    """Return whether a file is a link out of its folder and out of the hub's cache (whose snapshots are links)."""
     folder = path.parent.resolve()
     cached = [each.parent / "blobs" for each in folder.parents if each.name == "snapshots"]
     return not any(path.resolve().is_relative_to(place) for place in (folder, *cached))
 
 
-def _beginning(path: Path) -> str:
+def _read_beginning(path: Path) -> str:
     with path.open("rb") as file:
         return file.read(_MAX_FRONT_BYTES).decode("utf-8", "replace")

@@ -1,4 +1,4 @@
-"""What follows an encoder's network: how the vectors of tokens become the vector of a text."""
+"""An encoder's head: how the token vectors of a network become the vector of a text."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ class Projection:
 
     Attributes:
         weights: (n_out, n_in) float32.
-        biases: (n_out,) float32, None for none.
-        activation: what follows.
+        biases: (n_out,) float32, or None.
+        activation: applied to the result.
     """
 
     weights: Floats
@@ -41,12 +41,12 @@ class Aggregation:
     """The parts of Aggretriever's head (Lin et al. 2022, section 3).
 
     Attributes:
-        n_dims: length of agg*.
-        terms: (1, dim) weights and (1,) bias of a token's weight (Eq. 5).
+        n_dims: dimension of agg*.
+        terms: (1, dim) weights and (1,) bias that give a token's weight (Eq. 5).
         cls: (n, dim) weights and (n,) biases of the [CLS] part of the vector.
-        n_words: vocabulary entries.
-        mlm: whether a token stands for the words that the masked-language-model head predicts at its place
-            (Eq. 4), or for itself alone.
+        n_words: size of the vocabulary.
+        mlm: whether a token contributes the words that the masked-language-model head predicts at its position
+            (Eq. 4), or only itself.
     """
 
     n_dims: int
@@ -58,51 +58,51 @@ class Aggregation:
 
 @dataclass(frozen=True, eq=False)
 class Head:
-    """How one vector is made of the network's last hidden states.
+    """Turns the last hidden states of a network into one vector.
 
     Attributes:
         pooling: see `quarry.formats.bundle.encoder.EncoderSettings`.
-        normalise: whether the vector gets L2 norm 1 in the end.
-        projections: linear layers behind the pooling, in order.
-        aggregation: with pooling ``aggretriever``, and only then.
+        normalize: whether the vector is scaled to L2 norm 1 at the end.
+        projections: linear layers after the pooling, in order.
+        aggregation: only with pooling ``aggretriever``.
     """
 
     pooling: Pooling
-    normalise: bool
+    normalize: bool
     projections: tuple[Projection, ...] = ()
     aggregation: Aggregation | None = None
 
     @property
-    def token_vectors(self) -> bool:
-        """Whether vectors of tokens can be compared with vectors of texts.
+    def has_token_vectors(self) -> bool:
+        """Whether token vectors can be compared with text vectors.
 
-        They can where pooling is all there is, and where linear layers can change places with it.
+        True if the head only pools, or if its linear layers commute with the pooling.
         """
         linear = all(layer.activation == "identity" for layer in self.projections)
         return self.aggregation is None and (not self.projections or (linear and self.pooling != "max"))
 
     def dim(self, n_hidden: int) -> int:
-        """Length of the vector that is made of hidden states of a length."""
+        """Return the dimension of the vector, given the dimension of the hidden states."""
         if self.aggregation is not None:
             return len(self.aggregation.cls.weights) + self.aggregation.n_dims
         return len(self.projections[-1].weights) if self.projections else n_hidden
 
     def check(self, n_hidden: int, n_words: int, path: Path) -> None:
-        """Refuse layers that do not fit to the network.
+        """Refuse layers that do not fit the network.
 
         Args:
-            n_hidden: length of its hidden states.
-            n_words: entries of its vocabulary, where it gives their logits.
-            path: of the checkpoint, for the error.
+            n_hidden: dimension of its hidden states.
+            n_words: size of its vocabulary, if it has logits.
+            path: the checkpoint's folder, for the error.
 
         Raises:
-            CorruptFile: one takes vectors of another length, or words of another vocabulary.
+            CorruptFile: a layer expects another dimension or another vocabulary.
         """
         parts = self.aggregation
         for layer in self.projections if parts is None else (parts.terms, parts.cls):
             if layer.weights.shape[1] != n_hidden:
                 raise CorruptFile(
-                    "a layer of the head takes vectors of another length",
+                    "a layer of the head expects vectors of another dimension",
                     path=path,
                     expected=n_hidden,
                     actual=layer.weights.shape[1],
@@ -117,7 +117,7 @@ class Head:
             )
 
     def digest(self) -> str | None:
-        """SHA-256 of all layers and settings that the name of the pooling does not tell; None without any."""
+        """Return the SHA-256 of layers and settings, or None if the pooling's name says everything."""
         if self.aggregation is None and not self.projections:
             return None
         layers = list(self.projections)

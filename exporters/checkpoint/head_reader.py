@@ -1,23 +1,23 @@
-"""Reads what a checkpoint's folder says about the head: sentence-transformers' files, or Quarry's own.
+"""Reads an encoder's head from the files of sentence-transformers or of Quarry.
 
-sentence-transformers' files are modules.json and the folders it names: pooling by mean, maximum or [CLS], linear
-layers, normalisation. A folder without modules.json is mean pooled and not normalised, as that library does.
+sentence-transformers has modules.json and the folders it names: pooling by mean, maximum or [CLS], linear layers,
+normalization. Without modules.json the pooling is the mean, without normalization, as in that library.
 
-``quarry.json`` is what `training` leaves beside the Hugging Face files, and comes before all others. It is a JSON
-object with exactly these members::
+``quarry.json`` describes a model trained for Quarry and overrides all other files. It is a JSON object with
+exactly these members::
 
     format            1
     pooling           "mean", "cls", "max" or "aggretriever"
-    normalise         whether vectors get L2 norm 1
-    window            most tokens read at once, special tokens included
-    query_prefix      put before queries, document_prefix before documents
+    normalise         whether vectors are scaled to L2 norm 1
+    window            maximum input length in tokens, special tokens included
+    query_prefix      prepended to queries; document_prefix: to documents
     beta              inverse temperature of the softmax aggregation, or null
     representation    name of the representation it was trained for, or null
-    agg_dims, mlm     with "aggretriever" only: length of agg*, and whether the masked-language-model head is used
+    agg_dims, mlm     only with "aggretriever": dimension of agg*, whether the masked-language-model head is used
 
-and ``head.safetensors`` has the head's weights: ``projection.weight`` and perhaps ``projection.bias`` of a linear
-layer behind the pooling (no such file: no layer), or for Aggretriever ``terms.weight``, ``terms.bias``,
-``cls.weight`` and ``cls.bias``.
+``head.safetensors`` has the head's weights: ``projection.weight`` and optionally ``projection.bias`` of a linear
+layer after the pooling (no file: no layer), or for Aggretriever ``terms.weight``, ``terms.bias``, ``cls.weight``
+and ``cls.bias``.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ import numpy.typing as npt
 
 from quarry.engine.encoding.tokenizer import lone_surrogate
 from quarry.exporters.checkpoint.files import (
-    existing,
+    existing_file,
     optional_object,
     read_json,
     read_object,
@@ -56,7 +56,7 @@ _WINDOW_NAME = "sentence_bert_config.json"
 _MAX_SETTINGS_BYTES = 64 * 1024
 _MAX_AGG_DIMS = 16384
 _MAX_PROMPT = 1024
-_LEAST_WINDOW = 3  # a token and two around it
+_LEAST_WINDOW = 3  # a token and two special tokens
 
 _POOLING_MODES: Mapping[str, Pooling] = {
     "pooling_mode_mean_tokens": "mean",
@@ -70,15 +70,15 @@ Tensors = Mapping[str, npt.NDArray[np.float32]]
 
 @dataclass(frozen=True, eq=False)
 class EncoderUse:
-    """How an encoder is used, beside its network.
+    """How an encoder is used, apart from its network.
 
     Attributes:
         head: what follows the network.
-        window: most tokens to read at once, None where the folder does not say.
-        query_prefix: put before queries.
-        document_prefix: put before documents.
-        beta: inverse temperature of the softmax aggregation; None: take the maximum.
-        representation: name of the one it was trained for, None for none.
+        window: maximum input length in tokens, or None.
+        query_prefix: prepended to queries.
+        document_prefix: prepended to documents.
+        beta: inverse temperature of the softmax aggregation; None: maximum.
+        representation: name of the representation it was trained for, or None.
     """
 
     head: Head
@@ -93,12 +93,12 @@ def read_use(folder: Path, n_words: int) -> EncoderUse:
     """Read how the encoder in a folder is used.
 
     Args:
-        folder: of the checkpoint.
-        n_words: entries of its vocabulary.
+        folder: the checkpoint.
+        n_words: size of its vocabulary.
 
     Raises:
-        InvalidSetting: a module, a pooling or an activation that cannot be exported, or a missing file.
-        CorruptFile: a file does not hold what it should.
+        InvalidSetting: a module, a pooling or an activation is not supported, or a file is missing.
+        CorruptFile: a file is not valid.
     """
     path = folder / SETTINGS_NAME
     if path.is_file():
@@ -115,11 +115,11 @@ def read_use(folder: Path, n_words: int) -> EncoderUse:
 def _own_use(folder: Path, fields: Fields, n_words: int) -> EncoderUse:
     fields.integer("format", 1, 1)
     pooling = cast("Pooling", fields.text("pooling", pattern=re.compile("mean|cls|max|aggretriever")))
-    normalise = fields.boolean("normalise")
+    normalize = fields.boolean("normalise")
     if pooling == "aggretriever":
-        head = Head(pooling, normalise, aggregation=_aggregation(folder, fields, n_words))
+        head = Head(pooling, normalize, aggregation=_aggregation(folder, fields, n_words))
     else:
-        head = Head(pooling, normalise, _projections(folder))
+        head = Head(pooling, normalize, _projections(folder))
     use = EncoderUse(
         head,
         fields.integer("window", _LEAST_WINDOW, MAX_WINDOW),
@@ -133,7 +133,7 @@ def _own_use(folder: Path, fields: Fields, n_words: int) -> EncoderUse:
 
 
 def _aggregation(folder: Path, fields: Fields, n_words: int) -> Aggregation:
-    path = existing(folder, _HEAD_NAME)
+    path = existing_file(folder, _HEAD_NAME)
     tensors = read_tensors(path)
     terms, cls = (_layer(tensors, name, path, biased=True) for name in ("terms", "cls"))
     if len(terms.weights) != 1:
@@ -149,7 +149,7 @@ def _projections(folder: Path) -> tuple[Projection, ...]:
 def _layer(
     tensors: Tensors, name: str, path: Path, *, activation: Activation = "identity", biased: bool = False
 ) -> Projection:
-    """Take a linear layer out of the tensors of a file."""
+    """Return a linear layer from the tensors of a file."""
     weights, biases = tensors.get(f"{name}.weight"), tensors.get(f"{name}.bias")
     fits = weights is not None and weights.ndim == 2 and (biases is None or biases.shape == weights.shape[:1])
     if weights is None or not fits or (biased and biases is None):
@@ -164,21 +164,21 @@ def _layer(
 
 def _head_from_modules(folder: Path) -> Head:
     pooling: Pooling = "mean"
-    normalise = False
+    normalize = False
     projections: list[Projection] = []
     for kind, name in _modules(folder):
-        if normalise or kind not in ("Transformer", "Pooling", "Dense", "Normalize"):
-            raise InvalidSetting("this module cannot be exported", path=folder, actual=kind)
+        if normalize or kind not in ("Transformer", "Pooling", "Dense", "Normalize"):
+            raise InvalidSetting("this module is not supported", path=folder, actual=kind)
         if kind == "Pooling":
             pooling = _pooling_from(read_object(subfolder(folder, name), "config.json"), folder)
         elif kind == "Dense":
             projections.append(_dense(subfolder(folder, name)))
-        normalise = kind == "Normalize"
-    return Head(pooling, normalise, tuple(projections))
+        normalize = kind == "Normalize"
+    return Head(pooling, normalize, tuple(projections))
 
 
 def _modules(folder: Path) -> list[tuple[str, str]]:
-    """Return kind and folder of sentence-transformers' modules, in order."""
+    """Return the kinds and folders of sentence-transformers' modules, in order."""
     path = folder / "modules.json"
     modules = read_json(path) if path.is_file() else []
     try:
@@ -191,21 +191,21 @@ def _dense(folder: Path) -> Projection:
     named = str(read_object(folder, "config.json").get("activation_function", "Tanh")).rsplit(".", 1)[-1]
     if named not in _ACTIVATIONS:
         raise InvalidSetting(
-            "this activation cannot be exported", path=folder, expected=" or ".join(_ACTIVATIONS), actual=named
+            "this activation is not supported", path=folder, expected=" or ".join(_ACTIVATIONS), actual=named
         )
-    path = existing(folder, "model.safetensors")
+    path = existing_file(folder, "model.safetensors")
     return _layer(read_tensors(path), "linear", path, activation=_ACTIVATIONS[named])
 
 
 def _pooling_from(config: Mapping[str, object], folder: Path) -> Pooling:
-    """Read a pooling module's configuration, of the older (flags) or the newer (names) kind."""
+    """Read a pooling module's configuration in its older (flags) or newer (names) form."""
     modes = sorted(key for key, value in config.items() if key.startswith("pooling_mode_") and value is True)
     named = config.get("pooling_mode")
     if not modes and isinstance(named, str):
         modes = [next((key for key, value in _POOLING_MODES.items() if value == named), named)]
     if len(modes) != 1 or modes[0] not in _POOLING_MODES:
         expected = "mean, CLS or maximum"
-        raise InvalidSetting("this pooling cannot be exported", path=folder, expected=expected, actual=modes)
+        raise InvalidSetting("this pooling is not supported", path=folder, expected=expected, actual=modes)
     return _POOLING_MODES[modes[0]]
 
 

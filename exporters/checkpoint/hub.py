@@ -1,4 +1,4 @@
-"""Finds a checkpoint by its name on the Hugging Face hub."""
+"""Finds a checkpoint: a folder, or a name on the Hugging Face hub."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ _PATTERNS = ["*.json", "*.safetensors", "*.md", "LICENSE*", "NOTICE*", "onnx/mod
 
 
 def checkpoint_folder(source: str | Path) -> Path:
-    """Return the folder of a checkpoint; what is no folder and looks like ``owner/name`` is asked for at the hub.
+    """Return the folder of a checkpoint; ``owner/name`` is downloaded from the hub if there is no such folder.
 
     Raises:
-        InvalidSetting: there is no such folder and no such name, the hub cannot be reached, or what is there is a
-            file, or a bundle.
+        InvalidSetting: there is no such folder and no such name, the hub cannot be reached, or the path is a file
+            or a bundle.
         BackendUnavailable: the name is one of the hub, and huggingface_hub is not installed.
     """
     folder = Path(source)
@@ -28,21 +28,21 @@ def checkpoint_folder(source: str | Path) -> Path:
         return folder
     name = Path(source).as_posix()
     if not _NAME.fullmatch(name):
-        raise InvalidSetting("there is no checkpoint", path=folder, expected="a folder, or owner/name of the hub")
+        raise InvalidSetting("there is no checkpoint", path=folder, expected="a folder, or owner/name on the hub")
     try:
         from huggingface_hub import snapshot_download
     except ImportError as error:
         raise BackendUnavailable(
-            f"there is no folder {name!r}, and names of the Hugging Face hub need its library",
+            f"there is no folder {name!r}, and a name on the Hugging Face hub needs its library",
             expected="pip install huggingface_hub",
             actual=str(error),
         ) from error
     try:
         return Path(snapshot_download(name, allow_patterns=_PATTERNS))
-    except Exception as error:  # the library and those it stands on have errors of many kinds
+    except Exception as error:  # the library raises exceptions of many kinds
         raise InvalidSetting(
-            f"there is no folder {name!r}, and the Hugging Face hub gave none: {error}",
-            expected="a folder, or a network",
+            f"there is no folder {name!r}, and the Hugging Face hub did not provide it: {error}",
+            expected="a folder, or access to the hub",
         ) from error
 
 
@@ -51,7 +51,7 @@ def _check_folder(folder: Path) -> None:
         raise InvalidSetting("a checkpoint is a folder", path=folder, actual="a file")
     if (folder / MANIFEST_NAME).is_file():
         raise InvalidSetting(
-            "this is a bundle already; other precisions are exported from the checkpoint that it was made of",
+            "this is a bundle; other precisions are exported from its checkpoint",
             path=folder,
             expected="a checkpoint",
             actual=MANIFEST_NAME,

@@ -1,6 +1,6 @@
-"""The kinds of networks whose graph can be built without torch: sizes and names of their weights.
+"""The kinds of networks whose graph can be built without torch: their sizes and the names of their weights.
 
-All of them are BERT with differences: weights are renamed to BERT's names, and the shape says the rest.
+All are variants of BERT: weights are renamed to BERT's names, and `NetworkShape` describes the other differences.
 """
 
 from __future__ import annotations
@@ -22,13 +22,14 @@ class NetworkShape:
     Attributes:
         n_layers: transformer layers.
         n_heads: attention heads of a layer.
-        dim: length of a token vector, a multiple of ``n_heads``.
-        n_positions: longest input in tokens.
-        epsilon: of the layer normalisations.
-        padding_id: number of the padding token where positions are counted over other tokens, from the next
-            number on; None where they are counted from 0.
-        token_types: whether tokens have types.
-        n_buckets: of distances between tokens, each with a bias for every head; None where there are no such.
+        dim: dimension of a token vector, a multiple of ``n_heads``.
+        n_positions: maximum input length in tokens.
+        epsilon: of the layer normalizations.
+        padding_id: id of the padding token if positions skip padding and start after this id, as in RoBERTa; None
+        if
+            they start at 0.
+        token_types: whether there are token type embeddings.
+        n_buckets: of relative positions, each with a bias per head; None without relative positions.
     """
 
     n_layers: int
@@ -46,12 +47,12 @@ class _Kind:
     """How a kind of network differs from BERT.
 
     Attributes:
-        prefix: what names of weights begin with in a folder with a task's head.
-        renamed: replacements that make BERT's names, as regular expressions, in order.
-        keys: names of BERT's sizes in config.json, where they are others.
-        padded_positions: whether positions are counted as RoBERTa does.
-        token_types: whether tokens have types.
-        distances: whether distances have biases.
+        prefix: of the names of weights in a checkpoint with a task head.
+        renamed: replacements that give BERT's names, as regular expressions, in order.
+        keys: names of BERT's sizes in config.json, if they differ.
+        padded_positions: whether positions are numbered as in RoBERTa.
+        token_types: whether there are token type embeddings.
+        distances: whether attention has a bias by relative position.
     """
 
     prefix: str
@@ -118,7 +119,7 @@ _KINDS: Mapping[str, _Kind] = {
 DIRECT_KINDS = tuple(_KINDS)
 """Values of ``model_type`` in config.json."""
 
-_PADDING_ID = 1  # of RoBERTa and MPNet, where config.json says nothing
+_PADDING_ID = 1  # of RoBERTa and MPNet, if config.json has none
 _N_BUCKETS = 32
 _BUCKETS = "relative_attention_num_buckets"
 
@@ -129,26 +130,28 @@ def network_shape(
     """Read the sizes of a network from its config.json.
 
     Raises:
-        InvalidSetting: it is of another kind than `kinds`, or of a variety that the graph builder does not know;
-            the message names the member of config.json.
-        CorruptFile: a size is missing or no size.
+        InvalidSetting: the kind is not in `kinds`, or the network has a feature that the graph builder does not
+            support; the message names the member of config.json.
+        CorruptFile: a size is missing or not valid.
     """
     name = config.get("model_type")
     if name not in kinds:
-        raise _unknown(folder, "model_type", " or ".join(kinds), name)
+        raise _unsupported(folder, "model_type", " or ".join(kinds), name)
     kind = _KINDS[name]
     named = dict(kind.keys)
     for key, only in (("hidden_act", "gelu"), ("position_embedding_type", "absolute"), ("is_decoder", False)):
         found = config.get(named.get(key, key), only)
         if found != only:
-            raise _unknown(folder, named.get(key, key), only, found)
+            raise _unsupported(folder, named.get(key, key), only, found)
     n_layers, n_heads, dim = (
         _size(config, named.get(key, key), folder)
         for key in ("num_hidden_layers", "num_attention_heads", "hidden_size")
     )
     if dim % n_heads:
         raise CorruptFile(
-            "config.json: heads do not share the hidden size", path=folder, actual=f"{dim} / {n_heads}"
+            "config.json: the number of heads does not divide the hidden size",
+            path=folder,
+            actual=f"{dim} / {n_heads}",
         )
     padding_id = 0
     if kind.padded_positions:
@@ -168,7 +171,7 @@ def network_shape(
 
 
 def bert_name(name: str, model_type: str) -> str:
-    """Return the BertModel name of a weight of a kind of network."""
+    """Return the name in BertModel of a weight in another kind of network."""
     kind = _KINDS[model_type]
     name = name.removeprefix(kind.prefix)
     for pattern, replacement in (*kind.renamed, *_OLD_NAMES):
@@ -176,9 +179,9 @@ def bert_name(name: str, model_type: str) -> str:
     return name
 
 
-def _unknown(folder: Path, key: str, expected: object, actual: object) -> InvalidSetting:
+def _unsupported(folder: Path, key: str, expected: object, actual: object) -> InvalidSetting:
     return InvalidSetting(
-        f"this kind of network cannot be exported: config.json, {key!r}",
+        f"this kind of network is not supported: config.json, {key!r}",
         path=folder,
         expected=expected,
         actual=actual,

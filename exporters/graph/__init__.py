@@ -1,7 +1,8 @@
 """ONNX graphs of a network and its head.
 
-Start with `sources`, the ways from a network to a graph: built from its weights without torch (`bert`, `head`,
-put together with `builder`), traced by torch (`torch_trace`, checked by `torch_check`), or taken from a folder
-that holds one
-(`onnx_folder`).
+Start with `sources`, the three ways to a network's graph: built from the weights without torch (`bert`), traced by
+torch (`torch_trace`, verified by `torch_check` and `torch_config`), or read from the checkpoint (`onnx_folder`).
+`head` adds pooling and linear layers; `builder` assembles graphs node by node.
+
+May import: `quarry.exporters.checkpoint`, `quarry.exporters.parity`, `quarry.engine`, `quarry.formats`.
 """

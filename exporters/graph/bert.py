@@ -14,15 +14,15 @@ from quarry.formats.errors import CorruptFile
 
 __all__ = ["build_backbone", "build_reranker_graph"]
 
-# Added to the attention logits of masked tokens. Far enough to vanish in the softmax, near enough for half
-# precision: the usual -3e38 turns rows into NaN or noise in fp16 and bf16.
+# Added to the attention logits of masked tokens. Small enough to vanish in the softmax, and within the range of
+# half precision: the usual -3e38 gives NaN or noise in fp16 and bf16.
 _MASKED = -30000.0
 
-_LARGEST_DISTANCE = 128  # of relative positions: farther tokens share a bucket
+_LARGEST_DISTANCE = 128  # of relative positions; more distant tokens share a bucket
 
 
 class _BertBuilder:
-    """Writes one checkpoint's network into a graph."""
+    """Builds the graph of one checkpoint's network."""
 
     def __init__(self, network: Network) -> None:
         self._path = network.path
@@ -31,7 +31,7 @@ class _BertBuilder:
         self.graph = Graph()
 
     def weight(self, name: str, *shape: int | None) -> npt.NDArray[np.float32]:
-        """Return a tensor of the checkpoint, of the shape given (None: any length)."""
+        """Return a tensor of the checkpoint and check its shape (None: any size)."""
         found = self._weights.get(name)
         if found is None:
             raise CorruptFile(f"the weights lack {name!r}", path=self._path)
@@ -43,7 +43,7 @@ class _BertBuilder:
         return found
 
     def hidden_states(self) -> str:
-        """Add everything from token ids to the last hidden states, (batch, length, dim)."""
+        """Add the network from token ids to the last hidden states, (batch, length, dim)."""
         hidden = self._embeddings()
         bias = self._mask_bias()
         for layer in range(self._shape.n_layers):
@@ -51,7 +51,7 @@ class _BertBuilder:
         return hidden
 
     def logits(self, hidden: str) -> tuple[str, int]:
-        """Add the masked-language-model head, (batch, length, n_words), and tell how many words there are."""
+        """Add the masked-language-model head, (batch, length, n_words); return its name and n_words."""
         dim, name = self._shape.dim, "cls.predictions"
         inner = self.graph.add("Gelu", [self._linear(hidden, f"{name}.transform.dense", dim, dim)])
         normed = self._layer_norm(inner, f"{name}.transform.LayerNorm")
@@ -61,7 +61,7 @@ class _BertBuilder:
         return self._product(normed, words, biases, f"{name}.decoder"), len(words)
 
     def score(self, hidden: str) -> str:
-        """Add a reranker's head, the classifier's only logit: (batch,)."""
+        """Add a reranker's head, the classifier's single logit: (batch,)."""
         add, dim = self.graph.add, self._shape.dim
         pooled = add("Tanh", [self._linear(self._first(hidden), "pooler.dense", dim, dim)])
         return add("Squeeze", [self._linear(pooled, "classifier", 1, dim), self.graph.integers(1)])
@@ -85,7 +85,7 @@ class _BertBuilder:
         return self._layer_norm(add("Add", [total, positions]), "embeddings.LayerNorm")
 
     def _positions(self, table: str) -> str:
-        """Add the vectors of positions: the table's first rows, or as RoBERTa counts."""
+        """Add the position embeddings: the first rows of the table, or numbered as in RoBERTa."""
         add, padding_id = self.graph.add, self._shape.padding_id
         if padding_id is None:
             length = add("Shape", ["input_ids"], start=1, end=2)
@@ -97,7 +97,7 @@ class _BertBuilder:
         return add("Gather", [table, add("Add", [add("Mul", [counted, tokens]), padding])])
 
     def _mask_bias(self) -> str:
-        """Turn the mask (1 = token, 0 = nothing) into what is added to logits: (batch, 1, 1, length)."""
+        """Turn the mask (1: token, 0: padding) into a term added to the logits, (batch, 1, 1, length)."""
         add, floats = self.graph.add, self.graph.floats
         absent = add("Sub", [floats("one", 1.0), self.graph.mask()])
         bias = add("Mul", [absent, floats("masked", _MASKED)])
@@ -105,7 +105,7 @@ class _BertBuilder:
         return bias if self._shape.n_buckets is None else add("Add", [bias, self._distance_bias()])
 
     def _distance_bias(self) -> str:
-        """Add what attention gains by the distance of two tokens: (1, n_heads, length, length)."""
+        """Add the attention bias by relative position, (1, n_heads, length, length)."""
         add, shape = self.graph.add, self._shape
         name = "encoder.relative_attention_bias.weight"
         biases = self.weight(name, shape.n_buckets, shape.n_heads)
@@ -113,9 +113,9 @@ class _BertBuilder:
         table = self.graph.floats("distance_table", biases[_buckets(distances, len(biases))])
         length = add("Squeeze", [add("Shape", ["input_ids"], start=1, end=2), self.graph.integers(0)])
         numbers = [self.graph.table(f"number_{n}", np.array(n)) for n in (0, 1)]
-        places = add("Range", [numbers[0], length, numbers[1]])
-        there = add("Unsqueeze", [places, self.graph.integers(0)])
-        here = add("Unsqueeze", [places, self.graph.integers(1)])
+        positions = add("Range", [numbers[0], length, numbers[1]])
+        there = add("Unsqueeze", [positions, self.graph.integers(0)])
+        here = add("Unsqueeze", [positions, self.graph.integers(1)])
         rows = add("Add", [add("Sub", [there, here]), self.graph.integers(shape.n_positions - 1)])
         found = add("Transpose", [add("Gather", [table, rows])], perm=[2, 0, 1])
         return add("Unsqueeze", [found, self.graph.integers(0)])
@@ -130,7 +130,7 @@ class _BertBuilder:
         return self._layer_norm(add("Add", [output, hidden]), f"{name}.output.LayerNorm")
 
     def _attention(self, hidden: str, bias: str, name: str) -> str:
-        """Add softmax(Q K^T / sqrt(d) + bias) V, with one product for Q, K and V; Q's weights carry the scale."""
+        """Add softmax(Q K^T / sqrt(d) + bias) V, with one product for Q, K and V and the scale in Q's weights."""
         add, integers = self.graph.add, self.graph.integers
         n_heads, dim = self._shape.n_heads, self._shape.dim
         scale = (dim // n_heads) ** -0.5
@@ -173,7 +173,7 @@ class _BertBuilder:
 
 
 def build_backbone(network: Network, mlm: bool = False) -> Backbone:
-    """Build the fp32 graph of an encoder of BERT's kind (Devlin et al. 2019), up to its last hidden states.
+    """Build the fp32 graph of a BERT encoder (Devlin et al. 2019) up to its last hidden states.
 
     Args:
         network: shape and weights.
@@ -205,9 +205,10 @@ def build_reranker_graph(network: Network) -> onnx.ModelProto:
 
 
 def _buckets(distances: npt.NDArray[np.int64], n_buckets: int) -> npt.NDArray[np.int64]:
-    """Number the buckets of distances as T5 does (Raffel et al. 2020, section 2.1): half for each direction.
+    """Return the buckets of relative positions as in T5 (Raffel et al. 2020, section 2.1).
 
-    Half of those are for one distance each, the others grow with its logarithm.
+    Half of the buckets are for each direction; half of those hold one distance each, the others grow
+    logarithmically.
     """
     n_side = n_buckets // 2
     n_exact = n_side // 2

@@ -1,4 +1,4 @@
-"""Puts ONNX graphs together, node by node."""
+"""Assembles ONNX graphs node by node."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ _INPUTS = ("input_ids", "attention_mask", "token_type_ids")
 
 
 class Graph:
-    """Collects nodes and constants; every method returns the name of what it added.
+    """Collects nodes and constants; every method returns the name of the tensor it added.
 
     Args:
-        prefix: put before every name that is made here.
+        prefix: of every generated name.
     """
 
     def __init__(self, prefix: str = "") -> None:
@@ -31,12 +31,12 @@ class Graph:
         self._opsets = [helper.make_opsetid("", OPSET)]
 
     @classmethod
-    def extending(cls, model: onnx.ModelProto, prefix: str) -> Graph:
-        """Start with what a model has; its outputs can be used by their names and are no longer outputs.
+    def extend(cls, model: onnx.ModelProto, prefix: str) -> Graph:
+        """Create a graph with the nodes of a model, whose outputs become inner tensors of the same name.
 
         Args:
-            model: inputs are some of ``input_ids``, ``attention_mask``, ``token_type_ids``; weights inside.
-            prefix: as of the class; no name in the model begins with it.
+            model: its inputs are some of ``input_ids``, ``attention_mask``, ``token_type_ids``; no external data.
+            prefix: of every generated name; no name in the model begins with it.
         """
         graph = cls(prefix)
         graph.nodes = list(model.graph.node)
@@ -47,13 +47,13 @@ class Graph:
         return graph
 
     def add(self, op: str, inputs: Sequence[str], name: str = "", **attributes: object) -> str:
-        """Add a node with one output; a name given is used as it is."""
+        """Add a node with one output; `name` is used without the prefix."""
         output = name or f"{self._prefix}{op.lower()}_{len(self.nodes)}"
         self.nodes.append(helper.make_node(op, list(inputs), [output], name=output, **attributes))
         return output
 
     def split(self, value: str, n_parts: int) -> list[str]:
-        """Cut a tensor into equal parts along its last axis."""
+        """Split a tensor into equal parts along its last axis."""
         outputs = [f"{self._prefix}split_{len(self.nodes)}_{part}" for part in range(n_parts)]
         node = helper.make_node("Split", [value], outputs, name=outputs[0], axis=-1, num_outputs=n_parts)
         self.nodes.append(node)
@@ -64,7 +64,7 @@ class Graph:
         return self._constant(name, np.ascontiguousarray(values, np.float32))
 
     def integers(self, *values: int) -> str:
-        """Add a 1-D int64 constant, or find it where it is there already."""
+        """Add a 1-D int64 constant; equal constants are added once."""
         return self._constant("int_" + "_".join(str(value) for value in values), np.asarray(values, np.int64))
 
     def table(self, name: str, values: npt.NDArray[np.int64]) -> str:
@@ -72,8 +72,8 @@ class Graph:
         return self._constant(name, values)
 
     def mask(self) -> str:
-        """Add the mask as numbers, or find it: (batch, length) float32, 1 for a token, 0 for none."""
-        if "attention_mask" not in self._inputs:  # of a graph that somebody else made
+        """Add the mask as float32, once: (batch, length), 1 for a token, 0 for padding."""
+        if "attention_mask" not in self._inputs:  # of a graph read from a checkpoint
             self._inputs = tuple(name for name in _INPUTS if name in (*self._inputs, "attention_mask"))
         name = f"{self._prefix}float_mask"
         if not any(name in node.output for node in self.nodes):
@@ -81,7 +81,7 @@ class Graph:
         return name
 
     def model(self, outputs: Mapping[str, Sequence[str | int]]) -> onnx.ModelProto:
-        """Wrap everything, with the outputs' names and shapes, into a checked model."""
+        """Return the model with these outputs (name to shape), verified by ONNX's checker."""
         inputs = [
             helper.make_tensor_value_info(name, TensorProto.INT64, ["batch", "length"]) for name in self._inputs
         ]

@@ -1,4 +1,4 @@
-"""Adds an encoder's head to the graph of its network."""
+"""Adds an encoder's head to its network's graph."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from quarry.exporters.graph.builder import Graph
 __all__ = ["HEAD", "Backbone", "encoder_model"]
 
 HEAD = "head."
-"""How the names of the products of a head begin; they stay in fp32."""
+"""Prefix of the names of a head's matrix products, which stay in fp32."""
 
 _ACTIVATIONS: dict[Activation, str] = {"tanh": "Tanh", "relu": "Relu"}
 
 
 @dataclass(frozen=True, eq=False)
 class Backbone:
-    """The graph of a network and what it computes.
+    """The graph of a network and the names of its outputs.
 
     Attributes:
-        graph: to be extended.
+        graph: the graph, to be extended by a head.
         hidden: name of the last hidden states, (batch, length, n_hidden) float32.
-        n_hidden: their length.
-        logits: name of the masked-language-model head's output, (batch, length, n_words) float32; "" without.
-        n_words: its length, 0 without.
+        n_hidden: their dimension.
+        logits: name of the masked-language-model head's output, (batch, length, n_words) float32, or "".
+        n_words: size of the vocabulary, 0 without logits.
     """
 
     graph: Graph
@@ -37,31 +37,31 @@ class Backbone:
 
 
 def encoder_model(backbone: Backbone, head: Head) -> onnx.ModelProto:
-    """Finish an encoder's graph.
+    """Complete an encoder's graph.
 
-    Inputs, all (batch, length) int64 with both lengths free: ``input_ids``, ``attention_mask`` (1 for a token,
-    0 for none, in any pattern), ``token_type_ids`` where the network has them. Outputs, float32: ``pooled``
-    (batch, dim) and, where `Head.token_vectors`, ``token_vectors`` (batch, length, dim).
+    Inputs, all (batch, length) int64 with both dimensions dynamic: ``input_ids``, ``attention_mask`` (1 for a
+    token, 0 for padding, in any pattern), ``token_type_ids`` if the network has them. Outputs, float32: ``pooled``
+    (batch, dim) and, if `Head.has_token_vectors`, ``token_vectors`` (batch, length, dim).
     """
     builder = _HeadBuilder(backbone.graph, head)
     dim = head.dim(backbone.n_hidden)
     outputs: dict[str, list[str | int]] = {"pooled": ["batch", dim]}
     hidden = backbone.hidden
-    if head.token_vectors:
+    if head.has_token_vectors:
         for number, layer in enumerate(head.projections):
             hidden = builder.project(hidden, layer, f"projection_{number}")
         builder.graph.add("Identity", [hidden], "token_vectors")
         outputs = {"token_vectors": ["batch", "length", dim], **outputs}
     pooled = builder.pool(hidden, backbone.logits)
-    if not head.token_vectors:
+    if not head.has_token_vectors:
         for number, layer in enumerate(head.projections):
             pooled = builder.project(pooled, layer, f"projection_{number}")
-    builder.graph.add("Identity", [builder.normalise(pooled) if head.normalise else pooled], "pooled")
+    builder.graph.add("Identity", [builder.normalize(pooled) if head.normalize else pooled], "pooled")
     return builder.graph.model(outputs)
 
 
 class _HeadBuilder:
-    """Writes one head into a graph; every method returns the name of what it added."""
+    """Adds a head to a graph; every method returns the name of the tensor it added."""
 
     def __init__(self, graph: Graph, head: Head) -> None:
         self.graph = graph
@@ -73,7 +73,7 @@ class _HeadBuilder:
             return self._aggregate(hidden, logits, self._head.aggregation)
         return {"mean": self._mean, "cls": self._first, "max": self._max}[self._head.pooling](hidden)
 
-    def normalise(self, pooled: str) -> str:
+    def normalize(self, pooled: str) -> str:
         """Add the division by the L2 norm."""
         add = self.graph.add
         norm = add("ReduceL2", [pooled, self.graph.integers(-1)], keepdims=1)
@@ -99,7 +99,7 @@ class _HeadBuilder:
         return self.graph.add("Squeeze", [first, self.graph.integers(1)])
 
     def _max(self, hidden: str) -> str:
-        """Add the maximum over tokens; what the mask leaves out is far below."""
+        """Add the maximum over tokens; masked tokens get a very small value."""
         add, floats = self.graph.add, self.graph.floats
         absent = add("Sub", [floats("present", 1.0), self.graph.mask()])
         far = add("Unsqueeze", [add("Mul", [absent, floats("far_below", -1e9)]), self.graph.integers(2)])
@@ -108,8 +108,8 @@ class _HeadBuilder:
     def _aggregate(self, hidden: str, logits: str, parts: Aggregation) -> str:
         """Add [CLS] and agg* (Lin et al. 2022, Eq. 4-9), in this order; negative term weights count as 0.
 
-        Words fall into slots by their number modulo twice the length of agg*: of the pair of slots of a dimension
-        the even one is its positive side, the odd one its negative.
+        A word's slot is its id modulo twice the dimension of agg*: each dimension has two slots, the even one
+        positive, the odd one negative.
         """
         add, integers = self.graph.add, self.graph.integers
         weights = add("Squeeze", [self.project(hidden, parts.terms, "terms"), integers(2)])
@@ -123,13 +123,13 @@ class _HeadBuilder:
         return add("Concat", [cls, agg], axis=-1)
 
     def _without_first(self) -> str:
-        """Add the mask with a 0 for the first place of every text: [CLS] is no word."""
+        """Add the mask with a 0 at the first position of every text: [CLS] is not a word."""
         add, integers = self.graph.add, self.graph.integers
         later = add("Slice", [self.graph.mask(), integers(1), integers(2**31), integers(1)])
         return add("Pad", [later, integers(0, 1, 0, 0), self.graph.floats("no_word", 0.0)])
 
     def _predicted(self, logits: str, weights: str, parts: Aggregation) -> str:
-        """Add what the predicted words weigh, by slot: (batch, n_slots)."""
+        """Add the weights of the predicted words by slot, (batch, n_slots)."""
         add, integers = self.graph.add, self.graph.integers
         n_slots = 2 * parts.n_dims
         words = add("Mul", [add("Softmax", [logits], axis=-1), add("Unsqueeze", [weights, integers(2)])])
@@ -140,7 +140,7 @@ class _HeadBuilder:
         return add("ReduceMax", [slices, integers(1)], keepdims=0)
 
     def _own(self, weights: str, parts: Aggregation) -> str:
-        """Add what the text's own words weigh, by slot: (batch, n_slots)."""
+        """Add the weights of the text's own words by slot, (batch, n_slots)."""
         add, graph = self.graph.add, self.graph
         n_slots = 2 * parts.n_dims
         batch = add("Shape", ["input_ids"], start=0, end=1)

@@ -1,4 +1,4 @@
-"""Takes the network from a folder that already holds a graph, ``onnx/model.onnx`` or ``model.onnx``."""
+"""Reads the network of a checkpoint that has a graph, ``onnx/model.onnx`` or ``model.onnx``."""
 
 from __future__ import annotations
 
@@ -18,46 +18,48 @@ __all__ = ["open_graph"]
 
 _HIDDEN_NAMES = ("token_vectors", "last_hidden_state", "token_embeddings")
 _PREFIX = "source."
-_LEAST_OPSET = 18  # of the operators that heads are made of
+_LEAST_OPSET = 18  # of the operators in heads
 _STANDARD = ("", "ai.onnx")
 
 
 def open_graph(path: Path) -> Callable[[], Backbone]:
-    """Read a graph; what is returned makes a copy of it at every call.
+    """Read a graph and return a function that copies it.
 
-    It takes ``input_ids`` and perhaps ``attention_mask`` and ``token_type_ids``, int64, and gives last hidden
-    states (batch, length, dim) as float32, named ``last_hidden_state`` or ``token_embeddings``, or as the only
-    output of that rank. Its other outputs are left out: the head is made anew.
+    Inputs, int64: ``input_ids``, and optionally ``attention_mask`` and ``token_type_ids``. One output must be the
+    last hidden states, (batch, length, dim) float32: ``last_hidden_state`` or ``token_embeddings``, or the only
+    output of that rank. Other outputs are dropped; the head is built from the checkpoint.
 
     Raises:
         CorruptFile: see `quarry.exporters.checkpoint.external_data.read_model`.
-        InvalidSetting: it has other inputs, no such output, or is too old to be brought to a later opset.
+        InvalidSetting: it has other inputs or no such output, or cannot be converted to a newer opset.
     """
-    model = _modern(_checked(path), path)
+    model = _convert_to_opset(_read_checked(path), path)
     inputs = {value.name for value in model.graph.input}
     if "input_ids" not in inputs or not inputs <= INPUT_NAMES:
         raise InvalidSetting(
-            "the graph has other inputs than an encoder's",
+            "the graph's inputs are not those of an encoder",
             path=path,
             expected=sorted(INPUT_NAMES),
             actual=sorted(inputs),
         )
     hidden, n_hidden = _hidden(model, path)
-    named = compose.add_prefix(model, _PREFIX, rename_inputs=False)  # so that no name is the head's or an output's
-    return lambda: Backbone(Graph.extending(named, ""), _PREFIX + hidden, n_hidden)
+    named = compose.add_prefix(
+        model, _PREFIX, rename_inputs=False
+    )  # no name may equal one in the head or an output
+    return lambda: Backbone(Graph.extend(named, ""), _PREFIX + hidden, n_hidden)
 
 
-def _checked(path: Path) -> onnx.ModelProto:
+def _read_checked(path: Path) -> onnx.ModelProto:
     model = read_model(path)
     try:
         onnx.checker.check_model(model, full_check=True)
     except Exception as error:  # the checker's errors have no public common class
-        raise CorruptFile(f"not a graph that can be run: {str(error)[:300]}", path=path) from error
+        raise CorruptFile(f"not a valid graph: {str(error)[:300]}", path=path) from error
     return model
 
 
-def _modern(model: onnx.ModelProto, path: Path) -> onnx.ModelProto:
-    """Bring a graph of standard operators to an opset that the head can use."""
+def _convert_to_opset(model: onnx.ModelProto, path: Path) -> onnx.ModelProto:
+    """Convert a graph of standard operators to an opset that heads can use."""
     version = next((entry.version for entry in model.opset_import if entry.domain in _STANDARD), 0)
     if version >= _LEAST_OPSET:
         return model
@@ -65,7 +67,7 @@ def _modern(model: onnx.ModelProto, path: Path) -> onnx.ModelProto:
         return version_converter.convert_version(model, OPSET)
     except Exception as error:  # the converter's errors have no public common class
         raise InvalidSetting(
-            f"the graph cannot be brought to opset {OPSET}: {error}",
+            f"the graph cannot be converted to opset {OPSET}: {error}",
             path=path,
             expected=_LEAST_OPSET,
             actual=version,
@@ -73,7 +75,7 @@ def _modern(model: onnx.ModelProto, path: Path) -> onnx.ModelProto:
 
 
 def _hidden(model: onnx.ModelProto, path: Path) -> tuple[str, int]:
-    """Find the output with the last hidden states, and their length."""
+    """Return the name of the output with the last hidden states, and their dimension."""
     outputs = {value.name: value.type.tensor_type for value in model.graph.output}
     fitting = {
         name: kind.shape.dim[2].dim_value

@@ -1,4 +1,4 @@
-"""The ways from a checkpoint to the graph of its network."""
+"""Where the graph of a checkpoint's network comes from: weights, a trace by torch, or a stored graph."""
 
 from __future__ import annotations
 
@@ -14,59 +14,59 @@ from quarry.formats.errors import InvalidSetting
 if TYPE_CHECKING:
     from quarry.exporters.graph.head import Backbone
 
-__all__ = ["ROADS", "Road", "open_road"]
+__all__ = ["GRAPH_SOURCES", "GraphSource", "open_graph_source"]
 
-ROADS = ("auto", "direct", "torch")
+GRAPH_SOURCES = ("auto", "direct", "torch")
 
 
 @dataclass(frozen=True, slots=True)
-class Road:
+class GraphSource:
     """A network that has been read.
 
     Attributes:
-        n_hidden: length of its token vectors.
-        backbone: makes its graph, a new one at every call.
+        n_hidden: dimension of its token vectors.
+        build: builds its graph, a new one at every call.
     """
 
     n_hidden: int
-    backbone: Callable[[], Backbone]
+    build: Callable[[], Backbone]
 
 
-def open_road(checkpoint: Checkpoint, road: str) -> Road:
-    """Read a network.
+def open_graph_source(checkpoint: Checkpoint, kind: str = "auto") -> GraphSource:
+    """Read the network of a checkpoint.
 
     Args:
-        checkpoint: where it is.
-        road: ``direct``: built from the weights; ``torch``: traced by it; ``auto``: direct where it can be. A
-            folder that holds a graph and no weights gives that graph.
+        checkpoint: the checkpoint; if it has a graph and no weights, that graph is used.
+        kind: ``direct``: built from the weights without torch; ``torch``: traced by torch; ``auto``: direct if
+            the kind of network allows it, otherwise torch.
 
     Raises:
-        InvalidSetting: the network cannot be built from its weights, and that was asked for; or there is only a
-            graph, and it does not fit.
-        BackendUnavailable: torch is wanted and not installed.
-        CorruptFile: a file of the checkpoint does not hold what it should.
+        InvalidSetting: the network cannot be built from its weights although ``direct`` was requested, or the
+            checkpoint has only a graph and the head needs more than that.
+        BackendUnavailable: torch is needed and not installed.
+        CorruptFile: a file of the checkpoint is not valid.
     """
     aggregation = checkpoint.head.aggregation
     mlm = aggregation is not None and aggregation.mlm
     if checkpoint.graph is not None:
-        return _given(checkpoint.graph, mlm)
-    if road == "direct" or (road == "auto" and _is_direct(checkpoint)):
+        return _from_graph(checkpoint.graph, mlm)
+    if kind == "direct" or (kind == "auto" and _is_direct(checkpoint)):
         from quarry.exporters.graph.bert import build_backbone
 
         network = read_network(checkpoint)
-        return Road(network.shape.dim, lambda: build_backbone(network, mlm))
+        return GraphSource(network.shape.dim, lambda: build_backbone(network, mlm))
     from quarry.exporters.graph.torch_trace import trace
 
-    return Road(checkpoint.n_hidden, trace(checkpoint, mlm))
+    return GraphSource(checkpoint.n_hidden, trace(checkpoint, mlm))
 
 
-def _given(path: Path, mlm: bool) -> Road:
+def _from_graph(path: Path, mlm: bool) -> GraphSource:
     from quarry.exporters.graph.onnx_folder import open_graph
 
     if mlm:
         raise InvalidSetting("this head needs the masked-language-model head, and so the weights", path=path)
-    backbone = open_graph(path)
-    return Road(backbone().n_hidden, backbone)
+    build = open_graph(path)
+    return GraphSource(build().n_hidden, build)
 
 
 def _is_direct(checkpoint: Checkpoint) -> bool:

@@ -1,4 +1,4 @@
-"""Compares a traced graph with the network in torch that it was traced from."""
+"""Compares a traced graph with the torch network that it was traced from."""
 
 from __future__ import annotations
 
@@ -21,23 +21,23 @@ RunNetwork = Callable[[Ids, Ids], Vectors]
 
 _LEAST_COSINE = 0.9999
 _KEPT = 0.7  # share of random tokens that the mask keeps
-_LONGEST = 2048  # of random tokens: torch takes memory by the square
+_LONGEST = 2048  # random tokens: torch's memory grows with the square of the length
 _N_TEXTS = 8
 
 
 def check_traced(graph: onnx.ModelProto, run: RunNetwork, checkpoint: Checkpoint, n_words: int) -> None:
-    """Refuse a graph whose token vectors, or their means, are not torch's.
+    """Refuse a graph whose token vectors or mean vectors differ from torch's.
 
-    Compared are random tokens with random masks, at length 1 and at the window's among others, and real texts.
+    They are compared on random tokens with random masks, at lengths from 1 to the window, and on real texts.
 
     Args:
-        graph: gives ``last_hidden_state`` for ``input_ids`` and ``attention_mask``.
+        graph: computes ``last_hidden_state`` from ``input_ids`` and ``attention_mask``.
         run: the network: (batch, length) int64 ids and mask to (batch, length, dim) float32 hidden states.
-        checkpoint: whose network it is.
-        n_words: token ids are below it.
+        checkpoint: the network's checkpoint.
+        n_words: size of the vocabulary.
 
     Raises:
-        InvalidSetting: one differs; the message has the largest difference and the text that showed it.
+        InvalidSetting: a vector differs; the message has the largest difference and its text.
     """
     session = import_onnxruntime().InferenceSession(graph.SerializeToString(), providers=["CPUExecutionProvider"])
     cosines: dict[str, float] = {}
@@ -47,7 +47,7 @@ def check_traced(graph: onnx.ModelProto, run: RunNetwork, checkpoint: Checkpoint
     worst = min(cosines, key=lambda what: np.nan_to_num(cosines[what], nan=-np.inf))
     if not cosines[worst] >= _LEAST_COSINE:
         raise InvalidSetting(
-            f"the traced graph gives other vectors than torch; furthest off is {worst}",
+            f"the traced graph computes other vectors than torch; the largest difference is in {worst}",
             path=checkpoint.path,
             expected=f"cosines of at least {_LEAST_COSINE}",
             actual=f"{cosines[worst]:.6f}",
@@ -70,7 +70,7 @@ def _text_inputs(checkpoint: Checkpoint) -> Iterator[tuple[str, Ids, Ids]]:
 
 
 def _least_cosine(found: Vectors, expected: Vectors, mask: Ids) -> float:
-    """The smallest of the tokens' cosines and those of the texts' means; NaN where a vector is not finite."""
+    """Return the smallest cosine of token vectors and of texts' means; NaN if a vector is not finite."""
     means = [(vectors * mask[..., np.newaxis]).sum(axis=1) for vectors in (found, expected)]
     pairs = [(found[mask == 1], expected[mask == 1]), means]
     return float(np.concatenate([_cosines(*pair) for pair in pairs]).min())

@@ -1,6 +1,6 @@
-"""Refuses what a config.json must not contain when transformers builds the network; see `torch_trace`.
+"""Refuses unsafe values in a config.json before transformers builds the network; see `torch_trace`.
 
-The library does what it says: it fetches code by a name found there, or builds layers for as long as memory lasts.
+transformers trusts the file: it downloads code that is named there, or builds layers until memory runs out.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from quarry.formats.errors import CorruptFile, InvalidSetting
 __all__ = ["check_config"]
 
 _LAYERS = ("num_hidden_layers", "num_layers", "n_layers", "n_layer", "encoder_layers", "num_encoder_layers")
-_MOST = 2**24  # of tokens, numbers and words: beyond any network's
+_MOST = 2**24  # tokens, dimensions or words, more than any network has
 
 
 def check_config(config: Mapping[str, object], n_tensors: int, folder: Path) -> None:
@@ -21,12 +21,12 @@ def check_config(config: Mapping[str, object], n_tensors: int, folder: Path) -> 
 
     Args:
         config: the contents of config.json.
-        n_tensors: how many there are in the file of weights.
-        folder: of the checkpoint.
+        n_tensors: number of tensors in the file of weights.
+        folder: the checkpoint's folder.
 
     Raises:
-        InvalidSetting: the weights are quantised, or it names code of somebody else: kernels in a repository.
-        CorruptFile: it has more layers than there are tensors, or a size beyond 2^24.
+        InvalidSetting: the weights are quantized, or it names third-party code, such as kernels in a repository.
+        CorruptFile: it has more layers than the file has tensors, or a size above 2^24.
     """
     if not isinstance(config.get("model_type"), str):
         raise CorruptFile(
@@ -35,11 +35,11 @@ def check_config(config: Mapping[str, object], n_tensors: int, folder: Path) -> 
     for key, value in _members(config):
         if key == "quantization_config" and value is not None:
             raise InvalidSetting(
-                "quantised weights cannot be exported", path=folder, actual=f"config.json, {key!r}"
+                "quantized weights cannot be exported", path=folder, actual=f"config.json, {key!r}"
             )
         if key.endswith("_implementation") and "/" in str(value):
             raise InvalidSetting(
-                f"config.json, {key!r} names code that is not the library's", path=folder, actual=repr(value)[:200]
+                f"config.json, {key!r} names third-party code", path=folder, actual=repr(value)[:200]
             )
         most = n_tensors if key in _LAYERS else _MOST
         if type(value) is int and value > most and (key in _LAYERS or _is_size(key)):
@@ -51,7 +51,7 @@ def _is_size(key: str) -> bool:
 
 
 def _members(config: Mapping[str, object]) -> Iterator[tuple[str, object]]:
-    """The members of an object and of those within it."""
+    """Yield the members of an object and of all objects inside it."""
     left: list[object] = [config]
     while left:
         each = left.pop()

@@ -1,4 +1,4 @@
-"""Traces a network with torch: for every kind of network that `networks` does not know."""
+"""Traces a network with torch, for every kind of network that `bert` cannot build."""
 
 from __future__ import annotations
 
@@ -31,27 +31,27 @@ Vectors = npt.NDArray[np.float32]
 _OPSET = 20
 _HIDDEN, _LOGITS = "last_hidden_state", "logits"
 _INPUTS = ("input_ids", "attention_mask")
-_EXAMPLE = (2, 7)  # batch and length of the example; 0 and 1 would be taken for constants
+_EXAMPLE = (2, 7)  # batch and length of the example; torch specializes on 0 and 1
 _MOST_TEXTS = 4096
 _MOST_CHARACTERS = 400  # of another library's error
 
 
 def trace(checkpoint: Checkpoint, mlm: bool) -> Callable[[], Backbone]:
-    """Trace the network of a checkpoint once; what is returned makes its graph anew at every call.
+    """Trace the network of a checkpoint and return a function that copies its graph.
 
     Args:
         checkpoint: a folder that transformers can load, with weights in model.safetensors; code in the folder is
-            not run.
+            not executed.
         mlm: whether to add the masked-language-model head.
 
     Raises:
         BackendUnavailable: torch, transformers or onnxscript is not installed.
-        InvalidSetting: transformers does not know the network, torch cannot trace it, or torch's own vectors are
-            not those of the graph; or as of `quarry.exporters.graph.torch_config.check_config`.
-        CorruptFile: as there, or the weights are no safetensors file.
+        InvalidSetting: transformers does not know the network, torch cannot trace it, the graph computes other
+            vectors than torch, or `quarry.exporters.graph.torch_config.check_config` refuses the configuration.
+        CorruptFile: the configuration or the weights are not valid.
     """
     model = _load(checkpoint, mlm)
-    graph = _exported(model, checkpoint, mlm)
+    graph = _export(model, checkpoint, mlm)
     n_hidden, n_words = checkpoint.n_hidden, _n_words(checkpoint)
     check_traced(graph, _hidden_states(model), checkpoint, n_words)
     return lambda: _backbone(graph, n_hidden, n_words if mlm else 0)
@@ -61,7 +61,7 @@ def _backbone(graph: onnx.ModelProto, n_hidden: int, n_words: int) -> Backbone:
     from quarry.exporters.graph.builder import Graph
     from quarry.exporters.graph.head import Backbone
 
-    return Backbone(Graph.extending(graph, "head_"), _HIDDEN, n_hidden, _LOGITS if n_words else "", n_words)
+    return Backbone(Graph.extend(graph, "head_"), _HIDDEN, n_hidden, _LOGITS if n_words else "", n_words)
 
 
 def _load(checkpoint: Checkpoint, mlm: bool) -> Any:  # noqa: ANN401 - a torch module, and torch may be missing
@@ -73,7 +73,7 @@ def _load(checkpoint: Checkpoint, mlm: bool) -> Any:  # noqa: ANN401 - a torch m
         raise BackendUnavailable(
             f"a network of the kind {checkpoint.config.get('model_type')!r} is exported by torch",
             path=checkpoint.path,
-            expected="pip install 'quarry-search[export-torch]'",
+            expected="pip install '.[export-torch]' in a checkout of Quarry",
             actual=str(error),
         ) from error
     check_config(checkpoint.config, count_tensors(checkpoint.path / WEIGHTS_NAME), checkpoint.path)
@@ -89,19 +89,19 @@ def _load(checkpoint: Checkpoint, mlm: bool) -> Any:  # noqa: ANN401 - a torch m
                 dtype=torch.float32,
                 output_loading_info=True,
             )
-    except Exception as error:  # the library and its networks have errors of many kinds
+    except Exception as error:  # transformers raises exceptions of many kinds
         text = " ".join(f"{type(error).__name__}: {error}".split())[:_MOST_CHARACTERS]
         raise InvalidSetting(f"transformers cannot load the network: {text}", path=checkpoint.path) from error
-    outputs = _outputs_of(model.eval(), mlm)
+    outputs = _with_outputs(model.eval(), mlm)
     _check_complete(model, outputs, sorted(found["missing_keys"]), checkpoint)
     return outputs
 
 
 def _check_complete(model: Any, outputs: Any, missing: list[str], checkpoint: Checkpoint) -> None:  # noqa: ANN401
-    """Refuse a network whose vectors depend on weights that the file lacks: the library makes up random ones."""
+    """Refuse a network whose vectors depend on missing weights, which transformers initializes at random."""
     import torch
 
-    with torch.no_grad(), _refused(checkpoint):
+    with torch.no_grad(), _errors_in(checkpoint):
         for name, values in model.named_parameters():
             if name in missing:
                 values.fill_(torch.nan)
@@ -116,8 +116,8 @@ def _check_complete(model: Any, outputs: Any, missing: list[str], checkpoint: Ch
         )
 
 
-def _outputs_of(model: Any, mlm: bool) -> Any:  # noqa: ANN401
-    """Wrap a transformers model: token ids and mask in, hidden states (and logits) out."""
+def _with_outputs(model: Any, mlm: bool) -> Any:  # noqa: ANN401
+    """Wrap a transformers model: from token ids and mask to hidden states (and logits)."""
     import torch
 
     class Outputs(torch.nn.Module):  # type: ignore[misc]
@@ -132,8 +132,8 @@ def _outputs_of(model: Any, mlm: bool) -> Any:  # noqa: ANN401
     return Outputs()
 
 
-def _exported(model: Any, checkpoint: Checkpoint, mlm: bool) -> onnx.ModelProto:  # noqa: ANN401
-    """Trace the model into a graph whose batch and length are free."""
+def _export(model: Any, checkpoint: Checkpoint, mlm: bool) -> onnx.ModelProto:  # noqa: ANN401
+    """Trace the model into a graph with dynamic batch and length."""
     import torch
 
     ids = torch.from_numpy(np.random.default_rng(0).integers(0, _n_words(checkpoint), _EXAMPLE))
@@ -141,7 +141,7 @@ def _exported(model: Any, checkpoint: Checkpoint, mlm: bool) -> onnx.ModelProto:
         0: torch.export.Dim("batch", min=1, max=_MOST_TEXTS),
         1: torch.export.Dim("length", min=1, max=checkpoint.window),
     }
-    with _quiet(), _refused(checkpoint):
+    with _quiet(), _errors_in(checkpoint):
         program = torch.onnx.export(
             model,
             (ids, torch.ones_like(ids)),
@@ -157,7 +157,7 @@ def _exported(model: Any, checkpoint: Checkpoint, mlm: bool) -> onnx.ModelProto:
 
 
 def _hidden_states(model: Any) -> Callable[[Ids, Ids], Vectors]:  # noqa: ANN401
-    """What the model computes, with numpy outside."""
+    """Return a function that runs the model on numpy arrays."""
     import torch
 
     def run(ids: Ids, mask: Ids) -> Vectors:
@@ -178,18 +178,18 @@ def _n_words(checkpoint: Checkpoint) -> int:
 
 
 @contextmanager
-def _refused(checkpoint: Checkpoint) -> Iterator[None]:
-    """Turn errors of a run of the network, or of the tracer's, into one about the checkpoint."""
+def _errors_in(checkpoint: Checkpoint) -> Iterator[None]:
+    """Raise errors of the network or the tracer as errors in the checkpoint."""
     try:
         yield
-    except Exception as error:  # the tracer and the network that it runs have errors of many kinds
+    except Exception as error:  # torch raises exceptions of many kinds
         text = " ".join(f"{type(error).__name__}: {error}".split())[:_MOST_CHARACTERS]
         raise InvalidSetting(f"torch cannot run or trace the network: {text}", path=checkpoint.path) from error
 
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Hold back what the tracer prints and warns of: nothing of it is for the user."""
+    """Suppress output, logging and warnings of the tracer."""
     level = logging.root.manager.disable
     logging.disable(logging.WARNING)
     try:

@@ -1,4 +1,4 @@
-"""Measures how close an exported graph is to the fp32 graph it came from."""
+"""Compares an exported encoder with the fp32 graph of the same weights."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from quarry.formats.errors import InvalidSetting
 __all__ = ["LEAST_MEAN_COSINES", "check_parity", "measure_parity", "pooled_of", "query_of"]
 
 LEAST_MEAN_COSINES: Mapping[str, float] = {"fp32": 0.9999, "fp16": 0.999, "int8-weights": 0.99}
-"""Less than this is a fault of the export; other precisions: `quarry.formats.bundle.encoder.LEAST_MEAN_COSINE`."""
+"""A lower mean cosine is refused; other precisions: `quarry.formats.bundle.encoder.LEAST_MEAN_COSINE`."""
 
 _QUERY_CHARACTERS = 64
 
@@ -28,7 +28,7 @@ Vectors = npt.NDArray[np.float32]
 
 @dataclass(frozen=True, eq=False)
 class _Comparison:
-    """The cosines of one text: of its tokens and of its pooled vectors."""
+    """The cosines of one text's token vectors and pooled vectors."""
 
     text: str
     tokens: Vectors
@@ -36,15 +36,15 @@ class _Comparison:
 
 
 def measure_parity(exact: Encoder, variant: Encoder, texts: Iterable[str]) -> tuple[ParityRecord, str]:
-    """Compare two encoders on texts: token and pooled vectors as documents, the texts' beginnings as queries.
+    """Compare two encoders on texts: token and pooled vectors of documents, and the texts' beginnings as queries.
 
     Args:
         exact: the fp32 encoder.
-        variant: the encoder to judge.
-        texts: real ones; those without a token count for nothing.
+        variant: the encoder to compare with it.
+        texts: real texts; texts without tokens are ignored.
 
     Returns:
-        The cosines, and the text with the token furthest off.
+        The cosines, and the text whose token vectors differ most.
 
     Raises:
         InvalidSetting: no text has a token.
@@ -62,29 +62,29 @@ def measure_parity(exact: Encoder, variant: Encoder, texts: Iterable[str]) -> tu
 
 
 def check_parity(record: ParityRecord, worst_text: str, precision: str) -> None:
-    """Refuse a variant that is too far from fp32.
+    """Refuse a variant that differs too much from fp32.
 
     Raises:
-        InvalidSetting: a mean cosine is below that of `LEAST_MEAN_COSINES`; the message has the largest difference
-            and the text that showed it.
+        InvalidSetting: a mean cosine is below `LEAST_MEAN_COSINES`; the message has the largest difference and its
+            text.
     """
     least = LEAST_MEAN_COSINES.get(precision, LEAST_MEAN_COSINE)
     if not min(record.token_mean, record.pooled_mean) >= least:
         raise InvalidSetting(
-            f"the exported graph is too far from fp32: furthest off (cosine {record.token_min:.4f}) "
-            f"is a token of {worst_text[:200]!r}",
+            f"the exported graph differs too much from fp32, most (cosine {record.token_min:.4f}) "
+            f"in a token of {worst_text[:200]!r}",
             expected=f"mean cosines of at least {least}",
             actual=f"tokens {record.token_mean:.4f}, pooled {record.pooled_mean:.4f}",
         )
 
 
 def query_of(text: str) -> str:
-    """The beginning of a text, which stands for a query."""
+    """Return the beginning of a text, which is used as a query."""
     return text.strip()[:_QUERY_CHARACTERS]
 
 
 def pooled_of(window: TokenVectors) -> Vectors:
-    """The pooled vector of a window, the mean of its tokens where the encoder gives none."""
+    """Return the pooled vector of a window, or the mean of its tokens if the encoder has no pooled vector."""
     return window.text_mean if window.pooled is None else window.pooled
 
 
@@ -101,7 +101,7 @@ def _compare(exact: Encoder, variant: Encoder, text: str) -> _Comparison:
 
 
 def _cosines(one: Vectors, other: Vectors) -> Vectors:
-    """Return the row-wise cosines, NaN where a row is not finite."""
+    """Return the cosines of rows, NaN for rows that are not finite."""
     norms = np.linalg.norm(one, axis=1) * np.linalg.norm(other, axis=1)
     cosines: Vectors = np.einsum("ij,ij->i", one, other) / np.maximum(norms, np.float32(1e-12))
     return cosines

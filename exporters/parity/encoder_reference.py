@@ -1,9 +1,9 @@
-"""The vectors of a few texts, recorded before a graph was converted, so that a bundle can be checked alone.
+"""Vectors of a few texts, recorded before the graph is converted, so that a bundle can be checked by itself.
 
 ``reference.json`` is a list of ``{"text", "query", "windows": [{"tokens", "pooled"}]}``: the vector of the text's
-beginning as a query, and of each window of the text as a document its token vectors (n_tokens, dim) and its pooled
-vector (dim,). Vectors are base64 of float16, little-endian, each scaled so that its largest number is 1: only
-directions are compared.
+beginning as a query, and the token vectors (n_tokens, dim) and pooled vector (dim,) of each window of the text as
+a document. Vectors are base64 of little-endian float16, scaled so that the largest element is 1: only directions
+are compared.
 """
 
 from __future__ import annotations
@@ -39,18 +39,18 @@ def record_reference(exact: Encoder, texts: Iterable[str], n_texts: int) -> byte
 
     Args:
         exact: the encoder before its conversion.
-        texts: real ones; those without a token are left out.
-        n_texts: how many of them to take.
+        texts: real texts; texts without tokens are skipped.
+        n_texts: how many to record.
     """
     entries: list[dict[str, object]] = []
     for text in texts:
         short = text.strip()[:_CHARACTERS]
         windows = [
-            {"tokens": _coded(window.values), "pooled": _coded(pooled_of(window))}
+            {"tokens": _encode_base64(window.values), "pooled": _encode_base64(pooled_of(window))}
             for window in exact.windows(short)
         ]
         if windows:
-            query = _coded(exact.encode_query(query_of(short)))
+            query = _encode_base64(exact.encode_query(query_of(short)))
             entries.append({"text": short, "query": query, "windows": windows})
         if len(entries) == n_texts:
             break
@@ -58,11 +58,12 @@ def record_reference(exact: Encoder, texts: Iterable[str], n_texts: int) -> byte
 
 
 def check_bundle(path: str | Path) -> ParityRecord:
-    """Run an encoder's bundle, whatever its precision, and compare it with what its export recorded.
+    """Run an encoder's bundle of any precision and compare it with the vectors that its export recorded.
 
     Raises:
-        InvalidSetting: there is no encoder's bundle, it has no recorded vectors, or it gives others; the message
-            has the largest difference and the text that showed it.
+        InvalidSetting: there is no encoder's bundle, it has no recorded vectors, or its vectors differ; the
+        message
+            has the largest difference and its text.
         FormatError: the bundle is damaged.
     """
     bundle = load_bundle(path)
@@ -70,16 +71,16 @@ def check_bundle(path: str | Path) -> ParityRecord:
     try:
         record, worst = measure_parity(recorded, open_encoder(bundle.path), recorded.texts)
     except ValueError as error:
-        raise CorruptFile(f"the recorded vectors are not of these texts: {error}", path=bundle.path) from error
+        raise CorruptFile(f"the recorded vectors do not match their texts: {error}", path=bundle.path) from error
     check_parity(record, worst, bundle.settings.precision)
     return record
 
 
 def recorded_file(bundle: BundleFolder, what: str) -> Path:
-    """The path of what a bundle's export recorded; all its files are verified.
+    """Verify a bundle's files and return the path of the results that its export recorded.
 
     Args:
-        bundle: of an encoder or a reranker.
+        bundle: an encoder's or a reranker's.
         what: what is recorded, for the message.
 
     Raises:
@@ -88,7 +89,7 @@ def recorded_file(bundle: BundleFolder, what: str) -> Path:
     """
     if REFERENCE_NAME not in bundle.files:
         raise InvalidSetting(
-            f"the bundle has no recorded {what}; it can only be exported anew",
+            f"the bundle has no recorded {what}; it can only be exported again",
             path=bundle.path,
             expected=REFERENCE_NAME,
         )
@@ -98,14 +99,14 @@ def recorded_file(bundle: BundleFolder, what: str) -> Path:
 
 @dataclass(frozen=True, eq=False)
 class _Entry:
-    """What was recorded of one text."""
+    """The recorded vectors of one text."""
 
     query: Vectors
     windows: Sequence[TokenVectors]
 
 
 class _RecordedEncoder:
-    """An encoder that knows a few texts."""
+    """An encoder that returns the recorded vectors of a few texts."""
 
     name = "recorded"
     identity = "recorded"
@@ -123,21 +124,21 @@ class _RecordedEncoder:
 
     @property
     def texts(self) -> list[str]:
-        """The texts it knows."""
+        """The texts that were recorded."""
         return list(self._known)
 
     def windows(self, text: str) -> Iterator[TokenVectors]:
-        """The windows of one of them."""
+        """Yield the recorded windows of a text."""
         return iter(self._known[text].windows)
 
     def encode_query(self, text: str) -> Vectors:
-        """The vector of the beginning of one of them."""
+        """Return the recorded vector of a text's beginning."""
         return self._queries[text]
 
     def _entry(self, entry: dict[str, object]) -> _Entry:
         windows = entry["windows"]
         if not isinstance(windows, list):
-            raise TypeError("windows are no list")
+            raise TypeError("windows are not a list")
         return _Entry(self._vectors(entry["query"])[0], [self._window(window) for window in windows])
 
     def _window(self, window: dict[str, object]) -> TokenVectors:
@@ -149,7 +150,7 @@ class _RecordedEncoder:
         return np.frombuffer(content, "<f2").astype(np.float32).reshape(-1, self.dim)
 
 
-def _coded(vectors: Vectors) -> str:
+def _encode_base64(vectors: Vectors) -> str:
     rows = np.atleast_2d(vectors)
     scaled = rows / np.maximum(np.abs(rows).max(axis=1, initial=0, keepdims=True), np.float32(1e-30))
     return base64.b64encode(scaled.astype("<f2").tobytes()).decode("ascii")

@@ -1,4 +1,4 @@
-"""Measures how close an exported reranker's scores are to those of the fp32 graph it came from."""
+"""Compares an exported reranker with the fp32 graph of the same weights."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from quarry.formats.errors import InvalidSetting
 __all__ = ["LEAST_CORRELATIONS", "check_reranker_parity", "measure_reranker_parity"]
 
 LEAST_CORRELATIONS: Mapping[str, float] = {"fp32": 0.9999, "fp16": 0.999, "int8-weights": 0.99, "int8": 0.98}
-"""Pearson's correlation of scores with those of fp32, by precision; less is a fault of the export.
+"""Pearson correlation of scores with those of fp32, by precision; a lower one is refused.
 
-Spearman's also counts the order among texts that all score about as low as a score can be, where it says little.
-Neither sees a factor or an offset: those change no order.
+Spearman's correlation would also count the order among texts with very low scores, which matters little. Neither
+depends on a factor or an offset, which do not change the order.
 """
 
 Scores = npt.NDArray[np.float64]
@@ -31,14 +31,14 @@ def measure_reranker_parity(
 
     Args:
         exact: the fp32 reranker.
-        variant: the reranker to judge.
-        pairs: real ones, with different scores.
+        variant: the reranker to compare with it.
+        pairs: real pairs with different scores.
 
     Returns:
-        Differences and correlations, and the pair with the scores furthest apart.
+        Differences and correlations, and the pair whose scores differ most.
 
     Raises:
-        InvalidSetting: all scores are the same, so that nothing can be said about their order.
+        InvalidSetting: all scores are equal, so they have no order.
         QuarryError: a pair cannot be scored.
     """
     listed = list(pairs)
@@ -57,19 +57,19 @@ def measure_reranker_parity(
 
 
 def check_reranker_parity(record: RerankerParity, worst_pair: Pair, precision: str) -> None:
-    """Refuse a variant that is too far from fp32.
+    """Refuse a variant that differs too much from fp32.
 
     Raises:
-        InvalidSetting: the correlation is below that of `LEAST_CORRELATIONS`; the message has the largest
-            difference and the pair that showed it.
+        InvalidSetting: the correlation is below `LEAST_CORRELATIONS`; the message has the largest difference and
+            its pair.
     """
     least = LEAST_CORRELATIONS.get(precision, min(LEAST_CORRELATIONS.values()))
     if not record.correlation >= least:
         query, text = (part[:100] for part in worst_pair)
         raise InvalidSetting(
-            f"the exported graph is too far from fp32: furthest off (by {record.difference_max:.4f}) "
-            f"is the score of {query!r} with {text!r}",
-            expected=f"scores that correlate by at least {least}",
+            f"the exported graph differs too much from fp32, most (by {record.difference_max:.4f}) "
+            f"in the score of {query!r} with {text!r}",
+            expected=f"a correlation of at least {least}",
             actual=f"{record.correlation:.4f}, ranks {record.rank_correlation:.4f}",
         )
 
@@ -83,7 +83,7 @@ def _correlation(one: Scores, other: Scores) -> float:
 
 
 def _ranks(scores: Scores) -> Scores:
-    """Return ranks from 0, the mean of their places for equal scores."""
+    """Return ranks from 0; equal scores share their mean rank."""
     ordered = np.sort(scores)
     first, last = (np.searchsorted(ordered, scores, side) for side in ("left", "right"))
     ranks: Scores = (first + last - 1) / 2

@@ -1,4 +1,4 @@
-"""The scores of a few pairs of texts, recorded before a graph was converted, so that a bundle can be checked.
+"""Scores of a few pairs, recorded before the graph is converted, so that a bundle can be checked by itself.
 
 ``reference.json`` of a reranker's bundle is a list of ``{"query", "text", "score"}``.
 """
@@ -29,11 +29,11 @@ _LARGEST_SCORE = 1e9
 
 
 def record_scores(exact: Reranker, pairs: Iterable[tuple[str, str]]) -> bytes:
-    """Score a few pairs, the beginnings of their texts, and return the contents of ``reference.json``.
+    """Score the beginnings of a few pairs and return the contents of ``reference.json``.
 
     Args:
         exact: the reranker before its conversion.
-        pairs: (query, text), real ones; the first 40 are taken.
+        pairs: real (query, text) pairs; the first 40 are used.
     """
     short = [tuple(text.strip()[:_CHARACTERS] for text in pair) for pair in islice(pairs, _N_PAIRS)]
     entries = [
@@ -43,11 +43,11 @@ def record_scores(exact: Reranker, pairs: Iterable[tuple[str, str]]) -> bytes:
 
 
 def check_reranker_bundle(path: str | Path) -> RerankerParity:
-    """Run a reranker's bundle, whatever its precision, and compare it with what its export recorded.
+    """Run a reranker's bundle of any precision and compare it with the scores that its export recorded.
 
     Raises:
-        InvalidSetting: there is no reranker's bundle, it has no recorded scores, or it gives others; the message
-            has the largest difference and the pair that showed it.
+        InvalidSetting: there is no reranker's bundle, it has no recorded scores, or its scores differ; the message
+            has the largest difference and its pair.
         FormatError: the bundle is damaged.
     """
     bundle = load_reranker_bundle(path)
@@ -58,23 +58,25 @@ def check_reranker_bundle(path: str | Path) -> RerankerParity:
 
 
 class _RecordedReranker:
-    """A reranker that knows a few pairs."""
+    """A reranker that returns the recorded scores of a few pairs."""
 
     name = "recorded"
 
     def __init__(self, path: Path) -> None:
         entries = read_json(path, _MAX_BYTES)
         if not isinstance(entries, list):
-            raise CorruptFile("no recorded scores", path=path, expected="a list", actual=type(entries).__name__)
+            raise CorruptFile(
+                "not a list of recorded scores", path=path, expected="a list", actual=type(entries).__name__
+            )
         self._known = dict(_entry(Fields.from_json(entry, path)) for entry in entries)
 
     @property
     def pairs(self) -> list[tuple[str, str]]:
-        """The pairs it knows."""
+        """The pairs that were recorded."""
         return list(self._known)
 
     def scores(self, query: str, texts: Sequence[str]) -> npt.NDArray[np.float32]:
-        """The scores of some of them."""
+        """Return recorded scores."""
         return np.array([self._known[query, text] for text in texts], np.float32)
 
 

@@ -1,4 +1,4 @@
-"""Measures what a graph's precision does to a ranking."""
+"""Measures the effect of a graph's precision on a ranking."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ Vectors = npt.NDArray[np.float32]
 
 
 def measure_retrieval(exact: Encoder, variant: Encoder) -> RetrievalRecord:
-    """Let both encoders find docstrings of Python's library, without their first lines, by those first lines.
+    """Search docstrings of Python's library with both encoders; the queries are their first paragraphs.
 
-    A document is one vector (`Pooled`), every query is compared with
-    all, and its one right answer is its own docstring.
+    A document is one vector (`Pooled`), the search is exhaustive, and
+    the only relevant document of a query is the rest of its docstring.
 
     Args:
         exact: the fp32 encoder.
-        variant: the encoder to judge; both give pooled vectors.
+        variant: the encoder to compare with it.
     """
     questions = sample_questions()
     ndcg, exact_ndcg = (round(_ndcg(encoder, questions), 5) for encoder in (variant, exact))
@@ -38,12 +38,12 @@ def measure_retrieval(exact: Encoder, variant: Encoder) -> RetrievalRecord:
 
 
 def _ndcg(encoder: Encoder, questions: list[tuple[str, str]]) -> float:
-    """Mean nDCG@10 where the i-th text is the only answer to the i-th query."""
+    """Return the mean nDCG@10 if the i-th text is the only relevant one for the i-th query."""
     queries, texts = zip(*questions, strict=True)
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         documents = np.stack(list(pool.map(partial(_vector, encoder), texts)))
-        asked = np.stack(list(pool.map(encoder.encode_query, queries)))
-    scores = asked @ documents.T
+        query_vectors = np.stack(list(pool.map(encoder.encode_query, queries)))
+    scores = query_vectors @ documents.T
     ranks = 1 + (scores > np.diagonal(scores)[:, np.newaxis]).sum(axis=1)
     return float(np.where(ranks <= _DEPTH, 1 / np.log2(1 + ranks), 0).mean())
 

@@ -1,4 +1,4 @@
-"""Makes the fp16 variant of a graph."""
+"""Converts a graph to fp16."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ _LARGEST = 65504.0  # of float16
 
 
 def to_half(model: onnx.ModelProto) -> onnx.ModelProto:
-    """Return the graph with every float32 number in float16, for GPUs; its outputs are cast back to float32.
+    """Return the graph in float16, for GPUs; its outputs are cast back to float32.
 
-    Constants beyond float16's range become its largest numbers. CPUs run the graph too, by casting.
+    Constants outside float16's range are clipped. CPUs can run the graph too, with casts.
 
     Raises:
-        InvalidSetting: the graph has nodes with graphs inside (conditions, loops).
+        InvalidSetting: the graph has nodes with subgraphs (conditions, loops).
     """
     half = onnx.ModelProto()
     half.CopyFrom(model)
@@ -48,7 +48,7 @@ def _halve(tensor: onnx.TensorProto) -> None:
 def _halve_attribute(node: onnx.NodeProto, attribute: onnx.AttributeProto) -> None:
     if attribute.HasField("g") or attribute.graphs:
         raise InvalidSetting(
-            "a graph with graphs inside has no fp16 variant", actual=f"{node.op_type} {node.name!r}"
+            "a graph with subgraphs cannot be converted to fp16", actual=f"{node.op_type} {node.name!r}"
         )
     if attribute.HasField("t"):
         _halve(attribute.t)

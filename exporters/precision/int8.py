@@ -1,4 +1,4 @@
-"""Makes the int8 variant of a graph."""
+"""Quantizes the weights and activations of a graph to int8."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ __all__ = ["quantize_int8"]
 
 
 def quantize_int8(model: onnx.ModelProto, keep: str) -> onnx.ModelProto:
-    """Return the graph with int8 weights, a quarter of the size, and two to three times as fast on a CPU.
+    """Return the graph with int8 weights: a quarter of the size, two to three times as fast on a CPU.
 
-    Products with constant weights: one scale for each output channel, activations quantised as they come (one
-    scale a tensor: run one text at a time, or its vectors change with its neighbours). Embedding tables: one
-    scale each. Attention's own products stay in fp32.
+    Weights have one scale per output channel; activations are quantized dynamically with one scale per tensor, so
+    run one text at a time: in a batch, a text's vectors depend on the other texts. Embedding tables have one
+    scale. Products of attention scores stay in fp32.
 
-    Weights take 7 of the 8 bits: CPUs without VNNI add two products in 16 bits, which full-range weights would
-    overflow, and an index built on one machine is searched on others.
+    Weights use 7 of 8 bits: CPUs without VNNI add two products in 16 bits, which full-range weights overflow, and
+    an index built on one machine is searched on others.
 
     Args:
-        model: weights inside; is not changed.
-        keep: nodes whose names begin so stay as they are.
+        model: without external data; it is not changed.
+        keep: prefix of the names of nodes that stay in fp32.
     """
     kept = [node.name for node in model.graph.node if node.name.startswith(keep)]
     import_onnxruntime()
     from onnxruntime.quantization import QuantType, quantize_dynamic
 
-    with tempfile.TemporaryDirectory(prefix="quarry-export-") as folder, _quiet_root_logger(), _named(folder):
+    with tempfile.TemporaryDirectory(prefix="quarry-export-") as folder, _quiet_root_logger(), _errors_in(folder):
         target = Path(folder) / "model.onnx"
         quantize_dynamic(
             model,
@@ -47,8 +47,8 @@ def quantize_int8(model: onnx.ModelProto, keep: str) -> onnx.ModelProto:
 
 
 @contextmanager
-def _named(folder: str) -> Iterator[None]:
-    """Name the folder in an error of a write, where the disk is full."""
+def _errors_in(folder: str) -> Iterator[None]:
+    """Name the folder in an I/O error, such as a full disk."""
     try:
         yield
     except OSError as error:
@@ -58,7 +58,7 @@ def _named(folder: str) -> Iterator[None]:
 
 @contextmanager
 def _quiet_root_logger() -> Iterator[None]:
-    """Hold back the quantiser's advice to pre-process the graph, which it logs to the root logger."""
+    """Suppress the quantizer's advice to pre-process the graph, which it logs to the root logger."""
     root = logging.getLogger()
     before = root.level
     root.setLevel(logging.ERROR)

@@ -1,4 +1,4 @@
-"""Makes the variant with 8-bit weights and activations in full precision."""
+"""Quantizes the weights of a graph to 8 bits; activations keep full precision."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ __all__ = ["quantize_weights"]
 
 _BLOCK = 32
 _ZERO = 128
-_ACCURACY_LEVEL = 4  # of the operator: int8 products, a scale for each block; 0 is several times slower
-_LEAST_TABLE = 2**16  # numbers; smaller tables are not worth it
+_ACCURACY_LEVEL = 4  # of the operator: int8 products with one scale per block; 0 is several times slower
+_LEAST_TABLE = 2**16  # elements; smaller tables save too little
 _CONTRIB = "com.microsoft"
 
 Floats = npt.NDArray[np.float32]
 
 
 def quantize_weights(model: onnx.ModelProto, keep: str) -> onnx.ModelProto:
-    """Return the graph with 8-bit weights, a quarter of the size and close to fp32.
+    """Return the graph with 8-bit weights: a quarter of the size, close to fp32.
 
-    Products with constant weights become ONNX Runtime's ``MatMulNBits``: 32 weights share a scale, and so do 32
-    numbers of an activation, so that a text's vectors do not depend on its batch mates. Embedding tables have a
-    scale for each row.
+    Products with constant weights become ONNX Runtime's ``MatMulNBits``: blocks of 32 weights share a scale, and
+    so do blocks of 32 elements of an activation, so a text's vectors do not depend on its batch. Embedding tables
+    have one scale per row.
 
     Args:
-        model: weights inside; is not changed.
-        keep: nodes whose names begin so stay as they are.
+        model: without external data; it is not changed.
+        keep: prefix of the names of nodes that stay in fp32.
     """
     found = onnx.ModelProto()
     found.CopyFrom(model)
@@ -52,7 +52,7 @@ def _is_matrix(tensor: onnx.TensorProto) -> bool:
 
 
 class _Writer:
-    """The nodes and constants of the new graph."""
+    """Collects the nodes and constants of the new graph."""
 
     def __init__(self, matrices: dict[str, onnx.TensorProto]) -> None:
         self._matrices = matrices
@@ -60,7 +60,7 @@ class _Writer:
         self.constants: dict[str, onnx.TensorProto] = {}
 
     def rewrite(self, node: onnx.NodeProto) -> None:
-        """Add a node, or what stands for it."""
+        """Add a node or its replacement."""
         if node.op_type == "MatMul" and node.input[1] in self._matrices:
             self._product(node)
         elif node.op_type == "Gather" and node.input[0] in self._matrices and self._is_large(node):
@@ -110,13 +110,13 @@ class _Writer:
 
 
 def _scales(values: Floats, axis: int) -> Floats:
-    """The scales that bring each row (axis) of numbers into -127..127; 1 where all are 0."""
+    """Return the scales that map each row (axis) to -127..127; 1 if all its elements are 0."""
     largest = np.abs(values).max(axis=axis, keepdims=True)
     return np.where(largest == 0, np.float32(1), largest / np.float32(127))
 
 
 def _quantize_blocks(matrix: Floats) -> tuple[npt.NDArray[np.uint8], Floats]:
-    """Codes (n_out, n_blocks, 32) and scales (n_out, n_blocks) of an (n_in, n_out) matrix."""
+    """Return codes (n_out, n_blocks, 32) and scales (n_out, n_blocks) of an (n_in, n_out) matrix."""
     n_in, n_out = matrix.shape
     padded = np.pad(matrix, ((0, -n_in % _BLOCK), (0, 0)))
     blocks = np.ascontiguousarray(padded.T).reshape(n_out, -1, _BLOCK)

@@ -1,4 +1,4 @@
-"""The precisions that a graph can be exported in."""
+"""Converts the graph of an encoder or a reranker to a precision."""
 
 from __future__ import annotations
 
@@ -17,35 +17,35 @@ from quarry.exporters.precision.int8_weights import quantize_weights
 
 __all__ = ["encoder_variant", "reranker_variant"]
 
-_QUANTISERS: Mapping[str, Callable[[onnx.ModelProto, str], onnx.ModelProto]] = MappingProxyType(
+_QUANTIZERS: Mapping[str, Callable[[onnx.ModelProto, str], onnx.ModelProto]] = MappingProxyType(
     {"int8": quantize_int8, "int8-weights": quantize_weights}
 )
 
 
 def encoder_variant(backbone: Backbone, head: Head, precision: str) -> onnx.ModelProto:
-    """Finish an encoder's graph in a precision; the head always computes in fp32.
+    """Complete an encoder's graph in a precision; the head always computes in fp32.
 
     Args:
-        backbone: the network; its graph is used up.
-        head: what follows.
+        backbone: the network; its graph is modified.
+        head: the head to add.
         precision: one of `quarry.exporters.export.PRECISIONS`.
     """
     if precision == "fp16":
-        return encoder_model(_half(backbone), head)
+        return encoder_model(_to_half_backbone(backbone), head)
     model = encoder_model(backbone, head)
-    return _QUANTISERS[precision](model, HEAD) if precision in _QUANTISERS else model
+    return _QUANTIZERS[precision](model, HEAD) if precision in _QUANTIZERS else model
 
 
 def reranker_variant(model: onnx.ModelProto, precision: str) -> onnx.ModelProto:
-    """Bring a reranker's fp32 graph into a precision."""
+    """Convert a reranker's fp32 graph to a precision."""
     if precision == "fp16":
         return to_half(model)
-    return _QUANTISERS[precision](model, HEAD) if precision in _QUANTISERS else model
+    return _QUANTIZERS[precision](model, HEAD) if precision in _QUANTIZERS else model
 
 
-def _half(backbone: Backbone) -> Backbone:
+def _to_half_backbone(backbone: Backbone) -> Backbone:
     shapes: dict[str, list[str | int]] = {backbone.hidden: ["batch", "length", backbone.n_hidden]}
     if backbone.logits:
         shapes[backbone.logits] = ["batch", "length", "words"]
-    half = Graph.extending(to_half(backbone.graph.model(shapes)), "head_")
+    half = Graph.extend(to_half(backbone.graph.model(shapes)), "head_")
     return replace(backbone, graph=half)

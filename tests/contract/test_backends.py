@@ -496,5 +496,5 @@ def test_unknown_backend(indexes):
 
 def test_a_missing_library_is_named(indexes, monkeypatch):
     monkeypatch.setitem(BACKENDS, "scan", Adapter("engine.backends.of_no_library:Backend", "gpu"))
-    with pytest.raises(BackendUnavailable, match=r"pip install 'quarry-search\[gpu\]'"):
+    with pytest.raises(BackendUnavailable, match=r"pip install '\.\[gpu\]' in a checkout"):
         Engine.open(indexes("int8", None, False)[0], backend="scan")

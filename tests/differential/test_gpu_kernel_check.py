@@ -51,11 +51,10 @@ def score_lists(codes, owners, starts, longest, tables, probed, lists, best):
 
 KERNELS = {
     "document_scores": document_scores,
-    "resident_scores": document_scores,
     "pair_scores": pair_scores,
     "score_lists": score_lists,
 }
-RIGHT = {"TILE_ROWS": 128, "can_reside": None, **KERNELS}
+RIGHT = {"TILE_ROWS": 128, **KERNELS}
 
 
 def test_kernels_that_compute_the_same_are_used():
@@ -96,7 +95,6 @@ def halves_swapped(codes, *rest):
     [
         {"document_scores": without_softmax},
         {"document_scores": wrong_where_there_are_many_queries},
-        {"resident_scores": without_softmax},
         {"pair_scores": one_dimension_short},
         {"pair_scores": of_the_next_document},
         {"pair_scores": without_aggregation},

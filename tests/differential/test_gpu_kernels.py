@@ -72,38 +72,20 @@ def test_documents_are_scored(directory, monkeypatch, kind, beta, dim, n_queries
 
 
 @pytest.mark.parametrize("beta", [None, 2.0])
-@pytest.mark.parametrize(
-    "tiling", [(64, 16, 128, 4, 3), (16, 32, 16, 8, 2), (256, 64, 32, 4, 4), (64, 16, 16, 4, 2, True)]
-)
+@pytest.mark.parametrize("tiling", [(64, 16, 128, 4, 3), (16, 32, 16, 8, 2), (256, 64, 32, 4, 4)])
 def test_tiles_of_any_size_give_the_same_scores(tiling, beta):
     generator = torch.Generator().manual_seed(5)
-    lengths = torch.randint(1, 5 if tiling[-1] is True else 9, (50,), generator=generator)
+    lengths = torch.randint(1, 9, (50,), generator=generator)
     starts = torch.cat([torch.zeros(1, dtype=torch.int64), lengths.cumsum(0)]).to(PLACE)
     values = torch.randn((int(starts[-1]), 40), generator=generator).half().to(PLACE)
     units = torch.nn.functional.normalize(torch.randn((19, 40), generator=generator)).half().to(PLACE)
     docs = torch.arange(50, dtype=torch.int32, device=PLACE)
     betas = None if beta is None else torch.full((19,), beta, device=PLACE)
     found = []
-    for each in (None, gpu_kernels.Tiling(*tiling[:5])):
+    for each in (None, gpu_kernels.Tiling(*tiling)):
         found.append(torch.empty((50, 19), device=PLACE))
-        score = gpu_kernels.resident_scores if each and tiling[-1] is True else gpu_kernels.document_scores
-        score(values, None, starts, docs, 4, None, units, betas, found[-1], 0, each)
+        gpu_kernels.document_scores(values, None, starts, docs, 4, None, units, betas, found[-1], 0, each)
     torch.testing.assert_close(found[1], found[0], atol=1e-4, rtol=1e-4)
-
-
-@pytest.mark.parametrize(
-    ("dim", "kind", "slots", "n_queries", "can"),
-    [
-        (384, torch.float16, 4, 256, True),
-        (384, torch.float16, 64, 65, True),
-        (384, torch.float16, 128, 256, False),  # more rows than a tile has
-        (384, torch.float16, 4, 64, False),
-        (512, torch.float16, 4, 256, False),  # more than shared memory holds
-        (512, torch.int8, 4, 256, True),
-    ],
-)
-def test_queries_stay_where_there_is_room(dim, kind, slots, n_queries, can):
-    assert gpu_kernels.can_reside(torch.empty((3, dim), dtype=kind, device=PLACE), slots, n_queries) is can
 
 
 @pytest.mark.parametrize("beta", [None, 2.0])

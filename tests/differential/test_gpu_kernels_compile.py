@@ -48,12 +48,6 @@ for rows, scales in (("*i8", "*fp32"), ("*fp16", "*fp16")):
                 document_kernel._document_kernel, DOCUMENTS.format(rows, scales),
                 {**stored, "MASKED": True, **shape}, tile.warps, tile.stages,
             )
-        tile = document_kernel.RESIDENT
-        shape = {"DOCS": tile.rows // 4, "SLOTS": 4, "QUERIES": tile.queries, "WIDTH": tile.width}
-        compiled(
-            document_kernel._resident_kernel, DOCUMENTS.format(rows, scales),
-            {**stored, "MASKED": True, **shape, "CHUNKS": 6 if rows == "*fp16" else 8}, tile.warps, tile.stages,
-        )
         compiled(
             kernels._pair_kernel, f"{rows} {scales} *i64 *i64 *fp64 *fp64 *fp32 i32 i32 i32 fp32",
             {**stored, "DOCS": 4, "SLOTS": 4, "WIDTH": 64}, 4, 3,
@@ -82,7 +76,6 @@ def test_the_kernels_compile_for_hopper(tmp_path):
     kernels = [name for name, _ in found]
     assert {name: kernels.count(name) for name in kernels} == {
         "_document_kernel": 16,
-        "_resident_kernel": 4,
         "_pair_kernel": 4,
         "_list_kernel": 2,
     }

@@ -99,7 +99,7 @@ def networks(tmp_path_factory: pytest.TempPathFactory):
 @pytest.mark.parametrize("pooling", POOLINGS)
 def test_built_graphs_equal_torch(networks, tmp_path: Path, kind: str, pooling: str) -> None:
     network = networks(kind)
-    bundle = export(network.folder, tmp_path / "out", "fp32", head=pooling, road="direct", texts=["cat"])
+    bundle = export(network.folder, tmp_path / "out", "fp32", head=pooling, graph_source="direct", texts=["cat"])
     assert (bundle.settings.dim, bundle.settings.pooling) == (DIM, pooling)
     assert bundle.settings.window == (198 if kind == "mpnet" else N_POSITIONS)
     check(network, bundle, POOLINGS[pooling])
@@ -114,7 +114,7 @@ def test_distances_beyond_the_buckets_equal_torch(networks, tmp_path: Path) -> N
 
 
 def traced(network: TorchNetwork, out: Path, **options: object) -> EncoderBundle:
-    return export(network.folder, out, "fp32", road="torch", texts=["cat"], **options)
+    return export(network.folder, out, "fp32", graph_source="torch", texts=["cat"], **options)
 
 
 @needs_onnxscript
@@ -134,10 +134,12 @@ def test_traced_graphs_have_variants(networks, tmp_path: Path, precision: str) -
 
 def test_what_torch_is_missing_for_is_said(networks, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "onnxscript", None)
-    with pytest.raises(BackendUnavailable, match=r"'electra' is exported by torch.*quarry-search\[export-torch\]"):
+    with pytest.raises(
+        BackendUnavailable, match=r"'electra' is exported by torch.*pip install '\.\[export-torch\]'"
+    ):
         export(networks("electra").folder, tmp_path / "out")
     with pytest.raises(InvalidSetting, match="model_type"):
-        export(networks("electra").folder, tmp_path / "out", road="direct")
+        export(networks("electra").folder, tmp_path / "out", graph_source="direct")
     assert not (tmp_path / "out").exists()
 
 

@@ -1,1 +1,4 @@
-"""One adapter for each library that is measured beside Quarry."""
+"""Adapters of search libraries, one module each; see `bench.peers.protocol`.
+
+May import: `bench.peers.protocol`, and the library inside functions.
+"""

@@ -22,7 +22,7 @@ class Index:
         self._folder = folder
 
     def build(self, corpus: Corpus) -> None:
-        """Tokenise, index, save."""
+        """Tokenize, index, save."""
         import bm25s
 
         index = bm25s.BM25()

@@ -1,9 +1,9 @@
 """FastPlaid: late interaction over token vectors, what PyLate stores and searches its documents with.
 
-Default settings, which its README (https://github.com/lightonai/fast-plaid) advises to start from: 4 bits a number
-of a residual, 8 lists for each token of a query, 4096 documents scored in full. The token vectors are those of the
-same encoder as everybody's, which was not trained for late interaction: as they are, or brought to fewer
-dimensions by their principal components, since models made for it end in 128.
+Default settings, which its README (https://github.com/lightonai/fast-plaid) advises to start from: 4 bits per
+dimension of a residual, 8 lists for each token of a query, 4096 documents scored in full. The token vectors are
+those of the same encoder as everybody's, which was not trained for late interaction: as they are, or brought to
+fewer dimensions by their principal components, since models made for it end in 128.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Index:
         self._dim = cast(int, settings["dim"])
 
     def build(self, corpus: Corpus) -> None:
-        """Find the components where fewer are wanted, make the index; ids are kept beside it."""
+        """Compute principal components if fewer dimensions are requested, build the index, store ids."""
         torch = import_module("torch")
 
         self._folder.mkdir()
@@ -66,7 +66,7 @@ class Index:
 def principal_components(vectors: npt.NDArray[np.float32], dim: int) -> npt.NDArray[np.float32]:
     """(dim of the vectors, ``dim``) float32: the directions that keep most of their inner products.
 
-    The same directions as they are where no fewer are wanted.
+    The identity if no fewer dimensions are requested.
     """
     if dim >= vectors.shape[1]:
         return np.eye(vectors.shape[1], dtype=np.float32)

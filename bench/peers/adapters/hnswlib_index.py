@@ -1,7 +1,7 @@
 """hnswlib: HNSW over fp32 vectors in memory; ids are kept beside them.
 
 M=16 and ef_construction=200 as in the README's examples (https://github.com/nmslib/hnswlib), ef=50 there too, more
-where more hits are asked for.
+if more hits are requested.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ class Index:
         self._indexed = bool(settings["index"])
 
     def build(self, corpus: Corpus) -> None:
-        """Add in batches, build the index where asked, compact."""
+        """Add in batches, build the index if asked, compact."""
         lancedb = import_module("lancedb")
         pa = import_module("pyarrow")
 

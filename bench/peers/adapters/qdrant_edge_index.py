@@ -1,4 +1,4 @@
-"""Qdrant Edge: one shard in the caller's process, default settings, optimised after loading.
+"""Qdrant Edge: one shard in the caller's process, default settings, optimized after loading.
 
 Calls as https://qdrant.tech/documentation/edge/ shows them.
 """
@@ -24,7 +24,7 @@ class Index:
         self._folder = folder
 
     def build(self, corpus: Corpus) -> None:
-        """Upsert in batches, optimise, flush."""
+        """Upsert in batches, optimize, flush."""
         edge = import_module("qdrant_edge")
 
         self._folder.mkdir()

@@ -1,4 +1,4 @@
-"""zvec: a collection with an HNSW index in default settings, metric IP, optimised after loading.
+"""zvec: a collection with an HNSW index in default settings, metric IP, optimized after loading.
 
 As https://zvec.org/en/docs/quickstart/ shows; the README's own index parameters.
 """
@@ -24,7 +24,7 @@ class Index:
         self._folder = folder
 
     def build(self, corpus: Corpus) -> None:
-        """Insert in batches, optimise, flush."""
+        """Insert in batches, optimize, flush."""
         zvec = import_module("zvec")
 
         dim = corpus.vectors.shape[1]

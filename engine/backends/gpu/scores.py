@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Protocol
 
@@ -108,7 +108,7 @@ class KernelScores:
         for slots, docs in self._docs.items():
             first, last = np.searchsorted(docs, [low, high]).tolist()
             if first < last:
-                self._kernel(slots, len(queries))(
+                self._kernels.document_scores(
                     self._rows.values,
                     self._rows.scales,
                     self._rows.documents.starts,
@@ -121,10 +121,3 @@ class KernelScores:
                     low,
                 )
         return block
-
-    def _kernel(self, slots: int, n_queries: int) -> Callable[..., None]:
-        """What scores documents of at most so many centroids, or of TILE_ROWS and more."""
-        kernels = self._kernels
-        resides = kernels.resident_scores and kernels.can_reside(self._rows.values, slots, n_queries)
-        chosen: Callable[..., None] = kernels.resident_scores if resides else kernels.document_scores
-        return chosen

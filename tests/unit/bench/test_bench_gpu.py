@@ -127,17 +127,6 @@ def test_figures_are_told_by_their_targets() -> None:
         {"what": "peer cuvs IVF-PQ", "missing": "no such module"},
         *(
             {
-                "what": "tiling",
-                "batch": 256,
-                "beta": None,
-                "tiling": [rows, 128, 64, 4, 3],
-                "sound": sound,
-                "ms": ms,
-            }
-            for rows, sound, ms in ((128, True, 5.0), (64, True, 4.0), (256, False, 1.0))
-        ),
-        *(
-            {
                 "what": "encoder",
                 "shape": "MiniLM",
                 "runtime": name,
@@ -149,11 +138,10 @@ def test_figures_are_told_by_their_targets() -> None:
         ),
     ]
     found = {str(record["name"]): record for record in figures(records)}
-    reads, share, torch_rate, cuvs, tiling, onnx, *missing = found.values()
+    reads, share, torch_rate, cuvs, onnx, *missing = found.values()
     assert (reads["value"], reads["met"]) == (pytest.approx(1.6), True)
     assert (share["value"], share["met"]) == (pytest.approx(0.25), False)
     assert (torch_rate["value"], torch_rate["way"]) == (pytest.approx(2.0), "all centroids")
     assert "missing" in cuvs
-    assert (tiling["tiling"], tiling["value"]) == ([64, 128, 64, 4, 3], 4.0)
     assert (onnx["value"], onnx["met"]) == (pytest.approx(3.0), True)
     assert all("missing" in record for record in missing)

@@ -43,7 +43,7 @@ def test_what_was_lost_by_the_precision_is_told(checkpoint: Path, tmp_path: Path
     assert settings.retrieval
     first, close, effect = capsys.readouterr().out.splitlines()
     assert first == f"{out}: encoder checkpoint, int8, {load_bundle(out).identity}"
-    assert close.startswith("close to fp32: ")
+    assert close.startswith("compared with fp32: ")
     assert f"token_mean {settings.parity.token_mean}" in close
     assert effect.startswith("effect: collection docstrings")
     assert f"ndcg_10 {settings.retrieval.ndcg_10}" in effect
@@ -51,16 +51,16 @@ def test_what_was_lost_by_the_precision_is_told(checkpoint: Path, tmp_path: Path
 
 @pytest.mark.parametrize(
     "option",
-    ["--precision fp32", "--name x", "--head cls", "--no-normalise", "--normalise", "--target sm89", "--tensorrt"],
+    ["--precision fp32", "--name x", "--head cls", "--no-normalize", "--normalize", "--target sm89", "--tensorrt"],
 )
 def test_a_check_takes_no_options(bundle: Path, capsys: Captured, option: str) -> None:
     name = option.split(maxsplit=1)[0]
-    assert f"not an option of --check; found {name}\n" in refused([bundle, "--check", *option.split()], capsys)
+    assert f"not an option with --check; found {name}\n" in refused([bundle, "--check", *option.split()], capsys)
 
 
 def test_a_target_is_for_an_engine(checkpoint: Path, tmp_path: Path, capsys: Captured) -> None:
     words = [checkpoint, tmp_path / "out", "--precision", "fp16", "--target", "sm89"]
-    assert "a target is for --tensorrt; found sm89" in refused(words, capsys)
+    assert "--target needs --tensorrt; found sm89" in refused(words, capsys)
     assert not (tmp_path / "out").exists()
 
 
@@ -75,7 +75,7 @@ def test_what_cannot_become_an_engine_is_said_before_the_export(
 
 def test_a_bundle_is_no_checkpoint(bundle: Path, tmp_path: Path, capsys: Captured) -> None:
     message = refused([bundle, tmp_path / "out"], capsys)
-    assert f"{bundle}: this is a bundle already" in message
+    assert f"{bundle}: this is a bundle" in message
     assert "expected a checkpoint" in message
 
 
@@ -86,7 +86,7 @@ def test_a_file_is_no_checkpoint(checkpoint: Path, tmp_path: Path, capsys: Captu
 
 def test_a_place_that_nothing_can_be_written_to_is_refused_at_once(checkpoint: Path, capsys: Captured) -> None:
     out = checkpoint / "config.json" / "out"
-    assert f"{out}: nothing can be written there; " in refused([checkpoint, out], capsys)
+    assert f"{out}: the folder cannot be created here; " in refused([checkpoint, out], capsys)
 
 
 PROGRAM = """
@@ -160,7 +160,7 @@ def test_a_check_finds_other_vectors(bundle: Path, tmp_path: Path, capsys: Captu
     files: dict[str, bytes | Path] = {name: bundle / name for name in opened.files}
     files["tokenizer.json"] = json.dumps(tokenizer).encode()
     other = write_bundle(tmp_path / "other", opened.settings, files).path
-    assert "too far from fp32" in refused([other, "--check"], capsys)
+    assert "differs too much from fp32" in refused([other, "--check"], capsys)
 
 
 @pytest.mark.parametrize("library", ["onnx", "safetensors"])
@@ -169,5 +169,5 @@ def test_what_an_export_needs_is_told(
 ) -> None:
     monkeypatch.setitem(sys.modules, library, None)
     message = refused([checkpoint, tmp_path / "out"], capsys)
-    assert "expected pip install 'quarry-search[export]'" in message
+    assert "expected pip install '.[export]' in a checkout of Quarry" in message
     assert library in message

@@ -52,7 +52,7 @@ WEIGHTS = {
     "a tensor beyond the end": (tensors_file({"a": tensor("F32", 0, 800, 200)}, bytes(12)), "safetensors file"),
     "a size that overflows": (tensors_file({"a": tensor("F32", 0, 0, 2**62, 4)}, b""), "overflow"),
     "a type that numpy lacks": (tensors_file({"a": tensor("F4", 0, 1, 2)}, b"\0"), "type that cannot be read"),
-    "complex numbers": (tensors_file({"a": tensor("C64", 0, 8, 1)}, bytes(8)), "'a' is of complex numbers"),
+    "complex numbers": (tensors_file({"a": tensor("C64", 0, 8, 1)}, bytes(8)), "'a' has complex numbers"),
 }
 
 
@@ -75,7 +75,7 @@ def test_weights_that_are_no_numbers_are_refused(tmp_path: Path, value: float) -
     weights = random_weights()
     weights["embeddings.word_embeddings.weight"][:] = value
     checkpoint = write_checkpoint(tmp_path / "checkpoint", weights=weights)
-    refused(checkpoint, r"made of the checkpoint.*model\.onnx.*not finite", checkpoint)
+    refused(checkpoint, r"the checkpoint gives a bundle.*model\.onnx.*not finite", checkpoint)
 
 
 @pytest.mark.parametrize(
@@ -104,7 +104,7 @@ def test_json_without_end_is_refused(checkpoint: Path, name: str) -> None:
 def test_json_beyond_measure_is_not_read(checkpoint: Path, name: str, limit: int) -> None:
     with (checkpoint / name).open("r+b") as file:
         file.truncate(limit + 1)  # which takes no room on the disk
-    refused(checkpoint, f"too long; expected at most {limit} bytes; found {limit + 1}", checkpoint / name)
+    refused(checkpoint, f"too large; expected at most {limit} bytes; found {limit + 1}", checkpoint / name)
 
 
 TOKENIZERS = {
@@ -151,7 +151,7 @@ def test_a_licence_from_elsewhere_is_not_given_away(checkpoint: Path, tmp_path: 
     secret.write_text("a key", "utf-8")
     (checkpoint / "LICENSE").unlink()
     (checkpoint / "LICENSE").symlink_to(secret.resolve())
-    with pytest.raises(CorruptFile, match="a link out of the checkpoint's folder") as caught:
+    with pytest.raises(CorruptFile, match="a symbolic link leads out of the checkpoint's folder") as caught:
         export(checkpoint, tmp_path / "out", "fp32", texts=TEXTS)
     assert caught.value.path == checkpoint / "LICENSE"
 
@@ -197,7 +197,7 @@ def test_a_graphs_weights_may_lie_where_the_hubs_cache_puts_them(tmp_path: Path,
 def test_a_licence_beyond_measure_is_refused(checkpoint: Path) -> None:
     with (checkpoint / "LICENSE").open("r+b") as file:
         file.truncate(2**20 + 1)
-    refused(checkpoint, "too long for a licence", checkpoint / "LICENSE")
+    refused(checkpoint, "too large for a license", checkpoint / "LICENSE")
 
 
 @pytest.mark.parametrize(
@@ -205,4 +205,4 @@ def test_a_licence_beyond_measure_is_refused(checkpoint: Path) -> None:
 )
 def test_a_licence_that_is_no_name_is_unknown(checkpoint: Path, text: str) -> None:
     (checkpoint / "README.md").write_text(text, "utf-8")
-    assert read_checkpoint(checkpoint).licence == "unknown"
+    assert read_checkpoint(checkpoint).license_name == "unknown"

@@ -70,7 +70,7 @@ def test_a_plan_is_not_built_of_a_graph_that_tensorrt_cannot_read(tmp_path, caps
 
 @needs_rtx
 def test_a_timing_cache_is_for_the_library_that_times(bundle, tmp_path):
-    with pytest.raises(InvalidSetting, match="times nothing"):
+    with pytest.raises(InvalidSetting, match="has no timing cache"):
         build_plan(bundle, target=TARGET, library="tensorrt-rtx", timing_cache=tmp_path / "timings")
 
 

@@ -16,10 +16,10 @@ FOLDER = Path("checkpoint")
 OTHER = {**CONFIG, "model_type": "electra", "embedding_size": CONFIG["hidden_size"]}
 
 FOREIGN = [
-    ({"_attn_implementation": "somebody/kernels"}, "names code that is not the library's"),
-    ({"text_config": {"attn_implementation": "somebody/kernels@main"}}, "names code"),
-    ({"layers": [{"experts_implementation": {"": "somebody/kernels"}}]}, "names code"),
-    ({"quantization_config": {"quant_method": "gptq"}}, "quantised weights cannot be exported"),
+    ({"_attn_implementation": "somebody/kernels"}, "names third-party code"),
+    ({"text_config": {"attn_implementation": "somebody/kernels@main"}}, "names third-party code"),
+    ({"layers": [{"experts_implementation": {"": "somebody/kernels"}}]}, "names third-party code"),
+    ({"quantization_config": {"quant_method": "gptq"}}, "quantized weights cannot be exported"),
 ]
 LARGE = [
     ({"num_hidden_layers": 11}, "bad 'num_hidden_layers'; expected at most 10; found 11"),
@@ -32,7 +32,7 @@ LARGE = [
 
 
 @pytest.mark.parametrize(("change", "match"), FOREIGN)
-def test_code_of_others_and_quantised_weights_are_refused(change: dict[str, object], match: str) -> None:
+def test_code_of_others_and_quantized_weights_are_refused(change: dict[str, object], match: str) -> None:
     with pytest.raises(InvalidSetting, match=f"checkpoint: .*{match}"):
         check_config({**OTHER, **change}, 10, FOLDER)
 
@@ -52,7 +52,7 @@ def test_a_configuration_nested_deep_is_looked_through() -> None:
     inner: dict[str, object] = {"quantization_config": {}}
     for _ in range(5000):
         inner = {"text_config": inner}
-    with pytest.raises(InvalidSetting, match="quantised"):
+    with pytest.raises(InvalidSetting, match="quantized"):
         check_config({**OTHER, **inner}, 10, FOLDER)
 
 

@@ -68,7 +68,9 @@ def test_a_difference_in_one_text_is_named(graph: ModelProto, checkpoint: Checkp
         return found
 
     text = repr(sample_texts(8)[5])[:20].replace("(", r"\(").replace("*", r"\*")
-    with pytest.raises(InvalidSetting, match=rf"other vectors than torch; furthest off is {text}.*found -1\.0"):
+    with pytest.raises(
+        InvalidSetting, match=rf"other vectors than torch; the largest difference is in {text}.*found -1\.0"
+    ):
         check_traced(graph, run, checkpoint, len(WORDS))
 
 

@@ -1,8 +1,8 @@
 """A corpus that every Python has: the docstrings of its standard library.
 
-Modules written in Python are parsed, not imported: importing the whole library would run it. What is
-written in C (``math``, ``str.join``, ``os.listdir``) has its docstrings only at run time, so a fixed list
-of modules that are safe to import is asked for those.
+Modules written in Python are parsed, not imported: importing the whole library would run it. Code written in C
+(``math``, ``str.join``, ``os.listdir``) has docstrings only at run time, so modules of a fixed list, which are
+safe to import, are inspected for those. The demonstration, parity of exported models and small benchmarks use it.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import importlib
 import inspect
 import sysconfig
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import TypedDict
@@ -81,30 +81,35 @@ class StdlibDocument(TypedDict):
     metadata: dict[str, str]
 
 
-def stdlib_documents() -> Iterator[StdlibDocument]:
+def stdlib_documents(modules: Collection[str] | None = None) -> Iterator[StdlibDocument]:
     """Yield a document for every public module, class, function and method with a docstring.
 
     The order is the same at every run of the same Python; ids are unique.
 
+    Args:
+        modules: names of the modules to read; None: all, which takes some seconds.
+
     Yields:
-        ``id``: the dotted name; ``title``: the same after its kind, with its signature where
-        that is known; ``text``:
-        the docstring without its indentation, at least 20 characters; ``metadata``: ``kind`` ("module",
-        "class", "function" or "method") and ``module``.
+        ``id``: the dotted name; ``title``: the same after its kind, with its signature if it is known; ``text``:
+        the docstring without its indentation, at least 20 characters; ``metadata``: ``kind`` ("module", "class",
+        "function" or "method") and ``module``.
     """
     seen: set[str] = set()
-    for document in _all_documents():
+    for document in _all_documents(modules):
         if len(document["text"]) >= _MIN_CHARACTERS and document["id"] not in seen:
             seen.add(document["id"])
             yield document
 
 
-def _all_documents() -> Iterator[StdlibDocument]:
+def _all_documents(modules: Collection[str] | None) -> Iterator[StdlibDocument]:
     stdlib = Path(sysconfig.get_path("stdlib"))
     for path in _source_files(stdlib):
-        yield from _documents_of_source(path, _module_name(path.relative_to(stdlib)))
+        name = _module_name(path.relative_to(stdlib))
+        if modules is None or name in modules:
+            yield from _documents_of_source(path, name)
     for name in _MODULES_WITH_C:
-        yield from _documents_of_module(importlib.import_module(name))
+        if modules is None or name in modules:
+            yield from _documents_of_module(importlib.import_module(name))
 
 
 def _document(name: str, signature: str, text: str, kind: str, module: str) -> StdlibDocument:

@@ -8,8 +8,8 @@ import sys
 
 import pytest
 
-from quarry.engine.cli.stdlib_docstrings import StdlibDocument, stdlib_documents
 from quarry.engine.documents.document import document_from
+from quarry.engine.documents.stdlib_docstrings import StdlibDocument, stdlib_documents
 
 
 @pytest.fixture(scope="module")
@@ -67,7 +67,7 @@ def test_private_names_and_tests_are_left_out(documents: dict[str, StdlibDocumen
 def test_the_library_is_neither_run_nor_ordered_by_chance() -> None:
     program = (
         "import json, sys\n"
-        "from quarry.engine.cli.stdlib_docstrings import stdlib_documents\n"
+        "from quarry.engine.documents.stdlib_docstrings import stdlib_documents\n"
         "print(json.dumps(list(stdlib_documents())))\n"
         "assert not {'tkinter', 'antigravity', 'turtle', 'pdb', 'asyncio'} & set(sys.modules)\n"
     )

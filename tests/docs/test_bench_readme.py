@@ -1,0 +1,98 @@
+"""The measurements run as bench/README.md shows them."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+from bench.__main__ import COMMANDS, main, parser_of
+from bench.data.docstrings import docstrings_folder, write_docstrings
+from quarry.engine.cli.commands import main as quarry
+from quarry.engine.documents.stdlib_docstrings import stdlib_documents
+
+BLOCK = re.compile(r"^```console\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+COMMAND = re.compile(r"(?:^\$ |`)(python -m bench [^`\n]+)", re.MULTILINE)
+LINK = re.compile(r"\]\(([^)#:]+)\)")
+RAW = re.compile(r"bench/results/\w+\.\w+")
+NEEDS_TORCH = {"gpu"}
+
+
+@pytest.fixture(scope="module")
+def page(repository: Path) -> str:
+    return (repository / "bench" / "README.md").read_text(encoding="utf-8")
+
+
+def test_the_commands_of_the_first_section_run_in_sequence(
+    page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for module in ("ir_measures", "bm25s", "matplotlib"):
+        pytest.importorskip(module, reason="the measurements need the extra bench")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("QUARRY_BENCH_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("QUARRY_DATA", str(tmp_path / "nowhere"))
+    tiny = tmp_path / "cache" / "tiny"
+    write_docstrings(tiny, stdlib_documents({"difflib", "inspect", "threading"}))
+    assert 40 < len((tiny / "corpus.jsonl").read_text(encoding="utf-8").splitlines()) < 150
+    monkeypatch.setattr("bench.data.collections.docstrings_folder", lambda cache: tiny)
+    (block,) = BLOCK.findall(page)
+    commands = [shlex.split(line.removeprefix("$ ")) for line in block.splitlines()]
+    assert len(commands) > 10
+    for words in commands:
+        status = quarry(words[1:]) if words[0] == "quarry" else main(words[3:])
+        assert status == 0, (words, capsys.readouterr().err)
+    results = {path.name for path in (tmp_path / "bench" / "results" / "runs").iterdir()}
+    assert {f"{words[3]}.jsonl" for words in commands if words[0] == "python"} - results == {
+        "collection.jsonl",
+        "report.jsonl",
+    }
+    assert "report.md" in results
+
+
+def test_the_collection_of_docstrings_is_made_once(tmp_path: Path) -> None:
+    folder = docstrings_folder(tmp_path)
+    states = {path: path.stat().st_mtime_ns for path in folder.rglob("*.*")}
+    assert len(states) == 3
+    assert len((folder / "queries.jsonl").read_text(encoding="utf-8").splitlines()) > 1000
+    assert docstrings_folder(tmp_path) == folder
+    assert {path: path.stat().st_mtime_ns for path in folder.rglob("*.*")} == states
+
+
+def test_every_command_on_the_page_has_valid_arguments(page: str) -> None:
+    shown = [shlex.split(command)[3:] for command in COMMAND.findall(page)]
+    shown = [words for words in shown if words and words[0] != "NAME"]
+    assert {words[0] for words in shown} == COMMANDS.keys()
+    for name, *arguments in shown:
+        if name in NEEDS_TORCH:
+            pytest.importorskip("torch", reason="the measurement of GPUs needs torch")
+        parser_of(name).parse_args(arguments)
+
+
+def test_the_links_and_raw_results_exist(page: str, repository: Path) -> None:
+    for target in LINK.findall(page):
+        assert (repository / "bench" / target).exists(), target
+    for path in RAW.findall(page):
+        assert (repository / path).exists(), path
+
+
+def test_what_is_missing_is_named_in_one_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    monkeypatch.setenv("QUARRY_DATA", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    for words, message in (
+        (["prepare", "nothing-of-the-kind"], "no collection 'nothing-of-the-kind'"),
+        (["ivf_switch", "no.idx"], "no.idx"),
+    ):
+        assert main(words) == 1
+        told = capsys.readouterr().err
+        assert told.count("\n") == 1
+        assert message in told
+    monkeypatch.setattr("bench.__main__.find_spec", lambda name: None)
+    assert main(["tradeoff"]) == 1
+    told = capsys.readouterr().err
+    assert told == (
+        "python -m bench tradeoff: needs ir_measures, matplotlib, not installed here: pip install '.[bench]'\n"
+    )
