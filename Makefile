@@ -27,7 +27,8 @@ test: $(DEV)
 
 torture: $(DEV)
 	-$(BIN)/python -m pip install --quiet atheris
-	QUARRY_TORTURE=$(SHARE) $(BIN)/python -m pytest tests/crash tests/corruption tests/property/test_search.py
+	QUARRY_TORTURE=$(SHARE) $(BIN)/python -m pytest --timeout 14400 -o faulthandler_timeout=14460 \
+		tests/crash tests/corruption tests/property/test_search.py
 
 check: $(DEV)
 	$(BIN)/ruff format --check .

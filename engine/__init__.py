@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from quarry.engine.documents.document import Document
     from quarry.engine.encoding.encoder import open_encoder
     from quarry.engine.engine import Engine
+    from quarry.engine.filtering.unknown_fields import UnknownFieldWarning
     from quarry.engine.index.verification import VerifyReport
     from quarry.engine.representation.first_m import Cls, FirstM
     from quarry.engine.representation.kmeans import KMeans
@@ -29,6 +30,7 @@ _PLACES = {
     "build": "quarry.engine.builder",
     "Document": "quarry.engine.documents.document",
     "Engine": "quarry.engine.engine",
+    "UnknownFieldWarning": "quarry.engine.filtering.unknown_fields",
     "VerifyReport": "quarry.engine.index.verification",
     "open_encoder": "quarry.engine.encoding.encoder",
     "Hit": "quarry.engine.search.hits",
@@ -56,6 +58,7 @@ __all__ = [  # noqa: PLE0604 - the errors are listed where they are defined
     "Mean",
     "Pieces",
     "Pooled",
+    "UnknownFieldWarning",
     "VerifyReport",
     "build",
     "open_encoder",

@@ -7,22 +7,22 @@ import os
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Unpack
 
 from quarry.engine.analysis.analyzer import RULES, Analyzer
+from quarry.engine.arguments import checked_flag
 from quarry.engine.documents.document import Document
 from quarry.engine.documents.reader import DocumentSource, DocumentStream, read_documents
 from quarry.engine.encoding.encoder import Encoder, open_encoder, trained_representation, vector_kinds
+from quarry.engine.indexer.build_folder import BuildFolder
 from quarry.engine.indexer.index_writer import IndexWriter
 from quarry.engine.options import BuildKeywords, BuildOptions, OpenOptions
 from quarry.engine.progress import Progress, ProgressSetting
 from quarry.engine.representation.base import Representation
 from quarry.engine.representation.registry import check_readable, representation_for, representation_from
-from quarry.formats.container.directory import Directory, sync_folder
-from quarry.formats.errors import IndexExists, IndexNotFound
-from quarry.formats.manifest import IndexSettings, Manifest, find_latest_generation
-from quarry.formats.write_lock import LOCK_NAME
+from quarry.formats.container.directory import Directory
+from quarry.formats.manifest import IndexSettings, Manifest
+from quarry.formats.system_errors import checked_path
 
 __all__ = ["BuildReport", "build"]
 
@@ -68,7 +68,8 @@ def build(
 
     Documents are read, encoded and written as they come: memory stays bounded but for less than 32 bytes a
     document. Until the build is complete there is no new index: one that is replaced stays readable, and an
-    interrupted build leaves it, or nothing.
+    interrupted build leaves it, or nothing. If several processes build into one folder at once, the first to lock
+    it goes on and the others fail before they read a document.
 
     Args:
         docs: an iterable of texts or of mappings {"id", "text", "title"?, "metadata"?}; or a path: .jsonl,
@@ -87,21 +88,23 @@ def build(
 
     Raises:
         IndexExists: there is an index and `overwrite` is false.
-        IndexLocked: somebody is writing to it.
+        IndexLocked: another process, or another part of this one, is writing to it.
         InvalidDocument: a document is not valid.
         InvalidSetting: a setting is not valid.
+        AccessFailed: the system refuses the folder, a file of the documents or of the encoder.
+        CommitFailed: the system failed while documents were added; there is no new index.
     """
     started = time.perf_counter()
     index_settings, opened = _settings(encoder, representation, settings)
     resources = OpenOptions(threads=threads)
-    stream = read_documents(docs, skip_invalid=skip_invalid)
-    folder = Path(path).absolute()
-    _check_free(folder, overwrite)
-    with _prepared(folder), _writer(folder, index_settings, opened, resources) as writer:
-        _check_free(folder, overwrite)  # again: another build may have been quicker
-        writer.add(_shown(stream, progress), stream.skip)
+    stream = read_documents(docs, skip_invalid=checked_flag(skip_invalid, "skip_invalid"))
+    folder = BuildFolder(checked_path(path, "path").absolute(), checked_flag(overwrite, "overwrite"))
+    with folder, _writer(folder, index_settings, opened, resources) as writer:
+        with Progress(progress, "building") as shown, contextlib.closing(stream):
+            writer.add(_counted(stream, shown), stream.skip)
         generation, n_replaced = writer.commit()
-        manifest = Manifest.load(Directory(folder), generation)
+        directory = Directory(folder.path)
+        manifest = Manifest.load(directory, generation)
         return BuildReport(
             n_documents=sum(segment.n_docs - segment.n_deleted for segment in manifest.segments),
             n_replaced=n_replaced,
@@ -109,23 +112,25 @@ def build(
             skipped=tuple(stream.first_errors),
             n_centroids=writer.n_rows,
             n_tokens=writer.n_tokens,
-            size_bytes=sum((folder / name).stat().st_size for name in manifest.file_names()),
+            size_bytes=sum(map(directory.size_bytes, manifest.file_names())),
             duration_s=time.perf_counter() - started,
         )
 
 
 def _writer(
-    folder: Path, settings: IndexSettings, encoder: Encoder, resources: OpenOptions
+    folder: BuildFolder, settings: IndexSettings, encoder: Encoder, resources: OpenOptions
 ) -> contextlib.closing[IndexWriter]:
-    return contextlib.closing(IndexWriter(Directory(folder), encoder, resources.n_threads, fresh=settings))
+    directory = Directory(folder.path)
+    return contextlib.closing(
+        IndexWriter(directory, encoder, resources.n_threads, fresh=settings, lock=folder.lock)
+    )
 
 
-def _shown(stream: DocumentStream, setting: ProgressSetting) -> Iterator[Document]:
-    """The documents of a stream, their progress shown."""
-    with Progress(setting, "building") as progress:
-        for number, document in enumerate(stream, 1):
-            yield document
-            progress.update(number, stream.n_expected())
+def _counted(stream: DocumentStream, progress: Progress) -> Iterator[Document]:
+    """The documents of a stream, each counted as done when the next one is asked for."""
+    for number, document in enumerate(stream, 1):
+        yield document
+        progress.update(number, stream.n_expected())
 
 
 def _settings(
@@ -162,54 +167,3 @@ def _representation(asked: str | Representation | None, encoder: Encoder) -> Rep
     chosen = representation_from(asked)
     check_readable(chosen, kinds)
     return chosen
-
-
-def _check_free(folder: Path, overwrite: bool) -> None:
-    if folder.exists() and not folder.is_dir():
-        raise IndexExists("a file is in the way", path=folder, expected="a folder, or nothing")
-    if not folder.exists() or overwrite:
-        return
-    generation = _generation(folder)
-    if generation:
-        raise IndexExists(
-            "there is an index already; overwrite=True (--overwrite) replaces it",
-            path=folder,
-            actual=f"generation {generation}",
-        )
-
-
-def _generation(folder: Path) -> int:
-    """The generation of the index there, 0 where there is none."""
-    try:
-        return find_latest_generation(Directory(folder))
-    except IndexNotFound:
-        return 0
-
-
-@contextlib.contextmanager
-def _prepared(folder: Path) -> Iterator[None]:
-    """Make the folder; when the build fails say what is left, and take away a folder that was made for it."""
-    missing = [each for each in (folder, *folder.parents) if not each.exists()]
-    made = bool(missing)
-    folder.mkdir(parents=True, exist_ok=True)
-    for each in missing:
-        sync_folder(each.resolve().parent)
-    before = _generation(folder)
-    try:
-        yield
-    except BaseException as error:
-        error.add_note(_left_behind(folder, made, before))
-        raise
-
-
-def _left_behind(folder: Path, made: bool, before: int) -> str:
-    now = _generation(folder)
-    if now > before:
-        return f"{folder} was changed all the same: it is at generation {now}."
-    if now:
-        return f"The build was not completed; {folder} is as it was, at generation {now}."
-    if made:
-        with contextlib.suppress(OSError):
-            (folder / LOCK_NAME).unlink(missing_ok=True)
-            folder.rmdir()
-    return f"The build was not completed; there is no index at {folder}."

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import weakref
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from types import TracebackType
 from typing import NoReturn, Self, Unpack, overload
 
 import numpy.typing as npt
 
+from quarry.engine.arguments import checked_flag
 from quarry.engine.backends.registry import check_backend
 from quarry.engine.documents.document import Document
+from quarry.engine.documents.id_list import checked_id, id_list
 from quarry.engine.documents.reader import DocumentSource, read_documents
 from quarry.engine.encoding.encoder import Encoder, open_encoder
 from quarry.engine.filtering.filter import parse_filter
@@ -28,13 +30,15 @@ from quarry.engine.indexer.graphs import drop_graphs, write_graphs
 from quarry.engine.indexer.index_writer import IndexWriter
 from quarry.engine.indexer.merge_policy import MergePolicy
 from quarry.engine.options import OpenOptions, SearchKeywords, SearchOptions
+from quarry.engine.process.exit_gate import finishes_before_exit
 from quarry.engine.scoring.query_vectors import query_vectors
 from quarry.engine.search.hits import Hits
 from quarry.engine.search.queries import encode_queries, query_texts
 from quarry.engine.search.reranker import Reranker, open_reranker, reranked
 from quarry.formats.container.directory import Directory
-from quarry.formats.errors import EncoderMismatch, InvalidSetting, ReadOnlyIndex
+from quarry.formats.errors import EncoderMismatch, IndexClosed, InvalidSetting, ReadOnlyIndex
 from quarry.formats.manifest import EncoderRecord
+from quarry.formats.system_errors import checked_path
 
 __all__ = ["Engine"]
 
@@ -57,7 +61,7 @@ class Engine:
         self._directory = directory
         self._options = options
         self._device = device
-        self._encoder = encoder
+        self._encoder: Encoder | None = encoder  # None when this is closed: its memory may be shared with others
         self._writable = writable
         self._refreshes = False
         self._reranker: Reranker | None = None
@@ -72,6 +76,7 @@ class Engine:
             raise
 
     @classmethod
+    @finishes_before_exit
     def open(  # noqa: PLR0913  # keywords, each with a default
         cls,
         path: str | os.PathLike[str],
@@ -125,13 +130,15 @@ class Engine:
         )
         accelerator = Device(device, device_bytes)
         check_backend(backend, accelerator)
-        index = cls(Directory(Path(path)), options, accelerator, open_encoder(encoder), writable)
-        index._refreshes = refresh
+        is_writable, refreshes = checked_flag(writable, "writable"), checked_flag(refresh, "refresh")
+        folder = Directory(checked_path(path, "path"))
+        index = cls(folder, options, accelerator, open_encoder(encoder), is_writable)
+        index._refreshes = refreshes
         try:
             if reranker is not None:
                 index._reranker = open_reranker(reranker, options.n_threads)
             if encoder is not None:
-                index._check_encoder(index._view.get())
+                index._matching_encoder(index._view.get())
         except BaseException:
             index.close()
             raise
@@ -145,6 +152,7 @@ class Engine:
     @overload
     def search(self, queries: Sequence[str], k: int = ..., **options: Unpack[SearchKeywords]) -> list[Hits]: ...
 
+    @finishes_before_exit
     def search(
         self, queries: str | Sequence[str], k: int = 10, **options: Unpack[SearchKeywords]
     ) -> Hits | list[Hits]:
@@ -160,6 +168,9 @@ class Engine:
         Returns:
             The hits of the text, or for several texts a list of hits for each. Each list says in `exactness`
             whether a better document may have been passed over.
+
+        Warns:
+            UnknownFieldWarning: the filter compares a field that no document has.
 
         Raises:
             InvalidQuery: a query is no text; or by its meaning it has no token, or the encoder gives no usable
@@ -177,6 +188,7 @@ class Engine:
             found = self._found(texts, chosen)
         return found[0] if isinstance(queries, str) else found
 
+    @finishes_before_exit
     def search_vectors(self, queries: npt.ArrayLike, k: int = 10, **options: Unpack[SearchKeywords]) -> list[Hits]:
         """Find documents for (n, dim) query vectors, converted to float32; see `search`. The mode is dense.
 
@@ -195,14 +207,17 @@ class Engine:
 
         Raises:
             InvalidDocument: a document is not valid; those before it stay collected until `rollback`.
+            InvalidSetting: `docs` is nothing that documents can be read from, as a table.
             CommitFailed: the system failed; those taken until then stay collected, and can be committed.
             EncoderMismatch: the vectors of the index are another encoder's.
             ReadOnlyIndex: the index was not opened writable.
         """
         writer = self._require_writer()
-        self._check_encoder(self._view.get())
-        return writer.add(read_documents(docs))
+        self._matching_encoder(self._view.get())
+        with contextlib.closing(read_documents(docs)) as stream:
+            return writer.add(stream)
 
+    @finishes_before_exit
     def delete(self, ids: Iterable[str] | str) -> int:
         """Delete documents at the next commit. Returns how many of the ids there were.
 
@@ -210,15 +225,18 @@ class Engine:
             ids: one id, or several; those that no document has are passed over.
 
         Raises:
+            InvalidSetting: the ids are no str and no iterable of them; nothing was deleted.
             ReadOnlyIndex: the index was not opened writable.
         """
-        return self._require_writer().delete(_possible(ids))
+        return self._require_writer().delete(id_list(ids))
 
+    @finishes_before_exit
     def commit(self) -> int:
         """Make all additions and deletions visible, durably, in one step. Returns the generation.
 
-        After it segments are merged in the background where they have become many, or much in them is deleted:
-        a generation of its own each time, with the same answers.
+        After it segments are merged in the background if they have become many, or much in them is deleted: a
+        generation of its own each time. Answers that are exact (see `Hits.exactness`) stay the same, to the last
+        bit of each score, except for the order of documents with equal scores.
 
         Raises:
             CommitFailed: nothing was committed; what was collected stays so, and `commit` can be tried again.
@@ -238,6 +256,7 @@ class Engine:
             raise
         return generation
 
+    @finishes_before_exit
     def merge(self, retrain: bool = False) -> int:
         """Merge all segments into as few as there can be, without what is deleted. Returns the generation.
 
@@ -254,12 +273,14 @@ class Engine:
                 anew.
             MergeFailed: the system failed; the last commit stands.
         """
-        return self._require_writer().merge(retrain)
+        return self._require_writer().merge(checked_flag(retrain, "retrain"))
 
+    @finishes_before_exit
     def rollback(self) -> None:
         """Forget additions and deletions since the last commit."""
         self._require_writer().rollback()
 
+    @finishes_before_exit
     def optimize(self) -> int:
         """Write what makes searching faster and can be made again at any time. Returns how many files were new.
 
@@ -277,6 +298,7 @@ class Engine:
         drop_graphs(before, self._view.reopen())
         return n_written
 
+    @finishes_before_exit
     def refresh(self) -> bool:
         """Answer from the newest generation from now on. Returns whether there was a newer one.
 
@@ -284,29 +306,40 @@ class Engine:
         """
         return self._view.refresh()
 
+    @finishes_before_exit
     def get(self, ids: Iterable[str] | str) -> list[Document]:
-        """The documents of these ids, in their order; ids that are not there are passed over."""
-        return self._view.get().documents(_possible(ids))
+        """The documents of these ids, in their order; ids that are not there are passed over.
+
+        Raises:
+            InvalidSetting: the ids are no str and no iterable of them.
+        """
+        return self._view.get().documents(id_list(ids))
 
     def __contains__(self, doc_id: object) -> bool:
-        return isinstance(doc_id, str) and self._view.get().snapshot.find(doc_id) is not None
+        return self._view.get().snapshot.find(checked_id(doc_id, "the id")) is not None
 
     def __len__(self) -> int:
         return len(self._view.get().snapshot)
 
+    @finishes_before_exit
     def count(self, filter: Mapping[str, object]) -> int:  # noqa: A002  # as in search
-        """The number of documents whose metadata passes a filter (see `quarry.engine.filtering.filter`).
+        """Return how many documents pass a filter of metadata, id and title (see `quarry.engine.filtering`).
+
+        Warns:
+            UnknownFieldWarning: the filter compares a field that no document has.
 
         Raises:
             InvalidFilter: it is malformed, or compares values with those of another type.
         """
         return self._view.get().filter.count(parse_filter(filter))
 
+    @finishes_before_exit
     def stats(self) -> dict[str, object]:
         """Numbers about the index, what searches it, and the memory that takes. See `statistics`."""
         view = self._view.get()
         return index_statistics(view.snapshot) | view.resources()
 
+    @finishes_before_exit
     def verify(self) -> VerifyReport:
         """Read every byte of the generation that is open, or if its files are gone of the newest.
 
@@ -353,6 +386,7 @@ class Engine:
         finally:
             self._view.close()
             self._device.trim()
+            self._encoder = self._reranker = None
 
     def _opened_writer(self) -> IndexWriter:
         """A writer that does not keep this object alive: the lock of one that is dropped goes with it."""
@@ -364,7 +398,8 @@ class Engine:
                 index._follow()
 
         threads = self._options.n_threads
-        return IndexWriter(self._directory, self._encoder, threads, policy=MergePolicy(), after_merge=follow)
+        encoder = self._open_encoder()
+        return IndexWriter(self._directory, encoder, threads, policy=MergePolicy(), after_merge=follow)
 
     def _to_search(self) -> IndexView:
         if self._refreshes:
@@ -383,38 +418,41 @@ class Engine:
             )
         return self._writer
 
-    def _check_encoder(self, view: IndexView) -> None:
-        """Refuse vectors of another encoder."""
+    def _open_encoder(self) -> Encoder:
+        encoder = self._encoder
+        if encoder is None:
+            raise IndexClosed("the index is closed", path=self._directory.path)
+        return encoder
+
+    def _matching_encoder(self, view: IndexView) -> Encoder:
+        """The encoder; vectors of another one are refused."""
+        encoder = self._open_encoder()
         made: EncoderRecord = view.snapshot.manifest.encoder
-        if made.identity != self._encoder.identity:
+        if made.identity != encoder.identity:
             raise EncoderMismatch(
                 "the vectors of this index are another encoder's; open it with encoder=...",
                 path=self._directory.path,
                 expected=f"{made.name} ({made.identity})",
-                actual=f"{self._encoder.name} ({self._encoder.identity})",
+                actual=f"{encoder.name} ({encoder.identity})",
             )
+        return encoder
 
     def _found(self, texts: list[str], options: SearchOptions) -> list[Hits]:
         """The hits for each text, before reranking."""
         view = self._to_search()
         if options.mode == "lexical":
             return view.search_lexical(texts, options)
-        self._check_encoder(view)
-        vectors = encode_queries(self._encoder, texts, self._options.n_threads)
+        encoder = self._matching_encoder(view)
+        vectors = encode_queries(encoder, texts, self._options.n_threads)
         if options.mode == "dense":
             return view.search_dense(vectors, options)
         return view.search_hybrid(vectors, texts, options)
 
     def _require_reranker(self) -> Reranker:
-        if self._reranker is None:
+        self._view.get()
+        reranker = self._reranker
+        if reranker is None:
             raise InvalidSetting(
                 "nothing to rerank with; open the index with reranker=...", path=self._directory.path
             )
-        return self._reranker
-
-
-def _possible(ids: Iterable[str] | str) -> Iterator[str]:
-    """Those of `ids` that a document can have."""
-    for doc_id in [ids] if isinstance(ids, str) else ids:
-        if isinstance(doc_id, str):
-            yield doc_id
+        return reranker

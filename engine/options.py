@@ -10,9 +10,11 @@ from typing import Self, TypedDict
 
 import numpy as np
 
+from quarry.engine.arguments import checked_flag, is_one_of, shown
 from quarry.engine.filtering.filter import Condition, parse_filter
 from quarry.formats.errors import InvalidSetting
 from quarry.formats.vectors.centroids import CENTROID_TYPES
+from quarry.formats.vectors.quantizer import MAX_DIM
 
 __all__ = [
     "DEFAULT_B",
@@ -77,13 +79,15 @@ class BuildOptions:
         return cls(**keywords)
 
     def __post_init__(self) -> None:
-        if self.centroids not in CENTROID_TYPES:
+        if not is_one_of(self.centroids, CENTROID_TYPES):
             raise InvalidSetting(
-                "unknown type of centroids", expected=" or ".join(CENTROID_TYPES), actual=repr(self.centroids)
+                "unknown type of centroids", expected=" or ".join(CENTROID_TYPES), actual=shown(self.centroids)
             )
         _check_number(self, "k1", 0, 1000)
         _check_number(self, "b", 0, 1)
         _check_integer(self, "seed", 0, (1 << 63) - 1)
+        if self.code_bytes is not None:
+            _check_integer(self, "code_bytes", 0, MAX_DIM)
         if self.code_bytes == 0 and self.centroids == "none":
             raise InvalidSetting("an index with neither centroids nor codes", expected="code_bytes above 0")
 
@@ -134,7 +138,8 @@ class SearchOptions:
         fusion: of hybrid scores: "linear" (weighted mean of scores brought to 0..1) or "rrf" (reciprocal ranks).
         dense_weight: of the dense side in "linear", from 0 to 1.
         rerank: how many hits the reranker that the index was opened with reads again, at least k; None: none.
-        filter: only documents whose metadata passes are found (see `quarry.engine.filtering.filter`); None: all.
+        filter: on metadata, id and title (see `quarry.engine.filtering.filter`): only documents that pass are
+            found; None: all.
     """
 
     k: int = 10
@@ -169,6 +174,7 @@ class SearchOptions:
             _check_integer(self, "nprobe", 1, MAX_K)
         if self.rerank is not None:
             _check_integer(self, "rerank", self.k, MAX_K)
+        object.__setattr__(self, "explain", checked_flag(self.explain, "explain"))
         _ = self.condition
 
     @cached_property
@@ -206,6 +212,8 @@ class OpenOptions:
             _check_integer(self, "threads", 1, 1024)
         if self.device_bytes is not None:
             _check_integer(self, "device_bytes", 1, 1 << 62)
+        if self.device is not None and not isinstance(self.device, str):
+            raise InvalidSetting("unknown device", expected="cuda, cuda:N or cpu", actual=shown(self.device))
 
     @property
     def n_threads(self) -> int:
@@ -229,7 +237,7 @@ def _check_integer(options: object, name: str, low: int, high: int) -> None:
     value = _plain(options, name)
     if type(value) is not int or not low <= value <= high:
         raise InvalidSetting(
-            f"{name} is out of range", expected=f"an integer from {low} to {high}", actual=repr(value)
+            f"{name} is out of range", expected=f"an integer from {low} to {high}", actual=shown(value)
         )
 
 
@@ -237,7 +245,7 @@ def _check_number(options: object, name: str, low: float, high: float) -> None:
     value = _plain(options, name)
     if type(value) not in (int, float) or not low <= value <= high:  # type: ignore[operator]
         raise InvalidSetting(
-            f"{name} is out of range", expected=f"a number from {low} to {high}", actual=repr(value)
+            f"{name} is out of range", expected=f"a number from {low} to {high}", actual=shown(value)
         )
 
 
@@ -251,5 +259,5 @@ def _plain(options: object, name: str) -> object:
 
 
 def _check_choice(name: str, value: object, allowed: tuple[str, ...]) -> None:
-    if value not in allowed:
-        raise InvalidSetting(f"unknown {name}", expected=" or ".join(allowed), actual=repr(value))
+    if not is_one_of(value, allowed):
+        raise InvalidSetting(f"unknown {name}", expected=" or ".join(allowed), actual=shown(value))

@@ -14,6 +14,7 @@
     │   └── InvalidFilter     a filter is malformed, or compares different types
     ├── InvalidSetting        a setting has a value that is not valid
     ├── BackendUnavailable    a requested backend cannot be used here
+    ├── AccessFailed          the operating system refuses a file or folder (also an OSError)
     ├── CommitFailed          nothing was committed; the last commit is still current
     ├── MergeFailed           segments could not be merged; the last commit is still current
     ├── DurabilityUnknown     the commit is visible, but may not survive a power loss
@@ -30,6 +31,7 @@ from __future__ import annotations
 from pathlib import Path
 
 __all__ = [
+    "AccessFailed",
     "BackendUnavailable",
     "ChecksumMismatch",
     "CommitFailed",
@@ -132,6 +134,38 @@ class BackendUnavailable(QuarryError):
     """A requested backend cannot be used here; the message names the extra to install."""
 
 
+class AccessFailed(QuarryError, OSError):
+    """The operating system refuses a file or folder: a permission is missing, too many files are open, and so on.
+
+    The message names the path and says what would help. This is an OSError too, with the `errno` and `strerror` of
+    the system's own error, which is its cause.
+
+    Args:
+        message: what could not be done.
+        path: the file or folder.
+        expected: what would help.
+        error: the system's own error.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        path: str | Path | None = None,
+        expected: object = None,
+        error: OSError | None = None,
+    ) -> None:
+        super().__init__(message, path=path, expected=expected, actual=None if error is None else _reason(error))
+        if error is not None:
+            self.errno, self.strerror = error.errno, error.strerror
+        self.filename = None if path is None else str(path)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Pickle the members of OSError too."""
+        own = {"errno": self.errno, "strerror": self.strerror, "filename": self.filename}
+        return type(self), (self.message,), {**vars(self), **own}
+
+
 class CommitFailed(QuarryError):
     """Nothing was committed, or documents could not be added for lack of space; the index is unchanged.
 
@@ -181,3 +215,7 @@ class FormatTooOld(FormatError):
 
 class FormatTooNew(FormatError):
     """A file was written by a later version, or needs a feature that this version does not support."""
+
+
+def _reason(error: OSError) -> str:
+    return error.strerror or str(error) or type(error).__name__

@@ -23,7 +23,14 @@ from quarry.formats.errors import CorruptFile, FormatTooNew, IndexNotFound
 from quarry.formats.vectors.centroids import CENTROID_TYPES
 from quarry.formats.vectors.quantizer import MAX_DIM
 
-__all__ = ["EncoderRecord", "IndexSettings", "Manifest", "SegmentRecord", "find_latest_generation"]
+__all__ = [
+    "EncoderRecord",
+    "IndexSettings",
+    "Manifest",
+    "SegmentRecord",
+    "find_latest_generation",
+    "manifest_name",
+]
 
 _NAME = re.compile(r"MANIFEST-(\d{20})")
 _MAX_SEGMENTS = 1 << 16
@@ -129,7 +136,7 @@ class Manifest:
     @property
     def name(self) -> str:
         """The manifest's file name."""
-        return f"MANIFEST-{self.generation:020d}"
+        return manifest_name(self.generation)
 
     def next(self, segments: tuple[SegmentRecord, ...], quantizers: tuple[FileRecord, ...]) -> Manifest:
         """Return the manifest of the next commit."""
@@ -199,13 +206,18 @@ class Manifest:
             FileNotFoundError: there is no such generation, or it was deleted.
             FormatError: it is damaged.
         """
-        name = f"MANIFEST-{generation:020d}"
+        name = manifest_name(generation)
         manifest = _read(directory, name)
         if manifest.generation != generation:
             raise CorruptFile(
                 "wrong generation in a manifest", path=directory.path / name, actual=manifest.generation
             )
         return manifest
+
+
+def manifest_name(generation: int) -> str:
+    """Return the file name of the manifest of a generation."""
+    return f"MANIFEST-{generation:020d}"
 
 
 def find_latest_generation(directory: Directory) -> int:

@@ -154,7 +154,12 @@ def _run_concurrently(work: Callable[[], None], threads: int) -> Iterator[Callab
         yield work
         return
     with ThreadPoolExecutor(1, "quarry-merge-postings") as pool:
-        yield pool.submit(work).result
+        try:
+            future = pool.submit(work)
+        except RuntimeError:  # no thread can be started, or the interpreter is exiting
+            yield work
+            return
+        yield future.result
 
 
 def number_run_rows(inputs: Sequence[MergeInput]) -> list[RunRows]:

@@ -1,25 +1,30 @@
-"""The writer's lock: an operating system lock on a file that is never deleted.
+"""The writer's lock: an operating system lock on a file of the folder.
 
-The kernel releases it when the process that holds it ends, so there are no stale locks. The content of the file is
-used in error messages only.
+The kernel releases it when its holder ends, so there are no stale locks. Only its holder deletes the file,
+together with a folder that was made for a build that failed. Its content is used in error messages only.
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
+import stat
 import sys
 import time
 import weakref
 from pathlib import Path
 
-from quarry.formats.errors import IndexLocked
+from quarry.formats.errors import CorruptFile, IndexLocked, IndexNotFound
+from quarry.formats.system_errors import NOT_REGULAR, access_failed
 
-__all__ = ["WriteLock"]
+__all__ = ["LOCK_NAME", "WriteLock"]
 
 LOCK_NAME = "write.lock"
 _ATTEMPTS = 10
+_NO_PERMISSION = {errno.EACCES, errno.EPERM, errno.EROFS}
+_ONLY_READ = "or writable=False: an index that is only read takes no lock"
 _held: weakref.WeakSet[WriteLock] = weakref.WeakSet()
 
 
@@ -28,6 +33,9 @@ class WriteLock:
 
     Raises:
         IndexLocked: another writer holds it, in this process or another.
+        IndexNotFound: there is no such folder.
+        CorruptFile: the lock file is a link, a folder or another thing that is not a file.
+        AccessFailed: the lock file cannot be opened to write, or the file system has no locks.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -49,36 +57,89 @@ class WriteLock:
             raise
 
     def is_in_place(self) -> bool:
-        """Return whether the lock file is still in place: neither deleted nor replaced."""
+        """Return whether the lock file is certain to be in place: neither deleted nor replaced."""
         try:
-            ours, theirs = os.fstat(self._descriptor), os.lstat(self._path)
+            return self._is_in_place()
         except OSError:
             return False
-        return (ours.st_dev, ours.st_ino) == (theirs.st_dev, theirs.st_ino)
 
     def check(self) -> None:
-        """Raise IndexLocked if the lock file was deleted or replaced."""
-        if not self.is_in_place():
+        """Raise an error unless the lock file is in place.
+
+        Raises:
+            IndexLocked: the lock file was deleted or replaced.
+            AccessFailed: the system does not say.
+        """
+        try:
+            is_in_place = self._is_in_place()
+        except OSError as error:
+            raise access_failed(error, "looked up", self._path) from error
+        if not is_in_place:
             raise IndexLocked("the lock file was deleted or moved; another writer may be active", path=self._path)
+
+    def _is_in_place(self) -> bool:
+        try:
+            ours, theirs = os.fstat(self._descriptor), os.lstat(self._path)
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        return (ours.st_dev, ours.st_ino) == (theirs.st_dev, theirs.st_ino)
 
     def release(self) -> None:
         """Release the lock; further calls, and calls in a forked child, do nothing."""
         if self._descriptor >= 0:
-            _unlock(self._descriptor)
+            with contextlib.suppress(OSError):  # closing the file releases it too
+                _unlock(self._descriptor)
         self._close()
 
+    def delete(self) -> None:
+        """Delete the lock file and release the lock, to delete a folder that has nothing else in it.
+
+        Whoever opened the file before it was deleted sees that it is gone, and makes a new one. A file that this
+        lock no longer holds is another writer's, and stays.
+        """
+        if not self.is_in_place():
+            self.release()
+        elif sys.platform == "win32":  # where a file that is open anywhere cannot be deleted
+            self.release()
+            self._unlink()
+        else:
+            self._unlink()
+            self.release()
+
+    def _unlink(self) -> None:
+        with contextlib.suppress(OSError):
+            os.unlink(self._path)  # noqa: PTH108
+
     def _acquire(self) -> None:
-        flags = os.O_RDWR | os.O_CREAT | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOFOLLOW", 0)
-        self._descriptor = os.open(self._path, flags, 0o644)
+        self._open()
         try:
             _lock(self._descriptor)
         except (BlockingIOError, PermissionError) as error:
             holder = self._holder()
             self._close()
             raise IndexLocked("another writer holds the index", path=self._path.parent, actual=holder) from error
-        except OSError:  # no locks on this file system
+        except OSError as error:  # no locks on this file system
             self._close()
-            raise
+            raise access_failed(error, "locked", self._path) from error
+
+    def _open(self) -> None:
+        """Open the lock file, or make it; nothing but a regular file is taken for one."""
+        flags = os.O_RDWR | os.O_CREAT | getattr(os, "O_CLOEXEC", 0)
+        flags |= getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
+        try:
+            self._descriptor = os.open(self._path, flags, 0o644)
+            is_regular = stat.S_ISREG(os.fstat(self._descriptor).st_mode)
+        except (FileNotFoundError, NotADirectoryError) as error:
+            raise IndexNotFound("the folder of the index is gone", path=self._path.parent) from error
+        except OSError as error:
+            self._close()
+            if error.errno not in NOT_REGULAR:
+                hint = _ONLY_READ if error.errno in _NO_PERMISSION else ""
+                raise access_failed(error, "opened to write", self._path, hint) from error
+            is_regular = False
+        if not is_regular:
+            self._close()
+            raise CorruptFile("the lock file is not a regular file; delete it", path=self._path)
 
     def __del__(self) -> None:
         self._close()
@@ -88,7 +149,8 @@ class WriteLock:
         _held.discard(self)
         if self._descriptor >= 0:
             descriptor, self._descriptor = self._descriptor, -1
-            os.close(descriptor)
+            with contextlib.suppress(OSError):  # it is closed whatever the system says, and nothing was written
+                os.close(descriptor)
 
     def _write_holder(self) -> None:
         started = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())

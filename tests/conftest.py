@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from exit_limit import pytest_unconfigure  # noqa: F401  # a hook
 from support.faults.torture import Tally
 
 from quarry import engine

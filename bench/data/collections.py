@@ -7,9 +7,9 @@ import csv
 import gzip
 import json
 import os
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import BinaryIO, cast
 
 from bench.data.docstrings import DOCSTRINGS, docstrings_folder
 from bench.data.prepared import cache_folder
@@ -137,9 +137,10 @@ def read_collection(folder: Path, split: str) -> Collection:
         ValueError: a judgment names a query or a document that is not there.
     """
     qrels = _read_qrels(folder / "qrels" / f"{split}.tsv")
-    documents = {entry["_id"]: _full_text(entry) for entry in _read_json_lines(_existing(folder, "corpus"))}
-    entries = _read_json_lines(_existing(folder, "queries"))
-    queries = {entry["_id"]: entry["text"] for entry in entries if entry["_id"] in qrels}
+    with _opened(folder, "corpus") as lines:
+        documents = {entry["_id"]: _full_text(entry) for entry in map(json.loads, lines)}
+    with _opened(folder, "queries") as lines:
+        queries = {entry["_id"]: entry["text"] for entry in map(json.loads, lines) if entry["_id"] in qrels}
     judged = {document for scores in qrels.values() for document in scores}
     missing = sorted(qrels.keys() - queries.keys()) + sorted(judged - documents.keys())
     if missing:
@@ -152,16 +153,13 @@ def _full_text(entry: dict[str, str]) -> str:
     return f"{title}\n{entry['text']}" if title else entry["text"]
 
 
-def _existing(folder: Path, stem: str) -> Path:
-    for path in (folder / f"{stem}.jsonl", folder / f"{stem}.jsonl.gz"):
-        if path.exists():
-            return path
+def _opened(folder: Path, stem: str) -> BinaryIO:
+    """The JSON lines of that name, inflated."""
+    if (path := folder / f"{stem}.jsonl").exists():
+        return path.open("rb")
+    if (path := folder / f"{stem}.jsonl.gz").exists():
+        return cast(BinaryIO, gzip.open(path, "rb"))
     raise FileNotFoundError(f"{folder}: neither {stem}.jsonl nor {stem}.jsonl.gz is there")
-
-
-def _read_json_lines(path: Path) -> Iterator[dict[str, str]]:
-    with gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb") as lines:
-        yield from map(json.loads, lines)
 
 
 def _read_qrels(path: Path) -> dict[str, dict[str, int]]:

@@ -110,11 +110,11 @@ def _write_collection(collection: Collection, encoder: Encoder, folder: Path) ->
 def _encode(texts: list[str], encoder: Encoder, missing: list[Representation], prepared: Prepared) -> None:
     """Write values and offsets of every representation, document after document."""
     lengths: list[list[int]] = [[0] for _ in missing]
-    with ExitStack() as stack:
+    with ExitStack() as stack, ThreadPoolExecutor(OpenOptions().n_threads) as pool:
         paths = [prepared.values_path(representation_key(each)) for each in missing]
         files: list[BinaryIO] = [stack.enter_context(path.open("wb")) for path in paths]
         clock = Clock(len(texts), f"documents of {prepared.folder.name} encoded")
-        for document in _encoded(texts, encoder, missing):
+        for document in _encoded(texts, encoder, missing, pool):
             for values, file, counts in zip(document, files, lengths, strict=True):
                 file.write(np.ascontiguousarray(values, np.float32).tobytes())
                 counts.append(len(values))
@@ -123,13 +123,14 @@ def _encode(texts: list[str], encoder: Encoder, missing: list[Representation], p
         prepared.save(representation_key(representation), "offsets", np.cumsum(counts))
 
 
-def _encoded(texts: list[str], encoder: Encoder, wanted: list[Representation]) -> Iterator[list[Floats]]:
-    """For each text its centroids by each representation, on all cores."""
+def _encoded(
+    texts: list[str], encoder: Encoder, wanted: list[Representation], pool: ThreadPoolExecutor
+) -> Iterator[list[Floats]]:
+    """For each text its centroids by each representation, on the threads of a pool."""
 
     def encode(text: str) -> list[Floats]:
         windows = list(encoder.windows(text))
         return [each.represent(text, windows, encoder.normalise).values for each in wanted]
 
-    with ThreadPoolExecutor(OpenOptions().n_threads) as pool:
-        for low in range(0, len(texts), _TEXTS_AT_ONCE):
-            yield from pool.map(encode, texts[low : low + _TEXTS_AT_ONCE])
+    for low in range(0, len(texts), _TEXTS_AT_ONCE):
+        yield from pool.map(encode, texts[low : low + _TEXTS_AT_ONCE])

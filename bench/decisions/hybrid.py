@@ -45,13 +45,12 @@ def _fused(collection: Collection, answers: Answers, fusion: str, weight: float)
     return measure_quality(collection.qrels, run)
 
 
-def results(index: Path, collection: Collection) -> Iterator[tuple[str, Quality]]:
-    """Every way to search, by name, and its quality."""
+def results(index: Engine, collection: Collection) -> Iterator[tuple[str, Quality]]:
+    """Every way to search an open index, by name, and its quality."""
     texts = list(collection.queries.values())
-    with Engine.open(index) as opened:
-        for mode in ("dense", "lexical", "hybrid"):
-            yield mode, _measured(collection, opened.search(texts, _N_HITS, mode=mode))
-        candidates = opened.search(texts, 8 * _N_HITS, candidates=8 * _N_HITS)
+    for mode in ("dense", "lexical", "hybrid"):
+        yield mode, _measured(collection, index.search(texts, _N_HITS, mode=mode))
+    candidates = index.search(texts, 8 * _N_HITS, candidates=8 * _N_HITS)
     for weight in _WEIGHTS:
         yield f"linear, dense weight {weight}", _fused(collection, candidates, "linear", weight)
     yield "reciprocal ranks", _fused(collection, candidates, "rrf", 0.0)
@@ -69,8 +68,9 @@ def run(options: argparse.Namespace) -> int:
     collection = load_collection(options)
     print(f"{collection.name}, {len(collection.queries)} queries")
     print(f"{'':<28} {'nDCG@10':>8} {'(2^g-1)':>8} {'R@100':>8} {'RR@10':>8}")
-    for name, quality in results(options.index, collection):
-        print(f"{name:<28}" + "".join(f" {value:>8.4f}" for value in asdict(quality).values()), flush=True)
-        about = {"collection": collection.name, "split": collection.split, "n_queries": len(collection.queries)}
-        append_record(options.out, {"search": name, **asdict(quality), **about, **circumstances()})
+    about = {"collection": collection.name, "split": collection.split, "n_queries": len(collection.queries)}
+    with Engine.open(options.index) as index:
+        for name, quality in results(index, collection):
+            print(f"{name:<28}" + "".join(f" {value:>8.4f}" for value in asdict(quality).values()), flush=True)
+            append_record(options.out, {"search": name, **asdict(quality), **about, **circumstances()})
     return 0

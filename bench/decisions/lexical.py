@@ -32,6 +32,7 @@ from quarry.formats.postings.postings import PostingsReader, PostingsWriter
 __all__ = ["Measured", "add_arguments", "run"]
 
 _K = 100
+_DELETED = (0.0, 0.1, 0.5)  # shares of the documents
 
 Terms = list[str]
 Found = list[tuple[int, float]]
@@ -133,14 +134,38 @@ def speed(indexed: _Indexed) -> Iterator[Measured]:
             yield indexed.measured(f"{_K} best, p{percent}", by, np.percentile(spent, percent) * 1e3, "ms")
 
 
-def _times(searches: dict[str, Search], queries: list[Terms]) -> dict[str, list[float]]:
+def _times(
+    searches: dict[str, Search], queries: list[Terms], clock: Callable[[], float] = time.perf_counter
+) -> dict[str, list[float]]:
     times: dict[str, list[float]] = {by: [] for by in searches}
     for terms in queries:
         for by, search in searches.items():
-            start = time.perf_counter()
+            start = clock()
             search(terms)
-            times[by].append(time.perf_counter() - start)
+            times[by].append(clock() - start)
     return times
+
+
+def deletions(indexed: _Indexed) -> Iterator[Measured]:
+    """Processor time to the best 100 documents when a share of the documents is deleted.
+
+    Deleted documents are taken out of a term's postings when these are decoded. So there are three times: without
+    a cache of decoded postings, while it fills, and again.
+    """
+    queries = [terms for terms in indexed.queries.values() if terms]
+    places = np.random.default_rng(0).random(len(indexed.documents))
+    for share in _DELETED:
+        flags = places < share if share else None
+        kept = _engine_search(Bm25([indexed.reader], [flags]))
+        turns = {"no cache": _engine_search(Bm25([indexed.reader], [flags], cache_bytes=0)), "first time": kept}
+        for search in turns.values():
+            search(queries[0])  # which reads the lengths of all documents
+        times = _times(turns, queries, time.process_time) | _times({"again": kept}, queries, time.process_time)
+        for which, spent in times.items():
+            by = f"engine, {which}, {share:.0%} deleted"
+            for percent in (50, 99):
+                value = np.percentile(spent, percent) * 1e3
+                yield indexed.measured(f"{_K} best, p{percent}", by, value, "ms of the processor")
 
 
 def size(indexed: _Indexed) -> Iterator[Measured]:
@@ -180,6 +205,7 @@ def measurements(collection: Collection) -> Iterator[Measured]:
         indexed = _Indexed(collection, Path(folder))
         yield from size(indexed)
         yield from speed(indexed)
+        yield from deletions(indexed)
         yield from quality(indexed)
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any, cast
@@ -26,6 +27,7 @@ from quarry.engine.encoding.token_vectors import TokenVectors
 from quarry.engine.indexer import index_writer
 from quarry.engine.indexer.document_encoder import DocumentEncoder, EncodedDocument, OnInvalid
 from quarry.engine.options import OpenOptions, SearchKeywords
+from quarry.engine.process.worker_pool import WorkerPool
 from quarry.engine.representation.base import DocumentVectors
 from quarry.formats.container.directory import Directory
 from quarry.formats.snapshot import Snapshot
@@ -79,7 +81,7 @@ def build_index(parameters: Parameters) -> Numbers:
     prepared, out = Prepared(Path(str(parameters["prepared"]))), str(parameters["out"])
     _decide_lists(parameters)
     vectors = prepared.vectors(str(parameters["representation"]))
-    replace_global(index_writer, "encode_documents", partial(_encoded_before, vectors))
+    replace_global(index_writer, "EncodedDocuments", partial(_encoded_before, vectors))
     ids, texts = prepared.documents()
     docs = ({"id": name, "text": text or "."} for name, text in zip(ids, texts, strict=True))
     started = time.perf_counter()
@@ -119,11 +121,19 @@ def _encoded_before(
     vectors: tuple[npt.NDArray[np.float32], npt.NDArray[np.int64]],
     documents: Iterable[Document],
     how: DocumentEncoder,
-    threads: int,
+    pool: WorkerPool,
     on_invalid: OnInvalid | None = None,
+) -> AbstractContextManager[Iterator[EncodedDocument]]:
+    """Replace `EncodedDocuments`: take the vectors from the file, in order."""
+    del pool, on_invalid
+    return nullcontext(_with_vectors(vectors, documents, how))
+
+
+def _with_vectors(
+    vectors: tuple[npt.NDArray[np.float32], npt.NDArray[np.int64]],
+    documents: Iterable[Document],
+    how: DocumentEncoder,
 ) -> Iterator[EncodedDocument]:
-    """What `encode_documents` yields, the vectors taken from the file in their order."""
-    del threads, on_invalid
     values, offsets = vectors
     for number, document in enumerate(documents):
         rows = np.array(values[offsets[number] : offsets[number + 1]])

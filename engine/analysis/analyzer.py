@@ -11,6 +11,8 @@ from itertools import chain, pairwise
 
 from quarry.engine.analysis.compounds import split_compound
 from quarry.engine.analysis.words import is_unspaced, plain, raw_words
+from quarry.engine.arguments import is_one_of, shown
+from quarry.engine.process.libraries import loading
 from quarry.formats.errors import InvalidSetting
 
 __all__ = ["ENGLISH_STOP_WORDS", "MAX_TERM_BYTES", "Analyzer"]
@@ -56,8 +58,9 @@ class Analyzer:
     _expansions: _Expansions = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
+        stemmer = _stemmer(self.language)
         stops = ENGLISH_STOP_WORDS if self.language == "english" else frozenset[str]()
-        object.__setattr__(self, "_expansions", _Expansions(_Words(_stemmer(self.language), stops).terms))
+        object.__setattr__(self, "_expansions", _Expansions(_Words(stemmer, stops).terms))
 
     def terms(self, text: str) -> list[str]:
         """Return the terms of a text in order, repeated as often as they occur; possibly none."""
@@ -147,13 +150,14 @@ class _Expansions(dict[str, Terms]):
 
 
 def _stemmer(language: str) -> Callable[[str], str]:
-    if language == NO_LANGUAGE:
+    if is_one_of(language, {NO_LANGUAGE}):
         return str
-    import Stemmer
+    with loading("PyStemmer"):
+        import Stemmer
 
     known = Stemmer.algorithms()
-    if language not in known:
+    if not is_one_of(language, known):
         expected = f"none or one of {', '.join(known)}"
-        raise InvalidSetting("no stemmer for that language", expected=expected, actual=repr(language))
+        raise InvalidSetting("no stemmer for that language", expected=expected, actual=shown(language))
     stem: Callable[[str], str] = Stemmer.Stemmer(language, 0).stemWord
     return stem

@@ -5,8 +5,10 @@ from __future__ import annotations
 from importlib import import_module
 from typing import NamedTuple
 
+from quarry.engine.arguments import is_one_of, shown
 from quarry.engine.backends.protocol import Backend, BackendType, Resources
 from quarry.engine.gpu.device import Device
+from quarry.engine.process.libraries import loading
 from quarry.formats.errors import BackendUnavailable, InvalidSetting
 from quarry.formats.snapshot import OpenSegment
 
@@ -32,7 +34,8 @@ class Adapter(NamedTuple):
         """
         module, _, class_name = self.place.partition(":")
         try:
-            found: BackendType = getattr(import_module(module), class_name)
+            with loading(module):
+                found: BackendType = getattr(import_module(module), class_name)
         except ImportError as error:
             raise self.unavailable(name, str(error)) from error
         return found
@@ -60,8 +63,8 @@ def check_backend(name: str, device: Device) -> None:
         InvalidSetting: there is no backend, or no device, of that name.
         BackendUnavailable: a library, or the device, is missing.
     """
-    if name != "auto" and name not in BACKENDS:
-        raise InvalidSetting("unknown backend", expected=f"auto, {', '.join(BACKENDS)}", actual=repr(name))
+    if not is_one_of(name, {"auto", *BACKENDS}):
+        raise InvalidSetting("unknown backend", expected=f"auto, {', '.join(BACKENDS)}", actual=shown(name))
     if name == "gpu":
         try:
             _ = device.place
@@ -83,6 +86,7 @@ def open_backend(name: str, segment: OpenSegment, resources: Resources | None = 
     """
     adapter = BACKENDS[name]
     try:
-        return adapter.load(name)(segment, resources or Resources())
+        with loading(name):
+            return adapter.load(name)(segment, resources or Resources())
     except ImportError as error:
         raise adapter.unavailable(name, str(error)) from error

@@ -7,15 +7,18 @@ from __future__ import annotations
 
 import argparse
 import codecs
+import contextlib
 import io
 import json
 import os
+import reprlib
 import sys
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from importlib.metadata import entry_points
 from pathlib import Path
-from typing import TypeAlias, cast
+from typing import Any, TypeAlias, cast
 
 from quarry import engine
 from quarry.engine.cli.demo import run_demo
@@ -54,7 +57,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     _print_anything(sys.stderr, "backslashreplace")
     args = _parser(words).parse_args(words)
     try:
-        code = cast("int", args.run(args))
+        with _warnings_in_one_line():
+            code = cast("int", args.run(args))
         if sys.stdout is not None:
             sys.stdout.flush()
     except KeyboardInterrupt:
@@ -85,6 +89,22 @@ def _text(word: str) -> str:
 def _fail(message: str, code: int) -> int:
     print("quarry:", " ".join(message.split()), file=sys.stderr)
     return code
+
+
+@contextlib.contextmanager
+def _warnings_in_one_line() -> Iterator[None]:
+    """Print warnings of Quarry as errors are printed; those of libraries are shown as usual."""
+    with warnings.catch_warnings():
+        usual = warnings.showwarning
+
+        def show(message: Warning | str, category: type[Warning], *where: Any, **to: Any) -> None:  # noqa: ANN401
+            if issubclass(category, engine.UnknownFieldWarning):
+                _fail(f"warning: {message}", 0)
+            else:
+                usual(message, category, *where, **to)
+
+        warnings.showwarning = show
+        yield
 
 
 def _parser(words: Sequence[str]) -> argparse.ArgumentParser:
@@ -223,7 +243,10 @@ def _add_search(commands: _Subparsers) -> None:
     parser.add_argument("--explain", action="store_true", help="show the parts of the text that matched")
     parser.add_argument("--mode", default="hybrid", help="hybrid (default), dense (meaning) or lexical (words)")
     parser.add_argument(
-        "--filter", metavar="JSON", type=_text, help="""of metadata, such as '{"year": {"$gte": 2020}}'"""
+        "--filter",
+        metavar="JSON",
+        type=_text,
+        help="""of metadata, id and title, such as '{"year": {"$gte": 2020}}'""",
     )
     _add_json(parser, "one JSON object a query")
 
@@ -244,8 +267,10 @@ def _filter(given: str | None) -> Mapping[str, object] | None:
         only: object = json.loads(given)
     except ValueError as error:
         raise InvalidFilter("--filter is no JSON", expected='{"field": value}', actual=str(error)) from error
+    except RecursionError as error:
+        raise InvalidFilter("--filter is nested too deep", expected='{"field": value}') from error
     if not isinstance(only, dict):
-        raise InvalidFilter("--filter is no JSON object", expected='{"field": value}', actual=given)
+        raise InvalidFilter("--filter is no JSON object", expected='{"field": value}', actual=reprlib.repr(given))
     return only
 
 

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
+import stat
 from collections.abc import Iterable, Iterator, Mapping, Sized
 from pathlib import Path
 
 from quarry.engine.documents.document import Document, document_from
 from quarry.engine.documents.lines import MAX_LINE_BYTES, LineReader
-from quarry.formats.errors import InvalidDocument, InvalidSetting
+from quarry.engine.documents.mistaken_sources import is_path, path_of_file, rows_of_columns, rows_of_table
+from quarry.engine.documents.place import shown
+from quarry.formats.errors import AccessFailed, InvalidDocument, InvalidSetting
+from quarry.formats.system_errors import checked_path, mode_at, system_errors
 
 __all__ = ["DocumentSource", "DocumentStream", "read_documents"]
 
@@ -43,8 +48,8 @@ class DocumentStream:
 
         Raises:
             InvalidDocument: a document or line is not valid and invalid ones are not skipped, or a
-                compressed file is damaged (which nothing skips).
-            OSError: the file cannot be read.
+                compressed file is damaged, or a line of it does not end (which nothing skips).
+            AccessFailed: the system does not let the file be read.
         """
         for entry in self._raws:
             try:
@@ -54,6 +59,10 @@ class DocumentStream:
             else:
                 self.n_read += 1
                 yield document
+
+    def close(self) -> None:
+        """Close the file that is read, if there is one; to be called when reading ends early."""
+        self._raws.close()
 
     def fraction_read(self) -> float | None:
         """How much of the source has been read, 0 to 1; None where its size is not known."""
@@ -85,13 +94,16 @@ def read_documents(source: DocumentSource, skip_invalid: bool = False) -> Docume
         skip_invalid: leave invalid documents out and count them, instead of raising.
 
     Raises:
-        InvalidSetting: the source is none of these.
+        InvalidSetting: the source is none of these; for a table, a mapping of columns and an open file the message
+            says what to pass in its place.
+        AccessFailed: the system does not let its folder be read.
     """
     if isinstance(source, str | os.PathLike):
         return DocumentStream(_FileDocuments(_corpus_file(source)), skip_invalid)
-    if isinstance(source, bytes | Mapping | Document) or not isinstance(source, Iterable):
+    instead = rows_of_table(source) or rows_of_columns(source) or path_of_file(source, _ENDINGS)
+    if instead or isinstance(source, bytes | Mapping | Document) or not isinstance(source, Iterable):
         expected = "an iterable of str or mappings, or the path of a file or folder; one document is [document]"
-        raise InvalidSetting("docs cannot be read", expected=expected, actual=type(source).__name__)
+        raise InvalidSetting("docs cannot be read", expected=instead or expected, actual=type(source).__name__)
     return DocumentStream(_GivenDocuments(source), skip_invalid)
 
 
@@ -103,7 +115,14 @@ class _Given:
         self._number = number
 
     def document(self) -> Document:
-        return document_from(self._raw, f"document {self._number}")
+        where = f"document {self._number}"
+        if isinstance(self._raw, str | os.PathLike) and is_path(self._raw):
+            raise InvalidDocument(
+                f"{where}: the path of a file or folder in the place of a document",
+                expected="the path alone, to index the documents in it, or {'text': ...}, to index its words",
+                actual=shown(os.fspath(self._raw)),
+            )
+        return document_from(self._raw, where)
 
 
 class _Line:
@@ -146,6 +165,9 @@ class _GivenDocuments:
             self._n_given += 1
             yield _Given(item, self._n_given)
 
+    def close(self) -> None:
+        """Do nothing: the items are the caller's."""
+
     def fraction_read(self) -> float | None:
         if not isinstance(self._items, Sized):
             return None
@@ -167,6 +189,9 @@ class _FileDocuments:
             if content is None or content.strip():
                 yield _Line(content, number, self._path)
 
+    def close(self) -> None:
+        self._lines.close()
+
     def fraction_read(self) -> float | None:
         return self._lines.fraction_read()
 
@@ -175,7 +200,7 @@ _Raws = _GivenDocuments | _FileDocuments
 
 
 def _corpus_file(source: str | os.PathLike[str]) -> Path:
-    path = Path(source)
+    path = _path_of(source)
     if _is_folder(path, source):
         return _file_of_folder(path)
     if not path.name.lower().endswith(_ENDINGS):
@@ -185,13 +210,25 @@ def _corpus_file(source: str | os.PathLike[str]) -> Path:
     return path
 
 
+def _path_of(source: str | os.PathLike[str]) -> Path:
+    try:
+        return checked_path(source, "docs")
+    except InvalidSetting as error:
+        if isinstance(source, str):  # a text, which may have any characters
+            raise _no_such_file(source) from error
+        raise
+
+
 def _is_folder(path: Path, source: str | os.PathLike[str]) -> bool:
     try:
-        if path.exists():
-            return path.is_dir()
-    except OSError as error:  # a text is often too long for a file name
+        mode = mode_at(path)
+    except AccessFailed as error:
+        if error.errno != errno.ENAMETOOLONG:  # as a text often is
+            raise
         raise _no_such_file(source) from error
-    raise _no_such_file(source)
+    if not mode:
+        raise _no_such_file(source)
+    return stat.S_ISDIR(mode)
 
 
 def _no_such_file(source: str | os.PathLike[str]) -> InvalidSetting:
@@ -204,7 +241,9 @@ def _no_such_file(source: str | os.PathLike[str]) -> InvalidSetting:
 
 
 def _file_of_folder(folder: Path) -> Path:
-    found = sorted(file for file in folder.iterdir() if file.name.lower() in _FILE_NAMES and file.is_file())
+    with system_errors("listed", folder):
+        names = [name for name in os.listdir(folder) if name.lower() in _FILE_NAMES]  # noqa: PTH208
+    found = sorted(folder / name for name in names if stat.S_ISREG(mode_at(folder / name)))
     if len(found) != 1:
         raise InvalidSetting(
             "docs is a folder, but not with one corpus file",

@@ -16,6 +16,7 @@ from quarry.engine.encoding.onnx_session import PerProcess, check_numbers
 from quarry.engine.encoding.token_vectors import TokenVectors
 from quarry.engine.encoding.tokenizer import BundleTokenizer, Ids, Tokens
 from quarry.engine.gpu.device_vectors import DeviceVectors
+from quarry.engine.process.exit_gate import in_progress
 from quarry.formats.bundle.encoder import EncoderBundle
 from quarry.formats.bundle.folder import MODEL_NAME, QUERY_MODEL_NAME
 
@@ -184,7 +185,7 @@ class _Graph:
         """Yield one output for each row of tokens, in batches of similar length: (n, longest, dim) or (n, dim)."""
         for members in batches([len(row) for row in rows], self._runner.max_batch):
             ids, mask = _pad([rows[member] for member in members])
-            with self._lock:
+            with in_progress, self._lock:
                 values = self._runner.run(output, ids, mask)
             yield members, values
 

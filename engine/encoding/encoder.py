@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
 
 from quarry.engine.encoding.token_vectors import TokenVectors, VectorKind
+from quarry.engine.process.libraries import loading
 from quarry.formats.errors import InvalidSetting
+from quarry.formats.system_errors import checked_path
 
 __all__ = ["DescribedEncoder", "Encoder", "open_encoder", "trained_representation", "vector_kinds"]
 
@@ -44,6 +45,8 @@ class Encoder(Protocol):
 
     def windows(self, text: str) -> Iterator[TokenVectors]:
         """Encode a document window after window, so that memory holds one window's vectors at a time.
+
+        Some representations keep the windows of a document until its end: each has arrays of its own.
 
         Offsets are code points of ``text``. A text without tokens (empty, blank, only control characters) has
         no windows: whether that is an error is for the caller to say.
@@ -94,6 +97,9 @@ def open_encoder(
 ) -> Encoder:
     """Open an encoder; its model is loaded when it is first used.
 
+    Who opens the same bundle with the same settings in one process gets the same encoder. Its memory is free when
+    the last reference to it is gone; indexes drop theirs when they are closed.
+
     Args:
         source: the folder of an encoder bundle, an encoder (returned as it is), or None for the bundled default.
         runtime: what runs a bundle: "onnx-cpu", "onnx-cuda", "tensorrt", or "auto" for the best that is there and
@@ -107,6 +113,7 @@ def open_encoder(
             or not for the bundle's precision, or `lean` is not for it.
         BackendUnavailable: a runtime that was asked for by name cannot be used.
         FormatError: the bundle is damaged or of a version that this one does not read.
+        AccessFailed: the system refuses a file of the bundle.
     """
     if isinstance(source, Encoder):
         return source
@@ -116,8 +123,10 @@ def open_encoder(
             expected="a bundle's folder or an object with Encoder's methods",
             actual=type(source),
         )
-    from quarry.engine.bundled import default_bundle_path
-    from quarry.engine.encoding.runtimes import open_bundle
-    from quarry.formats.bundle.encoder import load_bundle
+    with loading("quarry"):
+        from quarry.engine.bundled import default_bundle_path
+        from quarry.engine.encoding.runtimes import open_bundle
+        from quarry.formats.bundle.encoder import load_bundle
 
-    return open_bundle(load_bundle(default_bundle_path() if source is None else Path(source)), runtime, lean)
+    folder = default_bundle_path() if source is None else checked_path(source, "encoder")
+    return open_bundle(load_bundle(folder), runtime, lean)

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Generic, TypeVar, cast
 import numpy as np
 import numpy.typing as npt
 
+from quarry.engine.process.exit_gate import finishes_before_exit, in_progress
+from quarry.engine.process.libraries import loading
 from quarry.formats.bundle.onnx_outline import outline
 from quarry.formats.errors import BackendUnavailable, CorruptFile
 
@@ -57,7 +59,7 @@ class PerProcess(Generic[T]):
         process = os.getpid()
         made = self._made.get(process)
         if made is None:
-            with self._locks.setdefault(process, threading.Lock()):
+            with in_progress, self._locks.setdefault(process, threading.Lock()):
                 made = self._made.get(process)
                 if made is None:
                     made = self._made[process] = self._make()
@@ -71,7 +73,8 @@ def import_onnxruntime() -> ModuleType:
     normally hangs or aborts waiting for that thread. ``ORT_DISABLE_TELEMETRY=0`` enables it.
     """
     os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
-    import onnxruntime
+    with loading("onnxruntime"):
+        import onnxruntime
 
     return cast("ModuleType", onnxruntime)
 
@@ -121,6 +124,7 @@ def open_cuda_session(path: Path, stream: int) -> InferenceSession:
     return session
 
 
+@finishes_before_exit
 def run_session(
     session: InferenceSession, path: Path, output: str, inputs: Mapping[str, npt.NDArray[np.int64]]
 ) -> npt.NDArray[np.float32]:
@@ -165,6 +169,9 @@ def _options() -> SessionOptions:
     options.execution_mode = import_onnxruntime().ExecutionMode.ORT_SEQUENTIAL
     options.log_severity_level = 4  # errors are raised, with the same text
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    # Otherwise bytes that are ONNX with a certain text near their beginning are read in another format: as a graph
+    # that was not looked through (`quarry.formats.bundle.onnx_check`).
+    options.add_session_config_entry("session.load_model_format", "ONNX")
     return options
 
 

@@ -6,7 +6,10 @@ import logging
 from functools import partial
 from typing import TYPE_CHECKING
 
+from quarry.engine.arguments import checked_flag, is_one_of, shown
+from quarry.engine.encoding.shared_models import bundle_key, shared_models
 from quarry.engine.gpu.cuda import cuda_is_there
+from quarry.engine.process.libraries import loading
 from quarry.formats.bundle.encoder import EncoderBundle
 from quarry.formats.bundle.folder import MODEL_NAME, QUERY_MODEL_NAME
 from quarry.formats.bundle.plan import PlanRecord, read_plans
@@ -26,7 +29,7 @@ _FLOATS = ("fp16", "fp32")  # precisions whose vectors do not depend on what els
 
 
 def open_bundle(bundle: EncoderBundle, runtime: str = "auto", lean: bool = False) -> OnnxEncoder | BatchedEncoder:
-    """An encoder that runs a bundle.
+    """Return an encoder that runs a bundle, the same one for all who open it with the same settings.
 
     "auto" takes for a graph in fp16 or fp32 the TensorRT engine that was built for it, this GPU and the installed
     library (`quarry plan`), else ONNX Runtime on a CUDA device, else on the CPU; quantised graphs run on the CPU.
@@ -44,17 +47,18 @@ def open_bundle(bundle: EncoderBundle, runtime: str = "auto", lean: bool = False
             runtime than the CPU's, or for a precision whose weights are converted at every run.
         BackendUnavailable: a runtime was asked for by name and cannot be used.
     """
-    if runtime not in RUNTIMES:
-        raise InvalidSetting("unknown runtime", expected=", ".join(RUNTIMES), actual=repr(runtime))
-    if lean:
+    if not is_one_of(runtime, RUNTIMES):
+        raise InvalidSetting("unknown runtime", expected=", ".join(RUNTIMES), actual=shown(runtime))
+    if checked_flag(lean, "lean"):
         _check_lean(bundle, runtime)
     by_itself = runtime == "auto"
     if by_itself:
         runtime = "onnx-cpu" if lean else _best(bundle)
     if runtime == "onnx-cpu":
-        from quarry.engine.encoding.onnx_encoder import OnnxEncoder
+        with loading("quarry"):
+            from quarry.engine.encoding.onnx_encoder import OnnxEncoder
 
-        return OnnxEncoder(bundle, lean)
+        return shared_models.get((runtime, bool(lean), bundle_key(bundle)), partial(OnnxEncoder, bundle, lean))
     if bundle.settings.precision not in _FLOATS:
         raise InvalidSetting(
             f"runtime {runtime} is for other precisions; export the checkpoint with --precision fp16",
@@ -64,8 +68,12 @@ def open_bundle(bundle: EncoderBundle, runtime: str = "auto", lean: bool = False
         )
     from quarry.engine.encoding.batched_encoder import BatchedEncoder
 
-    make = _cuda_runner() if runtime == "onnx-cuda" else _tensorrt_runner(bundle)
-    return BatchedEncoder(bundle, partial(_or_on_the_cpu, make) if by_itself else make)
+    plan = None if runtime == "onnx-cuda" else _required_plan(bundle)
+    make = _cuda_runner() if plan is None else _tensorrt_runner(plan)
+    key = (runtime, by_itself, plan, bundle_key(bundle))
+    return shared_models.get(
+        key, partial(BatchedEncoder, bundle, partial(_or_on_the_cpu, make) if by_itself else make)
+    )
 
 
 def _or_on_the_cpu(make: MakeRunner, bundle: EncoderBundle, name: str) -> BatchRunner:
@@ -103,9 +111,13 @@ def _cuda_runner() -> MakeRunner:
     return partial(OnnxRunner, device="cuda")
 
 
-def _tensorrt_runner(bundle: EncoderBundle) -> MakeRunner:
+def _tensorrt_runner(plan: PlanRecord) -> MakeRunner:
     from quarry.engine.encoding.tensorrt_runner import TensorRtRunner
 
+    return partial(TensorRtRunner, plan=plan)
+
+
+def _required_plan(bundle: EncoderBundle) -> PlanRecord:
     plan = _plan(bundle)
     if plan is None:
         raise BackendUnavailable(
@@ -114,7 +126,7 @@ def _tensorrt_runner(bundle: EncoderBundle) -> MakeRunner:
             expected=f"quarry plan {bundle.path}",
             actual=", ".join(plan.stem for plan in read_plans(bundle.path)) or "none",
         )
-    return partial(TensorRtRunner, plan=plan)
+    return plan
 
 
 def _best(bundle: EncoderBundle) -> str:

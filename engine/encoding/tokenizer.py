@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
+from quarry.engine.process.libraries import loading
 from quarry.formats.bundle.encoder import EncoderBundle
 from quarry.formats.bundle.folder import TOKENIZER_NAME
 from quarry.formats.errors import CorruptFile
@@ -52,7 +53,8 @@ class TextTokenizer:
     """
 
     def __init__(self, path: Path) -> None:
-        from tokenizers import Tokenizer
+        with loading("tokenizers"):
+            from tokenizers import Tokenizer
 
         self._path = path
         with _named(path, "the tokenizer cannot be read"):

@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
+from itertools import islice
 
 from quarry.engine.filtering.allowed import Allowed, AllowedDocs
 from quarry.engine.filtering.evaluation import evaluated
 from quarry.engine.filtering.filter import Condition
+from quarry.engine.filtering.own_fields import OWN_FIELDS
+from quarry.engine.filtering.unknown_fields import UnknownFields, by_likeness
 from quarry.formats.snapshot import OpenSegment
 
 __all__ = ["DocumentFilter"]
 
 _ANSWER_BYTES = 4096  # of an answer's objects, and of the condition
 _DOC_BYTES = 5  # of a document in `Allowed`
+_N_NEAREST = 3  # fields that a warning about an unknown one names
 
 
 class DocumentFilter:
@@ -23,10 +28,20 @@ class DocumentFilter:
     Args:
         segments: of the snapshot.
         cache_bytes: memory for the answers to filters asked for lately.
+        terms: gives the terms of a text as they were made for the postings of the segments.
+        unknown: the fields that were warned about while the index is open.
     """
 
-    def __init__(self, segments: Sequence[OpenSegment], cache_bytes: int) -> None:
+    def __init__(
+        self,
+        segments: Sequence[OpenSegment],
+        cache_bytes: int,
+        terms: Callable[[str], list[str]],
+        unknown: UnknownFields,
+    ) -> None:
         self._segments = segments
+        self._terms = terms
+        self._unknown = unknown
         n_docs = sum(segment.record.n_docs for segment in segments)
         self._answer_bytes = n_docs * _DOC_BYTES + _ANSWER_BYTES
         self._n_kept = cache_bytes // self._answer_bytes
@@ -40,6 +55,8 @@ class DocumentFilter:
 
     def allowed(self, condition: Condition | None) -> AllowedDocs:
         """For each segment the documents that pass; None: all of them.
+
+        Warns of fields that no document has, see `engine.unknown_fields`.
 
         Raises:
             InvalidFilter: an operand is of another type than all values at its path.
@@ -67,10 +84,28 @@ class DocumentFilter:
         )
 
     def _evaluated(self, condition: Condition) -> AllowedDocs:
-        found = evaluated(condition, [segment.reader for segment in self._segments])
+        flags, unknown = evaluated(condition, self._segments, self._terms)
+        for field in unknown:
+            self._unknown.warn(field, partial(self._nearest, field))
         answer: list[Allowed | None] = []
-        for segment, flags in zip(self._segments, found, strict=True):
-            allowed = Allowed(flags if segment.deleted is None else flags & ~segment.deleted)
+        for segment, found in zip(self._segments, flags, strict=True):
+            allowed = Allowed(found)
             every = allowed.n == segment.record.n_docs - segment.record.n_deleted
             answer.append(None if every else allowed)
         return answer
+
+    def _nearest(self, field: str) -> list[str]:
+        """The names of the fields most like this one, of those that live documents have and columns tell of."""
+        names = OWN_FIELDS.union(*(segment.reader.metadata.paths for segment in self._segments))
+        return list(islice(filter(self._is_known, by_likeness(field, names)), _N_NEAREST))
+
+    def _is_known(self, field: str) -> bool:
+        return field in OWN_FIELDS or any(_has_values(segment, field) for segment in self._segments)
+
+
+def _has_values(segment: OpenSegment, path: str) -> bool:
+    """Whether a live document has a value in the column of a path."""
+    column = segment.reader.metadata.column(path)
+    if column is None or segment.deleted is None:
+        return column is not None
+    return bool(column.kinds_of(~segment.deleted, column.kinds))

@@ -1,4 +1,4 @@
-"""Filters: conditions on the metadata of documents, written as a mapping in the manner of MongoDB.
+"""Filters: conditions on the metadata, id and title of documents, written as a mapping in the manner of MongoDB.
 
 ``{"lang": "en", "year": {"$gte": 2020, "$lt": 2025}, "$or": [{"tags": "news"}, {"author.name": "Ann"}]}`` passes
 the documents for which every member holds; ``{}`` passes all. A member is
@@ -24,14 +24,21 @@ operator                holds for a value                                       
 ======================  ==============================================================  ===================
 
 Types are number, text, bool and None. An int and a float compare by their exact values; a bool is no number; texts
-compare by code points; None equals None alone, and is not the same as missing. An operand of a type of which there
-is no value at its path, in an index that has values of other types there, is an error rather than no hit. Operands
-may be numpy's integers and bools too.
+compare by code points; None equals None alone, and is not the same as missing. An operand of a type of which no
+document has a value at its path, while documents have values of other types there, is an error rather than no hit.
+Operands may be numpy's integers and bools too.
+
+A document's own id and title are values at the paths ``id`` and ``title``, of type text. If its metadata has
+values there too, all of them are at the path, as if they stood in a list: an operator holds if it holds for one of
+them, ``$ne`` if none is equal. An empty title is missing. ``$eq`` and ``$in`` look ids and titles up; other
+operators read all ids, or for titles all documents, the first time that a filter asks for them.
+
+A path that is compared although no document has a value there is most often misspelled: an `UnknownFieldWarning`
+names the fields most like it, once for each path while an index is open. ``$exists`` alone issues none.
 """
 
 from __future__ import annotations
 
-import reprlib
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from math import isnan
@@ -39,6 +46,7 @@ from typing import TypeAlias
 
 import numpy as np
 
+from quarry.engine.arguments import shown
 from quarry.formats.errors import InvalidFilter
 from quarry.formats.metadata.values import Kind, Scalar, scalar
 
@@ -57,7 +65,6 @@ __all__ = [
 _MAX_DEPTH = 32
 _FIELD_OPERATORS = "$eq, $ne, $in, $nin, $gt, $gte, $lt, $lte, $exists, $not"
 _SCALARS = "a str, int, float, bool or None"
-_SHOWN_CHARACTERS = 60
 
 _TYPES = {
     Kind.FALSE: "bool",
@@ -161,7 +168,7 @@ def parse_filter(raw: object, depth: int = 0) -> Condition:
         InvalidFilter: names the field, what was expected and what was found.
     """
     if not isinstance(raw, Mapping):
-        raise InvalidFilter("a filter is no mapping", expected="a mapping", actual=_shown(raw))
+        raise InvalidFilter("a filter is no mapping", expected="a mapping", actual=shown(raw))
     if depth > _MAX_DEPTH:
         raise InvalidFilter("a filter is nested too deep", expected=f"at most {_MAX_DEPTH} levels")
     return _all_of([_member(name, value, depth) for name, value in raw.items()])
@@ -173,7 +180,7 @@ def _all_of(parts: list[Condition]) -> Condition:
 
 def _member(name: object, value: object, depth: int) -> Condition:
     if not isinstance(name, str) or not _has_utf8(name):
-        raise InvalidFilter("a filter has a key that is no text", expected="a path", actual=_shown(name))
+        raise InvalidFilter("a filter has a key that is no text", expected="a path", actual=shown(name))
     if name == "$not":
         return Negation(parse_filter(value, depth + 1))
     if name in ("$and", "$or"):
@@ -182,7 +189,7 @@ def _member(name: object, value: object, depth: int) -> Condition:
         parts = tuple(parse_filter(part, depth + 1) for part in value)
         return AllOf(parts) if name == "$and" else AnyOf(parts)
     if name.startswith("$"):
-        raise InvalidFilter("unknown operator", expected="a path, $and, $or or $not", actual=_shown(name))
+        raise InvalidFilter("unknown operator", expected="a path, $and, $or or $not", actual=shown(name))
     return _field(name, value, depth)
 
 
@@ -202,7 +209,7 @@ def _condition(path: str, name: object, operand: object, depth: int) -> Conditio
     make = _OPERATORS.get(name) if isinstance(name, str) else None
     if make is None:
         hint = f"{_FIELD_OPERATORS}; a path into a mapping is written with dots"
-        raise InvalidFilter(f"filter, field {_shown(path)}: unknown operator", expected=hint, actual=_shown(name))
+        raise InvalidFilter(f"filter, field {shown(path)}: unknown operator", expected=hint, actual=shown(name))
     return make(path, operand)
 
 
@@ -213,7 +220,11 @@ def _equal(path: str, operand: object) -> Condition:
 def _among(path: str, operands: object) -> Condition:
     if isinstance(operands, str | bytes | Mapping) or not isinstance(operands, Collection):
         raise _wrong(path, "a list", operands)
-    return Comparison(path, "eq", tuple(_operand(path, operand) for operand in operands))
+    try:
+        values = list(operands)
+    except TypeError:  # as of an array without dimensions
+        raise _wrong(path, "a list", operands) from None
+    return Comparison(path, "eq", tuple(_operand(path, operand) for operand in values))
 
 
 def _ordered(name: str) -> Callable[[str, object], Condition]:
@@ -263,11 +274,4 @@ def _has_utf8(text: str) -> bool:
 
 
 def _wrong(where: str, expected: str, value: object) -> InvalidFilter:
-    return InvalidFilter(f"filter, field {_shown(where)}", expected=expected, actual=_shown(value))
-
-
-def _shown(value: object) -> str:
-    """A value for a message, in bounded length and depth."""
-    short = reprlib.Repr()
-    short.maxstring = short.maxother = _SHOWN_CHARACTERS
-    return short.repr(value)
+    return InvalidFilter(f"filter, field {shown(where)}", expected=expected, actual=shown(value))

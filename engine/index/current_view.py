@@ -6,6 +6,7 @@ import os
 import threading
 from collections.abc import Callable
 
+from quarry.engine.filtering.unknown_fields import UnknownFields
 from quarry.engine.gpu.device import Device
 from quarry.engine.index.view import IndexView
 from quarry.engine.options import OpenOptions
@@ -35,6 +36,7 @@ class CurrentView:
         self._device = device
         self._pid = os.getpid()
         self._lock = threading.Lock()
+        self._unknown = UnknownFields()
         self._view: IndexView | None = self._made(Snapshot(directory), None)
 
     @property
@@ -90,7 +92,7 @@ class CurrentView:
 
     def _made(self, snapshot: Snapshot, before: IndexView | None) -> IndexView:
         try:
-            return IndexView(snapshot, self._options, before, self._device)
+            return IndexView(snapshot, self._options, self._unknown, before, self._device)
         except BaseException:
             snapshot.close()
             raise

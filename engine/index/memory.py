@@ -11,12 +11,15 @@ import math
 import re
 from typing import NamedTuple
 
+from quarry.engine.arguments import shown
 from quarry.formats.errors import InvalidSetting
 from quarry.formats.snapshot import OpenSegment, Snapshot
 
 __all__ = ["MemoryPlan", "memory_bytes", "plan_memory"]
 
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*(k|M|G|T)?(i)?B", re.IGNORECASE)
+_MOST_BYTES = 1 << 62
+_MOST_DIGITS = 18
 _POWERS = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4}
 _POSTING_BYTES = 128 << 20  # for decoded postings,
 _POSTING_SHARE = 4 / 16  # of a limit at most this share
@@ -50,11 +53,11 @@ def memory_bytes(value: int | str | None) -> int | None:
     Raises:
         InvalidSetting: it is no size.
     """
-    if value is None or (type(value) is int and value > 0):
+    if value is None or (type(value) is int and 0 < value <= _MOST_BYTES):
         return value
     match = _SIZE.fullmatch(value.strip()) if isinstance(value, str) else None
-    if match is None:
-        raise InvalidSetting("memory is no size", expected='bytes, or a text like "500MB"', actual=repr(value))
+    if match is None or len(match[1]) > _MOST_DIGITS:
+        raise InvalidSetting("memory is no size", expected='bytes, or a text like "500MB"', actual=shown(value))
     base = 1024 if match[3] else 1000
     return int(float(match[1]) * base ** _POWERS[(match[2] or "").lower()])
 
@@ -89,7 +92,7 @@ def _quantizer_bytes(snapshot: Snapshot) -> int:
 
 
 def _document_bytes(segment: OpenSegment) -> int:
-    """A norm for each document, marks and numbers of those deleted, and the places of codes that stand alone."""
-    marks = 0 if segment.deleted is None else segment.deleted.nbytes + 8 * segment.record.n_deleted
+    """Bytes of a norm for each document, the marks of deleted ones, and the places of codes that stand alone."""
+    marks = 0 if segment.deleted is None else segment.deleted.nbytes
     places = 4 * segment.reader.n_rows if segment.reader.centroids.kind == "none" else 0
     return 4 * segment.reader.n_docs + marks + places

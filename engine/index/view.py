@@ -8,6 +8,7 @@ import numpy as np
 
 from quarry.engine.documents.document import Document
 from quarry.engine.filtering.cache import DocumentFilter
+from quarry.engine.filtering.unknown_fields import UnknownFields
 from quarry.engine.gpu.device import Device
 from quarry.engine.gpu.device_vectors import DeviceVectors
 from quarry.engine.index.memory import plan_memory
@@ -33,6 +34,7 @@ class IndexView:
     Args:
         snapshot: of that generation.
         options: resources to use.
+        unknown: the fields that callers were warned about, of all generations.
         before: view of another generation, whose backends are reused for the segments that are the same.
         device: of backend "gpu"; None: as `options` say.
     """
@@ -41,6 +43,7 @@ class IndexView:
         self,
         snapshot: Snapshot,
         options: OpenOptions,
+        unknown: UnknownFields,
         before: IndexView | None = None,
         device: Device | None = None,
     ) -> None:
@@ -52,7 +55,7 @@ class IndexView:
             snapshot, options, self._plan.backend_bytes, before._dense if before else None, device
         )
         self._lexical = LexicalSearcher(self.snapshot, self._plan.posting_bytes)
-        self.filter = DocumentFilter(self._segments, self._plan.filter_bytes)
+        self.filter = DocumentFilter(self._segments, self._plan.filter_bytes, self._lexical.terms, unknown)
         n_docs = [segment.record.n_docs - segment.record.n_deleted for segment in self._segments]
         self._hybrid = HybridSearcher(self._dense, self._lexical, n_docs)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -25,7 +25,7 @@ from quarry.formats.errors import (
     IndexLocked,
     IndexNotFound,
 )
-from quarry.formats.manifest import Manifest, SegmentRecord, find_latest_generation
+from quarry.formats.manifest import Manifest, SegmentRecord, find_latest_generation, manifest_name
 from quarry.formats.snapshot import OpenSegment, Snapshot
 from quarry.formats.tombstones import write_tombstones
 from quarry.formats.vectors.quantizer import StoredQuantizer
@@ -87,6 +87,7 @@ class Committer:
         self._deletions = Deletions()
         self._garbage: set[str] = set()
         self._written: list[str] = []  # by the commit that is under way
+        self._may_be_visible = False  # whether that has come to its manifest
         self._for_commit = self._for_merge = ""  # quantizers whose files stay until then
         collect_garbage(directory, lock)
 
@@ -144,16 +145,16 @@ class Committer:
             found = self._find(doc_id)
             return self._deletions.mark(*found) if found else False
 
-    @contextlib.contextmanager
-    def replacing(self, doc_id: str) -> Iterator[None]:
-        """Delete the live document of that id if the block succeeds.
+    def replace(self, doc_id: str, add: Callable[[], object]) -> None:
+        """Call `add`, and if it succeeds delete the document of that id that was live before.
 
         Raises:
-            FormatError: what is there cannot be looked up; the block was not entered.
+            FormatError: what is there cannot be looked up; `add` was not called.
+            Exception: what `add` raises; nothing is deleted.
         """
         with self._mutex:
             found = self._find(doc_id)
-            yield
+            add()
             if found:
                 self._deletions.mark(*found)
 
@@ -230,6 +231,7 @@ class Committer:
             raise IndexClosed("this writer is closed", path=self.directory.path, actual=self.failure.reason)
         before = self.manifest.generation
         self._written = list(new.file_names()) if new else []
+        self._may_be_visible = False
         try:
             return change()
         except BaseException as error:
@@ -246,7 +248,7 @@ class Committer:
 
     def _undo(self, generation: int) -> bool:
         """Delete the files of a change, if it is certain that nothing of it is visible; whether it is."""
-        if not self._is_newest(generation):
+        if self._may_be_visible and not self._is_newest(generation):
             return False
         for name in self._written:
             self.directory.delete(name)
@@ -258,8 +260,8 @@ class Committer:
             return find_latest_generation(self.directory) == generation
         except IndexNotFound:
             return generation == 0
-        except OSError:
-            return False
+        except OSError:  # as without a descriptor to list the folder with, which takes none to look for one name
+            return self._lock.is_in_place() and not self.directory.may_hold(manifest_name(generation + 1))
 
     def _told(self, error: BaseException, is_undone: bool) -> BaseException:
         """What is raised; a lost answer to the rename is no proof that it was not done."""
@@ -294,6 +296,7 @@ class Committer:
         manifest = self.manifest.next(tuple(records), quantizers)
         self.directory.sync()
         self._lock.check()
+        self._may_be_visible = True
         manifest.commit(self.directory)
         return manifest
 

@@ -1,13 +1,13 @@
-"""Documents to vectors on several threads, in order, with a bounded number of documents under way."""
+"""Documents to vectors on several threads, in order, a bounded number of documents ahead."""
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from concurrent.futures import Future
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from typing import TypeVar
+from types import TracebackType
+from typing import Self, TypeVar
 
 import numpy as np
 
@@ -17,15 +17,18 @@ from quarry.engine.encoding.batched_encoder import BatchedEncoder
 from quarry.engine.encoding.encoder import Encoder
 from quarry.engine.encoding.token_vectors import TokenVectors
 from quarry.engine.indexer.document_groups import DocumentGroups, PreparedDocument
+from quarry.engine.process.exit_gate import in_progress
+from quarry.engine.process.worker_pool import WorkAhead, WorkerPool, result_of
 from quarry.engine.representation.base import DocumentVectors, Representation
 from quarry.formats.errors import InvalidDocument
 
-__all__ = ["EncodedDocument", "OnInvalid", "encode_documents"]
+__all__ = ["DocumentEncoder", "EncodedDocument", "EncodedDocuments", "OnInvalid"]
 
 OnInvalid = Callable[[InvalidDocument], None]
 """What is told of a document that is left out; it may raise."""
 
 _Prepared = tuple[Document, PreparedDocument | InvalidDocument]
+_Grouped = tuple[_Prepared, DocumentVectors | list[TokenVectors]]
 T = TypeVar("T")
 R = TypeVar("R")
 
@@ -101,72 +104,98 @@ class DocumentEncoder:
         return EncodedDocument(document, vectors, self.analyzer.terms(document.full_text), n_tokens)
 
 
-def encode_documents(
-    documents: Iterable[Document],
-    how: DocumentEncoder,
-    threads: int,
-    on_invalid: OnInvalid | None = None,
-) -> Iterator[EncodedDocument]:
-    """Encode documents, each on one thread or many together as the encoder wants it, and yield them in order.
+class EncodedDocuments:
+    """Documents encoded ahead, each on one thread or many together, as the encoder prefers; in their order.
 
-    Where `documents` raises, all that came before is yielded first.
+    An iterator, and a context manager that leaves nothing under way.
 
     Args:
         documents: what to encode.
         how: what with.
-        threads: how many to use.
-        on_invalid: called for a document that cannot be encoded, which is then left out; None: raise.
-
-    Raises:
-        InvalidDocument: a document has no token, or its vectors are not finite.
+        pool: whose threads to use.
+        on_invalid: called for each document that cannot be encoded, which is then left out; None: raise.
     """
-    if isinstance(how.encoder, BatchedEncoder):
-        futures = _encoded_in_groups(documents, how, how.encoder, threads)
-    else:
-        futures = _under_way(documents, how.encode, threads, threads * _AHEAD)
-    for future in futures:
-        try:
-            encoded = future.result()
-        except InvalidDocument as error:
-            if on_invalid is None:
-                raise
-            on_invalid(error)
+
+    def __init__(
+        self,
+        documents: Iterable[Document],
+        how: DocumentEncoder,
+        pool: WorkerPool,
+        on_invalid: OnInvalid | None = None,
+    ) -> None:
+        self._on_invalid = on_invalid
+        self._pool = pool
+        self._stages = ExitStack()
+        self._futures: Iterator[Future[EncodedDocument]]
+        if isinstance(how.encoder, BatchedEncoder):
+            self._futures = self._in_groups(documents, how, how.encoder)
         else:
-            yield encoded
+            self._futures = self._ahead(documents, how.encode, pool.threads * _AHEAD)
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> EncodedDocument:
+        """Return the next document.
+
+        Raises:
+            InvalidDocument: a document has no token, or its vectors are not finite; the next call goes on after
+                it.
+            PoolClosed: the pool was closed meanwhile.
+            Exception: what `documents` raised, after all documents that came before.
+        """
+        while True:
+            future = next(self._futures)
+            try:
+                return result_of(future)
+            except InvalidDocument as error:
+                if self._on_invalid is None:
+                    raise
+                self._on_invalid(error)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stages.close()
+
+    def _ahead(self, items: Iterable[T], work: Callable[[T], R], n_ahead: int) -> WorkAhead[T, R]:
+        return self._stages.enter_context(WorkAhead(self._pool, items, work, n_ahead))
+
+    def _in_groups(
+        self, documents: Iterable[Document], how: DocumentEncoder, encoder: BatchedEncoder
+    ) -> Iterator[Future[EncodedDocument]]:
+        """Documents whose encoder wants many at once: the tokenizer works ahead of it, the rest behind it."""
+        groups = DocumentGroups(encoder, how.representation)
+
+        def prepare(document: Document) -> _Prepared:
+            try:
+                return document, groups.prepare(document.full_text)
+            except InvalidDocument as error:  # raised in the document's turn
+                return document, error
+
+        def finish(item: _Grouped) -> EncodedDocument:
+            (document, prepared), found = item
+            with _named(document):
+                if isinstance(prepared, InvalidDocument):
+                    raise prepared
+                vectors = found if isinstance(found, DocumentVectors) else how.represent(document, found)
+                return how.finish(document, vectors, prepared.text.n_tokens)
+
+        prepared = self._ahead(documents, prepare, 2 * _GROUP)
+        return self._ahead(_run_in_groups(prepared, groups), finish, _GROUP)
 
 
-def _encoded_in_groups(
-    documents: Iterable[Document], how: DocumentEncoder, encoder: BatchedEncoder, threads: int
-) -> Iterator[Future[EncodedDocument]]:
-    """Documents whose encoder wants many at once: the tokenizer works ahead of it, the rest behind it."""
-    groups = DocumentGroups(encoder, how.representation)
-
-    def prepare(document: Document) -> _Prepared:
-        try:
-            return document, groups.prepare(document.full_text)
-        except InvalidDocument as error:  # raised in the document's turn
-            return document, error
-
-    def finish(item: tuple[_Prepared, DocumentVectors | list[TokenVectors]]) -> EncodedDocument:
-        (document, prepared), found = item
-        with _named(document):
-            if isinstance(prepared, InvalidDocument):
-                raise prepared
-            vectors = found if isinstance(found, DocumentVectors) else how.represent(document, found)
-            return how.finish(document, vectors, prepared.text.n_tokens)
-
-    prepared = _under_way(documents, prepare, threads, 2 * _GROUP)
-    return _under_way(_run_in_groups(prepared, groups), finish, threads, _GROUP)
-
-
-def _run_in_groups(
-    prepared: Iterator[Future[_Prepared]], groups: DocumentGroups
-) -> Iterator[tuple[_Prepared, DocumentVectors | list[TokenVectors]]]:
+def _run_in_groups(prepared: Iterator[Future[_Prepared]], groups: DocumentGroups) -> Iterator[_Grouped]:
+    """Documents with what groups of them are encoded to; where `prepared` raises, this does so last."""
     failures: list[Exception] = []
-    results = _until_failure((future.result() for future in prepared), failures)
+    results = _until_failure(map(result_of, prepared), failures)
     for group in _grouped(results):
         usable = [each for _, each in group if isinstance(each, PreparedDocument)]
-        found = iter(groups.run(usable))
+        with in_progress:
+            found = iter(groups.run(usable))
         for document, each in group:
             yield (document, each), next(found) if isinstance(each, PreparedDocument) else []
     for failure in failures:
@@ -185,25 +214,6 @@ def _grouped(items: Iterable[_Prepared]) -> Iterator[list[_Prepared]]:
             group, n_tokens = [], 0
     if group:
         yield group
-
-
-def _under_way(items: Iterable[T], work: Callable[[T], R], threads: int, n_ahead: int) -> Iterator[Future[R]]:
-    """The work on each item, in order, `n_ahead` of them under way; where `items` raises, this does so last."""
-    failures: list[Exception] = []
-    with ThreadPoolExecutor(threads, thread_name_prefix="quarry-encode") as pool:
-        waiting: deque[Future[R]] = deque()
-        try:
-            for item in _until_failure(items, failures):
-                waiting.append(pool.submit(work, item))
-                if len(waiting) >= n_ahead:
-                    yield waiting.popleft()
-            while waiting:
-                yield waiting.popleft()
-        finally:
-            for future in waiting:
-                future.cancel()
-    for failure in failures:
-        raise failure
 
 
 @contextmanager

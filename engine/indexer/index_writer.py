@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 
 from quarry.engine.analysis.analyzer import Analyzer
 from quarry.engine.documents.document import Document
 from quarry.engine.encoding.encoder import Encoder
 from quarry.engine.indexer.committer import Committer, Failure
-from quarry.engine.indexer.document_encoder import DocumentEncoder, EncodedDocument, OnInvalid, encode_documents
+from quarry.engine.indexer.document_encoder import DocumentEncoder, EncodedDocument, EncodedDocuments, OnInvalid
 from quarry.engine.indexer.failures import let_go
 from quarry.engine.indexer.garbage import collect_garbage
 from quarry.engine.indexer.merge_policy import MergePolicy
 from quarry.engine.indexer.merge_scheduler import MergeScheduler
 from quarry.engine.indexer.segment_builder import BuiltSegment, SegmentBuilder
+from quarry.engine.process.exit_gate import finishes_before_exit
+from quarry.engine.process.worker_pool import PoolClosed, WorkerPool
 from quarry.engine.representation.base import Representation
 from quarry.engine.representation.registry import representation_from
 from quarry.formats.container.directory import Directory
@@ -45,6 +47,8 @@ class IndexWriter:
             that is there is changed.
         policy: when segments are merged; None: only by `merge`.
         after_merge: called after each merge, in the background on another thread.
+        lock: of the folder, held by the caller, who releases it after `close`; None: this object takes the lock,
+            and releases it in `close`.
 
     Attributes:
         n_tokens: tokens encoded so far.
@@ -64,14 +68,17 @@ class IndexWriter:
         fresh: IndexSettings | None = None,
         policy: MergePolicy | None = None,
         after_merge: Callable[[], object] = lambda: None,
+        lock: WriteLock | None = None,
     ) -> None:
         self._directory = directory
         self._encoder = encoder
         self._threads = threads
         self._is_automatic = policy is not None
         self._pid = os.getpid()
+        self._pool = WorkerPool(threads, "quarry-encode")
         self._mutex = threading.RLock()
-        self._lock: WriteLock | None = WriteLock(directory.path)
+        self._owns_lock = lock is None
+        self._lock: WriteLock | None = lock or WriteLock(directory.path)
         self._pending: SegmentBuilder | None = None
         self._failure: Failure | None = None
         self._is_untidy = False  # whether something that failed may have left files
@@ -80,7 +87,7 @@ class IndexWriter:
             root = _root(directory, fresh, encoder) if fresh else None
             self._committer = Committer(directory, self._lock, root)
         except BaseException:
-            self._lock.release()
+            self._release_lock()
             raise
         self._settings = self._committer.manifest.settings
         self._merges = MergeScheduler(self._committer, threads, policy or MergePolicy(), after_merge)
@@ -108,26 +115,29 @@ class IndexWriter:
 
         Raises:
             InvalidDocument: a document cannot be indexed; those before it are collected.
+            IndexClosed: this writer is closed, or another thread closed it meanwhile.
             CommitFailed: the system failed; what was taken until then, the document under way too, is collected.
         """
         self._check_open()
+        how = DocumentEncoder(self._encoder, self._representation, self._analyzer)
         n_taken = 0
-        for n_taken, encoded in enumerate(self._encoded(documents, on_invalid), 1):  # noqa: B007
-            self.add_encoded(encoded)
+        try:
+            with EncodedDocuments(documents, how, self._pool, on_invalid) as encoded:
+                for each in encoded:
+                    self.add_encoded(each)
+                    n_taken += 1
+        except PoolClosed:  # by `close` on another thread
+            raise self._closed() from None
         return n_taken
 
-    def _encoded(self, documents: Iterable[Document], on_invalid: OnInvalid | None) -> Iterator[EncodedDocument]:
-        how = DocumentEncoder(self._encoder, self._representation, self._analyzer)
-        return encode_documents(documents, how, self._threads, on_invalid)
-
+    @finishes_before_exit
     def add_encoded(self, encoded: EncodedDocument) -> None:
         """Collect a document that is encoded already; see `add`."""
         with self._mutex:
             if self._lock is None:
                 raise self._closed()
             try:
-                with self._committer.replacing(encoded.document.id):
-                    self._builder().add(encoded)
+                self._committer.replace(encoded.document.id, lambda: self._builder().add(encoded))
             except (InvalidDocument, FormatError):  # before anything of it was taken
                 raise
             except BaseException as error:  # half a document may have been taken
@@ -163,6 +173,7 @@ class IndexWriter:
                 n_deleted += self._committer.delete(doc_id) or pending
             return n_deleted
 
+    @finishes_before_exit
     def commit(self) -> tuple[int, int]:
         """Make everything collected since the last commit the next generation of the index.
 
@@ -191,6 +202,7 @@ class IndexWriter:
                 self._merges.start()
             return generation, built.n_replaced if built else 0
 
+    @finishes_before_exit
     def merge(self, retrain: bool = False) -> int:
         """Merge all committed segments into as few as there can be, on this thread. Returns the generation.
 
@@ -257,9 +269,19 @@ class IndexWriter:
             try:
                 self._finish_work(abandon)
             finally:
-                self._committer.close()
-                self._lock.release()
-                self._lock = None
+                self._release()
+
+    def _release(self) -> None:
+        try:
+            self._pool.close()
+        finally:
+            self._committer.close()
+            self._release_lock()
+
+    def _release_lock(self) -> None:
+        if self._lock is not None and self._owns_lock:
+            self._lock.release()
+        self._lock = None
 
     def _finish_work(self, abandon: bool) -> None:
         try:

@@ -1,16 +1,16 @@
-"""BM25 over the segments of an index, with the statistics of all of them together.
+"""BM25 over the segments of an index, with the statistics of the live documents of all of them together.
 
 A document d scores, as in Lucene (`BM25Similarity`), the sum over the query's terms t of ::
 
     idf(t) tf / (tf + k1 (1 - b + b |d| / average))     idf(t) = ln(1 + (N - df + 1/2) / (df + 1/2))
 
-tf: how often t is in d; |d|: its terms, counted exactly; N, df, average: documents, documents with t and their
-mean length over all segments, deleted documents included until a merge removes them; a term that is n times in
-the query counts n times. (S. Robertson, H. Zaragoza, The probabilistic relevance framework: BM25 and beyond,
-2009, Eq. 3.15, without the constant factor k1 + 1.)
+tf: how often t is in d; |d|: its terms, counted exactly; N, df, average: documents, documents with t and mean
+length of a document; a term that is n times in the query counts n times. (S. Robertson, H. Zaragoza, The
+probabilistic relevance framework: BM25 and beyond, 2009, Eq. 3.15, without the constant factor k1 + 1.)
 
-Scores do not depend on how documents fell into segments, to the last bit: every document's terms are added up
-in the same order, the rarest first.
+N, df and average count live documents only, in contrast to Lucene, where deleted documents count until they are
+merged away. So scores depend neither on how documents are distributed over segments nor on what was deleted, to
+the last bit: every document's terms are added up in the same order, the rarest first.
 """
 
 from __future__ import annotations
@@ -24,8 +24,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from quarry.engine.lexical.live_postings import Flags, LivePostings
 from quarry.engine.lexical.query import Bm25Query, QueryTerm
-from quarry.engine.lexical.segment_scorer import Flags, Floats, SegmentScorer, TermPart
+from quarry.engine.lexical.segment_scorer import Floats, SegmentScorer, TermPart
 from quarry.engine.options import DEFAULT_B, DEFAULT_K1
 from quarry.formats.errors import InvalidSetting
 from quarry.formats.postings.postings import PostingsReader
@@ -62,10 +63,8 @@ class Bm25:
     ) -> None:
         if not (0 <= k1 < math.inf and 0 <= b <= 1):
             raise InvalidSetting("settings of BM25 out of bounds", expected="k1 >= 0, 0 <= b <= 1", actual=(k1, b))
-        self._readers = tuple(readers)
-        self._scorers = [
-            SegmentScorer(reader.n_docs, flags) for reader, flags in zip(self._readers, deleted, strict=True)
-        ]
+        self._segments = [LivePostings(reader, flags) for reader, flags in zip(readers, deleted, strict=True)]
+        self._scorers = [SegmentScorer(segment.n_places) for segment in self._segments]
         self._k1 = k1
         self._b = b
         self._cache = _TermCache(cache_bytes)
@@ -81,23 +80,23 @@ class Bm25:
 
     @cached_property
     def n_docs(self) -> int:
-        """Documents of all segments, deleted ones included."""
-        return sum(reader.n_docs for reader in self._readers)
+        """The number of live documents of all segments."""
+        return sum(segment.n_docs for segment in self._segments)
 
     @cached_property
     def average_length(self) -> float:
-        """Their mean length in terms."""
-        return sum(reader.total_length for reader in self._readers) / max(1, self.n_docs)
+        """The mean number of terms of a live document."""
+        return sum(segment.total_length for segment in self._segments) / max(1, self.n_docs)
 
     @cached_property
     def _norms(self) -> list[Floats]:
         """For each segment k1 (1 - b + b |d| / average) of each document."""
         slope = self._k1 * self._b / max(self.average_length, 1e-9)
         least = self._k1 * (1 - self._b)
-        return [(reader.lengths * slope + least).astype(np.float32) for reader in self._readers]
+        return [(segment.lengths * slope + least).astype(np.float32) for segment in self._segments]
 
     def _terms(self, query_terms: Iterable[str]) -> list[QueryTerm]:
-        """The query's terms that occur in the index, at most MAX_QUERY_TERMS; the rarest first, then by name."""
+        """The query's terms of live documents, at most MAX_QUERY_TERMS; the rarest first, then by name."""
         counts = Counter(query_terms)
         names = list(counts) if len(counts) <= MAX_QUERY_TERMS else self._rarest(counts)
         terms = []
@@ -109,27 +108,21 @@ class Bm25:
         return terms
 
     def _rarest(self, names: Iterable[str]) -> list[str]:
-        frequencies = [(sum(reader.document_frequency(name) for reader in self._readers), name) for name in names]
+        frequencies = [(sum(each.document_frequency(name) for each in self._segments), name) for name in names]
         return [name for frequency, name in sorted(frequencies) if frequency][:MAX_QUERY_TERMS]
 
     def _read(self, name: str) -> _Term:
-        entries = [reader.find(name) for reader in self._readers]
-        n_docs = sum(entry.n_docs for entry in entries if entry)
+        postings = [segment.postings(name) for segment in self._segments]
+        n_docs = sum(len(each.docs) for each in postings)
         idf = math.log1p((self.n_docs - n_docs + 0.5) / (n_docs + 0.5))
-        parts = [
-            TermPart.of(reader.read(entry), norms, idf) if entry else _NOTHING
-            for reader, entry, norms in zip(self._readers, entries, self._norms, strict=True)
-        ]
+        parts = [TermPart.of(each, norms, idf) for each, norms in zip(postings, self._norms, strict=True)]
         term = _Term(n_docs, tuple(parts))
         self._cache.put(name, term)
         return term
 
 
-_NOTHING = TermPart(0, np.empty(0, np.int64), np.empty(0, np.float32), 0.0)
-
-
 class _Term(NamedTuple):
-    """A term: how many documents have it, and what it adds in each segment."""
+    """A term: how many live documents have it, and what it adds in each segment."""
 
     n_docs: int
     parts: tuple[TermPart, ...]

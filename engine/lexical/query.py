@@ -18,7 +18,7 @@ class QueryTerm(NamedTuple):
     """A term of a query; no two have the same name, so they can be sorted.
 
     Attributes:
-        n_docs: documents that have it, in all segments.
+        n_docs: live documents that have it, in all segments.
         name: the term.
         times: how many times it is in the query.
         parts: what it adds in each segment.

@@ -29,7 +29,11 @@ class LexicalSearcher:
 
     def query(self, text: str) -> Bm25Query:
         """The query of a text's terms, looked up."""
-        return self._bm25.query(self._analyzer.terms(text))
+        return self._bm25.query(self.terms(text))
+
+    def terms(self, text: str) -> list[str]:
+        """The terms of a text, by the rules that made those of the postings."""
+        return self._analyzer.terms(text)
 
     @property
     def resident_bytes(self) -> int:

@@ -11,11 +11,10 @@ import numpy.typing as npt
 from quarry.engine.filtering.allowed import Allowed
 from quarry.formats.postings.elias_fano import Postings
 
-__all__ = ["Flags", "Floats", "Ints", "Scored", "SegmentScorer", "TermPart", "looked_up"]
+__all__ = ["Floats", "Ints", "Scored", "SegmentScorer", "TermPart", "looked_up"]
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float32]
-Flags = npt.NDArray[np.bool_]
 Scored = tuple[Ints, Floats]  # documents and their scores
 
 _DENSE_FACTOR = 6  # documents for each posting of a term up to which each of them has a place in the term's part
@@ -29,7 +28,7 @@ class TermPart(NamedTuple):
     """What a term adds to the scores of the documents of one segment.
 
     Attributes:
-        n_docs: number of documents with the term.
+        n_docs: number of live documents with the term.
         docs: (n_docs,) int64, which they are, ascending; None where they are so many that every document of
             the segment has a place in `scores`.
         scores: float32, what it adds for each, 0 where a document does not have it.
@@ -43,7 +42,9 @@ class TermPart(NamedTuple):
 
     @classmethod
     def of(cls, postings: Postings, norms: Floats, idf: float) -> TermPart:
-        """What postings add with (n_docs,) norms of all documents: idf tf / (tf + norm)."""
+        """What the postings of live documents add, with the norm of each document: idf tf / (tf + norm)."""
+        if not len(postings.docs):
+            return _NOTHING
         docs = postings.docs.astype(np.int64)
         tf = postings.frequencies.astype(np.float32)
         scores = norms.take(docs)
@@ -85,6 +86,9 @@ class TermPart(NamedTuple):
         return np.where(self.docs[at] == docs, self.scores[at], np.float32(0))
 
 
+_NOTHING = TermPart(0, np.empty(0, np.int64), np.empty(0, np.float32), 0.0)
+
+
 def looked_up(parts: Sequence[TermPart], docs: Ints) -> Floats:
     """(n,) float32, the scores of (n,) documents: what the parts add, in their order."""
     scores = np.zeros(len(docs), np.float32)
@@ -96,18 +100,15 @@ def looked_up(parts: Sequence[TermPart], docs: Ints) -> Floats:
 class SegmentScorer:
     """Scores the live documents of a segment by the parts of a query's terms, frequent terms last.
 
-    However the sum is formed, a document's parts are added up in their order, in float32: its score is the
-    same to the last bit.
+    No part has a deleted document, so their scores are 0. However the sum is formed, a document's parts are added
+    up in their order, in float32: its score is the same to the last bit.
 
     Args:
-        n_docs: documents in the segment.
-        deleted: (n_docs,) bool, or None where nothing is deleted.
+        n_docs: documents in the segment, deleted ones included.
     """
 
-    def __init__(self, n_docs: int, deleted: Flags | None) -> None:
+    def __init__(self, n_docs: int) -> None:
         self._n_docs = n_docs
-        self._deleted = deleted
-        self._dead = None if deleted is None else np.flatnonzero(deleted)
 
     def scores(self, parts: Sequence[TermPart]) -> Scored:
         """The documents with a score, ascending, and their scores."""
@@ -150,8 +151,6 @@ class SegmentScorer:
         docs = np.unique(np.concatenate([np.empty(0, np.int64), *lists]))
         if allowed is not None:
             docs = docs[allowed.flags[docs]]
-        elif self._deleted is not None:
-            docs = docs[~self._deleted[docs]]
         return docs, looked_up(parts, docs)
 
     def _totals(self, parts: Sequence[TermPart], allowed: Allowed | None = None) -> Floats:
@@ -159,8 +158,6 @@ class SegmentScorer:
         totals = np.zeros(self._n_docs, np.float32) if allowed is None else allowed.floor.copy()
         for part in parts:
             part.add_to(totals)
-        if allowed is None and self._dead is not None:
-            totals[self._dead] = -np.inf
         return totals
 
     def _good(self, parts: Sequence[TermPart], n: int, allowed: Allowed | None) -> Scored:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, fields
 from typing import ClassVar, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
+from quarry.engine.arguments import shown
 from quarry.engine.encoding.token_vectors import TokenVectors, VectorKind
 from quarry.formats.errors import InvalidDocument, InvalidSetting
 
@@ -82,12 +83,12 @@ class IntegerSettings:
                 raise InvalidSetting(
                     f"{setting} of the representation {self.name!r} is out of range",
                     expected=f"a whole number from 1 to {_MAX_SETTING}",
-                    actual=repr(value),
+                    actual=shown(value),
                 )
 
     def settings(self) -> dict[str, int]:
         """Return the fields by name."""
-        return asdict(self)
+        return {each.name: getattr(self, each.name) for each in fields(self)}
 
 
 def nonempty_windows(windows: Iterable[TokenVectors]) -> Iterator[TokenVectors]:

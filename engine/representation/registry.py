@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from quarry.engine.arguments import shown
 from quarry.engine.encoding.token_vectors import VectorKind
 from quarry.engine.representation.base import Representation
 from quarry.engine.representation.first_m import Cls, FirstM
@@ -36,11 +37,11 @@ def representation_from(
     if isinstance(source, str):
         return _from_name(source, settings or {})
     if not isinstance(source, tuple(_BY_NAME.values())):
-        raise InvalidSetting("not a representation", expected=_names(), actual=repr(source))
+        raise InvalidSetting("not a representation", expected=_names(), actual=shown(source))
     if settings:
         raise InvalidSetting(
             "settings go with the name of a representation, not with a representation that has its own",
-            actual=repr(dict(settings)),
+            actual=shown(dict(settings)),
         )
     return source
 
@@ -73,7 +74,7 @@ def check_readable(representation: Representation, encoder_kinds: frozenset[Vect
 def _from_name(name: str, settings: Mapping[str, object]) -> Representation:
     chosen = _BY_NAME.get(name)
     if chosen is None:
-        raise InvalidSetting("unknown representation", expected=_names(), actual=repr(name))
+        raise InvalidSetting("unknown representation", expected=_names(), actual=shown(name))
     known = chosen().settings()
     unknown = sorted(map(str, settings.keys() - known.keys()))
     if unknown:

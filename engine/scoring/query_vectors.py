@@ -19,7 +19,7 @@ LARGEST = 1e18
 
 
 def query_vectors(queries: npt.ArrayLike, dim: int) -> Vectors:
-    """Convert what a caller gives to (n, dim) float32.
+    """Convert what a caller gives to (n, dim) float32, an array of its own.
 
     Raises:
         InvalidQuery: no numbers, or not of that shape.
@@ -33,7 +33,7 @@ def query_vectors(queries: npt.ArrayLike, dim: int) -> Vectors:
     if given.ndim != 2 or given.shape[1] != dim:
         raise InvalidQuery("query vectors of the wrong shape", expected=f"(n, {dim})", actual=given.shape)
     with np.errstate(over="ignore"):  # what becomes infinite is found by `check_vectors`
-        return given.astype(np.float32, copy=False)
+        return given.astype(np.float32)
 
 
 def host_vectors(queries: Queries) -> Vectors:

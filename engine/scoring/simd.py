@@ -7,6 +7,8 @@ import sys
 from functools import cache
 from types import ModuleType
 
+from quarry.engine.process.libraries import loading
+
 __all__ = ["simsimd"]
 
 
@@ -28,6 +30,7 @@ def simsimd() -> ModuleType:
 
 
 def _imported() -> ModuleType:
-    import simsimd
+    with loading("simsimd"):
+        import simsimd
 
     return simsimd

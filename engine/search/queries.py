@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import TypeVar
 
 import numpy as np
 
+from quarry.engine.documents.mistaken_sources import rows_of_table
 from quarry.engine.encoding.batched_encoder import BatchedEncoder
 from quarry.engine.encoding.encoder import Encoder
+from quarry.engine.process.worker_pool import map_on_threads
 from quarry.engine.scoring.query_vectors import Queries
 from quarry.formats.errors import InvalidQuery
 
@@ -25,9 +26,14 @@ def query_texts(queries: object) -> list[str]:
     """
     if isinstance(queries, str):
         return [queries]
-    if isinstance(queries, bytes | bytearray | Mapping) or not isinstance(queries, Iterable):
+    is_other = isinstance(queries, bytes | bytearray | Mapping) or rows_of_table(queries)
+    if is_other or not isinstance(queries, Iterable):
         raise InvalidQuery("no text to search for", expected="a str or several", actual=type(queries).__name__)
-    texts = list(queries)
+    try:
+        each = iter(queries)
+    except TypeError as error:  # as of an array without dimensions
+        raise InvalidQuery("no text to search for", expected="a str or several", actual=str(error)) from error
+    texts = list(each)
     for number, text in enumerate(texts):
         if not isinstance(text, str):
             raise InvalidQuery(f"query {number} is no text", expected="str", actual=type(text).__name__)
@@ -44,7 +50,7 @@ def encode_queries(encoder: Encoder, texts: list[str], threads: int) -> Queries:
         InvalidQuery: a text has no token, or the encoder gives no usable vector; the message has its number.
     """
     if isinstance(encoder, BatchedEncoder) and texts:
-        vectors = encoder.run_queries(list(_each(encoder.prepare_query, texts, threads)))
+        vectors = encoder.run_queries(_each(encoder.prepare_query, texts, threads))
         _check_shape(0, vectors.shape[1:], encoder.dim)
         return vectors
     encoded = np.empty((len(texts), encoder.dim), np.float32)
@@ -54,17 +60,13 @@ def encode_queries(encoder: Encoder, texts: list[str], threads: int) -> Queries:
     return encoded
 
 
-def _each(work: Callable[[str], T], texts: list[str], threads: int) -> Iterator[T]:
+def _each(work: Callable[[str], T], texts: list[str], threads: int) -> list[T]:
     """What becomes of each text, in their order, in which the first error is raised."""
-    numbered = partial(_numbered, work)
-    if len(texts) < 2 or threads == 1:
-        yield from map(numbered, range(len(texts)), texts)
-    else:
-        with ThreadPoolExecutor(min(threads, len(texts)), thread_name_prefix="quarry-query") as pool:
-            yield from pool.map(numbered, range(len(texts)), texts)
+    return map_on_threads(partial(_numbered, work), list(enumerate(texts)), threads, "quarry-query")
 
 
-def _numbered(work: Callable[[str], T], number: int, text: str) -> T:
+def _numbered(work: Callable[[str], T], numbered: tuple[int, str]) -> T:
+    number, text = numbered
     try:
         return work(text)
     except InvalidQuery as error:

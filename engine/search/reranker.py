@@ -4,23 +4,25 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
 from typing import Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
 
+from quarry.engine.arguments import shown
 from quarry.engine.documents.document import full_text
 from quarry.engine.encoding.onnx_session import INPUT_NAMES, PerProcess, open_session, run_session
+from quarry.engine.encoding.shared_models import bundle_key, shared_models
 from quarry.engine.encoding.tokenizer import Ids, TextTokenizer, lone_surrogate
 from quarry.engine.encoding.windows import window_bounds
+from quarry.engine.process.worker_pool import map_on_threads
 from quarry.engine.search.hits import Hits
 from quarry.formats.bundle.folder import MODEL_NAME, TOKENIZER_NAME
 from quarry.formats.bundle.reranker import RerankerBundle, load_reranker_bundle
 from quarry.formats.errors import CorruptFile, InvalidDocument, InvalidQuery, InvalidSetting
+from quarry.formats.system_errors import checked_path
 
 __all__ = ["OnnxReranker", "Reranker", "open_reranker", "reranked"]
 
@@ -63,6 +65,7 @@ def open_reranker(source: str | os.PathLike[str] | Reranker, threads: int = 1) -
     Raises:
         InvalidSetting: there is no bundle at the path, it holds no reranker, or the source is none of the above.
         FormatError: the bundle is damaged or of a version that this one does not read.
+        AccessFailed: the system refuses a file of the bundle.
     """
     if isinstance(source, Reranker):
         return source
@@ -72,7 +75,7 @@ def open_reranker(source: str | os.PathLike[str] | Reranker, threads: int = 1) -
             expected="a bundle's folder or an object with Reranker's methods",
             actual=type(source),
         )
-    return OnnxReranker(load_reranker_bundle(Path(source)), threads)
+    return OnnxReranker(load_reranker_bundle(checked_path(source, "reranker")), threads)
 
 
 class OnnxReranker:
@@ -86,8 +89,8 @@ class OnnxReranker:
     One pair is run at a time, unpadded, each on one thread: int8 graphs quantise activations per tensor, so that
     in a batch a pair's score would change with its neighbours.
 
-    Session and tokenizer are made at first use, once in each process. The digests of model and tokenizer are
-    checked before.
+    Session and tokenizer are made at first use, once in each process for all rerankers of the same bundle. The
+    digests of model and tokenizer are checked before.
 
     Args:
         bundle: where graph and tokenizer are.
@@ -99,10 +102,10 @@ class OnnxReranker:
 
     def __init__(self, bundle: RerankerBundle, threads: int = 1) -> None:
         if type(threads) is not int or threads < 1:
-            raise InvalidSetting("threads is out of range", expected="an integer from 1", actual=repr(threads))
+            raise InvalidSetting("threads is out of range", expected="an integer from 1", actual=shown(threads))
         self._bundle = bundle
         self._threads = threads
-        self._runtimes = PerProcess(partial(_Runtime, bundle))
+        self._runtimes = shared_models.get(bundle_key(bundle), partial(PerProcess, partial(_Runtime, bundle)))
 
     @property
     def name(self) -> str:
@@ -124,10 +127,8 @@ class OnnxReranker:
             raise InvalidQuery(f"the query {fault}")
         _check_texts(texts)
         score = self._runtimes.get().scorer(query)
-        if self._threads == 1 or len(texts) < 2:
-            return _as_array(map(score, range(len(texts)), texts))
-        with ThreadPoolExecutor(min(self._threads, len(texts))) as pool:
-            return _as_array(pool.map(score, range(len(texts)), texts))
+        scores = map_on_threads(score, list(enumerate(texts)), self._threads, "quarry-rerank")
+        return np.array(scores, np.float32)
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,8 +245,9 @@ class _Scorer:
     runtime: _Runtime
     query: Ids
 
-    def __call__(self, number: int, text: str) -> float:
-        """Score the text of this number."""
+    def __call__(self, numbered: tuple[int, str]) -> float:
+        """Score a text, given with its number."""
+        number, text = numbered
         windows = self.runtime.windows(text, len(self.query))
         scores = [self.runtime.score(self.query, window) for window in windows]
         if not scores:
@@ -268,10 +270,6 @@ def _fault(text: object) -> str | None:
         return f"is no string but {type(text).__name__}"
     position = lone_surrogate(text)
     return None if position is None else f"holds a lone surrogate at character {position}"
-
-
-def _as_array(scores: Iterator[float]) -> Scores:
-    return np.array(list(scores), np.float32)
 
 
 def reranked(query: str, hits: Hits, reranker: Reranker, k: int) -> Hits:

@@ -32,6 +32,7 @@ from typing import Final, Literal
 from quarry.formats.bundle.onnx_check import MAX_GRAPH_BYTES, check_graph
 from quarry.formats.container.fields import Fields, read_json
 from quarry.formats.errors import ChecksumMismatch, CorruptFile, FormatTooNew, InvalidSetting, TruncatedFile
+from quarry.formats.system_errors import checked_path, mode_at
 
 __all__ = [
     "BUNDLE_FORMAT",
@@ -218,8 +219,9 @@ def read_manifest(path: str | Path, kind: BundleKind) -> tuple[BundleFolder, Fie
         InvalidSetting: there is no bundle at the path, or one of another kind.
         FormatTooNew: a later version wrote it.
         CorruptFile: the manifest is not valid.
+        AccessFailed: the system does not let it be read.
     """
-    folder = Path(path).absolute()  # files are read later, perhaps from another working directory
+    folder = checked_path(path, "path").absolute()  # files are read later, perhaps from another working directory
     fields = _manifest_fields(folder, f"{kind} bundle")
     version = fields.integer("format", 1, 2**31)
     if version > BUNDLE_FORMAT:
@@ -297,7 +299,7 @@ def read_source(fields: Fields) -> SourceRecord:
 
 def _manifest_fields(folder: Path, wanted: str) -> Fields:
     path = folder / MANIFEST_NAME
-    if not path.is_file():
+    if not stat.S_ISREG(mode_at(path)):
         raise InvalidSetting(f"there is no {wanted}", path=folder, expected=MANIFEST_NAME)
     return Fields.from_json(read_json(path, _MAX_MANIFEST_BYTES), path)
 

@@ -18,6 +18,7 @@ from typing import Final, NoReturn
 
 from quarry.formats.bundle.protobuf import Field, read_fields
 from quarry.formats.errors import CorruptFile
+from quarry.formats.system_errors import system_errors
 
 __all__ = ["MAX_GRAPH_BYTES", "OPERATOR_DOMAINS", "check_graph"]
 
@@ -29,6 +30,13 @@ OPERATOR_DOMAINS: Final = frozenset({"", "ai.onnx", "com.microsoft"})
 
 _MAX_DEPTH: Final = 8  # graphs within nodes of graphs
 _MAX_MESSAGES: Final = 2**17  # of networks with hundreds of layers; beyond, a runtime takes minutes
+_FOREIGN: Final = {
+    "EPContext": "names a compiled model in another file",
+    "PythonOp": "calls Python functions by name",
+    "PythonOpGrad": "calls Python functions by name",
+    "Snpe": "holds a compiled model for another runtime",
+    "TritonOp": "calls Python functions by name",
+}  # of ONNX Runtime's own operators
 _REPEATING: Final = frozenset({"Loop", "Scan", "BeamSearch", "GreedySearch", "Sampling", "WhisperBeamSearch"})
 
 _MODEL_GRAPH, _MODEL_TRAINING, _MODEL_FUNCTIONS = 7, 20, 25
@@ -49,12 +57,12 @@ def check_graph(path: Path, data_sizes: Mapping[str, int]) -> None:
 
     Raises:
         CorruptFile: the file is not an ONNX model or larger than 2 GiB; a node's operator is of a domain not in
-            `OPERATOR_DOMAINS`; a tensor is in another file or beyond its end; it has functions, training, or
-            graphs nested too deep; an operator repeats a graph, perhaps for ever; or
-            it has more parts than any network.
-        OSError: the file cannot be read.
+            `OPERATOR_DOMAINS`, or the operator itself refers to files or code outside the graph; a tensor is in
+            another file or beyond its end; it has functions, training, or graphs nested too deep; an operator
+            repeats a graph, perhaps for ever; or it has more parts than any network.
+        AccessFailed: the system does not let the file be read.
     """
-    with path.open("rb") as file:
+    with system_errors("mapped", path), path.open("rb") as file:
         size = file.seek(0, 2)
         if not 0 < size <= MAX_GRAPH_BYTES:
             raise CorruptFile("a graph has 1 byte to 2 GiB", path=path, actual=f"{size} bytes")
@@ -102,6 +110,9 @@ class _Scan:
                 domain = self._text(value)
             elif number == _NODE_OPERATOR:
                 operator = self._text(value)
+        if operator in _FOREIGN:
+            what = f"the operator {operator} {_FOREIGN[operator]}"
+            self._refuse(what, "operators that are whole in the graph", f"{domain}.{operator}"[:200])
         if operator in _REPEATING:
             self._refuse("an operator that may never end", "none that repeats a graph", operator)
         if domain not in OPERATOR_DOMAINS:

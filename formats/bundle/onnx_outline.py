@@ -11,7 +11,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from quarry.formats.bundle.protobuf import pack_bytes_field, pack_number_field, read_fields
+from quarry.formats.bundle.protobuf import (
+    pack_bytes_field,
+    pack_number_field,
+    read_fields,
+)
+from quarry.formats.system_errors import system_errors
 
 __all__ = ["outline"]
 
@@ -33,9 +38,9 @@ def outline(path: Path) -> bytes:
 
     Raises:
         CorruptFile: the file is not an ONNX graph.
-        OSError: the file cannot be read.
+        AccessFailed: the system does not let it be read.
     """
-    with path.open("rb") as file:
+    with system_errors("mapped", path), path.open("rb") as file:
         mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)  # closed with the last view of it
     return _Outline(path).model(memoryview(mapped))
 

@@ -14,8 +14,10 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import re
 import secrets
+import stat
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -23,6 +25,7 @@ from typing import Final
 from quarry.formats.bundle.folder import MAX_WINDOW, PRECISION, FileDigest
 from quarry.formats.container.fields import Fields, read_json
 from quarry.formats.errors import ChecksumMismatch, CorruptFile, FormatTooNew, TruncatedFile
+from quarry.formats.system_errors import mode_at, system_errors
 
 __all__ = ["LIBRARIES", "PlanProfile", "PlanRecord", "digest_plan", "read_plans", "write_plan"]
 
@@ -103,12 +106,13 @@ class PlanRecord:
             TruncatedFile: it has another size.
         """
         path = folder / f"{self.stem}.plan"
-        if path.is_symlink() or not path.is_file():
+        if path.is_symlink() or not stat.S_ISREG(mode_at(path)):
             raise CorruptFile("a plan is missing or not a regular file", path=path)
-        n_bytes = path.stat().st_size
-        if n_bytes != self.file.n_bytes:
-            raise TruncatedFile("wrong size of a plan", path=path, expected=self.file.n_bytes, actual=n_bytes)
-        plan = path.read_bytes()
+        with system_errors("read", path):
+            n_bytes = path.stat().st_size
+            if n_bytes != self.file.n_bytes:
+                raise TruncatedFile("wrong size of a plan", path=path, expected=self.file.n_bytes, actual=n_bytes)
+            plan = path.read_bytes()
         found = digest_plan(plan)
         if found != self.file:
             raise ChecksumMismatch(
@@ -136,8 +140,11 @@ def read_plans(folder: Path) -> list[PlanRecord]:
     Raises:
         CorruptFile: a record is not valid, or its name does not match its content.
         FormatTooNew: a later version wrote it.
+        AccessFailed: the system does not let the folder or a record be read.
     """
-    return [_read(path) for path in sorted(folder.glob("tensorrt*.json")) if _NAME.fullmatch(path.name)]
+    with system_errors("listed", folder):
+        names = sorted(filter(_NAME.fullmatch, os.listdir(folder)))  # noqa: PTH208
+    return [_read(folder / name) for name in names]
 
 
 def digest_plan(plan: bytes | memoryview) -> FileDigest:

@@ -1,7 +1,8 @@
 """The folder of an index: the only module that makes system calls for its files.
 
 Files are created, never overwritten; file names never come from user data; links are not followed; maps are
-read-only; a file becomes part of the index only by the rename of a manifest.
+read-only; a file becomes part of the index only by the rename of a manifest. An error of the operating system is
+raised as AccessFailed; only FileNotFoundError and FileExistsError are left to the caller.
 """
 
 from __future__ import annotations
@@ -20,8 +21,18 @@ from functools import lru_cache
 from pathlib import Path
 
 from quarry.formats.errors import CorruptFile, IndexNotFound, TruncatedFile
+from quarry.formats.system_errors import NOT_REGULAR, access_failed, mode_at, system_errors
 
-__all__ = ["Directory", "LoadedFile", "MappedFile", "OutputFile", "WriterLimits", "is_safe_name"]
+__all__ = [
+    "Directory",
+    "LoadedFile",
+    "MappedFile",
+    "OutputFile",
+    "WriterLimits",
+    "is_folder",
+    "is_safe_name",
+    "sync_folder",
+]
 
 _SAFE_NAME = re.compile(r"[A-Za-z0-9_-]{1,80}(\.[a-z0-9]{1,8})?")
 _DEVICE = re.compile(r"(con|prn|aux|nul|com\d|lpt\d)(\..*)?", re.IGNORECASE)  # on Windows, in every folder
@@ -77,6 +88,10 @@ class Directory:
         path: the folder; it must exist. A relative path is resolved once, here.
         before_write: called before each write to a file; if it raises an error, nothing is written.
         limits: memory limits of the writers of files in this folder; None: the defaults.
+
+    Raises:
+        IndexNotFound: there is no folder at the path.
+        AccessFailed: the system does not say what is there.
     """
 
     limits = WriterLimits()
@@ -86,7 +101,7 @@ class Directory:
     ) -> None:
         if limits is not None:
             self.limits = limits
-        if not path.is_dir():
+        if not is_folder(path):
             raise IndexNotFound("no index here", path=path, expected="a folder")
         self.path = path.absolute()
         self._before_write = before_write
@@ -96,11 +111,14 @@ class Directory:
 
         Raises:
             IndexNotFound: the folder was deleted.
+            AccessFailed: it cannot be listed.
         """
         try:
             names = os.listdir(self.path)  # noqa: PTH208
         except (FileNotFoundError, NotADirectoryError) as error:
             raise IndexNotFound("the folder of the index was deleted", path=self.path) from error
+        except OSError as error:
+            raise access_failed(error, "listed", self.path) from error
         return sorted(name for name in names if is_safe_name(name))
 
     def create(self, name: str) -> OutputFile:
@@ -118,22 +136,41 @@ class Directory:
     def read(self, name: str, max_bytes: int) -> bytes:
         """Return the content of a small file; it is not mapped, so that it can be replaced on every system."""
         path = self._at(name)
-        descriptor = _open_to_read(path)
-        try:
-            size = _regular_size(descriptor, path)
-            if size > max_bytes:
-                raise CorruptFile("file too large", path=path, expected=f"at most {max_bytes} bytes", actual=size)
-            return _read_all(descriptor, size, path)
-        finally:
-            os.close(descriptor)
+        with system_errors("read", path):
+            descriptor = _open_to_read(path)
+            try:
+                size = _regular_size(descriptor, path)
+                if size > max_bytes:
+                    raise CorruptFile(
+                        "file too large", path=path, expected=f"at most {max_bytes} bytes", actual=size
+                    )
+                return _read_all(descriptor, size, path)
+            finally:
+                os.close(descriptor)
 
     def head(self, name: str, n_bytes: int) -> bytes:
         """Return the first `n_bytes` of a file, or all of them if it is shorter."""
-        descriptor = _open_to_read(self._at(name))
+        path = self._at(name)
+        with system_errors("read", path):
+            descriptor = _open_to_read(path)
+            try:
+                return os.read(descriptor, n_bytes)
+            finally:
+                os.close(descriptor)
+
+    def may_hold(self, name: str) -> bool:
+        """Return whether there is something of that name, or the system does not say."""
         try:
-            return os.read(descriptor, n_bytes)
-        finally:
-            os.close(descriptor)
+            os.lstat(self._at(name))
+        except OSError as error:
+            return not isinstance(error, FileNotFoundError)
+        return True
+
+    def size_bytes(self, name: str) -> int:
+        """The size of a file."""
+        path = self._at(name)
+        with system_errors("looked up", path):
+            return os.stat(path).st_size  # noqa: PTH116
 
     def rename(self, source: str, target: str) -> None:
         """Rename a file to its final name; `target` must not exist, which the writer's lock guarantees."""
@@ -141,10 +178,10 @@ class Directory:
             raise FileExistsError(errno.EEXIST, "file exists", str(self._at(target)))
         try:
             _retry_busy(lambda: os.rename(self._at(source), self._at(target)))  # noqa: PTH104
-        except OSError:
+        except OSError as error:
             # a network file system may rename and lose the reply; then only the durability is unknown
             if os.path.lexists(self._at(source)) or not os.path.lexists(self._at(target)):
-                raise
+                raise access_failed(error, f"renamed to {target}", self._at(source)) from error
 
     def delete(self, name: str) -> None:
         """Delete a file; errors are ignored, the next collection of orphan files tries again."""
@@ -161,15 +198,25 @@ class Directory:
         return self.path / name
 
 
+def is_folder(path: Path) -> bool:
+    """Whether there is a folder at the path, or a link to one.
+
+    Raises:
+        AccessFailed: the system does not say.
+    """
+    return stat.S_ISDIR(mode_at(path))
+
+
 def sync_folder(path: Path) -> None:
     """Sync a folder, if the system supports it."""
     if _WINDOWS:
         return
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        _full_sync(descriptor)
-    finally:
-        os.close(descriptor)
+    with system_errors("synced", path):
+        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            _full_sync(descriptor)
+        finally:
+            os.close(descriptor)
 
 
 class OutputFile:
@@ -181,35 +228,42 @@ class OutputFile:
         self.path = path
         self.position = 0
         self._before_write = before_write
-        self._descriptor = os.open(path, _CREATE, 0o644)
+        try:
+            self._descriptor = os.open(path, _CREATE, 0o644)
+        except (FileNotFoundError, FileExistsError):
+            raise
+        except OSError as error:
+            raise access_failed(error, "created", path) from error
 
     def write(self, data: bytes | memoryview) -> None:
         """Append all of `data`, with several system calls if necessary."""
         if self._before_write:
             self._before_write()
         view = memoryview(data).cast("B")
-        while view:
-            os.lseek(
-                self._descriptor, self.position, os.SEEK_SET
-            )  # reading, or an interrupted write, may have moved it
-            written = os.write(self._descriptor, view)
-            self.position += written
-            view = view[written:]
+        with system_errors("written", self.path):
+            while view:
+                os.lseek(self._descriptor, self.position, os.SEEK_SET)  # reading, or an interrupt, has moved it
+                written = os.write(self._descriptor, view)
+                self.position += written
+                view = view[written:]
 
     def read_back(self, offset: int, n_bytes: int) -> bytes:
-        """Read bytes that were written before."""
-        os.lseek(self._descriptor, offset, os.SEEK_SET)
-        return _read_all(self._descriptor, n_bytes, self.path)
+        """Read what was written, while the file is open."""
+        with system_errors("read", self.path):
+            os.lseek(self._descriptor, offset, os.SEEK_SET)
+            return _read_all(self._descriptor, n_bytes, self.path)
 
     def sync(self) -> None:
-        """Make the content durable; after an error the file cannot be used any more."""
-        _full_sync(self._descriptor)
+        """Make the content durable. An error here is final: the file must be given up."""
+        with system_errors("synced", self.path):
+            _full_sync(self._descriptor)
 
     def close(self) -> None:
         """Close the file; further calls do nothing."""
         if self._descriptor >= 0:
             descriptor, self._descriptor = self._descriptor, -1
-            os.close(descriptor)
+            with system_errors("closed", self.path):
+                os.close(descriptor)
 
     def discard(self) -> None:
         """Close and delete the file; errors are ignored."""
@@ -234,14 +288,17 @@ class MappedFile:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        descriptor = _open_to_read(path)
-        try:
-            size = _regular_size(descriptor, path)
-            if size == 0:
-                raise TruncatedFile("empty file", path=path)
-            self._map: mmap.mmap | None = mmap.mmap(descriptor, size, access=mmap.ACCESS_READ)
-        finally:
-            os.close(descriptor)
+        with system_errors("mapped", path):
+            descriptor = _open_to_read(path)
+            try:
+                size = _regular_size(descriptor, path)
+                if size == 0:
+                    raise TruncatedFile("empty file", path=path)
+                self._map: mmap.mmap | None = mmap.mmap(descriptor, size, access=mmap.ACCESS_READ)
+            except ValueError as error:  # it was cut since its size was read
+                raise TruncatedFile("the file has become shorter", path=path, expected=f"{size} bytes") from error
+            finally:
+                os.close(descriptor)
         self.data = memoryview(self._map)
         self.n_bytes = size
 
@@ -275,10 +332,12 @@ class LoadedFile:
 def _open_to_read(path: Path) -> int:
     try:
         return os.open(path, _READ)
-    except OSError as error:
-        if error.errno in {errno.ELOOP, errno.EMLINK, errno.ENXIO}:  # a link, a link on BSD, a socket
-            raise CorruptFile("not a regular file", path=path, actual=error.strerror) from error
+    except FileNotFoundError:
         raise
+    except OSError as error:
+        if error.errno in NOT_REGULAR:
+            raise CorruptFile("not a regular file", path=path, actual=error.strerror) from error
+        raise access_failed(error, "opened", path) from error
 
 
 def _regular_size(descriptor: int, path: Path) -> int:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from quarry.formats.errors import CorruptFile
+from quarry.formats.system_errors import system_errors
 
 __all__ = ["Fields", "read_json"]
 
@@ -21,9 +22,9 @@ def read_json(path: Path, max_bytes: int) -> object:
 
     Raises:
         CorruptFile: the file is longer than `max_bytes` or is not such JSON.
-        OSError: the file cannot be read.
+        AccessFailed: the system does not let it be read.
     """
-    with path.open("rb") as file:
+    with system_errors("read", path), path.open("rb") as file:
         content = file.read(max_bytes + 1)
     if len(content) > max_bytes:
         raise CorruptFile("the file is too long", path=path, expected=f"at most {max_bytes} bytes")

@@ -26,6 +26,7 @@ from quarry.formats.container.packing import unpack_bounded
 from quarry.formats.container.reader import ContainerReader
 from quarry.formats.container.spool import Spool
 from quarry.formats.container.writer import ContainerWriter
+from quarry.formats.documents.packed_metadata import PackedMetadata
 from quarry.formats.documents.store_sections import write_runs
 from quarry.formats.errors import CorruptFile
 
@@ -41,6 +42,7 @@ _MAX_WINDOW_BYTES = 64 << 20
 _MAX_VALUES = 1 << 17  # in a document: its fields, and all values of its metadata
 _MAX_RUNS = 1 << 16
 _BATCH_DOCS = 256
+_FOUR_FIELDS = b"\x94"  # the head of an array of so many in msgpack
 
 KnownDictionary = Callable[[int], bytes]
 
@@ -75,6 +77,7 @@ class DocStoreWriter:
     def __init__(self, directory: Directory, known: KnownDictionary = lambda _: b"") -> None:
         self._known = known
         self._directory = directory
+        self._packer = msgpack.Packer()
         self._frames = Spool(directory)
         self._lengths = Spool(directory)
         self._waiting: list[bytes] = []
@@ -84,7 +87,11 @@ class DocStoreWriter:
 
     def add(self, document: StoredDocument) -> None:
         """Append the next document, at most 64 MiB serialized."""
-        record = msgpack.packb([document.title, document.text, document.metadata, document.spans])
+        metadata = PackedMetadata.of(document.metadata).packed
+        pack = self._packer.pack
+        record = b"".join(
+            (_FOUR_FIELDS, pack(document.title), pack(document.text), metadata, pack(document.spans))
+        )
         if len(record) > _MAX_DOCUMENT_BYTES:
             raise OverflowError(f"a document of {len(record)} bytes, and {_MAX_DOCUMENT_BYTES} can be stored")
         self.add_record(record)

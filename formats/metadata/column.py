@@ -8,7 +8,7 @@ codes of all other values, ascending by code. Codes take as many bytes as the nu
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
@@ -100,6 +100,15 @@ class Column:
         for start, end in zip(starts.tolist(), ends.tolist(), strict=True):
             found[self._checked(self._docs[start:end])] = True
         return found
+
+    def kinds_of(self, docs: BoolArray, kinds: Iterable[Kind]) -> frozenset[Kind]:
+        """Return those of `kinds` that a value of one of the documents, (n_docs,) bool, has.
+
+        Raises:
+            FormatError: the column is damaged.
+        """
+        runs = self.dictionary.runs
+        return frozenset(kind for kind in kinds if (self.find_docs([runs[kind]]) & docs).any())
 
     def values(self, keep: BoolArray, ordinals: UInt32Array) -> Iterator[KeptValue]:
         """Yield the values of the kept documents, ascending, with the new ordinals of the documents, ascending.

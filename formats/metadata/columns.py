@@ -39,6 +39,7 @@ MAX_PATH_BYTES = 255
 
 _BEYOND = 0xFFFF  # the number of all paths without a column
 _SIGN = 1 << 63
+_DIGITS = tuple(f"{kind:d}" for kind in Kind)  # formatting a member of an enumeration takes much longer
 
 
 class MetadataWriter:
@@ -273,16 +274,17 @@ def _write_column(
 def _value_key(value: Scalar) -> str:
     """Return a string that sorts by kind and value."""
     kind, payload = value
+    digit = _DIGITS[kind]
     if isinstance(payload, str):
         if len(payload) <= MAX_TEXT_BYTES and len(payload.encode()) <= MAX_TEXT_BYTES:
-            return f"{kind:d}{payload}"
-        return f"{Kind.LONG_TEXT:d}{long_prefix(payload)}"
+            return digit + payload
+        return _DIGITS[Kind.LONG_TEXT] + long_prefix(payload)
     if isinstance(payload, float):
         bits = int.from_bytes(struct.pack(">d", payload), "big")
-        return f"{kind:d}{bits ^ (2 * _SIGN - 1) if bits & _SIGN else bits | _SIGN:016x}"
+        return f"{digit}{bits ^ (2 * _SIGN - 1) if bits & _SIGN else bits | _SIGN:016x}"
     if not -_SIGN <= payload < _SIGN:
         raise OverflowError(f"an integer of metadata does not fit a signed 64-bit integer: {payload}")
-    return f"{kind:d}{payload + _SIGN:016x}" if kind is Kind.INTEGER else f"{kind:d}"
+    return f"{digit}{payload + _SIGN:016x}" if kind is Kind.INTEGER else digit
 
 
 def _parsed(key: bytes) -> tuple[int, Kind, int | float | bytes]:

@@ -51,12 +51,13 @@ def scalar(value: object) -> Scalar:
     if isinstance(value, bool):
         return Scalar(Kind.TRUE if value else Kind.FALSE)
     if isinstance(value, str):
-        return Scalar(Kind.TEXT, str(value))
+        return Scalar(Kind.TEXT, str.__str__(value))  # of a subclass, as an enumeration, its characters
     if isinstance(value, int):
-        return Scalar(Kind.INTEGER, int(value))
+        return Scalar(Kind.INTEGER, int.__int__(value))
     if isinstance(value, float):
-        whole = value.is_integer() and int(value) in _INTEGERS
-        return Scalar(Kind.INTEGER, int(value)) if whole else Scalar(Kind.FLOAT, float(value))
+        number = float.__float__(value)
+        whole = number.is_integer() and int(number) in _INTEGERS
+        return Scalar(Kind.INTEGER, int(number)) if whole else Scalar(Kind.FLOAT, number)
     return Scalar(Kind.CONTAINER)
 
 

@@ -23,6 +23,7 @@ DOCUMENTED = {
     "Mean",
     "Pieces",
     "Pooled",
+    "UnknownFieldWarning",
     "VerifyReport",
     "build",
     "open_encoder",

@@ -12,6 +12,7 @@ from support.faults.torture import figure
 from support.indexes.small_index import DIM, current, everything, open_file, refusal
 
 from quarry.engine import Engine
+from quarry.engine.filtering.unknown_fields import UnknownFields
 from quarry.engine.index.view import IndexView
 from quarry.engine.options import OpenOptions, SearchOptions
 from quarry.formats.errors import FormatError
@@ -151,7 +152,7 @@ def answers(directory, before=None, changed=""):
     """
     segments = before.snapshot.segments if before else ()
     known = [segment for segment in segments if changed not in made_of(segment)]
-    view = IndexView(Snapshot(directory, known), OpenOptions(threads=1), before)
+    view = IndexView(Snapshot(directory, known), OpenOptions(threads=1), UnknownFields(), before)
     by_words = view.search_lexical([TEXT], SearchOptions(k=10, mode="lexical"))
     return view, read([*view.search_dense(QUERIES, SearchOptions(k=10, mode="dense")), *by_words])
 

@@ -28,10 +28,10 @@ from support.indexes.changes import (
 from support.indexes.limits import limit_memory
 
 from quarry.formats.errors import (
+    AccessFailed,
     CommitFailed,
     DurabilityUnknown,
     IndexClosed,
-    IndexLocked,
     MergeFailed,
     QuarryError,
 )
@@ -122,13 +122,13 @@ def test_an_error_at_every_call(change, error, fresh, torture):
         with calls.installed():
             try:
                 work(change, path)
-            except (QuarryError, OSError) as caught:
+            except QuarryError as caught:
                 problem = caught
             else:
                 problem = None
             calls.mend()
             if calls.failed:
-                check_failure(change, path, calls.failed, problem)
+                check_failure(change, path, calls.failed, problem, ERRORS[error][0])
         n_failed += bool(calls.failed)
     torture.add(failures=n_failed)
     assert n_failed > 5
@@ -145,7 +145,7 @@ def failing_calls(change, error, fresh):
             return
 
 
-def check_failure(change, path, failed, problem):
+def check_failure(change, path, failed, problem, number):
     state = state_of(change, path)
     if problem is None:  # some failures harm nothing: of deleting, of closing a file that was read
         assert state == "new", failed
@@ -157,10 +157,9 @@ def check_failure(change, path, failed, problem):
         assert change in {*MERGES, "graphs"} or state == "new", failed  # of several those before it stand
     elif isinstance(problem, (DurabilityUnknown, IndexClosed)):
         assert state == "new", failed
-    elif isinstance(problem, IndexLocked):
-        assert (failed, state) == ("fstat write.lock", "old")
-    else:  # reading failed, before the change or after it
-        assert isinstance(problem, OSError), f"{failed}: {problem!r}"
+    else:  # before the change, or in reading after it
+        assert isinstance(problem, AccessFailed), f"{failed}: {problem!r}"
+        assert problem.errno == number, failed
         assert not failed.startswith(("write ", "rename ")), failed
     work(change, path)
     assert state_of(change, path) == "new"
@@ -207,6 +206,6 @@ def persist(change, path, calls):
                     problem = problem or caught
                     calls.mend()
                     act()
-    except (QuarryError, OSError) as caught:
+    except QuarryError as caught:
         return problem or caught
     return problem

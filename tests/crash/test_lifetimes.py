@@ -25,7 +25,7 @@ from support.indexes.format_samples import n_descriptors, preamble
 from support.indexes.small_index import Container
 
 from quarry import engine
-from quarry.engine import Engine, FormatTooNew, IndexClosed, IndexLocked, IndexNotFound
+from quarry.engine import AccessFailed, Engine, FormatTooNew, IndexClosed, IndexLocked, IndexNotFound
 from quarry.formats.container.layout import FileKind
 from quarry.formats.write_lock import LOCK_NAME
 
@@ -58,7 +58,7 @@ class TestReadOnly:
 
     def test_a_writer_says_what_it_cannot_do(self, path):
         medium, before = ReadOnlyMedium(), content(path)
-        with medium.installed(), pytest.raises(OSError, match="Read-only file system"):
+        with medium.installed(), pytest.raises(AccessFailed, match=r"writable=False.*Read-only file system"):
             open_index(path, writable=True)
         assert medium.refused
         assert content(path) == before

@@ -69,10 +69,10 @@ def flattened(searcher, readers, query, n):
 def all_scores(searcher, query):
     """The scores of all documents of all segments, 0 for those that are not found."""
     per_segment = []
-    for reader, (docs, scores) in zip(searcher._readers, searcher.query(query).scores(), strict=True):
+    for segment, (docs, scores) in zip(searcher._segments, searcher.query(query).scores(), strict=True):
         assert (np.diff(docs) > 0).all()
         assert (scores > 0).all()
-        every = np.zeros(reader.n_docs, np.float32)
+        every = np.zeros(segment.n_places, np.float32)
         every[docs] = scores
         per_segment.append(every)
     return np.concatenate(per_segment)
@@ -163,22 +163,54 @@ def test_the_order_of_the_words_does_not_matter(collection):
         assert all_scores(searcher, query[::-1]).tobytes() == all_scores(searcher, query).tobytes()
 
 
-def test_deleted_documents_are_not_found_but_count(collection):
-    documents, readers = collection
-    oracle = Oracle(documents)
-    deleted = np.random.default_rng(3).random(4000) < 0.5
-    for n_segments in (1, 3):
-        flags = np.array_split(deleted, n_segments)
-        searcher = Bm25(readers[n_segments], flags)
-        for query in SPECIAL + zipf_queries(30):
-            expected = np.where(deleted, 0, oracle.scores(query))
-            np.testing.assert_allclose(all_scores(searcher, query), expected, rtol=1e-5, atol=1e-6)
-            for n in (10, 4000):
-                found = flattened(searcher, readers[n_segments], query, n)
-                assert len(found) == min(n, np.count_nonzero(expected))
-                assert not deleted[[doc for doc, _ in found]].any()
-                if found:
-                    assert found[-1][1] >= np.sort(expected)[-len(found)] * (1 - 1e-5)
+@pytest.fixture(scope="module", params=[0.001, 0.1, 0.5, 0.99])
+def partly_deleted(request, collection, tmp_path_factory):
+    """(4000,) bool, a share of the documents; the other documents, and their readers in one segment."""
+    documents, _ = collection
+    deleted = np.random.default_rng(3).random(4000) < request.param
+    live = [terms for terms, gone in zip(documents, deleted.tolist(), strict=True) if not gone]
+    return deleted, live, segments(tmp_path_factory.mktemp("live"), live)
+
+
+@pytest.mark.parametrize("n_segments", [1, 3, 10])
+def test_deleted_documents_count_for_nothing(collection, partly_deleted, n_segments):
+    """Scores are those of an index that never had them, to the last bit."""
+    _, readers = collection
+    deleted, live, live_readers = partly_deleted
+    searcher = Bm25(readers[n_segments], np.array_split(deleted, n_segments))
+    expected, oracle = Bm25(live_readers, [None]), Oracle(live)
+    assert (searcher.n_docs, searcher.average_length) == (expected.n_docs, expected.average_length)
+    places = np.flatnonzero(~deleted).tolist()
+    for query in SPECIAL + zipf_queries(30):
+        scores = all_scores(searcher, query)
+        assert not scores[deleted].any()
+        assert scores[~deleted].tobytes() == all_scores(expected, query).tobytes()
+        np.testing.assert_allclose(scores[~deleted], oracle.scores(query), rtol=1e-5, atol=1e-6)
+        for n in (1, 10, 4000):
+            best = [(places[doc], score) for doc, score in flattened(expected, live_readers, query, n)]
+            assert flattened(searcher, readers[n_segments], query, n) == best
+
+
+@pytest.mark.parametrize(("dense", "sparse"), [(0, 0), (0, 10**6), (100, 10**6), (10**6, 10**6)])
+def test_deleted_documents_however_parts_are_held(collection, monkeypatch, dense, sparse):
+    _, readers = collection
+    flags = np.array_split(np.random.default_rng(4).random(4000) < 0.3, 3)
+    queries = SPECIAL + zipf_queries(30)
+    expected = Bm25(readers[3], flags)
+    answers = [flattened(expected, readers[3], query, 20) for query in queries]
+    monkeypatch.setattr(bm25_segment, "_DENSE_FACTOR", dense)
+    monkeypatch.setattr(bm25_segment, "_SPARSE_FACTOR", sparse)
+    searcher = Bm25(readers[3], flags)
+    assert [flattened(searcher, readers[3], query, 20) for query in queries] == answers
+
+
+def test_a_term_that_only_deleted_documents_have(tmp_path):
+    documents = [["a", "b"], ["b"], ["a", "c"]]
+    searcher = Bm25(segments(tmp_path, documents), [np.array([False, False, True])])
+    assert all_scores(searcher, ["c"]).tolist() == [0, 0, 0]
+    assert searcher.query(["a", "c"]).term_scores(0, 0).keys() == {"a"}
+    expected = Oracle(documents[:2])
+    np.testing.assert_allclose(all_scores(searcher, ["a", "b", "c"])[:2], expected.scores(["a", "b"]), rtol=1e-5)
 
 
 def test_a_segment_of_deleted_documents_only(collection):
@@ -230,6 +262,17 @@ def test_of_too_many_terms_the_rarest_count(tmp_path, monkeypatch):
     np.testing.assert_allclose(found, oracle.scores(["b", "c"]), rtol=1e-5)
 
 
+def test_the_rarest_terms_are_those_of_live_documents(tmp_path, monkeypatch):
+    """Of all documents "a" is the most frequent term, of the live ones "c"; "d" is in none of those."""
+    monkeypatch.setattr(bm25, "MAX_QUERY_TERMS", 2)
+    live = [["a", "b", "c"], ["b", "c"], ["c"], ["x"]]
+    documents = [*live[:2], *[["a", "d"]] * 5, *live[2:]]
+    flags = [np.array(["d" in terms for terms in part]) for part in (documents[:5], documents[5:])]
+    found = all_scores(Bm25(segments(tmp_path, documents, 2), flags), ["a", "b", "c", "d"])
+    expected = Oracle(live).scores(["a", "b"])
+    np.testing.assert_allclose(found[~np.concatenate(flags)], expected, rtol=1e-5)
+
+
 def test_a_query_of_ten_thousand_words(collection):
     documents, readers = collection
     oracle = Oracle(documents)
@@ -252,7 +295,8 @@ def test_settings_out_of_bounds(settings):
 @pytest.mark.parametrize("cache_bytes", [0, 5_000, 100_000])
 def test_a_small_cache_changes_nothing(collection, cache_bytes):
     _, readers = collection
-    large, small = Bm25(readers[3], [None] * 3), Bm25(readers[3], [None] * 3, cache_bytes=cache_bytes)
+    flags = [None, np.random.default_rng(7).random(readers[3][1].n_docs) < 0.2, None]
+    large, small = Bm25(readers[3], flags), Bm25(readers[3], flags, cache_bytes=cache_bytes)
     for query in zipf_queries(40) + zipf_queries(40):
         assert all_scores(small, query).tobytes() == all_scores(large, query).tobytes()
     assert small._cache.n_bytes <= cache_bytes

@@ -25,8 +25,9 @@ from quarry.engine.encoding.batched_encoder import BatchedEncoder, PreparedText
 from quarry.engine.encoding.onnx_runner import OnnxRunner
 from quarry.engine.encoding.token_vectors import TokenVectors
 from quarry.engine.encoding.tokenizer import Tokens
-from quarry.engine.indexer.document_encoder import DocumentEncoder, encode_documents
+from quarry.engine.indexer.document_encoder import DocumentEncoder, EncodedDocuments
 from quarry.engine.indexer.document_groups import DocumentGroups
+from quarry.engine.process.worker_pool import WorkerPool
 from quarry.engine.representation.first_m import Cls, FirstM
 from quarry.engine.representation.kmeans import MAX_ITERATIONS, KMeans, _nearest, _updated, kmeans
 from quarry.engine.representation.pieces import Pieces
@@ -226,7 +227,8 @@ def test_every_representation_of_an_encoder_in_batches(encoder, representation):
     how = DocumentEncoder(encoder, representation, Analyzer("english"))
     documents = [Document(str(number), text) for number, text in enumerate(texts)]
     skipped = []
-    found = list(encode_documents(documents, how, 2, skipped.append))
+    with WorkerPool(2, "encode") as pool, EncodedDocuments(documents, how, pool, skipped.append) as encoded:
+        found = list(encoded)
     assert len(skipped) == 1
     windows = [each for each in encoder.run([encoder.prepare(text) for text in texts]) if each]
     for each, expected in zip(found, windows, strict=True):

@@ -13,9 +13,10 @@ from quarry import engine
 from quarry.engine import Engine, KMeans
 from quarry.engine.analysis.analyzer import Analyzer
 from quarry.engine.documents.document import Document
-from quarry.engine.indexer.document_encoder import DocumentEncoder, encode_documents
+from quarry.engine.indexer.document_encoder import DocumentEncoder, EncodedDocuments
 from quarry.engine.indexer.index_writer import IndexWriter
 from quarry.engine.indexer.segment_builder import SegmentBuilder
+from quarry.engine.process.worker_pool import WorkerPool
 from quarry.formats.container.directory import Directory
 from quarry.formats.snapshot import Snapshot
 from quarry.formats.vectors.quantizer import StoredQuantizer, write_quantizer
@@ -79,13 +80,13 @@ def history(path, kind, seed, n_documents=300):
 
 
 def found(index, **options):
-    """For each query and mode the ids with their scores."""
+    """For each query and mode the ids with their scores, best first."""
     answers = []
     for mode in ("dense", "lexical", "hybrid"):
         for query in QUERIES:
             hits = index.search(query, k=EVERYTHING, mode=mode, candidates=EVERYTHING, **options)
-            answers.append({hit.id: (hit.score, hit.dense_score, hit.lexical_score) for hit in hits})
-            assert len(answers[-1]) == len(hits)
+            answers.append([(hit.id, hit.score, hit.dense_score, hit.lexical_score) for hit in hits])
+            assert len({hit.id for hit in hits}) == len(hits)
     return answers
 
 
@@ -100,8 +101,9 @@ def rebuilt(path, target, live):
     how = DocumentEncoder(ENCODER, KMeans(4), Analyzer(manifest.settings.language))
     with closing(SegmentBuilder(directory, manifest.settings, 1)) as builder:
         documents = (as_document(live[segment.reader.ids[doc]]) for doc in range(len(live)))
-        for encoded in encode_documents(documents, how, 1):
-            builder.add(encoded)
+        with WorkerPool(1, "encode") as pool, EncodedDocuments(documents, how, pool) as encoded:
+            for each in encoded:
+                builder.add(each)
         built = builder.finish(existing)
     quantizers = (existing.record,) if existing else ()
     dataclasses.replace(manifest, segments=(built.record,), quantizers=quantizers).commit(directory)
@@ -117,11 +119,13 @@ def test_merged_equals_rebuilt(tmp_path, kind, seed):
         index.merge()
         assert (index.stats()["n_segments"], index.stats()["n_deleted"], len(index)) == (1, 0, len(live))
         after = found(index)
-        documents = {each.id: (each.text, each.title, dict(each.metadata)) for each in index.get(live)}
+        documents = {each.id: (each.text, each.title, dict(each.metadata)) for each in index.get(live.keys())}
         index.verify()
     assert documents == {key: (each["text"], each["title"], each["metadata"]) for key, each in live.items()}
     rebuilt(tmp_path / "ix", tmp_path / "again", live)
     with Engine.open(tmp_path / "again", encoder=ENCODER) as index:
         assert found(index) == after
-    if kind["centroids"] != "none":  # by words deleted documents count until they are gone
-        assert before[: len(QUERIES)] == after[: len(QUERIES)]
+    by_words = slice(len(QUERIES), 2 * len(QUERIES))
+    assert before[by_words] == after[by_words]
+    if kind["centroids"] != "none":  # the centroids of segments too small for codes are lost when they are coded
+        assert before == after

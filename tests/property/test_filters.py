@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -10,24 +11,48 @@ import pytest
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 from support.indexes.format_samples import manifest, segment_record
-from support.indexes.metadata_oracle import clashes, filters, metadata, passes
+from support.indexes.metadata_oracle import (
+    IDS,
+    clashes,
+    fields_of,
+    filters,
+    metadata,
+    passes,
+    titles,
+    unknown_fields,
+)
 
+from quarry.engine import UnknownFieldWarning
+from quarry.engine.analysis.analyzer import Analyzer
+from quarry.engine.documents.document import full_text
 from quarry.engine.filtering.cache import DocumentFilter
 from quarry.engine.filtering.filter import parse_filter
+from quarry.engine.filtering.unknown_fields import UnknownFields
 from quarry.formats.container.directory import Directory
 from quarry.formats.errors import InvalidFilter
 from quarry.formats.metadata import columns as metadata_columns
 from quarry.formats.snapshot import Snapshot
 
-collections = st.lists(metadata, min_size=1, max_size=12)
-few = settings(deadline=None, max_examples=60)
+collections = st.lists(st.tuples(titles, metadata), min_size=1, max_size=12)
+few = settings(deadline=None, max_examples=100)
+
+
+def ids_of(number, docs):
+    """Different ones in each segment, some of them such as filters ask for."""
+    return [IDS[n] if number == 0 and n < len(IDS) else f"{number}/{n}" for n in range(len(docs))]
 
 
 def open_index(folder, parts, deleted):
-    """An index of segments of documents with the given metadata."""
+    """An index of segments of documents with the given titles and metadata."""
     directory = Directory(Path(folder))
     segments = [
-        segment_record(directory, [f"{number}/{n}" for n in range(len(docs))], gone, metadata=docs.__getitem__)
+        segment_record(
+            directory,
+            ids_of(number, docs),
+            gone,
+            title=lambda n, docs=docs: docs[n][0],
+            metadata=lambda n, docs=docs: docs[n][1],
+        )
         for number, (docs, gone) in enumerate(zip(parts, deleted, strict=True))
     ]
     manifest(segments).commit(directory)
@@ -53,24 +78,52 @@ def found(document_filter, condition, snapshot):
 @given(st.lists(collections, min_size=1, max_size=3), st.lists(filters, min_size=1, max_size=6), st.data())
 def test_what_passes(parts, conditions, data):
     deleted = [sorted(data.draw(st.sets(st.integers(0, len(docs) - 1), max_size=len(docs) - 1))) for docs in parts]
+    live = {
+        (number, n): fields_of(doc_id, *docs[n])
+        for number, docs in enumerate(parts)
+        for n, doc_id in enumerate(ids_of(number, docs))
+        if n not in deleted[number]
+    }
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
         patch.setattr(metadata_columns, "MAX_PATHS", data.draw(st.sampled_from([0, 1, 3, 4096])))
+        patch.setattr("quarry.engine.filtering.own_fields._FEW_DOCS", data.draw(st.sampled_from([0, 4096])))
         snapshot = open_index(folder, parts, deleted)
-        document_filter = DocumentFilter(snapshot.segments, 1 << 20)
         for condition in conditions:
-            if clashes([each for docs in parts for each in docs], condition):
+            document_filter = DocumentFilter(snapshot.segments, 1 << 20, str.split, UnknownFields())
+            if clashes(live.values(), condition):
                 event("clash")
                 with pytest.raises(InvalidFilter, match="compared with what it never holds"):
                     document_filter.allowed(parse_filter(condition))
                 continue
-            expected = [
-                (number, n)
-                for number, docs in enumerate(parts)
-                for n, each in enumerate(docs)
-                if n not in deleted[number] and passes(each, condition)
-            ]
-            assert found(document_filter, condition, snapshot) == expected
-            assert found(document_filter, condition, snapshot) == expected  # from memory
+            expected = [place for place, fields in live.items() if passes(fields, condition)]
+            with warnings.catch_warnings(record=True) as issued:
+                warnings.simplefilter("always")
+                assert found(document_filter, condition, snapshot) == expected
+            unknown = unknown_fields(live.values(), condition)
+            assert len(issued) == len(unknown)
+            assert all(warning.category is UnknownFieldWarning for warning in issued)
+            assert all(any(f"the field {name!r};" in str(each.message) for each in issued) for name in unknown)
+            assert found(document_filter, condition, snapshot) == expected  # from memory, and without a warning
             assert document_filter.count(parse_filter(condition)) == len(expected)
             event("some pass" if expected else "none pass")
+            event("unknown fields" if unknown else "known fields")
         snapshot.close()
+
+
+@few
+@given(st.text(max_size=60), st.text(max_size=60), st.sampled_from(["english", "german", "none"]))
+def test_a_document_has_the_terms_of_its_title(title, text, language):
+    """By these terms the documents of a title are found."""
+    analyzer = Analyzer(language)
+    assert set(analyzer.terms(title)) <= set(analyzer.terms(full_text(title, text)))
+
+
+@few
+@given(
+    st.lists(st.sampled_from("aB é'.-_:#+文\u0301\u200d1\n"), max_size=12).map("".join),
+    st.text("aB'.-:#+文\u0301 1", max_size=6),
+)
+def test_a_document_has_the_terms_of_an_odd_title(title, text):
+    """Characters that join, sign or compose words, at the end of the title and at the beginning of the text."""
+    analyzer = Analyzer()
+    assert set(analyzer.terms(title)) <= set(analyzer.terms(full_text(title, text)))

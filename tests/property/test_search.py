@@ -39,6 +39,27 @@ def expected_score(text):
     return float((centroids @ ENCODER.encode_query("red two")).max())
 
 
+def metadata_of(text):
+    """Of a document with that text: it changes when the document does."""
+    return {"words": text.split(), "deep": {"n": [len(text), {"first": text[0]}]}}
+
+
+def reused(pairs):
+    """Documents in the same objects each time, which are spoiled between two of them and in the end."""
+    words, numbers, inner = [], [], {}
+    doc = {"metadata": {"words": words, "deep": {"n": numbers}}}
+    for doc_id, text in pairs:
+        expected = metadata_of(text)
+        words[:], numbers[:] = expected["words"], [len(text), inner]
+        inner["first"] = text[0]
+        doc |= {"id": doc_id, "text": text}
+        yield doc
+        inner[5] = 1 << 80
+        words.append(float("nan"))
+        del inner[5]
+    inner[5] = doc["metadata"]["again"] = doc
+
+
 class ChangingIndex(RuleBasedStateMachine):
     """`committed` and `pending` are what an index must hold; a reader sees what it saw last."""
 
@@ -48,8 +69,9 @@ class ChangingIndex(RuleBasedStateMachine):
 
     @initialize(first=st.lists(st.tuples(IDS, TEXTS), max_size=5), stored=st.sampled_from(["int8", "float16"]))
     def build(self, first, stored):
-        docs = [{"id": doc_id, "text": text} for doc_id, text in first]
-        engine.build(docs, self.folder / "index", encoder=ENCODER, representation=KMeans(3), centroids=stored)
+        engine.build(
+            reused(first), self.folder / "index", encoder=ENCODER, representation=KMeans(3), centroids=stored
+        )
         self.index = Engine.open(self.folder / "index", writable=True, encoder=ENCODER)
         self.reader = Engine.open(self.folder / "index", encoder=ENCODER)
         self.committed = dict(first)
@@ -58,7 +80,7 @@ class ChangingIndex(RuleBasedStateMachine):
 
     @rule(docs=st.lists(st.tuples(IDS, TEXTS), max_size=5))
     def add(self, docs):
-        assert self.index.add({"id": doc_id, "text": text} for doc_id, text in docs) == len(docs)
+        assert self.index.add(reused(docs)) == len(docs)
         self.pending.update(docs)
 
     @rule(ids=st.lists(IDS, max_size=4))
@@ -114,7 +136,10 @@ class ChangingIndex(RuleBasedStateMachine):
     def holds_what_it_should(self):
         for index, expected in ((self.index, self.committed), (self.reader, self.seen)):
             assert len(index) == len(expected)
-            assert {doc.id: doc.text for doc in index.get([*expected, "nobody"])} == expected
+            found = index.get([*expected, "nobody"])
+            assert {doc.id: doc.text for doc in found} == expected
+            assert all(doc.metadata == metadata_of(doc.text) for doc in found)
+            assert index.count({"words": "red"}) == sum("red" in text.split() for text in expected.values())
             assert all(doc_id in index for doc_id in expected)
             assert "nobody" not in index
             hits = index.search("red two", k=20, mode="dense")

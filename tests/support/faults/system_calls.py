@@ -11,13 +11,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import engine.build_folder
 import pytest
 
 import quarry.formats.container.directory
 import quarry.formats.write_lock
 
 CHANGES = frozenset({"create", "write", "fsync", "rename", "unlink", "ftruncate"})
-FALLIBLE = CHANGES | {"open", "read", "fstat", "listdir", "close"}
+FALLIBLE = CHANGES | {"open", "read", "fstat", "listdir", "close", "mkdir", "rmdir"}
 
 
 class Killed(BaseException):
@@ -32,8 +33,9 @@ class SystemCalls:
 
     @contextmanager
     def installed(self) -> Iterator[SystemCalls]:
-        """In effect for the folder of an index and for its lock."""
+        """In effect for the folder of an index, for its lock, and where a build makes the folder."""
         with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(engine.build_folder, "os", self)
             patch.setattr(quarry.formats.container.directory, "os", self)
             patch.setattr(quarry.formats.write_lock, "os", self)
             yield self
@@ -69,6 +71,12 @@ class SystemCalls:
     def rename(self, source: Path, target: Path) -> None:
         names = f"{Path(source).name} {Path(target).name}"
         self.call("rename", names, lambda: os.rename(source, target))  # noqa: PTH104
+
+    def mkdir(self, path: Path) -> None:
+        self.call("mkdir", Path(path).name, lambda: os.mkdir(path))  # noqa: PTH102
+
+    def rmdir(self, path: Path) -> None:
+        self.call("rmdir", Path(path).name, lambda: os.rmdir(path))  # noqa: PTH106
 
     def unlink(self, path: Path) -> None:
         self.call("unlink", Path(path).name, lambda: os.unlink(path))  # noqa: PTH108

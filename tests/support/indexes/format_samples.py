@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -132,17 +133,24 @@ def document(number=0, **changes):
     return StoredDocument(**(fields | changes))
 
 
-def write_segment(directory, ids, kind="int8", made_with=None, dim=8, keep=True, rows_per_doc=3, metadata=None):
+def write_segment(  # noqa: PLR0917
+    directory, ids, kind="int8", made_with=None, dim=8, keep=True, rows_per_doc=3, metadata=None, title=None
+):
     """A segment of random vectors, with inverted lists of random codes where there is a quantizer.
 
-    `metadata` makes that of a document from its number; else it is the number.
+    `metadata` makes that of a document from its number; else it is the number. So does `title`; then its words are
+    among the document's terms.
     """
     generator = np.random.default_rng(len(ids))
     writer = SegmentWriter(directory, dim, kind)
     for number, doc_id in enumerate(ids):
         vectors = generator.standard_normal((1 + number % rows_per_doc, dim)).astype(np.float32)
         stored = document(number, **({"metadata": metadata(number)} if metadata else {}))
-        writer.add(doc_id, stored, vectors, stored.text.split())
+        terms = stored.text.split()
+        if title:
+            stored = replace(stored, title=title(number))
+            terms += stored.title.split()
+        writer.add(doc_id, stored, vectors, terms)
     lists = None
     if made_with:
         n_rows = writer.centroids.n_rows

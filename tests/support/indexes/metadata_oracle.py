@@ -1,4 +1,7 @@
-"""What a filter means, said in plain Python over the metadata itself; and metadata made at random."""
+"""What a filter means, said in plain Python over the metadata itself; and metadata made at random.
+
+A document is given as its metadata with its id and title among them, see `fields_of`.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +15,12 @@ OPERATORS = {
     "$lt": operator.lt,
     "$lte": operator.le,
 }
+
+
+def fields_of(doc_id, title, metadata):
+    """Metadata with the document's own id, and its title if it has one, as further values at these paths."""
+    own = {"id": doc_id} | ({"title": title} if title else {})
+    return metadata | {name: [value, metadata[name]] if name in metadata else value for name, value in own.items()}
 
 
 def found_at(metadata, path):
@@ -86,6 +95,7 @@ def clashes(documents, condition):
             found = clashes(documents, value)
         else:
             there = {type_of(each) for document in documents for each in found_at(document, name)} - {None}
+            there |= {"text"} if name in ("id", "title") and documents else set()
             found = operators_clash(there, value if isinstance(value, dict) else {"$eq": value})
         if found:
             return True
@@ -103,8 +113,45 @@ def operators_clash(there, conditions):
     return False
 
 
-KEYS = ["a", "b", "c", "a.b", "é", ""]
-WORDS = ["", "a", "b", "é", "\U0001f600", "x" * 64, "x" * 128, "x" * 129, "x" * 60 + "é" * 40, "x" * 63 + "é" * 40]
+def unknown_fields(documents, condition):
+    """The paths that the filter compares although no document has a value there."""
+    found = set()
+    for name, value in condition.items():
+        if name in ("$and", "$or"):
+            found.update(*(unknown_fields(documents, part) for part in value))
+        elif name == "$not":
+            found |= unknown_fields(documents, value)
+        elif (
+            name not in ("id", "title") and compares(value) and not any(found_at(each, name) for each in documents)
+        ):
+            found.add(name)
+    return found if documents else set()
+
+
+def compares(conditions):
+    """Whether what stands at a path is more than a question whether it exists."""
+    if not isinstance(conditions, dict):
+        return True
+    return any(compares(operand) if name == "$not" else name != "$exists" for name, operand in conditions.items())
+
+
+KEYS = ["a", "b", "c", "a.b", "é", "", "id", "title"]
+IDS = ["0", "1", "a", "b", "é", "a.b", "x" * 129]
+TITLES = ["", " ", "a", "a b", "b a", "B a", "a\nb", "é", "x" * 128, "x" * 129, "title of 0"]
+WORDS = [
+    *IDS,
+    *TITLES,
+    "",
+    "a",
+    "b",
+    "é",
+    "\U0001f600",
+    "x" * 64,
+    "x" * 128,
+    "x" * 129,
+    "x" * 60 + "é" * 40,
+    "x" * 63 + "é" * 40,
+]
 NUMBERS = [0, 1, -1, 2, 255, 1 << 53, (1 << 53) + 1, (1 << 63) - 1, -(1 << 63)]
 FLOATS = [0.0, -0.0, 1.0, 0.5, -0.5, 1.5, 2.0**53, 2.0**63, -(2.0**63), 1e300, 5e-324]
 
@@ -127,8 +174,9 @@ values = st.recursive(
     max_leaves=5,
 )
 metadata = st.dictionaries(st.sampled_from(KEYS), values, max_size=4)
+titles = st.sampled_from(TITLES)
 
-paths = st.sampled_from([*KEYS, "a.a", "b.a", "c.é", "a.b.c", "."])
+paths = st.sampled_from([*KEYS, "a.a", "b.a", "c.é", "a.b.c", ".", "id.a", "title.b"])
 ordered = scalars.filter(lambda value: type_of(value) in ("number", "text"))
 operators = st.recursive(
     st.one_of(

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import math
 import os
 import subprocess
 import sys
@@ -11,7 +12,7 @@ import pytest
 from support.indexes.word_encoder import WordEncoder
 
 from quarry import engine
-from quarry.engine import Cls, Engine, FirstM, KMeans, Mean, Pieces, builder
+from quarry.engine import Cls, Engine, FirstM, KMeans, Mean, Pieces
 from quarry.engine.documents.document import Document
 from quarry.formats.container.directory import Directory
 from quarry.formats.errors import (
@@ -24,6 +25,7 @@ from quarry.formats.errors import (
     InvalidSetting,
 )
 from quarry.formats.manifest import Manifest, find_latest_generation
+from quarry.formats.write_lock import WriteLock
 
 ENCODER = WordEncoder(dim=16)
 DOCS = [
@@ -145,7 +147,7 @@ class TestReplacing:
     def test_folders_that_are_made_are_made_durable(self, tmp_path, monkeypatch):
         """The name of each of them is an entry of the one above."""
         synced = []
-        monkeypatch.setattr("quarry.engine.builder.sync_folder", synced.append)
+        monkeypatch.setattr("quarry.engine.indexer.build_folder.sync_folder", synced.append)
         build(DOCS, tmp_path / "one" / "two" / "index")
         assert set(synced) == {tmp_path / "one" / "two", tmp_path / "one", tmp_path}
         synced.clear()
@@ -228,14 +230,14 @@ class TestReplacing:
     def test_a_build_that_was_quicker_is_not_replaced(self, tmp_path, monkeypatch):
         """It finished after this one looked for an index and before this one had the lock."""
         path = tmp_path / "index"
-        real = builder._prepared
+        real = WriteLock
 
         def slow(folder):
-            monkeypatch.setattr("quarry.engine.builder._prepared", real)
+            monkeypatch.setattr("quarry.engine.indexer.build_folder.WriteLock", real)
             build(DOCS, folder)
             return real(folder)
 
-        monkeypatch.setattr("quarry.engine.builder._prepared", slow)
+        monkeypatch.setattr("quarry.engine.indexer.build_folder.WriteLock", slow)
         with pytest.raises(IndexExists):
             build(DOCS[:2], path)
         assert contents(path) == EXPECTED
@@ -304,6 +306,59 @@ class TestInvalidDocuments:
         docs = [{"id": "0", "text": "x"}, {"id": "1", "text": "y" * 5000}, {"id": "2", "text": "文"}]
         build(docs, tmp_path / "index")
         assert contents(tmp_path / "index") == {doc["id"]: doc["text"] for doc in docs}
+
+
+class TestReusedObjects:
+    """Documents that are encoded later than they are taken."""
+
+    SPOILED = (math.nan, (1, 2), 1 << 80, {1}, "\ud800", "x" * 200_000, {5: 6})
+
+    @pytest.mark.parametrize("threads", [1, 4])
+    def test_a_generator_may_use_its_objects_again(self, tmp_path, threads):
+        def docs():
+            doc = {"metadata": {"deep": {"list": []}}}
+            deep = doc["metadata"]["deep"]["list"]
+            for number in range(200):
+                doc |= {"id": str(number), "text": f"word{number}", "title": f"title {number}"}
+                deep[:] = [number, {"again": [number]}]
+                yield doc
+            deep.clear()
+
+        build(docs(), tmp_path / "index", threads=threads)
+        with Engine.open(tmp_path / "index", encoder=ENCODER) as index:
+            found = index.get(str(number) for number in range(200))
+            assert [(doc.text, doc.title) for doc in found] == [(f"word{n}", f"title {n}") for n in range(200)]
+            assert [doc.metadata for doc in found] == [
+                {"deep": {"list": [number, {"again": [number]}]}} for number in range(200)
+            ]
+            for number in (0, 77, 199):
+                assert index.count({"deep.list": number}) == index.count({"deep.list.again": number}) == 1
+            index.verify()
+
+    @pytest.mark.parametrize("number", range(len(SPOILED)))
+    def test_nothing_gets_past_the_checks_afterwards(self, tmp_path, number):
+        def docs():
+            for n in range(20):
+                deep = {"list": [n]}
+                doc = {"id": str(n), "text": f"word{n}", "metadata": {"deep": deep}}
+                yield Document(**doc) if n % 2 else doc
+                deep["list"][0] = self.SPOILED[number]
+                doc["metadata"][3] = doc["text"] = doc["id"] = self.SPOILED[number]
+
+        build(docs(), tmp_path / "index")
+        with Engine.open(tmp_path / "index", writable=True, encoder=ENCODER) as index:
+            index.verify()
+            expected = {str(n): {"deep": {"list": [n]}} for n in range(20)}
+            assert {doc.id: doc.metadata for doc in index.get(expected.keys())} == expected
+            index.add({**doc, "id": doc["id"] + "b"} for doc in docs() if isinstance(doc, dict))
+            index.commit()
+            assert index.get("4b")[0].metadata == {"deep": {"list": [4]}}
+
+    @pytest.mark.parametrize("number", range(len(SPOILED)))
+    def test_what_is_wrong_from_the_beginning_is_named(self, tmp_path, number):
+        doc = {"id": "bad", "text": "word", "metadata": {"deep": [self.SPOILED[number]]}}
+        with pytest.raises(InvalidDocument, match=r"document 2 \(id 'bad'\): field 'metadata"):
+            build(["fine", doc], tmp_path / "index")
 
 
 class TestSettings:
@@ -441,7 +496,7 @@ class TestFailures:
         for limit in (0, 100, 5000, 20_000):
             resource.setrlimit(resource.RLIMIT_FSIZE, (limit, before[1]))
             try:
-                with pytest.raises((engine.CommitFailed, OSError)) as caught:
+                with pytest.raises((engine.CommitFailed, engine.AccessFailed)) as caught:
                     build(docs, tmp_path / "index")
             finally:
                 resource.setrlimit(resource.RLIMIT_FSIZE, before)
@@ -470,7 +525,7 @@ class TestBundledEncoder:
         assert report.n_documents == 40 + len(texts)
         assert all(any(repr(name) in told for told in report.skipped) for name in refused)
         with Engine.open(tmp_path / "index") as index:
-            assert {doc.id: doc.text for doc in index.get(texts)} == texts
+            assert {doc.id: doc.text for doc in index.get(texts.keys())} == texts
             for name in ("cjk", "emoji", "long"):
                 assert index.search(texts[name][:400], k=1)[0].id == name
             for query in ("", "  ", "\x00\x01", "\ud800", "a\udfffb"):

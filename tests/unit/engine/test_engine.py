@@ -280,13 +280,44 @@ class TestDocuments:
         assert [doc.id for doc in reader.get(IDS)] == IDS
         assert [hit.id for hit in reader.search([f"odd{n}" for n in range(6)], k=1)[4]] == [IDS[4]]
 
-    @pytest.mark.parametrize(
-        "doc_id", ["", "nobody", "D1", "d1 ", "\ud800", "x" * 5000, 1, None, b"d1", ["d1"], ("d1",)]
-    )
+    @pytest.mark.parametrize("doc_id", ["", "nobody", "D1", "d1 ", "\ud800", "x" * 5000])
     def test_ids_that_are_not_there(self, index, doc_id):
         assert doc_id not in index
         assert index.get([doc_id]) == []
         assert index.delete([doc_id]) == 0
+
+    @pytest.mark.parametrize("doc_id", [1, None, b"d1", ["d1"], ("d1",), {"d1": "d2"}, Document("d1", "x")])
+    def test_an_id_is_a_str(self, index, doc_id):
+        for call in (index.get, index.delete):
+            with pytest.raises(InvalidSetting, match=r"ids\[1\] is not a str; expected a str; found "):
+                call(iter(["d2", doc_id, "d3"]))
+        with pytest.raises(InvalidSetting, match="the id is not a str"):
+            assert doc_id in index
+        index.commit()
+        assert {"d1", "d2", "d3"} == {doc.id for doc in index.get(["d1", "d2", "d3"])}
+
+    @pytest.mark.parametrize("ids", [{"d1": "d2"}, {"d1": {"$exists": True}}, 5, None, b"d1", Document("d1", "x")])
+    def test_ids_are_a_str_or_several(self, index, ids):
+        for call in (index.get, index.delete):
+            with pytest.raises(InvalidSetting, match="ids cannot be read; expected a str or"):
+                call(ids)
+        index.commit()
+        assert "d1" in index
+
+    def test_ids_of_any_iterable(self, index):
+        for ids in (("d1", "d2"), {"d1", "d2"}, {"d1": 0, "d2": 0}.keys(), np.array(["d1", "d2"])):
+            assert {doc.id for doc in index.get(ids)} == {"d1", "d2"}
+        assert index.delete(np.array(["d1", "d2"])) == 2
+
+    @pytest.mark.parametrize("library", ["pandas", "polars"])
+    def test_a_column_of_ids_is_read_and_a_table_refused(self, index, library):
+        table = pytest.importorskip(library).DataFrame({"d1": ["d3", "d4"]})
+        for call in (index.get, index.delete):
+            with pytest.raises(InvalidSetting, match=r"ids cannot be read.*DataFrame"):
+                call(table)
+        with pytest.raises(InvalidQuery, match=r"no text to search for.*DataFrame"):
+            index.search(table)
+        assert [doc.id for doc in index.get(table["d1"])] == ["d3", "d4"]
 
     def test_documents_of_a_hit_can_be_added_again(self, index):
         given = index.get(["d1", IDS[2]])
@@ -769,7 +800,7 @@ class TestThreads:
             with Engine.open(path, writable=True, encoder=ENCODER) as index:
                 parts = [[doc_id for doc_id in given if doc_id.startswith(f"{thread}-")] for thread in range(4)]
                 self.run(*[functools.partial(write, index, part) for part in parts])
-                assert {doc.id: doc.text for doc in index.get(given)} == given
+                assert {doc.id: doc.text for doc in index.get(given.keys())} == given
                 assert len(index) == 26 + len(given)
                 index.verify()
         finally:

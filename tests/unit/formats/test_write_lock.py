@@ -12,7 +12,7 @@ import pytest
 from support.indexes.format_samples import n_descriptors
 
 import quarry.formats.write_lock
-from quarry.formats.errors import IndexLocked
+from quarry.formats.errors import CorruptFile, IndexLocked
 from quarry.formats.write_lock import LOCK_NAME, WriteLock
 
 PRELUDE = """
@@ -131,7 +131,7 @@ def test_a_link_is_not_followed(tmp_path):
     target = tmp_path / "target"
     target.write_bytes(b"precious")
     (tmp_path / LOCK_NAME).symlink_to(target)
-    with pytest.raises(OSError, match=LOCK_NAME):
+    with pytest.raises(CorruptFile, match=f"{LOCK_NAME}: the lock file is not a regular file; delete it"):
         WriteLock(tmp_path)
     assert target.read_bytes() == b"precious"
 

@@ -130,10 +130,17 @@ def test_search_keeps_to_a_filter(quarry, index: Path) -> None:
         ("null", "--filter is no JSON object"),
         ('{"letters": {"$more": 4}}', "unknown operator"),
         ('{"letters": NaN}', "field 'letters'; expected a str, int"),
+        ("[" * 100_000 + "]" * 100_000, "--filter is nested too deep"),
+        ('{"letters": {"$in": ' + "[" * 100_000 + "]" * 100_000 + "}}", "--filter is nested too deep"),
+        ('{"$not": ' * 100_000 + "{}" + "}" * 100_000, "--filter is nested too deep"),
+        ('{"$not": ' * 300 + "{}" + "}" * 300, "a filter is nested too deep"),
+        ("[" * 300 + "]" * 300, "--filter is no JSON object"),
     ):
         output = quarry("search", index, "ship", "--filter", given)
         assert (output.code, output.out) == (1, "")
         assert message in output.err
+        assert output.err.count("\n") == 1
+        assert len(output.err) < 300
 
 
 def test_search_reads_queries_from_standard_input(quarry, index: Path, monkeypatch) -> None:
@@ -290,6 +297,19 @@ def test_help_tells_commands_and_exit_codes(capsys) -> None:
 def start(repository: Path, *words: object, **streams: int) -> subprocess.Popen[bytes]:
     command = [sys.executable, "-m", "quarry", *map(str, words)]
     return subprocess.Popen(command, cwd=repository, stderr=subprocess.PIPE, **streams)
+
+
+def test_an_unknown_field_is_one_line_of_warning(repository: Path, index: Path) -> None:
+    """In a process of its own: pytest makes errors of warnings."""
+    for field, n_lines in (("letter", 1), ("letters", 0), ("id", 0)):
+        only = json.dumps({field: {"$in": ["x", 1000]}})
+        process = start(repository, "search", index, "ship", "sea", "--filter", only, stdout=subprocess.PIPE)
+        out, err = process.communicate()
+        assert (process.returncode, out) == (0, b"ship\n\nsea\n\n")
+        assert err.count(b"\n") == n_lines
+        if n_lines:
+            assert err.startswith(b"quarry: warning: filter: no document has the field 'letter'; ")
+            assert b"'letters'" in err
 
 
 def test_a_reader_that_has_read_enough_is_no_error(repository: Path, index: Path) -> None:

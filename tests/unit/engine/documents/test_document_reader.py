@@ -12,7 +12,7 @@ import pytest
 import zstandard
 
 from quarry.engine.documents.document import Document
-from quarry.engine.documents.lines import MAX_LINE_BYTES
+from quarry.engine.documents.lines import MAX_LINE_BYTES, MAX_SKIPPED_BYTES, LineReader
 from quarry.engine.documents.reader import read_documents
 from quarry.formats.errors import InvalidDocument, InvalidSetting
 
@@ -95,6 +95,106 @@ def test_an_iterable_is_read_as_it_is_used() -> None:
 def test_what_is_no_source_is_refused(source: object) -> None:
     with pytest.raises(InvalidSetting, match=type(source).__name__):
         read_documents(source)  # type: ignore[arg-type]
+
+
+COLUMNS = {"id": ["a", "b"], "text": ["one", "two"]}
+TABLES: dict[str, Callable[[], object]] = {
+    "pandas": lambda: pytest.importorskip("pandas").DataFrame(COLUMNS),
+    "polars": lambda: pytest.importorskip("polars").DataFrame(COLUMNS),
+    "polars, lazy": lambda: pytest.importorskip("polars").LazyFrame(COLUMNS),
+    "pyarrow": lambda: pytest.importorskip("pyarrow").table(COLUMNS),
+    "pyarrow, a batch": lambda: pytest.importorskip("pyarrow").RecordBatch.from_pydict(COLUMNS),
+    "pyarrow, batches": lambda: pytest.importorskip("pyarrow").table(COLUMNS).to_reader(),
+    "columns": lambda: COLUMNS,
+}
+
+
+@pytest.mark.parametrize("kind", TABLES)
+def test_a_table_is_refused_and_its_rows_are_read(kind: str) -> None:
+    table = TABLES[kind]()
+    with pytest.raises(InvalidSetting, match=f"its rows as dicts: .*found {type(table).__name__}") as caught:
+        read_documents(table)  # type: ignore[arg-type]
+    expression = str(caught.value.expected).partition(": ")[2]
+    rows = eval(expression, {"table": table, "docs": table})  # as a user would copy it
+    assert [(doc.id, doc.text) for doc in read_documents(rows)] == [("a", "one"), ("b", "two")]
+
+
+@pytest.mark.parametrize("kind", [kind for kind in TABLES if kind != "columns"])
+def test_a_table_among_documents_is_refused(kind: str) -> None:
+    with pytest.raises(InvalidDocument, match="document 2: not a document; expected its rows as dicts"):
+        list(read_documents(["a", TABLES[kind]()]))  # type: ignore[list-item]
+
+
+def test_columns_among_documents_are_refused() -> None:
+    with pytest.raises(InvalidDocument, match=r"document 1: field 'id' is not a str; .* found list"):
+        list(read_documents([COLUMNS]))
+
+
+def test_other_tables_are_known_by_their_classes() -> None:
+    class DataFrame(list[str]):
+        """Of a library that nobody knows."""
+
+    class Inherited(DataFrame):
+        pass
+
+    class Interchanged(list[str]):
+        def __dataframe__(self) -> None:
+            raise AssertionError
+
+    for kind in (DataFrame, Inherited, Interchanged):
+        with pytest.raises(InvalidSetting, match="its rows, each a dict"):
+            read_documents(kind(["id", "text"]))
+
+
+def test_one_column_of_a_table_holds_texts() -> None:
+    for library in ("pandas", "polars"):
+        table = pytest.importorskip(library).DataFrame(COLUMNS)
+        assert [doc.text for doc in read_documents(table["text"])] == ["one", "two"]
+
+
+def test_paths_in_the_place_of_texts_are_refused(tmp_path: Path, monkeypatch) -> None:
+    write(tmp_path, lines(3))
+    (tmp_path / "some notes.txt").touch()
+    (tmp_path / "word").touch()
+    monkeypatch.chdir(tmp_path)
+    paths = [
+        "documents.jsonl",
+        "./documents.jsonl",
+        str(tmp_path),
+        "some notes.txt",
+        Path("missing"),
+        Place(tmp_path),
+    ]
+    for path in paths:
+        with pytest.raises(
+            InvalidDocument, match=r"document 2: the path of a file or folder.*expected the path alone"
+        ):
+            list(read_documents(["fine", path]))  # type: ignore[list-item]
+    stream = read_documents(["fine", *paths], skip_invalid=True)  # type: ignore[list-item]
+    assert ([doc.text for doc in stream], stream.n_skipped) == (["fine"], len(paths))
+    texts = [
+        "word",
+        "missing.jsonl",
+        "and/or",
+        "a\nb.txt",
+        "nul\0.txt",
+        "ends with a full stop.",
+        "..",
+        "./",
+        "x." * 3000,
+    ]
+    read = read_documents([*texts, {"text": "documents.jsonl"}])
+    assert [doc.text for doc in read] == [*texts, "documents.jsonl"]
+
+
+def test_an_open_file_of_documents_is_refused(tmp_path: Path) -> None:
+    path = write(tmp_path, lines(3))
+    with path.open() as file, pytest.raises(InvalidSetting, match="expected the path of the file"):
+        read_documents(file)
+    texts = tmp_path / "texts.txt"
+    texts.write_text("one\ntwo\n")
+    with texts.open() as file:
+        assert [doc.text for doc in read_documents(file)] == ["one\n", "two\n"]
 
 
 @pytest.mark.parametrize("text", ["one text", "long " * 5000, "nul \0"])
@@ -259,6 +359,46 @@ def test_an_endless_line_costs_bounded_memory(tmp_path: Path, ending: str) -> No
         assert tracemalloc.get_traced_memory()[1] < 2.7 * MAX_LINE_BYTES
     finally:
         tracemalloc.stop()
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
+def test_a_line_that_is_too_long_is_refused_before_its_end_is_read(tmp_path: Path, ending: str) -> None:
+    path = write(tmp_path, lines(1) + b" " * (4 * MAX_LINE_BYTES), ending)
+    reader = LineReader(path)
+    found = iter(reader)
+    assert next(found)[0] == 1
+    assert next(found) == (2, None)
+    assert reader.fraction_read() < 0.4
+
+
+def endless_line(path: Path) -> None:
+    """A line of more bytes than are skipped, in a file that takes no room."""
+    if path.suffix == ".jsonl":
+        with path.open("wb") as file:
+            file.truncate(MAX_SKIPPED_BYTES + (1 << 34))
+        return
+    blank = compressed(b" " * (1 << 26), path.suffix)
+    path.write_bytes(blank * (2 + MAX_SKIPPED_BYTES // (1 << 26)))
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
+def test_a_line_that_does_not_end_is_not_read_to_find_the_next_one(tmp_path: Path, ending: str) -> None:
+    path = tmp_path / f"documents{ending}"
+    endless_line(path)
+    assert "line 1 is too long" in message_of(path)
+    stream = read_documents(path, skip_invalid=True)
+    with pytest.raises(InvalidDocument, match=f"line 1 does not end.* within {MAX_SKIPPED_BYTES} bytes") as caught:
+        list(stream)
+    assert caught.value.path == path
+    assert stream.n_skipped == 1
+
+
+@pytest.mark.parametrize("ending", [".jsonl.gz", ".jsonl.zst"])
+def test_damage_within_a_line_that_is_skipped_is_told(tmp_path: Path, ending: str) -> None:
+    path = write(tmp_path, b" " * (2 * MAX_LINE_BYTES) + b"\n" + lines(1), ending)
+    path.write_bytes(path.read_bytes()[:-20])
+    with pytest.raises(InvalidDocument, match="damaged after line 1"):
+        list(read_documents(path, skip_invalid=True))
 
 
 # Progress

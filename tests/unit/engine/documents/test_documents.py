@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import math
 import sys
+from collections import OrderedDict, UserDict, defaultdict
+from enum import Enum, IntEnum
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from quarry.engine.documents.document import MAX_TEXT_CHARACTERS, Document, document_from
+from quarry.engine.filtering.filter import parse_filter
 from quarry.formats.errors import InvalidDocument
 
 
@@ -51,11 +54,82 @@ def test_none_is_no_title_and_no_metadata() -> None:
     assert (document.title, document.metadata) == ("", {})
 
 
-def test_later_changes_of_the_callers_metadata_do_not_reach_the_document() -> None:
-    metadata: dict[str, object] = {"a": 1}
-    document = document_from({"text": "x", "metadata": metadata}, "document 1")
-    metadata["a"] = 2
-    assert document.metadata == {"a": 1}
+def test_later_changes_of_what_the_caller_gave_do_not_reach_the_document() -> None:
+    metadata: dict[str, object] = {"a": 1, "b": [{"c": [2]}]}
+    raw = {"id": "d", "text": "x", "title": "t", "metadata": metadata}
+    taken = [document_from(raw, "document 1"), document_from(Document("d", "x", "t", metadata), "document 1")]
+    metadata["b"][0]["c"].append(math.nan)  # type: ignore[index]
+    metadata["b"][0][5] = 6  # type: ignore[index]
+    metadata["a"] = 1 << 80
+    raw.clear()
+    for document in taken:
+        assert document == Document("d", "x", "t", {"a": 1, "b": [{"c": [2]}]})
+
+
+def test_metadata_of_a_document_that_was_taken_cannot_be_changed() -> None:
+    document = document_from({"text": "x", "metadata": {"a": [1], "b": {"c": 2}}}, "document 1")
+    document.metadata["a"].append(2)  # type: ignore[attr-defined]  # a copy
+    dict(document.metadata.items())["b"]["c"] = 3  # type: ignore[index]
+    with pytest.raises(TypeError):
+        document.metadata["a"] = 2  # type: ignore[index]
+    assert document.metadata == {"a": [1], "b": {"c": 2}}
+    assert (len(document.metadata), list(document.metadata)) == (2, ["a", "b"])
+    assert document_from(document, "document 2").metadata is document.metadata
+
+
+class Shifty(str):
+    """Passes every check and is another text afterwards."""
+
+    def encode(self, *_: object) -> bytes:
+        return b"x"
+
+    def isascii(self) -> bool:
+        return True
+
+    def __len__(self) -> int:
+        return 1
+
+    def __str__(self) -> str:
+        return "another"
+
+
+class Color(str, Enum):  # noqa: UP042  # whose str() is not its value
+    RED = "red"
+
+
+class Level(IntEnum):
+    HIGH = 3
+
+
+def test_subclasses_of_str_count_as_the_characters_that_they_hold() -> None:
+    raw = {"id": Shifty("a"), "text": Shifty("b"), "title": Shifty("c"), "metadata": {Shifty("k"): [Shifty("v")]}}
+    document = document_from(raw, "document 1")
+    assert [type(each) for each in (document.id, document.text, document.title)] == [str, str, str]
+    assert document == Document("a", "b", "c", {"k": ["v"]})
+    rejected({"id": Shifty("x" * 5000), "text": "x"}, "'id'", "5000")
+    for field in ("id", "text", "title"):
+        rejected({"text": "x", field: Shifty("\ud800")}, f"'{field}'", "lone surrogate")
+    rejected({"text": "x", "metadata": {"k": Shifty("\ud800")}}, "'metadata.k'", "lone surrogate")
+
+
+def test_subclasses_of_builtin_types_become_those_types() -> None:
+    metadata = {"c": Color.RED, "l": Level.HIGH, "f": np.float64(0.5), "d": defaultdict(list, {"a": [1]})}
+    document = document_from({"text": "x", "metadata": OrderedDict(metadata)}, "document 1")
+    assert document.metadata == {"c": "red", "l": 3, "f": 0.5, "d": {"a": [1]}}
+    assert {type(value) for value in document.metadata.values()} == {str, int, float, dict}
+    assert parse_filter({"c": Color.RED, "l": Level.HIGH}) == parse_filter({"c": "red", "l": 3})
+
+
+def test_any_mapping_is_read_once() -> None:
+    class Changing(UserDict[str, object]):
+        """Has other values each time that it is asked."""
+
+        def __getitem__(self, key: str) -> object:
+            value, self.data[key] = self.data[key], math.nan
+            return value
+
+    raw = Changing({"id": "d", "text": "x", "metadata": Changing({"a": 1})})
+    assert document_from(raw, "document 1") == Document("d", "x", "", {"a": 1})
 
 
 @pytest.mark.parametrize("raw", [None, 5, b"bytes", ["text"], ("id", "text")])
@@ -128,7 +202,9 @@ def test_lone_surrogates_are_refused_in_metadata(metadata: object) -> None:
     rejected({"text": "x", "metadata": metadata}, "metadata", "U+DFFF")
 
 
-@pytest.mark.parametrize("value", [math.nan, math.inf, 1 << 63, -(1 << 63) - 1, (1,), {1}, b"b", object(), 1j])
+@pytest.mark.parametrize(
+    "value", [math.nan, math.inf, 1 << 63, -(1 << 63) - 1, 1 << 80, (1,), {1}, b"b", object(), 1j]
+)
 def test_metadata_holds_json_values_only(value: object) -> None:
     rejected({"text": "x", "metadata": {"a": [{"b": value}]}}, "'metadata.a[0].b'")
 
@@ -161,3 +237,21 @@ def nested(n_levels: int) -> dict[str, object]:
 def test_metadata_is_64_kib_at_most() -> None:
     rejected({"text": "x", "metadata": {"a": "b" * 65_536}}, "'metadata'", "65536")
     assert document_from({"text": "x", "metadata": {"a": "b" * 65_000}}, "document 1")
+
+
+def test_metadata_that_is_much_too_large_is_not_copied_first() -> None:
+    many: list[object] = [0] * 10
+    for _ in range(6):
+        many = [many] * 1000
+    rejected({"text": "x", "metadata": {"a": many}}, "'metadata' is too large")
+    endless: list[object] = []
+    endless += [endless, endless, endless]
+    rejected({"text": "x", "metadata": {"a": endless}}, "metadata.a", "8 levels")
+    rejected({"text": "x", "metadata": {str(i): i for i in range(100_000)}}, "'metadata' is too large")
+
+
+def test_an_item_that_is_a_table_is_explained() -> None:
+    class DataFrame:
+        """As of a library that nobody knows."""
+
+    rejected(DataFrame(), "not a document", "its rows, each a dict")

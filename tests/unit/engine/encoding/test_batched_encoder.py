@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from functools import partial
 
 import numpy as np
@@ -17,7 +18,8 @@ from quarry.engine.documents.document import Document
 from quarry.engine.encoding.batched_encoder import BatchedEncoder, batches
 from quarry.engine.encoding.onnx_encoder import OnnxEncoder
 from quarry.engine.encoding.onnx_runner import OnnxRunner
-from quarry.engine.indexer.document_encoder import DocumentEncoder, encode_documents
+from quarry.engine.indexer.document_encoder import DocumentEncoder, EncodedDocuments
+from quarry.engine.process.worker_pool import WorkerPool
 from quarry.engine.representation.pieces import Pieces
 from quarry.engine.search.queries import encode_queries
 from quarry.exporters.export import export
@@ -69,22 +71,25 @@ def documents(n):
     return [Document(f"d{number}", f"text {number} " + "word " * (number % 7)) for number in range(n)]
 
 
+@contextmanager
 def encoded(encoder, given, **options):
     how = DocumentEncoder(encoder, Pieces(), Analyzer("english"))
-    return encode_documents(given, how, 2, **options)
+    with WorkerPool(2, "encode") as pool, EncodedDocuments(given, how, pool, **options) as found:
+        yield found
 
 
 @pytest.mark.parametrize("n", [0, 1, 255, 256, 600])
 def test_documents_come_out_in_order(encoders, n):
-    found = list(encoded(encoders[1], documents(n)))
-    assert [each.document for each in found] == documents(n)
+    with encoded(encoders[1], documents(n)) as found:
+        assert [each.document for each in found] == documents(n)
 
 
 def test_they_are_what_an_encoder_of_single_texts_makes_of_them(encoders):
-    for one, other in zip(*(encoded(encoder, documents(40)) for encoder in encoders), strict=True):
-        np.testing.assert_allclose(one.vectors.values, other.vectors.values, atol=2e-5)
-        assert one.vectors.spans == other.vectors.spans
-        assert (one.terms, one.n_tokens) == (other.terms, other.n_tokens)
+    with encoded(encoders[0], documents(40)) as alone, encoded(encoders[1], documents(40)) as together:
+        for one, other in zip(alone, together, strict=True):
+            np.testing.assert_allclose(one.vectors.values, other.vectors.values, atol=2e-5)
+            assert one.vectors.spans == other.vectors.spans
+            assert (one.terms, one.n_tokens) == (other.terms, other.n_tokens)
 
 
 def with_bad_ones():
@@ -92,15 +97,16 @@ def with_bad_ones():
 
 
 def test_what_cannot_be_encoded_is_named_in_its_turn(encoders):
-    found = encoded(encoders[1], with_bad_ones())
-    assert [next(found).document for _ in range(300)] == documents(300)
-    with pytest.raises(InvalidDocument, match="'blank'"):
-        next(found)
+    with encoded(encoders[1], with_bad_ones()) as found:
+        assert [next(found).document for _ in range(300)] == documents(300)
+        with pytest.raises(InvalidDocument, match="'blank'"):
+            next(found)
 
 
 def test_what_cannot_be_encoded_can_be_left_out(encoders):
     skipped = []
-    found = list(encoded(encoders[1], with_bad_ones(), on_invalid=skipped.append))
+    with encoded(encoders[1], with_bad_ones(), on_invalid=skipped.append) as encoding:
+        found = list(encoding)
     assert [each.document.id for each in found][-1] == "last"
     assert len(found) == 301
     assert [str(error).split(":")[0] for error in skipped] == ["document 'blank'", "document 'odd'"]
@@ -112,10 +118,10 @@ def test_what_came_before_a_failure_is_not_lost(encoders, n):
         yield from documents(n)
         raise OSError("the disk is gone")
 
-    found = encoded(encoders[1], failing())
-    assert [next(found).document for _ in range(n)] == documents(n)
-    with pytest.raises(OSError, match="the disk is gone"):
-        next(found)
+    with encoded(encoders[1], failing()) as found:
+        assert [next(found).document for _ in range(n)] == documents(n)
+        with pytest.raises(OSError, match="the disk is gone"):
+            next(found)
 
 
 def test_an_index_built_in_batches_opens_with_the_encoder_of_single_texts(encoders, tmp_path):

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import shutil
 import threading
+import warnings
 
 import numpy as np
 import pytest
 from support.indexes.word_encoder import WordEncoder
 
 from quarry import engine
-from quarry.engine import Engine, InvalidFilter, InvalidQuery, KMeans
+from quarry.engine import Engine, InvalidFilter, InvalidQuery, KMeans, UnknownFieldWarning
 from quarry.engine.filtering.cache import DocumentFilter
 from quarry.engine.filtering.filter import AllOf, parse_filter
+from quarry.engine.filtering.unknown_fields import UnknownFields
 from quarry.engine.options import SearchOptions
 from quarry.formats.container.directory import Directory
 from quarry.formats.snapshot import Snapshot
@@ -25,6 +27,7 @@ def document(number):
     return {
         "id": str(number),
         "text": f"word{number} word{number % 7} common",
+        "title": f"The Title {number % 3}" if number % 4 else "",
         "metadata": {
             "number": number,
             "third": number % 3 == 0,
@@ -47,6 +50,14 @@ def path(tmp_path_factory):
         index.delete([str(number) for number in range(0, N_DOCS, 11)])
         index.commit()
     return folder
+
+
+@pytest.fixture
+def unknown_fields_pass():
+    """Warnings of unknown fields are none of the test's business."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UnknownFieldWarning)
+        yield
 
 
 LIVE = [document(number) for number in range(N_DOCS) if number % 11]
@@ -90,6 +101,7 @@ CASES = [
 
 @pytest.mark.parametrize(("condition", "passes"), CASES)
 @pytest.mark.parametrize("mode", ["dense", "lexical", "hybrid"])
+@pytest.mark.usefixtures("unknown_fields_pass")
 def test_every_mode_finds_what_passes_and_nothing_else(path, condition, passes, mode):
     expected = {each["id"] for each in LIVE if passes(each["metadata"])}
     with Engine.open(path, encoder=ENCODER) as index:
@@ -105,6 +117,7 @@ def test_every_mode_finds_what_passes_and_nothing_else(path, condition, passes, 
             assert few == hits[:3]
 
 
+@pytest.mark.usefixtures("unknown_fields_pass")
 @pytest.mark.parametrize("backend", ["auto", "exact", "scan"])
 def test_vectors(path, backend):
     queries = np.random.default_rng(0).standard_normal((4, ENCODER.dim)).astype(np.float32)
@@ -148,6 +161,7 @@ def test_a_filter_follows_changes(path, tmp_path):
         assert [hit.id for hit in index.search("word3", filter={"number": 50})] == ["3"]
 
 
+@pytest.mark.usefixtures("unknown_fields_pass")
 def test_merged_segments_pass_the_same(path, tmp_path):
     shutil.copytree(path, tmp_path / "index")
     with Engine.open(tmp_path / "index", writable=True, encoder=ENCODER) as index:
@@ -241,6 +255,8 @@ def test_depth_is_bounded(wrap):
         ({"author.name": {"$in": [1, 2]}}, "expected text; found number 1"),
         ({"$or": [{"$not": {"tags": {"$ne": 5}}}]}, "field 'tags'.*expected text; found number 5"),
         ({"story": 7}, "field 'story'.*expected text; found number 7"),
+        ({"id": 7}, "field 'id'.*expected text; found number 7"),
+        ({"title": {"$gt": 7}}, "field 'title'.*expected text; found number 7"),
     ],
 )
 def test_operands_of_another_type(path, condition, message):
@@ -253,7 +269,87 @@ def test_operands_of_another_type(path, condition, message):
 def test_operands_that_may_be_of_any_type(path):
     with Engine.open(path, encoder=ENCODER) as index:
         assert index.count({"number": {"$in": ["17", 17]}}) == 1
-        assert index.count({"number": None}) == index.count({"nothing": 5}) == index.count({"absent": "x"}) == 0
+        assert index.count({"number": None}) == index.count({"nothing": 5}) == 0
+        with pytest.warns(UnknownFieldWarning):
+            assert index.count({"absent": "x"}) == 0
+
+
+def ids_with(condition):
+    """The ids of the live documents of which something holds."""
+    return {each["id"] for each in LIVE if condition(each)}
+
+
+@pytest.mark.parametrize(
+    ("condition", "passes"),
+    [
+        ({"id": "17"}, lambda d: d["id"] == "17"),
+        ({"id": "11"}, lambda _: False),  # deleted
+        ({"id": "nobody"}, lambda _: False),
+        ({"id": {"$in": ["17", "75", "nobody", "22"]}}, lambda d: d["id"] in ("17", "75")),
+        ({"id": {"$nin": ["17", "75"]}}, lambda d: d["id"] not in ("17", "75")),
+        ({"id": {"$gte": "5", "$lt": "7"}}, lambda d: "5" <= d["id"] < "7"),
+        ({"id": {"$exists": True}}, lambda _: True),
+        ({"id": {"$exists": False}}, lambda _: False),
+        ({"id": None}, lambda _: False),
+        ({"id": {"$in": [17, "17"]}}, lambda d: d["id"] == "17"),
+        ({"title": "The Title 1"}, lambda d: d["title"] == "The Title 1"),
+        ({"title": "the title 1"}, lambda _: False),
+        ({"title": "The Title"}, lambda _: False),
+        ({"title": "Title The 1"}, lambda _: False),
+        ({"title": ""}, lambda _: False),
+        ({"title": {"$ne": "The Title 1"}}, lambda d: d["title"] != "The Title 1"),
+        ({"title": {"$in": ["The Title 0", "The Title 2"]}}, lambda d: d["title"][10:] in ("0", "2")),
+        ({"title": {"$gt": "The Title 1"}}, lambda d: d["title"] > "The Title 1"),
+        ({"title": {"$lte": "The Title 1"}}, lambda d: "" < d["title"] <= "The Title 1"),
+        ({"title": {"$exists": True}}, lambda d: d["title"]),
+        ({"title": {"$exists": False}}, lambda d: not d["title"]),
+        ({"title": "The Title 1", "id": {"$lt": "3"}, "third": False},
+         lambda d: d["title"] == "The Title 1" and d["id"] < "3" and not d["metadata"]["third"]),
+    ],
+)  # fmt: skip
+def test_ids_and_titles(path, condition, passes):
+    expected = ids_with(passes)
+    with Engine.open(path, encoder=ENCODER) as index:
+        assert index.count(condition) == len(expected)
+        for mode in ("dense", "lexical", "hybrid"):
+            assert {hit.id for hit in index.search("common", N_DOCS, mode=mode, filter=condition)} == expected
+
+
+def test_metadata_named_like_an_id_or_a_title(tmp_path):
+    """They are further values at the same path."""
+    documents = [
+        {"id": "a", "text": "text", "title": "one", "metadata": {"id": "b", "title": {"de": "eins"}}},
+        {"id": "b", "text": "text", "title": "two", "metadata": {"id": 7, "title": ["one", "zwei"]}},
+        {"id": "c", "text": "text", "metadata": {"title": "three"}},
+    ]
+    engine.build(documents, tmp_path / "index", encoder=ENCODER, representation=KMeans(2))
+    with Engine.open(tmp_path / "index", encoder=ENCODER) as index:
+
+        def found(condition):
+            return "".join(sorted(hit.id for hit in index.search("text", mode="lexical", filter=condition)))
+
+        assert found({"id": "b"}) == "ab"
+        assert found({"id": {"$ne": "b"}}) == "c"
+        assert found({"id": 7}) == "b"
+        assert found({"id": {"$gte": "c"}}) == "c"
+        assert found({"title": "one"}) == "ab"
+        assert found({"title": "three"}) == "c"
+        assert found({"title": {"$exists": True}}) == "abc"
+        assert found({"title": {"$gt": "two"}}) == "b"
+        assert found({"title.de": "eins"}) == "a"
+        with pytest.raises(InvalidFilter, match="field 'title'"):
+            found({"title": 7})
+
+
+def test_titles_without_words(tmp_path):
+    """No term of theirs is in the postings: stop words, marks, white space."""
+    titles = ["The Who", "the who", "?!", " ", "\n", "It"]
+    documents = [{"id": str(n), "text": "text", "title": title} for n, title in enumerate(titles)]
+    engine.build(documents, tmp_path / "index", encoder=ENCODER, representation=KMeans(2))
+    with Engine.open(tmp_path / "index", encoder=ENCODER) as index:
+        for n, title in enumerate(titles):
+            assert [hit.id for hit in index.search("text", filter={"title": title})] == [str(n)]
+            assert index.count({"title": {"$ne": title}}) == len(titles) - 1
 
 
 def test_conditions_are_kept_apart_by_type():
@@ -265,7 +361,7 @@ def test_conditions_are_kept_apart_by_type():
 
 def test_many_filters_from_many_threads(path):
     snapshot, wrong = Snapshot(Directory(path)), []
-    document_filter = DocumentFilter(snapshot.segments, 3 * 4800)
+    document_filter = DocumentFilter(snapshot.segments, 3 * 4800, str.split, UnknownFields())
 
     def ask(first):
         for number in range(first, first + 60):
@@ -282,3 +378,118 @@ def test_many_filters_from_many_threads(path):
     assert 0 < document_filter.resident_bytes <= 3 * 4800
     assert wrong == []
     snapshot.close()
+
+
+def messages(index, *conditions):
+    """The warnings that some filters lead to, as the standard library shows them."""
+    with warnings.catch_warnings(record=True) as issued:
+        warnings.simplefilter("always")
+        for condition in conditions:
+            index.count(condition)
+    assert {each.category for each in issued} <= {UnknownFieldWarning}
+    assert {each.filename for each in issued} <= {__file__}
+    return [str(each.message) for each in issued]
+
+
+def test_an_unknown_field_is_warned_about_once(path):
+    with Engine.open(path, encoder=ENCODER) as index:
+        assert messages(index, {"autor.name": "x", "number": 1}) == [
+            "filter: no document has the field 'autor.name'; the nearest fields are 'author.name', 'author.born', "
+            "'author'"
+        ]
+        assert messages(index, {"autor.name": {"$ne": "y"}}, {"third": True}) == []
+        (message,) = messages(index, {"$or": [{"Tag": "x"}, {"autor.name": "z"}]})
+        assert "'Tag'; the nearest fields are 'tags'" in message
+        (message,) = messages(index, {"$not": {"titel": {"$gt": "x"}}})
+        assert "'title'" in message
+    with Engine.open(path, encoder=ENCODER) as index:
+        assert len(messages(index, {"autor.name": "x"})) == 1
+
+
+@pytest.mark.parametrize(
+    "condition",
+    [
+        {"absent": {"$exists": False}},
+        {"absent": {"$not": {"$exists": True}}},
+        {"id": "nobody"},
+        {"title": "no such title"},
+        {"nothing": 5},
+        {"author": 5},
+        {},
+    ],
+)
+def test_no_warning(path, condition):
+    with Engine.open(path, encoder=ENCODER) as index:
+        assert messages(index, condition) == []
+
+
+def test_a_search_warns_at_the_line_that_asks(path):
+    with Engine.open(path, encoder=ENCODER) as index:
+        for number, mode in enumerate(("dense", "lexical", "hybrid")):
+            with pytest.warns(UnknownFieldWarning, match=f"'absent{number}'") as issued:
+                assert index.search("common", mode=mode, filter={f"absent{number}": 1}) == []
+            assert [each.filename for each in issued] == [__file__]
+
+
+def test_a_warning_as_an_error_is_raised_each_time(path):
+    with Engine.open(path, encoder=ENCODER) as index:
+        for _ in range(2):
+            with pytest.raises(UnknownFieldWarning, match="'absent'"):
+                index.count({"absent": 1})
+
+
+def test_an_unknown_field_of_every_generation(tmp_path):
+    """What deleted documents had is unknown; a field is warned about once whatever is committed between."""
+    path = tmp_path / "index"
+    engine.build([], path, encoder=ENCODER, representation=KMeans(2))
+    with Engine.open(path, writable=True, encoder=ENCODER) as index:
+        assert messages(index, {"field": 1}) == []  # there are no documents
+        index.add([{"id": "a", "text": "text", "metadata": {"field": 1}}, {"id": "b", "text": "text"}])
+        index.commit()
+        assert messages(index, {"field": 2}) == []
+        index.delete("a")
+        index.commit()
+        assert messages(index, {"field": 1}) == [
+            "filter: no document has the field 'field'; the nearest fields are 'id', 'title'"
+        ]
+        index.add([{"id": "c", "text": "text"}])
+        index.commit()
+        assert messages(index, {"field": 1}) == []
+        index.optimize()
+        assert messages(index, {"field": 2}) == []
+
+
+def test_warnings_are_bounded(path):
+    with Engine.open(path, encoder=ENCODER) as index:
+        asked = [{f"absent{number}": 1} for number in range(150)]
+        assert len(messages(index, *asked)) == 100
+
+
+def test_a_long_field_is_shortened_in_a_warning(path):
+    with Engine.open(path, encoder=ENCODER) as index:
+        (message,) = messages(index, {"x" * 5000: 1})
+    assert f"'{'x' * 60}...'" in message
+    assert len(message) < 300
+
+
+def test_types_of_deleted_values_do_not_count(tmp_path):
+    """The same live documents, the same answers and errors, whatever is deleted and merged."""
+    path = tmp_path / "index"
+    documents = [
+        {"id": "a", "text": "text", "metadata": {"year": 2020, "note": "x"}},
+        {"id": "b", "text": "text", "metadata": {"year": "2021", "note": 5, "other": [1, "long" * 50]}},
+        {"id": "c", "text": "text", "metadata": {"year": 2022, "note": None}},
+    ]
+    engine.build(documents, path, encoder=ENCODER, representation=KMeans(2))
+    with Engine.open(path, writable=True, encoder=ENCODER) as index:
+        assert index.count({"year": "2021"}) == 1
+        index.delete("b")
+        index.commit()
+        for _ in range(2):
+            with pytest.raises(InvalidFilter, match=r"'year'.*expected number; found text"):
+                index.count({"year": "2021"})
+            with pytest.raises(InvalidFilter, match=r"'note'.*expected text; found number"):
+                index.count({"note": {"$not": {"$lt": 7}}})
+            assert index.count({"year": {"$in": ["2021", 2022]}}) == 1
+            index.merge()
+        assert index.stats()["n_deleted"] == 0

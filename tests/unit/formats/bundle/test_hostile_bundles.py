@@ -16,6 +16,7 @@ from support.models.tiny_checkpoint import WORDS, tokenizer_object
 
 from quarry.engine.encoding.batched_encoder import BatchedEncoder
 from quarry.engine.encoding.encoder import open_encoder
+from quarry.engine.encoding.onnx_session import import_onnxruntime
 from quarry.engine.search.reranker import open_reranker
 from quarry.formats.bundle.encoder import EncoderSettings, load_bundle, write_bundle
 from quarry.formats.bundle.folder import SourceRecord
@@ -132,6 +133,22 @@ def test_a_batch_that_cannot_be_run_names_the_graph(tmp_path: Path) -> None:
     encoder = BatchedEncoder(load_bundle(path), lambda opened, name: OnnxRunner(opened, name, device="cpu"))
     with pytest.raises(CorruptFile, match=r"model\.onnx: the graph cannot be run"):
         encoder.encode_query(TEXT)
+
+
+def test_a_graph_is_read_in_the_format_that_was_looked_through(tmp_path: Path) -> None:
+    """ONNX Runtime has a format of its own, which it knows by four bytes unless it is told what it is given."""
+    plain = graph(filled(1))
+    producer = b"\x12\x08..ORTM.."
+    both = producer + plain
+    assert onnx.load_model_from_string(both).producer_name == "..ORTM.."
+    with pytest.raises(Exception, match="ORT model verification failed"):
+        import_onnxruntime().InferenceSession(both, providers=["CPUExecutionProvider"])
+    encoders = [
+        open_encoder(bundle(tmp_path / name, model), runtime="onnx-cpu")
+        for name, model in (("plain", plain), ("both", both))
+    ]
+    expected, found = (encoder.encode_query(TEXT) for encoder in encoders)
+    np.testing.assert_array_equal(found, expected)
 
 
 def changed(**members: object) -> Callable[[], Tokenizer]:

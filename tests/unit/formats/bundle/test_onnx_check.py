@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 
 import numpy as np
 import onnx
@@ -95,6 +96,43 @@ def test_functions_and_training(path):
 @pytest.mark.parametrize("operator", ["Loop", "Scan", "GreedySearch"])
 def test_what_may_never_end(path, operator):
     refused(path, model(nested(helper.make_node(operator, ["x"], ["y"]), 1)), f"never end.*found {operator}")
+
+
+@pytest.mark.parametrize("operator", ["EPContext", "Snpe", "PythonOp", "PythonOpGrad", "TritonOp"])
+@pytest.mark.parametrize("domain", ["com.microsoft", ""])
+def test_what_stands_for_files_or_code_outside_the_graph(path, operator, domain):
+    node = helper.make_node(
+        operator, ["x"], ["y"], domain=domain, ep_cache_context="../../secret.bin", embed_mode=0
+    )
+    for depth in (0, 2):
+        refused(path, model(nested(node, depth)), rf"the operator {operator} .*found {domain}\.{operator}")
+
+
+# Of ONNX Runtime's operators with texts or graphs among their attributes: activations, modes, kinds of padding.
+HARMLESS = {
+    *("AttnLSTM", "CDist", "CausalConvWithState", "ConvTransposeWithDynamicPads", "CropAndResize"),
+    *("DynamicQuantizeLSTM", "DynamicSparseAttention", "FusedConv", "FusedGemm", "FusedMatMulActivation"),
+    *("GatedDeltaNet", "GatedRMSNorm", "GemmFloat8", "GridSample", "GroupQueryAttention", "LinearAttention"),
+    *("MatMulNBitsMlp", "MaxpoolWithMask", "MoE", "NhwcConv", "NhwcFusedConv", "NhwcMaxPool"),
+    *("PackedSparseAttentionIndexer", "Pad", "PagedAttention", "QLinearAveragePool", "QLinearConv", "QMoE"),
+    *("SparseAttentionIndexer", "SparsePagedAttention", "Tokenizer", "VarlenCausalConvWithState"),
+}
+
+
+def test_every_operator_that_could_name_something_was_looked_at(path):
+    """One that a later ONNX Runtime brings is to be looked at before it is let through."""
+    import_onnxruntime()
+    from onnxruntime.capi.onnxruntime_pybind11_state import get_all_operator_schema
+
+    suspicious = {
+        schema.name
+        for schema in get_all_operator_schema()
+        if schema.domain == "com.microsoft"
+        and any(re.search("STRING|GRAPH", str(attribute.type)) for attribute in schema.attributes.values())
+    }
+    assert {"EPContext", "Snpe", "BeamSearch"} <= suspicious
+    for operator in suspicious - HARMLESS:
+        refused(path, model(helper.make_node(operator, ["x"], ["y"], domain="com.microsoft")), operator)
 
 
 def hidden(key, content):

@@ -1,0 +1,40 @@
+"""Checks of what callers hand to public functions: a value of a wrong type is an error that names the argument."""
+
+from __future__ import annotations
+
+import reprlib
+from collections.abc import Container
+
+import numpy as np
+
+from quarry.formats.errors import InvalidSetting
+
+__all__ = ["checked_flag", "is_one_of", "shown"]
+
+_SHOWN_CHARACTERS = 60
+
+
+def checked_flag(value: object, name: str) -> bool:
+    """Return a flag as a bool.
+
+    Raises:
+        InvalidSetting: it is neither True nor False; a text such as "no" would count as True.
+    """
+    if not isinstance(value, bool | np.bool_):
+        raise InvalidSetting(f"{name} is not a flag", expected="True or False", actual=shown(value))
+    return bool(value)
+
+
+def shown(value: object) -> str:
+    """Write a value for a message, in bounded length and depth."""
+    short = reprlib.Repr()
+    short.maxstring = short.maxother = _SHOWN_CHARACTERS
+    try:
+        return short.repr(value)
+    except Exception:  # of the value's own `__repr__`, or of an integer of thousands of digits
+        return f"a value of type {type(value).__name__}"
+
+
+def is_one_of(value: object, names: Container[str]) -> bool:
+    """Whether a value is a str, and one of the names."""
+    return isinstance(value, str) and value in names

@@ -1,0 +1,57 @@
+"""Models that are open in this process, each once for all who open it with the same settings."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Hashable
+from typing import TypeVar, cast
+from weakref import WeakValueDictionary
+
+from quarry.formats.bundle.encoder import EncoderBundle
+from quarry.formats.bundle.reranker import RerankerBundle
+
+__all__ = ["SharedModels", "bundle_key", "shared_models"]
+
+T = TypeVar("T")
+
+
+class SharedModels:
+    """Hands out one model for each key, for as long as somebody refers to it; safe to use from several threads.
+
+    Users are counted by their references. A model is closed, and its memory is free, when the last of them has
+    dropped its own: an index does so when it is closed or collected.
+    """
+
+    def __init__(self) -> None:
+        self._models: WeakValueDictionary[Hashable, object] = WeakValueDictionary()
+        self._lock = threading.RLock()  # one that finalizers may take while their own thread has it
+
+    def get(self, key: Hashable, make: Callable[[], T]) -> T:
+        """Return the model of a key; it is made if there is none.
+
+        Args:
+            key: says all that a model of this type is made of.
+            make: makes it; called by one thread at a time.
+        """
+        with self._lock:
+            model = self._models.get(key)
+            if model is None:
+                model = self._models[key] = make()
+            return cast(T, model)
+
+    def after_fork(self) -> None:
+        """Replace the lock, which another thread of the parent may have held."""
+        self._lock = threading.RLock()
+
+
+def bundle_key(bundle: EncoderBundle | RerankerBundle) -> Hashable:
+    """A key of all that a bundle's manifest says, and of its folder, whose files are read at first use."""
+    return bundle.path.resolve(), bundle.settings, frozenset(bundle.files.items())
+
+
+shared_models = SharedModels()
+"""Those of this process."""
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=shared_models.after_fork)

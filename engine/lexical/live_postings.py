@@ -1,0 +1,75 @@
+"""What lexical search reads of one segment: postings and lengths of its live documents alone.
+
+Deleted documents stay in the file until a merge leaves them out. They are taken out of each term's postings when
+these are decoded, so that frequencies, lengths and with them scores are the same before and after that merge.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+
+from quarry.formats.postings.elias_fano import Postings
+from quarry.formats.postings.postings import PostingsReader
+
+__all__ = ["Flags", "LivePostings"]
+
+Flags = npt.NDArray[np.bool_]
+
+
+class LivePostings:
+    """The postings of a segment without those of deleted documents; safe to use from several threads.
+
+    Args:
+        reader: the segment's postings.
+        deleted: (reader.n_docs,) bool, never written to; None: nothing is deleted.
+
+    Attributes:
+        n_places: documents in the segment, deleted ones included: ordinals are below it.
+    """
+
+    def __init__(self, reader: PostingsReader, deleted: Flags | None) -> None:
+        self.n_places = reader.n_docs
+        self._reader = reader
+        self._deleted = deleted
+
+    @cached_property
+    def n_docs(self) -> int:
+        """The number of live documents."""
+        return self.n_places - (0 if self._deleted is None else int(np.count_nonzero(self._deleted)))
+
+    @cached_property
+    def total_length(self) -> int:
+        """The number of terms of all live documents, repetitions counted."""
+        if self._deleted is None:
+            return self._reader.total_length
+        return int(self.lengths[~self._deleted].sum(dtype=np.uint64))
+
+    @property
+    def lengths(self) -> npt.NDArray[np.uint32]:
+        """(n_places,) uint32, the number of terms of each document, deleted ones included."""
+        return self._reader.lengths
+
+    def document_frequency(self, term: str) -> int:
+        """The number of live documents with a term; it decodes the term's postings if anything is deleted.
+
+        Raises:
+            FormatError: the segment is damaged.
+        """
+        if self._deleted is None:
+            return self._reader.document_frequency(term)
+        return len(self.postings(term).docs)
+
+    def postings(self, term: str) -> Postings:
+        """The live documents with a term, and how often each of them has it.
+
+        Raises:
+            FormatError: the segment is damaged.
+        """
+        postings = self._reader.postings(term)
+        if self._deleted is None:
+            return postings
+        live = np.flatnonzero(~self._deleted.take(postings.docs))  # places are faster than flags if many are dead
+        return Postings(postings.docs.take(live), postings.frequencies.take(live))

@@ -1,0 +1,40 @@
+"""Libraries that are imported when they are first needed, at a moment when the system may refuse their files."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+from collections.abc import Iterator
+
+from quarry.formats.errors import QuarryError
+from quarry.formats.system_errors import access_failed
+
+__all__ = ["loading"]
+
+_REFUSALS = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EACCES, errno.EIO)
+
+
+@contextlib.contextmanager
+def loading(name: str) -> Iterator[None]:
+    """Import a library within the block.
+
+    Args:
+        name: of the library.
+
+    Raises:
+        AccessFailed: it is there, but the system refuses one of its files, as when too many are open.
+        ImportError: it is missing.
+    """
+    try:
+        yield
+    except QuarryError:
+        raise
+    except OSError as error:
+        raise access_failed(error, "loaded", error.filename or name) from error
+    except ImportError as error:  # of the system's loader, which gives its reason in words alone
+        for number in _REFUSALS:
+            if os.strerror(number) in str(error):
+                reason = OSError(number, os.strerror(number))
+                raise access_failed(reason, "loaded", error.path or name) from error
+        raise

@@ -1,0 +1,304 @@
+"""Builds of several processes into one folder: of those that could succeed one does, and nobody spoils its work.
+
+The first tests run a second build at each system call of a first one. In the others pytest starts this file as a
+program of its own, which forks builds of different lengths, some of which fail or are killed.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+import traceback
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from support.faults.system_calls import SystemCalls
+from support.faults.torture import figure
+from support.indexes.changes import environment, options, stray_files
+
+from quarry import engine
+from quarry.engine import Engine, IndexExists, IndexLocked, IndexNotFound, QuarryError
+from quarry.formats.write_lock import LOCK_NAME, WriteLock
+
+pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
+
+ROUNDS = (60, 6000)
+FOLDERS = ("missing", "missing, and the one above", "empty", "with a stranger's file", "with an index")
+NOT_BUILT = {"IndexExists", "IndexLocked"}
+
+
+class Broken(Exception):
+    """A source of documents that fails."""
+
+
+class Interrupted(SystemCalls):
+    """Before the n-th call something else happens."""
+
+    def __init__(self, moment: int, act: Callable[[], None]) -> None:
+        super().__init__()
+        self._left, self._act = moment, act
+
+    @property
+    def is_done(self) -> bool:
+        return self._left <= 0
+
+    def call(self, kind, name, perform):
+        self._left -= 1
+        if self._left == 0:
+            self._act()
+        return perform()
+
+
+def texts(name: str, n: int) -> Iterator[dict[str, str]]:
+    return ({"id": f"{name}{number}", "text": f"text{number} of {name}"} for number in range(n))
+
+
+def broken_texts(name: str) -> Iterator[dict[str, str]]:
+    yield from texts(name, 3)
+    raise Broken
+
+
+def outcome(path: Path, name: str, *, is_broken: bool) -> str:
+    """Build; "built", or the name of the error."""
+    try:
+        engine.build(broken_texts(name) if is_broken else texts(name, 3), path, **options())
+    except (QuarryError, Broken) as error:
+        return type(error).__name__
+    return "built"
+
+
+def owner(path: Path) -> str | None:
+    """The name in all documents of an index that has every byte it should have; None where there is no index."""
+    try:
+        with Engine.open(path) as index:
+            n = index.verify().n_documents
+            (name,) = {
+                doc.id[0] for doc in index.get([f"{name}{number}" for name in "abcdz" for number in range(n)])
+            }
+            assert {doc.id for doc in index.get([f"{name}{number}" for number in range(n)])} == {
+                f"{name}{number}" for number in range(n)
+            }
+    except IndexNotFound:
+        return None
+    return name
+
+
+@pytest.mark.parametrize("folder", ["missing", "empty"])
+@pytest.mark.parametrize("broken", ["none", "the first", "the second"])
+def test_a_second_build_at_every_call(folder, broken, tmp_path, torture):
+    path, first_built = tmp_path / "above" / "index", 0
+    for moment in itertools.count(1):
+        if folder == "empty":
+            path.mkdir(parents=True)
+        second = []
+        calls = Interrupted(moment, lambda second=second: second.append(build_second(path, broken)))
+        with calls.installed():
+            first = outcome(path, "a", is_broken=broken == "the first")
+        if not calls.is_done:
+            break
+        told = (moment, first, *second)
+        built = [name for name, each in zip("ab", (first, *second), strict=True) if each == "built"]
+        assert len(built) <= 1, told
+        assert built or broken != "none", told
+        assert owner(path) == (built[0] if built else None), told
+        assert built or not path.exists() or {file.name for file in path.iterdir()} <= {LOCK_NAME}, told
+        assert built or folder == "empty" or not path.exists(), told
+        assert {first, *second} <= NOT_BUILT | {"built", "Broken"}, told
+        assert not stray_files(path), told
+        first_built += first == "built"
+        shutil.rmtree(tmp_path / "above")
+        torture.add(builds=2)
+    assert first_built > 20 or broken == "the first"
+    assert moment > 30
+
+
+def build_second(path: Path, broken: str) -> str:
+    return outcome(path, "b", is_broken=broken == "the second")
+
+
+def test_a_lock_that_was_lost_is_nobodys_to_delete(tmp_path):
+    """The lock file is deleted under a build that then fails: what another writer put there stays."""
+    path = tmp_path / "index"
+
+    def deleting():
+        yield {"id": "a0", "text": "text"}
+        (path / LOCK_NAME).unlink()
+        other.append(WriteLock(path))
+        raise Broken
+
+    other: list[WriteLock] = []
+    with pytest.raises(Broken) as caught:
+        engine.build(deleting(), path, **options())
+    assert "there is no index" in caught.value.__notes__[0]
+    assert other[0].is_in_place()
+    other[0].release()
+
+
+def test_folders_deleted_again_and_again(tmp_path, monkeypatch):
+    """A build makes the folder anew as often as others delete it before it has the lock, but not for ever."""
+    path, left = tmp_path / "above" / "index", [5]
+    real = engine.build_folder.WriteLock
+
+    def too_late(folder):
+        if left[0]:
+            left[0] -= 1
+            shutil.rmtree(path.parent)
+        return real(folder)
+
+    monkeypatch.setattr("quarry.engine.indexer.build_folder.WriteLock", too_late)
+    engine.build(texts("a", 3), path, **options())
+    assert owner(path) == "a"
+    shutil.rmtree(path)
+    left[0] = 1000
+    with pytest.raises(IndexLocked, match="make and delete the folder again and again"):
+        engine.build(texts("a", 3), path, **options())
+    assert not path.exists()
+
+
+def test_many_rounds(tmp_path, torture):
+    """Two to four processes each, of different lengths; in some rounds builds fail, are killed, or overwrite."""
+    n_rounds = figure(*ROUNDS)
+    seed = int.from_bytes(os.urandom(4), "little")
+    done = subprocess.run(
+        [sys.executable, __file__, str(tmp_path), str(n_rounds), str(seed)],
+        env=environment(),
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120 + 10 * n_rounds,
+    )
+    assert done.returncode == 0, f"seed {seed}: {(done.stdout + done.stderr)[-4000:]}"
+    counts = json.loads(done.stdout)
+    torture.add(rounds=n_rounds, **counts)
+    assert counts["built"] > n_rounds // 2
+    assert counts["IndexLocked"] > n_rounds // 10
+
+
+# The program.
+
+
+def lasting_texts(name: str, chance: random.Random, end: str) -> Iterator[dict[str, str]]:
+    """A few documents or many, some of which take their time; in the end, or before, something may happen."""
+    n = chance.choice([1, 1, 5, 40])
+    strike = chance.randrange(n) if end != "good" else n
+    for number, document in enumerate(texts(name, n)):
+        if chance.random() < 2 / n:
+            time.sleep(chance.choice([0.0, 0.001, 0.01]))
+        if number == strike and end == "killed":
+            os.kill(os.getpid(), signal.SIGKILL)
+        if number == strike:
+            raise Broken
+        yield document
+
+
+def build_in_child(path: Path, log: Path, name: str, end: str, overwrite: bool, seed: int, begin: float) -> int:
+    """Fork a build; it begins at a moment of the monotonic clock. Its process id."""
+    child = os.fork()
+    if child:
+        return child
+    try:
+        chance = random.Random(seed)
+        time.sleep(max(0.0, begin - time.monotonic()))
+        try:
+            engine.build(lasting_texts(name, chance, end), path, overwrite=overwrite, **options())
+            log.write_text("built")
+        except (IndexExists, IndexLocked, Broken) as error:
+            log.write_text(type(error).__name__)
+    except BaseException:
+        traceback.print_exc()
+        os._exit(1)
+    os._exit(0)
+
+
+def play(folder: Path, chance: random.Random) -> Counter[str]:
+    """One round: how the builds ended, after a look at what they left."""
+    kind, overwrite = chance.choice(FOLDERS), chance.random() < 0.25
+    path = folder / "above" / "index" if "above" in kind else folder / "index"
+    if kind not in {"missing", "missing, and the one above"}:
+        path.mkdir(parents=True)
+    if kind == "with a stranger's file":
+        (path / "notes.txt").touch()
+    if kind == "with an index":
+        engine.build(texts("z", 2), path, **options())
+    names = "abcd"[: chance.randint(2, 4)]
+    all_good = chance.random() < 0.6
+    ends = {name: "good" if all_good else chance.choice(["good", "broken", "killed"]) for name in names}
+    begin = time.monotonic() + 0.005
+    children = {
+        build_in_child(
+            path,
+            folder / name,
+            name,
+            end,
+            overwrite,
+            chance.randrange(1 << 32),
+            begin + chance.choice([0.0, 0.0, 0.001, 0.01]) * chance.random(),
+        ): name
+        for name, end in ends.items()
+    }
+    while children:
+        child, status = os.wait()
+        name = children.pop(child)
+        if os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL:
+            assert ends[name] == "killed"
+            (folder / name).write_text("killed")
+        else:
+            assert status == 0, f"build {name} ended with {status}"
+    told = {name: (folder / name).read_text() for name in names}
+    check(path, kind, overwrite, ends, told)
+    return Counter(told.values())
+
+
+def check(path: Path, kind: str, overwrite: bool, ends: dict[str, str], told: dict[str, str]) -> None:
+    """Whether that many builds succeeded as can, and what they left is the work of one of them, or nothing."""
+    context = f"{kind}, overwrite={overwrite}: {ends}, {told}"
+    built = {name for name, each in told.items() if each == "built"}
+    assert all(ends[name] == "good" for name in built), context
+    if kind == "with an index" and not overwrite:
+        assert set(told.values()) == {"IndexExists"}, context
+        assert owner(path) == "z", context
+        return
+    assert overwrite or len(built) <= 1, context
+    if set(ends.values()) == {"good"}:
+        assert built, context
+        assert set(told.values()) <= {"built", "IndexLocked"} | (set() if overwrite else {"IndexExists"}), context
+    found = owner(path)
+    if built:
+        assert found in built, context
+    else:
+        assert found == ("z" if kind == "with an index" else None), context
+    if "killed" not in told.values():
+        assert stray_files(path) <= {"notes.txt"}, context
+    if path.exists():
+        WriteLock(path).release()
+    if not built:
+        engine.build(texts("a", 2), path, overwrite=overwrite, **options())
+        assert owner(path) == "a", context
+        assert stray_files(path) <= {"notes.txt"}, context
+    if kind == "with a stranger's file":
+        assert (path / "notes.txt").exists(), context
+
+
+def main(folder: Path, n_rounds: int, seed: int) -> None:
+    """Play; how the builds ended goes to standard output."""
+    chance, counts = random.Random(seed), Counter[str]()
+    engine.build(texts("a", 2), folder / "first", **options())  # so that the children find all libraries imported
+    assert owner(folder / "first") == "a"
+    for number in range(n_rounds):
+        (folder / str(number)).mkdir()
+        counts += play(folder / str(number), chance)
+        shutil.rmtree(folder / str(number))
+    json.dump(counts, sys.stdout)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]))

@@ -1,0 +1,164 @@
+"""The interpreter exits while daemon threads are at work: in good order, without a word, and soon."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+
+import pytest
+from support.faults.torture import figure
+from support.indexes.changes import environment
+
+from quarry.engine import Engine
+
+TEXTS = ["a loaf of bread rises", "the pull of the moon", "which tea turns bitter", "a pawn is promoted", "honey"]
+WORK = {
+    "hybrid": "index.search(TEXTS[0])",
+    "dense": "index.search(TEXTS[1], mode='dense', explain=True)",
+    "lexical": "index.search(TEXTS[2], mode='lexical')",
+    "several texts": "index.search(TEXTS, k=3)",
+    "an encoder alone": "[encoder.encode_query(text) for text in TEXTS]",
+    "documents": "index.add(TEXTS)",
+    "commits": "index.add(TEXTS); index.commit()",
+    "opening": "Engine.open(path).close()",
+}
+
+
+def ended(work: str, path: object, first: str = "") -> subprocess.CompletedProcess[str]:
+    """Run four daemon threads that work in a loop, and end the interpreter meanwhile."""
+    script = f"""{first}
+import random, threading, time
+from quarry import engine
+from quarry.engine import Engine
+from pathlib import Path
+
+path, TEXTS = Path({str(path)!r}), {TEXTS!r}
+encoder = engine.open_encoder()
+index = Engine.open(path, writable=True, encoder=encoder, threads=2)
+index.search(TEXTS)
+begun = [threading.Event() for _ in range(4)]
+
+def loop(event):
+    while True:
+        {work}
+        event.set()
+
+for event in begun:
+    threading.Thread(target=loop, args=[event], daemon=True).start()
+for event in begun:
+    event.wait()
+time.sleep(random.random() / 20)
+"""
+    return subprocess.run(
+        [sys.executable, "-c", script], env=environment(), capture_output=True, text=True, check=False, timeout=300
+    )
+
+
+@pytest.mark.parametrize("what", WORK)
+def test_daemon_threads_work(tmp_path, small_index, what, torture):
+    for number in range(figure(1, 100)):
+        path = tmp_path / str(number)
+        shutil.copytree(small_index, path)
+        done = ended(WORK[what], path)
+        assert (done.returncode, done.stderr) == (0, "")
+        with Engine.open(path, writable=True) as index:
+            index.verify()
+        torture.add(exits=1)
+
+
+def test_the_exiting_thread_may_still_use_an_index(tmp_path, small_index):
+    """Nothing that the waiting threads hold is in its way."""
+    shutil.copytree(small_index, tmp_path / "index")
+    first = """
+import atexit
+
+@atexit.register
+def use():  # after what was registered later: after the gate is closed
+    print(len(index.search(TEXTS)), index.add(["one more"]), index.commit(), len(index), flush=True)
+"""
+    done = ended(WORK["several texts"], tmp_path / "index", first)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "5 1 2 41\n", "")
+
+
+def run(script: str) -> tuple[int, str, str]:
+    """What a script that uses a gate of its own ends with."""
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore::DeprecationWarning", "-c", _GATE + script],
+        env=environment(),
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    return done.returncode, done.stdout, done.stderr
+
+
+_GATE = """
+import os, threading
+from quarry.engine.process.exit_gate import ExitGate
+
+gate = ExitGate()
+began, go_on = threading.Event(), threading.Event()
+
+def call():
+    with gate:
+        began.set()
+        go_on.wait()
+"""
+
+
+def test_a_call_that_takes_too_long_is_not_waited_for():
+    script = """
+threading.Thread(target=call, daemon=True).start()
+began.wait()
+gate.close(longest_s=0.2)
+print("closed", flush=True)
+"""
+    assert run(script) == (0, "closed\n", "")
+
+
+def test_calls_within_a_call_are_made_and_later_ones_wait():
+    script = """
+log = []
+
+def calls():
+    with gate:
+        began.set()
+        go_on.wait()
+        with gate:
+            log.append("within")
+    with gate:
+        log.append("later")
+
+threading.Thread(target=calls, daemon=True).start()
+began.wait()
+threading.Timer(0.2, go_on.set).start()
+gate.close(longest_s=100)
+with gate:
+    log.append("on the thread that exits")
+print(log, flush=True)
+"""
+    assert run(script) == (0, "['within', 'on the thread that exits']\n", "")
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
+def test_a_forked_child_waits_for_no_thread_of_its_parent():
+    script = """
+os.register_at_fork(after_in_child=gate.after_fork)
+thread = threading.Thread(target=call, daemon=True)
+thread.start()
+began.wait()
+with gate:
+    child = os.fork()
+    if not child:
+        gate.close(longest_s=1000)
+        os._exit(7)
+    _, status = os.waitpid(child, 0)
+go_on.set()
+thread.join()
+gate.close(longest_s=1000)
+print(os.waitstatus_to_exitcode(status))
+"""
+    assert run(script) == (0, "7\n", "")

@@ -1,0 +1,451 @@
+"""The system refuses: permissions are missing, or all descriptors are in use, at any call and in long histories.
+
+Every public call either succeeds or raises an error of Quarry that names the path; the index is what it was before
+or what it was to become, and once the system grants everything again, nothing that was collected is lost.
+
+pytest starts this file as a program of its own. It makes every call once, so that all libraries are imported, and
+forks; where the tests are run by root, the child becomes a user without rights.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import gc
+import itertools
+import json
+import logging
+import os
+import random
+import shutil
+import subprocess
+import sys
+import traceback
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from public_calls import CALLS, READING, attempt, check_world, make_world
+from refusals import NOBODY, become_nobody, descriptors, folder_of_anybody, mode_of, only
+from support.faults.torture import SHARE, figure
+from support.indexes.changes import (
+    documents,
+    environment,
+    make_everything_small,
+    merge_often,
+    open_index,
+    options,
+    stray_files,
+)
+
+from quarry import engine
+from quarry.engine import (
+    AccessFailed,
+    CommitFailed,
+    DurabilityUnknown,
+    Engine,
+    IndexClosed,
+    IndexExists,
+    MergeFailed,
+    QuarryError,
+)
+from quarry.engine.bundled import default_bundle_path
+
+pytestmark = pytest.mark.skipif(
+    not hasattr(os, "fork") or not Path("/proc/self/fd").exists(), reason="no fork, or no list of descriptors"
+)
+
+STEP = 1 if SHARE >= 1 else 13
+HISTORIES = (25, 800)
+N_OPERATIONS = 25
+TYPED = (AccessFailed, CommitFailed, MergeFailed, IndexClosed, DurabilityUnknown)
+SMALL = {f"old{number}": f"old text{number}" for number in range(3)}
+IDS = [*SMALL, *(f"new{number}" for number in range(6))]
+Operation = tuple[Callable[[], object], Callable[[QuarryError | None], None]]
+
+
+def test_a_permission_that_is_missing(torture):
+    """For each file and folder, and each kind of permission; without torture for some of them."""
+    counts = run_this_file("permissions", STEP)
+    torture.add(**counts)
+    assert counts["refused"] > 20
+    assert counts["granted"] > 20
+
+
+def test_no_descriptor_is_left(torture):
+    """With none, one, two, ... until there are enough; none is left open in the end."""
+    counts = run_this_file("descriptors")
+    torture.add(**counts)
+    assert counts["refused"] > 2 * len(CALLS)
+    assert counts["granted"] >= len(CALLS) - 1
+
+
+def test_a_bundle_that_cannot_be_read(torture):
+    """Each file of an encoder's bundle, and its folder; and no descriptor for any of them."""
+    counts = run_this_file("bundles")
+    torture.add(**counts)
+    assert counts["refused"] > 8
+    assert counts["granted"] > 2
+
+
+def test_histories(torture):
+    """Changes at random, some of them refused for a while, beside a dictionary of what the index must hold."""
+    seed = int.from_bytes(os.urandom(4), "little")
+    counts = run_this_file("histories", figure(*HISTORIES), seed)
+    torture.add(**counts)
+    assert counts["refused"] > 20
+    assert counts["retried"] > 0
+
+
+def run_this_file(*arguments: object) -> dict[str, int]:
+    with folder_of_anybody() as folder:
+        done = subprocess.run(
+            [sys.executable, __file__, str(folder), *map(str, arguments)],
+            env=environment(),
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=7200,
+        )
+        assert done.returncode == 0, f"{arguments}: {done.stderr[-6000:]}"
+        return json.loads(done.stdout)
+
+
+# The program.
+
+
+def as_nobody(action: Callable[[], Counter[str]]) -> Counter[str]:
+    """What an action counts, made by a child without rights."""
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.close(reader)
+        try:
+            become_nobody()
+            counts = action()
+        except BaseException:
+            traceback.print_exc()
+            os._exit(1)
+        os.write(writer, json.dumps(counts).encode())
+        os._exit(0)
+    os.close(writer)
+    with os.fdopen(reader, "rb") as file:
+        told = file.read()
+    assert os.waitpid(child, 0)[1] == 0, "see above"
+    return Counter(json.loads(told))
+
+
+def own(path: Path) -> None:
+    """Give all files to the user without rights, whose permissions count."""
+    if os.geteuid() == 0:
+        for each in (path, *path.rglob("*")):
+            os.chown(each, NOBODY, NOBODY)
+
+
+def targets(world: Path) -> Iterator[tuple[str, int]]:
+    """Files and folders, relative to the world, with the permissions that they get."""
+    for path in [world, *sorted(world.rglob("*"))]:
+        if "other" not in path.parts:
+            for mode in (0o000, 0o444, 0o555, 0o333) if path.is_dir() else (0o000, 0o222, 0o444):
+                yield path.relative_to(world).as_posix(), mode
+
+
+def permissions(folder: Path, step: int) -> Counter[str]:
+    counts: Counter[str] = Counter()
+    cases = list(itertools.product(targets(folder / "before"), CALLS))
+    for number, ((target, mode), name) in enumerate(cases[:: int(step)]):
+        world = folder / str(number)
+        shutil.copytree(folder / "before", world)
+        with mode_of(world / target, mode):
+            error = attempt(name, world)
+            told = f"{name}, {target} {mode:o}: {error!r} {error}"
+        counts["granted" if error is None else "refused"] += 1
+        if isinstance(error, IndexExists):
+            assert name == "build over an index", told
+        elif error is not None:
+            assert isinstance(error, TYPED), told
+            assert str(world) in str(error.path), told
+            assert not isinstance(error, AccessFailed) or error.errno in {errno.EACCES, errno.EPERM}, told
+            assert os.strerror(errno.EACCES) in str(error), told
+        if target == "index" and mode == 0 and name in READING:
+            assert isinstance(error, AccessFailed), told
+        check_world(name, world, error)
+        shutil.rmtree(world)
+    return counts
+
+
+def exhaust(folder: Path) -> Counter[str]:
+    counts: Counter[str] = Counter()
+    for name in CALLS:
+        for n in itertools.count():
+            world = folder / "world"
+            shutil.copytree(folder / "before", world)
+            before = descriptors()
+            with only(n):
+                error = attempt(name, world)
+            told = f"{name} with {n} descriptors: {error!r} {error}"
+            assert error is None or isinstance(error, (*TYPED, IndexExists)), told
+            if error is not None and not isinstance(error, IndexExists):
+                assert os.strerror(errno.EMFILE) in str(error), told
+                assert str(world) in str(error.path), told
+            is_over = error is None or isinstance(error, IndexExists)
+            counts["granted" if error is None else "refused"] += 1
+            check_world(name, world, error)
+            error = None
+            gc.collect()
+            assert descriptors() == before, told
+            shutil.rmtree(world)
+            if is_over:
+                break
+            assert n < 50, told
+    return counts
+
+
+def bundles(folder: Path) -> Counter[str]:
+    counts: Counter[str] = Counter()
+    bundle = folder / "bundle"
+    used = {"bundle", "bundle.json", "model.onnx", "tokenizer.json"}
+    for path, mode in itertools.product([bundle, *sorted(bundle.iterdir())], (0o000, 0o444, 0o333)):
+        with mode_of(path, mode):
+            error = caught(lambda: use(bundle))
+        told = f"{path.name} {mode:o}: {error!r} {error}"
+        counts["granted" if error is None else "refused"] += 1
+        if error is not None:
+            assert isinstance(error, AccessFailed), told
+            assert error.errno == errno.EACCES, told
+            assert str(path) in str(error.path), told
+        assert (error is not None) == (
+            path.name in used and mode in ({0, 0o444} if path == bundle else {0, 0o333})
+        ), told
+    for n in itertools.count():
+        before = descriptors()
+        with only(n):
+            error = caught(lambda: use(bundle))
+        assert descriptors() == before
+        counts["granted" if error is None else "refused"] += 1
+        if error is None:
+            return counts
+        assert isinstance(error, AccessFailed), f"{n} descriptors: {error!r} {error}"
+        assert error.errno == errno.EMFILE, f"{n} descriptors: {error}"
+        assert n < 20
+    return counts
+
+
+def use(bundle: Path) -> None:
+    """Open an encoder and load its model."""
+    engine.open_encoder(bundle).encode_query("a query")
+
+
+class History:
+    """A writer, a reader, and what they must hold.
+
+    An operation is made while the system refuses something, or nothing; what it has done is looked at afterwards,
+    when nothing is refused.
+
+    Attributes:
+        committed: by id, the texts of the last commit.
+        pending: what the next commit may make of them; several where an addition has failed, which may have taken
+            its document or not.
+    """
+
+    def __init__(self, path: Path, chance: random.Random, counts: Counter[str]) -> None:
+        self.path, self.chance, self.counts = path, chance, counts
+        self.committed = dict(SMALL)
+        self.pending = [dict(SMALL)]
+        self.n_added = 0
+        self.writer = open_index(path, writable=True)
+        self.reader = open_index(path)
+
+    def play(self) -> None:
+        """Make one operation, refused or not, and look at what it has done."""
+        changes = [self.add, self.add, self.delete, self.commit, self.commit, self.commit]
+        operation = self.chance.choice([*changes, self.merge, self.roll_back, self.look])
+        act, settle = operation()
+        with self.refusal():
+            error = caught(act)
+        self.counts["operations"] += 1
+        self.counts["refused"] += error is not None
+        assert error is None or isinstance(error, TYPED), f"{operation.__name__}: {error!r} {error}"
+        settle(error)
+        if isinstance(error, CommitFailed):
+            self.retry()
+        elif error is not None and is_closed(self.writer):
+            self.counts["closed"] += 1
+            self.open_again()
+        if self.chance.random() < 0.1:
+            self.open_again()
+        self.check()
+
+    @contextlib.contextmanager
+    def refusal(self) -> Iterator[None]:
+        kind = self.chance.choice(["none", "none", "descriptors", "folder", "file"])
+        if kind == "descriptors":
+            with only(self.chance.choice([0, 0, 1, 2, 3, 4, 6])):
+                yield
+        elif kind == "folder":
+            with mode_of(self.path, self.chance.choice([0o000, 0o444, 0o555])):
+                yield
+        elif kind == "file":
+            with mode_of(self.chance.choice(sorted(self.path.iterdir())), self.chance.choice([0o000, 0o444])):
+                yield
+        else:
+            yield
+
+    def add(self) -> Operation:
+        self.n_added += 1
+        doc_id, text = f"new{self.chance.randrange(6)}", f"text{self.n_added} " * self.chance.choice([1, 40])
+        taken = [{**each, doc_id: text} for each in self.pending]
+
+        def settle(error: QuarryError | None) -> None:
+            if error is None:
+                self.pending = taken
+            elif isinstance(error, CommitFailed):
+                self.pending += taken
+
+        return lambda: self.writer.add([{"id": doc_id, "text": text}]), settle
+
+    def delete(self) -> Operation:
+        ids = self.chance.sample(IDS, 2)
+        left = [{key: each[key] for key in each.keys() - set(ids)} for each in self.pending]
+
+        def settle(error: QuarryError | None) -> None:
+            self.pending = left if error is None else self.pending
+
+        return lambda: self.writer.delete(ids), settle
+
+    def commit(self) -> Operation:
+        def settle(error: QuarryError | None) -> None:
+            notes = " ".join(getattr(error, "__notes__", ()))
+            found = content(self.path)
+            if error is None or isinstance(error, MergeFailed) or "committed all the same" in notes:
+                assert found in self.pending, f"{error!r} {error}"
+            elif isinstance(error, (IndexClosed, DurabilityUnknown)):
+                assert found in [*self.pending, self.committed], f"{error!r} {error}"
+            else:
+                assert found == self.committed, f"{error!r} {error}"
+                return
+            self.committed, self.pending = found, [dict(found)]
+
+        return self.writer.commit, settle
+
+    def merge(self) -> Operation:
+        retrain = self.chance.random() < 0.3
+        return lambda: self.writer.merge(retrain), lambda error: None
+
+    def roll_back(self) -> Operation:
+        def settle(error: QuarryError | None) -> None:
+            self.pending = [dict(self.committed)] if error is None else self.pending
+
+        return self.writer.rollback, settle
+
+    def look(self) -> Operation:
+        use = self.chance.choice(
+            [
+                self.reader.refresh,
+                self.reader.verify,
+                self.reader.stats,
+                lambda: self.reader.search("old text1", k=3),
+                lambda: open_index(self.path).close(),
+            ]
+        )
+        return use, lambda error: None
+
+    def retry(self) -> None:
+        """Commit with the same writer: what was collected is still there."""
+        self.counts["retried"] += 1
+        with contextlib.suppress(MergeFailed):  # one in the background, which met the refusal
+            self.writer.commit()
+        self.committed = content(self.path)
+        assert self.committed in self.pending, f"lost: {self.pending}, found {self.committed}"
+        self.pending = [dict(self.committed)]
+
+    def open_again(self) -> None:
+        """Close the writer, and open one that knows nothing of what was not committed."""
+        with contextlib.suppress(MergeFailed):
+            self.writer.close()
+        self.writer = open_index(self.path, writable=True)
+        self.pending = [dict(self.committed)]
+
+    def check(self) -> None:
+        """All that was committed is there, and can be searched."""
+        self.reader.refresh()
+        assert {doc.id: doc.text for doc in self.reader.get(IDS)} == self.committed
+        assert len(self.reader) == len(self.committed)
+        if self.committed:
+            hits = self.reader.search("old text1 text2", k=20, mode="dense")
+            assert {hit.id for hit in hits} == set(self.committed)
+
+    def end(self) -> None:
+        """Close all; nothing is left that does not belong to the index."""
+        with contextlib.suppress(MergeFailed):
+            self.writer.close()
+        self.reader.close()
+        open_index(self.path, writable=True).close()
+        assert not stray_files(self.path)
+        assert content(self.path) == self.committed
+
+
+def caught(act: Callable[[], object]) -> QuarryError | None:
+    try:
+        act()
+    except QuarryError as error:
+        return error
+    return None
+
+
+def is_closed(index: Engine) -> bool:
+    """Whether a writer had to be closed: a change that changes nothing says so."""
+    return isinstance(caught(lambda: index.delete([])), IndexClosed)
+
+
+def content(path: Path) -> dict[str, str]:
+    with open_index(path) as index:
+        index.verify()
+        found = {doc.id: doc.text for doc in index.get(IDS)}
+        assert len(found) == len(index)
+        return found
+
+
+def histories(folder: Path, n_histories: str, seed: str) -> Counter[str]:
+    counts: Counter[str] = Counter()
+    for number in range(int(n_histories)):
+        chance = random.Random(f"{seed}-{number}")
+        path = folder / str(number)
+        shutil.copytree(folder / "small", path)
+        before = descriptors()
+        try:
+            history = History(path, chance, counts)
+            for _ in range(N_OPERATIONS):
+                history.play()
+            history.end()
+        except BaseException as error:
+            error.add_note(f"history {number} of seed {seed}")
+            raise
+        del history
+        gc.collect()
+        assert descriptors() == before, f"history {number} of seed {seed}"
+        shutil.rmtree(path)
+    return counts
+
+
+def main(folder: Path, mode: str, *rest: str) -> None:
+    make_world(folder / "before")
+    engine.build(documents(SMALL), folder / "small", **options())
+    for name in CALLS:
+        shutil.copytree(folder / "before", folder / "warm")
+        attempt(name, folder / "warm")
+        shutil.rmtree(folder / "warm")
+    shutil.copytree(default_bundle_path(), folder / "bundle")
+    use(folder / "bundle")
+    own(folder)
+    act = {"permissions": permissions, "descriptors": exhaust, "bundles": bundles, "histories": histories}[mode]
+    json.dump(as_nobody(lambda: act(folder, *rest)), sys.stdout)
+
+
+if __name__ == "__main__":
+    logging.disable()
+    with pytest.MonkeyPatch.context() as patch:
+        make_everything_small(patch)
+        merge_often(patch)
+        main(Path(sys.argv[1]), *sys.argv[2:])

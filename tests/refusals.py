@@ -1,0 +1,71 @@
+"""Refusals of the system, for real: permissions that are missing, and descriptors that have run out."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+if sys.platform != "win32":
+    import resource
+
+NOBODY = 65534
+
+
+@contextlib.contextmanager
+def folder_of_anybody() -> Iterator[Path]:
+    """A temporary folder that every user may enter; those of pytest are closed to all but who runs the tests."""
+    folder = Path(tempfile.mkdtemp())
+    try:
+        folder.chmod(0o777)
+        yield folder
+    finally:
+        shutil.rmtree(folder)
+
+
+def become_nobody() -> None:
+    """Give up the rights of root, for whom no permission is ever missing; for good, so in a child of its own."""
+    if os.geteuid() == 0:
+        os.setgroups([])
+        os.setgid(NOBODY)
+        os.setuid(NOBODY)
+
+
+@contextlib.contextmanager
+def mode_of(path: Path, mode: int) -> Iterator[None]:
+    """Change the permissions of a file or folder for the block; it may be gone afterwards."""
+    before = path.stat().st_mode
+    path.chmod(mode)
+    try:
+        yield
+    finally:
+        with contextlib.suppress(FileNotFoundError):
+            path.chmod(before)
+
+
+def descriptors() -> set[int]:
+    """The numbers of all open descriptors."""
+    own = os.open("/proc/self/fd", os.O_RDONLY)
+    try:
+        return {int(name) for name in os.listdir(own)} - {own}  # noqa: PTH208
+    finally:
+        os.close(own)
+
+
+@contextlib.contextmanager
+def only(n: int) -> Iterator[None]:
+    """Let at most `n` more files be open at once within the block."""
+    used, limit, n_free = descriptors(), 0, 0
+    while n_free < n or limit in used:
+        n_free += limit not in used
+        limit += 1
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (limit, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)

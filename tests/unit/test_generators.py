@@ -1,0 +1,73 @@
+"""A suspended generator may be finalized by the garbage collector in any thread: it must have nothing to wait for.
+
+So no generator of the project yields inside a ``with`` or ``try ... finally`` statement. The exceptions are listed
+with what their end does; a context manager among them ends with the ``with`` statement that it is used in.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+PACKAGES = ("engine", "exporters", "formats", "bench")
+ALLOWED = {
+    "LineReader.__iter__": "closes a file",
+    "_ended_in_order": "a context manager: sets a signal handler",
+    "_quiet": "a context manager: sets the levels of loggers and warnings, and standard output",
+    "_quiet_root_logger": "a context manager: sets the level of a logger",
+    "_workspace": "a context manager: deletes a folder",
+    "encoders": "deletes a folder",
+    "measured": "deletes a folder",
+    "measurements": "deletes a folder",
+}
+
+
+def held_across_yields(node: ast.AST, name: str = "", *, inside: bool = False) -> Iterator[str]:
+    """Names of the functions below a node that yield inside a ``with`` or a ``try`` with ``finally``."""
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.FunctionDef | ast.ClassDef):
+            prefix = f"{name}." if isinstance(node, ast.ClassDef) else ""
+            yield from held_across_yields(child, prefix + child.name)
+        elif isinstance(child, ast.Lambda | ast.GeneratorExp):
+            yield from held_across_yields(child, name)
+        else:
+            if inside and isinstance(child, ast.Yield | ast.YieldFrom):
+                yield name
+            holds = isinstance(child, ast.With) or (isinstance(child, ast.Try) and bool(child.finalbody))
+            yield from held_across_yields(child, name, inside=inside or holds)
+
+
+def test_generators_hold_nothing_that_has_to_end(repository: Path) -> None:
+    found = {
+        name
+        for package in PACKAGES
+        for path in (repository / package).rglob("*.py")
+        for name in held_across_yields(ast.parse(path.read_text(encoding="utf-8")))
+    }
+    assert found == ALLOWED.keys()
+
+
+def test_the_search_finds_them() -> None:
+    source = """
+class Reader:
+    def lines(self):
+        with self.file:
+            yield 1
+def pool():
+    try:
+        for item in items:
+            yield item
+    finally:
+        shutdown()
+def nothing():
+    with lock:
+        value = make(lambda: 1)
+    yield value
+def errors():
+    try:
+        yield 2
+    except ValueError:
+        pass
+"""
+    assert list(held_across_yields(ast.parse(source))) == ["Reader.lines", "pool"]

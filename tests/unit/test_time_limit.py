@@ -1,0 +1,72 @@
+"""A test that hangs is a failure that shows the stacks of all threads."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+from support.indexes.changes import environment
+
+HANGS = {
+    "in Python": (
+        """
+def test_hangs():
+    threading.Event().wait()
+""",
+        ["Failed: Timeout (>2.0s)", "1 failed"],
+    ),
+    "where no signal is noticed": (
+        """
+def test_hangs():
+    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGALRM])
+    threading.Event().wait()
+""",
+        ["Timeout (0:00:06)!", "in test_hangs"],
+    ),
+    "at the end of the interpreter": (
+        """
+def test_leaves_a_thread():
+    threading.Thread(target=threading.Event().wait).start()
+""",
+        ["1 passed", "Timeout (0:00:06)!", "in _shutdown"],
+    ),
+}
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no signal stops a test there")
+@pytest.mark.parametrize("where", HANGS)
+def test_a_hang_is_a_failure_with_stacks(tmp_path, repository, where):
+    test, expected = HANGS[where]
+    script = f"""
+import signal, threading
+
+def worker_that_waits():
+    threading.Event().wait()
+
+threading.Thread(target=worker_that_waits, daemon=True).start()
+{test}"""
+    (tmp_path / "test_it.py").write_text(script)
+    limits = ("-o", "timeout=2", "-o", "faulthandler_timeout=6")
+    settings = (
+        "-c",
+        repository / "pyproject.toml",
+        "--rootdir",
+        tmp_path,
+        "-p",
+        "exit_limit",
+        "-p",
+        "no:cacheprovider",
+    )
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", *settings, *limits, tmp_path / "test_it.py"],
+        env=environment(),
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    told = done.stdout + done.stderr
+    assert done.returncode == 1, told
+    assert all(words in told for words in ("worker_that_waits", *expected)), told
