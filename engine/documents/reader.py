@@ -23,6 +23,7 @@ DocumentSource = Iterable[str | Mapping[str, object] | Document] | str | os.Path
 
 _FILE_NAMES = ("corpus.jsonl", "corpus.jsonl.gz", "corpus.jsonl.zst")
 _ENDINGS = (".jsonl", ".jsonl.gz", ".jsonl.zst")
+_DOCUMENTS = "an iterable of str or mappings, or the path of a file or folder; one document is [document]"
 _N_ERRORS_KEPT = 10
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
@@ -102,8 +103,7 @@ def read_documents(source: DocumentSource, skip_invalid: bool = False) -> Docume
         return DocumentStream(_FileDocuments(_corpus_file(source)), skip_invalid)
     instead = rows_of_table(source) or rows_of_columns(source) or path_of_file(source, _ENDINGS)
     if instead or isinstance(source, bytes | Mapping | Document) or not isinstance(source, Iterable):
-        expected = "an iterable of str or mappings, or the path of a file or folder; one document is [document]"
-        raise InvalidSetting("docs cannot be read", expected=instead or expected, actual=type(source).__name__)
+        raise InvalidSetting("docs cannot be read", expected=instead or _DOCUMENTS, actual=type(source).__name__)
     return DocumentStream(_GivenDocuments(source), skip_invalid)
 
 
@@ -161,7 +161,11 @@ class _GivenDocuments:
         self._n_given = 0
 
     def __iter__(self) -> Iterator[_Given]:
-        for item in self._items:
+        try:
+            items = iter(self._items)
+        except TypeError as error:  # as of an array without dimensions
+            raise InvalidSetting("docs cannot be read", expected=_DOCUMENTS, actual=str(error)) from error
+        for item in items:
             self._n_given += 1
             yield _Given(item, self._n_given)
 

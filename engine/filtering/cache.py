@@ -6,20 +6,18 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from functools import partial
-from itertools import islice
 
 from quarry.engine.filtering.allowed import Allowed, AllowedDocs
 from quarry.engine.filtering.evaluation import evaluated
 from quarry.engine.filtering.filter import Condition
 from quarry.engine.filtering.own_fields import OWN_FIELDS
-from quarry.engine.filtering.unknown_fields import UnknownFields, by_likeness
+from quarry.engine.filtering.unknown_fields import UnknownFields, nearest_names
 from quarry.formats.snapshot import OpenSegment
 
 __all__ = ["DocumentFilter"]
 
 _ANSWER_BYTES = 4096  # of an answer's objects, and of the condition
 _DOC_BYTES = 5  # of a document in `Allowed`
-_N_NEAREST = 3  # fields that a warning about an unknown one names
 
 
 class DocumentFilter:
@@ -97,7 +95,7 @@ class DocumentFilter:
     def _nearest(self, field: str) -> list[str]:
         """The names of the fields most like this one, of those that live documents have and columns tell of."""
         names = OWN_FIELDS.union(*(segment.reader.metadata.paths for segment in self._segments))
-        return list(islice(filter(self._is_known, by_likeness(field, names)), _N_NEAREST))
+        return nearest_names(field, names, self._is_known)
 
     def _is_known(self, field: str) -> bool:
         return field in OWN_FIELDS or any(_has_values(segment, field) for segment in self._segments)

@@ -31,7 +31,7 @@ Ints = npt.NDArray[np.int64]
 
 
 class OwnFields:
-    """Finds the live documents of a segment by id and title.
+    """Finds documents of a segment by id and title.
 
     Args:
         segment: whose documents.
@@ -43,9 +43,10 @@ class OwnFields:
         self._terms = terms
 
     def flags(self, condition: Comparison | Existence) -> Flags:
-        """(n_docs,) bool, the live documents whose id or title, as the condition's path says, compares so.
+        """(n_docs,) bool, the documents whose id or title, as the condition's path says, compares so.
 
-        An empty title is none: it does not exist, and compares with nothing.
+        An empty title is none: it does not exist, and compares with nothing. Deleted documents may be among those
+        found; they are not read.
 
         Raises:
             FormatError: the segment is damaged.
@@ -63,7 +64,7 @@ class OwnFields:
         if condition.operator == "eq":
             ids = self._segment.reader.ids
             found = {ordinal for text in texts for ordinal in ids.ordinals_of(text)}
-            return self._live_of(np.array(sorted(found), np.int64))
+            return np.array(sorted(found), np.int64)
         return _holding(condition, self._ids(self._live()))
 
     def _with_title(self, condition: Comparison | Existence, texts: list[str]) -> Ints:
@@ -99,10 +100,6 @@ class OwnFields:
     def _live(self) -> Ints:
         deleted = self._segment.deleted
         return np.arange(self._segment.reader.n_docs) if deleted is None else np.flatnonzero(~deleted)
-
-    def _live_of(self, docs: Ints) -> Ints:
-        deleted = self._segment.deleted
-        return docs if deleted is None else docs[~deleted[docs]]
 
 
 def _texts(condition: Comparison | Existence) -> list[str]:

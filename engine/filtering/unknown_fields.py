@@ -7,11 +7,15 @@ import threading
 import warnings
 from collections.abc import Callable, Iterable, Sequence
 from difflib import SequenceMatcher
+from itertools import islice
 
-__all__ = ["UnknownFieldWarning", "UnknownFields", "by_likeness"]
+__all__ = ["UnknownFieldWarning", "UnknownFields", "nearest_names"]
 
 _MAX_FIELDS = 100
 _SHOWN_CHARACTERS = 60
+_COMPARED_CHARACTERS = 100
+_N_LIKELY = 16  # names that share the most letters with a field's, whatever their order
+_N_NEAREST = 3
 
 
 class UnknownFieldWarning(UserWarning):
@@ -53,15 +57,29 @@ class UnknownFields:
             raise
 
 
-def by_likeness(field: str, names: Iterable[str]) -> list[str]:
-    """Names by falling likeness to a field's, regardless of case; equally like ones in alphabetical order."""
-    matcher = SequenceMatcher(None, b=field.casefold(), autojunk=False)
+def nearest_names(field: str, names: Iterable[str], is_known: Callable[[str], bool]) -> list[str]:
+    """The three names most like a field's, regardless of case, the likeliest first; fewer if fewer are known.
 
-    def unlikeness(name: str) -> tuple[float, str]:
-        matcher.set_seq1(name.casefold())
-        return -matcher.ratio(), name
+    Time grows with the number of names only: what is compared letter by letter is bounded in number and length.
 
-    return sorted(names, key=unlikeness)
+    Args:
+        field: what a filter names.
+        names: to choose from, distinct.
+        is_known: whether a name may be chosen; asked of few.
+    """
+    matcher = SequenceMatcher(None, b=_compared(field), autojunk=False)
+
+    def unlikeness(name: str, ratio: Callable[[], float]) -> tuple[float, str]:
+        matcher.set_seq1(_compared(name))
+        return -ratio(), name
+
+    by_letters = sorted(names, key=lambda name: unlikeness(name, matcher.quick_ratio))
+    likely = islice(filter(is_known, by_letters), _N_LIKELY)
+    return sorted(likely, key=lambda name: unlikeness(name, matcher.ratio))[:_N_NEAREST]
+
+
+def _compared(name: str) -> str:
+    return name[:_COMPARED_CHARACTERS].casefold()
 
 
 def _caller_level() -> int:

@@ -29,7 +29,7 @@ CORE = {"committer.py", "index_writer.py", "contextlib.py"}
 WHOLE = CORE | {
     "deletions.py", "directory.py", "garbage.py", "ids.py", "inversion.py", "layout.py", "manifest.py",
     "quantizer.py", "reader.py", "segment.py", "segment_builder.py", "segment_merger.py", "snapshot.py",
-    "spool.py", "store.py", "tombstones.py", "writer.py",
+    "spool.py", "store.py", "system_errors.py", "tombstones.py", "writer.py",
 }  # fmt: skip
 
 

@@ -17,6 +17,7 @@ from support.indexes.metadata_oracle import (
     fields_of,
     filters,
     metadata,
+    own_fields,
     passes,
     titles,
     unknown_fields,
@@ -35,6 +36,7 @@ from quarry.formats.snapshot import Snapshot
 
 collections = st.lists(st.tuples(titles, metadata), min_size=1, max_size=12)
 few = settings(deadline=None, max_examples=100)
+several = st.lists(filters | own_fields, min_size=1, max_size=6)
 
 
 def ids_of(number, docs):
@@ -75,7 +77,7 @@ def found(document_filter, condition, snapshot):
 
 
 @few
-@given(st.lists(collections, min_size=1, max_size=3), st.lists(filters, min_size=1, max_size=6), st.data())
+@given(st.lists(collections, min_size=1, max_size=3), several, st.data())
 def test_what_passes(parts, conditions, data):
     deleted = [sorted(data.draw(st.sets(st.integers(0, len(docs) - 1), max_size=len(docs) - 1))) for docs in parts]
     live = {

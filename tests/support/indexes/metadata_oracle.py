@@ -192,8 +192,12 @@ operators = st.recursive(
     max_leaves=3,
 )
 fields = st.dictionaries(paths, scalars | operators, max_size=2)
+own_texts = st.one_of(st.tuples(st.just("id"), st.sampled_from(IDS)), st.tuples(st.just("title"), titles))
+own_fields = st.tuples(own_texts, st.sampled_from(["$eq", "$ne", "$in", "$nin", *OPERATORS])).map(
+    lambda drawn: {drawn[0][0]: {drawn[1]: [drawn[0][1]] if drawn[1] in ("$in", "$nin") else drawn[0][1]}}
+)
 filters = st.recursive(
-    fields,
+    st.one_of(fields, own_fields),
     lambda inside: st.one_of(
         st.lists(inside, min_size=1, max_size=3).map(lambda parts: {"$and": parts}),
         st.lists(inside, min_size=1, max_size=3).map(lambda parts: {"$or": parts}),

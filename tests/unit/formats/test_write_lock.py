@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import gc
 import os
 import signal
@@ -12,7 +13,7 @@ import pytest
 from support.indexes.format_samples import n_descriptors
 
 import quarry.formats.write_lock
-from quarry.formats.errors import CorruptFile, IndexLocked
+from quarry.formats.errors import AccessFailed, CorruptFile, IndexLocked, IndexNotFound
 from quarry.formats.write_lock import LOCK_NAME, WriteLock
 
 PRELUDE = """
@@ -134,6 +135,82 @@ def test_a_link_is_not_followed(tmp_path):
     with pytest.raises(CorruptFile, match=f"{LOCK_NAME}: the lock file is not a regular file; delete it"):
         WriteLock(tmp_path)
     assert target.read_bytes() == b"precious"
+
+
+@pytest.mark.parametrize("kind", ["folder", "pipe", "link to itself"])
+def test_what_is_no_regular_file_is_no_lock(tmp_path, kind):
+    path = tmp_path / LOCK_NAME
+    make = {"folder": path.mkdir, "pipe": lambda: os.mkfifo(path), "link to itself": lambda: path.symlink_to(path)}
+    make[kind]()
+    before = n_descriptors()
+    with pytest.raises(CorruptFile, match="not a regular file; delete it"):
+        WriteLock(tmp_path)
+    assert n_descriptors() == before
+
+
+def test_a_folder_that_is_gone(tmp_path):
+    (tmp_path / "file").touch()
+    for folder in (tmp_path / "gone", tmp_path / "file"):
+        with pytest.raises(IndexNotFound, match="the folder of the index is gone"):
+            WriteLock(folder)
+
+
+def test_a_file_system_without_locks(tmp_path, monkeypatch):
+    def refuse(descriptor):
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    monkeypatch.setattr(quarry.formats.write_lock, "_lock", refuse)
+    before = n_descriptors()
+    with pytest.raises(AccessFailed, match="cannot be locked; expected a file system that can lock files"):
+        WriteLock(tmp_path)
+    assert n_descriptors() == before
+
+
+def test_a_lock_that_the_system_does_not_release_in_order(tmp_path, monkeypatch):
+    """Closing the file releases it all the same."""
+
+    def fail(descriptor):
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    lock = WriteLock(tmp_path)
+    with monkeypatch.context() as patch:
+        patch.setattr(quarry.formats.write_lock, "_unlock", fail)
+        lock.release()
+    WriteLock(tmp_path).release()
+
+
+def test_whether_it_is_in_place_may_not_be_known(tmp_path, monkeypatch):
+    def fail(path):
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), path)
+
+    lock = WriteLock(tmp_path)
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "lstat", fail)
+        assert not lock.is_in_place()
+        with pytest.raises(AccessFailed, match="cannot be looked up"):
+            lock.check()
+    lock.check()
+    lock.release()
+
+
+class TestDeleting:
+    def test_the_next_one_makes_a_new_file(self, tmp_path):
+        lock = WriteLock(tmp_path)
+        lock.delete()
+        assert list(tmp_path.iterdir()) == []
+        other = WriteLock(tmp_path)
+        lock.delete()
+        lock.release()
+        assert other.is_in_place()
+        other.release()
+
+    def test_another_ones_file_stays(self, tmp_path):
+        lock = WriteLock(tmp_path)
+        (tmp_path / LOCK_NAME).unlink()
+        other = WriteLock(tmp_path)
+        lock.delete()
+        assert other.is_in_place()
+        other.release()
 
 
 def test_a_full_disk_keeps_nobody_from_the_lock(tmp_path, monkeypatch):

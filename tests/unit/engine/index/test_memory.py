@@ -130,7 +130,7 @@ def test_a_fourth_is_for_postings(path):
     with Engine.open(path, memory=2_000_000) as index:
         for number in range(500):
             index.search(f"text w{number}", mode="lexical")
-            index.search("text", mode="lexical", filter={"number": number})
+            index.search("text", mode="lexical", filter={"id": str(number)})
         held = index.stats()["memory"]["resident_bytes"]
     assert 0 < held["postings"] <= 500_000
     assert 0 < held["filters"] <= 125_000

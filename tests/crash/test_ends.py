@@ -1,0 +1,269 @@
+"""The interpreter ends, in every way, while an index is in any state: in order, and the index is whole.
+
+pytest starts this file as a program of its own, once for each pair. Work that is under way at the end goes on in a
+daemon thread, which the interpreter stops wherever it is; a merge in the background is waited for.
+"""
+
+from __future__ import annotations
+
+import atexit
+import itertools
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from quarry import engine
+from quarry.engine import IndexLocked, InvalidDocument
+from support.faults.torture import SHARE, figure
+from support.indexes.changes import (
+    DELETED,
+    NEW,
+    OLD,
+    content,
+    documents,
+    environment,
+    make_everything_small,
+    merge_often,
+    open_index,
+    options,
+    prepare,
+    stray_files,
+    work,
+)
+
+REPEATS = (1, 12)
+kept: list[object] = []  # what a state holds on to until the interpreter goes
+
+# States: each is brought about in an index that is there, and returns what is used in the end.
+
+
+def is_open(path: Path) -> engine.Engine:
+    return open_index(path)
+
+
+def is_open_to_write(path: Path) -> engine.Engine:
+    return open_index(path, writable=True)
+
+
+def has_changes(path: Path) -> engine.Engine:
+    index = open_index(path, writable=True)
+    index.add(documents(NEW))
+    index.delete(DELETED)
+    return index
+
+
+def was_closed(path: Path) -> engine.Engine:
+    index = has_changes(path)
+    index.commit()
+    index.close()
+    return open_index(path)
+
+
+def met_an_error(path: Path) -> engine.Engine:
+    """Errors that are kept hold on to all that their frames had."""
+    index = open_index(path, writable=True)
+    for act in (
+        lambda: index.add([*documents(NEW), {"id": "x", "text": ""}]),
+        lambda: engine.build([*documents(NEW), {"id": "x", "text": ""}], path.parent / "new", **options()),
+        lambda: open_index(path, writable=True),
+    ):
+        try:
+            act()
+        except (InvalidDocument, IndexLocked) as error:
+            kept.append(error)
+    assert len(kept) == 3
+    return index
+
+
+def is_half_read(path: Path) -> engine.Engine:
+    """Iterators that nobody reads to their end."""
+    index = open_index(path, writable=True)
+    kept.append(iter(index.search(["old", "text"], k=4)))
+    kept.append(index._writer._encoded(quarry.engine.documents.reader.read_documents(list(documents(NEW))), None))
+    next(kept[0])
+    next(kept[1])
+    return index
+
+
+def is_merging(path: Path) -> engine.Engine:
+    index = open_index(path, writable=True)
+    for doc in documents(NEW):
+        index.add([doc])
+        index.commit()
+    return index
+
+
+def under_way(act: Callable[[engine.Engine], object], *, writable: bool) -> Callable[[Path], engine.Engine]:
+    """A state in which a daemon thread does something again and again."""
+
+    def begin(path: Path) -> engine.Engine:
+        index = open_index(path, writable=writable)
+        has_begun = threading.Event()
+
+        def go_on() -> None:
+            while True:
+                has_begun.set()
+                act(index)
+
+        threading.Thread(target=go_on, daemon=True).start()
+        has_begun.wait()
+        return index
+
+    return begin
+
+
+def change(index: engine.Engine) -> None:
+    index.add(documents(NEW))
+    index.delete(DELETED)
+    index.commit()
+
+
+def build_beside(index: engine.Engine) -> None:
+    engine.build(documents(NEW), index._directory.path.parent / "new", overwrite=True, **options())
+
+
+STATES: dict[str, Callable[[Path], engine.Engine]] = {
+    "open": is_open,
+    "open to write": is_open_to_write,
+    "with changes": has_changes,
+    "closed": was_closed,
+    "after errors": met_an_error,
+    "half read": is_half_read,
+    "merging in the background": is_merging,
+    "changing": under_way(change, writable=True),
+    "adding": under_way(lambda index: (index.add(documents(NEW)), index.rollback()), writable=True),
+    "merging": under_way(lambda index: index.merge(retrain=True), writable=True),
+    "writing graphs": under_way(lambda index: index.optimize(), writable=True),
+    "building": under_way(build_beside, writable=False),
+    "verifying": under_way(lambda index: index.verify(), writable=False),
+    "refreshing": under_way(lambda index: (index.refresh(), index.stats()), writable=False),
+    **{
+        f"searching, {mode}": under_way(
+            lambda index, mode=mode: index.search("old text1", mode=mode), writable=False
+        )
+        for mode in ("dense", "lexical", "hybrid")
+    },
+}
+
+# Ends: each is given the index, and never returns, or lets the program come to its last line.
+
+
+def returns(index: engine.Engine) -> None:
+    kept.append(index)
+
+
+def exits(index: engine.Engine) -> None:
+    kept.append(index)
+    sys.exit(3)
+
+
+def raises(index: engine.Engine) -> None:
+    sys.excepthook = lambda *_: None
+    raise RuntimeError
+
+
+def is_killed(index: engine.Engine) -> None:
+    os.kill(os.getpid(), signal.SIGTERM)
+    time.sleep(60)
+
+
+def leaves_at_once(index: engine.Engine) -> None:
+    os._exit(4)
+
+
+def closes_at_exit(index: engine.Engine) -> None:
+    atexit.register(index.close)
+
+
+def searches_at_exit(index: engine.Engine) -> None:
+    atexit.register(lambda: index.search("old text1", k=3))
+
+
+def lets_go(index: engine.Engine) -> None:
+    """A cycle, which only the last collection of garbage finds."""
+    cycle: list[object] = [index]
+    cycle.append(cycle)
+
+
+def forks(index: engine.Engine) -> None:
+    """The child ends first, in good order."""
+    kept.append(index)
+    child = os.fork()
+    if child:
+        assert os.waitpid(child, 0)[1] == 0
+
+
+ENDS: dict[str, tuple[Callable[[engine.Engine], None], int]] = {
+    "returns": (returns, 0),
+    "exits": (exits, 3),
+    "raises": (raises, 1),
+    "is killed": (is_killed, -signal.SIGTERM),
+    "leaves at once": (leaves_at_once, 4),
+    "closes at exit": (closes_at_exit, 0),
+    "searches at exit": (searches_at_exit, 0),
+    "lets go": (lets_go, 0),
+    **({"forks": (forks, 0)} if hasattr(os, "fork") else {}),
+}
+
+
+def pairs() -> list[tuple[str, str]]:
+    """All of them in a long run; else each state with one end, and each end with a state."""
+    if SHARE:
+        return list(itertools.product(STATES, ENDS))
+    return [(state, list(ENDS)[number % len(ENDS)]) for number, state in enumerate(STATES)]
+
+
+@pytest.mark.skipif(os.name == "nt", reason="signals end no program in order on this system")
+@pytest.mark.parametrize(("state", "end"), pairs())
+def test_the_interpreter_ends(state, end, tmp_path, monkeypatch, torture):
+    make_everything_small(monkeypatch)
+    for number in range(figure(*REPEATS)):
+        path = tmp_path / str(number) / "index"
+        prepare("commit", path)
+        done = subprocess.run(
+            [sys.executable, "-X", "dev", "-W", "ignore::DeprecationWarning", __file__, str(path), state, end],
+            env=environment(),
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=120,
+        )
+        assert (done.returncode, done.stderr) == (ENDS[end][1], ""), f"{state}, {end}: {done.stderr[-3000:]}"
+        found = content(path)
+        assert found in possible(state), f"{state}, {end}: {sorted(found)}"
+        work("commit", path)
+        assert content(path) == {key: text for key, text in OLD.items() if key not in DELETED} | NEW
+        assert not stray_files(path), f"{state}, {end}"
+        engine.build(documents(NEW), path.parent / "new", overwrite=True, **options())
+        assert not stray_files(path.parent / "new"), f"{state}, {end}"
+        torture.add(ends=1)
+
+
+def possible(state: str) -> list[dict[str, str]]:
+    """What the index may hold when the interpreter has ended."""
+    changed = {key: text for key, text in OLD.items() if key not in DELETED} | NEW
+    if state == "merging in the background":
+        return [OLD | NEW]
+    return [changed] if state == "closed" else [OLD, changed] if state == "changing" else [OLD]
+
+
+def main(path: Path, state: str, end: str) -> None:
+    index = STATES[state](path)
+    time.sleep(random.random() / 20)
+    ENDS[end][0](index)
+
+
+if __name__ == "__main__":
+    import quarry.engine.documents.reader
+
+    patch = pytest.MonkeyPatch()
+    make_everything_small(patch)
+    merge_often(patch)
+    main(Path(sys.argv[1]), *sys.argv[2:])

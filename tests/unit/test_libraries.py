@@ -1,0 +1,75 @@
+"""Libraries that are loaded when they are first needed, while the system refuses their files."""
+
+from __future__ import annotations
+
+import errno
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from quarry.engine.libraries import loading
+from quarry.formats.errors import AccessFailed, CorruptFile
+from support.indexes.changes import environment, prepare
+
+
+def test_a_library_that_is_missing() -> None:
+    with pytest.raises(ModuleNotFoundError), loading("nothing"):
+        import no_such_library  # noqa: F401
+
+
+def test_a_library_that_is_refused() -> None:
+    errors = (
+        OSError(errno.EMFILE, os.strerror(errno.EMFILE), "x.so"),
+        ImportError("x.so: cannot open shared object file: Too many open files", path="x.so"),
+    )
+    for error in errors:
+        with pytest.raises(AccessFailed, match=r"^x\.so: cannot be loaded; .* open files") as caught, loading("x"):
+            raise error
+        assert caught.value.errno == errno.EMFILE
+
+
+def test_errors_of_its_own_go_through() -> None:
+    for error in (CorruptFile("damaged"), AccessFailed("refused"), ImportError("no such name")):
+        with pytest.raises(type(error)) as caught, loading("x"):
+            raise error
+        assert caught.value is error
+
+
+SEARCH = """
+import sys
+from support.indexes.changes import open_index
+from quarry.engine import AccessFailed
+from pathlib import Path
+from refusals import only
+from support.indexes.word_encoder import WordEncoder
+WordEncoder().vector("word")  # loads what the encoder of the tests needs
+with open_index(Path(sys.argv[1])) as index:
+    try:
+        with only(0):
+            index.search("old text1", mode=sys.argv[2])
+    except AccessFailed as error:
+        print(error)
+    print(len(index.search("old text1", mode=sys.argv[2])))
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="no list of descriptors")
+@pytest.mark.parametrize(("mode", "library"), [("lexical", "Stemmer"), ("dense", "simsimd")])
+def test_the_first_search_without_a_descriptor(tmp_path: Path, mode: str, library: str) -> None:
+    """The one after it works."""
+    prepare("commit", tmp_path / "index")
+    done = subprocess.run(
+        [sys.executable, "-c", SEARCH, str(tmp_path / "index"), mode],
+        env=environment(),
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    refused, found = done.stdout.splitlines()
+    assert library in refused
+    assert "cannot be loaded; expected fewer open files" in refused
+    assert int(found) > 0
