@@ -19,8 +19,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from quarry import engine
-from quarry.engine import IndexLocked, InvalidDocument
 from support.faults.torture import SHARE, figure
 from support.indexes.changes import (
     DELETED,
@@ -37,6 +35,9 @@ from support.indexes.changes import (
     stray_files,
     work,
 )
+
+from quarry import engine
+from quarry.engine import IndexLocked, InvalidDocument
 
 REPEATS = (1, 12)
 kept: list[object] = []  # what a state holds on to until the interpreter goes

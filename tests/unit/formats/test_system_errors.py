@@ -10,6 +10,7 @@ import stat
 from pathlib import Path
 
 import pytest
+
 from quarry.formats.errors import AccessFailed, InvalidSetting, QuarryError
 from quarry.formats.system_errors import access_failed, checked_path, mode_at, system_errors
 

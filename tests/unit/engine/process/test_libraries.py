@@ -9,9 +9,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from quarry.engine.libraries import loading
-from quarry.formats.errors import AccessFailed, CorruptFile
 from support.indexes.changes import environment, prepare
+
+from quarry.engine.process.libraries import loading
+from quarry.formats.errors import AccessFailed, CorruptFile
 
 
 def test_a_library_that_is_missing() -> None:

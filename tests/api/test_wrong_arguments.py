@@ -10,6 +10,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from support.indexes.changes import open_index, options, prepare
+from support.indexes.word_encoder import WordEncoder
+
 from quarry import engine
 from quarry.engine import (
     AccessFailed,
@@ -20,8 +23,6 @@ from quarry.engine import (
     InvalidSetting,
     QuarryError,
 )
-from support.indexes.changes import open_index, options, prepare
-from support.indexes.word_encoder import WordEncoder
 
 ENCODER = WordEncoder(dim=16)
 DOCS = [{"id": "a", "text": "one text"}]

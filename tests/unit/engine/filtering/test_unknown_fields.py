@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from quarry.engine.unknown_fields import nearest_names
+
+from quarry.engine.filtering.unknown_fields import nearest_names
 
 NAMES = ["author.name", "author.born", "lang", "year", "tags", "id", "title"]
 
