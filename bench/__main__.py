@@ -53,6 +53,7 @@ COMMANDS = {
         "system.durability", "what changing an index takes: commits, merges, what they leave behind"
     ),
     "gpu": Command("gpu.command", "all checks and timings of the GPU backend"),
+    "trained_encoders": Command("training.encoders", "trained encoders beside the bundled one: nDCG@10"),
     "lexical": Command("decisions.lexical", "lexical search against bm25s"),
 }
 """Measurements by the name that runs them."""

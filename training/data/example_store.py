@@ -8,7 +8,8 @@ import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from hashlib import blake2b
 from pathlib import Path
-from typing import BinaryIO
+from types import TracebackType
+from typing import BinaryIO, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -27,7 +28,7 @@ _LEAST_COINCIDENCES = 3
 
 
 class ExampleWriter:
-    """Writes a store; it appears under its name when it is complete.
+    """Writes a store; it appears under its name when it is complete. A context manager: what is not finished goes.
 
     Memory: 100 bytes or so a document and a query, whatever their length.
 
@@ -51,6 +52,16 @@ class ExampleWriter:
         self._left_out: list[str] = []
         self._group_numbers: dict[str, int] = {}
         self._n_seen = 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._documents.close()
+        self._queries.close()
+        shutil.rmtree(self._partial, ignore_errors=True)
 
     def document(self, text: str, group: str, place: str) -> int | None:
         """Add a document, unless the same text is there already, and return its number.
@@ -125,10 +136,9 @@ class ExampleWriter:
             InvalidDocument: there are no examples.
         """
         self._check_left_out()
-        self._documents.close()
-        self._queries.close()
+        self._documents.save()
+        self._queries.save()
         if not self._queries.n_texts:
-            shutil.rmtree(self._partial)
             raise InvalidDocument(
                 "the source has no example", expected="a query with a relevant passage", path=self._folder
             )
@@ -246,11 +256,13 @@ class _TextWriter:
         self._ends.append(self._ends[-1] + len(content))
         return self.n_texts - 1
 
-    def close(self) -> None:
+    def save(self) -> None:
         self._file.flush()
         os.fsync(self._file.fileno())
-        self._file.close()
         np.save(self._stem.with_suffix(".npy"), np.array(self._ends, np.int64))
+
+    def close(self) -> None:
+        self._file.close()
 
 
 class _TextReader:

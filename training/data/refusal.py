@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
-from functools import cache
 from hashlib import blake2b
 from pathlib import Path
 
@@ -82,7 +81,6 @@ def save_fingerprints(texts: Iterable[str], path: Path) -> int:
     return len(marks)
 
 
-@cache
 def _load(path: Path) -> Fingerprints:
     content = path.read_bytes()
     if not content or len(content) % _BYTES:

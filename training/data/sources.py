@@ -118,9 +118,9 @@ def _store(
                 actual=about[changed[0]],
             )
         return store
-    writer = ExampleWriter(folder, refusal)
-    read(writer)
-    return writer.finish(about)
+    with ExampleWriter(folder, refusal) as writer:
+        read(writer)
+        return writer.finish(about)
 
 
 def _digests(settings: SourceSettings) -> dict[str, str]:

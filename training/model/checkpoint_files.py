@@ -92,9 +92,6 @@ def interpolate_weights(model: torch.nn.Module, original: Path, share: float) ->
     mixed = {}
     for name, values in _weights(model.state_dict()).items():
         if name not in before or before[name].shape != values.shape:
-            if name.startswith("pooler."):  # never trained, and missing in some checkpoints
-                mixed[name] = values
-                continue
             raise InvalidSetting("the checkpoint lacks a weight of the model", path=original, expected=name)
         mixed[name] = values if share == 0 else (1 - share) * values + share * before[name].float()
     return mixed

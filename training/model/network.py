@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -92,8 +92,7 @@ def load_network(
     for name in ("config.json", "model.safetensors", "tokenizer.json"):
         if not (folder / name).is_file():
             raise InvalidSetting("the checkpoint lacks a file", path=folder, expected=name)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with _silent():
         model = AutoModel.from_pretrained(
             str(folder),
             attn_implementation="eager",
@@ -102,11 +101,30 @@ def load_network(
             attention_probs_dropout_prob=dropout,
             local_files_only=True,
         )
+    if getattr(model, "pooler", None) is not None:
+        model.pooler = None  # it follows the last hidden states, and is random when a checkpoint has none
     names = [name for name, _ in model.named_parameters()]
     for prefix in frozen:
         if not any(name.startswith(prefix) for name in names):
             raise InvalidSetting("no parameter to freeze has this name", path=folder, actual=repr(prefix))
     for name, parameter in model.named_parameters():
-        # The pooler, which follows the last hidden states, gets no gradient.
-        parameter.requires_grad = not name.startswith((*frozen, "pooler."))
+        parameter.requires_grad = not name.startswith(frozen)
     return EncoderNetwork(model.to(device), folder, precision)
+
+
+@contextmanager
+def _silent() -> Iterator[None]:
+    """Without the warnings, the report of missing weights and the progress bar of transformers."""
+    from transformers.utils import logging
+
+    level, shows_progress = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.set_verbosity(level)
+        if shows_progress:
+            logging.enable_progress_bar()
