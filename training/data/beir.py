@@ -96,7 +96,7 @@ def read_qrels(path: Path) -> dict[str, dict[str, int]]:
     if not path.is_file():
         raise InvalidSetting("the collection lacks a split", path=path, expected="a file of judgments")
     qrels: dict[str, dict[str, int]] = {}
-    for number, line in enumerate(path.read_text("utf-8").splitlines()[1:], 2):
+    for number, line in enumerate(path.read_text("utf-8").rstrip("\n").split("\n")[1:], 2):
         fields = line.split("\t")
         try:
             query, document, score = fields

@@ -22,19 +22,20 @@ __all__ = ["ExampleStore", "ExampleWriter"]
 Numbers = npt.NDArray[np.int64]
 
 _ABOUT = "about.json"
-# Short questions and popular paragraphs are in several collections: so many are left out without a complaint.
+# Short questions and popular paragraphs occur in several collections by coincidence: so many are tolerated.
 _COINCIDENCES = 1e-3  # of the examples
 _LEAST_COINCIDENCES = 3
 
 
 class ExampleWriter:
-    """Writes a store; it appears under its name when it is complete. A context manager: what is not finished goes.
+    """Writes a store, which appears under its name once it is complete.
 
-    Memory: 100 bytes or so a document and a query, whatever their length.
+    A context manager: at its end an unfinished store is deleted. Memory: about 100 bytes for each document and
+    query, whatever their length.
 
     Args:
-        folder: the store to make; one that is there is replaced.
-        refusal: is asked about every text.
+        folder: the store to write; an existing one is replaced.
+        refusal: recognizes the texts that must not be trained on.
     """
 
     def __init__(self, folder: Path, refusal: Refusal) -> None:
@@ -64,13 +65,13 @@ class ExampleWriter:
         shutil.rmtree(self._partial, ignore_errors=True)
 
     def document(self, text: str, group: str, place: str) -> int | None:
-        """Add a document, unless the same text is there already, and return its number.
+        """Add a document and return its number; the same text has the same number.
 
-        A text of an evaluation collection is left out and has none.
+        A text of an evaluation collection is left out: its number is None.
 
         Args:
             text: what the network reads: title, line break, text.
-            group: documents of one group are similar, as paragraphs of an article; empty when nothing is known.
+            group: documents of one group are similar, for example paragraphs of an article; empty: unknown.
             place: file and line or id, for messages.
 
         Raises:
@@ -91,9 +92,9 @@ class ExampleWriter:
     def example(
         self, query: str, positives: Sequence[int | None], negatives: Sequence[int | None], place: str
     ) -> None:
-        """Add a query with the numbers of documents that are relevant, one at least, and of some that are not.
+        """Add a query with the numbers of its relevant documents, one at least, and of documents that are not.
 
-        A query of an evaluation collection is left out, and one whose relevant documents all were.
+        Left out are queries of evaluation collections, and queries whose relevant documents were all left out.
 
         Raises:
             InvalidDocument: the query is blank, it has no relevant document, or one is in both lists.
@@ -169,7 +170,7 @@ class ExampleWriter:
 
 
 class ExampleStore:
-    """Reads a store; texts stay on disk until they are asked for.
+    """Reads a store; a text is read from disk when it is needed.
 
     Attributes:
         folder: where it is.
@@ -233,7 +234,7 @@ class ExampleStore:
         return self.groups[self._positives.firsts()]
 
     def replace_groups(self, groups: Numbers) -> None:
-        """Keep other groups, as of a clustering, in the place of those that are there; atomic."""
+        """Store other groups, for example clusters, instead of the present ones; atomic."""
         partial = self.folder / "groups.partial.npy"
         np.save(partial, groups)
         partial.rename(self.folder / "groups.npy")

@@ -29,7 +29,6 @@ def read_pairs(path: Path, writer: ExampleWriter) -> None:
 
     Raises:
         InvalidDocument: a line is malformed, or a text is blank.
-        InvalidSetting: a text belongs to evaluation data.
     """
     for place, value in json_lines(path):
         title = "".join(_texts(value, "title", place, path)[:1])

@@ -67,11 +67,11 @@ class SourceSettings:
 
 
 def source_store(settings: SourceSettings, folder: Path, refusal: Refusal) -> ExampleStore:
-    """Read a source into a folder, or open what was read into it before.
+    """Read a source into a folder, or open the store that was written there before.
 
     Raises:
-        InvalidSetting: the files or the settings are not those that the folder was made of, a setting names what
-            is not there, or a text belongs to evaluation data.
+        InvalidSetting: the files or the settings are not those of the store, a file is missing, or the source holds
+            evaluation data.
         InvalidDocument: a line is malformed.
     """
     part = BeirPart(
@@ -90,10 +90,10 @@ def source_store(settings: SourceSettings, folder: Path, refusal: Refusal) -> Ex
 
 
 def held_out_store(settings: SourceSettings, folder: Path) -> ExampleStore:
-    """Read the held-out articles of a source for validation, likewise; no text is refused.
+    """Read the held-out articles of a source, for validation; evaluation data is not looked for.
 
     Raises:
-        InvalidSetting: the source holds nothing out; else as `source_store`.
+        InvalidSetting: the source has no held-out articles; otherwise as `source_store`.
     """
     if settings.kind != "beir" or not settings.held_out:
         raise InvalidSetting(
@@ -106,7 +106,8 @@ def held_out_store(settings: SourceSettings, folder: Path) -> ExampleStore:
 def _store(
     settings: SourceSettings, folder: Path, refusal: Refusal, read: Callable[[ExampleWriter], None]
 ) -> ExampleStore:
-    about = {"settings": json.loads(json.dumps(asdict(settings), default=str)), "files": _digests(settings)}
+    chosen = {name: value for name, value in asdict(settings).items() if name != "path"}  # data may be moved
+    about = {"settings": json.loads(json.dumps(chosen)), "files": _digests(settings)}
     if (folder / "about.json").is_file():
         store = ExampleStore(folder)
         changed = [name for name, value in about.items() if store.about.get(name) != value]

@@ -158,6 +158,14 @@ def test_a_store_is_opened_again_and_changed_data_is_noticed(tmp_path: Path) -> 
         source_store(pairs_settings(path), tmp_path / "store", NOTHING)
 
 
+def test_data_may_be_moved(tmp_path: Path) -> None:
+    path = write_pairs(tmp_path / "pairs.jsonl")
+    first = examples(source_store(pairs_settings(path), tmp_path / "store", NOTHING))
+    (tmp_path / "elsewhere").mkdir()
+    path = path.rename(tmp_path / "elsewhere" / "pairs.jsonl")
+    assert examples(source_store(pairs_settings(path), tmp_path / "store", NOTHING)) == first
+
+
 def test_a_damaged_store_is_noticed(tmp_path: Path) -> None:
     path = write_pairs(tmp_path / "pairs.jsonl")
     source_store(pairs_settings(path), tmp_path / "store", NOTHING)
