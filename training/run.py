@@ -5,28 +5,23 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import numpy as np
-import torch
-
 from quarry.engine.search.reranker import open_reranker
 from quarry.formats.errors import InvalidSetting
 from quarry.training.data.batches import BatchSource
-from quarry.training.data.clusters import cluster_vectors
+from quarry.training.data.clusters import cluster_vectors, document_vectors
 from quarry.training.data.example_store import ExampleStore
 from quarry.training.data.mixture import Mixture
-from quarry.training.data.negatives import NegativeSettings, mine_negatives
 from quarry.training.data.refusal import Refusal
 from quarry.training.data.sources import SourceSettings, held_out_store, source_store
 from quarry.training.loop.curves import plot_curves
+from quarry.training.loop.mining import Miner
 from quarry.training.loop.trainer import Student, Trainer
 from quarry.training.loop.validation import ValidationSet, validation_set
 from quarry.training.model.checkpoint_files import EncoderFiles, interpolate_weights, write_checkpoint
 from quarry.training.model.network import EncoderNetwork, load_network
 from quarry.training.model.tokens import TextBatcher
-from quarry.training.model.torch_encoder import TorchEncoder
 from quarry.training.model_card import model_card
 from quarry.training.objectives.passages import Passages
-from quarry.training.objectives.pooling import pool
 from quarry.training.objectives.ranking import RankingSettings
 from quarry.training.objectives.registry import TeacherSettings, make_objective
 from quarry.training.objectives.single_vector import SingleVector
@@ -35,7 +30,6 @@ from quarry.training.recipe import Recipe, read_recipe
 
 __all__ = ["train"]
 
-_TEXTS_AT_ONCE = 64
 _CLUSTERED_TOKENS = 32  # the beginning of a passage says what it is about
 
 
@@ -60,7 +54,7 @@ def train(recipe_path: Path, out: Path, *, show_progress: bool = False) -> Path:
     recipe = read_recipe(recipe_path)
     _claim(out, recipe)
     stores = _stores(recipe, out)
-    student = _student(recipe, {name: _size(store) for name, store in stores.items()})
+    student = _student(recipe, {name: store.n_examples for name, store in stores.items()})
     _group(recipe, stores, student)
     mixture = _mixture(recipe, stores)
     trainer = Trainer(
@@ -73,7 +67,7 @@ def train(recipe_path: Path, out: Path, *, show_progress: bool = False) -> Path:
         validation=_validation(recipe, out),
     )
     if recipe.negatives is not None:
-        miner = _Miner(recipe.negatives, mixture.sources, student, recipe.training.seed, out / "negatives")
+        miner = Miner(recipe.negatives, mixture.sources, student, recipe.training.seed, out / "negatives")
         trainer.before_step = miner.before_step
     trainer.run(show_progress=show_progress)
     plot_curves(trainer.history, out / "curves.png")
@@ -96,10 +90,6 @@ def _claim(out: Path, recipe: Recipe) -> None:
 def _stores(recipe: Recipe, out: Path) -> dict[str, ExampleStore]:
     refusal = Refusal.shipped()
     return {each.name: source_store(each, out / "data" / each.name, refusal) for each in recipe.data}
-
-
-def _size(store: ExampleStore) -> int:
-    return store.n_examples
 
 
 def _student(recipe: Recipe, sizes: dict[str, int]) -> Student:
@@ -142,21 +132,9 @@ def _group(recipe: Recipe, stores: dict[str, ExampleStore], student: Student) ->
         if source.cluster_size and not mark.is_file():
             n_clusters = max(1, store.n_documents // source.cluster_size)
             batcher = TextBatcher(student.network.tokenizer_path, recipe.model.document_prefix, _CLUSTERED_TOKENS)
-            vectors = _vectors(store, student.network, batcher)
+            vectors = document_vectors(store, student.network, batcher)
             store.replace_groups(cluster_vectors(vectors, n_clusters, recipe.training.seed))
             mark.write_text(json.dumps({"n_clusters": n_clusters}), "utf-8")
-
-
-def _vectors(store: ExampleStore, network: EncoderNetwork, batcher: TextBatcher) -> torch.Tensor:
-    """(n_documents, dim): the mean of each document's token vectors."""
-    network.model.eval()
-    vectors = []
-    for low in range(0, store.n_documents, _TEXTS_AT_ONCE):
-        numbers = range(low, min(low + _TEXTS_AT_ONCE, store.n_documents))
-        tokens = batcher.batch([store.document(number) for number in numbers])
-        with torch.no_grad():
-            vectors.append(pool(network.hidden(tokens).cpu(), tokens.mask, "mean"))
-    return torch.cat(vectors)
 
 
 def _mixture(recipe: Recipe, stores: dict[str, ExampleStore]) -> Mixture:
@@ -201,36 +179,6 @@ def _validation(recipe: Recipe, out: Path) -> ValidationSet | None:
         )
     store = held_out_store(source, out / "data" / f"{source.name}-held-out")
     return validation_set(store, settings.n_documents, settings.n_queries)
-
-
-class _Miner:
-    """Mines negatives at the start and every so many steps, and finds them again when the run resumes."""
-
-    def __init__(
-        self, settings: NegativeSettings, sources: list[BatchSource], student: Student, seed: int, folder: Path
-    ) -> None:
-        self._settings, self._sources, self._student = settings, sources, student
-        self._seed, self._folder = seed, folder
-        self._round = -1
-
-    def before_step(self, step: int) -> None:
-        """Use the negatives of the step's round."""
-        number = step // self._settings.every if self._settings.every else 0
-        if number == self._round:
-            return
-        folder = self._folder / f"round-{number:04d}"
-        folder.mkdir(parents=True, exist_ok=True)
-        self._student.network.model.eval()
-        encoder = TorchEncoder(self._student.network, self._student.files, f"round {number}")
-        for source in self._sources:
-            path = folder / f"{source.name}.npy"
-            if not path.is_file():
-                mined = mine_negatives(source.store, encoder, self._settings, self._seed + number)
-                partial = path.with_suffix(".partial.npy")
-                np.save(partial, mined)
-                partial.rename(path)
-            source.use_negatives(np.load(path))
-        self._round = number
 
 
 def _write_final(recipe: Recipe, student: Student, folder: Path) -> Path:

@@ -7,9 +7,13 @@ import numpy.typing as npt
 import torch
 
 from quarry.formats.errors import InvalidSetting
+from quarry.training.data.example_store import ExampleStore
+from quarry.training.model.network import EncoderNetwork
+from quarry.training.model.tokens import TextBatcher
 
-__all__ = ["cluster_vectors"]
+__all__ = ["cluster_vectors", "document_vectors"]
 
+_TEXTS_AT_ONCE = 64
 _N_ROUNDS = 10
 _ROWS_AT_ONCE = 1 << 14
 
@@ -44,6 +48,26 @@ def cluster_vectors(values: torch.Tensor, n_clusters: int, seed: int) -> npt.NDA
         labels = _nearest(unit, centers)
     found: npt.NDArray[np.int64] = labels.numpy()
     return found
+
+
+def document_vectors(store: ExampleStore, network: EncoderNetwork, batcher: TextBatcher) -> torch.Tensor:
+    """The mean of each document's token vectors: (n_documents, dim) float32 on the CPU.
+
+    Args:
+        store: the documents.
+        network: is left in evaluation mode.
+        batcher: cuts and tokenizes the documents.
+    """
+    network.model.eval()
+    vectors = []
+    for low in range(0, store.n_documents, _TEXTS_AT_ONCE):
+        numbers = range(low, min(low + _TEXTS_AT_ONCE, store.n_documents))
+        tokens = batcher.batch([store.document(number) for number in numbers])
+        with torch.no_grad():
+            hidden = network.hidden(tokens).cpu()
+        weights = tokens.mask[:, :, None].float()
+        vectors.append((hidden * weights).sum(1) / weights.sum(1))
+    return torch.cat(vectors)
 
 
 def _nearest(unit: torch.Tensor, centers: torch.Tensor) -> torch.Tensor:

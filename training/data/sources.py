@@ -70,8 +70,8 @@ def source_store(settings: SourceSettings, folder: Path, refusal: Refusal) -> Ex
     """Read a source into a folder, or open the store that was written there before.
 
     Raises:
-        InvalidSetting: the files or the settings are not those of the store, a file is missing, or the source holds
-            evaluation data.
+        InvalidSetting: the files or the settings are not those of the store, a file is missing, or the source
+            holds evaluation data.
         InvalidDocument: a line is malformed.
     """
     part = BeirPart(
