@@ -63,6 +63,11 @@ COMMANDS = {
         "system.export", "time and memory to export and to start an encoder", ("onnx", "safetensors")
     ),
     "gpu": Command("gpu.command", "all checks and timings of the GPU backend", ("torch",)),
+    "trained_encoders": Command(
+        "training.encoders",
+        "trained encoders and the bundled one",
+        ("ir_measures", "torch", "transformers"),
+    ),
 }
 """Measurements by the name that runs them."""
 

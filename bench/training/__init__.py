@@ -1,0 +1,4 @@
+"""Measurements of training: `encoders` compares trained encoders with the bundled one.
+
+Raw results are in ``bench/results/trained_encoders.jsonl``.
+"""

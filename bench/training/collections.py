@@ -1,0 +1,52 @@
+"""The collections that trained encoders are compared on, by the part they play."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from bench.data.collections import Collection, data_folder, read_collection
+from quarry.training.data.beir import BeirPart, beir_entries, read_qrels
+from quarry.training.data.json_lines import json_lines
+
+__all__ = ["COLLECTIONS", "held_out_articles", "pairs_collection"]
+
+_SQUAD_DOCUMENTS, _SQUAD_QUERIES = 4067, 1000
+_HELD_OUT_ARTICLES = 40
+_EXCLUDED = ("Egypt", "London", "Melbourne")
+_PAIRS = 1500
+
+
+def held_out_articles(name: str, n_articles: int, n_queries: int) -> Collection:
+    """The articles of a collection's split train that training holds out, and questions on them."""
+    folder = data_folder(name)
+    part = BeirPart(folder, _EXCLUDED, n_articles, is_held_out=True, id_prefix="train-")
+    documents = {entry["_id"]: f"{entry['title']}\n{entry['text']}" for entry in part.entries()}
+    qrels = {
+        query: scores
+        for query, scores in read_qrels(folder / "qrels" / "train.tsv").items()
+        if scores.keys() <= documents.keys()
+    }
+    queries = {entry["_id"]: entry["text"] for entry in beir_entries(folder, "queries") if entry["_id"] in qrels}
+    return Collection(f"{name}-held-out", "train", documents, queries, qrels).subset(None, n_queries)
+
+
+def pairs_collection(name: str, count: int) -> Collection:
+    """The first pairs of a file: the query of each has one relevant document, its own."""
+    documents: dict[str, str] = {}
+    queries: dict[str, str] = {}
+    lines = json_lines(data_folder("pairs") / f"{name}.jsonl.gz")
+    for number, (_, pair) in zip(range(count), lines, strict=False):
+        documents[f"d{number}"], queries[f"q{number}"] = str(pair["d"]), str(pair["q"])
+    qrels = {query: {f"d{query[1:]}": 1} for query in queries}
+    return Collection(name, "pairs", documents, queries, qrels)
+
+
+COLLECTIONS: dict[str, Callable[[], Collection]] = {
+    # For choices: never trained on, and not what is reported.
+    "held-out": lambda: held_out_articles("squad", _HELD_OUT_ARTICLES, _SQUAD_QUERIES),
+    "ohsumed": lambda: pairs_collection("ohsumed", _PAIRS),
+    # To report.
+    "squad": lambda: read_collection(data_folder("squad"), "dev").subset(_SQUAD_DOCUMENTS, _SQUAD_QUERIES),
+    "cranfield": lambda: read_collection(data_folder("cranfield"), "test"),
+}
+"""Collections by name."""

@@ -1,0 +1,102 @@
+"""Trained encoders beside the bundled one: nDCG@10, dense and hybrid, in full vectors and in short codes.
+
+``python -m bench trained_encoders --on held-out BUNDLE ... --out FILE`` indexes a collection with each bundle by
+the default settings, searches it, and appends one JSON line for each way to search to FILE. ``bundled`` is the
+encoder that comes with Quarry.
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import numpy as np
+
+from bench.data.collections import Collection
+from bench.data.quality import Quality, measure_quality
+from bench.data.recoded import recoded
+from bench.harness.environment import circumstances
+from bench.harness.records import append_record
+from bench.training.collections import COLLECTIONS
+from quarry.engine import Engine, Hit, build
+from quarry.engine.encoding.encoder import Encoder, open_encoder
+from quarry.engine.scoring.stored_vectors import StoredVectors
+from quarry.formats.container.directory import Directory
+from quarry.formats.snapshot import Snapshot
+
+__all__ = ["BUNDLED", "add_arguments", "measure", "run"]
+
+BUNDLED = "bundled"
+_N_HITS = 100
+_CODE_BYTES = (24, 8)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments of ``python -m bench trained_encoders``."""
+    parser.add_argument("encoders", nargs="+", help=f"folders of bundles; {BUNDLED!r}: the encoder of Quarry")
+    parser.add_argument("--on", choices=COLLECTIONS, action="append", required=True, help="may be repeated")
+    parser.add_argument("--out", type=Path, required=True, help="JSON lines are appended to this file")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Measure every encoder on every collection, print a table and append the raw results to a file."""
+    for name in args.on:
+        collection = COLLECTIONS[name]()
+        print(f"{name}: {len(collection.documents)} documents, {len(collection.queries)} queries")
+        for source in args.encoders:
+            encoder = open_encoder(None if source == BUNDLED else source)
+            for search, quality in measure(collection, encoder):
+                print(f"  {encoder.name:<28} {search:<16} {quality.ndcg_10:.4f}", flush=True)
+                about = {"collection": name, "encoder": encoder.name, "encoder_identity": encoder.identity}
+                sizes = {"n_documents": len(collection.documents), "n_queries": len(collection.queries)}
+                append_record(args.out, {**about, "search": search, **sizes, **asdict(quality), **circumstances()})
+    return 0
+
+
+def measure(collection: Collection, encoder: Encoder) -> Iterator[tuple[str, Quality]]:
+    """Every way to search and its quality.
+
+    ``dense`` and ``hybrid`` are searches of an index with the default settings. ``codes 24`` and ``codes 8`` are
+    dense searches of an index that has 24 or 8 bytes of each vector and nothing else of it. ``one vector`` is an
+    exact search by each document's last row, which for passages is the mean of all its tokens.
+    """
+    texts = list(collection.queries.values())
+    with tempfile.TemporaryDirectory() as folder:
+        index = Path(folder) / "index"
+        documents = ({"id": name, "text": text} for name, text in collection.documents.items())
+        build(documents, index, encoder=encoder, progress=False)
+        with Engine.open(index, encoder=encoder) as opened:
+            for mode in ("dense", "hybrid"):
+                yield mode, _judged(collection, opened.search(texts, _N_HITS, mode=mode))
+        queries = np.stack([encoder.encode_query(text) for text in texts])
+        snapshot = Snapshot(Directory(index))
+        for code_bytes in _CODE_BYTES:
+            codes = Path(folder) / f"codes-{code_bytes}"
+            codes.mkdir()
+            settings = replace(snapshot.manifest.settings, centroids="none", code_bytes=code_bytes)
+            recoded(snapshot, codes, settings).close()
+            with Engine.open(codes, encoder=encoder) as opened:
+                yield f"codes {code_bytes}", _judged(collection, opened.search_vectors(queries, _N_HITS))
+        yield "one vector", _one_vector(collection, snapshot, queries)
+        snapshot.close()
+
+
+def _judged(collection: Collection, answers: Sequence[Sequence[Hit]]) -> Quality:
+    found = zip(collection.queries, answers, strict=True)
+    run = {query: {hit.id: hit.score for hit in hits} for query, hits in found}
+    return measure_quality(collection.qrels, run)
+
+
+def _one_vector(collection: Collection, snapshot: Snapshot, queries: np.ndarray) -> Quality:
+    (segment,) = snapshot.segments
+    table, vectors = segment.reader.centroids, StoredVectors(segment)
+    last_rows = [int(table.rows_of(np.array([doc]))[0][-1]) for doc in range(segment.record.n_docs)]
+    ids = [segment.reader.ids[doc] for doc in range(segment.record.n_docs)]
+    run = {}
+    for query, scores in zip(collection.queries, queries @ vectors.vectors(np.array(last_rows)).T, strict=True):
+        best = np.argsort(-scores, kind="stable")[:_N_HITS]
+        run[query] = {ids[number]: float(scores[number]) for number in best.tolist()}
+    return measure_quality(collection.qrels, run)

@@ -1,0 +1,65 @@
+"""The comparison of trained encoders: its collections, and every way to search."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+
+import pytest
+from support.training.tiny_run import write_collection
+
+from bench.data.collections import Collection
+from bench.harness.records import read_records
+from bench.training import encoders
+from bench.training.collections import held_out_articles, pairs_collection
+from quarry.engine.encoding.encoder import open_encoder
+from quarry.training.data.beir import held_out_titles
+
+
+@pytest.fixture
+def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("QUARRY_DATA", str(tmp_path))
+    return tmp_path
+
+
+def test_the_held_out_articles_are_those_that_training_leaves_out(data: Path) -> None:
+    folder = write_collection(data / "letters")
+    collection = held_out_articles("letters", 2, 5)
+    titles = {text.partition("\n")[0] for text in collection.documents.values()}
+    assert titles == held_out_titles(folder, 2, ("Egypt", "London", "Melbourne"))
+    assert (len(collection.documents), len(collection.queries)) == (8, 5)
+    assert all(scores.keys() <= collection.documents.keys() for scores in collection.qrels.values())
+
+
+def test_pairs_are_a_collection(data: Path) -> None:
+    (data / "pairs").mkdir()
+    lines = "".join(json.dumps({"q": f"question {each}", "d": f"answer {each}"}) + "\n" for each in range(5))
+    (data / "pairs" / "few.jsonl.gz").write_bytes(gzip.compress(lines.encode()))
+    collection = pairs_collection("few", 3)
+    assert collection.queries == {"q0": "question 0", "q1": "question 1", "q2": "question 2"}
+    assert collection.documents["d2"] == "answer 2"
+    assert collection.qrels["q2"] == {"d2": 1}
+
+
+def test_every_way_to_search_is_measured(
+    small_corpus: list[dict[str, object]], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    documents = {str(each["id"]): str(each["text"]) for each in small_corpus}
+    first = [str(each["id"]) for each in small_corpus[::4]]
+    queries = {f"q{name}": documents[name] for name in first}
+    collection = Collection("small", "test", documents, queries, {f"q{name}": {name: 1} for name in first})
+    found = dict(encoders.measure(collection, open_encoder()))
+    assert list(found) == ["dense", "hybrid", "codes 24", "codes 8", "one vector"]
+    assert found["dense"].ndcg_10 == found["one vector"].ndcg_10 == 1
+    assert found["hybrid"].ndcg_10 == 1
+
+    monkeypatch.setitem(encoders.COLLECTIONS, "cranfield", lambda: collection)
+    out = tmp_path / "results.jsonl"
+    from bench.__main__ import main
+
+    assert main(["trained_encoders", "bundled", "--on", "cranfield", "--out", str(out)]) == 0
+    records = read_records(out)
+    assert [each["search"] for each in records] == list(found)
+    assert records[0]["ndcg_10"] == 1
+    assert records[0]["encoder"] == "all-MiniLM-L6-v2"

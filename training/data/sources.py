@@ -1,0 +1,134 @@
+"""The sources of a recipe: read once into stores, opened again when training resumes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from quarry.formats.bundle.folder import file_sha256
+from quarry.formats.errors import InvalidSetting
+from quarry.training.data.beir import BeirPart, read_beir, read_titles
+from quarry.training.data.example_store import ExampleStore, ExampleWriter
+from quarry.training.data.pairs import read_pairs
+from quarry.training.data.refusal import Refusal
+
+__all__ = ["SourceSettings", "held_out_store", "source_store"]
+
+_KINDS = ("beir", "pairs", "titles")
+
+
+@dataclass(frozen=True, kw_only=True)
+class SourceSettings:
+    """One ``[[data]]`` table of a recipe.
+
+    Attributes:
+        name: of the source.
+        kind: ``beir``: the judged queries of a collection; ``titles``: the titles of a collection's documents as
+            queries; ``pairs``: JSON Lines of pairs or triples.
+        path: a collection's folder, or a file.
+        weight: its share of the steps, above 0.
+        split: whose judgments, of ``beir``.
+        exclude_titles: articles to leave out, of collections.
+        held_out: articles kept for validation, of ``beir``.
+        id_prefix: take only documents whose id begins so, of collections.
+        limit: at most so many documents of a collection.
+        cluster_size: group passages by k-means clusters of about so many; 0: by article.
+        group_size: examples of one group that follow each other in a batch.
+        licence: of the texts, for the model card.
+        origin: where they come from, for the model card.
+    """
+
+    name: str
+    kind: str
+    path: Path
+    weight: float = 1.0
+    split: str = "train"
+    exclude_titles: tuple[str, ...] = ()
+    held_out: int = 0
+    id_prefix: str = ""
+    limit: int | None = None
+    cluster_size: int = 0
+    group_size: int = 8
+    licence: str = "unknown"
+    origin: str = "unknown"
+
+    def __post_init__(self) -> None:
+        if self.kind not in _KINDS:
+            raise InvalidSetting(
+                f"unknown kind of the source {self.name!r}", expected=" or ".join(_KINDS), actual=repr(self.kind)
+            )
+        if not self.weight > 0 or self.cluster_size < 0 or self.held_out < 0:
+            raise InvalidSetting(
+                f"a number of the source {self.name!r} is out of range",
+                expected="weight above 0, cluster_size and held_out 0 or more",
+            )
+
+
+def source_store(settings: SourceSettings, folder: Path, refusal: Refusal) -> ExampleStore:
+    """Read a source into a folder, or open the store that was written there before.
+
+    Raises:
+        InvalidSetting: the files or the settings are not those of the store, a file is missing, or the source
+            holds evaluation data.
+        InvalidDocument: a line is malformed.
+    """
+    part = BeirPart(
+        settings.path,
+        settings.exclude_titles,
+        settings.held_out,
+        id_prefix=settings.id_prefix,
+        limit=settings.limit,
+    )
+    readers: dict[str, Callable[[ExampleWriter], None]] = {
+        "beir": lambda writer: read_beir(part, settings.split, writer),
+        "titles": lambda writer: read_titles(part, writer),
+        "pairs": lambda writer: read_pairs(settings.path, writer),
+    }
+    return _store(settings, folder, refusal, readers[settings.kind])
+
+
+def held_out_store(settings: SourceSettings, folder: Path) -> ExampleStore:
+    """Read the held-out articles of a source, for validation; evaluation data is not looked for.
+
+    Raises:
+        InvalidSetting: the source has no held-out articles; otherwise as `source_store`.
+    """
+    if settings.kind != "beir" or not settings.held_out:
+        raise InvalidSetting(
+            f"the source {settings.name!r} cannot validate", expected="kind beir with held_out above 0"
+        )
+    part = BeirPart(settings.path, settings.exclude_titles, settings.held_out, True, settings.id_prefix)
+    return _store(settings, folder, Refusal.of_nothing(), lambda writer: read_beir(part, settings.split, writer))
+
+
+def _store(
+    settings: SourceSettings, folder: Path, refusal: Refusal, read: Callable[[ExampleWriter], None]
+) -> ExampleStore:
+    chosen = {name: value for name, value in asdict(settings).items() if name != "path"}  # data may be moved
+    about = {"settings": json.loads(json.dumps(chosen)), "files": _digests(settings)}
+    if (folder / "about.json").is_file():
+        store = ExampleStore(folder)
+        changed = [name for name, value in about.items() if store.about.get(name) != value]
+        if changed:
+            raise InvalidSetting(
+                f"the {changed[0]} of the source {settings.name!r} changed since this run began",
+                path=folder,
+                expected=store.about.get(changed[0]),
+                actual=about[changed[0]],
+            )
+        return store
+    with ExampleWriter(folder, refusal) as writer:
+        read(writer)
+        return writer.finish(about)
+
+
+def _digests(settings: SourceSettings) -> dict[str, str]:
+    if settings.path.is_file():
+        return {settings.path.name: file_sha256(settings.path)}
+    if not settings.path.is_dir():
+        raise InvalidSetting(f"the source {settings.name!r} is not there", path=settings.path)
+    named = sorted(path for stem in ("corpus", "queries") for path in settings.path.glob(f"{stem}.jsonl*"))
+    judged = [settings.path / "qrels" / f"{settings.split}.tsv"] if settings.kind == "beir" else []
+    return {path.name: file_sha256(path) for path in [*named, *judged] if path.is_file()}

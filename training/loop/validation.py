@@ -1,0 +1,113 @@
+"""nDCG@10 of the network as it is, on held-out queries."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import torch
+
+from quarry.formats.errors import InvalidSetting
+from quarry.training.data.example_store import ExampleStore
+from quarry.training.loop.measures import ndcg_10
+from quarry.training.model.network import EncoderNetwork
+from quarry.training.model.tokens import TextBatcher
+from quarry.training.objectives.objective import Objective
+from quarry.training.objectives.scoring import DocumentRows
+
+__all__ = ["ValidationSet", "validate", "validation_set"]
+
+_TEXTS_AT_ONCE = 32
+_DEPTH = 10
+
+
+@dataclass(frozen=True)
+class ValidationSet:
+    """Texts to search and to search for.
+
+    Attributes:
+        documents: by id.
+        queries: by id.
+        qrels: for each query id the relevant documents' ids, with score 1.
+    """
+
+    documents: dict[str, str]
+    queries: dict[str, str]
+    qrels: dict[str, dict[str, int]]
+
+
+def validation_set(store: ExampleStore, n_documents: int, n_queries: int) -> ValidationSet:
+    """Take the first documents of a store, and queries on them at equal distances.
+
+    Raises:
+        InvalidSetting: no query is about them.
+    """
+    kept = min(n_documents, store.n_documents)
+    documents = {str(number): store.document(number) for number in range(kept)}
+    relevant = {str(each): store.positives(each).tolist() for each in range(store.n_examples)}
+    about = {query: found for query, found in relevant.items() if max(found) < kept}
+    if not about:
+        raise InvalidSetting("no query is about the documents to validate with", path=store.folder)
+    names = list(about)
+    count = min(n_queries, len(names))
+    chosen = [names[index * len(names) // count] for index in range(count)]
+    return ValidationSet(
+        documents,
+        {query: store.query(int(query)) for query in chosen},
+        {query: {str(number): 1 for number in about[query]} for query in chosen},
+    )
+
+
+def validate(
+    data: ValidationSet,
+    network: EncoderNetwork,
+    objective: Objective,
+    queries: TextBatcher,
+    documents: TextBatcher,
+    step: int,
+) -> float:
+    """Search exactly by the objective's vectors and scores and return nDCG@10.
+
+    Args:
+        data: what to search.
+        network: encodes.
+        objective: makes vectors and scores.
+        queries: tokenizes queries.
+        documents: tokenizes documents, which are cut as in training.
+        step: passed to the objective.
+    """
+    was_training = network.model.training
+    network.model.eval()
+    with torch.no_grad():
+        parts = []
+        for texts in _parts(list(data.documents.values())):
+            tokens = documents.batch(texts)
+            parts.append(objective.represent_documents(network.hidden(tokens), tokens, step))
+        run = _search(data, network, objective, queries, DocumentRows.concatenate(parts))
+    network.model.train(was_training)
+    return ndcg_10(data.qrels, run)
+
+
+def _search(
+    data: ValidationSet,
+    network: EncoderNetwork,
+    objective: Objective,
+    queries: TextBatcher,
+    rows: DocumentRows,
+) -> dict[str, dict[str, float]]:
+    """The first ten documents of every query and their scores."""
+    ids = list(data.documents)
+    run: dict[str, dict[str, float]] = {}
+    names = iter(data.queries)
+    for texts in _parts(list(data.queries.values())):
+        tokens = queries.batch(texts)
+        scores = objective.scores(objective.represent_queries(network.hidden(tokens), tokens), rows)
+        best = scores.topk(min(_DEPTH, len(ids)), dim=1)
+        for values, numbers in zip(best.values.tolist(), best.indices.tolist(), strict=True):
+            run[next(names)] = {ids[number]: value for number, value in zip(numbers, values, strict=True)}
+    return run
+
+
+def _parts(texts: Sequence[str]) -> Iterator[Sequence[str]]:
+    for low in range(0, len(texts), _TEXTS_AT_ONCE):
+        yield texts[low : low + _TEXTS_AT_ONCE]

@@ -1,0 +1,48 @@
+"""The README.md of a trained checkpoint."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from quarry.training.recipe import Recipe
+
+__all__ = ["model_card"]
+
+
+def model_card(recipe: Recipe, n_examples: Mapping[str, int]) -> str:
+    """Say what the weights were made of: checkpoint, data with licences, objective, and the recipe itself.
+
+    Args:
+        recipe: of the run.
+        n_examples: of each source by name.
+    """
+    rows = [
+        f"| {each.name} | {n_examples[each.name]:,} | {each.weight:g} | {each.licence} | {each.origin} |"
+        for each in recipe.data
+    ]
+    teachers = ", ".join(each.name for each in recipe.teachers) or "none"
+    return "\n".join(
+        [
+            "---",
+            f"license: {recipe.output.licence}",
+            "---",
+            f"# {recipe.output.name}",
+            "",
+            f"A text encoder for Quarry, trained from `{recipe.model.checkpoint.name}` for the objective "
+            f"`{recipe.objective.name}`: {recipe.training.steps} steps of {recipe.training.batch_size} queries. "
+            f"Teachers: {teachers}.",
+            "",
+            "## Training data",
+            "",
+            "| source | examples | share of steps | licence | origin |",
+            "| --- | ---: | ---: | --- | --- |",
+            *rows,
+            "",
+            "## Recipe",
+            "",
+            "```toml",
+            recipe.text.rstrip(),
+            "```",
+            "",
+        ]
+    )

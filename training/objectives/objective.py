@@ -1,0 +1,96 @@
+"""What the training loop asks of an objective."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+
+from quarry.training.model.tokens import TokenBatch
+from quarry.training.objectives.scoring import DocumentRows
+
+__all__ = ["Objective", "StepTargets", "Use"]
+
+
+@dataclass(frozen=True, slots=True)
+class StepTargets:
+    """What the vectors of one step are compared with.
+
+    Attributes:
+        targets: (n_queries,) int64, the column of each query's document.
+        relevant: (n_queries, n_documents) bool, the known relevant documents, targets included.
+        documents: (n_documents,) int64, numbers of the documents in the collection of the step's source;
+            objectives with a fixed document side (stored codes) find them by it.
+        source: name of the step's source of data.
+        teacher_scores: for each teacher by name (n_queries, n_documents) float32.
+    """
+
+    targets: torch.Tensor
+    relevant: torch.Tensor
+    documents: torch.Tensor
+    source: str
+    teacher_scores: Mapping[str, torch.Tensor]
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    """How vectors of the trained encoder are to be made, as a checkpoint's quarry.json says it.
+
+    Attributes:
+        pooling: of queries: ``mean``, ``cls`` or ``max``.
+        normalize: whether vectors have L2 norm 1.
+        beta: inverse temperature of the softmax aggregation, None for the maximum.
+        representation: name of the engine's representation of documents.
+    """
+
+    pooling: str
+    normalize: bool
+    beta: float | None
+    representation: str
+
+
+class Objective(Protocol):
+    """Makes vectors of token vectors, and a loss of vectors.
+
+    Vectors and loss are separate, so that the loop can cache gradients: it makes the vectors of a large batch
+    chunk by chunk, takes the gradient of the loss with respect to all vectors, and goes through the chunks
+    again. So `loss` depends on the texts only through its arguments, and the vectors of a text on that text
+    alone.
+
+    An objective may have parameters of its own, for `represent_*` (a projection) or for `loss` (codebooks).
+
+    Attributes:
+        encodes_documents: False when documents have fixed vectors or codes: the loop then encodes queries only,
+            and `loss` is called with no rows.
+    """
+
+    @property
+    def encodes_documents(self) -> bool: ...  # noqa: D102
+
+    def represent_queries(self, hidden: torch.Tensor, tokens: TokenBatch) -> torch.Tensor:
+        """The vectors of queries: (n_texts, dim) from (n_texts, longest, n_hidden) last hidden states."""
+        ...
+
+    def represent_documents(self, hidden: torch.Tensor, tokens: TokenBatch, step: int) -> DocumentRows:
+        """The rows of documents from their last hidden states; settings may change with the step."""
+        ...
+
+    def scores(self, queries: torch.Tensor, documents: DocumentRows) -> torch.Tensor:
+        """The (n_queries, n_documents) scores that the loss is made of."""
+        ...
+
+    def loss(
+        self, queries: torch.Tensor, documents: DocumentRows | None, step: StepTargets
+    ) -> dict[str, torch.Tensor]:
+        """The terms of the loss by name, weights applied: their sum is minimized."""
+        ...
+
+    def parameters(self) -> dict[str, tuple[torch.nn.Parameter, float]]:
+        """Parameters of its own by name, each with the factor of the learning rate that it is trained with."""
+        ...
+
+    def use(self) -> Use:
+        """What to write into the checkpoint."""
+        ...

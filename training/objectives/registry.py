@@ -1,0 +1,107 @@
+"""Objectives and teachers by the names that recipes use."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from quarry.formats.errors import InvalidSetting
+from quarry.training.objectives.first_m import FirstVectors
+from quarry.training.objectives.objective import Objective
+from quarry.training.objectives.passages import Passages
+from quarry.training.objectives.pseudo_queries import PseudoQueries
+from quarry.training.objectives.ranking import DistillationTerm, RankingSettings
+from quarry.training.objectives.single_vector import SingleVector
+
+__all__ = ["ObjectiveSettings", "TeacherSettings", "make_objective"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class TeacherSettings:
+    """One ``[[teachers]]`` table.
+
+    Attributes:
+        name: of the teacher.
+        weight: of its term in the loss.
+        scale: inverse temperature of its scores.
+        encoders: checkpoints of encoders, the student's own for self-distillation.
+        rerankers: folders of reranker bundles. More than one encoder and reranker make an ensemble.
+        tokens_per_piece: its encoders score documents by passages of so many tokens; 0: by one vector.
+        pooling: of its encoders.
+    """
+
+    name: str
+    weight: float
+    scale: float = 20.0
+    encoders: tuple[Path, ...] = ()
+    rerankers: tuple[Path, ...] = ()
+    tokens_per_piece: int = 0
+    pooling: str = "mean"
+
+    def __post_init__(self) -> None:
+        if not self.encoders and not self.rerankers:
+            raise InvalidSetting(f"the teacher {self.name!r} is empty", expected="encoders or rerankers")
+        if not (self.weight > 0 and self.scale > 0):
+            raise InvalidSetting(
+                f"weight or scale of the teacher {self.name!r} is out of range", expected="above 0"
+            )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ObjectiveSettings:
+    """The ``[objective]`` table.
+
+    Attributes:
+        name: ``passages``, ``single_vector``, ``first_m`` or ``pseudo_queries``.
+        pooling: of queries, ``mean`` or ``cls``.
+        normalize: whether vectors get L2 norm 1.
+        scale: inverse temperature of the losses.
+        beta: inverse temperature of the aggregation of a document's rows; left out: the maximum.
+        contrastive_weight: of the contrastive loss.
+        tokens_per_piece: of ``passages``: mean lengths, one of which is drawn at each step.
+        n_vectors: of ``first_m``.
+        n_centroids: of ``pseudo_queries``.
+    """
+
+    name: str
+    pooling: str = "mean"
+    normalize: bool = True
+    scale: float = 20.0
+    beta: float | None = None
+    contrastive_weight: float = 1.0
+    tokens_per_piece: tuple[int, ...] = (24,)
+    n_vectors: int = 8
+    n_centroids: int = 8
+
+
+def make_objective(
+    settings: ObjectiveSettings, teachers: tuple[TeacherSettings, ...] = (), seed: int = 0
+) -> Objective:
+    """Build the objective that a recipe names.
+
+    Args:
+        settings: the recipe's.
+        teachers: whose scores it distills.
+        seed: of its random choices.
+
+    Raises:
+        InvalidSetting: there is none of the name, or a setting is out of range.
+    """
+    shared = RankingSettings(
+        settings.pooling,
+        settings.normalize,
+        settings.scale,
+        settings.beta,
+        settings.contrastive_weight,
+        tuple(DistillationTerm(each.name, each.weight, each.scale) for each in teachers),
+    )
+    makers: dict[str, Callable[[], Objective]] = {
+        "passages": lambda: Passages(shared, settings.tokens_per_piece, seed),
+        "single_vector": lambda: SingleVector(shared),
+        "first_m": lambda: FirstVectors(shared, settings.n_vectors),
+        "pseudo_queries": lambda: PseudoQueries(shared, settings.n_centroids),
+    }
+    if settings.name not in makers:
+        raise InvalidSetting("unknown objective", expected=", ".join(makers), actual=repr(settings.name))
+    return makers[settings.name]()

@@ -1,0 +1,105 @@
+"""Where the scores to distill come from."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import numpy as np
+import torch
+
+from quarry.engine.search.reranker import Reranker
+from quarry.formats.errors import InvalidSetting
+from quarry.training.data.batches import Batch
+from quarry.training.model.network import EncoderNetwork
+from quarry.training.model.tokens import TextBatcher
+from quarry.training.objectives.objective import Objective
+
+__all__ = ["CrossEncoderTeacher", "EncoderTeacher", "Ensemble", "Teacher", "standardize"]
+
+
+class Teacher(Protocol):
+    """Scores the documents of a batch for its queries."""
+
+    def scores(self, batch: Batch, step: int) -> torch.Tensor:
+        """Return (n_queries, n_documents) float32 on the CPU, without gradient."""
+        ...
+
+
+class EncoderTeacher:
+    """Another encoder: a larger one, the uncompressed one, or the student as it was before training.
+
+    Scores of the student as it was keep what it knew: its ranking of texts is distilled back (Li and Hoiem 2018,
+    "Learning without Forgetting", with rankings in the place of classes).
+
+    Args:
+        network: the encoder.
+        objective: makes the vectors that are compared, in passages finer than the student's, say.
+        queries: tokenizes queries for it.
+        documents: tokenizes documents.
+    """
+
+    def __init__(
+        self, network: EncoderNetwork, objective: Objective, queries: TextBatcher, documents: TextBatcher
+    ) -> None:
+        self._network, self._objective = network, objective
+        self._queries, self._documents = queries, documents
+        network.model.eval()
+
+    def scores(self, batch: Batch, step: int) -> torch.Tensor:
+        """Score by the encoder's vectors; see `Teacher.scores`."""
+        queries, documents = self._queries.batch(batch.queries), self._documents.batch(batch.documents)
+        with torch.no_grad():
+            query_vectors = self._objective.represent_queries(self._network.hidden(queries), queries)
+            rows = self._objective.represent_documents(self._network.hidden(documents), documents, step)
+            return self._objective.scores(query_vectors, rows).cpu()
+
+
+class CrossEncoderTeacher:
+    """A cross-encoder: reads each query with each document, as `quarry.engine.search.reranker` does.
+
+    Args:
+        reranker: scores texts for a query.
+    """
+
+    def __init__(self, reranker: Reranker) -> None:
+        self._reranker = reranker
+
+    def scores(self, batch: Batch, step: int) -> torch.Tensor:
+        """Score every pair; see `Teacher.scores`."""
+        del step
+        rows = [self._reranker.scores(query, batch.documents) for query in batch.queries]
+        return torch.from_numpy(np.stack(rows))
+
+
+class Ensemble:
+    """Several teachers: the weighted mean of their scores, each standardized for each query.
+
+    Args:
+        teachers: one at least.
+        weights: of each, above 0.
+
+    Raises:
+        InvalidSetting: no teacher, or weights that do not fit.
+    """
+
+    def __init__(self, teachers: Sequence[Teacher], weights: Sequence[float]) -> None:
+        if not teachers or len(teachers) != len(weights) or not min(weights) > 0:
+            raise InvalidSetting(
+                "teachers cannot be mixed", expected="one at least, weights above 0", actual=list(weights)
+            )
+        self._teachers = list(teachers)
+        self._shares = [weight / sum(weights) for weight in weights]
+
+    def scores(self, batch: Batch, step: int) -> torch.Tensor:
+        """Mix the teachers' scores; see `Teacher.scores`."""
+        mixed = torch.zeros(len(batch.queries), len(batch.documents))
+        for teacher, share in zip(self._teachers, self._shares, strict=True):
+            mixed += share * standardize(teacher.scores(batch, step))
+        return mixed
+
+
+def standardize(scores: torch.Tensor) -> torch.Tensor:
+    """Bring each query's scores to mean 0 and standard deviation 1; equal scores become 0."""
+    centered = scores - scores.mean(1, keepdim=True)
+    return centered / centered.square().mean(1, keepdim=True).sqrt().clamp(min=1e-12)

@@ -1,0 +1,155 @@
+"""A recipe: everything that decides what a training run does, in one TOML file."""
+
+from __future__ import annotations
+
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+
+from quarry.formats.errors import InvalidSetting
+from quarry.training.data.negatives import NegativeSettings
+from quarry.training.data.sources import SourceSettings
+from quarry.training.loop.optimizer import OptimizerSettings
+from quarry.training.loop.trainer import LoopSettings
+from quarry.training.objectives.registry import ObjectiveSettings, TeacherSettings
+from quarry.training.toml_tables import TableReader
+
+__all__ = ["ModelSettings", "OutputSettings", "Recipe", "ValidationSettings", "read_recipe"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelSettings:
+    """The ``[model]`` table: the checkpoint to start from and how it reads texts.
+
+    Attributes:
+        checkpoint: a Hugging Face folder.
+        frozen: parameters whose names start with one of these stay as they are.
+        precision: ``fp32`` or ``bf16``.
+        device: ``cpu``, ``cuda``, ``cuda:1``.
+        dropout: probability.
+        query_tokens: most tokens of a query in training, special tokens included.
+        document_tokens: most tokens of a document in training.
+        window: most tokens that the exported encoder reads at once.
+        query_prefix: before queries.
+        document_prefix: before documents.
+    """
+
+    checkpoint: Path
+    frozen: tuple[str, ...] = ()
+    precision: str = "bf16"
+    device: str = "cpu"
+    dropout: float = 0.0
+    query_tokens: int = 48
+    document_tokens: int = 128
+    window: int = 256
+    query_prefix: str = ""
+    document_prefix: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ValidationSettings:
+    """The ``[validation]`` table.
+
+    Attributes:
+        source: name of the source whose held-out articles are searched.
+        n_documents: at most so many.
+        n_queries: at most so many.
+    """
+
+    source: str
+    n_documents: int = 500
+    n_queries: int = 300
+
+
+@dataclass(frozen=True, kw_only=True)
+class OutputSettings:
+    """The ``[output]`` table.
+
+    Attributes:
+        name: of the encoder.
+        licence: of the weights.
+        original_share: share of the original weights in the final ones; see `interpolate_weights`.
+    """
+
+    name: str
+    licence: str
+    original_share: float = 0.0
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.original_share <= 1:
+            raise InvalidSetting("original_share is out of range", expected="0 to 1", actual=self.original_share)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recipe:
+    """The tables of a recipe.
+
+    Attributes:
+        text: the file as it is.
+        model: ``[model]``.
+        objective: ``[objective]``.
+        teachers: ``[[teachers]]``.
+        data: ``[[data]]``.
+        training: ``[training]``.
+        optimizer: ``[optimizer]``.
+        output: ``[output]``.
+        validation: ``[validation]``, None without it.
+        negatives: ``[negatives]``, None without it.
+    """
+
+    text: str
+    model: ModelSettings
+    objective: ObjectiveSettings
+    teachers: tuple[TeacherSettings, ...]
+    data: tuple[SourceSettings, ...]
+    training: LoopSettings
+    optimizer: OptimizerSettings
+    output: OutputSettings
+    validation: ValidationSettings | None
+    negatives: NegativeSettings | None
+
+
+_TABLES = {
+    "model": ModelSettings,
+    "objective": ObjectiveSettings,
+    "training": LoopSettings,
+    "optimizer": OptimizerSettings,
+    "output": OutputSettings,
+}
+_OPTIONAL = {"validation": ValidationSettings, "negatives": NegativeSettings}
+_LISTS = {"data": SourceSettings, "teachers": TeacherSettings}
+
+
+def read_recipe(path: Path) -> Recipe:
+    """Read a recipe.
+
+    Raises:
+        InvalidSetting: there is no such file, it is no TOML, a table or a member is missing, unknown or of another
+            type, a value is out of range, or two sources or teachers have one name.
+    """
+    try:
+        text = path.read_text("utf-8")
+        tables = tomllib.loads(text)
+    except (OSError, ValueError) as error:
+        raise InvalidSetting(f"the recipe cannot be read: {error}", path=path) from error
+    known = {*_TABLES, *_OPTIONAL, *_LISTS}
+    if not tables.keys() <= known:
+        unknown = sorted(tables.keys() - known)[0]
+        raise InvalidSetting("unknown table", path=path, expected=", ".join(sorted(known)), actual=unknown)
+    reader = TableReader(path)
+    found: dict[str, object] = {
+        name: reader.read(kind, tables.get(name, {}), name) for name, kind in _TABLES.items()
+    }
+    for name, optional in _OPTIONAL.items():
+        found[name] = reader.read(optional, tables[name], name) if name in tables else None
+    for name, each in _LISTS.items():
+        entries = tables.get(name, [])
+        if not isinstance(entries, list):
+            raise InvalidSetting(f"{name} is no list of tables", path=path, expected=f"[[{name}]]")
+        found[name] = tuple(reader.read(each, entry, name) for entry in entries)
+        names = [entry.get("name") for entry in entries]
+        if len(set(names)) < len(names):
+            raise InvalidSetting(f"two of [[{name}]] have one name", path=path, actual=names)
+    if not found["data"]:
+        raise InvalidSetting("the recipe has no data", path=path, expected="[[data]]")
+    return Recipe(text=text, **found)  # type: ignore[arg-type]

@@ -1,0 +1,197 @@
+"""A whole run: recipe in, checkpoint out."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from quarry.engine.search.reranker import open_reranker
+from quarry.formats.errors import InvalidSetting
+from quarry.training.data.batches import BatchSource
+from quarry.training.data.clusters import cluster_vectors, document_vectors
+from quarry.training.data.example_store import ExampleStore
+from quarry.training.data.mixture import Mixture
+from quarry.training.data.refusal import Refusal
+from quarry.training.data.sources import SourceSettings, held_out_store, source_store
+from quarry.training.loop.curves import plot_curves
+from quarry.training.loop.mining import Miner
+from quarry.training.loop.trainer import Student, Trainer
+from quarry.training.loop.validation import ValidationSet, validation_set
+from quarry.training.model.checkpoint_files import EncoderFiles, interpolate_weights, write_checkpoint
+from quarry.training.model.network import EncoderNetwork, load_network
+from quarry.training.model.tokens import TextBatcher
+from quarry.training.model_card import model_card
+from quarry.training.objectives.passages import Passages
+from quarry.training.objectives.ranking import RankingSettings
+from quarry.training.objectives.registry import TeacherSettings, make_objective
+from quarry.training.objectives.single_vector import SingleVector
+from quarry.training.objectives.teachers import CrossEncoderTeacher, EncoderTeacher, Ensemble, Teacher
+from quarry.training.recipe import Recipe, read_recipe
+
+__all__ = ["train"]
+
+_CLUSTERED_TOKENS = 32  # the beginning of a passage says what it is about
+
+
+def train(recipe_path: Path, out: Path, *, show_progress: bool = False) -> Path:
+    """Run a recipe, or resume it where it was stopped.
+
+    Args:
+        recipe_path: a TOML file; see `quarry.training.recipe`.
+        out: folder of the run: prepared data, checkpoints, ``history.jsonl``, ``curves.png`` and, in the end,
+            ``final``, the trained checkpoint.
+        show_progress: draw a progress bar on standard error.
+
+    Returns:
+        the folder of the trained checkpoint.
+
+    Raises:
+        InvalidSetting: the recipe is not valid, the folder holds the run of another recipe, or the data belongs to
+            an evaluation collection.
+        InvalidDocument: training data is malformed.
+        CorruptFile: prepared data or a checkpoint is damaged.
+    """
+    recipe = read_recipe(recipe_path)
+    _claim(out, recipe)
+    stores = _stores(recipe, out)
+    student = _student(recipe, {name: store.n_examples for name, store in stores.items()})
+    _group(recipe, stores, student)
+    mixture = _mixture(recipe, stores)
+    trainer = Trainer(
+        folder=out,
+        student=student,
+        mixture=mixture,
+        teachers={each.name: _teacher(each, recipe) for each in recipe.teachers},
+        settings=recipe.training,
+        optimizer_settings=recipe.optimizer,
+        validation=_validation(recipe, out),
+    )
+    if recipe.negatives is not None:
+        miner = Miner(recipe.negatives, mixture.sources, student, recipe.training.seed, out / "negatives")
+        trainer.before_step = miner.before_step
+    trainer.run(show_progress=show_progress)
+    plot_curves(trainer.history, out / "curves.png")
+    return _write_final(recipe, student, out / "final")
+
+
+def _claim(out: Path, recipe: Recipe) -> None:
+    """Make the folder of a run, or check that it is this recipe's."""
+    path = out / "recipe.toml"
+    if path.is_file():
+        if path.read_text("utf-8") != recipe.text:
+            raise InvalidSetting("the folder holds the run of another recipe", path=path)
+        return
+    if out.exists() and any(out.iterdir()):
+        raise InvalidSetting("the folder is not empty and holds no run", path=out)
+    out.mkdir(parents=True, exist_ok=True)
+    path.write_text(recipe.text, "utf-8")
+
+
+def _stores(recipe: Recipe, out: Path) -> dict[str, ExampleStore]:
+    refusal = Refusal.shipped()
+    return {each.name: source_store(each, out / "data" / each.name, refusal) for each in recipe.data}
+
+
+def _student(recipe: Recipe, sizes: dict[str, int]) -> Student:
+    model = recipe.model
+    network = load_network(
+        model.checkpoint,
+        precision=model.precision,
+        device=model.device,
+        frozen=model.frozen,
+        dropout=model.dropout,
+    )
+    objective = make_objective(recipe.objective, recipe.teachers, recipe.training.seed)
+    use = objective.use()
+    files = EncoderFiles(
+        use.pooling,
+        use.normalize,
+        use.beta,
+        use.representation,
+        model.window,
+        model.query_prefix,
+        model.document_prefix,
+        model_card(recipe, sizes),
+    )
+    return Student(network, objective, *_batchers(recipe, network), files)
+
+
+def _batchers(recipe: Recipe, network: EncoderNetwork) -> tuple[TextBatcher, TextBatcher]:
+    model, path = recipe.model, network.tokenizer_path
+    return (
+        TextBatcher(path, model.query_prefix, model.query_tokens),
+        TextBatcher(path, model.document_prefix, model.document_tokens),
+    )
+
+
+def _group(recipe: Recipe, stores: dict[str, ExampleStore], student: Student) -> None:
+    """Cluster the passages of the sources that ask for it; what was clustered before stays."""
+    for source in recipe.data:
+        store = stores[source.name]
+        mark = store.folder / "clustered.json"
+        if source.cluster_size and not mark.is_file():
+            n_clusters = max(1, store.n_documents // source.cluster_size)
+            batcher = TextBatcher(student.network.tokenizer_path, recipe.model.document_prefix, _CLUSTERED_TOKENS)
+            vectors = document_vectors(store, student.network, batcher)
+            store.replace_groups(cluster_vectors(vectors, n_clusters, recipe.training.seed))
+            mark.write_text(json.dumps({"n_clusters": n_clusters}), "utf-8")
+
+
+def _mixture(recipe: Recipe, stores: dict[str, ExampleStore]) -> Mixture:
+    loop = recipe.training
+    sources = [
+        BatchSource(
+            each.name,
+            stores[each.name],
+            batch_size=loop.batch_size,
+            group_size=each.group_size,
+            n_negatives=loop.n_negatives,
+            seed=loop.seed,
+        )
+        for each in recipe.data
+    ]
+    return Mixture(sources, [each.weight for each in recipe.data])
+
+
+def _teacher(settings: TeacherSettings, recipe: Recipe) -> Teacher:
+    model = recipe.model
+    members: list[Teacher] = [CrossEncoderTeacher(open_reranker(path)) for path in settings.rerankers]
+    ranking = RankingSettings(settings.pooling, scale=settings.scale)
+    for path in settings.encoders:
+        network = load_network(path, precision=model.precision, device=model.device)
+        objective = (
+            Passages(ranking, (settings.tokens_per_piece,)) if settings.tokens_per_piece else SingleVector(ranking)
+        )
+        members.append(EncoderTeacher(network, objective, *_batchers(recipe, network)))
+    return members[0] if len(members) == 1 else Ensemble(members, [1.0] * len(members))
+
+
+def _validation(recipe: Recipe, out: Path) -> ValidationSet | None:
+    settings = recipe.validation
+    if settings is None:
+        return None
+    source: SourceSettings | None = next((each for each in recipe.data if each.name == settings.source), None)
+    if source is None:
+        raise InvalidSetting(
+            "the source to validate with is not there",
+            expected=", ".join(each.name for each in recipe.data),
+            actual=settings.source,
+        )
+    store = held_out_store(source, out / "data" / f"{source.name}-held-out")
+    return validation_set(store, settings.n_documents, settings.n_queries)
+
+
+def _write_final(recipe: Recipe, student: Student, folder: Path) -> Path:
+    share = recipe.output.original_share
+    student.network.model.load_state_dict(
+        interpolate_weights(student.network.model, recipe.model.checkpoint, share), strict=False
+    )
+    partial = folder.with_name(".final.partial")
+    for each in (partial, folder):
+        if each.exists():
+            for path in each.iterdir():
+                path.unlink()
+            each.rmdir()
+    write_checkpoint(student.network, student.files, partial)
+    partial.rename(folder)
+    return folder
