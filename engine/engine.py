@@ -46,13 +46,12 @@ _log = logging.getLogger(__name__)
 
 
 class Engine:
-    """An open index. Made by `Engine.open`; a context manager.
+    """An open index, returned by `Engine.open`; a context manager.
 
-    Once it is closed, and in a forked child, every method but `close` raises `IndexClosed`.
-
-    It answers from the generation it opened until `refresh` or its own `commit`. Any number of threads may
-    search it at once, and several may write: a commit takes what all of them have added by then. A forked child
-    must open its own.
+    It answers from the generation that was current when it was opened, until `refresh` or its own `commit`. Any
+    number of threads may search at once, and several may write: a commit includes what all of them have added so
+    far. After `close`, and in a forked child, every method except `close` raises `IndexClosed`; a forked child
+    must open the index itself.
     """
 
     def __init__(
@@ -61,7 +60,7 @@ class Engine:
         self._directory = directory
         self._options = options
         self._device = device
-        self._encoder: Encoder | None = encoder  # None when this is closed: its memory may be shared with others
+        self._encoder: Encoder | None = encoder  # None after close, so that a shared encoder can be freed
         self._writable = writable
         self._refreshes = False
         self._reranker: Reranker | None = None
@@ -70,7 +69,7 @@ class Engine:
         try:
             if writable:
                 self._writer = self._opened_writer()
-                self._follow()  # another writer may have committed before the lock was ours
+                self._follow()  # another writer may have committed before this one held the lock
         except BaseException:
             self.close()
             raise
@@ -91,35 +90,36 @@ class Engine:
         device_bytes: int | None = None,
         refresh: bool = False,
     ) -> Engine:
-        """Open an index. The encoder's model is loaded at the first text.
+        """Open an index. The model of the encoder is loaded when the first text is encoded.
 
         Args:
-            path: the folder of the index.
-            writable: whether to add and delete; takes the write lock.
-            backend: "auto", "exact" (numpy, slow, the reference), "scan" (SIMD over all centroids),
-                "cpu_faiss" (IVF lists where the index has them), "hnsw" (graphs; see `optimize`) or "gpu" (all
-                centroids, or where they do not fit its memory the lists, on a device).
-            encoder: the one the index was built with: a bundle's folder, an `Encoder`, or None for the bundled
-                default. An index of another encoder's vectors can be opened without it, searched with
-                `search_vectors` and in lexical mode, and changed in all ways but `add`.
-            reranker: for searches with `rerank`: the folder of a cross-encoder's bundle, or a `Reranker`.
-            threads: for batches of queries and for encoding; None: one for each CPU this process may use.
-            memory: the most main memory that may be held for searching, in bytes or as "500MB": copies that
-                backends make, decoded postings, quantizers, a number for each document; not mapped files, the
-                model, what a search needs while it lasts, or what `add` and `merge` do. "auto" takes what fits.
-            device: where backend "gpu" runs: "cuda", "cuda:1", or "cpu" (slow: the same code, for tests); None:
-                the first CUDA device.
-            device_bytes: of the device's memory that may be used; None: nine tenths of what is free.
-            refresh: whether each search begins with a `refresh`, so that it sees what was committed before it, by
-                whichever process. Where nothing was, that takes a listing of the folder.
+            path: folder of the index.
+            writable: whether to allow changes; takes the write lock.
+            backend: "auto", "exact" (numpy, slow, the reference), "scan" (SIMD over all centroids), "cpu_faiss"
+                (inverted lists, if the index has them), "hnsw" (graphs; see `optimize`) or "gpu" (all centroids
+                on a device, or inverted lists if the centroids do not fit into its memory).
+            encoder: the encoder that the index was built with: the folder of a bundle, an `Encoder`, or None for
+                the bundled default. Without the right encoder an index can still be opened, searched with
+                `search_vectors` and in lexical mode, and changed except by `add`.
+            reranker: the folder of a cross-encoder's bundle, or a `Reranker`, for searches with `rerank`.
+            threads: threads for batches of queries and for encoding; None: one for each available CPU.
+            memory: maximum main memory held for searching, in bytes or as "500MB". It covers copies made by
+                backends, decoded postings, quantizers and per-document data; it does not cover mapped files, the
+                model, temporary memory of a search, `add` and `merge`. Backend "auto" chooses what fits.
+            device: device of backend "gpu": "cuda", "cuda:1", or "cpu" (slow, for tests); None: the first CUDA
+                device.
+            device_bytes: maximum device memory to use; None: 90 % of the free memory.
+            refresh: whether each search begins with `refresh`, so that it sees every earlier commit of any
+                process. If there is none, this costs a listing of the folder.
 
         Raises:
             IndexNotFound: there is no index.
-            IndexLocked: `writable`, and there is another writer.
-            EncoderMismatch: an encoder was given, and the vectors are another's.
+            IndexLocked: `writable`, and another writer holds the lock.
+            EncoderMismatch: `encoder` is not the encoder of the index.
             FormatError: a file of the index is damaged.
-            InvalidSetting: a value is out of range, or the memory is too little for this index.
-            BackendUnavailable: the backend asked for needs a library, or a device, that is not here.
+            InvalidSetting: a value is out of range, or the memory limit is too low for this index.
+            BackendUnavailable: the requested backend needs a library or a device that is missing.
+            AccessFailed: the operating system refuses access to a file.
         """
         options = OpenOptions(
             backend=backend,
@@ -156,28 +156,28 @@ class Engine:
     def search(
         self, queries: str | Sequence[str], k: int = 10, **options: Unpack[SearchKeywords]
     ) -> Hits | list[Hits]:
-        """Find the documents that answer a text, best first.
+        """Search with one or several texts; hits are sorted best first.
 
         Args:
             queries: one text, or several.
-            k: how many hits; fewer come back only where fewer documents are in the index, or pass the filter, or
-                in lexical mode have a term of the query.
+            k: number of hits; fewer are returned only if the index has fewer documents, fewer pass the filter, or
+                in lexical mode fewer contain a term of the query.
             **options: the other fields of `quarry.engine.options.SearchOptions`: `mode`, `filter`, `candidates`,
                 `nprobe`, `explain`, `fusion`, `dense_weight`, `rerank`.
 
         Returns:
-            The hits of the text, or for several texts a list of hits for each. Each list says in `exactness`
-            whether a better document may have been passed over.
+            The hits of the text, or a list with the hits of each text. `Hits.exactness` states whether a better
+            document may have been missed.
 
         Warns:
             UnknownFieldWarning: the filter compares a field that no document has.
 
         Raises:
-            InvalidQuery: a query is no text; or by its meaning it has no token, or the encoder gives no usable
-                vector for it. In lexical mode a query without terms finds nothing.
-            InvalidFilter: the filter is malformed, or compares values with those of another type.
-            InvalidSetting: an option is out of range, or there is none of that name.
-            EncoderMismatch: the index holds vectors of another encoder (lexical mode works all the same).
+            InvalidQuery: a query is not a text, has no token (except in lexical mode, where it finds nothing), or
+                the encoder returns no usable vector for it.
+            InvalidFilter: the filter is malformed, or compares values of different types.
+            InvalidSetting: an option is out of range or unknown.
+            EncoderMismatch: the vectors of the index are of another encoder (lexical mode works).
         """
         chosen = SearchOptions.of(k, options)
         texts = query_texts(queries)
@@ -190,26 +190,30 @@ class Engine:
 
     @finishes_before_exit
     def search_vectors(self, queries: npt.ArrayLike, k: int = 10, **options: Unpack[SearchKeywords]) -> list[Hits]:
-        """Find documents for (n, dim) query vectors, converted to float32; see `search`. The mode is dense.
+        """Search with (n, dim) query vectors, converted to float32, in dense mode; see `search`.
 
         Raises:
-            InvalidQuery: no numbers, the wrong shape, or numbers that are not finite or above 1e18.
+            InvalidQuery: not numeric, the wrong shape, or values that are not finite or above 1e18.
         """
         options.setdefault("mode", "dense")
         chosen = SearchOptions.of(k, options)
         if chosen.mode != "dense" or chosen.rerank:
-            raise InvalidSetting("vectors have no words", expected="mode dense, no rerank", actual=chosen.mode)
+            raise InvalidSetting(
+                "vectors are searched in dense mode without reranking",
+                expected="mode dense, no rerank",
+                actual=chosen.mode,
+            )
         view = self._to_search()
         return view.search_dense(query_vectors(queries, view.snapshot.manifest.settings.dim), chosen)
 
     def add(self, docs: DocumentSource) -> int:
-        """Collect documents for the next commit; one whose id exists replaces it. Returns how many.
+        """Add documents to the next commit and return their number; a document replaces one with the same id.
 
         Raises:
-            InvalidDocument: a document is not valid; those before it stay collected until `rollback`.
-            InvalidSetting: `docs` is nothing that documents can be read from, as a table.
-            CommitFailed: the system failed; those taken until then stay collected, and can be committed.
-            EncoderMismatch: the vectors of the index are another encoder's.
+            InvalidDocument: a document is not valid; those before it are kept for the next commit, or `rollback`.
+            InvalidSetting: documents cannot be read from `docs`, for example from a table.
+            CommitFailed: an I/O error occurred; the documents added before it are kept and can be committed.
+            EncoderMismatch: the vectors of the index are of another encoder.
             ReadOnlyIndex: the index was not opened writable.
         """
         writer = self._require_writer()
@@ -219,32 +223,32 @@ class Engine:
 
     @finishes_before_exit
     def delete(self, ids: Iterable[str] | str) -> int:
-        """Delete documents at the next commit. Returns how many of the ids there were.
+        """Delete documents in the next commit and return how many of the ids existed.
 
         Args:
-            ids: one id, or several; those that no document has are passed over.
+            ids: one id, or several; ids that no document has are ignored.
 
         Raises:
-            InvalidSetting: the ids are no str and no iterable of them; nothing was deleted.
+            InvalidSetting: not a str or an iterable of str; nothing was deleted.
             ReadOnlyIndex: the index was not opened writable.
         """
         return self._require_writer().delete(id_list(ids))
 
     @finishes_before_exit
     def commit(self) -> int:
-        """Make all additions and deletions visible, durably, in one step. Returns the generation.
+        """Make all additions and deletions visible and durable in one step; return the generation.
 
-        After it segments are merged in the background if they have become many, or much in them is deleted: a
-        generation of its own each time. Answers that are exact (see `Hits.exactness`) stay the same, to the last
+        Afterwards segments are merged in the background, if there are many or much in them is deleted; each merge
+        makes a generation of its own. Exact answers (see `Hits.exactness`) do not change by a merge, to the last
         bit of each score, except for the order of documents with equal scores.
 
         Raises:
-            CommitFailed: nothing was committed; what was collected stays so, and `commit` can be tried again.
-            DurabilityUnknown: committed, but perhaps not for good; or the system has not said whether.
-            MergeFailed: committed, but a merge in the background failed; it is tried again after later commits.
-            FormatError: committed, but a merge in the background found a damaged file. Its segment is left as it
-                is, and others are merged without it.
-            InvalidSetting: committed, but the memory allowed is too little for the index now. A note says so.
+            CommitFailed: nothing was committed; additions and deletions are kept, and `commit` can be tried again.
+            DurabilityUnknown: committed, but it may not survive a power loss; or the outcome is unknown.
+            MergeFailed: committed, but a background merge failed; it is tried again after later commits.
+            FormatError: committed, but a background merge found a damaged file. Its segment is left unchanged, and
+                others are merged without it.
+            InvalidSetting: committed, but the memory limit is now too low for the index. A note says so.
         """
         writer = self._require_writer()
         generation, _ = writer.commit()
@@ -252,44 +256,43 @@ class Engine:
             self._follow()
             writer.raise_merge_failure()
         except Exception as error:
-            error.add_note(f"Generation {generation} was committed all the same.")
+            error.add_note(f"Generation {generation} was committed.")
             raise
         return generation
 
     @finishes_before_exit
     def merge(self, retrain: bool = False) -> int:
-        """Merge all segments into as few as there can be, without what is deleted. Returns the generation.
+        """Merge all segments into as few as possible, without deleted documents; return the generation.
 
-        Commits do so by themselves where it pays. What is collected for the next commit stays collected.
+        Commits merge in the background anyway when it pays. Uncommitted additions and deletions are kept.
 
         Args:
-            retrain: also train a new quantizer on the stored centroids and code them anew: for an index whose
-                documents are no longer like those it was trained on (see `stats`).
+            retrain: whether to train a new quantizer on the stored centroids and encode them again, for an index
+                whose documents have drifted from those it was trained on (see `stats`).
 
         Raises:
-            FormatError: a file is damaged; the index stays as it was.
-            InvalidSetting: `retrain` for an index that stores codes alone; nothing was done. What codes have lost
-                cannot be trained on: with codes of codes it found fewer of the nearest than before, so build it
-                anew.
-            MergeFailed: the system failed; the last commit stands.
+            FormatError: a file is damaged; the index is unchanged.
+            InvalidSetting: `retrain` on an index of codes alone; nothing was done. A quantizer trained on decoded
+                codes finds fewer neighbors than the old one, so such an index has to be built again.
+            MergeFailed: an I/O error occurred; the last commit is still current.
         """
         return self._require_writer().merge(checked_flag(retrain, "retrain"))
 
     @finishes_before_exit
     def rollback(self) -> None:
-        """Forget additions and deletions since the last commit."""
+        """Discard additions and deletions since the last commit."""
         self._require_writer().rollback()
 
     @finishes_before_exit
     def optimize(self) -> int:
-        """Write what makes searching faster and can be made again at any time. Returns how many files were new.
+        """Write HNSW graphs for segments of 20,000 centroids or more that have none; return how many were written.
 
-        These are the HNSW graphs of segments of 20,000 centroids or more that have none. It takes minutes for
-        millions of centroids, and memory for their vectors; searches, here and in other processes, go on
-        meanwhile. Commit first: a graph is of committed documents.
+        This takes minutes for millions of centroids, and memory for their vectors; searches in this and other
+        processes continue meanwhile. Graphs cover committed documents only, so commit first. A graph is optional
+        data: it can be deleted and written again at any time.
 
         Raises:
-            MergeFailed: the system failed, as on a full disk; the index is whole, and nothing half is left.
+            MergeFailed: an I/O error occurred, for example on a full disk; no incomplete file is left.
             ReadOnlyIndex: the index was not opened writable.
         """
         self._require_writer()
@@ -300,18 +303,18 @@ class Engine:
 
     @finishes_before_exit
     def refresh(self) -> bool:
-        """Answer from the newest generation from now on. Returns whether there was a newer one.
+        """Answer from the newest generation from now on; return whether there was a newer one.
 
-        An index that was copied or built anew in the place of this one counts as newer, whatever its generation.
+        An index that replaced this one, by copying or building, counts as newer, whatever its generation.
         """
         return self._view.refresh()
 
     @finishes_before_exit
     def get(self, ids: Iterable[str] | str) -> list[Document]:
-        """The documents of these ids, in their order; ids that are not there are passed over.
+        """Return the documents with these ids, in their order; ids that no document has are ignored.
 
         Raises:
-            InvalidSetting: the ids are no str and no iterable of them.
+            InvalidSetting: not a str or an iterable of str.
         """
         return self._view.get().documents(id_list(ids))
 

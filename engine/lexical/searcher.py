@@ -13,13 +13,13 @@ __all__ = ["LexicalSearcher"]
 
 
 class LexicalSearcher:
-    """Makes queries of texts; safe to use from several threads.
+    """Turns texts into BM25 queries; safe to use from several threads.
 
-    A query without terms (stop words only, say) finds nothing.
+    A query without terms, for example of stop words only, finds nothing.
 
     Args:
-        snapshot: what is searched.
-        cache_bytes: memory for the decoded postings of terms asked for lately.
+        snapshot: the generation that is searched.
+        cache_bytes: memory for the decoded postings of recently used terms.
     """
 
     def __init__(self, snapshot: Snapshot, cache_bytes: int) -> None:
@@ -28,16 +28,16 @@ class LexicalSearcher:
         self._settings = snapshot.manifest.settings
 
     def query(self, text: str) -> Bm25Query:
-        """The query of a text's terms, looked up."""
+        """Return the query of a text, with the postings of its terms."""
         return self._bm25.query(self.terms(text))
 
     def terms(self, text: str) -> list[str]:
-        """The terms of a text, by the rules that made those of the postings."""
+        """Return the terms of a text, by the rules that the index was built with."""
         return self._analyzer.terms(text)
 
     @property
     def resident_bytes(self) -> int:
-        """Memory of the postings that are decoded now."""
+        """Memory of the cached postings, in bytes."""
         return self._bm25.cached_bytes if "_bm25" in self.__dict__ else 0
 
     @cached_property

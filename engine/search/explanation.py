@@ -1,4 +1,4 @@
-"""Why a document was found: the parts of its text whose centroids carry its score."""
+"""Explains a hit: the passages whose centroids contribute to its score."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ __all__ = ["matches"]
 def matches(
     stored: StoredDocument, scores: npt.NDArray[np.float32], beta: float | None, path: Path
 ) -> tuple[Match, ...]:
-    """The parts that carry the score of a document, by falling weight; those of weight 0 are left out.
+    """Return the passages that contribute to the score of a document, by descending weight.
 
     Args:
         stored: the document.
         scores: (n_centroids,) float32, the scores of its centroids.
-        beta: inverse temperature of the aggregation; None (the maximum) leaves the best centroid alone.
+        beta: inverse temperature of the aggregation; None (the maximum): only the best centroid contributes.
         path: file of the document, for messages.
 
     Raises:
-        CorruptFile: the stored spans do not fit the document's centroids.
+        CorruptFile: the number of stored spans differs from the number of centroids.
     """
     spans = unpack_spans(stored.spans, path)
     if len(spans) != len(scores):

@@ -1,4 +1,4 @@
-"""One score out of two: the dense and the lexical score of the same documents."""
+"""Fusion of the dense and the lexical scores of the same documents."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ Floats = npt.NDArray[np.float32]
 def fuse(dense: Floats, lexical: Floats, fusion: str, dense_weight: float) -> Floats:
     """Combine the scores of one query's candidates.
 
-    "linear" is the interpolation of Luan et al. 2021 (section 6, "hybrid"), of scores brought to 0..1 among the
-    candidates first: weight x dense + (1 - weight) x lexical. "rrf" is reciprocal rank fusion (Cormack et al.
+    "linear" is the interpolation of Luan et al. 2021 (section 6, "hybrid") of scores that are min-max normalized
+    over the candidates: weight x dense + (1 - weight) x lexical. "rrf" is reciprocal rank fusion (Cormack et al.
     2009): the sum over both rankings of 1 / (60 + rank); a document without a term of the query has no rank in
-    the lexical one.
+    the lexical ranking.
 
     Args:
         dense: (n,) float32, exact dense scores.
-        lexical: (n,) float32, exact BM25 scores, 0 where no term of the query is in the document.
+        lexical: (n,) float32, exact BM25 scores, 0 for documents without a term of the query.
         fusion: "linear" or "rrf".
-        dense_weight: of the dense side, from 0 to 1; used by "linear".
+        dense_weight: weight of the dense scores in "linear", from 0 to 1.
 
     Returns:
         (n,) float32, larger is better; comparable within the query only.
@@ -32,23 +32,23 @@ def fuse(dense: Floats, lexical: Floats, fusion: str, dense_weight: float) -> Fl
     if fusion == "rrf":
         return _reciprocal_ranks(dense) + np.where(lexical > 0, _reciprocal_ranks(lexical), np.float32(0))
     weight = np.float32(dense_weight)
-    mixed: Floats = weight * _spread(dense) + (1 - weight) * _spread(lexical)
+    mixed: Floats = weight * _normalize_min_max(dense) + (1 - weight) * _normalize_min_max(lexical)
     return mixed
 
 
-def _spread(scores: Floats) -> Floats:
-    """Scores moved and scaled to 0..1; where all are the same, 1 if that is above 0, else 0."""
+def _normalize_min_max(scores: Floats) -> Floats:
+    """Scale scores to 0..1; equal scores become 1 if they are positive, else 0."""
     if not len(scores):
         return scores
     low, high = scores.min(), scores.max()
     if low == high:
         return (scores > 0).astype(np.float32)
-    spread: Floats = (scores - low) / (high - low)
-    return spread
+    normalized: Floats = (scores - low) / (high - low)
+    return normalized
 
 
 def _reciprocal_ranks(scores: Floats) -> Floats:
-    """1 / (60 + rank), the best document's rank being 1; equal scores share the better rank."""
+    """Return 1 / (60 + rank), with rank 1 for the best document; equal scores share the better rank."""
     descending = np.sort(-scores)
     ranks = np.searchsorted(descending, -scores, side="left") + 1
     return (1 / (_RANK_OFFSET + ranks)).astype(np.float32)

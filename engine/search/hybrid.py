@@ -42,13 +42,13 @@ class HybridSearcher:
     def search(
         self, vectors: Queries, texts: list[str], options: SearchOptions, allowed: AllowedDocs
     ) -> Iterator[tuple[Floats, Ranking, Bm25Query]]:
-        """The best documents for each query, given as a text and as its vector, best first.
+        """Rank documents for each query, given as a text and as its vector.
 
-        Candidates are the best of both sides; those that only one side found are scored by the other, so that
-        every document has both scores when they are fused.
+        Candidates are the best documents of both sides; those that only one side found are scored by the other,
+        so that every candidate has both scores before fusion.
 
         Yields:
-            A query's vector, its ranking, and its terms; one at a time, for those hold postings.
+            The vector of a query, its ranking, and its terms; one query at a time, because terms hold postings.
         """
         n = options.candidates or max(usual_candidates(options.k), _MIN_CANDIDATES)
         rankings = self._dense.candidates(vectors, n, n, options, allowed)
@@ -58,19 +58,19 @@ class HybridSearcher:
             if not self._n_docs:
                 yield vector, by_terms, query
                 continue
-            ranking, n_scored = self._fused(vector, query, (by_vector, by_terms), options)
-            if n_scored == self._n_findable(allowed):
+            ranking, n_scored = self._fuse(vector, query, (by_vector, by_terms), options)
+            if n_scored == self._count_allowed(allowed):
                 ranking = ranking._replace(exactness=Exactness.EXACT)
             yield vector, ranking, query
 
-    def _n_findable(self, allowed: AllowedDocs) -> int:
+    def _count_allowed(self, allowed: AllowedDocs) -> int:
         return sum(n if docs is None else docs.n for n, docs in zip(self._n_docs, allowed, strict=True))
 
-    def _fused(
+    def _fuse(
         self, vector: Floats, query: Bm25Query, sides: tuple[Ranking, Ranking], options: SearchOptions
     ) -> tuple[Ranking, int]:
-        """The ranking, and how many documents it was chosen from."""
-        parts = [self._scored(vector, query, *sides, number) for number in range(len(self._n_docs))]
+        """Return the fused ranking, and the number of candidates it was chosen from."""
+        parts = [self._score_candidates(vector, query, *sides, number) for number in range(len(self._n_docs))]
         lengths = [len(docs) for docs, _, _ in parts]
         docs, dense, lexical = (np.concatenate(column) for column in zip(*parts, strict=True))
         fused = fuse(dense, lexical, options.fusion, options.dense_weight)
@@ -78,10 +78,10 @@ class HybridSearcher:
         order = np.lexsort((docs, segments, -fused))[: options.k]
         return Ranking(segments[order], docs[order], fused[order], dense[order], lexical[order]), len(docs)
 
-    def _scored(
+    def _score_candidates(
         self, vector: Floats, query: Bm25Query, by_vector: Ranking, by_terms: Ranking, segment: int
     ) -> tuple[Ints, Floats, Floats]:
-        """The candidates of one segment, ascending, with their dense and their lexical scores."""
+        """Return the candidates of one segment, ascending, with their dense and lexical scores."""
         inside = by_vector.segments == segment
         known = by_vector.docs[inside]
         docs = np.union1d(known, by_terms.docs[by_terms.segments == segment])

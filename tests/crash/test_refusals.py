@@ -318,7 +318,7 @@ class History:
         def settle(error: QuarryError | None) -> None:
             notes = " ".join(getattr(error, "__notes__", ()))
             found = content(self.path)
-            if error is None or isinstance(error, MergeFailed) or "committed all the same" in notes:
+            if error is None or isinstance(error, MergeFailed) or "was committed" in notes:
                 assert found in self.pending, f"{error!r} {error}"
             elif isinstance(error, (IndexClosed, DurabilityUnknown)):
                 assert found in [*self.pending, self.committed], f"{error!r} {error}"

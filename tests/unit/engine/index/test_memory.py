@@ -144,7 +144,7 @@ def test_an_index_that_outgrows_its_memory(tmp_path):
         index.add([f"text {number}" for number in range(100)])
         with pytest.raises(InvalidSetting, match="too little for this index") as caught:
             index.commit()
-        assert caught.value.__notes__ == ["Generation 2 was committed all the same."]
+        assert caught.value.__notes__ == ["Generation 2 was committed."]
         assert len(index.search("one")) == len(index) == 1
     with Engine.open(tmp_path, encoder=encoder) as index:
         assert len(index) == 101

@@ -167,7 +167,7 @@ def test_bad_options_are_refused(index, options):
 def test_vectors_have_no_words(index, encoder):
     vector = encoder.encode_query("walk")[None]
     assert index.search_vectors(vector, k=1)[0][0].lexical_score is None
-    with pytest.raises(InvalidSetting, match="vectors have no words"):
+    with pytest.raises(InvalidSetting, match="vectors are searched in dense mode"):
         index.search_vectors(vector, mode="hybrid")
 
 

@@ -43,7 +43,7 @@ def some_rows(segment, generator):
 
 @pytest.mark.parametrize("beta", [None, 5.0])
 def test_those_with_the_best_of_the_rows_are_rescored(snapshot, monkeypatch, beta):
-    monkeypatch.setattr(stage2, "_WORTH_ROWS", -(1 << 40))
+    monkeypatch.setattr(stage2, "_MIN_SAVED_ROWS", -(1 << 40))
     segment, generator = snapshot.segments[0], np.random.default_rng(0)
     for query in queries(20):
         docs, rows = some_rows(segment, generator)
@@ -71,7 +71,7 @@ def test_all_are_rescored_where_little_would_be_saved(snapshot):
 
 
 def test_no_more_than_there_are(snapshot, monkeypatch):
-    monkeypatch.setattr(stage2, "_WORTH_ROWS", -(1 << 40))
+    monkeypatch.setattr(stage2, "_MIN_SAVED_ROWS", -(1 << 40))
     segment = snapshot.segments[0]
     docs, rows = some_rows(segment, np.random.default_rng(0))
     for n in (len(docs), len(docs) + 1):
@@ -86,7 +86,7 @@ def test_a_search_finds_the_best_all_the_same(snapshot, monkeypatch, backend):
     options = SearchOptions(k=10, candidates=100, nprobe=small_index.NLIST, mode="dense")
     asked = queries(40)
     everything = searcher.search(asked, options)
-    monkeypatch.setattr(stage2, "_WORTH_ROWS", -(1 << 40))
+    monkeypatch.setattr(stage2, "_MIN_SAVED_ROWS", -(1 << 40))
     likely = searcher.search(asked, options)
     shared = 0
     for one, other in zip(everything, likely, strict=True):
