@@ -7,8 +7,8 @@ import math
 import numpy as np
 import numpy.typing as npt
 
-from quarry.engine.quantization.held_out import hide_neighbours, nearest_rows
-from quarry.engine.scoring.stored_vectors import unpack_codes
+from quarry.engine.quantization.held_out import ROUNDING, hide_neighbours, nearest_rows, says_enough
+from quarry.engine.scoring.stored_vectors import decoded_vectors
 from quarry.formats.snapshot import OpenSegment
 from quarry.formats.vectors.quantizer import Quantizer
 
@@ -32,7 +32,7 @@ _UNMEASURED_LEAST = 100
 _ROWS_PER_CANDIDATE = 2.5  # centroids asked for, for each document wanted, where documents have several
 
 
-def measured_candidate_rows(quantizer: Quantizer, sample: Floats, lists: Ints, codes: Codes) -> int:
+def measured_candidate_rows(quantizer: Quantizer, sample: Floats, lists: Ints, codes: Codes) -> int | None:
     """In how many of the rows that score best by their codes the ten nearest documents are, but for .005.
 
     Rows of the sample ask for the ten rows nearest to them; where these stand by their codes hardly depends on how
@@ -40,16 +40,25 @@ def measured_candidate_rows(quantizer: Quantizer, sample: Floats, lists: Ints, c
     of the collection where real questions asked for ten documents, of a collection of abstracts 253 and 300.
     Searching only some of the lists takes more of both; twice the rows of the sample give .99 altogether.
 
+    A row whose ten nearest are not decided does not count. A row that scores the same by its code as one of the
+    nearest comes before it, and so does one that scores less by no more than rounding explains: codes that cannot
+    tell rows apart find nothing. So the number is the same on every CPU but for a few rows at the edge of that.
+
     Args:
         quantizer: that they are coded with.
         sample: (n, dim) float32 training rows in the order of their documents.
         lists: (n,) int64, the list of each.
         codes: (n, code_bytes) uint8, the code of each.
+
+    Returns:
+        The number; None where the sample says too little, as one of identical vectors.
     """
-    ranks = [
-        _ranks(quantizer, sample, lists, codes, places, nearest)
-        for places, nearest, _ in nearest_rows(sample, _N_HELD_OUT, _N_NEAREST)
-    ]
+    ranks, decided = [], []
+    for asked in nearest_rows(sample, _N_HELD_OUT, _N_NEAREST):
+        ranks.append(_ranks(quantizer, sample, lists, codes, asked.places, asked.nearest)[asked.decided].ravel())
+        decided.append(asked.decided)
+    if not says_enough(np.concatenate(decided)):
+        return None
     found = np.sort(np.concatenate(ranks))
     return _DENSER * (int(found[math.ceil(_SHARE * len(found)) - 1]) + 1)
 
@@ -96,19 +105,15 @@ def rows_per_candidate(segment: OpenSegment) -> float:
 def _ranks(
     quantizer: Quantizer, sample: Floats, lists: Ints, codes: Codes, places: Ints, nearest: Ints
 ) -> npt.NDArray[np.int64]:
-    """For each nearest row of each row that asks: how many rows score better by their codes."""
+    """For each nearest row of each row that asks, how many rows may come before it by codes: like `nearest`."""
     asking = quantizer.rotate(sample[places])
-    scores = np.empty((len(places), len(sample)), np.float32)
+    scores, lengths = np.empty((len(places), len(sample)), np.float32), np.empty(len(sample), np.float32)
     for low in range(0, len(sample), _BATCH_ROWS):
         part = slice(low, low + _BATCH_ROWS)
-        scores[:, part] = asking @ _decoded(quantizer, lists[part], codes[part]).T
+        decoded = decoded_vectors(quantizer, lists[part], codes[part])
+        scores[:, part], lengths[part] = asking @ decoded.T, np.linalg.norm(decoded, axis=1)
     hide_neighbours(scores, places)
-    own = np.take_along_axis(scores, nearest, axis=1)
-    return np.concatenate([(row[None] > mine[:, None]).sum(axis=1) for row, mine in zip(scores, own, strict=True)])
-
-
-def _decoded(quantizer: Quantizer, lists: Ints, codes: Codes) -> Floats:
-    """(n, dim) float32: what the codes stand for, rotated where there is a rotation."""
-    book = quantizer.score_codebook
-    vectors: Floats = book[np.arange(len(book)), unpack_codes(codes, quantizer.nbits)].reshape(len(codes), -1)
-    return vectors + quantizer.coarse[lists] if quantizer.by_residual else vectors
+    rounding = ROUNDING * np.linalg.norm(asking, axis=1)[:, None] * lengths[nearest]
+    own = np.take_along_axis(scores, nearest, axis=1) - rounding
+    before = [(row[None] >= mine[:, None]).sum(axis=1) - 1 for row, mine in zip(scores, own, strict=True)]
+    return np.array(before, np.int64)

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import numpy.typing as npt
 
-from quarry.engine.quantization.held_out import nearest_rows
+from quarry.engine.quantization.held_out import ROUNDING, nearest_rows, says_enough
 from quarry.formats.vectors.quantizer import Quantizer
 
 __all__ = ["default_nprobe", "probe_recall"]
@@ -20,7 +20,7 @@ _N_HELD_OUT = 1024
 _N_NEAREST = 20
 
 
-def probe_recall(sample: Floats, quantizer: Quantizer) -> Floats:
+def probe_recall(sample: Floats, quantizer: Quantizer) -> Floats | None:
     """Share of the nearest rows that the first lists hold, for each number of lists.
 
     Rows of the sample ask for their nearest twenty in the sample. It is thinner than the collection, so that these
@@ -34,13 +34,20 @@ def probe_recall(sample: Floats, quantizer: Quantizer) -> Floats:
         sample: (n, dim) float32 training rows in the order of their documents.
         quantizer: whose lists.
 
+    Rows whose nearest twenty are not decided do not count, and lists that score the same as the one that holds a
+    row come before it: what the order of equal scores is like is left to chance.
+
     Returns:
-        (nlist,) float32, ascending to 1: number i for the i + 1 lists with the largest inner products.
+        (nlist,) float32, ascending to 1: number i for the i + 1 lists with the largest inner products. None where
+        the sample says too little, as one of identical vectors.
     """
-    ranks, best = [], []
-    for places, nearest, scores in nearest_rows(sample, _N_HELD_OUT, _N_NEAREST):
-        ranks.append(_ranks(sample, places, nearest, quantizer))
-        best.append(scores.max(axis=1))
+    ranks, best, decided = [], [], []
+    for asked in nearest_rows(sample, _N_HELD_OUT, _N_NEAREST):
+        ranks.append(_ranks(sample, asked.places, asked.nearest, quantizer)[asked.decided])
+        best.append(asked.scores.max(axis=1)[asked.decided])
+        decided.append(asked.decided)
+    if not says_enough(np.concatenate(decided)):
+        return None
     order = np.argsort(-np.concatenate(best), kind="stable")
     counted = np.concatenate(ranks)[order[: -(-len(order) // 2)]]
     n_of_rank = np.bincount(counted.ravel(), minlength=quantizer.nlist)
@@ -56,13 +63,15 @@ def default_nprobe(quantizer: Quantizer) -> int:
 
 
 def _ranks(sample: Floats, places: Ints, nearest: Ints, quantizer: Quantizer) -> Ints:
-    """For each nearest row of each row that asks, how many lists come before its list: like `nearest`."""
+    """For each nearest row of each row that asks, how many lists may come before its list: like `nearest`."""
     wanted, which = np.unique(nearest, return_inverse=True)
     coarse = quantizer.coarse
     lists = (quantizer.rotate(sample[wanted]) @ coarse.T).argmax(axis=1)[which].reshape(nearest.shape)
-    near_lists = quantizer.rotate(sample[places]) @ coarse.T
-    order = np.argsort(-near_lists, axis=1)
-    ranks = np.empty_like(order)
-    np.put_along_axis(ranks, order, np.arange(len(coarse))[None], axis=1)
-    found: Ints = np.take_along_axis(ranks, lists, axis=1)
-    return found
+    asking = quantizer.rotate(sample[places])
+    near_lists = asking @ coarse.T
+    rounding = ROUNDING * np.outer(np.linalg.norm(asking, axis=1), np.linalg.norm(coarse, axis=1))
+    own = np.take_along_axis(near_lists, lists, axis=1) - np.take_along_axis(rounding, lists, axis=1)
+    near_lists.sort(axis=1)
+    before = [np.searchsorted(row, mine) for row, mine in zip(near_lists, own, strict=True)]
+    ranks: Ints = len(coarse) - 1 - np.array(before, np.int64).reshape(nearest.shape)
+    return ranks

@@ -13,7 +13,7 @@ from quarry.engine.scoring.int8_query import IntegerQuery
 from quarry.formats.snapshot import OpenSegment
 from quarry.formats.vectors.quantizer import Quantizer
 
-__all__ = ["Scorer", "StoredVectors", "unpack_codes"]
+__all__ = ["Scorer", "StoredVectors", "decoded_vectors", "unpack_codes"]
 
 Floats = npt.NDArray[np.float32]
 Rows = npt.NDArray[np.int64]
@@ -58,11 +58,9 @@ class StoredVectors:
         if self._table.kind != "none":
             values, scales = self._table.stored(rows)
             return values.astype(np.float32) * scales[:, None]
-        quantizer = self._required_quantizer()
-        decoded = quantizer.score_codebook[np.arange(quantizer.score_codebook.shape[0]), self._codes(rows)]
-        vectors = decoded.reshape(len(rows), quantizer.coarse.shape[1])
-        if quantizer.by_residual:
-            vectors = vectors + quantizer.coarse[self._list_numbers(rows)]
+        assert self._lists is not None
+        quantizer, codes = self._required_quantizer(), self._lists.codes()[self._places[rows]]
+        vectors = decoded_vectors(quantizer, self._list_numbers(rows), codes)
         return vectors if quantizer.rotation is None else vectors @ quantizer.rotation
 
     def _code_scorer(self, query: Floats) -> Scorer:
@@ -99,6 +97,20 @@ class StoredVectors:
         """(n_rows,) uint32: where in the inverted lists each row is."""
         assert self._lists is not None
         return self._lists.places()
+
+
+def decoded_vectors(quantizer: Quantizer, lists: Rows, codes: npt.NDArray[np.uint8]) -> Floats:
+    """What codes stand for: (n, dim) float32, rotated where the quantizer has a rotation.
+
+    Args:
+        quantizer: that they were made with.
+        lists: (n,) int64, the list of each row.
+        codes: (n, code_bytes) uint8.
+    """
+    book = quantizer.score_codebook
+    parts = book[np.arange(len(book)), unpack_codes(codes, quantizer.nbits)]
+    vectors: Floats = parts.reshape(len(codes), quantizer.coarse.shape[1])
+    return vectors + quantizer.coarse[lists] if quantizer.by_residual else vectors
 
 
 def unpack_codes(codes: npt.NDArray[np.uint8], nbits: int) -> npt.NDArray[np.uint8]:

@@ -11,7 +11,7 @@ from quarry.engine.options import OpenOptions, SearchOptions
 from quarry.engine.quantization import candidates as candidate_rows
 from quarry.engine.quantization import held_out
 from quarry.engine.quantization.candidates import default_candidates, measured_candidate_rows, rows_per_candidate
-from quarry.engine.quantization.training import VectorCoder
+from quarry.engine.quantization.training import VectorCoder, train_quantizer
 from quarry.engine.search.searcher import Searcher
 from quarry.formats.snapshot import Snapshot
 
@@ -23,6 +23,11 @@ def decoded(made, lists, codes):
         [np.concatenate([made.score_codebook[m][n] for m, n in enumerate(code)]) for code in halves]
     )
     return vectors + made.coarse[lists] if made.by_residual else vectors
+
+
+def n_before(scores, row, tolerance):
+    """Rows that score better than one, as well, or less well by less than rounding."""
+    return sum(score > scores[row] - tolerance for other, score in scores.items() if other != row)
 
 
 @pytest.mark.parametrize("input_dim", [None, 12], ids=["plain", "rotated"])
@@ -41,18 +46,72 @@ def test_the_number_is_a_count(monkeypatch, by_residual, batch_scores, input_dim
         others = [row for row in range(400) if abs(row - place) > 16]
         near = sorted(others, key=lambda row: -(sample[row] @ sample[place]))[:10]
         scores = {row: vectors[row] @ turned[place] for row in others}
-        ranks += [sum(score > scores[row] for score in scores.values()) for row in near]
+        ranks += [n_before(scores, row, 1e-5 * np.linalg.norm(turned[place])) for row in near]
     found = measured_candidate_rows(made, sample, lists, codes)
     shares = [np.mean(np.array(ranks) < n) for n in (found // 2 - 1, found // 2)]
     assert found % 2 == 0
     assert shares[0] < 0.995 <= shares[1]
 
 
-@pytest.mark.parametrize("n", [1, 5, 40])
-def test_tiny_samples(n):
-    sample = np.random.default_rng(0).standard_normal((n, 8)).astype(np.float32)
-    made = quantizer()
-    assert 1 <= measured_candidate_rows(made, sample, *VectorCoder(made, 1).code(sample)) <= 2 * n
+def measured(sample, made=None):
+    made = made or quantizer()
+    return measured_candidate_rows(made, sample, *VectorCoder(made, 1).code(sample))
+
+
+@pytest.mark.parametrize("n", [1, 5, 11, 20])
+def test_tiny_samples_say_nothing(n):
+    """Of so few rows in one place none has ten others that are no neighbours."""
+    assert measured(np.random.default_rng(0).standard_normal((n, 8)).astype(np.float32)) is None
+
+
+def test_a_small_sample():
+    assert 1 <= measured(np.random.default_rng(0).standard_normal((60, 8)).astype(np.float32)) <= 2 * 60
+
+
+def sphere(n, dim=8, seed=0):
+    vectors = np.random.default_rng(seed).standard_normal((n, dim)).astype(np.float32)
+    return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+
+
+class TestDegenerate:
+    """What cannot be told apart counts as not found; from what says nothing nothing is concluded."""
+
+    @pytest.mark.parametrize("n_kinds", [1, 3, 20])
+    @pytest.mark.parametrize("scatter", [0, 1e-7])
+    def test_identical_vectors(self, n_kinds, scatter):
+        """Which of hundreds are the ten nearest is left to rounding."""
+        generator = np.random.default_rng(1)
+        sample = sphere(n_kinds)[generator.integers(0, n_kinds, 3000)]
+        sample += (scatter * generator.standard_normal(sample.shape)).astype(np.float32)
+        assert measured(sample, train_quantizer(sample, 16, 4, 0, 1)) is None
+
+    def test_some_identical_vectors_among_others(self):
+        """Those that have others nearest to them speak for all."""
+        sample, same = sphere(3000), sphere(1)
+        made = train_quantizer(sample, 16, 4, 0, 1)
+        usual = measured(sample, made)
+        sample[100:1500] = same
+        assert usual / 2 < measured(sample, made) < usual * 2
+
+    @pytest.mark.parametrize("scale", [1e-6, 0, 1e-9])
+    def test_codes_that_cannot_tell_rows_apart(self, scale):
+        """All scores by codes are the same, or as good as that: all rows come before those that are wanted."""
+        sample, made = sphere(2000), quantizer()
+        book = made.encode_codebook * np.float32(scale) + np.float32(1)
+        flat = replace(made, encode_codebook=book, score_codebook=book)
+        assert measured(sample, flat) > 2 * 0.9 * 2000
+
+    @pytest.mark.parametrize("rank", [1, 2, 3])
+    def test_vectors_in_few_directions(self, rank):
+        """Hundreds share a code: as many are looked at as it takes where they come in the worst order."""
+        sample = (np.random.default_rng(2).standard_normal((3000, rank)) @ sphere(rank, 32)).astype(np.float32)
+        made = train_quantizer(sample, 16, 8, 0, 1)
+        n, vectors, ranks = measured(sample, made), decoded(made, *VectorCoder(made, 1).code(sample)), []
+        for place in range(7, 3000, 60):
+            scores = dict(enumerate(vectors @ sample[place]))
+            near = np.argsort(-(sample @ sample[place]))[:10]
+            ranks += [n_before(scores, row, 1e-5 * np.linalg.norm(sample[place])) for row in near]
+        assert np.mean(np.array(ranks) < n) > 0.98
 
 
 @pytest.fixture(scope="module")

@@ -48,9 +48,37 @@ def test_the_curve_with_a_rotation(monkeypatch):
 
 
 @pytest.mark.parametrize("n", [1, 5, 30])
-def test_tiny_samples(n):
+def test_tiny_samples_say_nothing(n):
     sample = np.eye(30, dtype=np.float32)[:n]
-    assert probe_recall(sample, replace(quantizer(), coarse=sample[:1])).tolist() == [1.0]
+    assert probe_recall(sample, replace(quantizer(), coarse=sample[:1])) is None
+
+
+def spread(n, dim=8, seed=0):
+    return np.random.default_rng(seed).standard_normal((n, dim)).astype(np.float32)
+
+
+@pytest.mark.parametrize("n_kinds", [1, 3, 20])
+@pytest.mark.parametrize("scatter", [0, 1e-7])
+def test_identical_vectors_say_nothing(n_kinds, scatter):
+    sample = spread(n_kinds)[np.random.default_rng(1).integers(0, n_kinds, 3000)] + scatter * spread(3000)
+    assert probe_recall(sample, replace(quantizer(), coarse=spread(16, seed=2))) is None
+
+
+@pytest.mark.parametrize("scatter", [0, 1e-9])
+def test_lists_that_cannot_be_told_apart_come_first(scatter):
+    """Sixteen lists in one place: which of them is read first is left to rounding."""
+    coarse = np.tile(spread(1), (16, 1)) + scatter * spread(16)
+    assert probe_recall(spread(500), replace(quantizer(), coarse=coarse.astype(np.float32))).tolist() == [
+        0
+    ] * 15 + [1]
+
+
+def test_half_of_the_lists_in_one_place():
+    coarse = spread(16)
+    coarse[8:] = coarse[8]
+    found = probe_recall(spread(500, seed=1), replace(quantizer(), coarse=coarse))
+    alone, together = found[0], found[8]  # lists of the eight, and all of the others after one
+    assert 0 < alone < together <= found[14] < found[15] == 1
 
 
 @pytest.mark.parametrize(
