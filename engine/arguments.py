@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import reprlib
-from collections.abc import Container
+from collections.abc import Container, Iterable, Iterator
 
 import numpy as np
 
 from quarry.formats.errors import InvalidSetting
 
-__all__ = ["checked_flag", "is_one_of", "shown"]
+__all__ = ["checked_flag", "is_one_of", "iterator_of", "shown"]
 
 _SHOWN_CHARACTERS = 60
 
@@ -33,6 +33,14 @@ def shown(value: object) -> str:
         return short.repr(value)
     except Exception:  # of the value's own `__repr__`, or of an integer of thousands of digits
         return f"a value of type {type(value).__name__}"
+
+
+def iterator_of(value: object) -> Iterator[object] | None:
+    """Return an iterator over an iterable; None for what is not one, as an array without dimensions."""
+    try:
+        return iter(value) if isinstance(value, Iterable) else None
+    except TypeError:
+        return None
 
 
 def is_one_of(value: object, names: Container[str]) -> bool:

@@ -415,11 +415,14 @@ class Engine:
 
     def _require_writer(self) -> IndexWriter:
         self._view.get()
-        if self._writer is None:
+        writer = self._writer
+        if writer is None and self._writable:  # another thread is closing it
+            raise IndexClosed("the index is closed", path=self._directory.path)
+        if writer is None:
             raise ReadOnlyIndex(
                 "the index was opened for reading; open it with writable=True", path=self._directory.path
             )
-        return self._writer
+        return writer
 
     def _open_encoder(self) -> Encoder:
         encoder = self._encoder

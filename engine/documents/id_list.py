@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
+from quarry.engine.arguments import iterator_of
 from quarry.engine.documents.mistaken_sources import rows_of_table
 from quarry.engine.documents.place import kind_of
 from quarry.formats.errors import InvalidSetting
@@ -20,13 +21,14 @@ def id_list(ids: object) -> list[str]:
     if isinstance(ids, str):
         return [ids]
     is_other = isinstance(ids, bytes | bytearray | Mapping) or rows_of_table(ids)
-    if is_other or not isinstance(ids, Iterable):
+    given = None if is_other else iterator_of(ids)
+    if given is None:
         raise InvalidSetting(
             "ids cannot be read",
             expected="a str or an iterable of them, no mapping and no table",
             actual=kind_of(ids),
         )
-    return [checked_id(doc_id, f"ids[{number}]") for number, doc_id in enumerate(ids)]
+    return [checked_id(doc_id, f"ids[{number}]") for number, doc_id in enumerate(given)]
 
 
 def checked_id(doc_id: object, name: str) -> str:

@@ -9,6 +9,7 @@ import stat
 from collections.abc import Iterable, Iterator, Mapping, Sized
 from pathlib import Path
 
+from quarry.engine.arguments import iterator_of
 from quarry.engine.documents.document import Document, document_from
 from quarry.engine.documents.lines import MAX_LINE_BYTES, LineReader
 from quarry.engine.documents.mistaken_sources import is_path, path_of_file, rows_of_columns, rows_of_table
@@ -161,10 +162,10 @@ class _GivenDocuments:
         self._n_given = 0
 
     def __iter__(self) -> Iterator[_Given]:
-        try:
-            items = iter(self._items)
-        except TypeError as error:  # as of an array without dimensions
-            raise InvalidSetting("docs cannot be read", expected=_DOCUMENTS, actual=str(error)) from error
+        items = iterator_of(self._items)
+        if items is None:
+            kind = type(self._items).__name__
+            raise InvalidSetting("docs cannot be read", expected=_DOCUMENTS, actual=kind)
         for item in items:
             self._n_given += 1
             yield _Given(item, self._n_given)

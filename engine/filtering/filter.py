@@ -46,7 +46,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from quarry.engine.arguments import shown
+from quarry.engine.arguments import iterator_of, shown
 from quarry.formats.errors import InvalidFilter
 from quarry.formats.metadata.values import Kind, Scalar, scalar
 
@@ -218,12 +218,10 @@ def _equal(path: str, operand: object) -> Condition:
 
 
 def _among(path: str, operands: object) -> Condition:
-    if isinstance(operands, str | bytes | Mapping) or not isinstance(operands, Collection):
+    is_list = isinstance(operands, Collection) and not isinstance(operands, str | bytes | Mapping)
+    values = iterator_of(operands) if is_list else None
+    if values is None:
         raise _wrong(path, "a list", operands)
-    try:
-        values = list(operands)
-    except TypeError:  # as of an array without dimensions
-        raise _wrong(path, "a list", operands) from None
     return Comparison(path, "eq", tuple(_operand(path, operand) for operand in values))
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TypeVar
 
 import numpy as np
 
+from quarry.engine.arguments import iterator_of
 from quarry.engine.documents.mistaken_sources import rows_of_table
 from quarry.engine.encoding.batched_encoder import BatchedEncoder
 from quarry.engine.encoding.encoder import Encoder
@@ -27,16 +28,14 @@ def query_texts(queries: object) -> list[str]:
     if isinstance(queries, str):
         return [queries]
     is_other = isinstance(queries, bytes | bytearray | Mapping) or rows_of_table(queries)
-    if is_other or not isinstance(queries, Iterable):
+    given = None if is_other else iterator_of(queries)
+    if given is None:
         raise InvalidQuery("no text to search for", expected="a str or several", actual=type(queries).__name__)
-    try:
-        each = iter(queries)
-    except TypeError as error:  # as of an array without dimensions
-        raise InvalidQuery("no text to search for", expected="a str or several", actual=str(error)) from error
-    texts = list(each)
-    for number, text in enumerate(texts):
+    texts = []
+    for number, text in enumerate(given):
         if not isinstance(text, str):
             raise InvalidQuery(f"query {number} is no text", expected="str", actual=type(text).__name__)
+        texts.append(text)
     return texts
 
 

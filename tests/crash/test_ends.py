@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import atexit
 import itertools
+import logging
 import os
 import random
 import signal
@@ -37,7 +38,7 @@ from support.indexes.changes import (
 )
 
 from quarry import engine
-from quarry.engine import IndexLocked, InvalidDocument
+from quarry.engine import IndexClosed, IndexLocked, InvalidDocument
 
 REPEATS = (1, 12)
 kept: list[object] = []  # what a state holds on to until the interpreter goes
@@ -109,9 +110,13 @@ def under_way(act: Callable[[engine.Engine], object], *, writable: bool) -> Call
         has_begun = threading.Event()
 
         def go_on() -> None:
-            while True:
+            while threading.main_thread().is_alive():
                 has_begun.set()
-                act(index)
+                try:
+                    act(index)
+                except (IndexClosed, RuntimeError):  # by the end, or by Python: no work is begun any more
+                    if threading.main_thread().is_alive():
+                        raise
 
         threading.Thread(target=go_on, daemon=True).start()
         has_begun.wait()
@@ -264,6 +269,7 @@ def main(path: Path, state: str, end: str) -> None:
 if __name__ == "__main__":
     import quarry.engine.documents.reader
 
+    logging.disable()  # what was added and not committed is forgotten, and the log says so
     patch = pytest.MonkeyPatch()
     make_everything_small(patch)
     merge_often(patch)
