@@ -1,8 +1,8 @@
 """Trained encoders beside the bundled one: nDCG@10, dense and hybrid, in full vectors and in short codes.
 
-``python -m bench trained_encoders --on held-out BUNDLE ... --out FILE`` indexes a collection with each bundle by
-the default settings, searches it, and appends one JSON line for each way to search to FILE. ``bundled`` is the
-encoder that comes with Quarry.
+``python -m bench trained_encoders BUNDLE ...`` indexes collections with each bundle by the default settings,
+searches them, and appends one JSON line for each way to search to a file. ``bundled`` is the encoder that comes with
+Quarry.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from bench.data.collections import Collection
 from bench.data.quality import Quality, measure_quality
 from bench.data.recoded import recoded
 from bench.harness.environment import circumstances
-from bench.harness.records import append_record
+from bench.harness.records import add_out, append_record
 from bench.training.collections import COLLECTIONS
 from quarry.engine import Engine, Hit, build
 from quarry.engine.encoding.encoder import Encoder, open_encoder
@@ -37,13 +37,13 @@ _CODE_BYTES = (24, 8)
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of ``python -m bench trained_encoders``."""
     parser.add_argument("encoders", nargs="+", help=f"folders of bundles; {BUNDLED!r}: the encoder of Quarry")
-    parser.add_argument("--on", choices=COLLECTIONS, action="append", required=True, help="may be repeated")
-    parser.add_argument("--out", type=Path, required=True, help="JSON lines are appended to this file")
+    parser.add_argument("--on", choices=COLLECTIONS, action="append", help="may be repeated; default: all of them")
+    add_out(parser, "trained_encoders")
 
 
 def run(args: argparse.Namespace) -> int:
     """Measure every encoder on every collection, print a table and append the raw results to a file."""
-    for name in args.on:
+    for name in args.on or COLLECTIONS:
         collection = COLLECTIONS[name]()
         print(f"{name}: {len(collection.documents)} documents, {len(collection.queries)} queries")
         for source in args.encoders:

@@ -10,15 +10,19 @@ import ast
 from collections.abc import Iterator
 from pathlib import Path
 
-PACKAGES = ("engine", "exporters", "formats", "bench")
+PACKAGES = ("engine", "exporters", "formats", "training", "bench")
 ALLOWED = {
     "LineReader.__iter__": "closes a file",
-    "_ended_in_order": "a context manager: sets a signal handler",
+    "_exit_on_sigterm": "a context manager: sets a signal handler",
     "_quiet": "a context manager: sets the levels of loggers and warnings, and standard output",
     "_quiet_root_logger": "a context manager: sets the level of a logger",
+    "_silent": "a context manager: sets the level of a logger",
+    "_run_concurrently": "a context manager: waits for a thread",
+    "_warnings_in_one_line": "a context manager: sets how warnings are shown",
     "_workspace": "a context manager: deletes a folder",
     "encoders": "deletes a folder",
     "measured": "deletes a folder",
+    "measure": "deletes a folder",
     "measurements": "deletes a folder",
 }
 

@@ -27,6 +27,7 @@ from support.indexes.changes import environment, options, stray_files
 
 from quarry import engine
 from quarry.engine import Engine, IndexExists, IndexLocked, IndexNotFound, QuarryError
+from quarry.engine.indexer import build_folder
 from quarry.formats.write_lock import LOCK_NAME, WriteLock
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
@@ -146,7 +147,7 @@ def test_a_lock_that_was_lost_is_nobodys_to_delete(tmp_path):
 def test_folders_deleted_again_and_again(tmp_path, monkeypatch):
     """A build makes the folder anew as often as others delete it before it has the lock, but not for ever."""
     path, left = tmp_path / "above" / "index", [5]
-    real = engine.build_folder.WriteLock
+    real = build_folder.WriteLock
 
     def too_late(folder):
         if left[0]:

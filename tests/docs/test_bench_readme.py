@@ -17,7 +17,7 @@ BLOCK = re.compile(r"^```console\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 COMMAND = re.compile(r"(?:^\$ |`)(python -m bench [^`\n]+)", re.MULTILINE)
 LINK = re.compile(r"\]\(([^)#:]+)\)")
 RAW = re.compile(r"bench/results/\w+\.\w+")
-NEEDS_TORCH = {"gpu"}
+NEEDS_TORCH = {"gpu", "trained_encoders"}
 
 
 @pytest.fixture(scope="module")

@@ -17,7 +17,7 @@ class FirstVectors(RankingObjective):
 
     The score is the largest inner product (section 3), so `beta` is None in the paper; queries are pooled by [CLS]
     there. With m = 1 it is DE-BERT (section 4.1). A document of fewer tokens has fewer rows, as in
-    `quarry.engine.representation.representation.FirstM`: neither padding nor [SEP] is a row.
+    the engine's `FirstM`: neither padding nor [SEP] is a row.
 
     Args:
         settings: see `RankingSettings`.

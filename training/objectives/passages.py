@@ -18,7 +18,7 @@ __all__ = ["Passages"]
 class Passages(RankingObjective):
     """Documents are the means of their passages, and of more than one passage their own mean, the last row.
 
-    The rows are those of `quarry.engine.representation.representation.Pieces`, cut at the same tokens. The score
+    The rows are those of the engine's `Pieces`, cut at the same tokens. The score
     is the maximum of the rows' inner products or, with `beta`, its smooth version (Eq. 4-6 of Tang et al. 2021
     with an inverse temperature): with the maximum only one passage of a document gets a gradient.
 

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import engine.build_folder
 import pytest
 
+import quarry.engine.indexer.build_folder
 import quarry.formats.container.directory
 import quarry.formats.write_lock
 
@@ -35,7 +35,7 @@ class SystemCalls:
     def installed(self) -> Iterator[SystemCalls]:
         """In effect for the folder of an index, for its lock, and where a build makes the folder."""
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(engine.build_folder, "os", self)
+            patch.setattr(quarry.engine.indexer.build_folder, "os", self)
             patch.setattr(quarry.formats.container.directory, "os", self)
             patch.setattr(quarry.formats.write_lock, "os", self)
             yield self

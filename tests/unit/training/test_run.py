@@ -111,7 +111,7 @@ def test_mined_negatives_are_not_relevant_and_are_mined_again(finished: Path) ->
 def test_the_trained_checkpoint_becomes_an_index(finished: Path, tmp_path: Path) -> None:
     bundle = export(finished / "final", tmp_path / "bundle", "fp32", texts=["abc def. ghi", "klm"], n_recorded=1)
     assert bundle.settings.trained_representation == "pieces"
-    assert bundle.settings.licence == "mit"
+    assert bundle.settings.license == "mit"
     engine.build(["abc def", "ghi jkl"], tmp_path / "index", encoder=bundle.path, progress=False)
     with engine.Engine.open(tmp_path / "index", encoder=bundle.path) as opened:
         assert len(opened.search("abc", 2)) == 2

@@ -6,9 +6,8 @@ from support.training.tiny_run import tiny_encoder, write_collection
 torch = pytest.importorskip("torch", reason="the loop is made of torch")
 pytest.importorskip("transformers", reason="transformers runs the networks that are trained")
 
-from quarry.engine.representation.representation import Pieces  # noqa: E402
-
 from quarry import engine  # noqa: E402
+from quarry.engine.representation.pieces import Pieces  # noqa: E402
 from quarry.formats.errors import InvalidSetting  # noqa: E402
 from quarry.training.data.example_store import ExampleStore  # noqa: E402
 from quarry.training.data.refusal import Refusal  # noqa: E402

@@ -8,16 +8,12 @@ from support.training.tiny_run import tiny_encoder, words
 torch = pytest.importorskip("torch", reason="objectives are made of torch")
 pytest.importorskip("transformers", reason="transformers runs the networks that are trained")
 
-from quarry.engine.representation.representation import (  # noqa: E402
-    Cls,
-    FirstM,
-    KMeans,
-    Mean,
-    Pieces,
-    Representation,
-)
-
 from quarry.engine.encoding.encoder import open_encoder  # noqa: E402
+from quarry.engine.representation.base import Representation  # noqa: E402
+from quarry.engine.representation.first_m import Cls, FirstM  # noqa: E402
+from quarry.engine.representation.kmeans import KMeans  # noqa: E402
+from quarry.engine.representation.pieces import Pieces  # noqa: E402
+from quarry.engine.representation.single import Mean  # noqa: E402
 from quarry.exporters.export import export  # noqa: E402
 from quarry.formats.errors import InvalidDocument, InvalidSetting  # noqa: E402
 from quarry.training.model.checkpoint_files import EncoderFiles, write_checkpoint  # noqa: E402

@@ -8,8 +8,7 @@ from support.training.tiny_run import tiny_encoder
 torch = pytest.importorskip("torch", reason="teachers are made of torch")
 pytest.importorskip("transformers", reason="transformers runs the networks that teach")
 
-from quarry.engine.representation.representation import Pieces  # noqa: E402
-
+from quarry.engine.representation.pieces import Pieces  # noqa: E402
 from quarry.engine.search.reranker import open_reranker  # noqa: E402
 from quarry.exporters.export import export_reranker  # noqa: E402
 from quarry.formats.errors import InvalidSetting  # noqa: E402
