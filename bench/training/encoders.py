@@ -1,8 +1,8 @@
 """Trained encoders beside the bundled one: nDCG@10, dense and hybrid, in full vectors and in short codes.
 
 ``python -m bench trained_encoders BUNDLE ...`` indexes collections with each bundle by the default settings,
-searches them, and appends one JSON line for each way to search to a file. ``bundled`` is the encoder that comes with
-Quarry.
+searches them, and appends one JSON line for each way to search to a file. ``bundled`` is the encoder that comes
+with Quarry.
 """
 
 from __future__ import annotations
