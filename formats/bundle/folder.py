@@ -32,7 +32,7 @@ from typing import Final, Literal
 from quarry.formats.bundle.onnx_check import MAX_GRAPH_BYTES, check_graph
 from quarry.formats.container.fields import Fields, read_json
 from quarry.formats.errors import ChecksumMismatch, CorruptFile, FormatTooNew, InvalidSetting, TruncatedFile
-from quarry.formats.system_errors import checked_path, mode_at
+from quarry.formats.system_errors import checked_path, mode_at, system_errors
 
 __all__ = [
     "BUNDLE_FORMAT",
@@ -195,10 +195,15 @@ class BundleFolder:
 
 
 def file_sha256(*paths: Path) -> str:
-    """Return the SHA-256 of one file, or of several joined, as 64 lower-case hexadecimal digits."""
+    """Return the SHA-256 of one file, or of several joined, as 64 lower-case hexadecimal digits.
+
+    Raises:
+        FileNotFoundError: a file is missing.
+        AccessFailed: the system does not let a file be read.
+    """
     state = hashlib.sha256()
     for path in paths:
-        with path.open("rb") as file:
+        with system_errors("read", path), path.open("rb") as file:
             hashlib.file_digest(file, lambda: state)
     return state.hexdigest()
 
@@ -365,9 +370,11 @@ def _check_size(path: Path, record: FileDigest) -> None:
     Raises:
         CorruptFile: it is missing or not a regular file (links included).
         TruncatedFile: it has another size.
+        AccessFailed: the system does not let it be looked up.
     """
     try:
-        status = path.lstat()
+        with system_errors("looked up", path):
+            status = path.lstat()
     except FileNotFoundError:
         raise CorruptFile("a file of the bundle is missing", path=path) from None
     if not stat.S_ISREG(status.st_mode):
@@ -396,7 +403,10 @@ def _verify_file(path: Path, record: FileDigest) -> None:
         CorruptFile, TruncatedFile: see `_check_size`.
     """
     _check_size(path, record)
-    actual = file_sha256(path)
+    try:
+        actual = file_sha256(path)
+    except FileNotFoundError:  # deleted after the check
+        raise CorruptFile("a file of the bundle is missing", path=path) from None
     if actual != record.sha256:
         raise ChecksumMismatch(
             "the SHA-256 of the file differs from the manifest", path=path, expected=record.sha256, actual=actual

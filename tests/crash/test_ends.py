@@ -39,6 +39,10 @@ from support.indexes.changes import (
 
 from quarry import engine
 from quarry.engine import IndexClosed, IndexLocked, InvalidDocument
+from quarry.engine.analysis.analyzer import Analyzer
+from quarry.engine.documents.reader import read_documents
+from quarry.engine.indexer.document_encoder import DocumentEncoder, EncodedDocuments
+from quarry.engine.representation.kmeans import KMeans
 
 REPEATS = (1, 12)
 kept: list[object] = []  # what a state holds on to until the interpreter goes
@@ -88,7 +92,8 @@ def is_half_read(path: Path) -> engine.Engine:
     """Iterators that nobody reads to their end."""
     index = open_index(path, writable=True)
     kept.append(iter(index.search(["old", "text"], k=4)))
-    kept.append(index._writer._encoded(quarry.engine.documents.reader.read_documents(list(documents(NEW))), None))
+    how = DocumentEncoder(index._encoder, KMeans(2), Analyzer("english"))
+    kept.append(EncodedDocuments(read_documents(list(documents(NEW))), how, index._writer._pool))
     next(kept[0])
     next(kept[1])
     return index
@@ -267,8 +272,6 @@ def main(path: Path, state: str, end: str) -> None:
 
 
 if __name__ == "__main__":
-    import quarry.engine.documents.reader
-
     logging.disable()  # what was added and not committed is forgotten, and the log says so
     patch = pytest.MonkeyPatch()
     make_everything_small(patch)

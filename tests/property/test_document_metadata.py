@@ -83,7 +83,7 @@ def test_what_is_taken_comes_back_and_the_rest_is_refused(given_metadata):
 def test_packed_metadata_reads_like_what_was_packed(given_metadata):
     packed = PackedMetadata.of(given_metadata)
     assert packed == given_metadata
-    assert (dict(packed), packed.unpack()) == (given_metadata, given_metadata)
+    assert (dict(packed), packed.unpacked()) == (given_metadata, given_metadata)
     assert list(packed.items()) == list(given_metadata.items())
     assert list(packed.values()) == list(given_metadata.values())
     assert list(iterate_values(packed)) == list(iterate_values(given_metadata))

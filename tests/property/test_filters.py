@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 import warnings
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -31,7 +32,7 @@ from quarry.engine.filtering.filter import parse_filter
 from quarry.engine.filtering.unknown_fields import UnknownFields
 from quarry.formats.container.directory import Directory
 from quarry.formats.errors import InvalidFilter
-from quarry.formats.metadata import columns as metadata_columns
+from quarry.formats.metadata.columns import MetadataWriter
 from quarry.formats.snapshot import Snapshot
 
 collections = st.lists(st.tuples(titles, metadata), min_size=1, max_size=12)
@@ -87,7 +88,8 @@ def test_what_passes(parts, conditions, data):
         if n not in deleted[number]
     }
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(metadata_columns, "MAX_PATHS", data.draw(st.sampled_from([0, 1, 3, 4096])))
+        writer = partial(MetadataWriter, max_paths=data.draw(st.sampled_from([0, 1, 3, 4096])))
+        patch.setattr("quarry.formats.segment.MetadataWriter", writer)
         patch.setattr("quarry.engine.filtering.own_fields._FEW_DOCS", data.draw(st.sampled_from([0, 4096])))
         snapshot = open_index(folder, parts, deleted)
         for condition in conditions:
