@@ -21,7 +21,14 @@ from quarry.engine.process.worker_pool import PoolClosed, WorkerPool
 from quarry.engine.representation.base import Representation
 from quarry.engine.representation.registry import representation_from
 from quarry.formats.container.directory import Directory
-from quarry.formats.errors import CommitFailed, FormatError, IndexClosed, IndexNotFound, InvalidDocument
+from quarry.formats.errors import (
+    AccessFailed,
+    CommitFailed,
+    FormatError,
+    IndexClosed,
+    IndexNotFound,
+    InvalidDocument,
+)
 from quarry.formats.manifest import EncoderRecord, IndexSettings, Manifest, find_latest_generation
 from quarry.formats.snapshot import Snapshot
 from quarry.formats.write_lock import WriteLock
@@ -305,7 +312,11 @@ class IndexWriter:
                 self._shut(self._committer.failure)
             if self._lock is None:
                 raise self._closed()
-            self._lock.check()
+            try:
+                self._lock.check()
+            except AccessFailed as error:
+                message = "nothing was changed, because the lock file cannot be looked up"
+                raise CommitFailed(message, path=self._directory.path, actual=str(error)) from error
 
     def _closed(self) -> IndexClosed:
         """The error that says so, and why, where a failure was the reason."""
