@@ -21,6 +21,7 @@ Floats = npt.NDArray[np.float32]
 
 _UNIT = 2.0**-24  # of float32: half the distance from 1 to the next number
 _FEW_SUMS = 8  # roundings besides those of the products: of the scale, of the result
+_UNDERFLOW = 2.0**-150 / 2.0**-24  # what a float32 product can lose to underflow, by the norm of the smallest float16 row
 _PROBE_DIM = 1021  # odd, so that what is left over at the end of a vector is tried too
 _PROBE_ERROR = 1e-5
 
@@ -34,7 +35,8 @@ class HalfQuery:
     Attributes:
         rounding: a rough score is within `rounding` times the centroid's norm of the score that stage 2 computes.
             It is the norm of what float16 leaves out of the query, and for each of the two sums of dim products
-            in float32 their number times the unit roundoff times the query's norm (Higham 2002, equation 3.5).
+            in float32 their number times the unit roundoff times the query's norm (Higham 2002, equation 3.5),
+            and the most that their products can lose to underflow (ibid., equation 2.8).
     """
 
     def __init__(self, query: Floats) -> None:
@@ -43,7 +45,7 @@ class HalfQuery:
         self._half = (query / np.float64(self._scale)).astype(np.float16)
         rest = query - self._half.astype(np.float64) * self._scale
         sums = 2 * (len(query) + _FEW_SUMS) * _UNIT * float(np.linalg.norm(query.astype(np.float64)))
-        self.rounding = float(np.linalg.norm(rest)) + sums
+        self.rounding = float(np.linalg.norm(rest)) + sums + (len(query) + _FEW_SUMS) * _UNDERFLOW
 
     def rough_scores(self, rows: Halves) -> Floats:
         """Scores of (n, dim) float16 rows: (n,) float32."""

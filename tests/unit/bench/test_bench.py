@@ -233,6 +233,8 @@ def test_every_measurement_has_a_name(repository: Path) -> None:
 
 @pytest.mark.parametrize("name", sorted(COMMANDS.keys() - {"gpu"}))  # which needs torch
 def test_every_measurement_tells_its_arguments(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    for module in COMMANDS[name].needs:
+        pytest.importorskip(module, reason=f"the measurement needs {module}")
     with pytest.raises(SystemExit) as caught:
         main([name, "--help"])
     assert caught.value.code == 0
