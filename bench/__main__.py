@@ -51,6 +51,7 @@ COMMANDS = {
     "two_stage": Command(
         "decisions.two_stage", "two-stage search and FAISS, hnswlib, USearch on the same vectors"
     ),
+    "recall": Command("decisions.recall", "recall and time of the default search, for ten and for a hundred hits"),
     "untrained_codes": Command("decisions.untrained_codes", "RaBitQ codes or a scan for small segments"),
     "representation": Command("decisions.representation", "quality and size by representation", ("ir_measures",)),
     "hybrid": Command("decisions.hybrid", "the weight of dense against lexical scores", ("ir_measures",)),

@@ -19,6 +19,7 @@ from quarry.engine.documents.document import Document
 from quarry.engine.documents.id_list import checked_id, id_list
 from quarry.engine.documents.reader import DocumentSource, read_documents
 from quarry.engine.encoding.encoder import Encoder, open_encoder
+from quarry.engine.encoding.queries import encode_queries
 from quarry.engine.filtering.filter import parse_filter
 from quarry.engine.gpu.device import Device
 from quarry.engine.index.current_view import CurrentView
@@ -33,7 +34,7 @@ from quarry.engine.options import OpenOptions, SearchKeywords, SearchOptions
 from quarry.engine.process.exit_gate import finishes_before_exit
 from quarry.engine.scoring.query_vectors import query_vectors
 from quarry.engine.search.hits import Hits
-from quarry.engine.search.queries import encode_queries, query_texts
+from quarry.engine.search.queries import query_texts
 from quarry.engine.search.reranker import Reranker, open_reranker, reranked
 from quarry.formats.container.directory import Directory
 from quarry.formats.errors import EncoderMismatch, IndexClosed, InvalidSetting, ReadOnlyIndex

@@ -99,7 +99,7 @@ def ours(snapshot: Snapshot) -> Iterator[Setting]:
     assert segment.quantizer is not None
     bytes_per_row = FaissBackend.needed_bytes(segment) / segment.reader.n_rows
     searcher = Searcher(snapshot, OpenOptions(backend="cpu_faiss", threads=1))
-    nlist, default = segment.quantizer.nlist, default_nprobe(segment.quantizer)
+    nlist, default = segment.quantizer.nlist, default_nprobe(segment.quantizer, K)
     usual = default_candidates(segment, K)
     label = f"PQ {segment.quantizer.code_bytes} bytes"
     for nprobe in sorted({default, *_probes(nlist)}):
@@ -131,7 +131,7 @@ def faiss_refined(segment: OpenSegment) -> Iterator[Setting]:
     index.own_fields = False
     index.referenced_objects = [base, refine]
     bytes_per_row = FaissBackend.needed_bytes(segment) / table.n_rows + table.dim
-    for nprobe in sorted({default_nprobe(quantizer), *_probes(quantizer.nlist)}):
+    for nprobe in sorted({default_nprobe(quantizer, K), *_probes(quantizer.nlist)}):
         for factor in (2, 4):
             parameters = faiss.IndexRefineSearchParameters(
                 k_factor=factor, base_index_params=faiss.SearchParametersIVF(nprobe=nprobe)

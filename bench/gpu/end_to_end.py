@@ -20,6 +20,7 @@ from quarry.engine.bundled import default_bundle_path
 from quarry.engine.encoding.batched_encoder import BatchedEncoder
 from quarry.engine.encoding.onnx_encoder import OnnxEncoder
 from quarry.engine.encoding.onnx_runner import OnnxRunner
+from quarry.engine.encoding.queries import encode_queries
 from quarry.engine.encoding.runtimes import open_bundle
 from quarry.engine.gpu.device_vectors import DeviceVectors
 from quarry.engine.indexer.document_groups import DocumentGroups, PreparedDocument
@@ -27,7 +28,6 @@ from quarry.engine.representation.base import DocumentVectors, Representation
 from quarry.engine.representation.kmeans import KMeans
 from quarry.engine.representation.pieces import Pieces
 from quarry.engine.scoring.query_vectors import Queries
-from quarry.engine.search.queries import encode_queries
 from quarry.formats.bundle.encoder import load_bundle
 from quarry.formats.errors import InvalidQuery
 from quarry.formats.snapshot import OpenSegment

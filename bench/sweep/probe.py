@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -23,6 +23,7 @@ from bench.harness.latency import concurrent_latency_ms, latency_ms
 from bench.harness.process_memory import peak_rss_bytes, rss_bytes
 from quarry.engine import Engine, Hits, build
 from quarry.engine.documents.document import Document
+from quarry.engine.encoding.encoder import Encoder, open_encoder
 from quarry.engine.encoding.token_vectors import TokenVectors
 from quarry.engine.indexer import index_writer
 from quarry.engine.indexer.document_encoder import DocumentEncoder, EncodedDocument, OnInvalid
@@ -59,12 +60,18 @@ class EncodedBefore:
         self.dim = prepared.query_vectors().shape[1]
 
     def windows(self, text: str) -> Iterator[TokenVectors]:
-        """Nothing is encoded here."""
+        """No document is encoded here."""
         raise NotImplementedError(text)
 
     def encode_query(self, text: str) -> npt.NDArray[np.float32]:
-        """Nothing is encoded here."""
-        raise NotImplementedError(text)
+        """Encode with the bundled encoder if its vectors were prepared; builds calibrate searches with queries."""
+        if self._bundled.identity != self.identity:
+            raise NotImplementedError(f"there is no encoder of the vectors of {self.name}")
+        return self._bundled.encode_query(text)
+
+    @cached_property
+    def _bundled(self) -> Encoder:
+        return open_encoder()
 
 
 def build_index(parameters: Parameters) -> Numbers:

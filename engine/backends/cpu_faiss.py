@@ -48,7 +48,6 @@ class FaissBackend:
         self._n_live = segment.record.n_docs - segment.record.n_deleted
         self._quantizer = segment.quantizer
         self._nlist = segment.quantizer.nlist
-        self._default_nprobe = default_nprobe(segment.quantizer)
         self._rows_per_candidate = rows_per_candidate(segment)
         self._ids = RowIds(self._table.offsets)
         self._kept = _Parameters(1, None, None)
@@ -75,7 +74,7 @@ class FaissBackend:
         Where the probed lists hold fewer than `wanted.k` documents, more lists are read, in the end all of them.
         """
         n_allowed = self._n_live if wanted.allowed is None else int(np.count_nonzero(wanted.allowed))
-        few = 0 if wanted.allowed is None else self._few_docs()
+        few = 0 if wanted.allowed is None else self._few_docs(wanted.k)
         if n_allowed <= max(wanted.n, few):
             return [Candidates(np.flatnonzero(self._allowed(wanted)), -np.inf)] * len(queries)
         wanted = replace(wanted, nprobe=self._nprobe(wanted, n_allowed / self._n_live))
@@ -92,9 +91,13 @@ class FaissBackend:
             return wanted.allowed
         return np.ones(self._n_docs, bool) if self._deleted is None else ~self._deleted
 
-    def _few_docs(self) -> int:
-        """Documents that are all scored as quickly as the lists of a query without a filter are read."""
-        return self._n_docs * self._default_nprobe // (self._nlist * _ROWS_PER_SCORED)
+    def _usual_nprobe(self, k: int) -> int:
+        """Return the default number of lists that a query for k hits without a filter reads."""
+        return default_nprobe(self._quantizer, k)
+
+    def _few_docs(self, k: int) -> int:
+        """Return how many documents are scored in the time that an unfiltered query for k hits reads its lists."""
+        return self._n_docs * self._usual_nprobe(k) // (self._nlist * _ROWS_PER_SCORED)
 
     def _nprobe(self, wanted: Wanted, share: float) -> int:
         """Lists to read for a filter that leaves that share of the documents: by default more for fewer.
@@ -104,8 +107,9 @@ class FaissBackend:
         filter, to .987 and .950 in 107, to .997 and .975 in 157. Of 1,558,039 centroids .998 and .993 in the usual
         98 of 1024: where many are read anyway, more would only take longer.
         """
-        most = max(self._default_nprobe, _MOST_ROWS * self._nlist // self._table.n_rows)
-        default = min(math.ceil(self._default_nprobe / share ** (1 / 6)), most)
+        usual = self._usual_nprobe(wanted.k)
+        most = max(usual, _MOST_ROWS * self._nlist // self._table.n_rows)
+        default = min(math.ceil(usual / share ** (1 / 6)), most)
         return min(wanted.nprobe or default, self._nlist)
 
     def _candidates(self, turned: npt.NDArray[np.float32], wanted: Wanted) -> list[Candidates]:

@@ -86,7 +86,8 @@ class DocumentEncoder:
         Raises:
             InvalidDocument: it has no token.
         """
-        return self.representation.represent(document.full_text, windows, self.encoder.normalise)
+        with np.errstate(over="ignore", invalid="ignore"):  # `finish` refuses vectors that are not finite
+            return self.representation.represent(document.full_text, windows, self.encoder.normalise)
 
     def finish(self, document: Document, vectors: DocumentVectors, n_tokens: int) -> EncodedDocument:
         """A document with its centroids and terms.

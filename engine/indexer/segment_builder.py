@@ -7,7 +7,10 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from quarry.engine.encoding.encoder import Encoder
 from quarry.engine.indexer.document_encoder import EncodedDocument
+from quarry.engine.quantization.calibration import calibrated
+from quarry.engine.quantization.query_sample import QuerySample, sample_vectors
 from quarry.engine.quantization.training import MIN_TRAINING_ROWS, VectorCoder, train_on
 from quarry.formats.container.directory import Directory
 from quarry.formats.container.layout import FileRecord
@@ -56,6 +59,8 @@ class SegmentBuilder:
         settings: of the index.
         threads: for training and coding.
         known: gives dictionaries of other texts of the index; see `quarry.formats.documents.store.DocStoreWriter`.
+        encoder: encoder of the documents, for calibrating a new quantizer with queries; None: it is calibrated
+            with rows only.
     """
 
     def __init__(
@@ -64,10 +69,13 @@ class SegmentBuilder:
         settings: IndexSettings,
         threads: int,
         known: KnownDictionary = lambda _: b"",
+        encoder: Encoder | None = None,
     ) -> None:
         self._directory = directory
         self._settings = settings
         self._threads = threads
+        self._encoder = encoder
+        self._queries = QuerySample(settings.seed)
         stored = "int8" if settings.centroids == "none" else settings.centroids
         self._writer = SegmentWriter(directory, settings.dim, stored, known)
         self._dead: set[int] = set()
@@ -86,6 +94,7 @@ class SegmentBuilder:
         spans = pack_spans(encoded.vectors.spans)
         stored = StoredDocument(document.title, document.text, document.metadata, spans)
         self._writer.add(document.id, stored, encoded.vectors.values, encoded.terms)
+        self._queries.add(document.title, document.text)
 
     def settle(self) -> None:
         """Move documents out of memory; see `quarry.formats.segment.SegmentWriter.settle`."""
@@ -140,7 +149,10 @@ class SegmentBuilder:
             return None
         if existing:
             return existing
-        trained = train_on(self._writer.centroids.batches(), self.n_rows, self._settings, self._threads)
+        rows = self._writer.centroids
+        trained = train_on(rows.batches(), self.n_rows, self._settings, self._threads)
+        queries = sample_vectors(self._encoder, self._queries.texts, self._threads)
+        trained = calibrated(trained, rows.owned_batches(), queries, self._threads)
         return StoredQuantizer(trained, write_quantizer(self._directory, trained))
 
     def _write(self, quantizer: Quantizer | None) -> FileRecord:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from itertools import chain
@@ -10,7 +10,10 @@ from itertools import chain
 import numpy as np
 import numpy.typing as npt
 
+from quarry.engine.encoding.encoder import Encoder
 from quarry.engine.indexer.segment_builder import wants_lists
+from quarry.engine.quantization.calibration import calibrated
+from quarry.engine.quantization.query_sample import QuerySample, sample_vectors
 from quarry.engine.quantization.training import VectorCoder, train_on
 from quarry.formats.container.directory import Directory
 from quarry.formats.manifest import IndexSettings, SegmentRecord
@@ -47,12 +50,17 @@ class SegmentMerger:
         directory: of the index.
         settings: of the index.
         threads: for training and coding; from 2 on also one for words.
+        encoder: encoder of the documents, for calibrating a new quantizer with queries; None: it is calibrated
+            with rows only.
     """
 
-    def __init__(self, directory: Directory, settings: IndexSettings, threads: int) -> None:
+    def __init__(
+        self, directory: Directory, settings: IndexSettings, threads: int, encoder: Encoder | None = None
+    ) -> None:
         self._directory = directory
         self._settings = settings
         self._threads = threads
+        self._encoder = encoder
 
     def merge(self, sources: Sequence[OpenSegment], quantizer: StoredQuantizer | None) -> Merged:
         """Write the live documents of the sources as one segment.
@@ -99,6 +107,9 @@ class SegmentMerger:
             return existing
         batches = chain.from_iterable(each.reader.centroids.batches(each.keep) for each in inputs)
         trained = train_on(batches, n_rows, self._settings, self._threads)
+        if self._encoder is not None:
+            queries = sample_vectors(self._encoder, _query_texts(inputs, self._settings.seed), self._threads)
+            trained = calibrated(trained, _owned_rows(inputs), queries, self._threads)
         return StoredQuantizer(trained, write_quantizer(self._directory, trained))
 
     def _write(
@@ -135,3 +146,26 @@ class SegmentMerger:
         for batch in reader.centroids.batches(None):
             lists.add(*coder.code(batch))
         return replace(each, runs=lists.runs(), fit=coder.fit(lists.sizes()))
+
+
+def _query_texts(inputs: Sequence[MergeInput], seed: int) -> list[str]:
+    """Return query-like texts of the live documents."""
+    sample, first = QuerySample(seed), 0
+    places = np.array(sample.places(sum(each.n_docs for each in inputs)), np.int64)
+    for each in inputs:
+        ordinals = places[(places >= first) & (places < first + each.n_docs)] - first
+        for ordinal in (ordinals if each.keep is None else np.flatnonzero(each.keep)[ordinals]).tolist():
+            document = each.reader.documents[ordinal]
+            sample.add(document.title, document.text)
+        first += each.n_docs
+    return sample.texts
+
+
+def _owned_rows(inputs: Sequence[MergeInput]) -> Iterator[tuple[npt.NDArray[np.float32], npt.NDArray[np.int64]]]:
+    """Yield the rows of the live documents with document numbers that ascend over all sources."""
+    first = 0
+    for each in inputs:
+        for vectors, owners in each.reader.centroids.owned_batches(each.keep):
+            if len(vectors):
+                yield vectors, owners + first
+        first += each.reader.n_docs

@@ -17,13 +17,19 @@ import numpy as np
 
 from quarry.formats.arrays import Float32Array
 from quarry.formats.container.directory import Directory
-from quarry.formats.container.layout import CANDIDATE_ROWS_FEATURE, FileKind, FileRecord
+from quarry.formats.container.layout import (
+    CANDIDATE_ROWS_FEATURE,
+    SEARCH_SETTINGS_FEATURE,
+    FileKind,
+    FileRecord,
+)
 from quarry.formats.container.reader import ContainerReader
 from quarry.formats.container.sections import digest
 from quarry.formats.container.spool import make_temporary_name
 from quarry.formats.container.writer import ContainerWriter
 from quarry.formats.errors import CorruptFile, FormatError
 from quarry.formats.vectors.quantization_error import QuantizationError
+from quarry.formats.vectors.search_setting import SearchSetting, read_settings
 
 __all__ = ["MAX_DIM", "MAX_NLIST", "Quantizer", "StoredQuantizer", "read_quantizer", "write_quantizer"]
 
@@ -48,6 +54,8 @@ class Quantizer:
         fit: quantization error of the training rows; not part of the identity. None: not recorded.
         candidate_rows: in how many of the rows that score best by their codes a search finds the best ten
             documents, but for a few; not part of the identity. None: not measured.
+        search_settings: calibrated settings, by ascending numbers of hits; not part of the identity. Empty: not
+            calibrated with queries.
     """
 
     coarse: Float32Array
@@ -58,6 +66,7 @@ class Quantizer:
     probe_recall: Float32Array | None = None
     fit: QuantizationError | None = None
     candidate_rows: int | None = None
+    search_settings: tuple[SearchSetting, ...] = ()
 
     @property
     def nlist(self) -> int:
@@ -130,8 +139,7 @@ def write_quantizer(directory: Directory, quantizer: Quantizer) -> FileRecord:
 
 def _write(directory: Directory, quantizer: Quantizer, file_id: bytes) -> FileRecord:
     """Write it under a temporary name, so that no incomplete file has its final name."""
-    known = {} if quantizer.candidate_rows is None else {"candidate_rows": quantizer.candidate_rows}
-    features = CANDIDATE_ROWS_FEATURE if known else 0
+    known, features = _optional_fields(quantizer)
     writer = ContainerWriter(directory, make_temporary_name(), FileKind.QUANTIZER, file_id, features)
     writer.add("coarse", quantizer.coarse)
     writer.add("encode_codebook", quantizer.encode_codebook)
@@ -155,6 +163,19 @@ def _write(directory: Directory, quantizer: Quantizer, file_id: bytes) -> FileRe
             **known,
         }
     )
+
+
+def _optional_fields(quantizer: Quantizer) -> tuple[dict[str, object], int]:
+    """Return the fields that older readers ignore, and the feature bits that announce them."""
+    known: dict[str, object] = {}
+    features = 0
+    if quantizer.candidate_rows is not None:
+        known["candidate_rows"] = quantizer.candidate_rows
+        features |= CANDIDATE_ROWS_FEATURE
+    if quantizer.search_settings:
+        known["search_settings"] = [setting.to_fields() for setting in quantizer.search_settings]
+        features |= SEARCH_SETTINGS_FEATURE
+    return known, features
 
 
 def _present(directory: Directory, name: str) -> FileRecord:
@@ -193,6 +214,9 @@ def _read(container: ContainerReader) -> Quantizer:
     candidate_rows = None
     if container.optional_features & CANDIDATE_ROWS_FEATURE:
         candidate_rows = fields.integer("candidate_rows", 1, MAX_CANDIDATE_ROWS)
+    search_settings: tuple[SearchSetting, ...] = ()
+    if container.optional_features & SEARCH_SETTINGS_FEATURE:
+        search_settings = read_settings(fields, "search_settings", nlist)
     if nbits not in (4, 8) or dim % n_sub or n_sub * nbits % 8:
         raise CorruptFile(
             "invalid code layout", path=container.path, actual=f"M {n_sub}, nbits {nbits}, dim {dim}"
@@ -206,7 +230,7 @@ def _read(container: ContainerReader) -> Quantizer:
     coarse = _floats(container, "coarse", (nlist, dim))
     recall = _recall(container, nlist) if container.has("probe_recall") else None
     container.refuse_unknown()
-    return Quantizer(coarse, encode, score, rotation, by_residual, recall, fit, candidate_rows)
+    return Quantizer(coarse, encode, score, rotation, by_residual, recall, fit, candidate_rows, search_settings)
 
 
 def _recall(container: ContainerReader, nlist: int) -> Float32Array:

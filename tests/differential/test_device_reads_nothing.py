@@ -15,12 +15,12 @@ from quarry.engine.backends.gpu.backend import GpuBackend
 from quarry.engine.backends.protocol import Resources, Wanted
 from quarry.engine.encoding.batched_encoder import BatchedEncoder
 from quarry.engine.encoding.onnx_runner import OnnxRunner
+from quarry.engine.encoding.queries import encode_queries
 from quarry.engine.gpu.device import Device
 from quarry.engine.gpu.device_vectors import DeviceVectors
 from quarry.engine.indexer.document_groups import DocumentGroups
 from quarry.engine.representation.kmeans import KMeans
 from quarry.engine.representation.pieces import Pieces
-from quarry.engine.search.queries import encode_queries
 from quarry.exporters.export import export
 from quarry.formats.container.directory import Directory
 from quarry.formats.errors import InvalidQuery

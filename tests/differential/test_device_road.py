@@ -14,8 +14,8 @@ from quarry import engine
 from quarry.engine import Engine
 from quarry.engine.encoding.batched_encoder import BatchedEncoder
 from quarry.engine.encoding.onnx_runner import OnnxRunner
+from quarry.engine.encoding.queries import encode_queries
 from quarry.engine.gpu.device_vectors import DeviceVectors
-from quarry.engine.search.queries import encode_queries
 from quarry.exporters.export import export
 from quarry.formats.errors import BackendUnavailable, InvalidQuery
 

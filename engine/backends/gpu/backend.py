@@ -213,7 +213,7 @@ class GpuBackend:
 
         assert self._lists is not None
         nlist = self._lists.nlist
-        nprobe = min(wanted.nprobe or self._lists.default_nprobe, nlist)
+        nprobe = min(wanted.nprobe or self._lists.default_nprobe(wanted.k), nlist)
         docs, counts = self._lists.find(queries, wanted.n, nprobe, mask)
         scored = [] if self._final is None else [self._final.document_scores(queries, docs, wanted.beta)]
         usable, n_found, *columns = download(usable_queries(queries), counts, docs, *scored)

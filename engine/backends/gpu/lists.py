@@ -29,7 +29,6 @@ class DeviceLists:
         codes: (n_rows, code_bytes) uint8, list after list.
         starts: (nlist + 1,) int64, where each list starts.
         nlist: how many lists there are.
-        default_nprobe: how many of them are read where a query does not say.
         n_docs: documents of the segment.
     """
 
@@ -43,7 +42,7 @@ class DeviceLists:
         self._work_bytes = device.work_bytes
         self.n_docs = segment.reader.n_docs
         self.nlist = segment.quantizer.nlist
-        self.default_nprobe = default_nprobe(segment.quantizer)
+        self._measured = segment.quantizer
         offsets = segment.reader.centroids.offsets
         rows, codes = lists.rows(), lists.codes()
         self._owners = upload(
@@ -53,6 +52,10 @@ class DeviceLists:
         )
         self.codes = upload(lambda low, high: codes[low:high], len(codes), place)
         self.starts = torch.tensor(lists.offsets, device=place)
+
+    def default_nprobe(self, k: int) -> int:
+        """Return the default number of lists to read for k hits."""
+        return default_nprobe(self._measured, k)
 
     def find(
         self, queries: torch.Tensor, n: int, nprobe: int, allowed: torch.Tensor | None

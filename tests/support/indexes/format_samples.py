@@ -20,6 +20,7 @@ from quarry.formats.segment import SegmentWriter
 from quarry.formats.tombstones import write_tombstones
 from quarry.formats.vectors.inverted_lists import InvertedListsWriter
 from quarry.formats.vectors.quantizer import Quantizer
+from quarry.formats.vectors.search_setting import SearchSetting
 
 FILE_ID = bytes(range(16))
 ODD_IDS = [
@@ -119,7 +120,8 @@ def quantizer(
     rotation = None if input_dim is None else floats(dim, input_dim)
     recall = np.sort(generator.random(nlist, np.float32)) if measured else None
     coarse, rows = floats(nlist, dim), int(generator.integers(1, 1000)) if measured else None
-    return Quantizer(coarse, encode, score, rotation, by_residual, recall, candidate_rows=rows)
+    settings = (SearchSetting(10, 1, 7), SearchSetting(100, nlist, 1 << 32)) if measured else ()
+    return Quantizer(coarse, encode, score, rotation, by_residual, recall, None, rows, settings)
 
 
 def document(number=0, **changes):

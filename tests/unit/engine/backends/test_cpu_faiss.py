@@ -8,6 +8,7 @@ import faiss
 import numpy as np
 import pytest
 from support.indexes import small_index
+from support.indexes.format_samples import quantizer
 
 from quarry.engine.backends.cpu_faiss import FaissBackend
 from quarry.engine.backends.faiss_lists import faiss_lists
@@ -15,6 +16,7 @@ from quarry.engine.backends.protocol import Resources, Wanted
 from quarry.engine.quantization.candidates import rows_per_candidate
 from quarry.engine.scoring.stored_vectors import StoredVectors
 from quarry.formats.snapshot import Snapshot
+from quarry.formats.vectors.search_setting import SearchSetting
 
 
 @pytest.fixture(scope="module")
@@ -71,9 +73,22 @@ def test_the_best_of_the_allowed_are_found(segments, queries, monkeypatch):
         assert sorted(one.docs) == sorted(other.docs)
 
 
+def reads_by_default(backend, nprobe):
+    """Let a backend read so many of 1024 lists by default, for any number of hits."""
+    backend._nlist, settings = 1024, (SearchSetting(1, nprobe, 1),)
+    backend._quantizer = replace(quantizer(nlist=1024), search_settings=settings)
+
+
+def test_more_hits_read_more_lists(segments):
+    settings = (SearchSetting(10, 3, 1), SearchSetting(100, 7, 1))
+    segment = replace(segments[0], quantizer=replace(segments[0].quantizer, search_settings=settings))
+    backend = FaissBackend(segment, Resources())
+    assert [backend._nprobe(Wanted(k, k, None, 1), 1.0) for k in (1, 10, 100, 1 << 20)] == [3, 3, 7, 16]
+
+
 def test_a_filter_reads_more_lists_unless_told(segments):
     backend = FaissBackend(segments[0], Resources())
-    backend._nlist, backend._default_nprobe = 1024, 224
+    reads_by_default(backend, 224)
     assert [backend._nprobe(Wanted(1, 1, None, 1), share) for share in (1.0, 1 / 64, 1e-6)] == [224, 448, 1024]
     assert backend._nprobe(Wanted(1, 1, 7, 1), 0.01) == 7
 
@@ -81,9 +96,8 @@ def test_a_filter_reads_more_lists_unless_told(segments):
 def test_a_filter_reads_no_more_lists_where_those_are_long(segments, monkeypatch):
     backend = FaissBackend(segments[0], Resources())
     monkeypatch.setattr("quarry.engine.backends.cpu_faiss._MOST_ROWS", backend._table.n_rows // 2)
-    backend._nlist = 1024
     for usual, expected in ((224, 512), (600, 600)):
-        backend._default_nprobe = usual
+        reads_by_default(backend, usual)
         assert backend._nprobe(Wanted(1, 1, None, 1), 1e-6) == pytest.approx(expected, abs=2)
 
 
