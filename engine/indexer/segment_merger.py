@@ -10,8 +10,9 @@ from itertools import chain
 import numpy as np
 import numpy.typing as npt
 
-from quarry.engine.indexer.segment_builder import wants_lists
+from quarry.engine.indexer.segment_builder import has_lists
 from quarry.engine.quantization.training import VectorCoder, train_on
+from quarry.engine.thresholds import Thresholds
 from quarry.formats.container.directory import Directory
 from quarry.formats.manifest import IndexSettings, SegmentRecord
 from quarry.formats.segment import SegmentReader
@@ -47,12 +48,16 @@ class SegmentMerger:
         directory: of the index.
         settings: of the index.
         threads: for training and coding; from 2 on also one for words.
+        thresholds: from which size on a segment has inverted lists.
     """
 
-    def __init__(self, directory: Directory, settings: IndexSettings, threads: int) -> None:
+    def __init__(
+        self, directory: Directory, settings: IndexSettings, threads: int, thresholds: Thresholds
+    ) -> None:
         self._directory = directory
         self._settings = settings
         self._threads = threads
+        self._thresholds = thresholds
 
     def merge(self, sources: Sequence[OpenSegment], quantizer: StoredQuantizer | None) -> Merged:
         """Write the live documents of the sources as one segment.
@@ -93,12 +98,12 @@ class SegmentMerger:
 
     def _quantizer(self, inputs: Sequence[MergeInput], existing: StoredQuantizer | None) -> StoredQuantizer | None:
         n_rows = sum(each.n_rows for each in inputs)
-        if not wants_lists(self._settings, n_rows, existing is not None):
+        if not has_lists(self._settings, self._thresholds, n_rows, existing is not None):
             return None
         if existing:
             return existing
         batches = chain.from_iterable(each.reader.centroids.batches(each.keep) for each in inputs)
-        trained = train_on(batches, n_rows, self._settings, self._threads)
+        trained = train_on(batches, n_rows, self._settings, self._threads, self._thresholds.nlist)
         return StoredQuantizer(trained, write_quantizer(self._directory, trained))
 
     def _write(
