@@ -20,11 +20,12 @@ from quarry.engine.options import BuildKeywords, BuildOptions, OpenOptions
 from quarry.engine.progress import Progress, ProgressSetting
 from quarry.engine.representation.base import Representation
 from quarry.engine.representation.registry import check_readable, representation_for, representation_from
+from quarry.engine.thresholds import Thresholds, checked_thresholds
 from quarry.formats.container.directory import Directory
 from quarry.formats.manifest import IndexSettings, Manifest
 from quarry.formats.system_errors import checked_path
 
-__all__ = ["BuildReport", "build"]
+__all__ = ["BuildReport", "build", "make_settings"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,7 +53,7 @@ class BuildReport:
     duration_s: float
 
 
-def build(
+def build(  # noqa: PLR0913  # keywords, each with a default
     docs: DocumentSource,
     path: str | os.PathLike[str],
     *,
@@ -62,6 +63,7 @@ def build(
     skip_invalid: bool = False,
     progress: ProgressSetting = None,
     threads: int | None = None,
+    thresholds: Thresholds | None = None,
     **settings: Unpack[BuildKeywords],
 ) -> BuildReport:
     """Build an index.
@@ -83,6 +85,8 @@ def build(
         skip_invalid: leave invalid documents out and count them, instead of failing.
         progress: True, False, None (only on a terminal), or a function of (documents done, total or None).
         threads: for encoding; None: one for each CPU this process may use.
+        thresholds: advanced settings, such as the memory of writers; see `quarry.engine.thresholds`. None: the
+            defaults.
         **settings: fields of `quarry.engine.options.BuildOptions`: `centroids`, `code_bytes`,
             `language`, `k1`, `b`, `seed`.
 
@@ -95,8 +99,8 @@ def build(
         CommitFailed: the system failed while documents were added; there is no new index.
     """
     started = time.perf_counter()
-    index_settings, opened = _settings(encoder, representation, settings)
-    resources = OpenOptions(threads=threads)
+    index_settings, opened = make_settings(encoder, representation, settings)
+    resources = OpenOptions(threads=threads, thresholds=checked_thresholds(thresholds))
     stream = read_documents(docs, skip_invalid=checked_flag(skip_invalid, "skip_invalid"))
     folder = BuildFolder(checked_path(path, "path").absolute(), checked_flag(overwrite, "overwrite"))
     with folder, _writer(folder, index_settings, opened, resources) as writer:
@@ -120,9 +124,12 @@ def build(
 def _writer(
     folder: BuildFolder, settings: IndexSettings, encoder: Encoder, resources: OpenOptions
 ) -> contextlib.closing[IndexWriter]:
-    directory = Directory(folder.path)
+    thresholds = resources.thresholds
+    directory = Directory(folder.path, limits=thresholds.writing)
     return contextlib.closing(
-        IndexWriter(directory, encoder, resources.n_threads, fresh=settings, lock=folder.lock)
+        IndexWriter(
+            directory, encoder, resources.n_threads, fresh=settings, thresholds=thresholds, lock=folder.lock
+        )
     )
 
 
@@ -133,11 +140,16 @@ def _counted(stream: DocumentStream, progress: Progress) -> Iterator[Document]:
         progress.update(number, stream.n_expected())
 
 
-def _settings(
+def make_settings(
     encoder: str | os.PathLike[str] | Encoder | None,
     representation: str | Representation | None,
     settings: BuildKeywords,
 ) -> tuple[IndexSettings, Encoder]:
+    """Return the settings of a new index, and its encoder, for the arguments of `build`.
+
+    Raises:
+        InvalidSetting: a setting is not valid.
+    """
     options = BuildOptions.of(settings)
     analyzer = Analyzer(options.language)
     opened = open_encoder(encoder)

@@ -29,13 +29,13 @@ from quarry.engine.index.verification import VerifyReport, verify_index
 from quarry.engine.index.view import IndexView
 from quarry.engine.indexer.graphs import drop_graphs, write_graphs
 from quarry.engine.indexer.index_writer import IndexWriter
-from quarry.engine.indexer.merge_policy import MergePolicy
 from quarry.engine.options import OpenOptions, SearchKeywords, SearchOptions
 from quarry.engine.process.exit_gate import finishes_before_exit
 from quarry.engine.scoring.query_vectors import query_vectors
 from quarry.engine.search.hits import Hits
 from quarry.engine.search.queries import query_texts
 from quarry.engine.search.reranker import Reranker, open_reranker, reranked
+from quarry.engine.thresholds import Thresholds, checked_thresholds
 from quarry.formats.container.directory import Directory
 from quarry.formats.errors import EncoderMismatch, IndexClosed, InvalidSetting, ReadOnlyIndex
 from quarry.formats.manifest import EncoderRecord
@@ -90,6 +90,7 @@ class Engine:
         device: str | None = None,
         device_bytes: int | None = None,
         refresh: bool = False,
+        thresholds: Thresholds | None = None,
     ) -> Engine:
         """Open an index. The model of the encoder is loaded when the first text is encoded.
 
@@ -112,6 +113,8 @@ class Engine:
             device_bytes: maximum device memory to use; None: 90 % of the free memory.
             refresh: whether each search begins with `refresh`, so that it sees every earlier commit of any
                 process. If there is none, this costs a listing of the folder.
+            thresholds: advanced settings, such as when segments are merged; see `quarry.engine.thresholds`. None:
+                the defaults.
 
         Raises:
             IndexNotFound: there is no index.
@@ -128,11 +131,12 @@ class Engine:
             threads=threads,
             device=device,
             device_bytes=device_bytes,
+            thresholds=checked_thresholds(thresholds),
         )
         accelerator = Device(device, device_bytes)
         check_backend(backend, accelerator)
         is_writable, refreshes = checked_flag(writable, "writable"), checked_flag(refresh, "refresh")
-        folder = Directory(checked_path(path, "path"))
+        folder = Directory(checked_path(path, "path"), limits=options.thresholds.writing)
         index = cls(folder, options, accelerator, open_encoder(encoder), is_writable)
         index._refreshes = refreshes
         try:
@@ -298,7 +302,7 @@ class Engine:
         """
         self._require_writer()
         before = self._view.get().snapshot
-        n_written = write_graphs(before, self._options.n_threads)
+        n_written = write_graphs(before, self._options.thresholds.graph_rows, self._options.n_threads)
         drop_graphs(before, self._view.reopen())
         return n_written
 
@@ -401,9 +405,14 @@ class Engine:
             if index is not None:
                 index._follow()
 
-        threads = self._options.n_threads
-        encoder = self._open_encoder()
-        return IndexWriter(self._directory, encoder, threads, policy=MergePolicy(), after_merge=follow)
+        return IndexWriter(
+            self._directory,
+            self._open_encoder(),
+            self._options.n_threads,
+            thresholds=self._options.thresholds,
+            merges=True,
+            after_merge=follow,
+        )
 
     def _to_search(self) -> IndexView:
         if self._refreshes:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from functools import cached_property
 from typing import Self, TypedDict
 
@@ -12,6 +12,7 @@ import numpy as np
 
 from quarry.engine.arguments import checked_flag, is_one_of, shown
 from quarry.engine.filtering.filter import Condition, parse_filter
+from quarry.engine.thresholds import Thresholds
 from quarry.formats.errors import InvalidSetting
 from quarry.formats.vectors.centroids import CENTROID_TYPES
 from quarry.formats.vectors.quantizer import MAX_DIM
@@ -199,6 +200,7 @@ class OpenOptions:
         device_bytes: of the device's memory that may be used; None: nine tenths of what is free.
         memory_bytes: of main memory that may be held for searching (see `quarry.engine.index.memory`); None: no
             limit.
+        thresholds: advanced settings; see `quarry.engine.thresholds`.
     """
 
     backend: str = "auto"
@@ -206,6 +208,7 @@ class OpenOptions:
     device: str | None = None
     device_bytes: int | None = None
     memory_bytes: int | None = None
+    thresholds: Thresholds = field(default_factory=Thresholds)
 
     def __post_init__(self) -> None:
         if self.threads is not None:

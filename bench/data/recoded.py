@@ -8,10 +8,11 @@ from pathlib import Path
 import numpy as np
 
 from quarry.engine.documents.document import Document
-from quarry.engine.indexer import segment_builder
 from quarry.engine.indexer.document_encoder import EncodedDocument
+from quarry.engine.indexer.segment_builder import SegmentBuilder
 from quarry.engine.representation.base import DocumentVectors
 from quarry.engine.scoring.stored_vectors import StoredVectors
+from quarry.engine.thresholds import Thresholds
 from quarry.formats.container.directory import Directory
 from quarry.formats.manifest import IndexSettings
 from quarry.formats.snapshot import Snapshot
@@ -19,7 +20,13 @@ from quarry.formats.snapshot import Snapshot
 __all__ = ["recoded"]
 
 
-def recoded(source: Snapshot, folder: Path, settings: IndexSettings, n_docs: int | None = None) -> Snapshot:
+def recoded(
+    source: Snapshot,
+    folder: Path,
+    settings: IndexSettings,
+    n_docs: int | None = None,
+    thresholds: Thresholds | None = None,
+) -> Snapshot:
     """Make an index of the first documents of the first segment: their ids and vectors, no texts.
 
     Args:
@@ -27,10 +34,11 @@ def recoded(source: Snapshot, folder: Path, settings: IndexSettings, n_docs: int
         folder: an empty one.
         settings: of the new index.
         n_docs: how many documents; None: all.
+        thresholds: from which size on there are inverted lists; None: the defaults.
     """
     segment = source.segments[0]
     vectors, table = StoredVectors(segment), segment.reader.centroids
-    builder = segment_builder.SegmentBuilder(Directory(folder), settings, threads=2)
+    builder = SegmentBuilder(Directory(folder), settings, 2, thresholds or Thresholds())
     for doc in range(segment.record.n_docs if n_docs is None else n_docs):
         rows, _ = table.rows_of(np.array([doc]))
         values = DocumentVectors(vectors.vectors(rows), tuple(() for _ in rows))

@@ -15,13 +15,13 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from bench.data.engine_thresholds import set_graph_rows
 from bench.data.query_vectors import add_queries, read_queries
 from bench.harness.environment import circumstances
 from bench.harness.records import add_out, append_record
 from quarry.engine.backends.registry import BACKENDS
 from quarry.engine.options import OpenOptions, SearchOptions
 from quarry.engine.search.searcher import Searcher
+from quarry.engine.thresholds import Thresholds
 from quarry.formats.container.directory import Directory
 from quarry.formats.errors import QuarryError
 from quarry.formats.snapshot import Snapshot
@@ -50,7 +50,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Measure, print a table, append the raw results."""
-    set_graph_rows(0)
     snapshot = Snapshot(Directory(options.index))
     queries = read_queries(options, max(snapshot.segments, key=lambda each: each.reader.n_rows))
     opened = [found for name in options.backends if (found := _open(name, snapshot, queries, options.threads))]
@@ -94,7 +93,7 @@ def _short(value: object) -> str:
 def _open(name: str, snapshot: Snapshot, queries: Vectors, threads: int) -> _Opened | None:
     """A searcher after its first search, which opens the backends; None where a library or device is missing."""
     started = time.perf_counter()
-    searcher = Searcher(snapshot, OpenOptions(backend=name, threads=threads))
+    searcher = Searcher(snapshot, OpenOptions(backend=name, threads=threads, thresholds=Thresholds(graph_rows=0)))
     try:
         searcher.search(queries[:1], SearchOptions(k=_K))
     except QuarryError as error:

@@ -12,13 +12,13 @@ import tempfile
 import time
 from pathlib import Path
 
-from bench.data.engine_thresholds import set_ivf_rows
 from bench.data.query_vectors import Vectors, noisy_queries
 from bench.data.recoded import recoded
 from bench.harness.environment import circumstances
 from bench.harness.records import add_out, write_records
 from quarry.engine.options import OpenOptions, SearchOptions
 from quarry.engine.search.searcher import Searcher
+from quarry.engine.thresholds import Thresholds
 from quarry.formats.container.directory import Directory
 from quarry.formats.errors import InvalidSetting
 from quarry.formats.snapshot import Snapshot
@@ -26,12 +26,12 @@ from quarry.formats.snapshot import Snapshot
 __all__ = ["add_arguments", "run"]
 
 _N_QUERIES = 300
+_ALWAYS, _NEVER = Thresholds(list_rows=1, training_rows=1), Thresholds(list_rows=1 << 40)
 
 
 def _part(source: Snapshot, n_docs: int, folder: Path, *, lists: bool) -> Snapshot:
     """An index of the first documents of `source`, with or without inverted lists."""
-    set_ivf_rows(1 if lists else None)
-    return recoded(source, folder, source.manifest.settings, n_docs)
+    return recoded(source, folder, source.manifest.settings, n_docs, _ALWAYS if lists else _NEVER)
 
 
 def _p50_ms(snapshot: Snapshot, queries: Vectors) -> float:

@@ -20,7 +20,6 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from bench.data.engine_thresholds import set_ivf_rows
 from bench.data.query_vectors import noisy_queries
 from bench.data.recoded import recoded
 from bench.harness.environment import circumstances
@@ -30,6 +29,7 @@ from quarry.engine.quantization.faiss_threads import set_faiss_threads
 from quarry.engine.scoring.stored_vectors import StoredVectors
 from quarry.engine.search.rescorer import Rescorer
 from quarry.engine.search.searcher import Searcher
+from quarry.engine.thresholds import Thresholds
 from quarry.formats.container.directory import Directory
 from quarry.formats.snapshot import Snapshot
 
@@ -40,6 +40,7 @@ _N_ROWS = 250
 _N_QUERIES = 300
 _SIZES = (250, 500, 1000, 2000, 2700)  # documents
 _QUERY_BITS = 8
+_NO_LISTS = Thresholds(list_rows=1 << 40)
 Floats = npt.NDArray[np.float32]
 Docs = npt.NDArray[np.int64]
 
@@ -108,10 +109,10 @@ def run(options: argparse.Namespace) -> int:
     source, records = Snapshot(Directory(options.index)), []
     queries = noisy_queries(source.segments[0], _N_QUERIES)
     n_all = source.segments[0].reader.n_docs
-    set_ivf_rows(None)
     for n_docs in sorted({min(size, n_all) for size in _SIZES}):
         with tempfile.TemporaryDirectory() as folder:
-            numbers = measure(recoded(source, Path(folder), source.manifest.settings, n_docs), queries)
+            part = recoded(source, Path(folder), source.manifest.settings, n_docs, _NO_LISTS)
+            numbers = measure(part, queries)
         print(n_docs, numbers, flush=True)
         records.append({"n_documents": n_docs, **numbers, **circumstances()})
     write_records(options.out, records)

@@ -6,30 +6,31 @@ Both are called by `bench.harness.fresh_process`, so that time to open and memor
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, nullcontext
-from functools import cached_property, partial
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from functools import cached_property
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
 import numpy as np
 import numpy.typing as npt
 
-from bench.data.engine_thresholds import replace_global, set_ivf_rows, set_nlist
 from bench.data.prepared import Prepared
 from bench.data.quality import measure_quality
 from bench.data.trec_run import Run, write_run
 from bench.harness.latency import concurrent_latency_ms, latency_ms
 from bench.harness.process_memory import peak_rss_bytes, rss_bytes
-from quarry.engine import Engine, Hits, build
+from quarry.engine import Engine, Hits
+from quarry.engine.analysis.analyzer import Analyzer
+from quarry.engine.builder import make_settings
 from quarry.engine.documents.document import Document
 from quarry.engine.encoding.encoder import Encoder, open_encoder
 from quarry.engine.encoding.token_vectors import TokenVectors
-from quarry.engine.indexer import index_writer
-from quarry.engine.indexer.document_encoder import DocumentEncoder, EncodedDocument, OnInvalid
-from quarry.engine.options import OpenOptions, SearchKeywords
-from quarry.engine.process.worker_pool import WorkerPool
+from quarry.engine.indexer.document_encoder import EncodedDocument
+from quarry.engine.indexer.index_writer import IndexWriter
+from quarry.engine.options import BuildKeywords, OpenOptions, SearchKeywords
 from quarry.engine.representation.base import DocumentVectors
+from quarry.engine.thresholds import Thresholds
 from quarry.formats.container.directory import Directory
 from quarry.formats.snapshot import Snapshot
 
@@ -85,67 +86,54 @@ def build_index(parameters: Parameters) -> Numbers:
         build_s (without encoding), build_peak_rss_bytes, nlist (0: no lists), n_documents, n_centroids,
         bytes (by part), size_bytes.
     """
-    prepared, out = Prepared(Path(str(parameters["prepared"]))), str(parameters["out"])
-    _decide_lists(parameters)
-    vectors = prepared.vectors(str(parameters["representation"]))
-    replace_global(index_writer, "EncodedDocuments", partial(_encoded_before, vectors))
-    ids, texts = prepared.documents()
-    docs = ({"id": name, "text": text or "."} for name, text in zip(ids, texts, strict=True))
-    started = time.perf_counter()
-    settings = cast(dict[str, Any], parameters["build"])
+    prepared, out = Prepared(Path(str(parameters["prepared"]))), Path(str(parameters["out"]))
     encoder = EncodedBefore(prepared, cast("float | None", parameters.get("beta")))
-    report = build(docs, out, encoder=encoder, progress=False, **settings)
+    settings, _ = make_settings(encoder, None, cast(BuildKeywords, parameters["build"]))
+    thresholds, threads = _thresholds(parameters), OpenOptions().n_threads
+    documents = _encoded_documents(prepared, str(parameters["representation"]), Analyzer(settings.language))
+    started = time.perf_counter()
+    out.mkdir(parents=True, exist_ok=True)
+    writer = IndexWriter(Directory(out), encoder, threads, fresh=settings, thresholds=thresholds)
+    with closing(writer):
+        for document in documents:
+            writer.add_encoded(document)
+        writer.commit()
     numbers: Numbers = {"build_s": time.perf_counter() - started, "build_peak_rss_bytes": peak_rss_bytes()}
     with Engine.open(out) as index:
-        statistics = index.stats()
+        statistics, n_documents = index.stats(), len(index)
     return numbers | {
         "nlist": _nlist(out),
-        "n_documents": report.n_documents,
-        "n_centroids": report.n_centroids,
+        "n_documents": n_documents,
+        "n_centroids": writer.n_rows,
         "bytes": statistics["bytes"],
         "size_bytes": statistics["size_bytes"],
     }
 
 
-def _nlist(out: str) -> int:
+def _nlist(out: Path) -> int:
     """How many inverted lists the first segment has."""
-    snapshot = Snapshot(Directory(Path(out)))
+    snapshot = Snapshot(Directory(out))
     quantizer = snapshot.segments[0].quantizer
     snapshot.close()
     return quantizer.nlist if quantizer else 0
 
 
-def _decide_lists(parameters: Parameters) -> None:
-    """Override the engine's decisions about inverted lists if a setting requests it."""
-    if parameters["lists"]:
-        set_ivf_rows(1)
+def _thresholds(parameters: Parameters) -> Thresholds:
+    """Return when there are inverted lists, and how many, as a setting requests."""
     nlist = cast("int | None", parameters["nlist"])
-    if nlist is not None:
-        set_nlist(nlist)
+    return (
+        Thresholds(list_rows=1, training_rows=1, nlist=nlist) if parameters["lists"] else Thresholds(nlist=nlist)
+    )
 
 
-def _encoded_before(
-    vectors: tuple[npt.NDArray[np.float32], npt.NDArray[np.int64]],
-    documents: Iterable[Document],
-    how: DocumentEncoder,
-    pool: WorkerPool,
-    on_invalid: OnInvalid | None = None,
-) -> AbstractContextManager[Iterator[EncodedDocument]]:
-    """Replace `EncodedDocuments`: take the vectors from the file, in order."""
-    del pool, on_invalid
-    return nullcontext(_with_vectors(vectors, documents, how))
-
-
-def _with_vectors(
-    vectors: tuple[npt.NDArray[np.float32], npt.NDArray[np.int64]],
-    documents: Iterable[Document],
-    how: DocumentEncoder,
-) -> Iterator[EncodedDocument]:
-    values, offsets = vectors
-    for number, document in enumerate(documents):
+def _encoded_documents(prepared: Prepared, representation: str, analyzer: Analyzer) -> Iterator[EncodedDocument]:
+    """Yield the prepared documents with their prepared vectors, in order."""
+    values, offsets = prepared.vectors(representation)
+    for number, (name, text) in enumerate(zip(*prepared.documents(), strict=True)):
+        document = Document(name, text or ".")
         rows = np.array(values[offsets[number] : offsets[number + 1]])
         made = DocumentVectors(rows, tuple(() for _ in rows))
-        yield EncodedDocument(document, made, how.analyzer.terms(document.full_text), 0)
+        yield EncodedDocument(document, made, analyzer.terms(document.full_text), 0)
 
 
 def search_index(parameters: Parameters) -> Numbers:

@@ -34,6 +34,7 @@ from quarry.engine.indexer.document_encoder import EncodedDocument
 from quarry.engine.indexer.index_writer import IndexWriter
 from quarry.engine.indexer.segment_merger import SegmentMerger
 from quarry.engine.representation.base import DocumentVectors
+from quarry.engine.thresholds import Thresholds
 from quarry.formats.container.directory import Directory
 from quarry.formats.manifest import Manifest, find_latest_generation
 from quarry.formats.snapshot import OpenSegment, Snapshot
@@ -210,7 +211,7 @@ def _merge_of(snapshot: Snapshot, threads: int) -> tuple[SegmentMerger, list[Ope
     sources = [segment for segment in snapshot.segments if segment.quantizer]
     quantizer = sources[0].quantizer
     assert quantizer is not None
-    merger = SegmentMerger(snapshot.directory, snapshot.manifest.settings, threads)
+    merger = SegmentMerger(snapshot.directory, snapshot.manifest.settings, threads, Thresholds())
     return merger, sources, StoredQuantizer(quantizer, snapshot.manifest.quantizers[-1])
 
 

@@ -21,9 +21,7 @@ from quarry.formats.container.directory import Directory
 from quarry.formats.snapshot import OpenSegment
 from quarry.formats.vectors.hnsw_graph import HnswGraph, graph_name, read_graph
 
-__all__ = ["HnswBackend", "wants_graph"]
-
-GRAPH_ROWS = 20_000  # below, reading all centroids is as quick (bench/results/backends.jsonl)
+__all__ = ["HnswBackend"]
 
 _ROWS_PER_CANDIDATE = 2.5  # centroids collected for each document wanted, where documents have several
 _ROWS_PER_STEP = 16  # centroids that are rescored in the time it takes to collect one
@@ -34,11 +32,6 @@ _ROW_BYTES = 4 + 8 + 4  # level, offset, owner
 _log = logging.getLogger(__name__)
 Ints = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
-
-
-def wants_graph(segment: OpenSegment) -> bool:
-    """Whether a segment is large enough to gain from a graph."""
-    return segment.reader.n_rows >= GRAPH_ROWS
 
 
 class HnswBackend:

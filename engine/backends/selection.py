@@ -12,7 +12,6 @@ import contextlib
 from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
-from quarry.engine.backends.hnsw import wants_graph
 from quarry.engine.backends.registry import BACKENDS
 from quarry.engine.gpu.cuda import cuda_is_there
 from quarry.engine.options import OpenOptions
@@ -60,19 +59,20 @@ def choose_backends(
         InvalidSetting: the backend asked for needs more memory than there is.
     """
     if options.backend != "auto":
-        return _asked_for(segments, options.backend, room_bytes)
-    written = _graphs(segments)
+        return _asked_for(segments, options, room_bytes)
+    written = _graphs(segments, options)
     choices: dict[int, Choice] = {}
     for number in sorted(range(len(segments)), key=lambda each: -segments[each].reader.n_rows):
-        names = [each for each in _by_preference(segments[number], written) if each[0] not in without]
+        names = [each for each in _by_preference(segments[number], written, options) if each[0] not in without]
         choices[number] = _first_that_fits(segments[number], names, room_bytes)
         if room_bytes is not None:
             room_bytes -= choices[number].needed_bytes
     return [choices[number] for number in range(len(segments))]
 
 
-def _asked_for(segments: Sequence[OpenSegment], name: str, room_bytes: int | None) -> list[Choice]:
-    choices = [_resolved(name, segment) for segment in segments]
+def _asked_for(segments: Sequence[OpenSegment], options: OpenOptions, room_bytes: int | None) -> list[Choice]:
+    name = options.backend
+    choices = [_resolved(segment, options) for segment in segments]
     needed = sum(choice.needed_bytes for choice in choices)
     if room_bytes is not None and needed > room_bytes:
         raise InvalidSetting(
@@ -83,21 +83,22 @@ def _asked_for(segments: Sequence[OpenSegment], name: str, room_bytes: int | Non
     return choices
 
 
-def _resolved(name: str, segment: OpenSegment) -> Choice:
+def _resolved(segment: OpenSegment, options: OpenOptions) -> Choice:
     """The backend asked for, or what takes its place in a segment that it is not for."""
+    name = options.backend
     if name == "cpu_faiss" and segment.reader.lists is None:
         return _choice(_without_index(segment), segment, "the segment has no inverted lists")
-    if name == "hnsw" and not wants_graph(segment):
+    if name == "hnsw" and not _is_for_graph(segment, options):
         return _choice(_without_index(segment), segment, "the segment is too small for a graph")
     if name == "scan" and segment.reader.centroids.kind == "none":
         return _choice("exact", segment, "the segment holds codes alone")
     return _choice(name, segment, "asked for")
 
 
-def _by_preference(segment: OpenSegment, written: frozenset[str]) -> list[tuple[str, str]]:
+def _by_preference(segment: OpenSegment, written: frozenset[str], options: OpenOptions) -> list[tuple[str, str]]:
     """Names and reasons, the best first, the last of which needs no memory."""
     found = []
-    if segment.reader.lists is not None or wants_graph(segment):
+    if segment.reader.lists is not None or _is_for_graph(segment, options):
         if cuda_is_there():
             found.append(("gpu", "there is a CUDA device"))
         if graph_name(segment.record.file.file_id) in written:
@@ -125,10 +126,15 @@ def _without_index(segment: OpenSegment) -> str:
     return "exact" if segment.reader.centroids.kind == "none" else "scan"
 
 
-def _graphs(segments: Sequence[OpenSegment]) -> frozenset[str]:
+def _is_for_graph(segment: OpenSegment, options: OpenOptions) -> bool:
+    """Whether a segment is large enough to gain from a graph."""
+    return segment.reader.n_rows >= options.thresholds.graph_rows
+
+
+def _graphs(segments: Sequence[OpenSegment], options: OpenOptions) -> frozenset[str]:
     """Names of the graphs that lie beside segments large enough to have one; none where that cannot be seen."""
     found: set[str] = set()
-    for folder in {segment.reader.path.parent for segment in segments if wants_graph(segment)}:
+    for folder in {segment.reader.path.parent for segment in segments if _is_for_graph(segment, options)}:
         with contextlib.suppress(OSError):  # graphs only make searching faster
             found |= {name for name in Directory(folder).names() if name.endswith(".hnsw")}
     return frozenset(found)

@@ -13,13 +13,13 @@ from quarry.engine.indexer.committer import Committer, Failure
 from quarry.engine.indexer.document_encoder import DocumentEncoder, EncodedDocument, EncodedDocuments, OnInvalid
 from quarry.engine.indexer.failures import let_go
 from quarry.engine.indexer.garbage import collect_garbage
-from quarry.engine.indexer.merge_policy import MergePolicy
 from quarry.engine.indexer.merge_scheduler import MergeScheduler
 from quarry.engine.indexer.segment_builder import BuiltSegment, SegmentBuilder
 from quarry.engine.process.exit_gate import finishes_before_exit
 from quarry.engine.process.worker_pool import PoolClosed, WorkerPool
 from quarry.engine.representation.base import Representation
 from quarry.engine.representation.registry import representation_from
+from quarry.engine.thresholds import Thresholds
 from quarry.formats.container.directory import Directory
 from quarry.formats.errors import (
     AccessFailed,
@@ -52,7 +52,8 @@ class IndexWriter:
         threads: for encoding, training and coding.
         fresh: settings of a new index: the first commit puts it in the place of whatever is there. None: the index
             that is there is changed.
-        policy: when segments are merged; None: only by `merge`.
+        thresholds: sizes from which on segments have inverted lists or are merged; None: the defaults.
+        merges: whether segments are merged in the background after commits; otherwise only by `merge`.
         after_merge: called after each merge, in the background on another thread.
         lock: of the folder, held by the caller, who releases it after `close`; None: this object takes the lock,
             and releases it in `close`.
@@ -73,14 +74,16 @@ class IndexWriter:
         threads: int,
         *,
         fresh: IndexSettings | None = None,
-        policy: MergePolicy | None = None,
+        thresholds: Thresholds | None = None,
+        merges: bool = False,
         after_merge: Callable[[], object] = lambda: None,
         lock: WriteLock | None = None,
     ) -> None:
         self._directory = directory
         self._encoder = encoder
         self._threads = threads
-        self._is_automatic = policy is not None
+        self._thresholds = thresholds or Thresholds()
+        self._is_automatic = merges
         self._pid = os.getpid()
         self._pool = WorkerPool(threads, "quarry-encode")
         self._mutex = threading.RLock()
@@ -98,7 +101,7 @@ class IndexWriter:
             raise
         self._settings = self._committer.manifest.settings
         self._merges = MergeScheduler(
-            self._committer, threads, policy or MergePolicy(), after_merge, self._encoder_of_vectors()
+            self._committer, threads, self._thresholds, after_merge, self._encoder_of_vectors()
         )
         try:
             self._representation: Representation = representation_from(
@@ -350,7 +353,9 @@ class IndexWriter:
         if self._pending is None:
             known = self._committer.dictionary
             encoder = self._encoder_of_vectors()
-            self._pending = SegmentBuilder(self._directory, self._settings, self._threads, known, encoder)
+            self._pending = SegmentBuilder(
+                self._directory, self._settings, self._threads, self._thresholds, known, encoder
+            )
         return self._pending
 
     def _encoder_of_vectors(self) -> Encoder | None:

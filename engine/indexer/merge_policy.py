@@ -14,6 +14,8 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from quarry.engine.thresholds import MergeLimits
+
 __all__ = ["MergePolicy", "SegmentSize"]
 
 
@@ -42,21 +44,13 @@ class SegmentSize:
 
 @dataclass(frozen=True, slots=True)
 class MergePolicy:
-    """When to merge.
+    """Selects segments to merge.
 
     Attributes:
-        width: how many segments of one level are merged, and how many times larger the next level is; at least 2.
-        floor_bytes: smaller segments are all of the lowest level.
-        max_bytes: no merge makes a larger segment; this bounds the disk space that a merge needs.
-        dead_share: share of a segment's bytes that may be dead.
-        dead_bytes: fewer dead bytes in a segment are not worth a commit.
+        limits: sizes and shares that decide.
     """
 
-    width: int = 8
-    floor_bytes: int = 2 << 20
-    max_bytes: int = 5 << 30
-    dead_share: float = 0.2
-    dead_bytes: int = 64 << 10
+    limits: MergeLimits
 
     def next_merge(self, segments: Sequence[SegmentSize]) -> tuple[int, ...]:
         """The segments that should become one now, ascending; none where all is well.
@@ -76,7 +70,7 @@ class MergePolicy:
         total = math.inf
         for number, segment in enumerate(segments):
             total += segment.live_bytes
-            if total > self.max_bytes:
+            if total > self.limits.max_bytes:
                 groups.append(())
                 total = segment.live_bytes
             groups[-1] += (number,)
@@ -86,12 +80,12 @@ class MergePolicy:
         """The smallest segments of the lowest level that has as many as `width`."""
         levels: dict[int, list[int]] = defaultdict(list)
         for number, segment in enumerate(segments):
-            if segment.live_bytes <= self.max_bytes / 2:
+            if segment.live_bytes <= self.limits.max_bytes / 2:
                 levels[self._level(segment)].append(number)
         for level in sorted(levels):
-            if len(levels[level]) >= self.width:
+            if len(levels[level]) >= self.limits.width:
                 smallest = sorted(levels[level], key=lambda number: segments[number].live_bytes)
-                return self._fitting(segments, smallest[: self.width])
+                return self._fitting(segments, smallest[: self.limits.width])
         return []
 
     def _dying(self, segments: Sequence[SegmentSize]) -> list[int]:
@@ -99,7 +93,7 @@ class MergePolicy:
         dying = [
             number
             for number, segment in enumerate(segments)
-            if segment.dead_bytes > max(self.dead_bytes, self.dead_share * segment.n_bytes)
+            if segment.dead_bytes > max(self.limits.dead_bytes, self.limits.dead_share * segment.n_bytes)
         ]
         return self._fitting(segments, sorted(dying, key=lambda number: segments[number].live_bytes))
 
@@ -109,12 +103,13 @@ class MergePolicy:
         total = 0.0
         for number in numbers:
             total += segments[number].live_bytes
-            if taken and total > self.max_bytes:
+            if taken and total > self.limits.max_bytes:
                 break
             taken.append(number)
         return taken
 
     def _level(self, segment: SegmentSize) -> int:
-        if segment.live_bytes < self.floor_bytes:
+        floor_bytes, width = self.limits.floor_bytes, self.limits.width
+        if segment.live_bytes < floor_bytes:
             return 0
-        return 1 + math.floor(math.log(segment.live_bytes / self.floor_bytes, self.width))
+        return 1 + math.floor(math.log(segment.live_bytes / floor_bytes, width))

@@ -16,6 +16,7 @@ from quarry.engine.indexer.committer import Committer
 from quarry.engine.indexer.failures import let_go
 from quarry.engine.indexer.merge_policy import MergePolicy, SegmentSize
 from quarry.engine.indexer.segment_merger import SegmentMerger
+from quarry.engine.thresholds import Thresholds
 from quarry.formats.container.directory import Directory
 from quarry.formats.errors import CommitFailed, FormatError, InvalidSetting, MergeFailed
 from quarry.formats.manifest import SegmentRecord
@@ -47,7 +48,7 @@ class MergeScheduler:
     Args:
         committer: whose segments are merged.
         threads: for training and coding.
-        policy: when to merge.
+        thresholds: when to merge, and from which size on a merged segment has inverted lists.
         after_merge: called after each merge, on the thread that did it.
         encoder: see `quarry.engine.indexer.segment_merger.SegmentMerger`.
 
@@ -59,12 +60,12 @@ class MergeScheduler:
         self,
         committer: Committer,
         threads: int,
-        policy: MergePolicy,
+        thresholds: Thresholds,
         after_merge: Callable[[], object],
         encoder: Encoder | None = None,
     ) -> None:
         self._committer = committer
-        self._policy = policy
+        self._policy = MergePolicy(thresholds.merging)
         self._after_merge = after_merge
         self._stop = threading.Event()
         self._lock = threading.Lock()
@@ -74,8 +75,9 @@ class MergeScheduler:
         self._damaged: set[Path] = set()
         self._pause = self._n_to_skip = 0
         self.is_untidy = False
-        directory = Directory(committer.directory.path, before_write=partial(_check, self._stop))
-        self._merger = SegmentMerger(directory, committer.manifest.settings, threads, encoder)
+        base = committer.directory
+        directory = Directory(base.path, before_write=partial(_check, self._stop), limits=base.limits)
+        self._merger = SegmentMerger(directory, committer.manifest.settings, threads, thresholds, encoder)
 
     def start(self) -> None:
         """Merge in the background what the policy wants merged now; to be called after each commit."""

@@ -11,7 +11,8 @@ from quarry.engine.encoding.encoder import Encoder
 from quarry.engine.indexer.document_encoder import EncodedDocument
 from quarry.engine.quantization.calibration import calibrated
 from quarry.engine.quantization.query_sample import QuerySample, sample_vectors
-from quarry.engine.quantization.training import MIN_TRAINING_ROWS, VectorCoder, train_on
+from quarry.engine.quantization.training import VectorCoder, train_on
+from quarry.engine.thresholds import Thresholds
 from quarry.formats.container.directory import Directory
 from quarry.formats.container.layout import FileRecord
 from quarry.formats.documents.spans import pack_spans
@@ -22,18 +23,16 @@ from quarry.formats.tombstones import write_tombstones
 from quarry.formats.vectors.inverted_lists import InvertedListsWriter
 from quarry.formats.vectors.quantizer import Quantizer, StoredQuantizer, write_quantizer
 
-__all__ = ["IVF_ROWS", "BuiltSegment", "SegmentBuilder", "wants_lists"]
-
-IVF_ROWS = 20_000  # from here on lists answer in half the time of a scan (bench/results/ivf_switch.jsonl)
+__all__ = ["BuiltSegment", "SegmentBuilder", "has_lists"]
 
 
-def wants_lists(settings: IndexSettings, n_rows: int, has_quantizer: bool) -> bool:
+def has_lists(settings: IndexSettings, thresholds: Thresholds, n_rows: int, has_quantizer: bool) -> bool:
     """Whether a segment of `n_rows` centroids has inverted lists, in an index with or without a quantizer."""
     if not settings.code_bytes:
         return False
     if settings.centroids == "none":
-        return has_quantizer or n_rows >= MIN_TRAINING_ROWS
-    return n_rows >= IVF_ROWS
+        return has_quantizer or n_rows >= thresholds.training_rows
+    return n_rows >= thresholds.list_rows
 
 
 @dataclass(frozen=True)
@@ -58,6 +57,7 @@ class SegmentBuilder:
         directory: of the index.
         settings: of the index.
         threads: for training and coding.
+        thresholds: from which size on the segment has inverted lists.
         known: gives dictionaries of other texts of the index; see `quarry.formats.documents.store.DocStoreWriter`.
         encoder: encoder of the documents, for calibrating a new quantizer with queries; None: it is calibrated
             with rows only.
@@ -68,6 +68,7 @@ class SegmentBuilder:
         directory: Directory,
         settings: IndexSettings,
         threads: int,
+        thresholds: Thresholds,
         known: KnownDictionary = lambda _: b"",
         encoder: Encoder | None = None,
     ) -> None:
@@ -76,6 +77,7 @@ class SegmentBuilder:
         self._threads = threads
         self._encoder = encoder
         self._queries = QuerySample(settings.seed)
+        self._thresholds = thresholds
         stored = "int8" if settings.centroids == "none" else settings.centroids
         self._writer = SegmentWriter(directory, settings.dim, stored, known)
         self._dead: set[int] = set()
@@ -145,12 +147,12 @@ class SegmentBuilder:
 
     def _quantizer(self, existing: StoredQuantizer | None) -> StoredQuantizer | None:
         """The quantizer to code with; its file is written if it is new."""
-        if not wants_lists(self._settings, self.n_rows, existing is not None):
+        if not has_lists(self._settings, self._thresholds, self.n_rows, existing is not None):
             return None
         if existing:
             return existing
         rows = self._writer.centroids
-        trained = train_on(rows.batches(), self.n_rows, self._settings, self._threads)
+        trained = train_on(rows.batches(), self.n_rows, self._settings, self._threads, self._thresholds.nlist)
         queries = sample_vectors(self._encoder, self._queries.texts, self._threads)
         trained = calibrated(trained, rows.owned_batches(), queries, self._threads)
         return StoredQuantizer(trained, write_quantizer(self._directory, trained))

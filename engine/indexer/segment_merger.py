@@ -11,10 +11,11 @@ import numpy as np
 import numpy.typing as npt
 
 from quarry.engine.encoding.encoder import Encoder
-from quarry.engine.indexer.segment_builder import wants_lists
+from quarry.engine.indexer.segment_builder import has_lists
 from quarry.engine.quantization.calibration import calibrated
 from quarry.engine.quantization.query_sample import QuerySample, sample_vectors
 from quarry.engine.quantization.training import VectorCoder, train_on
+from quarry.engine.thresholds import Thresholds
 from quarry.formats.container.directory import Directory
 from quarry.formats.manifest import IndexSettings, SegmentRecord
 from quarry.formats.segment import SegmentReader
@@ -50,17 +51,24 @@ class SegmentMerger:
         directory: of the index.
         settings: of the index.
         threads: for training and coding; from 2 on also one for words.
+        thresholds: from which size on a segment has inverted lists.
         encoder: encoder of the documents, for calibrating a new quantizer with queries; None: it is calibrated
             with rows only.
     """
 
     def __init__(
-        self, directory: Directory, settings: IndexSettings, threads: int, encoder: Encoder | None = None
+        self,
+        directory: Directory,
+        settings: IndexSettings,
+        threads: int,
+        thresholds: Thresholds,
+        encoder: Encoder | None = None,
     ) -> None:
         self._directory = directory
         self._settings = settings
         self._threads = threads
         self._encoder = encoder
+        self._thresholds = thresholds
 
     def merge(self, sources: Sequence[OpenSegment], quantizer: StoredQuantizer | None) -> Merged:
         """Write the live documents of the sources as one segment.
@@ -101,12 +109,12 @@ class SegmentMerger:
 
     def _quantizer(self, inputs: Sequence[MergeInput], existing: StoredQuantizer | None) -> StoredQuantizer | None:
         n_rows = sum(each.n_rows for each in inputs)
-        if not wants_lists(self._settings, n_rows, existing is not None):
+        if not has_lists(self._settings, self._thresholds, n_rows, existing is not None):
             return None
         if existing:
             return existing
         batches = chain.from_iterable(each.reader.centroids.batches(each.keep) for each in inputs)
-        trained = train_on(batches, n_rows, self._settings, self._threads)
+        trained = train_on(batches, n_rows, self._settings, self._threads, self._thresholds.nlist)
         if self._encoder is not None:
             queries = sample_vectors(self._encoder, _query_texts(inputs, self._settings.seed), self._threads)
             trained = calibrated(trained, _owned_rows(inputs), queries, self._threads)

@@ -19,7 +19,6 @@ from quarry.formats.vectors.quantization_error import QuantizationError, list_im
 from quarry.formats.vectors.quantizer import Quantizer
 
 __all__ = [
-    "MIN_TRAINING_ROWS",
     "VectorCoder",
     "measured",
     "n_training_rows",
@@ -31,7 +30,6 @@ __all__ = [
 Floats = npt.NDArray[np.float32]
 Codes = npt.NDArray[np.uint8]
 
-MIN_TRAINING_ROWS = 1024  # fewer do not make a codebook of 16 sub-vectors that is worth its bytes
 _ROWS_PER_LIST = 64  # more trained no better lists on 122,084 vectors; a codebook wants some 10,000
 _TRAINING_BYTES = 256 << 20
 _COARSE_ITERATIONS = 8
@@ -44,9 +42,9 @@ def nlist_for(n_rows: int) -> int:
     return int(2 ** max(0, round(math.log2(0.75 * math.sqrt(max(1, n_rows))))))
 
 
-def n_training_rows(n_rows: int, dim: int) -> int:
-    """How many of `n_rows` centroids a quantizer is trained on."""
-    return min(n_rows, _ROWS_PER_LIST * nlist_for(n_rows), _TRAINING_BYTES // (4 * dim))
+def n_training_rows(n_rows: int, nlist: int, dim: int) -> int:
+    """Number of the `n_rows` centroids that a quantizer with `nlist` lists is trained on."""
+    return min(n_rows, _ROWS_PER_LIST * nlist, _TRAINING_BYTES // (4 * dim))
 
 
 def train_quantizer(sample: Floats, nlist: int, code_bytes: int, seed: int, threads: int) -> Quantizer:
@@ -110,7 +108,9 @@ def measured(quantizer: Quantizer, sample: Floats, n_rows: int, threads: int) ->
     )
 
 
-def train_on(batches: Iterable[Floats], n_rows: int, settings: IndexSettings, threads: int) -> Quantizer:
+def train_on(
+    batches: Iterable[Floats], n_rows: int, settings: IndexSettings, threads: int, nlist: int | None = None
+) -> Quantizer:
     """Train a quantizer for `n_rows` centroids on a sample of them, in memory that does not grow with the rows.
 
     Args:
@@ -118,8 +118,10 @@ def train_on(batches: Iterable[Floats], n_rows: int, settings: IndexSettings, th
         n_rows: how many there are in all.
         settings: of the index.
         threads: how many to use.
+        nlist: number of inverted lists; None: what `nlist_for` says.
     """
-    n_sample = n_training_rows(n_rows, settings.dim)
+    nlist = nlist_for(n_rows) if nlist is None else nlist
+    n_sample = n_training_rows(n_rows, nlist, settings.dim)
     generator = np.random.default_rng(settings.seed)
     # one row out of each of n_sample equal stretches
     places = (np.arange(n_sample) + generator.random(n_sample)) * (n_rows / n_sample)
@@ -130,7 +132,7 @@ def train_on(batches: Iterable[Floats], n_rows: int, settings: IndexSettings, th
         stop = int(np.searchsorted(chosen, seen + len(batch)))
         sample[start:stop] = batch[chosen[start:stop] - seen]
         start, seen = stop, seen + len(batch)
-    trained = train_quantizer(sample, nlist_for(n_rows), settings.code_bytes, settings.seed, threads)
+    trained = train_quantizer(sample, nlist, settings.code_bytes, settings.seed, threads)
     return measured(trained, sample, n_rows, threads)
 
 

@@ -21,7 +21,9 @@ Floats = npt.NDArray[np.float32]
 
 _UNIT = 2.0**-24  # of float32: half the distance from 1 to the next number
 _FEW_SUMS = 8  # roundings besides those of the products: of the scale, of the result
-_UNDERFLOW = 2.0**-150 / 2.0**-24  # what a float32 product can lose to underflow, by the norm of the smallest float16 row
+_UNDERFLOW = (
+    2.0**-150 / 2.0**-24
+)  # what a float32 product can lose to underflow, by the norm of the smallest float16 row
 _PROBE_DIM = 1021  # odd, so that what is left over at the end of a vector is tried too
 _PROBE_ERROR = 1e-5
 

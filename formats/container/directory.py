@@ -94,16 +94,13 @@ class Directory:
         AccessFailed: the system does not say what is there.
     """
 
-    limits = WriterLimits()
-
     def __init__(
         self, path: Path, before_write: Callable[[], None] | None = None, limits: WriterLimits | None = None
     ) -> None:
-        if limits is not None:
-            self.limits = limits
         if not is_folder(path):
             raise IndexNotFound("no index here", path=path, expected="a folder")
         self.path = path.absolute()
+        self.limits = limits or WriterLimits()
         self._before_write = before_write
 
     def names(self) -> list[str]:

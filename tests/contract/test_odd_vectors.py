@@ -18,6 +18,7 @@ from support.indexes.word_encoder import TableEncoder
 from quarry import engine
 from quarry.engine import Engine, KMeans
 from quarry.engine.documents.document import Document
+from quarry.engine.thresholds import Thresholds
 from quarry.formats.container.directory import Directory
 from quarry.formats.errors import InvalidDocument
 from quarry.formats.snapshot import Snapshot
@@ -130,20 +131,20 @@ def stored_vectors(segment):
     return vectors[np.argsort(lists.rows())]
 
 
+THRESHOLDS = Thresholds(list_rows=N_ROWS // 2, graph_rows=100)
+
+
 @pytest.fixture(scope="module")
 def indexes(tmp_path_factory):
     """A function: (collection, stored) -> (path, oracle, queries), built at the first call."""
     made = {}
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("quarry.engine.indexer.segment_builder.IVF_ROWS", N_ROWS // 2)
-        patch.setattr("quarry.engine.backends.hnsw.GRAPH_ROWS", 100)
 
-        def index(collection, stored):
-            if (collection, stored) not in made:
-                made[collection, stored] = built(tmp_path_factory.mktemp(collection.__name__), collection, stored)
-            return made[collection, stored]
+    def index(collection, stored):
+        if (collection, stored) not in made:
+            made[collection, stored] = built(tmp_path_factory.mktemp(collection.__name__), collection, stored)
+        return made[collection, stored]
 
-        yield index
+    return index
 
 
 def built(path, collection, stored):
@@ -152,7 +153,14 @@ def built(path, collection, stored):
     encoder, good, bad = table_encoder(vectors, generator)
     docs = [*good[:100], *bad[:4], *good[100:], *bad[4:]]
     report = engine.build(
-        docs, path, encoder=encoder, representation=KMeans(4), centroids=stored, code_bytes=4, skip_invalid=True
+        docs,
+        path,
+        encoder=encoder,
+        representation=KMeans(4),
+        centroids=stored,
+        code_bytes=4,
+        skip_invalid=True,
+        thresholds=THRESHOLDS,
     )
     assert (report.n_documents, report.n_skipped) == (len(good), len(bad))
     assert all(f"bad {row}" in said for row, said in enumerate(report.skipped))
@@ -179,7 +187,7 @@ def test_what_is_found_is_right(indexes, collection, stored, backend, torture):
         pytest.skip("backend gpu needs torch")
     path, oracle, queries = indexes(collection, stored)
     device = os.environ.get("QUARRY_TEST_DEVICE", "cpu") if backend == "gpu" else None
-    with Engine.open(path, backend=backend, device=device) as index:
+    with Engine.open(path, backend=backend, device=device, thresholds=THRESHOLDS) as index:
         assert index.verify().n_documents == len(oracle.ids)
         for k in (1, 10, 100):
             for query, hits in zip(queries, index.search_vectors(queries, k=k), strict=True):

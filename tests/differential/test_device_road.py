@@ -27,6 +27,7 @@ from torch.overrides import TorchFunctionMode  # noqa: E402
 
 import quarry.engine.gpu.transfer as back  # noqa: E402
 from quarry.engine.gpu.transfer import send  # noqa: E402
+from quarry.engine.thresholds import Thresholds  # noqa: E402
 
 WORDS = ["cat", "dog", "dough", "bread", "rook", "pawn", "the", "a", "of", "piece", "rest", "flour", "queen"]
 READS = {"cpu", "numpy", "__array__", "tolist", "item", "__int__", "__float__", "__bool__", "__index__", "nonzero"}
@@ -113,9 +114,14 @@ def index(request, encoder, tmp_path_factory):
 def coded_index(encoder, tmp_path_factory):
     """Of codes alone."""
     path = tmp_path_factory.mktemp("coded") / "index"
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("quarry.engine.indexer.segment_builder.IVF_ROWS", 300)
-        engine.build(texts(600, 1), path, encoder=encoder, centroids="none", code_bytes=8)
+    engine.build(
+        texts(600, 1),
+        path,
+        encoder=encoder,
+        centroids="none",
+        code_bytes=8,
+        thresholds=Thresholds(training_rows=300),
+    )
     return path
 
 
@@ -254,8 +260,8 @@ def test_a_device_that_fails_at_a_search_is_an_error(index, encoder, monkeypatch
 def test_chosen_by_itself_it_is_done_without(index, encoder, monkeypatch, caplog):
     monkeypatch.setattr("quarry.engine.backends.gpu.rows.DeviceRows.document_scores", failing)
     monkeypatch.setattr("quarry.engine.backends.selection.cuda_is_there", lambda: True)
-    monkeypatch.setattr("quarry.engine.backends.selection.wants_graph", lambda _: True)
-    with Engine.open(index, encoder=encoder, device="cpu") as opened:
+    thresholds = Thresholds(graph_rows=0)
+    with Engine.open(index, encoder=encoder, device="cpu", thresholds=thresholds) as opened:
         assert {choice.backend for choice in opened._view.get()._dense.choices} == {"gpu"}
         with caplog.at_level(logging.WARNING):
             found = opened.search(["dog", "rook"], k=5, mode="dense")

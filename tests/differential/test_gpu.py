@@ -21,6 +21,7 @@ from quarry.engine.scoring.aggregation import aggregate
 from quarry.engine.scoring.int8_query import IntegerQuery
 from quarry.engine.scoring.stored_vectors import StoredVectors
 from quarry.engine.search.rescorer import Rescorer
+from quarry.engine.thresholds import Thresholds
 from quarry.formats.container.directory import Directory
 from quarry.formats.errors import BackendUnavailable, InvalidSetting
 from quarry.formats.snapshot import Snapshot
@@ -207,9 +208,8 @@ def index(tmp_path_factory):
     vectors = generator.standard_normal((800, 3, 32)).astype(np.float32)
     vectors = list(vectors / np.linalg.norm(vectors, axis=2, keepdims=True))
     encoder, docs = table_of(vectors)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("quarry.engine.indexer.segment_builder.IVF_ROWS", 1000)
-        engine.build(docs, path, encoder=encoder, representation=KMeans(8), code_bytes=16)
+    thresholds = Thresholds(list_rows=1000)
+    engine.build(docs, path, encoder=encoder, representation=KMeans(8), code_bytes=16, thresholds=thresholds)
     return path, vectors
 
 

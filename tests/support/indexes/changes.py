@@ -5,24 +5,19 @@ Whatever happens in between, an index must hold exactly the one or the other.
 
 from __future__ import annotations
 
-import functools
 import os
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
-import pytest
-from support.indexes.limits import limit_memory
 from support.indexes.word_encoder import WordEncoder
 
-import quarry.engine.backends.hnsw
-import quarry.engine.engine
-import quarry.engine.indexer.segment_builder
 from quarry import engine
 from quarry.engine import Engine, IndexNotFound
 from quarry.engine.indexer.garbage import files_of
-from quarry.engine.indexer.merge_policy import MergePolicy
-from quarry.formats.container.directory import Directory
+from quarry.engine.thresholds import MergeLimits, Thresholds
+from quarry.formats.container.directory import Directory, WriterLimits
 from quarry.formats.manifest import Manifest, find_latest_generation
 
 Texts = dict[str, str]
@@ -42,23 +37,19 @@ AFTER: dict[str, Texts] = {
 }
 CHANGES = tuple(AFTER)
 
+SMALL = Thresholds(list_rows=30, graph_rows=8, writing=WriterLimits(section_bytes=1024))
+"""Lists, graphs and training with few documents, temporary files from the first kilobyte on."""
 
-def options() -> dict[str, object]:
-    """Of a build; the documents are few and short, and have all kinds of files all the same."""
-    return {"encoder": WordEncoder(dim=16), "representation": "kmeans", "code_bytes": 4, "threads": 1}
+OFTEN = MergeLimits(width=3, dead_bytes=0, dead_share=0.05)
+"""Merges in the background as soon as there are three segments, or anything is deleted."""
 
-
-def make_everything_small(patch: pytest.MonkeyPatch) -> None:
-    """Lists, graphs and training with few documents, temporary files from the first kilobyte on."""
-    patch.setattr(quarry.engine.indexer.segment_builder, "IVF_ROWS", 30)
-    patch.setattr(quarry.engine.backends.hnsw, "GRAPH_ROWS", 8)
-    limit_memory(patch, section_bytes=1024)
+SMALL_MERGED_OFTEN = replace(SMALL, merging=OFTEN)
 
 
-def merge_often(patch: pytest.MonkeyPatch) -> None:
-    """Merge in the background as soon as there are three segments, or anything is deleted."""
-    policy = functools.partial(MergePolicy, width=3, dead_bytes=0, dead_share=0.05)
-    patch.setattr(quarry.engine.engine, "MergePolicy", policy)
+def options(thresholds: Thresholds = SMALL) -> dict[str, object]:
+    """Return the arguments of a build; few and short documents have all kinds of files in spite of their size."""
+    kind = {"encoder": WordEncoder(dim=16), "representation": "kmeans", "code_bytes": 4}
+    return {**kind, "threads": 1, "thresholds": thresholds}
 
 
 def documents(texts: Texts) -> Iterator[dict[str, str]]:
@@ -66,9 +57,10 @@ def documents(texts: Texts) -> Iterator[dict[str, str]]:
     return ({"id": doc_id, "text": text} for doc_id, text in texts.items())
 
 
-def open_index(path: Path, *, writable: bool = False) -> Engine:
+def open_index(path: Path, *, writable: bool = False, thresholds: Thresholds = SMALL) -> Engine:
     """Open an index of these changes."""
-    return Engine.open(path, writable=writable, encoder=WordEncoder(dim=16), threads=1)
+    encoder = WordEncoder(dim=16)
+    return Engine.open(path, writable=writable, encoder=encoder, threads=1, thresholds=thresholds)
 
 
 def environment() -> dict[str, str]:
@@ -78,14 +70,15 @@ def environment() -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": os.pathsep.join(folders), "PYTHONHASHSEED": "0"}
 
 
-def prepare(change: str, path: Path) -> None:
-    """The state before: nothing, or an index of two segments or more, one of them with a deleted document."""
+def prepare(change: str, path: Path, thresholds: Thresholds = SMALL) -> None:
+    """Make the state before: nothing, or an index of two segments or more, one of them with a deleted document."""
     if change == "new":
         return
-    engine.build(documents({"gone": "gone", "old0": "old text0"}), path, **options())  # type: ignore[arg-type]
+    first = documents({"gone": "gone", "old0": "old text0"})
+    engine.build(first, path, **options(thresholds))  # type: ignore[arg-type]
     ids = sorted(OLD)[1:]
     n_commits = 6 if change == "background merge" else 2 if change in {"merge", "retrain"} else 1
-    with open_index(path, writable=True) as index:
+    with open_index(path, writable=True, thresholds=thresholds) as index:
         for number in range(n_commits):
             index.add(documents({doc_id: OLD[doc_id] for doc_id in ids[number::n_commits]}))
             index.delete(["gone"])

@@ -39,6 +39,7 @@ from quarry.engine.representation.kmeans import KMeans
 from quarry.engine.representation.pieces import Pieces
 from quarry.engine.representation.single import Mean
 from quarry.engine.scoring.aggregation import aggregate
+from quarry.engine.thresholds import Thresholds
 from quarry.formats.container.directory import Directory
 from quarry.formats.snapshot import Snapshot
 from quarry.formats.vectors.search_setting import SearchSetting as EngineSetting
@@ -64,9 +65,8 @@ def beir_folder(tmp_path: Path, small_corpus: list[dict[str, object]]) -> Path:
 
 def test_recall_is_that_of_a_scan(beir_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As found by default, and by the same index where a search is told to read the least there is."""
-    monkeypatch.setattr("quarry.engine.indexer.segment_builder.IVF_ROWS", 40)
     monkeypatch.setattr("quarry.engine.quantization.candidates._LEAST", 1)
-    build(beir_folder, tmp_path / "subjects", representation=Pieces(8))
+    build(beir_folder, tmp_path / "subjects", representation=Pieces(8), thresholds=Thresholds(list_rows=40))
     usual = Snapshot(Directory(tmp_path / "subjects"))
     (segment,) = usual.segments
     assert segment.quantizer is not None
@@ -89,9 +89,8 @@ def test_recall_is_that_of_a_scan(beir_folder: Path, tmp_path: Path, monkeypatch
     assert (found["least", 10]["nprobe"], found["least", 10]["candidates"]) == (1, 10)
 
 
-def test_recall_leaves_its_results(beir_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("quarry.engine.indexer.segment_builder.IVF_ROWS", 40)
-    build(beir_folder, tmp_path / "ix", representation=Pieces(8))
+def test_recall_leaves_its_results(beir_folder: Path, tmp_path: Path) -> None:
+    build(beir_folder, tmp_path / "ix", representation=Pieces(8), thresholds=Thresholds(list_rows=40))
     out = tmp_path / "recall.jsonl"
     paths = [str(tmp_path / "ix"), str(beir_folder), "--baseline", str(tmp_path / "ix")]
     assert main(["recall", *paths, "--out", str(out), "--queries", "5"]) == 0

@@ -17,14 +17,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 from support.indexes.format_samples import n_descriptors
-from support.indexes.limits import limit_memory
 from support.indexes.word_encoder import WordEncoder
 
 from quarry import engine
 from quarry.engine import Document, Engine, KMeans, open_encoder
 from quarry.engine.bundled import default_bundle_path
 from quarry.engine.indexer.index_writer import IndexWriter
-from quarry.formats.container.directory import Directory
+from quarry.engine.thresholds import Thresholds
+from quarry.formats.container.directory import Directory, WriterLimits
 from quarry.formats.errors import (
     ChecksumMismatch,
     CorruptFile,
@@ -667,10 +667,10 @@ class TestFork:
             index.commit()
             assert len(index) == 27
 
-    def test_a_child_that_closes_harms_nothing(self, path, monkeypatch):
+    def test_a_child_that_closes_harms_nothing(self, path):
         """Neither the lock nor the temporary files are the child's."""
-        limit_memory(monkeypatch, section_bytes=16)
-        with Engine.open(path, writable=True, encoder=ENCODER) as index:
+        spilling = Thresholds(writing=WriterLimits(section_bytes=16))
+        with Engine.open(path, writable=True, encoder=ENCODER, thresholds=spilling) as index:
             index.add(docs(30, 31, 32))
             before = names(path)
             assert any(name.endswith(".tmp") for name in before)

@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import tomllib
+from functools import partial
 from importlib import import_module, metadata
 from pathlib import Path
 
@@ -21,6 +22,7 @@ from quarry import engine
 from quarry.engine.cli.commands import main
 from quarry.engine.documents.document import Document
 from quarry.engine.search.hits import snippet
+from quarry.engine.thresholds import Thresholds
 
 
 class Output:
@@ -195,7 +197,8 @@ def test_info_and_verify_describe_the_index(quarry, index: Path) -> None:
 
 
 def test_merge_writes_graphs_on_demand(quarry, index: Path, monkeypatch) -> None:
-    monkeypatch.setattr("quarry.engine.backends.hnsw.GRAPH_ROWS", 1)
+    small = Thresholds(graph_rows=1)
+    monkeypatch.setattr(engine.Engine, "open", partial(engine.Engine.open, thresholds=small))
     assert quarry("merge", index, "--json").json[0]["n_graphs_written"] == 0
     assert not list(index.glob("*.hnsw"))
     (told,) = quarry("merge", index, "--graphs", "--json").json

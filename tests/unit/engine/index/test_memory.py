@@ -17,6 +17,7 @@ from quarry.engine.index.memory import memory_bytes, plan_memory
 from quarry.engine.indexer.document_encoder import EncodedDocument
 from quarry.engine.indexer.segment_builder import SegmentBuilder
 from quarry.engine.representation.base import DocumentVectors
+from quarry.engine.thresholds import Thresholds
 from quarry.formats.container.directory import Directory
 from quarry.formats.errors import InvalidSetting
 from quarry.formats.snapshot import Snapshot
@@ -67,7 +68,7 @@ def fill(directory, n_docs, n_each, quantizer):
     """Commit documents of so many random centroids each, and write such a graph."""
     generator, n_rows = np.random.default_rng(0), n_docs * n_each
     manifest = Snapshot(directory).manifest
-    builder = SegmentBuilder(directory, manifest.settings, 2)
+    builder = SegmentBuilder(directory, manifest.settings, 2, Thresholds())
     for doc in range(n_docs):
         vectors = DocumentVectors(generator.standard_normal((n_each, DIM), np.float32), ((),) * n_each)
         builder.add(EncodedDocument(Document(f"new {doc}", "text"), vectors, ["text", f"w{doc % 500}"], 0))

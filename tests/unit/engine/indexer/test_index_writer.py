@@ -5,7 +5,6 @@ import os
 
 import numpy as np
 import pytest
-from support.indexes.limits import limit_memory
 from support.indexes.word_encoder import WordEncoder
 
 from quarry import engine
@@ -14,7 +13,8 @@ from quarry.engine.documents.document import Document
 from quarry.engine.indexer.committer import Committer
 from quarry.engine.indexer.index_writer import IndexWriter
 from quarry.engine.indexer.segment_builder import SegmentBuilder
-from quarry.formats.container.directory import Directory, OutputFile
+from quarry.engine.thresholds import Thresholds
+from quarry.formats.container.directory import Directory, OutputFile, WriterLimits
 from quarry.formats.documents.store import DocStore
 from quarry.formats.errors import (
     CommitFailed,
@@ -67,6 +67,12 @@ def writer(filled):
     opened = IndexWriter(filled, ENCODER, 2)
     yield opened
     opened.close()
+
+
+def spilling_writer(directory, **limits):
+    """A writer that moves everything out of memory at once."""
+    limited = Directory(directory.path, limits=WriterLimits(section_bytes=64, posting_bytes=64, **limits))
+    return IndexWriter(limited, ENCODER, 2)
 
 
 def live(directory):
@@ -596,9 +602,9 @@ class TestFailures:
         IndexWriter(filled, ENCODER, 1).close()
         assert not leftover.exists()
 
-    def test_documents_that_cannot_be_moved_out_of_memory(self, writer, filled, monkeypatch):
+    def test_documents_that_cannot_be_moved_out_of_memory(self, filled, monkeypatch):
         """Those taken until then are kept, each of them whole."""
-        limit_memory(monkeypatch, section_bytes=64, posting_bytes=64, sample_bytes=64)
+        writer = spilling_writer(filled, sample_bytes=64)
         writer.add(docs(10))
         real, n_calls = OutputFile.write, itertools.count()
 
@@ -685,9 +691,9 @@ class TestFailures:
         "where",
         ["quarry.formats.container.spool.Spool._spill", "quarry.formats.postings.inversion.PostingRuns._spill"],
     )
-    def test_an_interrupt_while_documents_are_moved_out_of_memory(self, writer, filled, monkeypatch, where):
+    def test_an_interrupt_while_documents_are_moved_out_of_memory(self, filled, monkeypatch, where):
         """How much of them was moved is not known."""
-        limit_memory(monkeypatch, section_bytes=64, posting_bytes=64)
+        writer = spilling_writer(filled)
         writer.add(docs(10))
         with monkeypatch.context() as patch:
             patch.setattr(where, lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
@@ -757,18 +763,20 @@ class TestFailures:
 
 
 class TestQuantizers:
+    SMALL = Thresholds(list_rows=300)
+    HOW = {"encoder": ENCODER, "representation": "kmeans", "code_bytes": 4, "thresholds": SMALL}  # noqa: RUF012
+
     @pytest.fixture
-    def path(self, tmp_path, monkeypatch):
-        monkeypatch.setattr("quarry.engine.indexer.segment_builder.IVF_ROWS", 300)
+    def path(self, tmp_path):
         texts = [{"id": str(number), "text": f"text{number} word{number % 7}"} for number in range(400)]
-        engine.build(texts, tmp_path / "index", encoder=ENCODER, representation="kmeans", code_bytes=4, threads=1)
+        engine.build(texts, tmp_path / "index", **self.HOW, threads=1)
         return tmp_path / "index"
 
     def test_later_segments_share_it(self, path):
         directory = Directory(path)
         first = Manifest.load(directory, 1)
         assert len(first.quantizers) == 1
-        with Engine.open(path, writable=True, encoder=ENCODER) as index:
+        with Engine.open(path, writable=True, encoder=ENCODER, thresholds=self.SMALL) as index:
             index.add([{"id": f"new{number}", "text": f"other{number} words"} for number in range(301)])
             index.commit()
             index.add([{"id": "alone", "text": "alone"}])
@@ -784,7 +792,7 @@ class TestQuantizers:
 
     def test_it_goes_with_its_last_segment(self, path):
         directory = Directory(path)
-        with Engine.open(path, writable=True, encoder=ENCODER) as index:
+        with Engine.open(path, writable=True, encoder=ENCODER, thresholds=self.SMALL) as index:
             index.add([{"id": "alone", "text": "alone"}])
             index.delete([str(number) for number in range(400)])
             index.commit()
@@ -794,18 +802,15 @@ class TestQuantizers:
 
     def test_the_same_documents_give_the_same_files(self, path, tmp_path):
         texts = [{"id": str(number), "text": f"text{number} word{number % 7}"} for number in range(400)]
-        options = {"encoder": ENCODER, "representation": "kmeans", "code_bytes": 4}
-        engine.build(texts, tmp_path / "again", **options, threads=3)
+        engine.build(texts, tmp_path / "again", **self.HOW, threads=3)
         assert next(path.glob("*.quant")).name == next((tmp_path / "again").glob("*.quant")).name
-        engine.build(texts, tmp_path / "other", **options, seed=5)
+        engine.build(texts, tmp_path / "other", **self.HOW, seed=5)
         assert next(path.glob("*.quant")).name != next((tmp_path / "other").glob("*.quant")).name
 
     def test_a_build_over_its_own_quantizer(self, path):
         name = next(path.glob("*.quant")).name
         texts = [{"id": str(number), "text": f"text{number} word{number % 7}"} for number in range(400)]
-        engine.build(
-            texts, path, encoder=ENCODER, representation="kmeans", code_bytes=4, threads=1, overwrite=True
-        )
+        engine.build(texts, path, **self.HOW, threads=1, overwrite=True)
         assert [file.name for file in path.glob("*.quant")] == [name]
         with Engine.open(path) as index:
             index.verify()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from quarry.engine import Engine, KMeans
 from quarry.engine.quantization import calibration as search_calibration
 from quarry.engine.quantization.calibration import calibrated
 from quarry.engine.quantization.training import VectorCoder, train_quantizer
+from quarry.engine.thresholds import Thresholds
 from quarry.formats.container.directory import Directory
 from quarry.formats.snapshot import Snapshot
 
@@ -219,17 +221,15 @@ def settings_of(path):
     return found
 
 
-@pytest.fixture
-def small_lists(monkeypatch):
-    monkeypatch.setattr("quarry.engine.indexer.segment_builder.IVF_ROWS", 1000)
+SMALL_LISTS = Thresholds(list_rows=1000)
+build = partial(engine.build, thresholds=SMALL_LISTS)
 
 
-@pytest.mark.usefixtures("small_lists")
 class TestIndex:
     def test_a_build_measures_what_real_queries_take(self, tmp_path):
         """Queries that are none of its texts find what a scan finds, by default."""
         encoder = WordEncoder()
-        engine.build(texts(3000, 0), tmp_path, encoder=encoder, representation=KMeans(4))
+        build(texts(3000, 0), tmp_path, encoder=encoder, representation=KMeans(4))
         (settings,) = settings_of(tmp_path)
         assert [each.k for each in settings] == [10, 100]
         generator = np.random.default_rng(9)
@@ -248,10 +248,8 @@ class TestIndex:
     @pytest.mark.parametrize("change", ["retrain", "grown"])
     def test_a_merge_measures_too(self, tmp_path, change):
         encoder = WordEncoder()
-        engine.build(
-            texts(800 if change == "retrain" else 100, 0), tmp_path, encoder=encoder, representation=KMeans(4)
-        )
-        with Engine.open(tmp_path, writable=True, encoder=encoder) as index:
+        build(texts(800 if change == "retrain" else 100, 0), tmp_path, encoder=encoder, representation=KMeans(4))
+        with Engine.open(tmp_path, thresholds=SMALL_LISTS, writable=True, encoder=encoder) as index:
             index.add(texts(200, 1))
             index.delete([f"0-{number}" for number in range(0, 100, 3)])
             index.commit()
@@ -266,15 +264,15 @@ class TestIndex:
     def test_another_encoder_measures_nothing(self, tmp_path):
         """An index may be changed without its encoder; vectors of another one say nothing about it."""
         encoder = WordEncoder()
-        engine.build(texts(800, 0), tmp_path, encoder=encoder, representation=KMeans(4))
+        build(texts(800, 0), tmp_path, encoder=encoder, representation=KMeans(4))
         before = settings_of(tmp_path)
-        with Engine.open(tmp_path, writable=True) as index:
+        with Engine.open(tmp_path, thresholds=SMALL_LISTS, writable=True) as index:
             index.merge(retrain=True)
         assert settings_of(tmp_path) == {()} != before
 
     def test_the_same_documents_measure_the_same(self, tmp_path):
         for name in ("one", "two"):
-            engine.build(texts(800, 0), tmp_path / name, encoder=WordEncoder(), representation=KMeans(4))
+            build(texts(800, 0), tmp_path / name, encoder=WordEncoder(), representation=KMeans(4))
         assert settings_of(tmp_path / "one") == settings_of(tmp_path / "two") != {()}
 
     def test_an_encoder_that_cannot_encode_queries_builds_all_the_same(self, tmp_path, caplog):
@@ -282,6 +280,6 @@ class TestIndex:
             def encode_query(self, text):
                 raise RuntimeError("documents only")
 
-        engine.build(texts(800, 0), tmp_path, encoder=Half(), representation=KMeans(4))
+        build(texts(800, 0), tmp_path, encoder=Half(), representation=KMeans(4))
         assert settings_of(tmp_path) == {()}
         assert "documents only" in caplog.text
