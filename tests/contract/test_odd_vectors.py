@@ -12,7 +12,7 @@ from importlib.util import find_spec
 
 import numpy as np
 import pytest
-from support.faults.torture import figure
+from support.faults.torture import SHARE, figure
 from support.indexes.word_encoder import TableEncoder
 
 from quarry import engine
@@ -134,6 +134,14 @@ def stored_vectors(segment):
 THRESHOLDS = Thresholds(list_rows=N_ROWS // 2, graph_rows=100)
 
 
+@pytest.fixture(scope="module", autouse=True)
+def graphs_are_searched():
+    """Search graphs even in the small segments of these tests."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("quarry.engine.backends.hnsw._ROWS_PER_STEP", 1)
+        yield
+
+
 @pytest.fixture(scope="module")
 def indexes(tmp_path_factory):
     """A function: (collection, stored) -> (path, oracle, queries), built at the first call."""
@@ -169,12 +177,6 @@ def built(path, collection, stored):
     return path, Oracle(path), queries
 
 
-@pytest.fixture(autouse=True)
-def graphs_are_searched(monkeypatch):
-    """Search graphs even in the small segments of these tests."""
-    monkeypatch.setattr("quarry.engine.backends.hnsw._ROWS_PER_STEP", 1)
-
-
 def is_approximate(backend, stored):
     return backend in ("cpu_faiss", "hnsw") or (backend == "gpu" and stored == "none")
 
@@ -192,6 +194,37 @@ def test_what_is_found_is_right(indexes, collection, stored, backend, torture):
         for k in (1, 10, 100):
             for query, hits in zip(queries, index.search_vectors(queries, k=k), strict=True):
                 check(hits, oracle.scores(query), oracle, k, is_approximate(backend, stored))
+                torture.add(searches=1)
+
+
+MERGED = COLLECTIONS if SHARE else (outliers, clusters, one_vector)
+
+
+@pytest.mark.parametrize("stored", STORED)
+@pytest.mark.parametrize("collection", MERGED, ids=lambda each: each.__name__)
+def test_a_merge_trains_on_them_too(tmp_path, collection, stored, torture):
+    """Added to an index of other vectors, deleted from, and merged with a new quantizer if vectors are stored."""
+    generator = np.random.default_rng(4)
+    others, vectors = sphere(generator, 40), collection(generator)
+    encoder, docs, bad = table_encoder(np.concatenate([others, vectors]), generator)
+    settings = {"representation": KMeans(4), "centroids": stored, "code_bytes": 4}
+    engine.build(docs[:20], tmp_path, encoder=encoder, thresholds=THRESHOLDS, **settings)
+    with Engine.open(tmp_path, encoder=encoder, writable=True, thresholds=THRESHOLDS) as index:
+        assert index.add(docs[20:]) == len(docs) - 20
+        with pytest.raises(InvalidDocument, match="bad 0"):
+            index.add(bad)
+        index.commit()
+        gone = [doc["id"] for doc in docs[::7]]
+        assert index.delete(gone) == len(gone)
+        index.commit()
+        index.merge(retrain=stored != "none")
+        assert index.verify().n_documents == len(docs) - len(gone)
+    oracle, queries = Oracle(tmp_path), np.concatenate([vectors[:4], sphere(generator, 2)])
+    for backend in ("exact", "cpu_faiss"):
+        with Engine.open(tmp_path, backend=backend, thresholds=THRESHOLDS) as index:
+            assert index.stats()["n_segments"] == 1
+            for query, hits in zip(queries, index.search_vectors(queries, k=10), strict=True):
+                check(hits, oracle.scores(query), oracle, 10, is_approximate(backend, stored))
                 torture.add(searches=1)
 
 
