@@ -1,8 +1,8 @@
 """Overrides of the engine's thresholds: the only place where a measurement replaces a global of the engine.
 
 The engine decides by size whether a segment has inverted lists or a graph, and how many lists. A sweep needs other
-values, and the engine has no parameter for them yet; when it has, this module goes. The overrides are valid for
-the rest of the process, so they are used in processes of a single measurement.
+values, for which the engine has no parameter yet. An override is valid for the rest of the process, so it is only
+used in processes of a single measurement.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ def set_ivf_rows(n_rows: int | None) -> None:
 
 
 def set_nlist(nlist: int) -> None:
-    """Train quantizers with this many lists, or one per row of smaller segments."""
+    """Train quantizers with this many lists, or one list per row if there are fewer rows."""
     replace_global(training, "nlist_for", lambda n_rows: min(nlist, n_rows))
 
 
 def set_graph_rows(n_rows: int) -> None:
-    """Search graphs in segments of at least this many rows."""
+    """Use graphs in segments of at least this many rows."""
     replace_global(hnsw, "GRAPH_ROWS", n_rows)
 
 
