@@ -94,18 +94,18 @@ def export(  # noqa: PLR0913 - all but three are keywords with defaults
         _check_same_use(checkpoints[MODEL_NAME], checkpoints[QUERY_MODEL_NAME])
     first = checkpoints[MODEL_NAME]
     networks = {key: open_graph_source(each, graph_source) for key, each in checkpoints.items()}
-    settings = _encoder_settings(
+    settings = _make_encoder_settings(
         checkpoints, networks[MODEL_NAME].n_hidden, precision, name or first.path.resolve().name
     )
     files = {TOKENIZER_NAME: first.tokenizer, **license_files(first.path), **(extra_files or {})}
-    exact, variant = _graphs(checkpoints, networks, precision)
+    exact, variant = _build_graphs(checkpoints, networks, precision)
     listed = list(sample_texts(_N_TEXTS) if texts is None else texts)
     with _workspace(first.path) as folder:
         bundle = write_bundle(folder / "exact", settings, {**files, **exact})
         reference = record_reference(open_encoder(bundle.path), listed, n_recorded)
         if precision != "fp32":
             converted = write_bundle(folder / "variant", settings, {**files, **variant})
-            settings = _with_parity(bundle, converted, listed, retrieval)
+            settings = _add_parity(bundle, converted, listed, retrieval)
     return write_bundle(out, settings, {**files, **variant, REFERENCE_NAME: reference})
 
 
@@ -141,21 +141,21 @@ def export_reranker(
         CorruptFile: a file of the checkpoint is not valid.
     """
     from quarry.exporters.graph.bert import build_reranker_graph
-    from quarry.exporters.precision.variants import reranker_variant
+    from quarry.exporters.precision.variants import convert_reranker
 
     _check_request(out, precision)
     source = read_reranker(checkpoint_folder(checkpoint))
-    settings = _reranker_settings(source, precision, name or source.path.resolve().name)
+    settings = _make_reranker_settings(source, precision, name or source.path.resolve().name)
     files = {TOKENIZER_NAME: source.tokenizer, **license_files(source.path)}
     graph = build_reranker_graph(read_network(source, ("bert",)))
-    variant = {**files, MODEL_NAME: _serialize(reranker_variant(graph, precision))}
+    variant = {**files, MODEL_NAME: _serialize(convert_reranker(graph, precision))}
     listed = list(sample_pairs() if pairs is None else pairs)
     with _workspace(source.path) as folder:
         exact = write_reranker_bundle(folder / "exact", settings, {**files, MODEL_NAME: _serialize(graph)})
         reference = record_scores(open_reranker(exact.path), listed)
         if precision != "fp32":
             converted = write_reranker_bundle(folder / "variant", settings, variant)
-            settings = _with_reranker_parity(exact, converted, listed)
+            settings = _add_reranker_parity(exact, converted, listed)
     return write_reranker_bundle(out, settings, {**variant, REFERENCE_NAME: reference})
 
 
@@ -195,11 +195,11 @@ def _check_same_use(documents: Checkpoint, queries: Checkpoint) -> None:
         raise InvalidSetting("queries and documents have different heads", path=queries.path)
 
 
-def _graphs(
+def _build_graphs(
     checkpoints: Mapping[str, Checkpoint], networks: Mapping[str, GraphSource], precision: str
 ) -> tuple[dict[str, bytes], dict[str, bytes]]:
     """Return the fp32 graphs and the graphs in the requested precision, serialized, by file name."""
-    from quarry.exporters.precision.variants import encoder_variant
+    from quarry.exporters.precision.variants import convert_encoder
 
     exact: dict[str, bytes] = {}
     variant: dict[str, bytes] = {}
@@ -207,13 +207,13 @@ def _graphs(
         build = networks[name].build
         backbone = build()
         checkpoint.head.check(backbone.n_hidden, backbone.n_words, checkpoint.path)
-        exact[name] = variant[name] = _serialize(encoder_variant(backbone, checkpoint.head, "fp32"))
+        exact[name] = variant[name] = _serialize(convert_encoder(backbone, checkpoint.head, "fp32"))
         if precision != "fp32":
-            variant[name] = _serialize(encoder_variant(build(), checkpoint.head, precision))
+            variant[name] = _serialize(convert_encoder(build(), checkpoint.head, precision))
     return exact, variant
 
 
-def _encoder_settings(
+def _make_encoder_settings(
     checkpoints: Mapping[str, Checkpoint], n_hidden: int, precision: str, name: str
 ) -> EncoderSettings:
     documents = checkpoints[MODEL_NAME]
@@ -255,7 +255,7 @@ def _workspace(checkpoint: Path) -> Iterator[Path]:
             raise CorruptFile(message, path=checkpoint, expected=error.expected, actual=error.actual) from error
 
 
-def _with_parity(
+def _add_parity(
     exact: EncoderBundle, variant: EncoderBundle, texts: Iterable[str], retrieval: bool
 ) -> EncoderSettings:
     """Compare two variants and return the settings with the result."""
@@ -266,7 +266,7 @@ def _with_parity(
     return replace(settings, parity=parity, retrieval=effect)
 
 
-def _reranker_settings(source: Checkpoint, precision: str, name: str) -> RerankerSettings:
+def _make_reranker_settings(source: Checkpoint, precision: str, name: str) -> RerankerSettings:
     return RerankerSettings(
         name=name,
         precision=precision,
@@ -281,7 +281,7 @@ def _serialize(graph: onnx.ModelProto) -> bytes:
     return bytes(graph.SerializeToString(deterministic=True))
 
 
-def _with_reranker_parity(
+def _add_reranker_parity(
     exact: RerankerBundle, variant: RerankerBundle, pairs: list[tuple[str, str]]
 ) -> RerankerSettings:
     """Compare two variants and return the settings with the result."""

@@ -18,11 +18,10 @@ from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
+from tqdm import trange
 
 from bench.data.collections import add_collection, load_collection
-from bench.harness.environment import circumstances
-from bench.harness.progress import Clock
-from bench.harness.records import add_out, append_record
+from bench.harness.records import add_out, append_result
 from quarry.engine.encoding.encoder import open_encoder
 from quarry.engine.encoding.queries import encode_queries
 from quarry.engine.options import OpenOptions, SearchOptions
@@ -88,12 +87,10 @@ def measure(snapshots: Mapping[str, Snapshot], queries: Floats) -> Iterator[dict
         queries: (n_queries, dim) float32.
     """
     searches = [_DefaultSearch(name, each, k, queries) for k in _HITS for name, each in snapshots.items()]
-    clock = Clock(_PASSES * len(queries), "queries")
-    for _ in range(_PASSES):
-        for number, query in enumerate(queries):
-            for search in searches:
-                search.measure(number, query)
-            clock.tick()
+    for step in trange(_PASSES * len(queries), unit=" queries", disable=None):
+        number = step % len(queries)
+        for search in searches:
+            search.measure(number, queries[number])
     for search in searches:
         yield search.record()
 
@@ -111,14 +108,14 @@ def run(options: argparse.Namespace) -> int:
     collection = load_collection(options)
     texts = list(collection.queries.values())
     queries = host_vectors(encode_queries(open_encoder(), texts, OpenOptions().n_threads))
-    about = {"queries_of": collection.name, "n_queries": len(texts), **circumstances()}
+    about = {"queries_of": collection.name, "n_queries": len(texts)}
     with ExitStack() as stack:
         snapshots = {options.index.name: _open(options.index, stack)}
         if options.baseline:
             snapshots[f"{options.baseline.name} (baseline)"] = _open(options.baseline, stack)
         for record in measure(snapshots, queries):
             print(_row(record), flush=True)
-            append_record(options.out, {**record, **about})
+            append_result(options.out, {**record, **about})
     return 0
 
 

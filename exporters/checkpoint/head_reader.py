@@ -102,24 +102,24 @@ def read_use(folder: Path, n_words: int) -> EncoderUse:
     """
     path = folder / SETTINGS_NAME
     if path.is_file():
-        return _own_use(folder, Fields.from_json(read_strict_json(path, _MAX_SETTINGS_BYTES), path), n_words)
-    prompts = _prompts(folder)
+        return _read_own_use(folder, Fields.from_json(read_strict_json(path, _MAX_SETTINGS_BYTES), path), n_words)
+    prompts = _read_prompts(folder)
     return EncoderUse(
         _head_from_modules(folder),
-        _window(folder),
-        _prompt(folder, prompts.get("query")),
-        _prompt(folder, prompts.get("document", prompts.get("passage"))),
+        _read_window(folder),
+        _check_prompt(folder, prompts.get("query")),
+        _check_prompt(folder, prompts.get("document", prompts.get("passage"))),
     )
 
 
-def _own_use(folder: Path, fields: Fields, n_words: int) -> EncoderUse:
+def _read_own_use(folder: Path, fields: Fields, n_words: int) -> EncoderUse:
     fields.integer("format", 1, 1)
     pooling = cast("Pooling", fields.text("pooling", pattern=re.compile("mean|cls|max|aggretriever")))
     normalize = fields.boolean("normalise")
     if pooling == "aggretriever":
-        head = Head(pooling, normalize, aggregation=_aggregation(folder, fields, n_words))
+        head = Head(pooling, normalize, aggregation=_read_aggregation(folder, fields, n_words))
     else:
-        head = Head(pooling, normalize, _projections(folder))
+        head = Head(pooling, normalize, _read_projections(folder))
     use = EncoderUse(
         head,
         fields.integer("window", _LEAST_WINDOW, MAX_WINDOW),
@@ -132,21 +132,21 @@ def _own_use(folder: Path, fields: Fields, n_words: int) -> EncoderUse:
     return use
 
 
-def _aggregation(folder: Path, fields: Fields, n_words: int) -> Aggregation:
+def _read_aggregation(folder: Path, fields: Fields, n_words: int) -> Aggregation:
     path = existing_file(folder, _HEAD_NAME)
     tensors = read_tensors(path)
-    terms, cls = (_layer(tensors, name, path, biased=True) for name in ("terms", "cls"))
+    terms, cls = (_read_layer(tensors, name, path, biased=True) for name in ("terms", "cls"))
     if len(terms.weights) != 1:
         raise CorruptFile("terms.weight has one row", path=path, actual=terms.weights.shape)
     return Aggregation(fields.integer("agg_dims", 1, _MAX_AGG_DIMS), terms, cls, n_words, fields.boolean("mlm"))
 
 
-def _projections(folder: Path) -> tuple[Projection, ...]:
+def _read_projections(folder: Path) -> tuple[Projection, ...]:
     path = folder / _HEAD_NAME
-    return (_layer(read_tensors(path), "projection", path),) if path.is_file() else ()
+    return (_read_layer(read_tensors(path), "projection", path),) if path.is_file() else ()
 
 
-def _layer(
+def _read_layer(
     tensors: Tensors, name: str, path: Path, *, activation: Activation = "identity", biased: bool = False
 ) -> Projection:
     """Return a linear layer from the tensors of a file."""
@@ -166,18 +166,18 @@ def _head_from_modules(folder: Path) -> Head:
     pooling: Pooling = "mean"
     normalize = False
     projections: list[Projection] = []
-    for kind, name in _modules(folder):
+    for kind, name in _read_modules(folder):
         if normalize or kind not in ("Transformer", "Pooling", "Dense", "Normalize"):
             raise InvalidSetting("this module is not supported", path=folder, actual=kind)
         if kind == "Pooling":
-            pooling = _pooling_from(read_object(subfolder(folder, name), "config.json"), folder)
+            pooling = _read_pooling(read_object(subfolder(folder, name), "config.json"), folder)
         elif kind == "Dense":
-            projections.append(_dense(subfolder(folder, name)))
+            projections.append(_read_dense(subfolder(folder, name)))
         normalize = kind == "Normalize"
     return Head(pooling, normalize, tuple(projections))
 
 
-def _modules(folder: Path) -> list[tuple[str, str]]:
+def _read_modules(folder: Path) -> list[tuple[str, str]]:
     """Return the kinds and folders of sentence-transformers' modules, in order."""
     path = folder / "modules.json"
     modules = read_json(path) if path.is_file() else []
@@ -187,17 +187,17 @@ def _modules(folder: Path) -> list[tuple[str, str]]:
         raise CorruptFile("not a list of modules with type and path", path=path) from error
 
 
-def _dense(folder: Path) -> Projection:
+def _read_dense(folder: Path) -> Projection:
     named = str(read_object(folder, "config.json").get("activation_function", "Tanh")).rsplit(".", 1)[-1]
     if named not in _ACTIVATIONS:
         raise InvalidSetting(
             "this activation is not supported", path=folder, expected=" or ".join(_ACTIVATIONS), actual=named
         )
     path = existing_file(folder, "model.safetensors")
-    return _layer(read_tensors(path), "linear", path, activation=_ACTIVATIONS[named])
+    return _read_layer(read_tensors(path), "linear", path, activation=_ACTIVATIONS[named])
 
 
-def _pooling_from(config: Mapping[str, object], folder: Path) -> Pooling:
+def _read_pooling(config: Mapping[str, object], folder: Path) -> Pooling:
     """Read a pooling module's configuration in its older (flags) or newer (names) form."""
     modes = sorted(key for key, value in config.items() if key.startswith("pooling_mode_") and value is True)
     named = config.get("pooling_mode")
@@ -209,7 +209,7 @@ def _pooling_from(config: Mapping[str, object], folder: Path) -> Pooling:
     return _POOLING_MODES[modes[0]]
 
 
-def _window(folder: Path) -> int | None:
+def _read_window(folder: Path) -> int | None:
     found = optional_object(folder, _WINDOW_NAME).get("max_seq_length")
     if found is not None and (type(found) is not int or found < _LEAST_WINDOW):
         expected = f"an integer from {_LEAST_WINDOW}, or null"
@@ -217,14 +217,14 @@ def _window(folder: Path) -> int | None:
     return found
 
 
-def _prompts(folder: Path) -> dict[str, object]:
+def _read_prompts(folder: Path) -> dict[str, object]:
     prompts = optional_object(folder, _PROMPTS_NAME).get("prompts", {})
     if not isinstance(prompts, dict):
         raise CorruptFile("bad prompts", path=folder / _PROMPTS_NAME, expected="an object", actual=prompts)
     return prompts
 
 
-def _prompt(folder: Path, prompt: object) -> str:
+def _check_prompt(folder: Path, prompt: object) -> str:
     text = str(prompt or "")
     if len(text) > _MAX_PROMPT or lone_surrogate(text) is not None:
         expected = f"at most {_MAX_PROMPT} characters of Unicode"

@@ -9,7 +9,7 @@ import onnx
 from quarry.exporters.checkpoint.head import Activation, Aggregation, Head, Projection
 from quarry.exporters.graph.builder import Graph
 
-__all__ = ["HEAD", "Backbone", "encoder_model"]
+__all__ = ["HEAD", "Backbone", "build_encoder_model"]
 
 HEAD = "head."
 """Prefix of the names of a head's matrix products, which stay in fp32."""
@@ -36,7 +36,7 @@ class Backbone:
     n_words: int = 0
 
 
-def encoder_model(backbone: Backbone, head: Head) -> onnx.ModelProto:
+def build_encoder_model(backbone: Backbone, head: Head) -> onnx.ModelProto:
     """Complete an encoder's graph.
 
     Inputs, all (batch, length) int64 with both dimensions dynamic: ``input_ids``, ``attention_mask`` (1 for a

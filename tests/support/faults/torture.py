@@ -46,7 +46,7 @@ class Tally:
         """Keep the result, at the torture level."""
         if not SHARE or not self.counts:
             return
-        from bench.harness.environment import circumstances
+        from bench.harness.environment import describe_environment
 
         line = {
             "test": self.test,
@@ -54,7 +54,7 @@ class Tally:
             "seed": self.seed,
             **self.counts,
             "duration_s": round(time.perf_counter() - self.started, 1),
-            **circumstances(),
+            **describe_environment(),
         }
         with RESULTS.open("a", encoding="utf-8") as file:
             file.write(json.dumps(line) + "\n")

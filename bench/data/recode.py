@@ -1,4 +1,4 @@
-"""An index of vectors that another one has already: other codes, other settings, nothing encoded anew."""
+"""Builds an index from the stored vectors of another one, with other settings; nothing is encoded again."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ from quarry.formats.container.directory import Directory
 from quarry.formats.manifest import IndexSettings
 from quarry.formats.snapshot import Snapshot
 
-__all__ = ["recoded"]
+__all__ = ["recode_index"]
 
 
-def recoded(
+def recode_index(
     source: Snapshot,
     folder: Path,
     settings: IndexSettings,
     n_docs: int | None = None,
     thresholds: Thresholds | None = None,
 ) -> Snapshot:
-    """Make an index of the first documents of the first segment: their ids and vectors, no texts.
+    """Build an index of the first documents of the first segment: ids and dequantized vectors, without texts.
 
     Args:
-        source: where the vectors are, dequantized.
-        folder: an empty one.
+        source: the index with the vectors.
+        folder: an empty folder.
         settings: of the new index.
-        n_docs: how many documents; None: all.
+        n_docs: number of documents; None: all.
         thresholds: from which size on there are inverted lists; None: the defaults.
     """
     segment = source.segments[0]
