@@ -130,7 +130,7 @@ def _encoded(
 
     def encode(text: str) -> list[Floats]:
         windows = list(encoder.windows(text))
-        return [each.represent(text, windows, encoder.normalise).values for each in wanted]
+        return [each.represent(text, windows, encoder.normalize).values for each in wanted]
 
     for low in range(0, len(texts), _TEXTS_AT_ONCE):
         yield from pool.map(encode, texts[low : low + _TEXTS_AT_ONCE])

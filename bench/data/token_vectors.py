@@ -23,10 +23,10 @@ class TokenRepresentation:
     name: ClassVar[str] = "tokens"
     reads: ClassVar[VectorKind] = "token"
 
-    def represent(self, text: str, windows: Iterable[TokenVectors], normalise: bool) -> DocumentVectors:
+    def represent(self, text: str, windows: Iterable[TokenVectors], normalize: bool) -> DocumentVectors:
         """Take them as they are, or all with length 1; see `Representation.represent`."""
         del text
-        values = token_matrix(windows, normalise=normalise)
+        values = token_matrix(windows, normalize=normalize)
         if not len(values):
             raise InvalidDocument("no token in the text", expected="a text with words")
         return DocumentVectors(values, tuple(() for _ in values))
@@ -36,9 +36,9 @@ class TokenRepresentation:
         return {}
 
 
-def token_matrix(windows: Iterable[TokenVectors], *, normalise: bool) -> npt.NDArray[np.float32]:
+def token_matrix(windows: Iterable[TokenVectors], *, normalize: bool) -> npt.NDArray[np.float32]:
     """(n_tokens, dim) float32: the token vectors of all windows, in order."""
     values = np.concatenate([window.values for window in windows])
-    if normalise:
+    if normalize:
         values = values / np.linalg.norm(values, axis=1, keepdims=True)
     return np.ascontiguousarray(values, np.float32)

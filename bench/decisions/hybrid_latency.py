@@ -26,7 +26,7 @@ from bench.harness.environment import circumstances
 from bench.harness.records import add_out, write_records
 from quarry import engine
 from quarry.engine.encoding.encoder import Encoder, open_encoder
-from quarry.engine.encoding.token_vectors import TokenVectors
+from quarry.engine.encoding.token_vectors import TokenVectors, VectorKind
 
 __all__ = ["WordVectors", "add_arguments", "run"]
 
@@ -43,8 +43,10 @@ class WordVectors:
 
     name = "random word vectors"
     identity = "random-word-vectors"
-    normalise = True
+    normalize = True
     beta = None
+    vector_kinds: frozenset[VectorKind] = frozenset({"token"})
+    trained_representation = None
 
     def __init__(self, timed: Encoder) -> None:
         self._timed = timed

@@ -90,7 +90,7 @@ def measure(
         windows = list(encoder.windows(text))
         for shelf in shelves:
             start = time.perf_counter()
-            vectors = shelf.representation.represent(text, windows, encoder.normalise)
+            vectors = shelf.representation.represent(text, windows, encoder.normalize)
             shelf.duration_s += time.perf_counter() - start
             shelf.values.append(vectors.values)
     queries = np.stack([encoder.encode_query(text) for text in collection.queries.values()])

@@ -183,7 +183,7 @@ def _in_memory(
 ) -> list[DocumentVectors]:
     windows = encoder.run([each.text for each in prepared])
     pairs = zip(texts, windows, strict=True)
-    return [representation.represent(text, each, encoder.normalise) for text, each in pairs]
+    return [representation.represent(text, each, encoder.normalize) for text, each in pairs]
 
 
 def _host(queries: Queries) -> npt.NDArray[np.float32]:

@@ -23,7 +23,7 @@ from bench.harness.latency import concurrent_latency_ms, latency_ms
 from bench.harness.process_memory import peak_rss_bytes, rss_bytes
 from quarry.engine import Engine, Hits, build
 from quarry.engine.documents.document import Document
-from quarry.engine.encoding.token_vectors import TokenVectors
+from quarry.engine.encoding.token_vectors import TokenVectors, VectorKind
 from quarry.engine.indexer import index_writer
 from quarry.engine.indexer.document_encoder import DocumentEncoder, EncodedDocument, OnInvalid
 from quarry.engine.options import OpenOptions, SearchKeywords
@@ -49,7 +49,9 @@ class EncodedBefore:
         beta: inverse temperature of the softmax aggregation; None: the maximum.
     """
 
-    normalise = True
+    normalize = True
+    vector_kinds: frozenset[VectorKind] = frozenset({"token"})
+    trained_representation = None
 
     def __init__(self, prepared: Prepared, beta: float | None = None) -> None:
         self.beta = beta

@@ -29,7 +29,7 @@ from bench.system.merge_parts import merge_parts
 from quarry import engine
 from quarry.engine import Engine, KMeans
 from quarry.engine.documents.document import Document
-from quarry.engine.encoding.token_vectors import TokenVectors
+from quarry.engine.encoding.token_vectors import TokenVectors, VectorKind
 from quarry.engine.indexer.document_encoder import EncodedDocument
 from quarry.engine.indexer.index_writer import IndexWriter
 from quarry.engine.indexer.segment_merger import SegmentMerger
@@ -60,8 +60,10 @@ class StandIn:
     name: str = "stand-in"
     identity: str = "stand-in"
     dim: int = _DIM
-    normalise: bool = True
+    normalize: bool = True
     beta: float | None = None
+    vector_kinds: frozenset[VectorKind] = frozenset({"token"})
+    trained_representation: str | None = None
     table: Vectors = field(default_factory=_table, compare=False)
 
     def windows(self, text: str) -> Iterator[TokenVectors]:

@@ -88,7 +88,7 @@ class _Quarry:
         return self._encoder.encode_query(text)
 
     def _document(self, text: str) -> Floats:
-        return Mean().represent(text, self._encoder.windows(text), self._encoder.normalise).values
+        return Mean().represent(text, self._encoder.windows(text), self._encoder.normalize).values
 
 
 class _SentenceTransformers:

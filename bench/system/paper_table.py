@@ -85,9 +85,9 @@ def _offline(texts: list[str], encoder: Encoder, clusters: KMeans) -> Iterator[t
         "document through the encoder",
         latency_ms(lambda text: windows.update({text: list(encoder.windows(text))}), chosen),
     )
-    times = latency_ms(lambda text: clusters.represent(text, windows[text], encoder.normalise), chosen)
+    times = latency_ms(lambda text: clusters.represent(text, windows[text], encoder.normalize), chosen)
     yield "k-means of a document", times
-    both = latency_ms(lambda text: clusters.represent(text, encoder.windows(text), encoder.normalise), chosen)
+    both = latency_ms(lambda text: clusters.represent(text, encoder.windows(text), encoder.normalize), chosen)
     yield "document, both", both
 
 

@@ -86,7 +86,7 @@ class DocumentEncoder:
         Raises:
             InvalidDocument: it has no token.
         """
-        return self.representation.represent(document.full_text, windows, self.encoder.normalise)
+        return self.representation.represent(document.full_text, windows, self.encoder.normalize)
 
     def finish(self, document: Document, vectors: DocumentVectors, n_tokens: int) -> EncodedDocument:
         """A document with its centroids and terms.

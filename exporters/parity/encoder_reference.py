@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from quarry.engine.encoding.encoder import Encoder, open_encoder
-from quarry.engine.encoding.token_vectors import TokenVectors
+from quarry.engine.encoding.token_vectors import TokenVectors, VectorKind
 from quarry.exporters.parity.encoder import check_parity, measure_parity, pooled_of, query_of
 from quarry.formats.bundle.encoder import ParityRecord, load_bundle
 from quarry.formats.bundle.folder import REFERENCE_NAME, BundleFolder
@@ -110,8 +110,10 @@ class _RecordedEncoder:
 
     name = "recorded"
     identity = "recorded"
-    normalise = False
+    normalize = False
     beta = None
+    vector_kinds: frozenset[VectorKind] = frozenset({"token", "pooled"})
+    trained_representation = None
 
     def __init__(self, path: Path, dim: int) -> None:
         self.dim = dim
