@@ -18,7 +18,7 @@ from bench.data.quality import Quality, measure_quality
 from bench.harness.environment import circumstances
 from bench.harness.records import add_out, append_record
 from quarry.engine import Engine, Hit
-from quarry.engine.search.fusion import fuse
+from quarry.engine.search.retriever import fuse
 
 __all__ = ["add_arguments", "run"]
 

@@ -30,7 +30,7 @@ from bench.harness.environment import circumstances
 from bench.harness.progress import Clock
 from bench.harness.records import add_out, append_record
 from quarry.engine.backends.cpu_faiss import FaissBackend
-from quarry.engine.backends.faiss_lists import faiss_lists
+from quarry.engine.backends.faiss_lists import build_faiss_lists
 from quarry.engine.encoding.encoder import open_encoder
 from quarry.engine.options import OpenOptions, SearchOptions
 from quarry.engine.quantization.candidates import default_candidates
@@ -121,7 +121,7 @@ def faiss_refined(segment: OpenSegment) -> Iterator[Setting]:
     quantizer, lists, table = segment.quantizer, segment.reader.lists, segment.reader.centroids
     assert quantizer is not None
     assert lists is not None
-    base = faiss_lists(quantizer, lists, np.arange(table.n_rows))
+    base = build_faiss_lists(quantizer, lists, np.arange(table.n_rows))
     refine = faiss.IndexScalarQuantizer(table.dim, faiss.ScalarQuantizer.QT_8bit, faiss.METRIC_INNER_PRODUCT)
     for rows in _batches(segment):
         if not refine.is_trained:

@@ -15,7 +15,7 @@ from bench.gpu.sizes import Size
 from bench.gpu.synthetic import MadeRunner, MadeTable, made_segment, made_texts
 from bench.harness.records import Record
 from quarry.engine.backends.gpu.backend import GpuBackend
-from quarry.engine.backends.protocol import Candidates, Wanted
+from quarry.engine.backends.protocol import Candidates, ScoredCandidates, SearchParameters
 from quarry.engine.bundled import default_bundle_path
 from quarry.engine.encoding.batched_encoder import BatchedEncoder
 from quarry.engine.encoding.onnx_encoder import OnnxEncoder
@@ -132,8 +132,8 @@ def _same(encoder: BatchedEncoder, backend: GpuBackend, batch: int) -> Iterator[
     pairs = zip(_found(backend, vectors), _found(backend, _host(vectors)), strict=True)
     sound, error = isinstance(vectors, DeviceVectors), 0.0
     for one, other in pairs:
-        assert one.scores is not None
-        assert other.scores is not None
+        assert isinstance(one, ScoredCandidates)
+        assert isinstance(other, ScoredCandidates)
         sound = sound and bool((one.docs == other.docs).all())
         error = max(error, float(np.abs(one.scores - other.scores).max()))
     yield {"sound": sound and error == 0, "error": error}
@@ -191,7 +191,7 @@ def _host(queries: Queries) -> npt.NDArray[np.float32]:
 
 
 def _found(backend: GpuBackend, queries: Queries) -> list[Candidates]:
-    return backend.candidates(queries, Wanted(10, 100, None, 1))
+    return backend.candidates(queries, SearchParameters(10, 100, None, 1))
 
 
 def _segment(dim: int, n_docs: int) -> OpenSegment:
