@@ -13,7 +13,7 @@ from quarry.engine.analysis.analyzer import RULES, Analyzer
 from quarry.engine.arguments import checked_flag
 from quarry.engine.documents.document import Document
 from quarry.engine.documents.reader import DocumentSource, DocumentStream, read_documents
-from quarry.engine.encoding.encoder import Encoder, open_encoder, trained_representation, vector_kinds
+from quarry.engine.encoding.encoder import Encoder, open_encoder
 from quarry.engine.indexer.build_folder import BuildFolder
 from quarry.engine.indexer.index_writer import IndexWriter
 from quarry.engine.options import BuildKeywords, BuildOptions, OpenOptions
@@ -173,9 +173,9 @@ def make_settings(
 
 
 def _representation(asked: str | Representation | None, encoder: Encoder) -> Representation:
-    kinds = vector_kinds(encoder)
+    kinds = encoder.vector_kinds
     if asked is None:
-        return representation_for(kinds, trained_representation(encoder))
+        return representation_for(kinds, encoder.trained_representation)
     chosen = representation_from(asked)
     check_readable(chosen, kinds)
     return chosen

@@ -1,4 +1,4 @@
-"""An open index: wires snapshot, searcher, encoder and writer together, and holds no algorithm."""
+"""An open index: the public methods, which a view answers and a writer carries out."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import logging
 import os
 import weakref
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from types import TracebackType
 from typing import NoReturn, Self, Unpack, overload
 
@@ -19,26 +18,23 @@ from quarry.engine.documents.document import Document
 from quarry.engine.documents.id_list import checked_id, id_list
 from quarry.engine.documents.reader import DocumentSource, read_documents
 from quarry.engine.encoding.encoder import Encoder, open_encoder
-from quarry.engine.encoding.queries import encode_queries
 from quarry.engine.filtering.filter import parse_filter
 from quarry.engine.gpu.device import Device
 from quarry.engine.index.current_view import CurrentView
 from quarry.engine.index.memory import memory_bytes
 from quarry.engine.index.statistics import index_statistics
 from quarry.engine.index.verification import VerifyReport, verify_index
-from quarry.engine.index.view import IndexView
+from quarry.engine.index.view import IndexView, ViewResources
 from quarry.engine.indexer.graphs import drop_graphs, write_graphs
 from quarry.engine.indexer.index_writer import IndexWriter
 from quarry.engine.options import OpenOptions, SearchKeywords, SearchOptions
 from quarry.engine.process.exit_gate import finishes_before_exit
-from quarry.engine.scoring.query_vectors import query_vectors
 from quarry.engine.search.hits import Hits
 from quarry.engine.search.queries import query_texts
-from quarry.engine.search.reranker import Reranker, open_reranker, reranked
+from quarry.engine.search.reranker import Reranker, open_reranker
 from quarry.engine.thresholds import Thresholds, checked_thresholds
 from quarry.formats.container.directory import Directory
-from quarry.formats.errors import EncoderMismatch, IndexClosed, InvalidSetting, ReadOnlyIndex
-from quarry.formats.manifest import EncoderRecord
+from quarry.formats.errors import IndexClosed, InvalidSetting, ReadOnlyIndex
 from quarry.formats.system_errors import checked_path
 
 __all__ = ["Engine"]
@@ -56,20 +52,19 @@ class Engine:
     """
 
     def __init__(
-        self, directory: Directory, options: OpenOptions, device: Device, encoder: Encoder, writable: bool
+        self, directory: Directory, resources: ViewResources, *, is_writable: bool, is_refreshing: bool
     ) -> None:
         self._directory = directory
-        self._options = options
-        self._device = device
-        self._encoder: Encoder | None = encoder  # None after close, so that a shared encoder can be freed
-        self._writable = writable
-        self._refreshes = False
-        self._reranker: Reranker | None = None
+        self._device = resources.device
+        self._n_threads = resources.options.n_threads
+        self._thresholds = resources.options.thresholds
+        self._is_writable = is_writable
+        self._is_refreshing = is_refreshing
         self._writer: IndexWriter | None = None
-        self._view = CurrentView(directory, options, device)
+        self._view = CurrentView(directory, resources)
         try:
-            if writable:
-                self._writer = self._opened_writer()
+            if is_writable:
+                self._writer = self._open_writer(resources.encoder)
                 self._follow()  # another writer may have committed before this one held the lock
         except BaseException:
             self.close()
@@ -135,18 +130,21 @@ class Engine:
         )
         accelerator = Device(device, device_bytes)
         check_backend(backend, accelerator)
-        is_writable, refreshes = checked_flag(writable, "writable"), checked_flag(refresh, "refresh")
+        is_writable, is_refreshing = checked_flag(writable, "writable"), checked_flag(refresh, "refresh")
         folder = Directory(checked_path(path, "path"), limits=options.thresholds.writing)
-        index = cls(folder, options, accelerator, open_encoder(encoder), is_writable)
-        index._refreshes = refreshes
-        try:
-            if reranker is not None:
-                index._reranker = open_reranker(reranker, options.n_threads)
-            if encoder is not None:
-                index._matching_encoder(index._view.get())
-        except BaseException:
-            index.close()
-            raise
+        resources = ViewResources(
+            options,
+            accelerator,
+            open_encoder(encoder),
+            None if reranker is None else open_reranker(reranker, options.n_threads),
+        )
+        index = cls(folder, resources, is_writable=is_writable, is_refreshing=is_refreshing)
+        if encoder is not None:
+            try:
+                index._view.get().check_encoder()
+            except BaseException:
+                index.close()
+                raise
         return index
 
     @overload
@@ -185,12 +183,7 @@ class Engine:
             EncoderMismatch: the vectors of the index are of another encoder (lexical mode works).
         """
         chosen = SearchOptions.of(k, options)
-        texts = query_texts(queries)
-        if chosen.rerank:
-            reranker, found = self._require_reranker(), self._found(texts, replace(chosen, k=chosen.rerank))
-            found = [reranked(text, hits, reranker, k) for text, hits in zip(texts, found, strict=True)]
-        else:
-            found = self._found(texts, chosen)
+        found = self._view_to_search().search(query_texts(queries), chosen)
         return found[0] if isinstance(queries, str) else found
 
     @finishes_before_exit
@@ -208,8 +201,7 @@ class Engine:
                 expected="mode dense, no rerank",
                 actual=chosen.mode,
             )
-        view = self._to_search()
-        return view.search_dense(query_vectors(queries, view.snapshot.manifest.settings.dim), chosen)
+        return self._view_to_search().search_vectors(queries, chosen)
 
     def add(self, docs: DocumentSource) -> int:
         """Add documents to the next commit and return their number; a document replaces one with the same id.
@@ -222,7 +214,7 @@ class Engine:
             ReadOnlyIndex: the index was not opened writable.
         """
         writer = self._require_writer()
-        self._matching_encoder(self._view.get())
+        self._view.get().check_encoder()
         with contextlib.closing(read_documents(docs)) as stream:
             return writer.add(stream)
 
@@ -302,7 +294,7 @@ class Engine:
         """
         self._require_writer()
         before = self._view.get().snapshot
-        n_written = write_graphs(before, self._options.thresholds.graph_rows, self._options.n_threads)
+        n_written = write_graphs(before, self._thresholds.graph_rows, self._n_threads)
         drop_graphs(before, self._view.reopen())
         return n_written
 
@@ -331,43 +323,43 @@ class Engine:
 
     @finishes_before_exit
     def count(self, filter: Mapping[str, object]) -> int:  # noqa: A002  # as in search
-        """Return how many documents pass a filter of metadata, id and title (see `quarry.engine.filtering`).
+        """Return the number of documents that pass a filter, see `quarry.engine.filtering`.
 
         Warns:
             UnknownFieldWarning: the filter compares a field that no document has.
 
         Raises:
-            InvalidFilter: it is malformed, or compares values with those of another type.
+            InvalidFilter: the filter is malformed, or compares values of different types.
         """
         return self._view.get().filter.count(parse_filter(filter))
 
     @finishes_before_exit
     def stats(self) -> dict[str, object]:
-        """Numbers about the index, what searches it, and the memory that takes. See `statistics`."""
+        """Return statistics of the index, its backends and its memory, see `quarry.engine.index.statistics`."""
         view = self._view.get()
         return index_statistics(view.snapshot) | view.resources()
 
     @finishes_before_exit
     def verify(self) -> VerifyReport:
-        """Read every byte of the generation that is open, or if its files are gone of the newest.
+        """Read every byte of the current generation, or of the newest if its files were deleted.
 
         Raises:
-            FormatError: something is wrong; the message lists everything that is, `findings` holds the errors.
+            FormatError: files are damaged; the message lists all errors, and `findings` holds them.
         """
         return verify_index(self._directory, self._view.get().snapshot.manifest)
 
     def close(self) -> None:
         """Close all files and release the lock; hits stay valid, and closing twice is harmless.
 
-        What was added and deleted without a `commit` is forgotten. A merge in the background is waited for.
+        Additions and deletions that were not committed are discarded. A background merge is finished first.
 
         Raises:
-            FormatError: it found a damaged file; all is closed.
+            FormatError: the merge found a damaged file; the index is closed nevertheless.
         """
         self._close(abandon=False)
 
     def __repr__(self) -> str:
-        return f"Engine.open({str(self._directory.path)!r}, writable={self._writable})"
+        return f"Engine.open({str(self._directory.path)!r}, writable={self._is_writable})"
 
     def __enter__(self) -> Self:
         return self
@@ -381,23 +373,22 @@ class Engine:
         raise TypeError("an Engine cannot be pickled or copied; each process opens the index itself")
 
     def _close(self, *, abandon: bool) -> None:
-        """See `close`; where a merge is abandoned, the index stays as it was before."""
+        """Close, see `close`; an abandoned merge leaves the index unchanged."""
         writer, self._writer = self._writer, None
-        if self._view.is_forked:  # the writer and the device are the parent's
+        if self._view.is_forked:  # writer and device belong to the parent
             self._view.close()
             return
         try:
             if writer:
                 if writer.has_changes() and not abandon:
-                    _log.warning("%s: closed without a commit; what was added and deleted is forgotten", self)
+                    _log.warning("%s: closed without a commit; additions and deletions are discarded", self)
                 writer.close(abandon=abandon)
         finally:
             self._view.close()
             self._device.trim()
-            self._encoder = self._reranker = None
 
-    def _opened_writer(self) -> IndexWriter:
-        """A writer that does not keep this object alive: the lock of one that is dropped goes with it."""
+    def _open_writer(self, encoder: Encoder) -> IndexWriter:
+        """Open a writer that does not keep this object alive: if it is dropped, the lock is released with it."""
         this = weakref.ref(self)
 
         def follow() -> None:
@@ -407,17 +398,12 @@ class Engine:
 
         return IndexWriter(
             self._directory,
-            self._open_encoder(),
-            self._options.n_threads,
-            thresholds=self._options.thresholds,
+            encoder,
+            self._n_threads,
+            thresholds=self._thresholds,
             merges=True,
             after_merge=follow,
         )
-
-    def _to_search(self) -> IndexView:
-        if self._refreshes:
-            self._view.refresh()
-        return self._view.get()
 
     def _follow(self) -> None:
         """Answer from the generation that the writer made last."""
@@ -426,7 +412,7 @@ class Engine:
     def _require_writer(self) -> IndexWriter:
         self._view.get()
         writer = self._writer
-        if writer is None and self._writable:  # another thread is closing it
+        if writer is None and self._is_writable:  # another thread is closing it
             raise IndexClosed("the index is closed", path=self._directory.path)
         if writer is None:
             raise ReadOnlyIndex(
@@ -434,41 +420,7 @@ class Engine:
             )
         return writer
 
-    def _open_encoder(self) -> Encoder:
-        encoder = self._encoder
-        if encoder is None:
-            raise IndexClosed("the index is closed", path=self._directory.path)
-        return encoder
-
-    def _matching_encoder(self, view: IndexView) -> Encoder:
-        """The encoder; vectors of another one are refused."""
-        encoder = self._open_encoder()
-        made: EncoderRecord = view.snapshot.manifest.encoder
-        if made.identity != encoder.identity:
-            raise EncoderMismatch(
-                "the vectors of this index are another encoder's; open it with encoder=...",
-                path=self._directory.path,
-                expected=f"{made.name} ({made.identity})",
-                actual=f"{encoder.name} ({encoder.identity})",
-            )
-        return encoder
-
-    def _found(self, texts: list[str], options: SearchOptions) -> list[Hits]:
-        """The hits for each text, before reranking."""
-        view = self._to_search()
-        if options.mode == "lexical":
-            return view.search_lexical(texts, options)
-        encoder = self._matching_encoder(view)
-        vectors = encode_queries(encoder, texts, self._options.n_threads)
-        if options.mode == "dense":
-            return view.search_dense(vectors, options)
-        return view.search_hybrid(vectors, texts, options)
-
-    def _require_reranker(self) -> Reranker:
-        self._view.get()
-        reranker = self._reranker
-        if reranker is None:
-            raise InvalidSetting(
-                "nothing to rerank with; open the index with reranker=...", path=self._directory.path
-            )
-        return reranker
+    def _view_to_search(self) -> IndexView:
+        if self._is_refreshing:
+            self._view.refresh()
+        return self._view.get()

@@ -160,7 +160,7 @@ def _represent_texts(
 
     def represent(text: str) -> list[Floats]:
         windows = list(encoder.windows(text))
-        return [each.represent(text, windows, encoder.normalise).values for each in representations]
+        return [each.represent(text, windows, encoder.normalize).values for each in representations]
 
     for low in range(0, len(texts), _TEXTS_AT_ONCE):
         yield from pool.map(represent, texts[low : low + _TEXTS_AT_ONCE])

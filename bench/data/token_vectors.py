@@ -23,10 +23,10 @@ class TokenRepresentation:
     name: ClassVar[str] = "tokens"
     reads: ClassVar[VectorKind] = "token"
 
-    def represent(self, text: str, windows: Iterable[TokenVectors], normalise: bool) -> DocumentVectors:
+    def represent(self, text: str, windows: Iterable[TokenVectors], normalize: bool) -> DocumentVectors:
         """Return the token vectors, with L2 norm 1 if requested; see `Representation.represent`."""
         del text
-        values = stack_tokens(windows, normalise=normalise)
+        values = stack_tokens(windows, normalize=normalize)
         if not len(values):
             raise InvalidDocument("no token in the text", expected="a text with words")
         return DocumentVectors(values, tuple(() for _ in values))
@@ -36,9 +36,9 @@ class TokenRepresentation:
         return {}
 
 
-def stack_tokens(windows: Iterable[TokenVectors], *, normalise: bool) -> npt.NDArray[np.float32]:
+def stack_tokens(windows: Iterable[TokenVectors], *, normalize: bool) -> npt.NDArray[np.float32]:
     """Return the token vectors of all windows in order, (n_tokens, dim) float32."""
     values = np.concatenate([window.values for window in windows])
-    if normalise:
+    if normalize:
         values = values / np.linalg.norm(values, axis=1, keepdims=True)
     return np.ascontiguousarray(values, np.float32)

@@ -11,7 +11,7 @@ import numpy.typing as npt
 import xxhash
 
 from quarry.engine.encoding.encoder import Encoder
-from quarry.engine.encoding.token_vectors import TokenVectors
+from quarry.engine.encoding.token_vectors import TokenVectors, VectorKind
 
 __all__ = ["DIM", "Vectors", "WordVectorEncoder", "word_vectors"]
 
@@ -40,7 +40,9 @@ class WordVectorEncoder:
 
     name = "random word vectors"
     identity = "random-word-vectors"
-    normalise = True
+    normalize = True
+    vector_kinds: frozenset[VectorKind] = frozenset({"token"})
+    trained_representation = None
     beta = None
     dim = DIM
 

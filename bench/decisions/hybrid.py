@@ -17,7 +17,7 @@ from bench.data.collections import Collection, add_collection, load_collection
 from bench.data.quality import Quality, measure_hits, measure_quality
 from bench.harness.records import add_out, append_result
 from quarry.engine import Engine, Hit
-from quarry.engine.search.fusion import fuse
+from quarry.engine.search.retriever import fuse
 
 __all__ = ["add_arguments", "run"]
 

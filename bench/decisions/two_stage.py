@@ -27,7 +27,7 @@ from bench.data.recode import recode_index
 from bench.harness.latency import time_in_turn
 from bench.harness.records import Record, add_out, append_result
 from quarry.engine.backends.cpu_faiss import FaissBackend
-from quarry.engine.backends.faiss_lists import faiss_lists
+from quarry.engine.backends.faiss_lists import build_faiss_lists
 from quarry.engine.encoding.encoder import open_encoder
 from quarry.engine.options import OpenOptions, SearchOptions
 from quarry.engine.quantization.candidates import default_candidates
@@ -183,7 +183,7 @@ def _faiss_settings(segment: OpenSegment) -> Iterator[Setting]:
     quantizer, lists, table = segment.quantizer, segment.reader.lists, segment.reader.centroids
     assert quantizer is not None
     assert lists is not None
-    base = faiss_lists(quantizer, lists, np.arange(table.n_rows))
+    base = build_faiss_lists(quantizer, lists, np.arange(table.n_rows))
     refine = faiss.IndexScalarQuantizer(table.dim, faiss.ScalarQuantizer.QT_8bit, faiss.METRIC_INNER_PRODUCT)
     for _, rows in _row_batches(segment, "FAISS"):
         if not refine.is_trained:

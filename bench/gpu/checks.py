@@ -16,7 +16,7 @@ from bench.gpu.sizes import make_queries
 from bench.gpu.synthetic import SyntheticTable, make_quantizer, make_segment
 from bench.harness.records import Record
 from quarry.engine.backends.gpu.backend import GpuBackend
-from quarry.engine.backends.protocol import Candidates, Wanted
+from quarry.engine.backends.protocol import Candidates, ScoredCandidates, SearchParameters
 from quarry.engine.gpu.kernel_check import sound_kernels
 from quarry.formats.snapshot import OpenSegment
 from quarry.formats.vectors.quantizer import Quantizer
@@ -97,17 +97,19 @@ def _check_scans(
     for beta in (None, 8.0):
         expected = _compute_scores(table.vectors(0, table.n_rows), table.offsets, queries.astype(np.float64), beta)
         for mask in (None, allowed):
-            wanted = Wanted(_N_HITS, _N_CANDIDATES, None, 1, mask, beta)
+            parameters = SearchParameters(_N_HITS, _N_CANDIDATES, None, 1, mask, beta)
             possible = expected if mask is None else np.where(mask, expected, -np.inf)
             for batch in batches:
                 about: Record = {"beta": beta, "masked": mask is not None, "batch": batch}
-                yield from guarded(about, partial(_check_scan, backend, queries[:batch], wanted, possible[:batch]))
+                yield from guarded(
+                    about, partial(_check_scan, backend, queries[:batch], parameters, possible[:batch])
+                )
 
 
 def _check_scan(
-    backend: GpuBackend, queries: npt.NDArray[np.float32], wanted: Wanted, expected: Floats
+    backend: GpuBackend, queries: npt.NDArray[np.float32], parameters: SearchParameters, expected: Floats
 ) -> Iterator[Record]:
-    sound, error = _compare(backend.candidates(queries, wanted), expected)
+    sound, error = _compare(backend.candidates(queries, parameters), expected)
     yield {"sound": sound, "error": error}
 
 
@@ -115,11 +117,11 @@ def _compare(found: list[Candidates], expected: Floats) -> tuple[bool, float]:
     """Return whether candidates, upper bound and scores are right, and the largest error of a score."""
     sound, error = len(found) == len(expected), 0.0
     for each, scores in zip(found, expected, strict=True):
-        assert each.scores is not None
+        assert isinstance(each, ScoredCandidates)
         best = np.argsort(-scores)[:_N_HITS]
         left_out = np.delete(scores, each.docs)
         sound = sound and len(set(each.docs.tolist())) == _N_CANDIDATES and bool(np.isin(best, each.docs).all())
-        sound = sound and bool(left_out.max() <= each.ceiling)
+        sound = sound and bool(left_out.max() <= each.upper_bound)
         error = max(error, float(np.abs(each.scores - scores[each.docs]).max()))
     return sound and error <= _ERROR, error
 
@@ -136,10 +138,10 @@ def _check_lists(
     best = _compute_scores(decoded, table.offsets, wide, None)
     for beta in (None, 8.0):
         expected = _compute_scores(decoded, table.offsets, wide, beta)
-        found = backend.candidates(queries, Wanted(_N_HITS, _N_CANDIDATES, 1 << 20, 1, beta=beta))
+        found = backend.candidates(queries, SearchParameters(_N_HITS, _N_CANDIDATES, 1 << 20, 1, beta=beta))
         error = final = 0.0
         for each, by_best, scores in zip(found, best, expected, strict=True):
-            assert each.scores is not None
+            assert isinstance(each, ScoredCandidates)
             error = max(error, float(np.abs(by_best[each.docs] - np.sort(by_best)[::-1][: len(each.docs)]).max()))
             final = max(final, float(np.abs(each.scores - scores[each.docs]).max()))
         sound = error <= _ROUNDING and final <= _CODE_ERROR
@@ -168,7 +170,7 @@ def _check_memory_limit(place: torch.device) -> Record:
     limit = 600 << 20
     backend = open_backend(place, make_segment(table), kernels=list_kernel_settings(place)[0], limit_bytes=limit)
     queries = np.random.default_rng(3).standard_normal((300, 384)).astype(np.float32)
-    backend.candidates(queries, Wanted(100, 300, None, 1, None, 8.0))
+    backend.candidates(queries, SearchParameters(100, 300, None, 1, None, 8.0))
     peak = torch.cuda.max_memory_allocated(place) - before
     del backend
     kept = torch.cuda.memory_allocated(place) - before

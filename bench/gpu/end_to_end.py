@@ -15,7 +15,7 @@ from bench.gpu.sizes import Size
 from bench.gpu.synthetic import SyntheticRunner, SyntheticTable, make_segment, make_texts
 from bench.harness.records import Record
 from quarry.engine.backends.gpu.backend import GpuBackend
-from quarry.engine.backends.protocol import Candidates, Wanted
+from quarry.engine.backends.protocol import Candidates, ScoredCandidates, SearchParameters
 from quarry.engine.bundled import default_bundle_path
 from quarry.engine.encoding.batched_encoder import BatchedEncoder
 from quarry.engine.encoding.onnx_encoder import OnnxEncoder
@@ -133,8 +133,8 @@ def _compare_queries(encoder: BatchedEncoder, backend: GpuBackend, batch: int) -
     pairs = zip(_search(backend, vectors), _search(backend, _to_host(vectors)), strict=True)
     sound, error = isinstance(vectors, DeviceVectors), 0.0
     for one, other in pairs:
-        assert one.scores is not None
-        assert other.scores is not None
+        assert isinstance(one, ScoredCandidates)
+        assert isinstance(other, ScoredCandidates)
         sound = sound and bool((one.docs == other.docs).all())
         error = max(error, float(np.abs(one.scores - other.scores).max()))
     yield {"sound": sound and error == 0, "error": error}
@@ -184,7 +184,7 @@ def _represent_in_memory(
 ) -> list[DocumentVectors]:
     windows = encoder.run([each.text for each in prepared])
     pairs = zip(texts, windows, strict=True)
-    return [representation.represent(text, each, encoder.normalise) for text, each in pairs]
+    return [representation.represent(text, each, encoder.normalize) for text, each in pairs]
 
 
 def _to_host(queries: Queries) -> npt.NDArray[np.float32]:
@@ -192,7 +192,7 @@ def _to_host(queries: Queries) -> npt.NDArray[np.float32]:
 
 
 def _search(backend: GpuBackend, queries: Queries) -> list[Candidates]:
-    return backend.candidates(queries, Wanted(10, 100, None, 1))
+    return backend.candidates(queries, SearchParameters(10, 100, None, 1))
 
 
 def _make_small_segment(dim: int, n_docs: int) -> OpenSegment:

@@ -17,7 +17,7 @@ from bench.harness.records import Record
 from quarry.engine.backends.gpu.backend import GpuBackend
 from quarry.engine.backends.gpu.rows import DeviceRows
 from quarry.engine.backends.gpu.scan import DeviceScan
-from quarry.engine.backends.protocol import Wanted
+from quarry.engine.backends.protocol import SearchParameters
 
 __all__ = ["Size", "make_queries", "measure_sizes"]
 
@@ -99,8 +99,8 @@ def _time_both_stages(
     backend: GpuBackend, table: SyntheticTable, place: torch.device, size: Size, batch: int, beta: float | None
 ) -> Iterator[Record]:
     queries = make_queries(batch, size.dim)
-    wanted = Wanted(_N_HITS, _N_CANDIDATES, None, 1, beta=beta)
-    ms = median_ms(partial(backend.candidates, queries, wanted), place, size.n_calls)
+    parameters = SearchParameters(_N_HITS, _N_CANDIDATES, None, 1, beta=beta)
+    ms = median_ms(partial(backend.candidates, queries, parameters), place, size.n_calls)
     yield {"what": "both stages", "ms": ms, "queries_s": batch / ms * 1e3, **_rates(table, batch, ms)}
 
 
@@ -137,9 +137,9 @@ def _time_lists(place: torch.device, size: Size, nbits: int, *, kernels: bool) -
     backend = open_backend(
         place, make_segment(table, make_quantizer(size.dim, nlist, code_bytes, nbits)), kernels=kernels
     )
-    wanted = Wanted(_N_HITS, _N_CANDIDATES, max(1, nlist // _NPROBE_SHARE), 1)
-    about: Record = {"code_bytes": code_bytes, "nlist": nlist, "nprobe": wanted.nprobe}
+    parameters = SearchParameters(_N_HITS, _N_CANDIDATES, max(1, nlist // _NPROBE_SHARE), 1)
+    about: Record = {"code_bytes": code_bytes, "nlist": nlist, "nprobe": parameters.nprobe}
     for batch in size.batches:
-        ms = median_ms(partial(backend.candidates, make_queries(batch, size.dim), wanted), place, size.n_calls)
+        ms = median_ms(partial(backend.candidates, make_queries(batch, size.dim), parameters), place, size.n_calls)
         numbers = {"ms": ms, "queries_s": batch / ms * 1e3, "device_bytes": backend.device_bytes}
         yield {**about, "batch": batch, **numbers}

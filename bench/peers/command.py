@@ -169,7 +169,7 @@ def _time_encoding(collection: Collection) -> float:
     encoder.encode_query(texts[0])
     started = time.perf_counter()
     with ThreadPoolExecutor(OpenOptions().n_threads) as pool:
-        for _ in pool.map(lambda text: mean.represent(text, encoder.windows(text), encoder.normalise), texts):
+        for _ in pool.map(lambda text: mean.represent(text, encoder.windows(text), encoder.normalize), texts):
             pass
     return time.perf_counter() - started
 

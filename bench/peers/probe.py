@@ -114,7 +114,7 @@ def _token_encoder() -> Callable[[str], Vector]:
     from quarry.engine.encoding.encoder import open_encoder
 
     encoder = open_encoder()
-    return lambda text: stack_tokens(encoder.windows(text), normalise=True)
+    return lambda text: stack_tokens(encoder.windows(text), normalize=True)
 
 
 def _write_run(found: list[Found], prepared: Prepared, parameters: Parameters) -> None:

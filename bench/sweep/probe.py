@@ -26,7 +26,7 @@ from quarry.engine.analysis.analyzer import Analyzer
 from quarry.engine.builder import make_settings
 from quarry.engine.documents.document import Document
 from quarry.engine.encoding.encoder import Encoder, open_encoder
-from quarry.engine.encoding.token_vectors import TokenVectors
+from quarry.engine.encoding.token_vectors import TokenVectors, VectorKind
 from quarry.engine.indexer.document_encoder import EncodedDocument
 from quarry.engine.indexer.index_writer import IndexWriter
 from quarry.engine.options import BuildKeywords, OpenOptions, SearchKeywords
@@ -51,7 +51,9 @@ class _PreparedEncoder:
         beta: inverse temperature of the softmax aggregation; None: maximum.
     """
 
-    normalise = True
+    normalize = True
+    vector_kinds: frozenset[VectorKind] = frozenset({"token"})
+    trained_representation = None
 
     def __init__(self, prepared: Prepared, beta: float | None = None) -> None:
         self.beta = beta

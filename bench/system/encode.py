@@ -70,7 +70,7 @@ class _Quarry:
         return np.concatenate(list(self._pool.map(self._encode_document, texts)))
 
     def _encode_document(self, text: str) -> Floats:
-        return Mean().represent(text, self._encoder.windows(text), self._encoder.normalise).values
+        return Mean().represent(text, self._encoder.windows(text), self._encoder.normalize).values
 
 
 class _SentenceTransformers:

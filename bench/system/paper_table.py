@@ -84,11 +84,11 @@ def _time_offline(texts: list[str], encoder: Encoder, kmeans: KMeans) -> Iterato
     yield "document through the encoder", latency_ms(lambda text: list(encoder.windows(text)), chosen)
     yield (
         "k-means of a document",
-        latency_ms(lambda text: kmeans.represent(text, windows[text], encoder.normalise), chosen),
+        latency_ms(lambda text: kmeans.represent(text, windows[text], encoder.normalize), chosen),
     )
     yield (
         "document, both",
-        latency_ms(lambda text: kmeans.represent(text, encoder.windows(text), encoder.normalise), chosen),
+        latency_ms(lambda text: kmeans.represent(text, encoder.windows(text), encoder.normalize), chosen),
     )
 
 

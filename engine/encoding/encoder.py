@@ -14,7 +14,7 @@ from quarry.engine.process.libraries import loading
 from quarry.formats.errors import InvalidSetting
 from quarry.formats.system_errors import checked_path
 
-__all__ = ["DescribedEncoder", "Encoder", "open_encoder", "trained_representation", "vector_kinds"]
+__all__ = ["Encoder", "open_encoder"]
 
 
 @runtime_checkable
@@ -25,11 +25,14 @@ class Encoder(Protocol):
     many threads.
 
     Attributes:
-        name: for people.
-        identity: vectors of encoders with the same identity may be compared, others may not.
+        name: name for messages and `stats`.
+        identity: identity of the vectors; only vectors of encoders with the same identity may be compared.
         dim: length of a vector.
-        normalise: whether query vectors have L2 norm 1, and document vectors are to have it.
-        beta: inverse temperature of the softmax aggregation it was trained with; None: take the maximum.
+        normalize: whether query vectors have L2 norm 1, and centroids of documents are scaled to it.
+        beta: inverse temperature of the softmax aggregation that it was trained with; None: the maximum is taken.
+        vector_kinds: "token" if windows have token vectors (`TokenVectors.values`), "pooled" if they have a pooled
+            vector (`TokenVectors.pooled`); at least one of the two.
+        trained_representation: name of the representation that it was trained for, or None.
     """
 
     @property
@@ -39,9 +42,13 @@ class Encoder(Protocol):
     @property
     def dim(self) -> int: ...  # noqa: D102
     @property
-    def normalise(self) -> bool: ...  # noqa: D102
+    def normalize(self) -> bool: ...  # noqa: D102
     @property
     def beta(self) -> float | None: ...  # noqa: D102
+    @property
+    def vector_kinds(self) -> frozenset[VectorKind]: ...  # noqa: D102
+    @property
+    def trained_representation(self) -> str | None: ...  # noqa: D102
 
     def windows(self, text: str) -> Iterator[TokenVectors]:
         """Encode a document window after window, so that memory holds one window's vectors at a time.
@@ -57,7 +64,7 @@ class Encoder(Protocol):
         ...
 
     def encode_query(self, text: str) -> npt.NDArray[np.float32]:
-        """Encode a query: (dim,) float32, with L2 norm 1 where `normalise`.
+        """Encode a query: (dim,) float32, with L2 norm 1 where `normalize`.
 
         Of a query longer than the encoder's window, the windows' vectors are averaged, weighted by their tokens.
 
@@ -65,31 +72,6 @@ class Encoder(Protocol):
             InvalidQuery: the text has no token, or holds a lone surrogate.
         """
         ...
-
-
-@runtime_checkable
-class DescribedEncoder(Encoder, Protocol):
-    """An encoder that says what its windows hold and what it was trained for.
-
-    Attributes:
-        vector_kinds: ``token`` where windows have `values`, ``pooled`` where they have `pooled`.
-        trained_representation: name of the representation it was trained for, None when for none.
-    """
-
-    @property
-    def vector_kinds(self) -> frozenset[VectorKind]: ...  # noqa: D102
-    @property
-    def trained_representation(self) -> str | None: ...  # noqa: D102
-
-
-def vector_kinds(encoder: Encoder) -> frozenset[VectorKind]:
-    """Return what the windows of an encoder hold: token vectors, where it does not say."""
-    return encoder.vector_kinds if isinstance(encoder, DescribedEncoder) else frozenset({"token"})
-
-
-def trained_representation(encoder: Encoder) -> str | None:
-    """Return the name of the representation that an encoder says it was trained for, None for none."""
-    return encoder.trained_representation if isinstance(encoder, DescribedEncoder) else None
 
 
 def open_encoder(

@@ -87,7 +87,7 @@ class DocumentEncoder:
             InvalidDocument: it has no token.
         """
         with np.errstate(over="ignore", invalid="ignore"):  # `finish` refuses vectors that are not finite
-            return self.representation.represent(document.full_text, windows, self.encoder.normalise)
+            return self.representation.represent(document.full_text, windows, self.encoder.normalize)
 
     def finish(self, document: Document, vectors: DocumentVectors, n_tokens: int) -> EncodedDocument:
         """A document with its centroids and terms.

@@ -79,5 +79,5 @@ class DocumentGroups:
         plans = [each.pieces for each in group if each.text.bounds]
         if not texts:
             return [[] for _ in group]
-        found = iter(there.represent(self._encoder.run_on_device(texts), texts, plans, self._encoder.normalise))
+        found = iter(there.represent(self._encoder.run_on_device(texts), texts, plans, self._encoder.normalize))
         return [next(found) if each.text.bounds else [] for each in group]

@@ -382,7 +382,7 @@ def _root(directory: Directory, settings: IndexSettings, encoder: Encoder) -> Ma
         commit_id=commit_id,
         parent_id=bytes(16),
         settings=settings,
-        encoder=EncoderRecord(name=encoder.name, identity=encoder.identity, normalize=encoder.normalise),
+        encoder=EncoderRecord(name=encoder.name, identity=encoder.identity, normalize=encoder.normalize),
         segments=(),
         quantizers=(),
     )

@@ -9,7 +9,7 @@ import numpy as np
 
 from quarry.engine.filtering.allowed import AllowedDocs
 from quarry.engine.lexical.segment_scorer import Floats, Ints, Scored, SegmentScorer, TermPart, looked_up
-from quarry.engine.scoring.ranking import Exactness, Ranking, ranked
+from quarry.engine.scoring.ranking import Exactness, Ranking, merge_rankings
 
 __all__ = ["Bm25Query", "QueryTerm"]
 
@@ -61,7 +61,7 @@ class Bm25Query:
             scorer.best(parts, n, docs)
             for scorer, parts, docs in zip(self._scorers, self._parts, each, strict=True)
         ]
-        ranking = ranked(found, n)
+        ranking = merge_rankings(found, n)
         return ranking._replace(lexical=ranking.scores, exactness=Exactness.EXACT)
 
     def score_documents(self, segment: int, docs: Ints) -> Floats:

@@ -19,7 +19,7 @@ import numpy.typing as npt
 from quarry.engine.encoding.encoder import Encoder
 from quarry.engine.encoding.queries import encode_queries
 from quarry.engine.encoding.windows import sentence_end_flags
-from quarry.engine.scoring.query_vectors import LARGEST, host_vectors
+from quarry.engine.scoring.query_vectors import MAX_MAGNITUDE, host_vectors
 from quarry.formats.errors import InvalidQuery
 
 __all__ = ["QuerySample", "sample_vectors"]
@@ -87,7 +87,7 @@ def sample_vectors(encoder: Encoder | None, texts: list[str], threads: int) -> F
     except Exception as error:
         _log.warning("searches are not calibrated with queries, because the encoder failed on them: %r", error)
         return np.empty((0, encoder.dim), np.float32)
-    usable = vectors[(np.abs(vectors) <= LARGEST).all(axis=1)]
+    usable = vectors[(np.abs(vectors) <= MAX_MAGNITUDE).all(axis=1)]
     return usable if len(usable) >= _MIN_QUERIES else usable[:0]
 
 

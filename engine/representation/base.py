@@ -54,13 +54,13 @@ class Representation(Protocol):
     name: ClassVar[str]
     reads: ClassVar[VectorKind]
 
-    def represent(self, text: str, windows: Iterable[TokenVectors], normalise: bool) -> DocumentVectors:
+    def represent(self, text: str, windows: Iterable[TokenVectors], normalize: bool) -> DocumentVectors:
         """Make the centroids of a document.
 
         Args:
             text: the document's text, which the offsets of its tokens refer to.
             windows: the document's tokens, window after window, each read once.
-            normalise: whether to scale every centroid to length 1.
+            normalize: whether to scale every centroid to length 1.
 
         Raises:
             InvalidDocument: no window has a token.
@@ -106,9 +106,9 @@ def nonempty_windows(windows: Iterable[TokenVectors]) -> Iterator[TokenVectors]:
         raise InvalidDocument("the document has no token, so it has no vector")
 
 
-def scale_rows(values: npt.NDArray[np.float32], normalise: bool) -> npt.NDArray[np.float32]:
-    """Return rows scaled to length 1 if `normalise`; a row of zeros stays zero."""
-    if not normalise:
+def scale_rows(values: npt.NDArray[np.float32], normalize: bool) -> npt.NDArray[np.float32]:
+    """Return rows scaled to length 1 if `normalize`; a row of zeros stays zero."""
+    if not normalize:
         return values
     lengths = np.sqrt(np.einsum("ij,ij->i", values, values))
     scaled: npt.NDArray[np.float32] = values / np.maximum(lengths, np.finfo(np.float32).tiny)[:, np.newaxis]

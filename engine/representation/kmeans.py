@@ -41,14 +41,14 @@ class KMeans(IntegerSettings):
     name: ClassVar[str] = "kmeans"
     n_centroids: int = 8
 
-    def represent(self, text: str, windows: Iterable[TokenVectors], normalise: bool) -> DocumentVectors:
+    def represent(self, text: str, windows: Iterable[TokenVectors], normalize: bool) -> DocumentVectors:
         """Make the centroids of a document; see ``Representation.represent``."""
         del text
         kept = list(nonempty_windows(windows))
         values, labels = kmeans(np.concatenate([window.values for window in kept]), self.n_centroids)
         starts = np.concatenate([window.starts for window in kept])
         ends = np.concatenate([window.ends for window in kept])
-        return DocumentVectors(scale_rows(values, normalise), cluster_spans(labels, starts, ends, len(values)))
+        return DocumentVectors(scale_rows(values, normalize), cluster_spans(labels, starts, ends, len(values)))
 
 
 def kmeans(

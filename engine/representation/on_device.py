@@ -34,7 +34,7 @@ class DeviceRepresentation(Protocol):
         tokens: DeviceTokens,
         prepared: Sequence[PreparedText],
         plans: Sequence[TextPieces | None],
-        normalise: bool,
+        normalize: bool,
     ) -> list[DocumentVectors]:
         """Make the centroids of documents, each of at least one token, in main memory."""
         ...
@@ -65,7 +65,7 @@ class _DevicePieces:
         tokens: DeviceTokens,
         prepared: Sequence[PreparedText],
         plans: Sequence[TextPieces | None],
-        normalise: bool,
+        normalize: bool,
     ) -> list[DocumentVectors]:
         """See `DeviceRepresentation`."""
         pieces = [plan for plan in plans if plan is not None]
@@ -75,7 +75,7 @@ class _DevicePieces:
         means = sums / send(sizes.astype(np.float32), sums.device)[:, None]
         lengths = send(np.diff(tokens.offsets).astype(np.float32), sums.device)
         wholes = run_sums(sums, counts) / lengths[:, None]
-        values, of_documents = download(_scaled(means, normalise), _scaled(wholes, normalise))
+        values, of_documents = download(_scaled(means, normalize), _scaled(wholes, normalize))
         parts = np.split(values, np.cumsum(counts)[:-1])
         return [_with_whole(*each) for each in zip(pieces, parts, of_documents, strict=True)]
 
@@ -104,7 +104,7 @@ class _DeviceKMeans:
         tokens: DeviceTokens,
         prepared: Sequence[PreparedText],
         plans: Sequence[TextPieces | None],
-        normalise: bool,
+        normalize: bool,
     ) -> list[DocumentVectors]:
         """See `DeviceRepresentation`."""
         del plans
@@ -113,14 +113,14 @@ class _DeviceKMeans:
         for members in _alike(lengths):
             starts = tokens.offsets[:-1][members]
             clusters = kmeans_of_documents(tokens.values, starts, lengths[members], self._n_centroids)
-            made = _clustered(clusters, [prepared[member] for member in members], normalise)
+            made = _clustered(clusters, [prepared[member] for member in members], normalize)
             found |= zip(members.tolist(), made, strict=True)
         return [found[number] for number in range(len(prepared))]
 
 
-def _clustered(clusters: Clusters, prepared: Sequence[PreparedText], normalise: bool) -> Iterator[DocumentVectors]:
+def _clustered(clusters: Clusters, prepared: Sequence[PreparedText], normalize: bool) -> Iterator[DocumentVectors]:
     """Empty clusters left out, as the text's own `quarry.engine.representation.kmeans.kmeans` would."""
-    columns = download(_scaled(clusters.centroids, normalise), clusters.labels, clusters.counts)
+    columns = download(_scaled(clusters.centroids, normalize), clusters.labels, clusters.counts)
     for text, centroids, labels, counts in zip(prepared, *columns, strict=True):
         kept = np.flatnonzero(counts)
         numbers = np.searchsorted(kept, labels[: text.n_tokens])
@@ -138,9 +138,9 @@ def _alike(lengths: npt.NDArray[np.int64]) -> Iterator[npt.NDArray[np.int64]]:
         low += n
 
 
-def _scaled(values: torch.Tensor, normalise: bool) -> torch.Tensor:
+def _scaled(values: torch.Tensor, normalize: bool) -> torch.Tensor:
     """Vectors of length 1 where asked; zeros stay zeros."""
-    if not normalise:
+    if not normalize:
         return values
     return values / torch.linalg.vector_norm(values, dim=-1, keepdim=True).clamp(
         min=torch.finfo(values.dtype).tiny

@@ -35,7 +35,7 @@ class Pieces(IntegerSettings):
     name: ClassVar[str] = "pieces"
     tokens_per_piece: int = 24
 
-    def represent(self, text: str, windows: Iterable[TokenVectors], normalise: bool) -> DocumentVectors:
+    def represent(self, text: str, windows: Iterable[TokenVectors], normalize: bool) -> DocumentVectors:
         """Make the centroids of a document; see ``Representation.represent``."""
         sums: list[npt.NDArray[np.float32]] = []
         sizes: list[npt.NDArray[np.int64]] = []
@@ -52,7 +52,7 @@ class Pieces(IntegerSettings):
             sums.append(np.concatenate(sums).sum(axis=0, keepdims=True))
             counts = np.append(counts, counts.sum())
         means = np.concatenate(sums) / counts[:, np.newaxis]
-        return DocumentVectors(scale_rows(means, normalise), tuple((span,) for span in found.spans_with_whole()))
+        return DocumentVectors(scale_rows(means, normalize), tuple((span,) for span in found.spans_with_whole()))
 
 
 @dataclass(frozen=True, eq=False)

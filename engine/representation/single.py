@@ -31,7 +31,7 @@ class Mean(IntegerSettings):
 
     name: ClassVar[str] = "mean"
 
-    def represent(self, text: str, windows: Iterable[TokenVectors], normalise: bool) -> DocumentVectors:
+    def represent(self, text: str, windows: Iterable[TokenVectors], normalize: bool) -> DocumentVectors:
         """Make the centroid of a document; see ``Representation.represent``."""
         del text
         total = np.zeros(1)
@@ -42,7 +42,7 @@ class Mean(IntegerSettings):
             n_tokens += len(window.values)
             extents.append(window_extent(window))
         mean = (total / n_tokens).astype(np.float32)[np.newaxis]
-        return DocumentVectors(scale_rows(mean, normalise), (((extents[0][0], extents[-1][1]),),))
+        return DocumentVectors(scale_rows(mean, normalize), (((extents[0][0], extents[-1][1]),),))
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ class Pooled(IntegerSettings):
     name: ClassVar[str] = "pooled"
     reads: ClassVar[VectorKind] = "pooled"
 
-    def represent(self, text: str, windows: Iterable[TokenVectors], normalise: bool) -> DocumentVectors:
+    def represent(self, text: str, windows: Iterable[TokenVectors], normalize: bool) -> DocumentVectors:
         """Make the centroid of a document; see ``Representation.represent``.
 
         Raises:
@@ -73,4 +73,4 @@ class Pooled(IntegerSettings):
             vectors.append(window.pooled)
             extents.append(window_extent(window))
         mean = np.average(np.stack(vectors).astype(np.float64), axis=0, weights=sizes).astype(np.float32)
-        return DocumentVectors(scale_rows(mean[np.newaxis], normalise), (((extents[0][0], extents[-1][1]),),))
+        return DocumentVectors(scale_rows(mean[np.newaxis], normalize), (((extents[0][0], extents[-1][1]),),))

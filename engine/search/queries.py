@@ -1,4 +1,4 @@
-"""Checks the texts that a caller searches for."""
+"""Validates the texts of queries."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ __all__ = ["query_texts"]
 
 
 def query_texts(queries: object) -> list[str]:
-    """The queries as a list: one text, or each of several.
+    """Return one text, or several, as a list.
 
     Raises:
-        InvalidQuery: what was given is neither, or one of several is no text; the message has its number.
+        InvalidQuery: `queries` is neither a text nor several; the message has the number of a query that is not.
     """
     if isinstance(queries, str):
         return [queries]
     is_other = isinstance(queries, bytes | bytearray | Mapping) or rows_of_table(queries)
     given = None if is_other else iterator_of(queries)
     if given is None:
-        raise InvalidQuery("no text to search for", expected="a str or several", actual=type(queries).__name__)
+        raise InvalidQuery("queries are not texts", expected="a str or several", actual=type(queries).__name__)
     texts = []
     for number, text in enumerate(given):
         if not isinstance(text, str):
-            raise InvalidQuery(f"query {number} is no text", expected="str", actual=type(text).__name__)
+            raise InvalidQuery(f"query {number} is not a text", expected="str", actual=type(text).__name__)
         texts.append(text)
     return texts

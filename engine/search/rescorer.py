@@ -11,7 +11,7 @@ from quarry.formats.snapshot import OpenSegment
 
 __all__ = ["Rescorer", "kth_largest"]
 
-_MIN_SAVED_ROWS = 1000  # choosing documents by a few of their rows pays from here on
+_MIN_SAVED_ROWS = 1000  # below, selecting documents by a few of their rows takes longer than it saves
 
 
 class Rescorer:

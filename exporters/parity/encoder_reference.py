@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from quarry.engine.encoding.encoder import Encoder, open_encoder
-from quarry.engine.encoding.token_vectors import TokenVectors
+from quarry.engine.encoding.token_vectors import TokenVectors, VectorKind
 from quarry.exporters.parity.encoder import check_parity, cut_query, measure_parity, pooled_vector
 from quarry.formats.bundle.encoder import ParityRecord, load_bundle
 from quarry.formats.bundle.folder import REFERENCE_NAME, BundleFolder
@@ -109,7 +109,9 @@ class _RecordedEncoder:
 
     name = "recorded"
     identity = "recorded"
-    normalise = False
+    normalize = False
+    vector_kinds: frozenset[VectorKind] = frozenset({"token", "pooled"})
+    trained_representation = None
     beta = None
 
     def __init__(self, path: Path, dim: int) -> None:

@@ -49,5 +49,5 @@ def _measure_ndcg(encoder: Encoder, questions: list[tuple[str, str]]) -> float:
 
 
 def _pool(encoder: Encoder, text: str) -> Vectors:
-    vector: Vectors = Pooled().represent(text, encoder.windows(text), encoder.normalise).values[0]
+    vector: Vectors = Pooled().represent(text, encoder.windows(text), encoder.normalize).values[0]
     return vector

@@ -98,6 +98,11 @@ class ContainerReader:
             )
         return section
 
+    @property
+    def sections_read(self) -> frozenset[str]:
+        """Names of the sections that were read, or looked for."""
+        return frozenset(self._asked)
+
     def has(self, name: str) -> bool:
         """Return whether there is a section `name`."""
         return name in self._sections

@@ -242,7 +242,7 @@ def test_messages(world: Path) -> None:
             InvalidSetting, match=r"ids cannot be read; expected a str or an iterable of them.*; found int"
         ):
             index.get(5)
-        with pytest.raises(InvalidQuery, match="no text to search for"):
+        with pytest.raises(InvalidQuery, match="queries are not texts"):
             index.search(np.array(1))
         with pytest.raises(InvalidSetting, match="explain is not a flag; expected True or False; found 'no'"):
             index.search("a", explain="no")

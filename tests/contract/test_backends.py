@@ -16,7 +16,7 @@ from support.indexes.word_encoder import TableEncoder, table_of
 
 from quarry import engine
 from quarry.engine import Engine, KMeans
-from quarry.engine.backends.protocol import Resources, Wanted
+from quarry.engine.backends.protocol import Resources, SearchParameters
 from quarry.engine.backends.registry import BACKENDS, Adapter, open_backend
 from quarry.engine.filtering.allowed import Allowed
 from quarry.engine.gpu.device import Device
@@ -352,14 +352,14 @@ def test_candidates_keep_the_contract(case, share):
         offsets = segment.reader.centroids.offsets
         best = np.maximum.reduceat(stored_vectors(segment) @ queries.T.astype(np.float64), offsets[:-1]).T
         for k, n in ((1, 1), (10, 10), (10, 100), (n_live - 1, n_live), (n_live + 1, EVERYTHING)):
-            found = backend.candidates(queries, Wanted(k, n, None, 2, allowed))
+            found = backend.candidates(queries, SearchParameters(k, n, None, 2, allowed))
             for each, scores in zip(found, best, strict=True):
                 assert each.docs.dtype == np.int64
                 assert len(np.unique(each.docs)) == len(each.docs)
                 assert len(each.docs) >= min(k, n_live)
                 assert findable[each.docs].all()
                 others = np.setdiff1d(np.flatnonzero(findable), each.docs)
-                assert scores[others].max(initial=-np.inf) <= each.ceiling
+                assert scores[others].max(initial=-np.inf) <= each.upper_bound
     snapshot.close()
 
 
@@ -416,11 +416,11 @@ def test_one_document(tmp_path, backend, stored):
         (np.zeros((1, 0)), "wrong shape"),
         ([], "wrong shape"),
         (np.float32(1), "wrong shape"),
-        ([["1"] * DIM], "no numbers"),
-        ([[None] * DIM], "no numbers"),
-        (np.zeros((1, DIM), np.complex64), "no numbers"),
-        ("text", "no numbers"),
-        ([[1.0], [1.0, 2.0]], "no array"),
+        ([["1"] * DIM], "not numbers"),
+        ([[None] * DIM], "not numbers"),
+        (np.zeros((1, DIM), np.complex64), "not numbers"),
+        ("text", "not numbers"),
+        ([[1.0], [1.0, 2.0]], "not an array"),
     ],
 )
 def test_queries_that_are_none(indexes, queries, message):
@@ -464,8 +464,8 @@ def test_memory_is_told_beforehand_and_freed_at_the_end(case):
         view = index._view.get()
         assert index.stats()["memory"]["resident_bytes"]["backends"] == 0
         index.search_vectors(some_queries(1))
-        opened = [segment.opened for segment in view._dense._segments]
-        told = sum(choice.needed_bytes for choice in view._dense.choices)
+        opened = view.searcher.backends
+        told = sum(choice.needed_bytes for choice in view.searcher.choices)
         held = sum(backend.resident_bytes for backend in opened)
         assert index.stats()["memory"]["resident_bytes"]["backends"] == held
         assert held <= told <= 1.3 * held  # what is deleted, of some backends, takes no memory

@@ -232,7 +232,7 @@ def test_they_are_found_out_in_an_empty_index_too(bundle, encoder, tmp_path):
 
 def test_vectors_of_another_length_are_found_out(index, bundle):
     shortened = BatchedEncoder(bundle, partial(Shortened, device="cpu"))
-    with on_device(index, shortened) as opened, pytest.raises(InvalidQuery, match="no usable vector"):
+    with on_device(index, shortened) as opened, pytest.raises(InvalidQuery, match="no valid vector"):
         opened.search("dog")
 
 
@@ -262,10 +262,10 @@ def test_chosen_by_itself_it_is_done_without(index, encoder, monkeypatch, caplog
     monkeypatch.setattr("quarry.engine.backends.selection.cuda_is_there", lambda: True)
     thresholds = Thresholds(graph_rows=0)
     with Engine.open(index, encoder=encoder, device="cpu", thresholds=thresholds) as opened:
-        assert {choice.backend for choice in opened._view.get()._dense.choices} == {"gpu"}
+        assert {choice.backend for choice in opened._view.get().searcher.choices} == {"gpu"}
         with caplog.at_level(logging.WARNING):
             found = opened.search(["dog", "rook"], k=5, mode="dense")
-        assert {choice.backend for choice in opened._view.get()._dense.choices} == {"scan"}
+        assert {choice.backend for choice in opened._view.get().searcher.choices} == {"scan"}
     assert "backend scan instead of gpu: device cpu failed" in caplog.text
     with Engine.open(index, encoder=encoder, backend="scan") as opened:
         assert columns(found) == columns(opened.search(["dog", "rook"], k=5, mode="dense"))

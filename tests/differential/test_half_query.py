@@ -10,7 +10,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from quarry.engine.scoring import float16_query as half_query
-from quarry.engine.scoring.float16_query import HalfQuery, sums_are_float32
+from quarry.engine.scoring.float16_query import Float16Query, sums_are_float32
 
 DIMS = [1, 2, 15, 31, 32, 33, 127, 384, 1000, 4096]
 
@@ -21,8 +21,8 @@ def final_scores(query, rows):
 
 
 def check_bound(query, rows):
-    rounded = HalfQuery(query)
-    found = rounded.rough_scores(rows).astype(np.float64)
+    rounded = Float16Query(query)
+    found = rounded.approximate_scores(rows).astype(np.float64)
     bounds = rounded.rounding * np.linalg.norm(rows.astype(np.float64), axis=1)
     assert (np.abs(found - final_scores(query, rows)) <= bounds).all()
     assert (np.abs(found - rows.astype(np.float64) @ query.astype(np.float64)) <= bounds).all()

@@ -62,7 +62,7 @@ class GoldenEncoder(WordEncoder):
     """Vectors of small whole numbers: their sums are the same on every machine."""
 
     dim: int = 16
-    normalise: bool = False
+    normalize: bool = False
     name: str = "golden"
     _vectors: dict[str, Vector] = field(default_factory=dict, repr=False, compare=False)
 

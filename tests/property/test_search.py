@@ -35,7 +35,7 @@ ENCODER = WordEncoder(dim=8)
 
 def expected_score(text):
     """Of the question below, before its centroids are rounded."""
-    centroids = KMeans(3).represent(text, ENCODER.windows(text), normalise=True).values
+    centroids = KMeans(3).represent(text, ENCODER.windows(text), normalize=True).values
     return float((centroids @ ENCODER.encode_query("red two")).max())
 
 

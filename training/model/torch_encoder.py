@@ -55,7 +55,7 @@ class TorchEncoder:
         return self._network.dim
 
     @property
-    def normalise(self) -> bool:
+    def normalize(self) -> bool:
         """Whether vectors have L2 norm 1."""
         return self._files.normalize
 

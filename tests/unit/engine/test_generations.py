@@ -24,7 +24,7 @@ def path(tmp_path):
 
 
 def backends(index):
-    return [each.opened for each in index._view.get()._dense._segments]
+    return index._view.get().searcher.backends
 
 
 def best(index, k=20):

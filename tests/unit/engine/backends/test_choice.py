@@ -85,7 +85,7 @@ def loaded_or_broken(load):
 def test_the_last_resort_must_work(snapshot, monkeypatch):
     monkeypatch.setattr("quarry.engine.backends.selection.cuda_is_there", lambda: False)
     for name in ("cpu_faiss", "scan"):
-        monkeypatch.setitem(BACKENDS, name, Adapter("broken:Broken"))
+        monkeypatch.setitem(BACKENDS, name, BACKENDS[name]._replace(place="broken:Broken"))
     monkeypatch.setattr(Adapter, "load", loaded_or_broken(Adapter.load))
     with pytest.raises(BackendUnavailable):
         Searcher(snapshot, OpenOptions()).search(query(), SearchOptions(k=5))

@@ -138,11 +138,12 @@ def test_explanations_are_the_same(path):
 
 def test_reranking_reads_what_passes(path):
     class Reversed:
+        name = "reversed"
+
         def scores(self, query, texts):
             return np.arange(len(texts), dtype=np.float32)
 
-    with Engine.open(path, encoder=ENCODER) as index:
-        index._reranker = Reversed()
+    with Engine.open(path, encoder=ENCODER, reranker=Reversed()) as index:
         hits = index.search("common", 4, filter={"tags": "tag3"}, rerank=10)
     assert len(hits) == 4
     assert all("tag3" in hit.metadata["tags"] for hit in hits)

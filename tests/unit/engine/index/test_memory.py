@@ -102,7 +102,7 @@ def test_auto_takes_what_fits(path):
     assert chosen(path) == ("hnsw", "a graph was written")
     name, reason = chosen(path, memory=graph)
     assert name == "cpu_faiss"
-    assert f"memory is short for hnsw ({graph} bytes)" in reason
+    assert f"not enough memory for hnsw ({graph} bytes)" in reason
     assert chosen(path, memory=2 * graph)[0] == "hnsw"
     assert chosen(path, memory=lists)[0] == "scan"
 
@@ -115,7 +115,7 @@ def test_a_backend_that_is_asked_for_must_fit(path, name):
 
 
 def test_the_least_memory(path):
-    with pytest.raises(InvalidSetting, match="too little for this index; expected at least 89275 bytes"):
+    with pytest.raises(InvalidSetting, match="too low for this index; expected at least 89275 bytes"):
         Engine.open(path, memory="30KB")
     assert chosen(path, memory=89_276)[0] == "scan"
 
@@ -143,7 +143,7 @@ def test_an_index_that_outgrows_its_memory(tmp_path):
     engine.build(["one"], tmp_path, encoder=encoder)
     with Engine.open(tmp_path, writable=True, encoder=encoder, memory="200B") as index:
         index.add([f"text {number}" for number in range(100)])
-        with pytest.raises(InvalidSetting, match="too little for this index") as caught:
+        with pytest.raises(InvalidSetting, match="too low for this index") as caught:
             index.commit()
         assert caught.value.__notes__ == ["Generation 2 was committed."]
         assert len(index.search("one")) == len(index) == 1

@@ -255,7 +255,7 @@ class TestAdd:
             def vector(self, word):
                 return super().vector(word) * np.float32(value if word == "broken" else 1)
 
-        writer = IndexWriter(filled, Broken(dim=16, normalise=False), 2)
+        writer = IndexWriter(filled, Broken(dim=16, normalize=False), 2)
         with pytest.raises(InvalidDocument, match="document 'x': the encoder gave no usable vectors"):
             writer.add([Document("x", "a broken word")])
         writer.add(docs(10))

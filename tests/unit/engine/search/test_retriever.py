@@ -8,7 +8,7 @@ from support.indexes.word_encoder import WordEncoder
 
 from quarry import engine
 from quarry.engine import Engine
-from quarry.engine.search.fusion import fuse
+from quarry.engine.search.retriever import fuse
 from quarry.formats.errors import EncoderMismatch, InvalidQuery, InvalidSetting
 
 DOCS = [
