@@ -188,12 +188,12 @@ class Manifest:
         temporary = f"manifest-{self.commit_id.hex()}{TEMPORARY_SUFFIX}"
         ContainerWriter(directory, temporary, FileKind.MANIFEST, self.commit_id).finish(_to_fields(self))
         try:
-            self._put_in_place(directory, temporary)
+            self._rename_verified(directory, temporary)
         except BaseException:
             directory.delete(temporary)
             raise
 
-    def _put_in_place(self, directory: Directory, temporary: str) -> None:
+    def _rename_verified(self, directory: Directory, temporary: str) -> None:
         if _read(directory, temporary) != self:
             raise CorruptFile("the new manifest was not read back as it was written", path=directory.path)
         directory.rename(temporary, self.name)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import threading
 import unicodedata
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import chain, pairwise
 
@@ -66,24 +66,19 @@ class Analyzer:
         """Return the terms of a text in order, repeated as often as they occur; possibly none."""
         return list(chain.from_iterable(map(self._expansions.__getitem__, raw_words(text))))
 
-    def settings(self) -> dict[str, object]:
-        """Return what an index stores, so that queries are analyzed by the same rules as documents."""
-        return {"language": self.language, "rules": RULES}
-
     @classmethod
-    def from_settings(cls, settings: Mapping[str, object]) -> Analyzer:
-        """Return the analyzer that `settings` describes.
+    def from_settings(cls, language: str, rules: int) -> Analyzer:
+        """Return the analyzer of an index, so that queries are analyzed by the same rules as documents.
+
+        Args:
+            language: of the index.
+            rules: version of the rules that its documents were analyzed by.
 
         Raises:
-            InvalidSetting: the settings are malformed, or of another version of the rules.
+            InvalidSetting: this version of Quarry has other rules, or no stemmer for the language.
         """
-        language = settings.get("language")
-        if settings.keys() != {"language", "rules"} or type(language) is not str:
-            raise InvalidSetting(
-                "not an analyzer's settings", expected="language and rules", actual=dict(settings)
-            )
-        if settings["rules"] != RULES:
-            raise InvalidSetting("text analyzed by other rules", expected=RULES, actual=settings["rules"])
+        if rules != RULES:
+            raise InvalidSetting("text analyzed by other rules", expected=RULES, actual=rules)
         return cls(language)
 
 

@@ -7,7 +7,8 @@ from functools import cached_property
 from typing import TypeAlias
 
 import numpy as np
-import numpy.typing as npt
+
+from quarry.formats.arrays import BoolArray, Float32Array, Int64Array
 
 __all__ = ["Allowed", "AllowedDocs"]
 
@@ -20,17 +21,17 @@ class Allowed:
         n: how many.
     """
 
-    def __init__(self, flags: npt.NDArray[np.bool_]) -> None:
+    def __init__(self, flags: BoolArray) -> None:
         self.flags = flags
         self.n = int(np.count_nonzero(flags))
 
     @cached_property
-    def docs(self) -> npt.NDArray[np.int64]:
+    def docs(self) -> Int64Array:
         """(n,) int64, their ordinals, ascending."""
         return np.flatnonzero(self.flags)
 
     @cached_property
-    def floor(self) -> npt.NDArray[np.float32]:
+    def floor(self) -> Float32Array:
         """(n_docs,) float32, never written to: 0, and -inf for documents that may not be found."""
         return np.where(self.flags, np.float32(0), np.float32(-np.inf))
 

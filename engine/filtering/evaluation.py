@@ -11,7 +11,6 @@ from functools import reduce
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from quarry.engine.filtering.filter import (
     AllOf,
@@ -24,6 +23,7 @@ from quarry.engine.filtering.filter import (
     type_name,
 )
 from quarry.engine.filtering.own_fields import OWN_FIELDS, OwnFields
+from quarry.formats.arrays import BoolArray, Int64Array
 from quarry.formats.errors import InvalidFilter
 from quarry.formats.metadata.column import Column
 from quarry.formats.metadata.dictionary import Codes
@@ -34,7 +34,6 @@ __all__ = ["Evaluation", "evaluated"]
 
 _BATCH_DOCS = 256  # read at a time where columns do not tell
 
-Flags = npt.NDArray[np.bool_]
 Kinds = dict[str, frozenset[Kind]]
 
 
@@ -47,7 +46,7 @@ class Evaluation(NamedTuple):
             the condition; none if there is no live document.
     """
 
-    flags: list[Flags]
+    flags: list[BoolArray]
     unknown: list[str]
 
 
@@ -86,12 +85,12 @@ class _SegmentEvaluation:
         self._own = OwnFields(segment, terms)
         self._kinds = kinds
 
-    def live_flags(self, condition: Condition) -> Flags:
+    def live_flags(self, condition: Condition) -> BoolArray:
         """(n_docs,) bool, the live documents that pass, an array of its own."""
         found = self._flags(condition)
         return found if self._live is None else found & self._live
 
-    def _flags(self, condition: Condition) -> Flags:
+    def _flags(self, condition: Condition) -> BoolArray:
         """The documents that pass; some of the deleted ones may be among them."""
         if isinstance(condition, Negation):
             return ~self._flags(condition.part)
@@ -104,7 +103,7 @@ class _SegmentEvaluation:
             found |= self._own.flags(condition)
         return found
 
-    def _in_metadata(self, condition: Comparison | Existence) -> Flags:
+    def _in_metadata(self, condition: Comparison | Existence) -> BoolArray:
         column = self._reader.metadata.column(condition.path)
         if column is None:
             beyond = self._reader.metadata.beyond
@@ -124,7 +123,7 @@ class _SegmentEvaluation:
             new = column.kinds_of(self._live, new)
         self._kinds[path] |= new
 
-    def _read(self, flags: Flags, condition: Comparison | Existence) -> Flags:
+    def _read(self, flags: BoolArray, condition: Comparison | Existence) -> BoolArray:
         """Those of some documents that are live and pass, by their metadata as it is stored."""
         found = np.zeros(self._reader.n_docs, bool)
         docs = np.flatnonzero(flags if self._live is None else flags & self._live)
@@ -134,7 +133,7 @@ class _SegmentEvaluation:
             found[doc] = condition.holds(values)
         return found
 
-    def _stored_values(self, docs: npt.NDArray[np.int64], path: str) -> Iterator[tuple[int, list[Scalar]]]:
+    def _stored_values(self, docs: Int64Array, path: str) -> Iterator[tuple[int, list[Scalar]]]:
         for low in range(0, len(docs), _BATCH_DOCS):
             some = docs[low : low + _BATCH_DOCS]
             for doc, packed in zip(some.tolist(), self._reader.documents.packed(some), strict=True):

@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 
 import numpy as np
-import numpy.typing as npt
 
 from quarry.engine.filtering.filter import Comparison, Existence
+from quarry.formats.arrays import BoolArray, Int64Array
 from quarry.formats.snapshot import OpenSegment
 
 __all__ = ["OWN_FIELDS", "OwnFields"]
@@ -25,9 +25,6 @@ _BATCH_DOCS = 256  # read at a time, compressed
 _FEW_DOCS = 64  # up to which it is faster to read documents than to decode more postings
 
 _MIRRORED = {"lt": operator.gt, "lte": operator.ge, "gt": operator.lt, "gte": operator.le}  # operand first
-
-Flags = npt.NDArray[np.bool_]
-Ints = npt.NDArray[np.int64]
 
 
 class OwnFields:
@@ -42,7 +39,7 @@ class OwnFields:
         self._segment = segment
         self._terms = terms
 
-    def flags(self, condition: Comparison | Existence) -> Flags:
+    def flags(self, condition: Comparison | Existence) -> BoolArray:
         """(n_docs,) bool, the documents whose id or title, as the condition's path says, compares so.
 
         An empty title is none: it does not exist, and compares with nothing. Deleted documents may be among those
@@ -58,7 +55,7 @@ class OwnFields:
             flags[find(condition, texts)] = True
         return flags
 
-    def _with_id(self, condition: Comparison | Existence, texts: list[str]) -> Ints:
+    def _with_id(self, condition: Comparison | Existence, texts: list[str]) -> Int64Array:
         if isinstance(condition, Existence):
             return self._live()
         if condition.operator == "eq":
@@ -67,14 +64,14 @@ class OwnFields:
             return np.array(sorted(found), np.int64)
         return _holding(condition, self._ids(self._live()))
 
-    def _with_title(self, condition: Comparison | Existence, texts: list[str]) -> Ints:
+    def _with_title(self, condition: Comparison | Existence, texts: list[str]) -> Int64Array:
         docs = self._live()
         if isinstance(condition, Comparison) and condition.operator == "eq":
             candidates = [self._with_terms_of(text, docs) for text in texts]
             docs = np.unique(np.concatenate([np.empty(0, np.int64), *candidates]))
         return _holding(condition, self._titles(docs))
 
-    def _with_terms_of(self, title: str, docs: Ints) -> Ints:
+    def _with_terms_of(self, title: str, docs: Int64Array) -> Int64Array:
         """Those of the documents that have the terms of a title, so that no document of that title is missing."""
         postings = self._segment.reader.postings
         for term in sorted(set(self._terms(title)), key=postings.document_frequency):
@@ -85,11 +82,11 @@ class OwnFields:
             docs = docs[has_term[docs]]
         return docs
 
-    def _ids(self, docs: Ints) -> Iterator[tuple[int, str]]:
+    def _ids(self, docs: Int64Array) -> Iterator[tuple[int, str]]:
         for some in _batches(docs, _BATCH_IDS):
             yield from zip(some.tolist(), self._segment.reader.ids.many(some), strict=True)
 
-    def _titles(self, docs: Ints) -> Iterator[tuple[int, str]]:
+    def _titles(self, docs: Int64Array) -> Iterator[tuple[int, str]]:
         """The documents with a title that is not empty, and it."""
         for some in _batches(docs, _BATCH_DOCS):
             for doc, packed in zip(some.tolist(), self._segment.reader.documents.packed(some), strict=True):
@@ -97,7 +94,7 @@ class OwnFields:
                 if title:
                     yield doc, title
 
-    def _live(self) -> Ints:
+    def _live(self) -> Int64Array:
         deleted = self._segment.deleted
         return np.arange(self._segment.reader.n_docs) if deleted is None else np.flatnonzero(~deleted)
 
@@ -108,7 +105,7 @@ def _texts(condition: Comparison | Existence) -> list[str]:
     return [operand.payload for operand in operands if isinstance(operand.payload, str)]
 
 
-def _holding(condition: Comparison | Existence, values: Iterable[tuple[int, str]]) -> Ints:
+def _holding(condition: Comparison | Existence, values: Iterable[tuple[int, str]]) -> Int64Array:
     """The documents for whose text the condition holds."""
     holds = _test(condition)
     return np.array([doc for doc, text in values if holds(text)], np.int64)
@@ -125,5 +122,5 @@ def _test(condition: Comparison | Existence) -> Callable[[str], bool]:
     return partial(_MIRRORED[condition.operator], operand)
 
 
-def _batches(docs: Ints, n: int) -> Iterator[Ints]:
+def _batches(docs: Int64Array, n: int) -> Iterator[Int64Array]:
     return (docs[low : low + n] for low in range(0, len(docs), n))

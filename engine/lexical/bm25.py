@@ -24,10 +24,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from quarry.engine.lexical.live_postings import Flags, LivePostings
+from quarry.engine.lexical.live_postings import LivePostings
 from quarry.engine.lexical.query import Bm25Query, QueryTerm
-from quarry.engine.lexical.segment_scorer import Floats, SegmentScorer, TermPart
+from quarry.engine.lexical.segment_scorer import SegmentScorer, TermPart
 from quarry.engine.options import DEFAULT_B, DEFAULT_K1
+from quarry.formats.arrays import BoolArray, Float32Array
 from quarry.formats.errors import InvalidSetting
 from quarry.formats.postings.postings import PostingsReader
 
@@ -56,7 +57,7 @@ class Bm25:
     def __init__(
         self,
         readers: Sequence[PostingsReader],
-        deleted: Sequence[Flags | None],
+        deleted: Sequence[BoolArray | None],
         k1: float = DEFAULT_K1,
         b: float = DEFAULT_B,
         cache_bytes: int = _CACHE_BYTES,
@@ -89,7 +90,7 @@ class Bm25:
         return sum(segment.total_length for segment in self._segments) / max(1, self.n_docs)
 
     @cached_property
-    def _norms(self) -> list[Floats]:
+    def _norms(self) -> list[Float32Array]:
         """For each segment k1 (1 - b + b |d| / average) of each document."""
         slope = self._k1 * self._b / max(self.average_length, 1e-9)
         least = self._k1 * (1 - self._b)

@@ -9,14 +9,12 @@ from __future__ import annotations
 from functools import cached_property
 
 import numpy as np
-import numpy.typing as npt
 
+from quarry.formats.arrays import BoolArray, UInt32Array
 from quarry.formats.postings.elias_fano import Postings
 from quarry.formats.postings.postings import PostingsReader
 
-__all__ = ["Flags", "LivePostings"]
-
-Flags = npt.NDArray[np.bool_]
+__all__ = ["LivePostings"]
 
 
 class LivePostings:
@@ -30,7 +28,7 @@ class LivePostings:
         n_places: documents in the segment, deleted ones included: ordinals are below it.
     """
 
-    def __init__(self, reader: PostingsReader, deleted: Flags | None) -> None:
+    def __init__(self, reader: PostingsReader, deleted: BoolArray | None) -> None:
         self.n_places = reader.n_docs
         self._reader = reader
         self._deleted = deleted
@@ -48,7 +46,7 @@ class LivePostings:
         return int(self.lengths[~self._deleted].sum(dtype=np.uint64))
 
     @property
-    def lengths(self) -> npt.NDArray[np.uint32]:
+    def lengths(self) -> UInt32Array:
         """(n_places,) uint32, the number of terms of each document, deleted ones included."""
         return self._reader.lengths
 

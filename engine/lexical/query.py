@@ -8,8 +8,9 @@ from typing import NamedTuple
 import numpy as np
 
 from quarry.engine.filtering.allowed import AllowedDocs
-from quarry.engine.lexical.segment_scorer import Floats, Ints, Scored, SegmentScorer, TermPart, looked_up
+from quarry.engine.lexical.segment_scorer import Scored, SegmentScorer, TermPart, looked_up
 from quarry.engine.scoring.ranking import Exactness, Ranking, ranked
+from quarry.formats.arrays import Float32Array, Int64Array
 
 __all__ = ["Bm25Query", "QueryTerm"]
 
@@ -64,7 +65,7 @@ class Bm25Query:
         ranking = ranked(found, n)
         return ranking._replace(lexical=ranking.scores, exactness=Exactness.EXACT)
 
-    def score_documents(self, segment: int, docs: Ints) -> Floats:
+    def score_documents(self, segment: int, docs: Int64Array) -> Float32Array:
         """(n,) float32, the scores of the documents (n,) `docs` of one segment: 0 where they have no term."""
         return looked_up(self._parts[segment], docs)
 

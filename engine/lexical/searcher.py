@@ -42,9 +42,7 @@ class LexicalSearcher:
 
     @cached_property
     def _analyzer(self) -> Analyzer:
-        return Analyzer.from_settings(
-            {"language": self._settings.language, "rules": self._settings.analysis_rules}
-        )
+        return Analyzer.from_settings(self._settings.language, self._settings.analysis_rules)
 
     @cached_property
     def _bm25(self) -> Bm25:

@@ -6,16 +6,14 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from quarry.engine.filtering.allowed import Allowed
+from quarry.formats.arrays import Float32Array, Int64Array
 from quarry.formats.postings.elias_fano import Postings
 
-__all__ = ["Floats", "Ints", "Scored", "SegmentScorer", "TermPart", "looked_up"]
+__all__ = ["Scored", "SegmentScorer", "TermPart", "looked_up"]
 
-Ints = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float32]
-Scored = tuple[Ints, Floats]  # documents and their scores
+Scored = tuple[Int64Array, Float32Array]  # documents and their scores
 
 _DENSE_FACTOR = 6  # documents for each posting of a term up to which each of them has a place in the term's part
 _SPARSE_FACTOR = 16  # documents for each posting of a query from which on none has a place in the totals
@@ -36,12 +34,12 @@ class TermPart(NamedTuple):
     """
 
     n_docs: int
-    docs: Ints | None
-    scores: Floats
+    docs: Int64Array | None
+    scores: Float32Array
     peak: float
 
     @classmethod
-    def of(cls, postings: Postings, norms: Floats, idf: float) -> TermPart:
+    def of(cls, postings: Postings, norms: Float32Array, idf: float) -> TermPart:
         """What the postings of live documents add, with the norm of each document: idf tf / (tf + norm)."""
         if not len(postings.docs):
             return _NOTHING
@@ -69,14 +67,14 @@ class TermPart(NamedTuple):
         """Memory that the arrays take."""
         return self.scores.nbytes + (0 if self.docs is None else self.docs.nbytes)
 
-    def add_to(self, totals: Floats) -> None:
+    def add_to(self, totals: Float32Array) -> None:
         """Add to the scores of all documents."""
         if self.docs is None:
             totals += self.scores
         else:
             np.add.at(totals, self.docs, self.scores)
 
-    def looked_up(self, docs: Ints) -> Floats:
+    def looked_up(self, docs: Int64Array) -> Float32Array:
         """What is added to the scores of (n,) documents."""
         if self.docs is None:
             return self.scores[docs]
@@ -89,7 +87,7 @@ class TermPart(NamedTuple):
 _NOTHING = TermPart(0, np.empty(0, np.int64), np.empty(0, np.float32), 0.0)
 
 
-def looked_up(parts: Sequence[TermPart], docs: Ints) -> Floats:
+def looked_up(parts: Sequence[TermPart], docs: Int64Array) -> Float32Array:
     """(n,) float32, the scores of (n,) documents: what the parts add, in their order."""
     scores = np.zeros(len(docs), np.float32)
     for part in parts:
@@ -153,7 +151,7 @@ class SegmentScorer:
             docs = docs[allowed.flags[docs]]
         return docs, looked_up(parts, docs)
 
-    def _totals(self, parts: Sequence[TermPart], allowed: Allowed | None = None) -> Floats:
+    def _totals(self, parts: Sequence[TermPart], allowed: Allowed | None = None) -> Float32Array:
         """(n_docs,) float32, 0 for documents without any of the terms, below for those not to be found."""
         totals = np.zeros(self._n_docs, np.float32) if allowed is None else allowed.floor.copy()
         for part in parts:
@@ -183,7 +181,7 @@ class SegmentScorer:
         return docs, scores
 
 
-def _floor(totals: Floats, n: int) -> float:
+def _floor(totals: Float32Array, n: int) -> float:
     """A total that n documents or more reach; 0 where none is known.
 
     The documents are dealt out to lanes: the n-th best of the lanes' best totals is found in one pass and a

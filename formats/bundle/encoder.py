@@ -189,8 +189,7 @@ def load_bundle(path: str | Path) -> EncoderBundle:
     """
     folder, fields = read_manifest(path, "encoder")
     settings = _settings_from(fields)
-    folder.check_identity(compute_encoder_identity(settings, folder.files[TOKENIZER_NAME].sha256))
-    folder.check_sizes()
+    folder.check(compute_encoder_identity(settings, folder.files[TOKENIZER_NAME].sha256))
     return EncoderBundle(folder.path, folder.identity, folder.files, settings)
 
 
@@ -209,10 +208,9 @@ def write_bundle(path: str | Path, settings: EncoderSettings, files: Mapping[str
         InvalidSetting: the folder exists already.
         CorruptFile: the settings or file names are not valid; nothing is left behind.
     """
-    write_folder(
+    return write_folder(
         path, _members(settings), lambda digest: compute_encoder_identity(settings, digest), files, load_bundle
     )
-    return load_bundle(path)
 
 
 def _members(settings: EncoderSettings) -> dict[str, object]:

@@ -27,7 +27,7 @@ import stat
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Final, Literal
+from typing import Final, Literal, TypeVar
 
 from quarry.formats.bundle.onnx_check import MAX_GRAPH_BYTES, check_graph
 from quarry.formats.container.fields import Fields, read_json
@@ -84,6 +84,7 @@ _IDENTITY: Final = re.compile(r"[0-9a-f]{32}")
 _KIND: Final = re.compile(r"[a-z]{1,16}")
 
 BundleKind = Literal["encoder", "reranker"]
+BundleT = TypeVar("BundleT", bound="BundleFolder")
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,11 +137,12 @@ class BundleFolder:
         """The tokenizer."""
         return self.path / TOKENIZER_NAME
 
-    def check_identity(self, computed: str) -> None:
-        """Check the identity of the manifest against the one computed from its members.
+    def check(self, computed: str) -> None:
+        """Check that the identity is the one computed from the manifest, and the kind and size of each file.
 
         Raises:
-            CorruptFile: they differ.
+            CorruptFile: the identities differ, or a file is missing or is not a regular file (links included).
+            TruncatedFile: a file has another size.
         """
         if self.identity != computed:
             raise CorruptFile(
@@ -149,14 +151,6 @@ class BundleFolder:
                 expected=computed,
                 actual=self.identity,
             )
-
-    def check_sizes(self) -> None:
-        """Check that all files are regular files of the recorded sizes.
-
-        Raises:
-            CorruptFile: a file is missing or is not a regular file (links included).
-            TruncatedFile: a file has another size.
-        """
         for name, record in self.files.items():
             _check_size(self.path / name, record)
 
@@ -257,8 +251,8 @@ def write_folder(
     members: Mapping[str, object],
     identity_for: Callable[[str], str],
     files: Mapping[str, bytes | Path],
-    load: Callable[[Path], object],
-) -> None:
+    load: Callable[[Path], BundleT],
+) -> BundleT:
     """Write a bundle to a new folder: first under a temporary name, which is then renamed.
 
     Args:
@@ -267,6 +261,9 @@ def write_folder(
         identity_for: computes the identity from the tokenizer's SHA-256.
         files: contents, or files to copy, by name; ``model.onnx`` and ``tokenizer.json`` among them.
         load: reads a bundle of this kind, to check the new one.
+
+    Returns:
+        The bundle, read back.
 
     Raises:
         InvalidSetting: the folder exists already.
@@ -289,6 +286,7 @@ def write_folder(
         if isinstance(error, OSError) and error.filename is None:  # for example of a write to a full disk
             error.filename = str(folder)
         raise
+    return load(folder)
 
 
 def read_source(fields: Fields) -> SourceRecord:
@@ -365,13 +363,7 @@ def _file_from(fields: Fields, max_bytes: int) -> FileDigest:
 
 
 def _check_size(path: Path, record: FileDigest) -> None:
-    """Check that a file is a regular file of the recorded size.
-
-    Raises:
-        CorruptFile: it is missing or not a regular file (links included).
-        TruncatedFile: it has another size.
-        AccessFailed: the system does not let it be looked up.
-    """
+    """Check that a file is a regular file of the recorded size; see `BundleFolder.check`."""
     try:
         with system_errors("looked up", path):
             status = path.lstat()
@@ -392,16 +384,7 @@ def _check_size(path: Path, record: FileDigest) -> None:
 
 
 def _verify_file(path: Path, record: FileDigest) -> None:
-    """Read a file and compare it with its record.
-
-    Args:
-        path: the file.
-        record: the expected size and digest.
-
-    Raises:
-        ChecksumMismatch: its SHA-256 differs.
-        CorruptFile, TruncatedFile: see `_check_size`.
-    """
+    """Read a file and compare it with its record; see `BundleFolder.verify_files`."""
     _check_size(path, record)
     try:
         actual = file_sha256(path)

@@ -112,8 +112,7 @@ def load_reranker_bundle(path: str | Path) -> RerankerBundle:
     """
     folder, fields = read_manifest(path, "reranker")
     settings = _settings_from(fields)
-    folder.check_identity(compute_reranker_identity(settings, folder.files[TOKENIZER_NAME].sha256))
-    folder.check_sizes()
+    folder.check(compute_reranker_identity(settings, folder.files[TOKENIZER_NAME].sha256))
     return RerankerBundle(folder.path, folder.identity, folder.files, settings)
 
 
@@ -143,10 +142,9 @@ def write_reranker_bundle(
         "licence": settings.license,
         "parity": asdict(settings.parity) if settings.parity else None,
     }
-    write_folder(
+    return write_folder(
         path, members, lambda digest: compute_reranker_identity(settings, digest), files, load_reranker_bundle
     )
-    return load_reranker_bundle(path)
 
 
 def _settings_from(fields: Fields) -> RerankerSettings:

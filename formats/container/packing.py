@@ -7,6 +7,7 @@ from pathlib import Path
 
 import msgpack
 
+from quarry.formats.container.fields import Fields
 from quarry.formats.errors import CorruptFile
 
 __all__ = ["pack", "unpack", "unpack_bounded"]
@@ -25,8 +26,8 @@ def pack(value: object) -> bytes:
     return bytes(msgpack.packb(_sorted(value), use_bin_type=True))
 
 
-def unpack(data: bytes | memoryview, path: Path, where: str) -> dict[str, object]:
-    """Read a map written by `pack`.
+def unpack(data: bytes | memoryview, path: Path, where: str) -> Fields:
+    """Read the fields of a map written by `pack`.
 
     Args:
         data: the bytes; their length bounds the work.
@@ -37,12 +38,9 @@ def unpack(data: bytes | memoryview, path: Path, where: str) -> dict[str, object
         CorruptFile: the data is not one msgpack map with distinct text keys, or has extension types.
     """
     try:
-        value = unpack_bounded(data, _MAX_ITEMS)
+        return Fields(unpack_bounded(data, _MAX_ITEMS), path, where)
     except ValueError as error:
         raise CorruptFile(f"{where} cannot be read", path=path, expected="msgpack", actual=str(error)) from error
-    if not isinstance(value, dict):
-        raise CorruptFile(f"{where} is not a map", path=path, expected="a map", actual=type(value).__name__)
-    return value
 
 
 def unpack_bounded(data: bytes | memoryview, max_items: int) -> object:

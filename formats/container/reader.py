@@ -6,7 +6,6 @@ import numpy as np
 import numpy.typing as npt
 
 from quarry.formats.container.directory import Directory, LoadedFile, MappedFile
-from quarry.formats.container.fields import Fields
 from quarry.formats.container.layout import (
     FOOTER_BYTES,
     KNOWN_OPTIONAL_FEATURES,
@@ -74,7 +73,7 @@ class ContainerReader:
                 path=self.path,
                 actual=f"other bytes from offset {self._contents_at}",
             )
-        top = Fields(unpack(contents, self.path, "table of contents"), self.path, "table of contents")
+        top = unpack(contents, self.path, "table of contents")
         self.fields = top.child("fields")
         self._sections = read_sections(top.child("sections"), data, PREAMBLE_BYTES, self._contents_at, self.path)
         top.refuse_unknown()

@@ -116,11 +116,16 @@ class DocIdsWriter:
 
 
 class DocIds:
-    """The ids of a segment, read from its file."""
+    """Reads the ids of a segment.
+
+    Attributes:
+        n_docs: documents in the segment, deleted ones included.
+        strings: the UTF-8 of the ids, by ordinal.
+    """
 
     def __init__(self, container: ContainerReader, n_docs: int) -> None:
         self._path = container.path
-        self._ids = ByteStrings(container, "ids", "id_offsets", n_docs)
+        self.strings = ByteStrings(container, "ids", "id_offsets", n_docs)
         self._hashes = container.section("id_hashes", np.uint64, (n_docs,))
         self._ordinals = container.section("id_ordinals", np.uint32, (n_docs,))
         self.n_docs = n_docs
@@ -136,7 +141,7 @@ class DocIds:
     def many(self, ordinals: Int64Array) -> list[str]:
         """Return the ids of the documents (n,) `ordinals`."""
         try:
-            return [doc_id.decode("utf-8") for doc_id in self._ids.many(ordinals)]
+            return [doc_id.decode("utf-8") for doc_id in self.strings.many(ordinals)]
         except UnicodeDecodeError as error:
             raise CorruptFile("the id of a document is not UTF-8", path=self._path, actual=str(error)) from error
 
@@ -167,11 +172,6 @@ class DocIds:
         if not named.all():
             raise CorruptFile("the id map does not contain every document once", path=self._path)
         return self._hashes.array().astype(np.uint64, copy=False), ordinals
-
-    @property
-    def strings(self) -> ByteStrings:
-        """The UTF-8 of the ids, by ordinal."""
-        return self._ids
 
 
 def merge_ids(readers: Sequence[DocIds], keeps: Sequence[BoolArray | None], container: ContainerWriter) -> None:

@@ -189,13 +189,14 @@ class DocStore:
     Attributes:
         n_docs: documents in the segment, deleted ones included.
         n_runs: number of runs, each with one dictionary.
+        frames: the compressed documents, by ordinal.
         path: of the file.
     """
 
     def __init__(self, container: ContainerReader, n_docs: int) -> None:
         self.n_docs = n_docs
         self.path = container.path
-        self._frames = ByteStrings(container, "documents", "document_offsets", n_docs)
+        self.frames = ByteStrings(container, "documents", "document_offsets", n_docs)
         self._ordinals = container.section("dictionary_ordinals", np.uint64, (None,))
         self.n_runs = n_runs = self._ordinals.shape[0] - 1
         if not 1 <= n_runs <= _MAX_RUNS:
@@ -213,7 +214,7 @@ class DocStore:
 
     def packed(self, ordinals: Int64Array) -> list[PackedDocument]:
         """Read the documents (n,) `ordinals` without decompressing them."""
-        frames = self._frames.many(ordinals)
+        frames = self.frames.many(ordinals)
         runs = (self.run_starts.searchsorted(ordinals, "right") - 1).tolist()
         return [
             PackedDocument(frame, self._codec(run), ordinal)
@@ -249,11 +250,6 @@ class DocStore:
             zstandard.ZstdCompressor(level=_LEVEL, dict_data=trained).compress(b"")
         except zstandard.ZstdError as error:
             raise CorruptFile("invalid dictionary", path=self.path, actual=str(error)) from error
-
-    @property
-    def frames(self) -> ByteStrings:
-        """The frames by ordinal."""
-        return self._frames
 
     def _codec(self, run: int) -> _Codec:
         if run not in self._codecs:

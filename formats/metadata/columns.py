@@ -135,7 +135,7 @@ class MetadataReader:
             return {}, None
         data = self._entries.array().tobytes()
         where = "the directory of metadata"
-        fields = Fields(unpack(data, self._path, where), self._path, where)
+        fields = unpack(data, self._path, where)
         entries, beyond = fields.child("columns").remaining(), fields.optional_child("beyond")
         fields.refuse_unknown()
         if len(entries) > MAX_PATHS:
@@ -219,20 +219,11 @@ def _beyond(parts: Sequence[_Part], dropped: Sequence[str]) -> UInt32Array:
 
 def _joined(parts: Sequence[_Part], path: str) -> Iterator[KeptValue]:
     """Yield the values of all segments at a path, ascending."""
-    found = []
-    for number, (reader, keep, ordinals) in enumerate(parts):
-        column = reader.column(path)
-        if column is not None:
-            found.append(_numbered(number, column.values(keep, ordinals)))
-    for (kind, value), group in groupby(heapq.merge(*found), key=itemgetter(0, 1)):
+    columns = ((reader.column(path), keep, ordinals) for reader, keep, ordinals in parts)
+    found = [column.values(keep, ordinals) for column, keep, ordinals in columns if column is not None]
+    kind_and_value = itemgetter(0, 1)
+    for (kind, value), group in groupby(heapq.merge(*found, key=kind_and_value), key=kind_and_value):
         yield kind, value, np.concatenate([docs for *_, docs in group])
-
-
-def _numbered(
-    number: int, values: Iterator[KeptValue]
-) -> Iterator[tuple[Kind, int | float | bytes, int, UInt32Array]]:
-    for kind, value, docs in values:
-        yield kind, value, number, docs
 
 
 def _write(

@@ -26,7 +26,7 @@ __all__ = ["PostingRuns"]
 _OCCURRENCE_BYTES = 24  # of a term in a document: its number, and its keys while a run is sorted
 _NEW_TERM_BYTES = 200  # of the first occurrence of a term in a run
 
-_Piece = tuple[str, int, UInt32Array, UInt32Array]  # term, run, documents, frequencies
+_Piece = tuple[str, UInt32Array, UInt32Array]  # term, documents, frequencies
 
 
 class PostingRuns:
@@ -67,9 +67,9 @@ class PostingRuns:
         """Yield all terms so far in the order of their UTF-8, with their postings."""
         if self._occurrences:
             self._spill()
-        pieces = heapq.merge(*(self._read_run(number) for number in range(len(self._runs))))
-        for term, group in groupby(pieces, key=itemgetter(0)):
-            _, _, docs, frequencies = zip(*group, strict=True)
+        term_of = itemgetter(0)
+        for term, group in groupby(heapq.merge(*map(self._read_run, self._runs), key=term_of), key=term_of):
+            _, docs, frequencies = zip(*group, strict=True)
             yield term.encode(), Postings(_joined(docs), _joined(frequencies))
 
     def close(self) -> None:
@@ -114,13 +114,13 @@ class PostingRuns:
             self._pages.write(len(page).to_bytes(8, "little") + page)
         return offset, self._pages.n_bytes
 
-    def _read_run(self, number: int) -> Iterator[_Piece]:
-        offset, end = self._runs[number]
+    def _read_run(self, run: tuple[int, int]) -> Iterator[_Piece]:
+        offset, end = run
         while offset < end:
             n_bytes = int.from_bytes(self._pages.read(offset, 8), "little")
             terms, counts, docs, frequencies = msgpack.unpackb(self._pages.read(offset + 8, n_bytes))
             yield from _pieces(
-                terms, number, counts, np.frombuffer(docs, np.uint32), np.frombuffer(frequencies, np.uint32)
+                terms, counts, np.frombuffer(docs, np.uint32), np.frombuffer(frequencies, np.uint32)
             )
             offset += 8 + n_bytes
 
@@ -135,17 +135,11 @@ class _TermNumbers(dict[str, int]):
         return number
 
 
-def _pieces(
-    terms: list[str],
-    run: int,
-    counts: list[int],
-    docs: UInt32Array,
-    frequencies: UInt32Array,
-) -> Iterator[_Piece]:
+def _pieces(terms: list[str], counts: list[int], docs: UInt32Array, frequencies: UInt32Array) -> Iterator[_Piece]:
     start = 0
     for term, count in zip(terms, counts, strict=True):
         end = start + count
-        yield term, run, docs[start:end], frequencies[start:end]
+        yield term, docs[start:end], frequencies[start:end]
         start = end
 
 

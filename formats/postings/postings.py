@@ -21,7 +21,7 @@ from quarry.formats.container.writer import ContainerWriter
 from quarry.formats.errors import CorruptFile
 from quarry.formats.postings.elias_fano import Postings, decode, decode_several, encode
 from quarry.formats.postings.inversion import PostingRuns
-from quarry.formats.postings.term_blocks import rows_of, term_of
+from quarry.formats.postings.term_blocks import rows_of
 from quarry.formats.postings.term_dictionary import TermDictionary, TermDictionaryWriter, TermEntry, TermPart
 
 __all__ = ["PostingsReader", "PostingsSpool", "PostingsWriter", "TermBatch"]
@@ -132,11 +132,6 @@ class PostingsReader:
         """The number of terms of all documents."""
         return int(self.lengths.sum(dtype=np.uint64))
 
-    @property
-    def n_terms(self) -> int:
-        """The number of distinct terms."""
-        return len(self._terms)
-
     def find(self, term: str) -> TermEntry | None:
         """Return the dictionary entry of a term, or None if no document has it; see `read`."""
         return self._terms.find(term.encode("utf-8", "surrogatepass"))
@@ -197,13 +192,6 @@ class PostingsReader:
                 f"the postings at {start} to {end} cannot be read", path=self._path, actual=str(error)
             ) from error
         return TermBatch(part.rows, part.n_docs, postings)
-
-    def __iter__(self) -> Iterator[tuple[bytes, Postings]]:
-        """Yield all terms in the order of their UTF-8, with their postings."""
-        for rows, counts, (docs, frequencies) in self.batches():
-            ends = np.cumsum(counts)
-            for row, low, high in zip(rows, (ends - counts).tolist(), ends.tolist(), strict=True):
-                yield term_of(row), Postings(docs[low:high], frequencies[low:high])
 
 
 def _batches(terms: Iterable[tuple[bytes, Postings]], max_postings: int) -> Iterator[TermBatch]:

@@ -147,11 +147,6 @@ class TermDictionary:
         self._offsets = container.section("term_offsets", np.uint64, (self._n_blocks + 1,))
         self._record_offsets = container.section("posting_offsets", np.uint64, (self._n_blocks + 1,))
 
-    def __len__(self) -> int:
-        """Return the number of terms."""
-        last = self._n_blocks - 1
-        return last * BLOCK_TERMS + sum(1 for _ in self._entries(last)) if self._n_blocks else 0
-
     def parts(self) -> Iterator[TermPart]:
         """Yield all terms, ascending, some thousands at a time.
 

@@ -23,10 +23,9 @@ from quarry.formats.container.reader import ContainerReader
 from quarry.formats.container.writer import ContainerWriter
 from quarry.formats.errors import CorruptFile
 
-__all__ = ["MAX_GRAPH_ROWS", "NONE", "HnswGraph", "graph_name", "read_graph", "write_graph"]
+__all__ = ["NONE", "HnswGraph", "graph_name", "read_graph", "write_graph"]
 
 NONE = 0xFFFFFFFF
-MAX_GRAPH_ROWS = (1 << 31) - 1
 _MAX_M = 256
 _MAX_LEVELS = 32
 _BATCH = 1 << 20

@@ -8,6 +8,7 @@ import msgpack
 import numpy as np
 import xxhash
 from support.indexes.format_samples import container, manifest
+from support.indexes.stored_postings import iterate_postings
 
 from quarry.engine.options import OpenOptions, SearchOptions
 from quarry.engine.quantization.training import VectorCoder, measured, train_quantizer
@@ -117,7 +118,7 @@ def _all_of(segment):
         arrays += list(reader.postings.postings(word))
     arrays += _columns(reader)
     terms = []
-    for term, postings in reader.postings:
+    for term, postings in iterate_postings(reader.postings):
         terms.append(term)
         arrays += list(postings)
     ordinals = [reader.ids.ordinals_of(doc_id) for doc_id in ids[::10]]
