@@ -1,4 +1,4 @@
-"""The documents of one segment that a filter lets pass."""
+"""The documents of one segment that satisfy a filter."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ class Allowed:
     """Some of the documents of a segment, none of them deleted.
 
     Attributes:
-        flags: (n_docs,) bool, never written to: which they are.
-        n: how many.
+        flags: (n_docs,) bool, not to be written to.
+        n: number of documents.
     """
 
     def __init__(self, flags: BoolArray) -> None:
@@ -27,14 +27,14 @@ class Allowed:
 
     @cached_property
     def docs(self) -> Int64Array:
-        """(n,) int64, their ordinals, ascending."""
+        """The ordinals of the documents, (n,) int64, ascending."""
         return np.flatnonzero(self.flags)
 
     @cached_property
     def floor(self) -> Float32Array:
-        """(n_docs,) float32, never written to: 0, and -inf for documents that may not be found."""
+        """Initial scores, (n_docs,) float32, not to be written to: 0, -inf for all other documents."""
         return np.where(self.flags, np.float32(0), np.float32(-np.inf))
 
 
 AllowedDocs: TypeAlias = Sequence[Allowed | None]
-"""For each segment the documents that may be found; None: all that are not deleted."""
+"""For each segment the documents that may be found; None: all live ones."""

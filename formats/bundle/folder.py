@@ -193,7 +193,7 @@ def file_sha256(*paths: Path) -> str:
 
     Raises:
         FileNotFoundError: a file is missing.
-        AccessFailed: the system does not let a file be read.
+        AccessFailed: a file cannot be read.
     """
     state = hashlib.sha256()
     for path in paths:
@@ -218,22 +218,22 @@ def read_manifest(path: str | Path, kind: BundleKind) -> tuple[BundleFolder, Fie
         InvalidSetting: there is no bundle at the path, or one of another kind.
         FormatTooNew: a later version wrote it.
         CorruptFile: the manifest is not valid.
-        AccessFailed: the system does not let it be read.
+        AccessFailed: it cannot be read.
     """
     folder = checked_path(path, "path").absolute()  # files are read later, perhaps from another working directory
-    fields = _manifest_fields(folder, f"{kind} bundle")
+    fields = _read_manifest_fields(folder, f"{kind} bundle")
     version = fields.integer("format", 1, 2**31)
     if version > BUNDLE_FORMAT:
         raise FormatTooNew(
             "a later version of Quarry wrote this bundle", path=folder, expected=BUNDLE_FORMAT, actual=version
         )
-    found = _kind_in(fields)
+    found = _take_kind(fields)
     if found != kind:
         raise InvalidSetting(
             f"the bundle contains no {kind}", path=folder, expected=f"kind {kind}", actual=f"kind {found}"
         )
     identity = fields.text("identity", pattern=_IDENTITY)
-    return BundleFolder(folder, identity, _files_from(fields.child("files"))), fields
+    return BundleFolder(folder, identity, _parse_files(fields.child("files"))), fields
 
 
 def read_bundle_kind(path: str | Path) -> str:
@@ -243,7 +243,7 @@ def read_bundle_kind(path: str | Path) -> str:
         InvalidSetting: there is no bundle at the path.
         CorruptFile: the manifest is not valid.
     """
-    return _kind_in(_manifest_fields(Path(path), "bundle"))
+    return _take_kind(_read_manifest_fields(Path(path), "bundle"))
 
 
 def write_folder(
@@ -283,7 +283,7 @@ def write_folder(
         part.rename(folder)
     except BaseException as error:
         shutil.rmtree(part, ignore_errors=True)
-        if isinstance(error, OSError) and error.filename is None:  # for example of a write to a full disk
+        if isinstance(error, OSError) and error.filename is None:  # for example if the disk is full
             error.filename = str(folder)
         raise
     return load(folder)
@@ -300,14 +300,14 @@ def read_source(fields: Fields) -> SourceRecord:
     return source
 
 
-def _manifest_fields(folder: Path, wanted: str) -> Fields:
+def _read_manifest_fields(folder: Path, wanted: str) -> Fields:
     path = folder / MANIFEST_NAME
     if not stat.S_ISREG(mode_at(path)):
         raise InvalidSetting(f"there is no {wanted}", path=folder, expected=MANIFEST_NAME)
     return Fields.from_json(read_json(path, _MAX_MANIFEST_BYTES), path)
 
 
-def _kind_in(fields: Fields) -> str:
+def _take_kind(fields: Fields) -> str:
     """Take the kind of a manifest; manifests of encoders have none."""
     return fields.text("kind", pattern=_KIND) if fields.has("kind") else "encoder"
 
@@ -342,7 +342,7 @@ def _write_manifest(
     (part / MANIFEST_NAME).write_bytes(text.encode("utf-8"))
 
 
-def _files_from(fields: Fields) -> dict[str, FileDigest]:
+def _parse_files(fields: Fields) -> dict[str, FileDigest]:
     names = fields.names()
     bad = [name for name in names if not _FILE_NAME.fullmatch(name) or name == MANIFEST_NAME]
     missing = [name for name in (MODEL_NAME, TOKENIZER_NAME) if name not in names]
@@ -353,10 +353,10 @@ def _files_from(fields: Fields) -> dict[str, FileDigest]:
             expected=f"plain names, {MODEL_NAME} and {TOKENIZER_NAME} among them, at most {_MAX_FILES}",
             actual=repr(sorted(names))[:200],
         )
-    return {name: _file_from(fields.child(name), _MAX_BYTES.get(name, _MAX_FILE_BYTES)) for name in names}
+    return {name: _parse_file(fields.child(name), _MAX_BYTES.get(name, _MAX_FILE_BYTES)) for name in names}
 
 
-def _file_from(fields: Fields, max_bytes: int) -> FileDigest:
+def _parse_file(fields: Fields, max_bytes: int) -> FileDigest:
     record = FileDigest(fields.text("sha256", pattern=SHA256), fields.integer("n_bytes", 0, max_bytes))
     fields.refuse_unknown()
     return record

@@ -19,7 +19,7 @@ from quarry.formats.errors import InvalidDocument
 DOCUMENTS = (
     {"id": "plain", "text": "some text"},
     {"id": "é", "title": "a title", "text": ""},
-    {"id": "3", "text": "文 and \U0001f600\nin two lines", "metadata": {"n": 1, "tags": ["a"], "deep": {"x": None}}},
+    {"id": "3", "text": "文 and \U0001f600\nin two lines", "metadata": {"n": 1, "deep": {"x": [None]}}},
     {"id": " ", "text": "\ufeffa byte order mark inside", "title": "t"},
 )  # fmt: skip
 INVALID = (

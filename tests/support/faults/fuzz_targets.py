@@ -29,7 +29,7 @@ from quarry.formats.documents.store import DocStore
 from quarry.formats.errors import FormatError, InvalidSetting
 from quarry.formats.manifest import Manifest
 from quarry.formats.metadata.columns import MetadataReader
-from quarry.formats.metadata.values import scalar
+from quarry.formats.metadata.values import to_scalar
 from quarry.formats.postings.postings import PostingsReader
 from quarry.formats.segment import SegmentReader
 from quarry.formats.tombstones import read_tombstones
@@ -39,7 +39,7 @@ from quarry.formats.vectors.inverted_lists import InvertedLists
 from quarry.formats.vectors.quantizer import read_quantizer
 
 HERE = Path("memory")
-OPERANDS = [scalar(value) for value in (0, 1.5, "b", "long " * 40, None, True, 1 << 62)]
+OPERANDS = [to_scalar(value) for value in (0, 1.5, "b", "long " * 40, None, True, 1 << 62)]
 OPERATORS = ("eq", "lt", "lte", "gt", "gte")
 T = TypeVar("T")
 MAX_DOCS = 64
@@ -260,7 +260,7 @@ def metadata(file: ContainerReader, n_docs: int, _: int) -> None:
         for operator in OPERATORS:
             for operand in OPERANDS if operator == "eq" else OPERANDS[:4]:
                 codes = column.dictionary.compare(operator, operand)
-                assert len(column.find_docs([*codes.sure, *codes.doubtful])) == n_docs
+                assert len(column.find_docs([*codes.certain, *codes.possible])) == n_docs
         column.find_docs([column.dictionary.everything])
         for _kind, _value, docs in column.values(everyone, ordinals):
             assert docs.max() < n_docs

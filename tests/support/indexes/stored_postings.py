@@ -8,7 +8,7 @@ import numpy as np
 
 from quarry.formats.postings.elias_fano import Postings
 from quarry.formats.postings.postings import PostingsReader
-from quarry.formats.postings.term_blocks import term_of
+from quarry.formats.postings.term_blocks import get_term
 
 
 def iterate_postings(reader: PostingsReader) -> Iterator[tuple[bytes, Postings]]:
@@ -16,4 +16,4 @@ def iterate_postings(reader: PostingsReader) -> Iterator[tuple[bytes, Postings]]
     for rows, counts, (docs, frequencies) in reader.batches():
         ends = np.cumsum(counts)
         for row, low, high in zip(rows, (ends - counts).tolist(), ends.tolist(), strict=True):
-            yield term_of(row), Postings(docs[low:high], frequencies[low:high])
+            yield get_term(row), Postings(docs[low:high], frequencies[low:high])
