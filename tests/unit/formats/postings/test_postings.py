@@ -19,7 +19,7 @@ from quarry.formats.errors import CorruptFile, FormatError
 from quarry.formats.postings.elias_fano import MAX_RECORD_BYTES, Postings, decode, encode
 from quarry.formats.postings.merge import MergedPostings
 from quarry.formats.postings.postings import PostingsReader, PostingsWriter
-from quarry.formats.postings.term_blocks import rows_of
+from quarry.formats.postings.term_blocks import make_rows
 from quarry.formats.postings.term_dictionary import TermDictionaryWriter
 
 SECTIONS = {
@@ -450,8 +450,8 @@ def test_postings_outside_their_section(directory, sections):
 
 def test_the_dictionary_writes_what_its_description_says(directory):
     writer = TermDictionaryWriter(directory)
-    writer.add(rows_of([b"ab"]), np.array([3]), np.array([200]))
-    writer.add(rows_of([b"abc"]), np.array([1]), np.array([1]))
+    writer.add(make_rows([b"ab"]), np.array([3]), np.array([200]))
+    writer.add(make_rows([b"abc"]), np.array([1]), np.array([1]))
     sections = arrays_of_dictionary(reread(directory, writer.write))
     writer.close()
     assert sections["terms"] == b"\0\2ab\3\xc8\1" + b"\2\1c\1\1"
