@@ -7,7 +7,7 @@ import shutil
 
 import pytest
 from support.faults.interrupts import Interrupt
-from support.faults.system_calls import SystemCalls, let_go_of_locks
+from support.faults.system_calls import SystemCalls, release_locks
 from support.faults.torture import figure
 from support.indexes.changes import (
     DELETED,
@@ -89,5 +89,5 @@ def test_interrupted_at_any_step(change, files, usual, full, tmp_path, torture):
             else:
                 torture.add(interrupts=1)
             moment += step
-    let_go_of_locks()
+    release_locks()
     assert torture.counts["interrupts"] >= usual

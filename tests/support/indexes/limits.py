@@ -1,4 +1,4 @@
-"""Small memory limits for everything that is written, so that few documents reach the temporary files."""
+"""Small memory limits of writers, so that few documents are enough to use temporary files."""
 
 from __future__ import annotations
 
@@ -10,5 +10,5 @@ from quarry.formats.container.directory import Directory
 
 
 def limit_memory(patch: pytest.MonkeyPatch, **limits: int) -> None:
-    """Change some of the `WriterLimits` of all directories that were opened without any."""
+    """Change some of the default `WriterLimits` of directories."""
     patch.setattr(Directory, "limits", replace(Directory.limits, **limits))

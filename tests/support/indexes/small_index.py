@@ -1,4 +1,4 @@
-"""A small real index, two segments with everything in them, and ways to damage it."""
+"""A small index of two segments with all kinds of sections, and functions that read or damage it."""
 
 from __future__ import annotations
 
@@ -75,19 +75,19 @@ def _segment(directory, number, vectors, made, quantizer, generator):
 
 
 def current(directory):
-    """The newest manifest."""
+    """Return the newest manifest."""
     return Manifest.load(directory, find_latest_generation(directory))
 
 
 def open_file(directory, name, committed):
-    """Open one file as a reader of the generation does."""
+    """Open one file of the generation."""
     if name == committed.name:
         return Manifest.load(directory, committed.generation)
     return ContainerReader(directory, name, KINDS[name.rsplit(".")[-1]], records(committed)[name])
 
 
 def records(committed):
-    """What a manifest says of each file, by name."""
+    """Return the records of a manifest's files, by name."""
     found = list(committed.quantizers)
     for segment in committed.segments:
         found += [segment.file, segment.tombstones]
@@ -95,7 +95,7 @@ def records(committed):
 
 
 def everything(directory):
-    """Open the index and read all there is in it, by every way there is; what was read."""
+    """Open the index, read all of its data in every way, and return them."""
     snapshot = Snapshot(directory)
     read = [repr(snapshot.manifest)]
     for segment in snapshot.segments:
