@@ -30,7 +30,7 @@ from quarry.formats.vectors.quantizer import MAX_DIM, MAX_NLIST
 
 __all__ = ["MAX_ROWS", "SEGMENT_PARTS", "SegmentReader", "SegmentWriter", "segment_fields"]
 
-_NORM_MARGIN = 1 + 1e-5  # for the rounding of the norm itself
+_NORM_MARGIN = 1 + 1e-5  # for rounding errors of the norm
 _MAX_NORM = 1e30
 MAX_ROWS = (1 << 32) - 1  # a row's ordinal takes 32 bits in the inverted lists
 SEGMENT_PARTS = ("centroids", "codes", "documents", "ids", "metadata", "postings")
@@ -82,7 +82,7 @@ class SegmentWriter:
             self.ids.add(doc_id)
         except InvalidDocument as error:  # raised before anything was added
             raise InvalidDocument(f"document {doc_id!r}: {error.message}", actual=error.actual) from error
-        except BaseException:  # such as an interrupt: parts of the document may have been added
+        except BaseException:  # for example an interrupt: parts of the document may have been added
             self._is_consistent = False
             raise
 
@@ -193,7 +193,7 @@ class SegmentReader:
     def __init__(self, directory: Directory, record: FileRecord, dim: int) -> None:
         self._container = ContainerReader(directory, record.name, FileKind.SEGMENT, record)
         self._holders: weakref.WeakSet[object] = weakref.WeakSet()
-        self._holding = threading.RLock()  # one for each reader: a forked child opens the file again
+        self._holding = threading.RLock()  # not shared with other readers: a forked child opens the file again
         self._is_open = True
         self._sections: dict[str, frozenset[str]] = {}
         try:

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from quarry.engine import Hit
 
-__all__ = ["hit_lines"]
+__all__ = ["format_hit"]
 
 _ID_WIDTH = 36
 
 
-def hit_lines(hit: Hit) -> list[str]:
+def format_hit(hit: Hit) -> list[str]:
     """Return the lines of a hit: score, id and the beginning of its text; then its matches, if explained."""
     from quarry.engine.search.hits import snippet  # with numpy, which ``--help`` does without
 

@@ -1,4 +1,4 @@
-"""The documents of a snapshot that pass a filter, remembered for the filters asked for lately."""
+"""Evaluates filters over a snapshot and caches the results of recent ones."""
 
 from __future__ import annotations
 
@@ -8,26 +8,26 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from quarry.engine.filtering.allowed import Allowed, AllowedDocs
-from quarry.engine.filtering.evaluation import evaluated
+from quarry.engine.filtering.evaluation import evaluate
 from quarry.engine.filtering.filter import Condition
 from quarry.engine.filtering.own_fields import OWN_FIELDS
-from quarry.engine.filtering.unknown_fields import UnknownFields, nearest_names
+from quarry.engine.filtering.unknown_fields import UnknownFields, find_nearest_names
 from quarry.formats.snapshot import OpenSegment
 
 __all__ = ["DocumentFilter"]
 
-_ANSWER_BYTES = 4096  # of an answer's objects, and of the condition
+_RESULT_BYTES = 4096  # of the objects of a result and of its condition
 _DOC_BYTES = 5  # of a document in `Allowed`
 
 
 class DocumentFilter:
-    """Evaluates filters over the segments of a snapshot; safe to use from several threads.
+    """Evaluates filters over the segments of a snapshot; thread-safe.
 
     Args:
         segments: of the snapshot.
-        cache_bytes: memory for the answers to filters asked for lately.
-        terms: gives the terms of a text as they were made for the postings of the segments.
-        unknown: the fields that were warned about while the index is open.
+        cache_bytes: memory for the results of recent filters.
+        terms: the analyzer of the segments' postings: returns the terms of a text.
+        unknown: the fields that the users of the index were warned about.
     """
 
     def __init__(
@@ -41,68 +41,68 @@ class DocumentFilter:
         self._terms = terms
         self._unknown = unknown
         n_docs = sum(segment.record.n_docs for segment in segments)
-        self._answer_bytes = n_docs * _DOC_BYTES + _ANSWER_BYTES
-        self._n_kept = cache_bytes // self._answer_bytes
-        self._answers: OrderedDict[Condition, AllowedDocs] = OrderedDict()
+        self._result_bytes = n_docs * _DOC_BYTES + _RESULT_BYTES
+        self._n_kept = cache_bytes // self._result_bytes
+        self._results: OrderedDict[Condition, AllowedDocs] = OrderedDict()
         self._lock = threading.Lock()
 
     @property
     def resident_bytes(self) -> int:
-        """Memory of the answers that are kept now."""
-        return len(self._answers) * self._answer_bytes
+        """Memory of the cached results, in bytes."""
+        return len(self._results) * self._result_bytes
 
     def allowed(self, condition: Condition | None) -> AllowedDocs:
-        """For each segment the documents that pass; None: all of them.
+        """Return for each segment the documents that satisfy the condition; None: all live ones.
 
-        Warns of fields that no document has, see `engine.unknown_fields`.
+        Warns about fields that no document has, see `quarry.engine.filtering.unknown_fields`.
 
         Raises:
-            InvalidFilter: an operand is of another type than all values at its path.
+            InvalidFilter: an operand has another type than all values at its path.
             FormatError: a segment is damaged.
         """
         if condition is None:
             return [None] * len(self._segments)
         with self._lock:
-            known = self._answers.get(condition)
+            known = self._results.get(condition)
             if known is not None:
-                self._answers.move_to_end(condition)
+                self._results.move_to_end(condition)
                 return known
-        answer = self._evaluated(condition)
+        result = self._evaluate(condition)
         with self._lock:
-            self._answers[condition] = answer
-            while len(self._answers) > self._n_kept:
-                self._answers.popitem(last=False)
-        return answer
+            self._results[condition] = result
+            while len(self._results) > self._n_kept:
+                self._results.popitem(last=False)
+        return result
 
     def count(self, condition: Condition) -> int:
-        """The number of documents that pass."""
+        """Return the number of documents that satisfy the condition."""
         return sum(
             segment.record.n_docs - segment.record.n_deleted if allowed is None else allowed.n
             for segment, allowed in zip(self._segments, self.allowed(condition), strict=True)
         )
 
-    def _evaluated(self, condition: Condition) -> AllowedDocs:
-        flags, unknown = evaluated(condition, self._segments, self._terms)
+    def _evaluate(self, condition: Condition) -> AllowedDocs:
+        flags, unknown = evaluate(condition, self._segments, self._terms)
         for field in unknown:
-            self._unknown.warn(field, partial(self._nearest, field))
-        answer: list[Allowed | None] = []
+            self._unknown.warn(field, partial(self._find_nearest, field))
+        result: list[Allowed | None] = []
         for segment, found in zip(self._segments, flags, strict=True):
             allowed = Allowed(found)
-            every = allowed.n == segment.record.n_docs - segment.record.n_deleted
-            answer.append(None if every else allowed)
-        return answer
+            is_all = allowed.n == segment.record.n_docs - segment.record.n_deleted
+            result.append(None if is_all else allowed)
+        return result
 
-    def _nearest(self, field: str) -> list[str]:
-        """The names of the fields most like this one, of those that live documents have and columns tell of."""
+    def _find_nearest(self, field: str) -> list[str]:
+        """Return the most similar names of fields that live documents have values for in columns."""
         names = OWN_FIELDS.union(*(segment.reader.metadata.paths for segment in self._segments))
-        return nearest_names(field, names, self._is_known)
+        return find_nearest_names(field, names, self._is_known)
 
     def _is_known(self, field: str) -> bool:
         return field in OWN_FIELDS or any(_has_values(segment, field) for segment in self._segments)
 
 
 def _has_values(segment: OpenSegment, path: str) -> bool:
-    """Whether a live document has a value in the column of a path."""
+    """Return whether a live document has a value in the column of a path."""
     column = segment.reader.metadata.column(path)
     if column is None or segment.deleted is None:
         return column is not None

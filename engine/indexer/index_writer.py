@@ -107,9 +107,7 @@ class IndexWriter:
             self._representation: Representation = representation_from(
                 self._settings.representation, self._settings.representation_settings
             )
-            self._analyzer = Analyzer.from_settings(
-                {"language": self._settings.language, "rules": self._settings.analysis_rules}
-            )
+            self._analyzer = Analyzer.from_settings(self._settings.language, self._settings.analysis_rules)
         except BaseException:
             self.close()
             raise

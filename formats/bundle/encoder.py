@@ -188,9 +188,8 @@ def load_bundle(path: str | Path) -> EncoderBundle:
         TruncatedFile: a file has another size than in the manifest.
     """
     folder, fields = read_manifest(path, "encoder")
-    settings = _settings_from(fields)
-    folder.check_identity(compute_encoder_identity(settings, folder.files[TOKENIZER_NAME].sha256))
-    folder.check_sizes()
+    settings = _parse_settings(fields)
+    folder.check(compute_encoder_identity(settings, folder.files[TOKENIZER_NAME].sha256))
     return EncoderBundle(folder.path, folder.identity, folder.files, settings)
 
 
@@ -209,13 +208,12 @@ def write_bundle(path: str | Path, settings: EncoderSettings, files: Mapping[str
         InvalidSetting: the folder exists already.
         CorruptFile: the settings or file names are not valid; nothing is left behind.
     """
-    write_folder(
-        path, _members(settings), lambda digest: compute_encoder_identity(settings, digest), files, load_bundle
+    return write_folder(
+        path, _to_members(settings), lambda digest: compute_encoder_identity(settings, digest), files, load_bundle
     )
-    return load_bundle(path)
 
 
-def _members(settings: EncoderSettings) -> dict[str, object]:
+def _to_members(settings: EncoderSettings) -> dict[str, object]:
     """Return the members of the manifest; optional ones that have their default are left out."""
     members: dict[str, object] = {
         "name": settings.name,
@@ -243,7 +241,7 @@ def _members(settings: EncoderSettings) -> dict[str, object]:
     return members
 
 
-def _settings_from(fields: Fields) -> EncoderSettings:
+def _parse_settings(fields: Fields) -> EncoderSettings:
     parity = fields.optional_child("parity")
     settings = EncoderSettings(
         name=fields.text("name"),
@@ -255,14 +253,14 @@ def _settings_from(fields: Fields) -> EncoderSettings:
         query_prefix=fields.text("query_prefix"),
         document_prefix=fields.text("document_prefix"),
         beta=fields.optional_number("beta", math.ulp(0.0), 1e6),
-        trained_representation=(fields.optional_text("trained_representation")),
+        trained_representation=fields.optional_text("trained_representation"),
         source=read_source(fields.child("source")),
         license=fields.text("licence"),
-        parity=_parity_from(parity) if parity else None,
+        parity=_parse_parity(parity) if parity else None,
         projection=fields.text("projection", pattern=SHA256) if fields.has("projection") else None,
         token_vectors=fields.boolean("token_vectors") if fields.has("token_vectors") else True,
         query_source=read_source(fields.child("query_source")) if fields.has("query_source") else None,
-        retrieval=_retrieval_from(fields.child("retrieval")) if fields.has("retrieval") else None,
+        retrieval=_parse_retrieval(fields.child("retrieval")) if fields.has("retrieval") else None,
     )
     fields.refuse_unknown()
     if settings.pooling == "aggretriever" and settings.token_vectors:
@@ -270,7 +268,7 @@ def _settings_from(fields: Fields) -> EncoderSettings:
     return settings
 
 
-def _retrieval_from(fields: Fields) -> RetrievalRecord:
+def _parse_retrieval(fields: Fields) -> RetrievalRecord:
     record = RetrievalRecord(
         fields.text("collection"),
         fields.integer("n_queries", 1, 2**31),
@@ -280,7 +278,7 @@ def _retrieval_from(fields: Fields) -> RetrievalRecord:
     return record
 
 
-def _parity_from(fields: Fields) -> ParityRecord:
+def _parse_parity(fields: Fields) -> ParityRecord:
     cosines = ("token_mean", "token_min", "pooled_mean", "pooled_min")
     record = ParityRecord(
         fields.integer("n_texts", 1, 2**31), *(fields.number(name, -1.0, 1.0) for name in cosines)

@@ -60,7 +60,7 @@ MAX_MANIFEST_BYTES = PREAMBLE_BYTES + MAX_CONTENTS_BYTES + FOOTER_BYTES  # it ha
 
 
 class FileKind(IntEnum):
-    """What a file holds; the number is in its preamble. Numbers never change."""
+    """The kind of a file, as in its preamble. Numbers never change."""
 
     MANIFEST = 1
     SEGMENT = 2
@@ -106,7 +106,7 @@ class FileRecord:
 
 
 def pack_preamble(kind: FileKind, file_id: bytes, optional_features: int) -> bytes:
-    """Return the preamble of a file that needs no features but optional ones."""
+    """Return the preamble of a file with optional features only."""
     head = PREAMBLE.pack(MAGIC, kind, *VERSION, BYTE_ORDER, file_id, 0, 0, optional_features, bytes(10))
     return head + struct.pack("<Q", xxhash.xxh3_64_intdigest(head))
 
@@ -121,7 +121,7 @@ def check_preamble(data: memoryview, kind: FileKind, path: Path) -> tuple[bytes,
     """Check a preamble.
 
     Returns:
-        The file id, the features that a writer must know, and those that may be ignored.
+        The file id, the features that a writer must support, and those that may be ignored.
     """
     head = data[: PREAMBLE.size]
     magic, found_kind, major, minor, order, file_id, required, writer, optional, reserved = PREAMBLE.unpack(head)

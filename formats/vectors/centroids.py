@@ -163,7 +163,7 @@ class CentroidTable:
         Raises:
             CorruptFile: they do not ascend from 0 to the number of rows; checked at first use.
         """
-        return _checked_offsets(self._offsets.array(), self.n_rows, self._path)
+        return _check_offsets(self._offsets.array(), self.n_rows, self._path)
 
     def stored(self, ordinals: Int64Array) -> tuple[AnyArray, Float32Array]:
         """Return rows as stored, (n, dim) int8 or float16, and their scales, (n,) float32 (1 for float16)."""
@@ -192,7 +192,7 @@ class CentroidTable:
         return np.arange(bounds[-1]) + np.repeat(starts - bounds[:-1], ends - starts), bounds
 
     def row_keep(self, keep: BoolArray | None) -> BoolArray | None:
-        """(n_rows,) bool, the rows of the documents to keep; None if all are kept."""
+        """Return the rows of the documents to keep, (n_rows,) bool; None if all are kept."""
         return None if keep is None else np.repeat(keep, np.diff(self.offsets))
 
     def batches(self, keep: BoolArray | None) -> Iterator[Float32Array]:
@@ -272,7 +272,7 @@ def _merge_rows(
         container.add("centroid_scales", scales)
 
 
-def _checked_offsets(raw: AnyArray, n_rows: int, path: Path) -> Int64Array:
+def _check_offsets(raw: AnyArray, n_rows: int, path: Path) -> Int64Array:
     if raw[0] != 0 or raw[-1] != n_rows or (raw[1:] <= raw[:-1]).any():
         raise CorruptFile("centroid offsets do not ascend from 0 to the number of rows", path=path)
     return raw.view(np.int64)

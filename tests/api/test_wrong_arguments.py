@@ -227,7 +227,9 @@ def test_messages(world: Path) -> None:
         InvalidSetting, match=r"^path is not a path; expected a str or an os.PathLike of str; found int"
     ):
         Engine.open(5)
-    with pytest.raises(InvalidSetting, match=r"path has a character that no path can have; found 'nul.x00'"):
+    with pytest.raises(
+        InvalidSetting, match=r"path has a character that is not allowed in paths; found 'nul.x00'"
+    ):
         engine.build(DOCS, "nul\0")
     with pytest.raises(
         AccessFailed, match="x: cannot be looked up; expected a shorter path; found File name too long"

@@ -1,4 +1,4 @@
-"""One suite for all backends: whatever finds the candidates, the answer is that of the oracle below."""
+"""What every backend must do: its results are those of the oracle below."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ from quarry.formats.snapshot import Snapshot
 
 DIM = 32
 N_DOCS = 600  # in the first segment; 300 in the second, 400 in the third
-EVERYTHING = 1 << 20  # candidates or nprobe of that number: all there are
+EVERYTHING = 1 << 20  # as number of candidates or nprobe: all
 
 SMALL = Thresholds(list_rows=1700, graph_rows=100)
 open_index, build = partial(Engine.open, thresholds=SMALL), partial(engine.build, thresholds=SMALL)
 
-LIBRARIES = {"gpu": "torch"}  # where one is missing, its backend is not tested
-DEVICES = {"gpu": os.environ.get("QUARRY_TEST_DEVICE", "cpu")}  # cuda where there is one; the code is the same
+LIBRARIES = {"gpu": "torch"}  # a backend is tested only if its library is installed
+DEVICES = {"gpu": os.environ.get("QUARRY_TEST_DEVICE", "cpu")}  # set it to cuda on a machine with a GPU
 COMBINATIONS = [
     ("exact", "int8"),
     ("exact", "float16"),
@@ -74,11 +74,11 @@ def documents(seed, n_docs):
     return docs
 
 
-# The oracle: float64, no shortcut, and nothing of the engine's.
+# The oracle: float64, without optimizations and without code of the engine.
 
 
 def stored_vectors(segment):
-    """The rows of a segment as they are on disk, dequantised: (n_rows, DIM) float64."""
+    """Read and dequantize the rows of a segment: (n_rows, DIM) float64."""
     table = segment.reader.centroids
     if table.kind != "none":
         values, scales = table.stored_slice(0, table.n_rows)
@@ -91,7 +91,7 @@ def stored_vectors(segment):
 
 
 class Oracle:
-    """All live documents of an index with their vectors, in the order of insertion."""
+    """Return all live documents of an index with their vectors, in the order of insertion."""
 
     def __init__(self, path):
         self.ids, self.vectors = [], []
@@ -108,7 +108,7 @@ class Oracle:
         self._starts = np.cumsum([0, *map(len, self.vectors)])[:-1]
 
     def scores(self, query):
-        """Score by id."""
+        """Return the score of each document by id."""
         scores = self._matrix @ query.astype(np.float64)
         best = np.maximum.reduceat(scores, self._starts)
         if self.beta is not None:
@@ -127,7 +127,7 @@ def skip_without_library(backend):
 
 
 def is_approximate(backend, stored):
-    """Whether documents are found by codes, or by a graph."""
+    """Whether documents are found by codes or by a graph."""
     return backend in ("cpu_faiss", "hnsw") or (backend == "gpu" and stored == "none")
 
 
@@ -187,7 +187,7 @@ def indexes(tmp_path_factory):
 
 @pytest.fixture(autouse=True)
 def graphs_are_searched(monkeypatch):
-    """However small the segments of these tests are; scoring all of their documents would be quicker."""
+    """Use candidates although the segments of these tests are small enough to score all documents."""
     monkeypatch.setattr("quarry.engine.backends.hnsw._ROWS_PER_STEP", 1)
 
 
@@ -278,7 +278,7 @@ def test_equal_documents_come_in_the_order_of_insertion(case):
 
 
 def test_batches_are_single_queries(case):
-    many = 1000 if case.oracle.beta is None else 40  # one long batch for each backend is enough
+    many = 1000 if case.oracle.beta is None else 40  # a long batch once for each backend
     queries = np.concatenate([some_queries(many - 2), np.zeros((1, DIM), np.float32), some_queries(1, seed=9)])
     with case.open() as index:
         batch = index.search_vectors(queries, k=7)

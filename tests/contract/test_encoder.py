@@ -1,4 +1,4 @@
-"""What every encoder must do, whatever runs it."""
+"""What every encoder must do, with every runtime."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def encoder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
 
 
 def as_bytes(encoder: Encoder, text: str) -> bytes:
-    """Everything an encoder says about a text."""
+    """Return everything that an encoder computes from a text."""
     parts = [encoder.encode_query(text)]
     for window in encoder.windows(text):
         parts += [window.values, window.starts, window.ends, window.text_mean, window.first]

@@ -12,7 +12,7 @@ import shutil
 from dataclasses import replace
 
 import pytest
-from support.faults.system_calls import FALLIBLE, FailsAt, Killed, KilledAt, SystemCalls, let_go_of_locks
+from support.faults.system_calls import FALLIBLE, FailsAt, Killed, KilledAt, SystemCalls, release_locks
 from support.indexes.changes import (
     CHANGES,
     DELETED,
@@ -68,7 +68,7 @@ def killed(change, path, moment):
             work(change, path)
         except Killed:
             assert calls.struck
-        let_go_of_locks()
+        release_locks()
     return calls.struck
 
 

@@ -9,7 +9,7 @@ from functools import partial
 
 import pytest
 from support.faults.interrupts import Interrupt
-from support.faults.system_calls import SystemCalls, let_go_of_locks
+from support.faults.system_calls import SystemCalls, release_locks
 from support.faults.torture import figure
 from support.indexes import changes
 from support.indexes.changes import (
@@ -87,5 +87,5 @@ def test_interrupted_at_any_step(change, files, usual, full, tmp_path, torture):
             else:
                 torture.add(interrupts=1)
             moment += step
-    let_go_of_locks()
+    release_locks()
     assert torture.counts["interrupts"] >= usual

@@ -1,6 +1,6 @@
-"""Changes to an index that tests interrupt: what is there before, what is done, what is there after.
+"""Changes of an index that tests interrupt: the state before, the change, the state after.
 
-Whatever happens in between, an index must hold exactly the one or the other.
+After an interrupted change the index must be exactly in one of the two states.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ DELETED = ("old1", "old3")
 LEFT: Texts = {doc_id: text for doc_id, text in OLD.items() if doc_id not in DELETED}
 AFTER: dict[str, Texts] = {
     "new": NEW,  # a first build
-    "overwrite": NEW,  # a build in the place of an index
+    "overwrite": NEW,  # a build that replaces an index
     "commit": LEFT | NEW,
-    "delete": LEFT,  # tombstones alone
+    "delete": LEFT,  # only tombstones
     "background merge": LEFT | NEW,  # started by a commit
     "merge": OLD,
     "retrain": OLD,  # a merge with a new quantizer
-    "graphs": OLD,  # files that may vanish
+    "graphs": OLD,  # files that may be missing
 }
 CHANGES = tuple(AFTER)
 
@@ -53,7 +53,7 @@ def options(thresholds: Thresholds = SMALL) -> dict[str, object]:
 
 
 def documents(texts: Texts) -> Iterator[dict[str, str]]:
-    """As `build` and `add` take them."""
+    """Yield documents for `build` and `add`."""
     return ({"id": doc_id, "text": text} for doc_id, text in texts.items())
 
 
@@ -64,14 +64,14 @@ def open_index(path: Path, *, writable: bool = False, thresholds: Thresholds = S
 
 
 def environment() -> dict[str, str]:
-    """For a Python process that imports the packages and what the tests share."""
+    """Return the environment of a Python process that imports the packages and tests/support."""
     tests = Path(__file__).resolve().parents[2]
     folders = [str(tests.parent), str(tests), *filter(None, [os.environ.get("PYTHONPATH")])]
     return {**os.environ, "PYTHONPATH": os.pathsep.join(folders), "PYTHONHASHSEED": "0"}
 
 
 def prepare(change: str, path: Path, thresholds: Thresholds = SMALL) -> None:
-    """Make the state before: nothing, or an index of two segments or more, one of them with a deleted document."""
+    """Make the state before: nothing, or an index of two segments or more, one with a deleted document."""
     if change == "new":
         return
     first = documents({"gone": "gone", "old0": "old text0"})
@@ -86,7 +86,7 @@ def prepare(change: str, path: Path, thresholds: Thresholds = SMALL) -> None:
 
 
 def work(change: str, path: Path, new: Callable[[], Iterable[dict[str, str]]] = lambda: documents(NEW)) -> None:
-    """Make the change; `new` gives the documents that are added."""
+    """Make the change; `new` returns the documents to add."""
     if change in {"new", "overwrite"}:
         engine.build(new(), path, overwrite=True, **options())  # type: ignore[arg-type]
         return
@@ -105,15 +105,15 @@ def work(change: str, path: Path, new: Callable[[], Iterable[dict[str, str]]] = 
 
 @contextmanager
 def typed_errors() -> Iterator[None]:
-    """A failing change says whether it was made: by the type of its error, not by that of the system."""
+    """Check that a failed change raises an error of Quarry, whose type says whether the change was made."""
     try:
         yield
     except OSError as error:
-        raise AssertionError("an error of the system came out of a change") from error
+        raise AssertionError("a change raised an error of the operating system") from error
 
 
 def content(path: Path) -> Texts:
-    """All that the index holds, every byte of it checked; nothing where there is no index."""
+    """Return the texts of the index after verifying it; empty if there is no index."""
     try:
         with Engine.open(path) as index:
             index.verify()
@@ -125,7 +125,7 @@ def content(path: Path) -> Texts:
 
 
 def state_of(change: str, path: Path) -> str:
-    """Which of the two states is there; anything else is an error."""
+    """Return which of the two states the index is in; any other state is an error."""
     found = content(path)
     before = {} if change == "new" else OLD
     if found == before != AFTER[change]:
@@ -137,20 +137,20 @@ def state_of(change: str, path: Path) -> str:
 
 
 def is_rewritten(change: str, path: Path) -> bool:
-    """Whether a change that keeps the documents was made."""
+    """Return whether a change that keeps the documents was made."""
     if change == "graphs":
         return any(file.suffix == ".hnsw" for file in path.iterdir())
     return len(newest(path).segments) == 1
 
 
 def newest(path: Path) -> Manifest:
-    """The current manifest."""
+    """Return the current manifest."""
     directory = Directory(path)
     return Manifest.load(directory, find_latest_generation(directory))
 
 
 def stray_files(path: Path) -> set[str]:
-    """Files that do not belong to the current generation."""
+    """Return the files that do not belong to the current generation."""
     if not path.exists():
         return set()
     try:
@@ -161,12 +161,12 @@ def stray_files(path: Path) -> set[str]:
 
 
 def check_recovery(change: str, path: Path, clean: bool = False) -> str:
-    """Which state was left; then the same work succeeds, and nothing else remains.
+    """Return the state after an interruption; check that the change then succeeds and leaves no orphan files.
 
     Args:
-        change: what was interrupted.
+        change: the interrupted change.
         path: of the index.
-        clean: whether nothing may be left over that nobody names, where the change was not made.
+        clean: whether a change that was not made must not have left orphan files.
     """
     state = state_of(change, path)
     if clean and state == "old":

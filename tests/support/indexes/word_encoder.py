@@ -1,8 +1,7 @@
-"""Encoders for tests that need no understanding of language: complete implementations of
-`quarry.engine.encoding.encoder.Encoder`.
+"""Encoders without a language model: complete implementations of `quarry.engine.encoding.encoder.Encoder`.
 
-`WordEncoder` gives every word a random unit vector of its own, `TableEncoder` gives every number a row of a
-table, so that a test decides about every vector of a document.
+`WordEncoder` maps every word to a random unit vector, `TableEncoder` maps every number to a row of a table, so a
+test controls every vector of a document.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ _WORD = re.compile(r"\w+")
 
 
 def _word_windows(text: str, vector_of: Callable[[str], Vector], window: int) -> Iterator[TokenVectors]:
-    """The words of a text, `window` at a time; the mean stands for the special token too."""
+    """Yield the words of a text, `window` at a time; the mean is also the vector of the special token."""
     if not _is_utf8(text):
         raise InvalidDocument("the text holds a lone surrogate")
     words = list(_WORD.finditer(text))

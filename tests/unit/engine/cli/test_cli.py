@@ -127,16 +127,16 @@ def test_search_keeps_to_a_filter(quarry, index: Path) -> None:
     (answer,) = quarry("search", index, "ship", "--filter", '{"letters": {"$gte": 4}}', "--json").json
     assert {hit["id"] for hit in answer["hits"]} == {"bread", "rain"}
     for given, message in (
-        ("{letters", "--filter is no JSON"),
-        ("[1]", "--filter is no JSON object"),
-        ("null", "--filter is no JSON object"),
+        ("{letters", "--filter is not JSON"),
+        ("[1]", "--filter is not a JSON object"),
+        ("null", "--filter is not a JSON object"),
         ('{"letters": {"$more": 4}}', "unknown operator"),
         ('{"letters": NaN}', "field 'letters'; expected a str, int"),
         ("[" * 100_000 + "]" * 100_000, "--filter is nested too deep"),
         ('{"letters": {"$in": ' + "[" * 100_000 + "]" * 100_000 + "}}", "--filter is nested too deep"),
         ('{"$not": ' * 100_000 + "{}" + "}" * 100_000, "--filter is nested too deep"),
         ('{"$not": ' * 300 + "{}" + "}" * 300, "a filter is nested too deep"),
-        ("[" * 300 + "]" * 300, "--filter is no JSON object"),
+        ("[" * 300 + "]" * 300, "--filter is not a JSON object"),
     ):
         output = quarry("search", index, "ship", "--filter", given)
         assert (output.code, output.out) == (1, "")
