@@ -89,8 +89,8 @@ class SegmentBuilder:
         stored = StoredDocument(document.title, document.text, document.metadata, spans)
         self._writer.add(document.id, stored, encoded.vectors.values, encoded.terms)
 
-    def settle(self) -> None:
-        """Move documents out of memory; see `quarry.formats.segment.SegmentWriter.settle`."""
+    def spill(self) -> None:
+        """Write buffered documents to temporary files; see `quarry.formats.segment.SegmentWriter.spill`."""
         self._writer.spill()
 
     def delete(self, doc_id: str) -> bool:
