@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 import numpy.typing as npt
 
-from quarry.engine.indexer.deletions import Deletions, carried_over
+from quarry.engine.indexer.deletions import Deletions, carry_over
 from quarry.engine.indexer.failures import WriterState
 from quarry.engine.indexer.garbage import Garbage, collect_garbage, files_of
 from quarry.engine.indexer.generation import CurrentGeneration
@@ -140,13 +140,13 @@ class Committer:
             record = merged.record
             if record is not None:
                 self._garbage.add({record.file.name})  # unless the new manifest names it
-                deleted = carried_over(merged.sources, now, Deletions.committed)
+                deleted = carry_over(merged.sources, now, Deletions.committed)
                 record = self._with_deletions(publication, record, deleted)
             records = _replace_sources(self.current.segments, merged.sources, record)
             manifest = self._next_manifest(records, merged.quantizer.record if merged.quantizer else None)
             publication.publish(manifest)
             target = record.file.file_id if record else None
-            self._deletions = self._deletions.moved(merged.sources, now, target)
+            self._deletions = self._deletions.after_merge(merged.sources, now, target)
             return self._advance(manifest, "merge")
 
     def close(self) -> None:

@@ -227,7 +227,7 @@ class MergeScheduler:
         _require_centroids(segments)
         with self._typed_errors():
             trained = self._merger.train(segments)
-        for group in self._policy.packed([_size(segment.record) for segment in segments]):
+        for group in self._policy.pack([_size(segment.record) for segment in segments]):
             yield _Task(tuple(segments[number] for number in group), trained)
 
     def _mergeable(self, damaged: Collection[Path] = ()) -> dict[str, list[OpenSegment]]:

@@ -10,7 +10,8 @@ import xxhash
 from support.indexes.format_samples import container, manifest
 
 from quarry.engine.options import OpenOptions, SearchOptions
-from quarry.engine.quantization.training import VectorCoder, measured, train_quantizer
+from quarry.engine.quantization.coder import VectorCoder
+from quarry.engine.quantization.training import measured, train_quantizer
 from quarry.engine.search.searcher import Searcher
 from quarry.formats.container.directory import Directory
 from quarry.formats.container.layout import FileKind
