@@ -110,7 +110,7 @@ class DocumentEncoder:
         if not has_dim or not (np.abs(vectors.values) <= _MAX_VALUE).all():
             raise InvalidDocument(
                 "the encoder gave no usable vectors",
-                expected=f"values up to {_MAX_VALUE}, {self.encoder.dim} a vector",
+                expected=f"values up to {_MAX_VALUE}, {self.encoder.dim} per vector",
                 actual=f"shape {vectors.values.shape}",
             )
         return EncodedDocument(document, vectors, self.analyzer.terms(document.full_text), n_tokens)

@@ -271,7 +271,7 @@ class TestAdd:
                 return np.resize(super().vector(word), 24)
 
         writer = IndexWriter(filled, Longer(dim=16), 1)
-        with pytest.raises(InvalidDocument, match=r"numbers up to 65504, 16 a vector; found shape \(2, 24\)"):
+        with pytest.raises(InvalidDocument, match=r"values up to 65504, 16 per vector; found shape \(2, 24\)"):
             writer.add([Document("x", "two words")])
         writer.close()
 
