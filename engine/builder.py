@@ -1,4 +1,4 @@
-"""`build`: documents in, an index out."""
+"""`build`: makes an index of documents."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ __all__ = ["BuildReport", "build", "make_settings"]
 
 @dataclass(frozen=True, kw_only=True)
 class BuildReport:
-    """What a build did.
+    """Numbers about a build.
 
     Attributes:
         n_documents: documents in the index.
-        n_replaced: documents that a later one of the same id replaced.
+        n_replaced: documents that a later one with the same id replaced.
         n_skipped: documents left out because they were not valid (with `skip_invalid`).
-        skipped: why, for the first ten of them.
-        n_centroids: vectors stored.
-        n_tokens: tokens encoded.
+        skipped: reasons for the first ten of them.
+        n_centroids: number of vectors stored.
+        n_tokens: number of tokens encoded.
         size_bytes: of all files of the index.
         duration_s: wall time of the whole build.
     """
@@ -68,44 +68,44 @@ def build(  # noqa: PLR0913  # keywords, each with a default
 ) -> BuildReport:
     """Build an index.
 
-    Documents are read, encoded and written as they come: memory stays bounded but for less than 32 bytes a
-    document. Until the build is complete there is no new index: one that is replaced stays readable, and an
-    interrupted build leaves it, or nothing. If several processes build into one folder at once, the first to lock
-    it goes on and the others fail before they read a document.
+    Documents are read, encoded and written one after another: memory is bounded except for less than 32 bytes per
+    document. There is no new index until the build is complete: an index that is replaced stays readable, and an
+    interrupted build leaves it unchanged. If several processes build into one folder at once, the first to lock it
+    continues and the others fail before they read a document.
 
     Args:
         docs: an iterable of texts or of mappings {"id", "text", "title"?, "metadata"?}; or a path: .jsonl,
             .jsonl.gz, .jsonl.zst, or a folder in BEIR format. A document without an id gets a random one; of
-            documents with the same id the last one stays.
-        path: folder of the index; made where it is missing.
+            documents with the same id the last one is kept.
+        path: folder of the index; created if it is missing.
         encoder: a bundle's folder, an `Encoder`, or None for the bundled all-MiniLM-L6-v2.
         representation: "pieces", "kmeans", "first_m", "mean", "cls", "pooled", or one of the classes; None for
-            what the encoder was trained for, or else "pieces" ("pooled" where it gives no token vectors).
-        overwrite: replace an index that is there.
-        skip_invalid: leave invalid documents out and count them, instead of failing.
+            what the encoder was trained for, or else "pieces" ("pooled" if it gives no token vectors).
+        overwrite: whether an index that exists is replaced.
+        skip_invalid: whether invalid documents are left out and counted, instead of failing.
         progress: True, False, None (only on a terminal), or a function of (documents done, total or None).
-        threads: for encoding; None: one for each CPU this process may use.
+        threads: threads for encoding; None: one for each available CPU.
         thresholds: advanced settings, such as the memory of writers; see `quarry.engine.thresholds`. None: the
             defaults.
         **settings: fields of `quarry.engine.options.BuildOptions`: `centroids`, `code_bytes`,
             `language`, `k1`, `b`, `seed`.
 
     Raises:
-        IndexExists: there is an index and `overwrite` is false.
+        IndexExists: there is an index, and `overwrite` is false.
         IndexLocked: another process, or another part of this one, is writing to it.
         InvalidDocument: a document is not valid.
         InvalidSetting: a setting is not valid.
-        AccessFailed: the system refuses the folder, a file of the documents or of the encoder.
-        CommitFailed: the system failed while documents were added; there is no new index.
+        AccessFailed: the operating system refuses the folder, a file of the documents or of the encoder.
+        CommitFailed: an I/O error occurred; there is no new index.
     """
     started = time.perf_counter()
     index_settings, opened = make_settings(encoder, representation, settings)
     resources = OpenOptions(threads=threads, thresholds=checked_thresholds(thresholds))
     stream = read_documents(docs, skip_invalid=checked_flag(skip_invalid, "skip_invalid"))
     folder = BuildFolder(checked_path(path, "path").absolute(), checked_flag(overwrite, "overwrite"))
-    with folder, _writer(folder, index_settings, opened, resources) as writer:
+    with folder, _open_writer(folder, index_settings, opened, resources) as writer:
         with Progress(progress, "building") as shown, contextlib.closing(stream):
-            writer.add(_counted(stream, shown), stream.skip)
+            writer.add(_count_documents(stream, shown), stream.skip)
         generation, n_replaced = writer.commit()
         directory = Directory(folder.path)
         manifest = Manifest.load(directory, generation)
@@ -121,7 +121,7 @@ def build(  # noqa: PLR0913  # keywords, each with a default
         )
 
 
-def _writer(
+def _open_writer(
     folder: BuildFolder, settings: IndexSettings, encoder: Encoder, resources: OpenOptions
 ) -> contextlib.closing[IndexWriter]:
     thresholds = resources.thresholds
@@ -133,8 +133,8 @@ def _writer(
     )
 
 
-def _counted(stream: DocumentStream, progress: Progress) -> Iterator[Document]:
-    """The documents of a stream, each counted as done when the next one is asked for."""
+def _count_documents(stream: DocumentStream, progress: Progress) -> Iterator[Document]:
+    """Yield the documents of a stream; each is counted as done when the next one is requested."""
     for number, document in enumerate(stream, 1):
         yield document
         progress.update(number, stream.n_expected())
@@ -153,7 +153,7 @@ def make_settings(
     options = BuildOptions.of(settings)
     analyzer = Analyzer(options.language)
     opened = open_encoder(encoder)
-    chosen = _representation(representation, opened)
+    chosen = _choose_representation(representation, opened)
     return (
         IndexSettings(
             dim=opened.dim,
@@ -172,10 +172,10 @@ def make_settings(
     )
 
 
-def _representation(asked: str | Representation | None, encoder: Encoder) -> Representation:
+def _choose_representation(requested: str | Representation | None, encoder: Encoder) -> Representation:
     kinds = encoder.vector_kinds
-    if asked is None:
+    if requested is None:
         return representation_for(kinds, encoder.trained_representation)
-    chosen = representation_from(asked)
+    chosen = representation_from(requested)
     check_readable(chosen, kinds)
     return chosen

@@ -1,4 +1,4 @@
-"""Writing the HNSW graphs of an index: derived files, made when asked for, never in the way of a commit."""
+"""Writes the HNSW graphs of an index: derived files, written on request, that no commit waits for."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
 """Which segments are merged, and when: a pure function of their sizes.
 
-Segments fall into levels by their size, each level `width` times the one below. A level that has `width` segments
-is merged into one of the next level, so every document is rewritten once for each level (P. O'Neil et al., The
-log-structured merge-tree, 1996; the sizes are pro-rated by live documents as in Lucene's TieredMergePolicy). A
-segment with much that is deleted is rewritten whatever its level. At rest there are fewer than `width` segments
-in each level, some of the largest size, and a bounded share of dead bytes.
+Segments are assigned to levels by their size, each level `width` times the one below. `width` segments of a level
+are merged into one of the next level, so that every document is rewritten once per level (P. O'Neil et al., The
+log-structured merge-tree, 1996; sizes are pro-rated by live documents as in Lucene's TieredMergePolicy). A segment
+with many deleted documents is rewritten whatever its level. When nothing is left to merge, there are fewer than
+`width` segments in each level, some of the largest size, and a bounded share of dead bytes.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ __all__ = ["MergePolicy", "SegmentSize"]
 
 @dataclass(frozen=True, slots=True)
 class SegmentSize:
-    """What the policy knows of a segment.
+    """Size of a segment, for the policy.
 
     Attributes:
         n_bytes: length of its file.
@@ -33,12 +33,12 @@ class SegmentSize:
 
     @property
     def live_bytes(self) -> float:
-        """What it would take without its deleted documents."""
+        """Bytes of its live documents, pro-rated."""
         return self.n_bytes * self.live_share
 
     @property
     def dead_bytes(self) -> float:
-        """What its deleted documents take."""
+        """Bytes of its deleted documents, pro-rated."""
         return self.n_bytes - self.live_bytes
 
 
@@ -53,19 +53,19 @@ class MergePolicy:
     limits: MergeLimits
 
     def next_merge(self, segments: Sequence[SegmentSize]) -> tuple[int, ...]:
-        """The segments that should become one now, ascending; none where all is well.
+        """Return the numbers of the segments that should be merged into one now, ascending; none if none should.
 
-        To be asked again after each merge: it comes to an end, for each one leaves fewer segments, or fewer
-        dead bytes in as many.
+        Call it again after each merge. It terminates, because each merge leaves fewer segments, or as many with
+        fewer dead bytes.
         """
-        return tuple(sorted(self._crowd(segments) or self._dying(segments)))
+        return tuple(sorted(self._find_full_level(segments) or self._find_dead(segments)))
 
     def full_merge(self, segments: Sequence[SegmentSize]) -> list[tuple[int, ...]]:
-        """Merges that leave as few segments as there can be, and nothing dead."""
-        return [group for group in self.packed(segments) if len(group) > 1 or segments[group[0]].live_share < 1]
+        """Return merges that leave as few segments as possible, without deleted documents."""
+        return [group for group in self.pack(segments) if len(group) > 1 or segments[group[0]].live_share < 1]
 
-    def packed(self, segments: Sequence[SegmentSize]) -> list[tuple[int, ...]]:
-        """All segments, neighbours together up to the largest size."""
+    def pack(self, segments: Sequence[SegmentSize]) -> list[tuple[int, ...]]:
+        """Return groups of neighboring segments up to the largest size."""
         groups: list[tuple[int, ...]] = []
         total = math.inf
         for number, segment in enumerate(segments):
@@ -76,8 +76,8 @@ class MergePolicy:
             groups[-1] += (number,)
         return groups
 
-    def _crowd(self, segments: Sequence[SegmentSize]) -> list[int]:
-        """The smallest segments of the lowest level that has as many as `width`."""
+    def _find_full_level(self, segments: Sequence[SegmentSize]) -> list[int]:
+        """Return the smallest segments of the lowest level that has as many as `width`."""
         levels: dict[int, list[int]] = defaultdict(list)
         for number, segment in enumerate(segments):
             if segment.live_bytes <= self.limits.max_bytes / 2:
@@ -85,20 +85,20 @@ class MergePolicy:
         for level in sorted(levels):
             if len(levels[level]) >= self.limits.width:
                 smallest = sorted(levels[level], key=lambda number: segments[number].live_bytes)
-                return self._fitting(segments, smallest[: self.limits.width])
+                return self._limit(segments, smallest[: self.limits.width])
         return []
 
-    def _dying(self, segments: Sequence[SegmentSize]) -> list[int]:
-        """The segments with too much that is deleted, those with the least alive first."""
-        dying = [
+    def _find_dead(self, segments: Sequence[SegmentSize]) -> list[int]:
+        """Return the segments with too many dead bytes, those with the fewest live bytes first."""
+        found = [
             number
             for number, segment in enumerate(segments)
             if segment.dead_bytes > max(self.limits.dead_bytes, self.limits.dead_share * segment.n_bytes)
         ]
-        return self._fitting(segments, sorted(dying, key=lambda number: segments[number].live_bytes))
+        return self._limit(segments, sorted(found, key=lambda number: segments[number].live_bytes))
 
-    def _fitting(self, segments: Sequence[SegmentSize], numbers: Iterable[int]) -> list[int]:
-        """The first of `numbers`, one at least if there is one, whose live bytes fit into the largest segment."""
+    def _limit(self, segments: Sequence[SegmentSize], numbers: Iterable[int]) -> list[int]:
+        """Return the first of `numbers`, at least one if there is one, that fit into the largest segment."""
         taken: list[int] = []
         total = 0.0
         for number in numbers:

@@ -1,4 +1,4 @@
-"""Encoded documents to one segment file: the vectors are stored, coded and put into inverted lists."""
+"""Writes encoded documents to one segment file: vectors are stored, encoded and put into inverted lists."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ import numpy.typing as npt
 from quarry.engine.encoding.encoder import Encoder
 from quarry.engine.indexer.document_encoder import EncodedDocument
 from quarry.engine.quantization.calibration import calibrated
+from quarry.engine.quantization.coder import VectorCoder
 from quarry.engine.quantization.query_sample import QuerySample, sample_vectors
-from quarry.engine.quantization.training import VectorCoder, train_on
+from quarry.engine.quantization.training import train_on
 from quarry.engine.thresholds import Thresholds
 from quarry.formats.container.directory import Directory
 from quarry.formats.container.layout import FileRecord
@@ -41,8 +42,8 @@ class BuiltSegment:
 
     Attributes:
         record: for the manifest.
-        quantizer: record of the quantizer of its codes, new or not; None where it has none.
-        n_replaced: documents in it that a later document of the same id replaces.
+        quantizer: record of the quantizer of its codes, new or not; None if it has none.
+        n_replaced: documents in it that a later document with the same id replaces.
     """
 
     record: SegmentRecord
@@ -51,7 +52,7 @@ class BuiltSegment:
 
 
 class SegmentBuilder:
-    """Takes documents until `finish`; memory stays bounded by `settle`, the rest waits in temporary files.
+    """Collects documents until `finish`; `spill` bounds memory by temporary files.
 
     Args:
         directory: of the index.
@@ -87,7 +88,7 @@ class SegmentBuilder:
 
     @property
     def n_rows(self) -> int:
-        """Centroids taken so far."""
+        """Number of centroids collected so far."""
         return self._writer.centroids.n_rows
 
     def add(self, encoded: EncodedDocument) -> None:
@@ -98,22 +99,21 @@ class SegmentBuilder:
         self._writer.add(document.id, stored, encoded.vectors.values, encoded.terms)
         self._queries.add(document.title, document.text)
 
-    def settle(self) -> None:
-        """Move documents out of memory; see `quarry.formats.segment.SegmentWriter.settle`."""
+    def spill(self) -> None:
+        """Write buffered documents to temporary files; see `quarry.formats.segment.SegmentWriter.spill`."""
         self._writer.spill()
 
     def delete(self, doc_id: str) -> bool:
-        """Delete the document of that id among those taken so far; whether there was one."""
+        """Delete the document with that id among those collected so far; return whether there was one."""
         ordinals = set(self._writer.ids.ordinals_of(doc_id)) - self._dead
         self._dead |= ordinals
         return bool(ordinals)
 
     def finish(self, existing: StoredQuantizer | None) -> BuiltSegment | None:
-        """Write the segment; None where nothing live is in it. Where that fails it can be tried again.
+        """Write the segment, and return it, or None if no document is live; after an error it can be tried again.
 
         Args:
-            existing: the quantizer the index has; where there is none and the segment is large
-                enough, one is trained on it.
+            existing: quantizer of the index; None: if the segment is large enough, one is trained on it.
         """
         dead = np.zeros(len(self), bool)
         dead[list(self._dead)] = True
@@ -142,11 +142,11 @@ class SegmentBuilder:
         )
 
     def close(self) -> None:
-        """Drop what was taken and not finished, and all temporary files."""
+        """Discard the documents, and delete all temporary files."""
         self._writer.close()
 
     def _quantizer(self, existing: StoredQuantizer | None) -> StoredQuantizer | None:
-        """The quantizer to code with; its file is written if it is new."""
+        """Return the quantizer to encode with, if lists are wanted; the file of a new one is written."""
         if not has_lists(self._settings, self._thresholds, self.n_rows, existing is not None):
             return None
         if existing:

@@ -18,9 +18,9 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from quarry.engine.quantization.coder import VectorCoder
 from quarry.engine.quantization.held_out import ROUNDING, says_enough
 from quarry.engine.quantization.nprobe import list_ranks
-from quarry.engine.quantization.training import VectorCoder
 from quarry.engine.scoring.stored_vectors import decoded_vectors
 from quarry.formats.vectors.quantizer import Quantizer
 from quarry.formats.vectors.search_setting import SearchSetting

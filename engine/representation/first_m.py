@@ -36,7 +36,7 @@ class FirstM(IntegerSettings):
     n_vectors: int = 8
 
     def represent(self, text: str, windows: Iterable[TokenVectors], normalize: bool) -> DocumentVectors:
-        """Make the centroids of a document; see ``Representation.represent``."""
+        """Compute the centroids of a document; see ``Representation.represent``."""
         del text
         values: list[npt.NDArray[np.float32]] = []
         spans: list[tuple[int, int]] = []
@@ -62,5 +62,5 @@ class Cls(IntegerSettings):
     name: ClassVar[str] = "cls"
 
     def represent(self, text: str, windows: Iterable[TokenVectors], normalize: bool) -> DocumentVectors:
-        """Make the centroid of a document; see ``Representation.represent``."""
+        """Compute the centroid of a document; see ``Representation.represent``."""
         return FirstM(1).represent(text, windows, normalize)

@@ -27,7 +27,7 @@ from quarry.formats.errors import IndexClosed
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "O_DIRECTORY"), reason="folders cannot be synced on this system")
 
-CORE = {"committer.py", "index_writer.py", "contextlib.py"}
+CORE = {"committer.py", "contextlib.py", "failures.py", "generation.py", "index_writer.py", "publication.py"}
 WHOLE = CORE | {
     "deletions.py", "directory.py", "garbage.py", "ids.py", "inversion.py", "layout.py", "manifest.py",
     "quantizer.py", "reader.py", "segment.py", "segment_builder.py", "segment_merger.py", "snapshot.py",

@@ -18,7 +18,7 @@ from quarry.engine.encoding.onnx_runner import OnnxRunner
 from quarry.engine.encoding.queries import encode_queries
 from quarry.engine.gpu.device import Device
 from quarry.engine.gpu.device_vectors import DeviceVectors
-from quarry.engine.indexer.document_groups import DocumentGroups
+from quarry.engine.indexer.document_encoder import DocumentGroups
 from quarry.engine.representation.kmeans import KMeans
 from quarry.engine.representation.pieces import Pieces
 from quarry.exporters.export import export

@@ -25,11 +25,10 @@ from quarry.engine.encoding.batched_encoder import BatchedEncoder, PreparedText
 from quarry.engine.encoding.onnx_runner import OnnxRunner
 from quarry.engine.encoding.token_vectors import TokenVectors
 from quarry.engine.encoding.tokenizer import Tokens
-from quarry.engine.indexer.document_encoder import DocumentEncoder, EncodedDocuments
-from quarry.engine.indexer.document_groups import DocumentGroups
+from quarry.engine.indexer.document_encoder import DocumentEncoder, DocumentGroups, EncodedDocuments
 from quarry.engine.process.worker_pool import WorkerPool
 from quarry.engine.representation.first_m import Cls, FirstM
-from quarry.engine.representation.kmeans import MAX_ITERATIONS, KMeans, _nearest, _updated, kmeans
+from quarry.engine.representation.kmeans import MAX_ITERATIONS, KMeans, _assign, _update_centroids, kmeans
 from quarry.engine.representation.pieces import Pieces
 from quarry.engine.representation.single import Mean, Pooled
 from quarry.exporters.export import export
@@ -216,7 +215,7 @@ def smallest_lead(values, n_clusters):
         wide = centroids.astype(np.float64)
         distances = np.sort((wide**2).sum(1) - 2 * values.astype(np.float64) @ wide.T, axis=1)
         lead = min(lead, (distances[:, 1] - distances[:, 0]).min())
-        centroids = _updated(values, _nearest(values, centroids), centroids)
+        centroids = _update_centroids(values, _assign(values, centroids), centroids)
     return lead / (values.astype(np.float64) ** 2).sum(1).max()
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from quarry.engine.quantization.training import VectorCoder
+from quarry.engine.quantization.coder import VectorCoder
 from quarry.formats.documents.store import StoredDocument
 from quarry.formats.manifest import SegmentRecord
 from quarry.formats.segment import SegmentReader, SegmentWriter

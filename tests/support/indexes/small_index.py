@@ -11,7 +11,8 @@ from support.indexes.format_samples import container, manifest
 from support.indexes.stored_postings import iterate_postings
 
 from quarry.engine.options import OpenOptions, SearchOptions
-from quarry.engine.quantization.training import VectorCoder, measured, train_quantizer
+from quarry.engine.quantization.coder import VectorCoder
+from quarry.engine.quantization.training import measured, train_quantizer
 from quarry.engine.search.searcher import Searcher
 from quarry.formats.container.directory import Directory
 from quarry.formats.container.layout import FileKind

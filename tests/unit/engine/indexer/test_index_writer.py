@@ -11,7 +11,9 @@ from quarry import engine
 from quarry.engine import Engine
 from quarry.engine.documents.document import Document
 from quarry.engine.indexer.committer import Committer
+from quarry.engine.indexer.failures import WriterStatus
 from quarry.engine.indexer.index_writer import IndexWriter
+from quarry.engine.indexer.publication import Publication
 from quarry.engine.indexer.segment_builder import SegmentBuilder
 from quarry.engine.thresholds import Thresholds
 from quarry.formats.container.directory import Directory, OutputFile, WriterLimits
@@ -269,7 +271,7 @@ class TestAdd:
                 return np.resize(super().vector(word), 24)
 
         writer = IndexWriter(filled, Longer(dim=16), 1)
-        with pytest.raises(InvalidDocument, match=r"numbers up to 65504, 16 a vector; found shape \(2, 24\)"):
+        with pytest.raises(InvalidDocument, match=r"values up to 65504, 16 per vector; found shape \(2, 24\)"):
             writer.add([Document("x", "two words")])
         writer.close()
 
@@ -624,7 +626,7 @@ class TestFailures:
                 except CommitFailed as error:
                     failures.append(error)
         assert len(failures) > 10
-        assert all("stay collected" in str(error) and "No space left" in str(error) for error in failures)
+        assert all("are kept" in str(error) and "No space left" in str(error) for error in failures)
         assert writer.commit() == (2, 0)
         assert sorted(live(filled)) == sorted((f"d{number}", f"text{number} word") for number in range(40))
         writer.close()
@@ -648,28 +650,28 @@ class TestFailures:
 
     def test_nobody_sees_a_failure_that_is_undone(self, writer, monkeypatch):
         """It may be a merge's in the background, while another thread asks whether the writer is open."""
-        seen, real = [], Committer._is_newest
+        seen, real = [], Publication._is_current
 
-        def look(committer, generation):
-            seen.append(committer.failure)
-            return real(committer, generation)
+        def look(publication):
+            seen.append(writer._state.status)
+            return real(publication)
 
-        monkeypatch.setattr(Committer, "_is_newest", look)
+        monkeypatch.setattr(Publication, "_is_current", look)
         writer.add(docs(10))
         with monkeypatch.context() as patch:
             failing(patch, Directory, "rename", NO_SPACE)
             with pytest.raises(CommitFailed):
                 writer.commit()
-        assert seen == [None]
+        assert seen == [WriterStatus.CLEAN]
         assert writer.commit() == (2, 0)
 
     @pytest.mark.parametrize("what", ["commit", "merge"])
     def test_an_interrupt_just_after_a_generation_was_made(self, writer, filled, monkeypatch, what):
         """Its files are not taken for those of a commit that failed."""
-        settle = Committer._settle
+        advance = Committer._advance
 
         def interrupted(*args):
-            settle(*args)
+            advance(*args)
             raise KeyboardInterrupt
 
         writer.delete(["d0"])
@@ -678,7 +680,7 @@ class TestFailures:
         writer.delete(["d1"])
         writer.add(docs(11))
         with monkeypatch.context() as patch:
-            patch.setattr(Committer, "_settle", interrupted)
+            patch.setattr(Committer, "_advance", interrupted)
             with pytest.raises(KeyboardInterrupt):
                 getattr(writer, what)()
         assert len(live(filled)) == 10

@@ -68,7 +68,7 @@ class TestFullMerge:
 
     @given(SIZES)
     def test_each_segment_once(self, segments):
-        groups = POLICY.packed(segments)
+        groups = POLICY.pack(segments)
         assert [number for group in groups for number in group] == list(range(len(segments)))
         for group in groups:
             assert len(group) == 1 or sum(segments[number].live_bytes for number in group) <= LIMITS.max_bytes

@@ -357,7 +357,9 @@ class TestFailures:
         monkeypatch.setattr("quarry.formats.container.writer.ContainerWriter.add_pieces", full)
         writer._is_automatic = False
         writer.commit()
-        with pytest.raises(MergeFailed, match=r"could not be merged; what was committed stands; found .*No space"):
+        with pytest.raises(
+            MergeFailed, match=r"could not be merged; the last commit is still current; found .*No space"
+        ):
             writer.merge()
         monkeypatch.undo()
         assert writer.merge() == find_latest_generation(Directory(path))

@@ -11,7 +11,8 @@ from quarry.engine.options import OpenOptions, SearchOptions
 from quarry.engine.quantization import candidates as candidate_rows
 from quarry.engine.quantization import held_out
 from quarry.engine.quantization.candidates import default_candidates, measured_candidate_rows, rows_per_candidate
-from quarry.engine.quantization.training import VectorCoder, train_quantizer
+from quarry.engine.quantization.coder import VectorCoder
+from quarry.engine.quantization.training import train_quantizer
 from quarry.engine.search.searcher import Searcher
 from quarry.formats.snapshot import Snapshot
 from quarry.formats.vectors.search_setting import SearchSetting

@@ -14,7 +14,7 @@ from quarry.engine import Engine, KMeans
 from quarry.engine.documents.document import Document
 from quarry.engine.indexer.document_encoder import EncodedDocument
 from quarry.engine.indexer.index_writer import IndexWriter
-from quarry.engine.quantization.drift import FINE, REBUILD, RETRAIN, _advice
+from quarry.engine.quantization.drift import FINE, REBUILD, RETRAIN, _advise
 from quarry.engine.representation.base import DocumentVectors
 from quarry.engine.thresholds import Thresholds
 from quarry.formats.container.directory import Directory
@@ -147,5 +147,5 @@ def test_fits_together():
 def test_advice_names_every_reason():
     ratios = {"coarse_error_ratio": 1.5, "code_error_ratio": 1.0, "imbalance_ratio": 2.1, "growth": 4.0}
     why = "coarse_error_ratio 1.50 is above 1.4, imbalance_ratio 2.10 is above 2.0"
-    assert _advice(ratios, can_retrain=True) == f"{RETRAIN}: {why}"
-    assert _advice(ratios, can_retrain=False) == f"{REBUILD}: {why}"
+    assert _advise(ratios, can_retrain=True) == f"{RETRAIN}: {why}"
+    assert _advise(ratios, can_retrain=False) == f"{REBUILD}: {why}"

@@ -14,7 +14,8 @@ from quarry import engine
 from quarry.engine import Engine, KMeans
 from quarry.engine.quantization import calibration as search_calibration
 from quarry.engine.quantization.calibration import calibrated
-from quarry.engine.quantization.training import VectorCoder, train_quantizer
+from quarry.engine.quantization.coder import VectorCoder
+from quarry.engine.quantization.training import train_quantizer
 from quarry.engine.thresholds import Thresholds
 from quarry.formats.container.directory import Directory
 from quarry.formats.snapshot import Snapshot
