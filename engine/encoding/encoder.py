@@ -1,4 +1,4 @@
-"""What an encoder is to the engine, and how one is opened."""
+"""The encoder protocol, and how encoders are opened."""
 
 from __future__ import annotations
 
@@ -21,8 +21,7 @@ __all__ = ["Encoder", "open_encoder"]
 class Encoder(Protocol):
     """Turns text into vectors; safe to use from several threads at once.
 
-    The vectors of a text depend on that text alone: not on what else is being encoded, in which order, or on how
-    many threads.
+    The vectors of a text depend on that text only: not on other texts, their order, or the number of threads.
 
     Attributes:
         name: name for messages and `stats`.
@@ -51,12 +50,12 @@ class Encoder(Protocol):
     def trained_representation(self) -> str | None: ...  # noqa: D102
 
     def windows(self, text: str) -> Iterator[TokenVectors]:
-        """Encode a document window after window, so that memory holds one window's vectors at a time.
+        """Encode a document one window at a time, so that memory holds the vectors of one window.
 
-        Some representations keep the windows of a document until its end: each has arrays of its own.
+        Windows do not share arrays, because some representations keep all windows of a document.
 
         Offsets are code points of ``text``. A text without tokens (empty, blank, only control characters) has
-        no windows: whether that is an error is for the caller to say.
+        no windows, which is not an error here.
 
         Raises:
             InvalidDocument: the text holds a lone surrogate; the message names its position.
@@ -64,9 +63,10 @@ class Encoder(Protocol):
         ...
 
     def encode_query(self, text: str) -> npt.NDArray[np.float32]:
-        """Encode a query: (dim,) float32, with L2 norm 1 where `normalize`.
+        """Encode a query: (dim,) float32, with L2 norm 1 if `normalize`.
 
-        Of a query longer than the encoder's window, the windows' vectors are averaged, weighted by their tokens.
+        The vector of a query longer than the encoder's window is the mean over its windows, weighted by their
+        number of tokens.
 
         Raises:
             InvalidQuery: the text has no token, or holds a lone surrogate.
@@ -79,23 +79,23 @@ def open_encoder(
 ) -> Encoder:
     """Open an encoder; its model is loaded when it is first used.
 
-    Who opens the same bundle with the same settings in one process gets the same encoder. Its memory is free when
-    the last reference to it is gone; indexes drop theirs when they are closed.
+    A bundle that is opened several times in one process with the same settings is one encoder, whose memory is
+    freed with the last reference; indexes drop theirs when they are closed.
 
     Args:
-        source: the folder of an encoder bundle, an encoder (returned as it is), or None for the bundled default.
-        runtime: what runs a bundle: "onnx-cpu", "onnx-cuda", "tensorrt", or "auto" for the best that is there and
-            fits the bundle's precision. Those for GPUs have not been run on one yet.
-        lean: for little memory: on the CPU, in int8 or fp32, the weights are used where they lie in the bundle's
-            files, which all processes share and the system takes back when it needs memory. Without, those of
-            products are copied into a layout that single queries run up to twice as fast in, documents some 10 %.
+        source: the folder of an encoder bundle, an encoder (returned unchanged), or None for the bundled default.
+        runtime: runtime of a bundle: "onnx-cpu", "onnx-cuda", "tensorrt", or "auto" for the fastest available one
+            that suits the bundle's precision. The GPU runtimes have not been run on a GPU yet.
+        lean: whether to save memory: on the CPU, for int8 or fp32, the weights are used in the mapped files of the
+            bundle, which processes share. Otherwise weights of matrix products are copied to another layout, with
+            which single queries take down to half the time and documents about 10 % less.
 
     Raises:
-        InvalidSetting: there is no bundle at the path, the source is none of the above, or the runtime is unknown
-            or not for the bundle's precision, or `lean` is not for it.
-        BackendUnavailable: a runtime that was asked for by name cannot be used.
-        FormatError: the bundle is damaged or of a version that this one does not read.
-        AccessFailed: the system refuses a file of the bundle.
+        InvalidSetting: there is no bundle at the path, the source is of another type, or the runtime is unknown,
+            or the runtime or `lean` does not support the bundle's precision.
+        BackendUnavailable: the requested runtime cannot be used.
+        FormatError: the bundle is damaged, or of an unknown version.
+        AccessFailed: the operating system refuses access to a file of the bundle.
     """
     if isinstance(source, Encoder):
         return source

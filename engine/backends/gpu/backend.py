@@ -193,9 +193,9 @@ class GpuBackend:
         assert self._final is not None
         docs, upper_bounds = self._scan.find(queries, parameters.n, self._mask(parameters), parameters.beta)
         scores = self._final.document_scores(queries, docs, parameters.beta)
-        usable, *columns = download(usable_queries(queries), docs, scores, upper_bounds)
+        usable, *columns = download(usable_queries(queries), docs, upper_bounds, scores)
         check_numbers(usable, first)
-        return [ScoredCandidates(doc, score, float(bound)) for doc, score, bound in zip(*columns, strict=True)]
+        return [ScoredCandidates(doc, score, float(bound)) for doc, bound, score in zip(*columns, strict=True)]
 
     def _all_allowed(self, parameters: SearchParameters) -> Docs:
         return np.flatnonzero(self._live if parameters.allowed is None else parameters.allowed)
