@@ -52,7 +52,7 @@ class Parts(ContainerReader):
 
     def __init__(self, arrays: Mapping[str, np.ndarray]) -> None:
         self.path = HERE
-        self._asked = set()
+        self._requested = set()
         self._sections = {name: _section(name, array) for name, array in arrays.items()}
 
 
