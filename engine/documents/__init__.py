@@ -2,8 +2,9 @@
 
 `document` defines a document and validates it, `reader` opens a source of any kind: items that a caller gives
 (`given`), JSON (`json_documents`), rows (`tables`), files (`files`) and folders of them (`folders`). `lines`
-and `inflated` read compressed files in bounded memory. `outline` says what divides the text of a file, and `file_place`
-where in the file a passage stands. `stdlib_docstrings` makes documents of the standard library's docstrings.
+and `inflated` read compressed files in bounded memory. `outline` says what divides the text of a file, and
+`file_place` where in the file a passage stands. `stdlib_docstrings` makes documents of the standard library's
+docstrings.
 
 May import: `quarry.formats`.
 """
