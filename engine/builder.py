@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Unpack
 
@@ -13,6 +13,7 @@ from quarry.engine.analysis.analyzer import RULES, Analyzer
 from quarry.engine.arguments import checked_flag
 from quarry.engine.documents.document import Document
 from quarry.engine.documents.reader import DocumentSource, DocumentStream, read_documents
+from quarry.engine.documents.tables.columns import Columns
 from quarry.engine.encoding.encoder import Encoder, open_encoder
 from quarry.engine.indexer.build_folder import BuildFolder
 from quarry.engine.indexer.index_writer import IndexWriter
@@ -57,6 +58,9 @@ def build(  # noqa: PLR0913  # keywords, each with a default
     docs: DocumentSource,
     path: str | os.PathLike[str],
     *,
+    id: str | None = None,  # noqa: A002  # the field
+    text: str | Sequence[str] | None = None,
+    title: str | None = None,
     encoder: str | os.PathLike[str] | Encoder | None = None,
     representation: str | Representation | None = None,
     overwrite: bool = False,
@@ -74,10 +78,15 @@ def build(  # noqa: PLR0913  # keywords, each with a default
     continues and the others fail before they read a document.
 
     Args:
-        docs: an iterable of texts or of mappings {"id", "text", "title"?, "metadata"?}; or a path: .jsonl,
-            .jsonl.gz, .jsonl.zst, or a folder in BEIR format. A document without an id gets a random one; of
-            documents with the same id the last one is kept.
+        docs: an iterable of texts or of mappings {"id", "text", "title"?, "metadata"?}; a DataFrame or another
+            table; or the path of a table, of JSON, of a file that is a document or of a folder of such files (see
+            `quarry.engine.documents.reader`). A document without an id gets a random one; of documents with the
+            same id the last one is kept.
         path: folder of the index; created if it is missing.
+        id: column of a table that has the ids; None: "id" or "_id", if there is one.
+        text: column of the texts, or several, whose values are joined by line breaks; None: "text".
+        title: column of the titles; None: "title", if there is one. The other columns become metadata. With any of
+            these three, mappings and objects of JSON are rows too.
         encoder: a bundle's folder, an `Encoder`, or None for the bundled all-MiniLM-L6-v2.
         representation: "pieces", "kmeans", "first_m", "mean", "cls", "pooled", or one of the classes; None for
             what the encoder was trained for, or else "pieces" ("pooled" if it gives no token vectors).
@@ -101,7 +110,8 @@ def build(  # noqa: PLR0913  # keywords, each with a default
     started = time.perf_counter()
     index_settings, opened = make_settings(encoder, representation, settings)
     resources = OpenOptions(threads=threads, thresholds=checked_thresholds(thresholds))
-    stream = read_documents(docs, skip_invalid=checked_flag(skip_invalid, "skip_invalid"))
+    columns = Columns.of(id, text, title)
+    stream = read_documents(docs, checked_flag(skip_invalid, "skip_invalid"), columns)
     folder = BuildFolder(checked_path(path, "path").absolute(), checked_flag(overwrite, "overwrite"))
     with folder, _open_writer(folder, index_settings, opened, resources) as writer:
         with Progress(progress, "building") as shown, contextlib.closing(stream):

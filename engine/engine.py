@@ -17,6 +17,7 @@ from quarry.engine.backends.registry import check_backend
 from quarry.engine.documents.document import Document
 from quarry.engine.documents.id_list import checked_id, id_list
 from quarry.engine.documents.reader import DocumentSource, read_documents
+from quarry.engine.documents.tables.columns import Columns
 from quarry.engine.encoding.encoder import Encoder, open_encoder
 from quarry.engine.filtering.filter import parse_filter
 from quarry.engine.gpu.device import Device
@@ -32,6 +33,7 @@ from quarry.engine.process.exit_gate import finishes_before_exit
 from quarry.engine.search.hits import Hits
 from quarry.engine.search.queries import query_texts
 from quarry.engine.search.reranker import Reranker, open_reranker
+from quarry.engine.sync.folder_sync import FolderSync, SyncReport
 from quarry.engine.thresholds import Thresholds, checked_thresholds
 from quarry.formats.container.directory import Directory
 from quarry.formats.errors import IndexClosed, InvalidSetting, ReadOnlyIndex
@@ -203,20 +205,64 @@ class Engine:
             )
         return self._view_to_search().search_vectors(queries, chosen)
 
-    def add(self, docs: DocumentSource) -> int:
+    def add(
+        self,
+        docs: DocumentSource,
+        *,
+        id: str | None = None,  # noqa: A002  # the field
+        text: str | Sequence[str] | None = None,
+        title: str | None = None,
+    ) -> int:
         """Add documents to the next commit and return their number; a document replaces one with the same id.
+
+        Args:
+            docs: documents, or where they are read; see `build`.
+            id: column of a table that has the ids; see `build`.
+            text: column of the texts, or several.
+            title: column of the titles.
 
         Raises:
             InvalidDocument: a document is not valid; those before it are kept for the next commit, or `rollback`.
-            InvalidSetting: documents cannot be read from `docs`, for example from a table.
+            InvalidSetting: documents cannot be read from `docs`, or a column is missing; the message says what
+            helps.
             CommitFailed: an I/O error occurred; the documents added before it are kept and can be committed.
             EncoderMismatch: the vectors of the index are of another encoder.
             ReadOnlyIndex: the index was not opened writable.
         """
         writer = self._require_writer()
         self._view.get().check_encoder()
-        with contextlib.closing(read_documents(docs)) as stream:
+        with contextlib.closing(read_documents(docs, columns=Columns.of(id, text, title))) as stream:
             return writer.add(stream)
+
+    @finishes_before_exit
+    def sync(
+        self, folder: str | os.PathLike[str], *, dry_run: bool = False, remove_all: bool = False
+    ) -> SyncReport:
+        """Make the documents of the index those of a folder's files, in one commit; see `quarry.engine.sync`.
+
+        Files that are new or changed are added, documents whose files are gone are deleted. A file that cannot be
+        read keeps its document. Documents that were not read from files stay.
+
+        Args:
+            folder: of the files.
+            dry_run: whether to change nothing and only report; works on an index opened for reading.
+            remove_all: whether to go on if none of the files that the index has is in the folder any more.
+
+        Raises:
+            InvalidSetting: there is no such folder, additions or deletions are not committed yet, or none of the
+                files of the index is in the folder.
+            CommitFailed: an I/O error occurred; the index is unchanged.
+            EncoderMismatch: the vectors of the index are of another encoder.
+            ReadOnlyIndex: the index was not opened writable, and `dry_run` is false.
+        """
+        writer = None if checked_flag(dry_run, "dry_run") else self._require_writer()
+        view = self._view.get()
+        if writer is not None:
+            view.check_encoder()
+        plan = FolderSync(view.snapshot, checked_path(folder, "folder"), checked_flag(remove_all, "remove_all"))
+        report = plan.report() if writer is None else plan.carry_out(writer)
+        self._follow()
+        return report
 
     @finishes_before_exit
     def delete(self, ids: Iterable[str] | str) -> int:

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any, TypeAlias, cast
 
 from quarry import engine
+from quarry.engine.cli import sync_command
 from quarry.engine.cli.demo import run_demo
 from quarry.engine.cli.output import format_hit
 from quarry.formats.errors import InvalidFilter, InvalidQuery, QuarryError
@@ -116,7 +117,17 @@ def _make_parser(words: Sequence[str]) -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action=_Version, nargs=0, help="print the version and exit")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    for add in (_add_demo, _add_build, _add_search, _add_add, _add_delete, _add_merge, _add_info, _add_verify):
+    for add in (
+        _add_demo,
+        _add_build,
+        _add_search,
+        _add_add,
+        _add_delete,
+        _add_sync,
+        _add_merge,
+        _add_info,
+        _add_verify,
+    ):
         add(commands)
     if not words or words[0] not in commands.choices:
         _add_plugins(commands, words[0] if words else "")
@@ -165,7 +176,14 @@ def _add_source(parser: argparse.ArgumentParser) -> None:
         "source",
         metavar="SOURCE",
         type=Path,
-        help="documents: a .jsonl, .jsonl.gz or .jsonl.zst file, or a BEIR folder",
+        help="documents: a table, JSON, a text, a PDF or other file, or a folder",
+    )
+    parser.add_argument("--id", metavar="COLUMN", type=_decode_text, help="the column of a table that has the ids")
+    parser.add_argument(
+        "--text", metavar="COLUMN", type=_decode_text, action="append", help="of the texts; may be repeated"
+    )
+    parser.add_argument(
+        "--title", metavar="COLUMN", type=_decode_text, help="of the titles; the others become metadata"
     )
 
 
@@ -226,6 +244,9 @@ def _run_build(args: argparse.Namespace) -> int:
     report = engine.build(
         args.source,
         args.index,
+        id=args.id,
+        text=args.text,
+        title=args.title,
         encoder=args.encoder,
         representation=args.representation,
         overwrite=args.overwrite,
@@ -326,7 +347,7 @@ def _add_add(commands: _Subparsers) -> None:
 
 def _run_add(args: argparse.Namespace) -> int:
     with engine.Engine.open(args.index, writable=True, encoder=args.encoder, threads=args.threads) as index:
-        n_added = index.add(args.source)
+        n_added = index.add(args.source, id=args.id, text=args.text, title=args.title)
         _print_fields({"n_added": n_added, "generation": index.commit()}, args.json)
     return 0
 
@@ -349,6 +370,13 @@ def _run_delete(args: argparse.Namespace) -> int:
         n_deleted = index.delete(args.ids)
         _print_fields({"n_deleted": n_deleted, "generation": index.commit()}, args.json)
     return 0
+
+
+def _add_sync(commands: _Subparsers) -> None:
+    parser = _add_command(commands, "sync", sync_command.SUMMARY, sync_command.run)
+    sync_command.add_arguments(parser)
+    _add_encoder(parser)
+    _add_json(parser, "the report as one JSON object")
 
 
 def _add_merge(commands: _Subparsers) -> None:

@@ -17,5 +17,7 @@ def format_hit(hit: Hit) -> list[str]:
     from quarry.engine.search.hits import snippet  # with numpy, which ``--help`` does without
 
     lines = [f"  {hit.score:6.3f}  {snippet(hit.id, _ID_WIDTH):<{_ID_WIDTH}}  {snippet(hit.text, 70)}"]
+    if place := hit.place:
+        lines.append(f"          {snippet(str(place), 100)}")
     lines += [f"          {match.weight:4.0%}  {snippet(match.text, 100)}" for match in hit.matches]
     return lines

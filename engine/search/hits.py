@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 
+from quarry.engine.documents.file_place import FilePlace, find_place
 from quarry.engine.scoring.ranking import Exactness
 from quarry.formats.documents.store import PackedDocument
 
@@ -64,6 +65,16 @@ class Hit:
     def metadata(self) -> Mapping[str, object]:
         """The document's metadata."""
         return self._document.unpack().metadata
+
+    @property
+    def place(self) -> FilePlace | None:
+        """Where its best match was read, or without ``explain=True`` the document; see `place_of`."""
+        return self.place_of(self.matches[0] if self.matches else None)
+
+    def place_of(self, match: Match | None) -> FilePlace | None:
+        """Find where a match was read: "manual.pdf, p. 12"; None when the document was not read from a file."""
+        stored = self._document.unpack()
+        return find_place(stored.text, stored.title, stored.metadata, match.spans if match else ())
 
     def to_dict(self) -> dict[str, object]:
         """Return all attributes as JSON-compatible values."""

@@ -15,6 +15,8 @@ DOCUMENTED = {
     "Cls",
     "Document",
     "Engine",
+    "FilePlace",
+    "SyncReport",
     "FirstM",
     "Hit",
     "Hits",
