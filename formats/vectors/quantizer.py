@@ -25,7 +25,15 @@ from quarry.formats.container.writer import ContainerWriter
 from quarry.formats.errors import CorruptFile, FormatError
 from quarry.formats.vectors.quantization_error import QuantizationError
 
-__all__ = ["MAX_DIM", "MAX_NLIST", "Quantizer", "StoredQuantizer", "read_quantizer", "write_quantizer"]
+__all__ = [
+    "MAX_DIM",
+    "MAX_NLIST",
+    "Quantizer",
+    "StoredQuantizer",
+    "open_quantizer",
+    "read_quantizer",
+    "write_quantizer",
+]
 
 MAX_DIM = 1 << 16
 MAX_NLIST = 1 << 24
@@ -117,7 +125,7 @@ def write_quantizer(directory: Directory, quantizer: Quantizer) -> FileRecord:
     name = f"{identity}.quant"
     if name in directory.names():
         with contextlib.suppress(FormatError):  # such as one of an interrupted writer
-            return _present(directory, name)
+            return open_quantizer(directory, name).record
         directory.delete(name)
     record = _write(directory, quantizer, bytes.fromhex(identity))
     try:
@@ -157,11 +165,20 @@ def _write(directory: Directory, quantizer: Quantizer, file_id: bytes) -> FileRe
     )
 
 
-def _present(directory: Directory, name: str) -> FileRecord:
+def open_quantizer(directory: Directory, name: str) -> StoredQuantizer:
+    """Read a quantizer file that no manifest names.
+
+    Args:
+        directory: its folder.
+        name: the file's name, that of its content.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        FormatError: it is damaged, or contradicts itself or its name.
+    """
     container = ContainerReader(directory, name, FileKind.QUANTIZER)
     container.close()
-    read_quantizer(directory, container.record)
-    return container.record
+    return StoredQuantizer(read_quantizer(directory, container.record), container.record)
 
 
 def read_quantizer(directory: Directory, record: FileRecord) -> Quantizer:
