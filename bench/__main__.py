@@ -68,6 +68,11 @@ COMMANDS = {
         "trained encoders and the bundled one",
         ("ir_measures", "torch", "transformers"),
     ),
+    "reproduce": Command(
+        "training.reproduce",
+        "claims of the papers on training for codes, in small",
+        ("torch", "transformers", "safetensors", "matplotlib"),
+    ),
 }
 """Measurements by the name that runs them."""
 

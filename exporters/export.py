@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING
 from quarry.engine.encoding.encoder import open_encoder
 from quarry.engine.search.reranker import open_reranker
 from quarry.exporters.checkpoint.checkpoint import Checkpoint, read_checkpoint, read_network, read_reranker
-from quarry.exporters.checkpoint.files import license_files
+from quarry.exporters.checkpoint.files import license_files, subfolder
 from quarry.exporters.checkpoint.hub import checkpoint_folder
+from quarry.exporters.checkpoint.quantizer import quantizer_file
 from quarry.exporters.graph.sources import GRAPH_SOURCES, GraphSource, open_graph_source
 from quarry.exporters.parity.encoder import check_parity, measure_parity
 from quarry.exporters.parity.encoder_reference import record_reference
@@ -72,7 +73,8 @@ def export(  # noqa: PLR0913 - all but three are keywords with defaults
         name: the encoder's name; None: the name of the checkpoint's folder.
         head: pooling (``mean``, ``cls``, ``max``) in place of the checkpoint's own, without linear layers.
         normalize: whether pooled vectors are scaled to L2 norm 1; None: as the checkpoint says.
-        query_checkpoint: folder of a separate encoder for queries, if the model has one.
+        query_checkpoint: folder of a separate encoder for queries, if the model has one; None: the one that the
+            checkpoint names, if it does.
         graph_source: ``direct`` (built from the weights), ``torch`` (traced), or ``auto``: direct if possible.
         texts: texts on which the graph is compared with fp32; None: docstrings of the standard library.
         retrieval: whether to measure the effect of the precision on a ranking.
@@ -88,16 +90,18 @@ def export(  # noqa: PLR0913 - all but three are keywords with defaults
     _check_choice("head", head, _POOLINGS)
     _check_choice("graph_source", graph_source, GRAPH_SOURCES)
     _check_request(out, precision)
-    checkpoints = {MODEL_NAME: read_checkpoint(checkpoint_folder(checkpoint), head, normalize)}
-    if query_checkpoint is not None:
-        checkpoints[QUERY_MODEL_NAME] = read_checkpoint(checkpoint_folder(query_checkpoint), head, normalize)
-        _check_same_use(checkpoints[MODEL_NAME], checkpoints[QUERY_MODEL_NAME])
-    first = checkpoints[MODEL_NAME]
+    first = read_checkpoint(checkpoint_folder(checkpoint), head, normalize)
+    checkpoints = {MODEL_NAME: first}
+    queries = _query_folder(first) if query_checkpoint is None else checkpoint_folder(query_checkpoint)
+    if queries is not None:
+        checkpoints[QUERY_MODEL_NAME] = read_checkpoint(queries, head, normalize)
+        _check_same_use(first, checkpoints[QUERY_MODEL_NAME])
     networks = {key: open_graph_source(each, graph_source) for key, each in checkpoints.items()}
     settings = _make_encoder_settings(
         checkpoints, networks[MODEL_NAME].n_hidden, precision, name or first.path.resolve().name
     )
     files = {TOKENIZER_NAME: first.tokenizer, **license_files(first.path), **(extra_files or {})}
+    files |= quantizer_file(first)
     exact, variant = _build_graphs(checkpoints, networks, precision)
     listed = list(sample_texts(_N_TEXTS) if texts is None else texts)
     with _workspace(first.path) as folder:
@@ -195,6 +199,12 @@ def _check_same_use(documents: Checkpoint, queries: Checkpoint) -> None:
         raise InvalidSetting("queries and documents have different heads", path=queries.path)
 
 
+def _query_folder(checkpoint: Checkpoint) -> Path | None:
+    """Return the folder of the query encoder that a checkpoint names, or None."""
+    name = checkpoint.encoder_use.query_checkpoint
+    return None if name is None else subfolder(checkpoint.path, name)
+
+
 def _build_graphs(
     checkpoints: Mapping[str, Checkpoint], networks: Mapping[str, GraphSource], precision: str
 ) -> tuple[dict[str, bytes], dict[str, bytes]]:
@@ -236,6 +246,8 @@ def _make_encoder_settings(
         projection=head.digest(),
         token_vectors=head.has_token_vectors,
         query_source=None if queries is documents else queries.source,
+        representation_settings=use.representation_settings,
+        quantizer=use.quantizer,
     )
 
 

@@ -15,6 +15,13 @@ exactly these members::
     representation    name of the representation it was trained for, or null
     agg_dims, mlm     only with "aggretriever": dimension of agg*, whether the masked-language-model head is used
 
+and those of these that it needs::
+
+    agg_signed                false, only with "aggretriever": agg+ instead of agg*
+    representation_settings   object of integers: settings of the representation
+    quantizer                 name of the quantizer file beside it that it was trained with
+    query_checkpoint          name of a folder in it with the checkpoint of a separate encoder for queries
+
 ``head.safetensors`` has the head's weights: ``projection.weight`` and optionally ``projection.bias`` of a linear
 layer after the pooling (no file: no layer), or for Aggretriever ``terms.weight``, ``terms.bias``, ``cls.weight``
 and ``cls.bias``.
@@ -24,7 +31,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
@@ -41,7 +48,7 @@ from quarry.exporters.checkpoint.files import (
     subfolder,
 )
 from quarry.exporters.checkpoint.head import Activation, Aggregation, Head, Projection
-from quarry.formats.bundle.encoder import Pooling
+from quarry.formats.bundle.encoder import Pooling, read_representation_settings
 from quarry.formats.bundle.folder import MAX_WINDOW
 from quarry.formats.container.fields import Fields
 from quarry.formats.container.fields import read_json as read_strict_json
@@ -55,6 +62,7 @@ _PROMPTS_NAME = "config_sentence_transformers.json"
 _WINDOW_NAME = "sentence_bert_config.json"
 _MAX_SETTINGS_BYTES = 64 * 1024
 _MAX_AGG_DIMS = 16384
+_FILE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
 _MAX_PROMPT = 1024
 _LEAST_WINDOW = 3  # a token and two special tokens
 
@@ -79,6 +87,9 @@ class EncoderUse:
         document_prefix: prepended to documents.
         beta: inverse temperature of the softmax aggregation; None: maximum.
         representation: name of the representation it was trained for, or None.
+        representation_settings: of that representation.
+        quantizer: name of the quantizer's file that it was trained with, or None.
+        query_checkpoint: name of the folder with the encoder for queries, None if it is the same one.
     """
 
     head: Head
@@ -87,6 +98,9 @@ class EncoderUse:
     document_prefix: str
     beta: float | None = None
     representation: str | None = None
+    representation_settings: Mapping[str, int] = field(default_factory=dict)
+    quantizer: str | None = None
+    query_checkpoint: str | None = None
 
 
 def read_use(folder: Path, n_words: int) -> EncoderUse:
@@ -127,6 +141,9 @@ def _read_own_use(folder: Path, fields: Fields, n_words: int) -> EncoderUse:
         fields.text("document_prefix"),
         fields.optional_number("beta", 1e-6, 1e6),
         fields.optional_text("representation"),
+        read_representation_settings(fields) if fields.has("representation_settings") else {},
+        fields.text("quantizer", pattern=_FILE_NAME) if fields.has("quantizer") else None,
+        fields.text("query_checkpoint", pattern=_FILE_NAME) if fields.has("query_checkpoint") else None,
     )
     fields.refuse_unknown()
     return use
@@ -138,7 +155,9 @@ def _read_aggregation(folder: Path, fields: Fields, n_words: int) -> Aggregation
     terms, cls = (_read_layer(tensors, name, path, biased=True) for name in ("terms", "cls"))
     if len(terms.weights) != 1:
         raise CorruptFile("terms.weight has one row", path=path, actual=terms.weights.shape)
-    return Aggregation(fields.integer("agg_dims", 1, _MAX_AGG_DIMS), terms, cls, n_words, fields.boolean("mlm"))
+    n_dims, mlm = fields.integer("agg_dims", 1, _MAX_AGG_DIMS), fields.boolean("mlm")
+    signed = fields.boolean("agg_signed") if fields.has("agg_signed") else True
+    return Aggregation(n_dims, terms, cls, n_words, mlm, signed)
 
 
 def _read_projections(folder: Path) -> tuple[Projection, ...]:

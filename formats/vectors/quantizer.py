@@ -31,7 +31,15 @@ from quarry.formats.errors import CorruptFile, FormatError
 from quarry.formats.vectors.quantization_error import QuantizationError
 from quarry.formats.vectors.search_setting import SearchSetting, read_settings
 
-__all__ = ["MAX_DIM", "MAX_NLIST", "Quantizer", "StoredQuantizer", "read_quantizer", "write_quantizer"]
+__all__ = [
+    "MAX_DIM",
+    "MAX_NLIST",
+    "Quantizer",
+    "StoredQuantizer",
+    "open_quantizer",
+    "read_quantizer",
+    "write_quantizer",
+]
 
 MAX_DIM = 1 << 16
 MAX_NLIST = 1 << 24
@@ -126,7 +134,7 @@ def write_quantizer(directory: Directory, quantizer: Quantizer) -> FileRecord:
     name = f"{identity}.quant"
     if name in directory.names():
         with contextlib.suppress(FormatError):  # for example of an interrupted writer
-            return _read_existing(directory, name)
+            return open_quantizer(directory, name).record
         directory.delete(name)
     record = _write_temporary(directory, quantizer, bytes.fromhex(identity))
     try:
@@ -178,11 +186,20 @@ def _optional_fields(quantizer: Quantizer) -> tuple[dict[str, object], int]:
     return known, features
 
 
-def _read_existing(directory: Directory, name: str) -> FileRecord:
+def open_quantizer(directory: Directory, name: str) -> StoredQuantizer:
+    """Read a quantizer file that no manifest names.
+
+    Args:
+        directory: its folder.
+        name: name of the file, that of its content.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        FormatError: it is damaged, or contradicts itself or its name.
+    """
     container = ContainerReader(directory, name, FileKind.QUANTIZER)
     container.close()
-    read_quantizer(directory, container.record)
-    return container.record
+    return StoredQuantizer(read_quantizer(directory, container.record), container.record)
 
 
 def read_quantizer(directory: Directory, record: FileRecord) -> Quantizer:
