@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, MutableMapping
 from pathlib import Path
 
-from quarry.formats.container.directory import Directory, LoadedFile, is_safe_name
+from quarry.formats.container.directory import Directory, LoadedFile, WriterLimits, is_safe_name
 from quarry.formats.errors import CorruptFile, TruncatedFile
 from quarry.formats.system_errors import access_failed
 
@@ -30,6 +30,7 @@ class MemoryDirectory(Directory):
     ) -> None:
         self.path = path
         self.files: Files = {} if files is None else files
+        self.limits = WriterLimits()
         self._before_write = before_write
 
     def names(self) -> list[str]:
