@@ -368,7 +368,7 @@ class TestSettings:
             ({"centroids": "int4"}, "int8 or float16 or none"),
             ({"code_bytes": 5}, "half a divisor of 16; found 5"),
             ({"code_bytes": 9}, "code_bytes is out of range"),
-            ({"code_bytes": 0, "centroids": "none"}, "neither"),
+            ({"code_bytes": 0, "centroids": "none"}, "centroids or codes"),
             ({"seed": -1}, "seed"),
             (
                 {"clusters": 3, "colour": 1},
