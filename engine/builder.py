@@ -14,6 +14,7 @@ from quarry.engine.arguments import checked_flag
 from quarry.engine.documents.document import Document
 from quarry.engine.documents.reader import DocumentSource, DocumentStream, read_documents
 from quarry.engine.encoding.encoder import Encoder, open_encoder, trained_representation, vector_kinds
+from quarry.engine.encoding.trained import trained_quantizer, trained_settings
 from quarry.engine.indexer.build_folder import BuildFolder
 from quarry.engine.indexer.index_writer import IndexWriter
 from quarry.engine.options import BuildKeywords, BuildOptions, OpenOptions
@@ -149,7 +150,7 @@ def _settings(
             representation_settings=chosen.settings(),
             beta=opened.beta,
             centroids=options.centroids,
-            code_bytes=options.code_bytes_for(opened.dim),
+            code_bytes=_code_bytes(options, opened),
             language=analyzer.language,
             analysis_rules=RULES,
             k1=float(options.k1),
@@ -160,10 +161,16 @@ def _settings(
     )
 
 
+def _code_bytes(options: BuildOptions, encoder: Encoder) -> int:
+    """Return the bytes of a code: what was asked for, or what the encoder's quantizer makes, or the default."""
+    trained = trained_quantizer(encoder, options.code_bytes)
+    return options.code_bytes_for(encoder.dim) if trained is None else trained.code_bytes
+
+
 def _representation(asked: str | Representation | None, encoder: Encoder) -> Representation:
     kinds = vector_kinds(encoder)
     if asked is None:
-        return representation_for(kinds, trained_representation(encoder))
+        return representation_for(kinds, trained_representation(encoder), trained_settings(encoder))
     chosen = representation_from(asked)
     check_readable(chosen, kinds)
     return chosen

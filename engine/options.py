@@ -51,9 +51,11 @@ class BuildOptions:
 
     Attributes:
         centroids: how centroids are stored: "int8" (dim + 4 bytes each), "float16" (2 dim bytes), or "none"
-            (codes alone: the smallest index; segments too small to train codes on keep int8).
+            (codes alone: the smallest index; segments too small to train codes on keep int8, unless the encoder
+            brings a quantizer).
         code_bytes: bytes of a centroid's PQ code in indexes large enough for inverted lists; dim must be
-            divisible by twice that. None: the largest of 48 and less that fits. 0: no lists, search is exact.
+            divisible by twice that. None: what the encoder's quantizer makes if it was trained with one, otherwise
+            the largest of 48 and less that fits. 0: no lists, search is exact.
         language: whose words documents and queries are analysed as for lexical search: "english", another
             language of the Snowball stemmers, or "none" (words as they are).
         k1: of BM25: how soon more occurrences of a term count no more; 0 or larger.

@@ -97,7 +97,9 @@ class IndexWriter:
             self._release_lock()
             raise
         self._settings = self._committer.manifest.settings
-        self._merges = MergeScheduler(self._committer, threads, policy or MergePolicy(), after_merge)
+        self._merges = MergeScheduler(
+            self._committer, threads, policy or MergePolicy(), after_merge, self._encoder_of_vectors()
+        )
         try:
             self._representation: Representation = representation_from(
                 self._settings.representation, self._settings.representation_settings
@@ -347,8 +349,14 @@ class IndexWriter:
     def _builder(self) -> SegmentBuilder:
         if self._pending is None:
             known = self._committer.dictionary
-            self._pending = SegmentBuilder(self._directory, self._settings, self._threads, known)
+            encoder = self._encoder_of_vectors()
+            self._pending = SegmentBuilder(self._directory, self._settings, self._threads, known, encoder)
         return self._pending
+
+    def _encoder_of_vectors(self) -> Encoder | None:
+        """Return the encoder if the vectors of the index are its own, else None."""
+        is_same = self._encoder.identity == self._committer.manifest.encoder.identity
+        return self._encoder if is_same else None
 
     def _forget_pending(self) -> None:
         pending, self._pending = self._pending, None

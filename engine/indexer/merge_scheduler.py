@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
+from quarry.engine.encoding.encoder import Encoder
 from quarry.engine.indexer.committer import Committer
 from quarry.engine.indexer.failures import let_go
 from quarry.engine.indexer.merge_policy import MergePolicy, SegmentSize
@@ -48,13 +49,19 @@ class MergeScheduler:
         threads: for training and coding.
         policy: when to merge.
         after_merge: called after each merge, on the thread that did it.
+        encoder: see `quarry.engine.indexer.segment_merger.SegmentMerger`.
 
     Attributes:
         is_untidy: whether a merge ended early, so that something of it may be left.
     """
 
     def __init__(
-        self, committer: Committer, threads: int, policy: MergePolicy, after_merge: Callable[[], object]
+        self,
+        committer: Committer,
+        threads: int,
+        policy: MergePolicy,
+        after_merge: Callable[[], object],
+        encoder: Encoder | None = None,
     ) -> None:
         self._committer = committer
         self._policy = policy
@@ -68,7 +75,7 @@ class MergeScheduler:
         self._pause = self._n_to_skip = 0
         self.is_untidy = False
         directory = Directory(committer.directory.path, before_write=partial(_check, self._stop))
-        self._merger = SegmentMerger(directory, committer.manifest.settings, threads)
+        self._merger = SegmentMerger(directory, committer.manifest.settings, threads, encoder)
 
     def start(self) -> None:
         """Merge in the background what the policy wants merged now; to be called after each commit."""

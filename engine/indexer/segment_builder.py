@@ -7,8 +7,10 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from quarry.engine.encoding.encoder import Encoder
+from quarry.engine.encoding.trained import trained_quantizer
 from quarry.engine.indexer.document_encoder import EncodedDocument
-from quarry.engine.quantization.training import MIN_TRAINING_ROWS, VectorCoder, train_on
+from quarry.engine.quantization.training import MIN_TRAINING_ROWS, VectorCoder, train_lists, train_on
 from quarry.formats.container.directory import Directory
 from quarry.formats.container.layout import FileRecord
 from quarry.formats.documents.spans import pack_spans
@@ -25,7 +27,13 @@ IVF_ROWS = 20_000  # from here on lists answer in half the time of a scan (bench
 
 
 def wants_lists(settings: IndexSettings, n_rows: int, has_quantizer: bool) -> bool:
-    """Whether a segment of `n_rows` centroids has inverted lists, in an index with or without a quantizer."""
+    """Return whether a segment has inverted lists.
+
+    Args:
+        settings: of the index.
+        n_rows: centroids in the segment.
+        has_quantizer: whether there is a quantizer that needs no training.
+    """
     if not settings.code_bytes:
         return False
     if settings.centroids == "none":
@@ -56,6 +64,7 @@ class SegmentBuilder:
         settings: of the index.
         threads: for training and coding.
         known: gives dictionaries of other texts of the index; see `quarry.formats.documents.store.DocStoreWriter`.
+        encoder: encoder of the documents, whose quantizer is used if it has one; None: it is not known.
     """
 
     def __init__(
@@ -64,11 +73,15 @@ class SegmentBuilder:
         settings: IndexSettings,
         threads: int,
         known: KnownDictionary = lambda _: b"",
+        encoder: Encoder | None = None,
     ) -> None:
         self._directory = directory
         self._settings = settings
         self._threads = threads
-        stored = "int8" if settings.centroids == "none" else settings.centroids
+        self._encoder = encoder
+        stored = settings.centroids
+        if stored == "none":  # until the rows are coded, or for good if there are too few to train a quantizer on
+            stored = "int8" if trained_quantizer(encoder, settings.code_bytes) is None else "float16"
         self._writer = SegmentWriter(directory, settings.dim, stored, known)
         self._dead: set[int] = set()
 
@@ -101,8 +114,8 @@ class SegmentBuilder:
         """Write the segment; None where nothing live is in it. Where that fails it can be tried again.
 
         Args:
-            existing: the quantizer the index has; where there is none and the segment is large
-                enough, one is trained on it.
+            existing: the quantizer the index has; where there is none the encoder's is used, and if it has none
+                and the segment is large enough, one is trained on it.
         """
         dead = np.zeros(len(self), bool)
         dead[list(self._dead)] = True
@@ -136,11 +149,16 @@ class SegmentBuilder:
 
     def _quantizer(self, existing: StoredQuantizer | None) -> StoredQuantizer | None:
         """The quantizer to code with; its file is written if it is new."""
-        if not wants_lists(self._settings, self.n_rows, existing is not None):
+        codes = None if existing else trained_quantizer(self._encoder, self._settings.code_bytes)
+        if not wants_lists(self._settings, self.n_rows, bool(existing or codes)):
             return None
         if existing:
             return existing
-        trained = train_on(self._writer.centroids.batches(), self.n_rows, self._settings, self._threads)
+        batches = self._writer.centroids.batches()
+        if codes is None:
+            trained = train_on(batches, self.n_rows, self._settings, self._threads)
+        else:
+            trained = train_lists(codes, batches, self.n_rows, self._settings, self._threads)
         return StoredQuantizer(trained, write_quantizer(self._directory, trained))
 
     def _write(self, quantizer: Quantizer | None) -> FileRecord:

@@ -10,8 +10,10 @@ from itertools import chain
 import numpy as np
 import numpy.typing as npt
 
+from quarry.engine.encoding.encoder import Encoder
+from quarry.engine.encoding.trained import trained_quantizer
 from quarry.engine.indexer.segment_builder import wants_lists
-from quarry.engine.quantization.training import VectorCoder, train_on
+from quarry.engine.quantization.training import VectorCoder, train_lists, train_on
 from quarry.formats.container.directory import Directory
 from quarry.formats.manifest import IndexSettings, SegmentRecord
 from quarry.formats.segment import SegmentReader
@@ -47,12 +49,16 @@ class SegmentMerger:
         directory: of the index.
         settings: of the index.
         threads: for training and coding; from 2 on also one for words.
+        encoder: encoder of the documents, whose quantizer is used if it has one; None: it is not known.
     """
 
-    def __init__(self, directory: Directory, settings: IndexSettings, threads: int) -> None:
+    def __init__(
+        self, directory: Directory, settings: IndexSettings, threads: int, encoder: Encoder | None = None
+    ) -> None:
         self._directory = directory
         self._settings = settings
         self._threads = threads
+        self._encoder = encoder
 
     def merge(self, sources: Sequence[OpenSegment], quantizer: StoredQuantizer | None) -> Merged:
         """Write the live documents of the sources as one segment.
@@ -93,12 +99,16 @@ class SegmentMerger:
 
     def _quantizer(self, inputs: Sequence[MergeInput], existing: StoredQuantizer | None) -> StoredQuantizer | None:
         n_rows = sum(each.n_rows for each in inputs)
-        if not wants_lists(self._settings, n_rows, existing is not None):
+        codes = None if existing else trained_quantizer(self._encoder, self._settings.code_bytes)
+        if not wants_lists(self._settings, n_rows, bool(existing or codes)):
             return None
         if existing:
             return existing
         batches = chain.from_iterable(each.reader.centroids.batches(each.keep) for each in inputs)
-        trained = train_on(batches, n_rows, self._settings, self._threads)
+        if codes is None:
+            trained = train_on(batches, n_rows, self._settings, self._threads)
+        else:
+            trained = train_lists(codes, batches, n_rows, self._settings, self._threads)
         return StoredQuantizer(trained, write_quantizer(self._directory, trained))
 
     def _write(

@@ -24,6 +24,7 @@ __all__ = [
     "measured",
     "n_training_rows",
     "nlist_for",
+    "train_lists",
     "train_on",
     "train_quantizer",
 ]
@@ -31,6 +32,7 @@ __all__ = [
 Floats = npt.NDArray[np.float32]
 Codes = npt.NDArray[np.uint8]
 
+_LEAST_LISTED_ROWS = 20_000  # fewer are scanned as fast as lists are read (bench/results/ivf_switch.jsonl)
 MIN_TRAINING_ROWS = 1024  # fewer do not make a codebook of 16 sub-vectors that is worth its bytes
 _ROWS_PER_LIST = 64  # more trained no better lists on 122,084 vectors; a codebook wants some 10,000
 _TRAINING_BYTES = 256 << 20
@@ -119,6 +121,37 @@ def train_on(batches: Iterable[Floats], n_rows: int, settings: IndexSettings, th
         settings: of the index.
         threads: how many to use.
     """
+    sample = _sample(batches, n_rows, settings)
+    trained = train_quantizer(sample, nlist_for(n_rows), settings.code_bytes, settings.seed, threads)
+    return measured(trained, sample, n_rows, threads)
+
+
+def train_lists(
+    codes: Quantizer, batches: Iterable[Floats], n_rows: int, settings: IndexSettings, threads: int
+) -> Quantizer:
+    """Give a quantizer that was trained with an encoder the inverted lists of `n_rows` centroids.
+
+    Its rotation and its codebooks stay, so the code of a vector is the same in every index. Few rows need no
+    lists: then the quantizer is returned as it is, with the one list that it has, as is one that codes residuals,
+    whose lists belong to its codes.
+
+    Args:
+        codes: the quantizer.
+        batches: the centroids, (n, dim) float32 each.
+        n_rows: how many there are in all.
+        settings: of the index.
+        threads: how many to use.
+    """
+    if codes.by_residual or n_rows < _LEAST_LISTED_ROWS:
+        return codes
+    sample = _sample(batches, n_rows, settings)
+    nlist = max(1, min(nlist_for(n_rows), len(sample) // 16))
+    coarse = _coarse_centroids(codes.rotate(sample), nlist, settings.seed, threads)
+    return measured(replace(codes, coarse=coarse), sample, n_rows, threads)
+
+
+def _sample(batches: Iterable[Floats], n_rows: int, settings: IndexSettings) -> Floats:
+    """Draw training rows, in the order of the batches: (n, dim) float32."""
     n_sample = n_training_rows(n_rows, settings.dim)
     generator = np.random.default_rng(settings.seed)
     # one row out of each of n_sample equal stretches
@@ -130,8 +163,7 @@ def train_on(batches: Iterable[Floats], n_rows: int, settings: IndexSettings, th
         stop = int(np.searchsorted(chosen, seen + len(batch)))
         sample[start:stop] = batch[chosen[start:stop] - seen]
         start, seen = stop, seen + len(batch)
-    trained = train_quantizer(sample, nlist_for(n_rows), settings.code_bytes, settings.seed, threads)
-    return measured(trained, sample, n_rows, threads)
+    return sample
 
 
 class VectorCoder:
