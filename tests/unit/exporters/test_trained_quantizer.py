@@ -3,6 +3,7 @@
 import json
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -193,6 +194,13 @@ def test_a_separate_encoder_of_queries_is_found_in_the_checkpoint(tmp_path: Path
     encoder = open_encoder(bundle.path)
     (window,) = encoder.windows("abc")
     assert not np.allclose(encoder.encode_query("abc"), window.pooled, atol=1e-2)
+
+
+@pytest.mark.parametrize("options", [{"head": "cls"}, {"normalize": False}])
+def test_another_head_than_the_quantizers_is_refused(tmp_path: Path, options: dict[str, Any]) -> None:
+    checkpoint = checkpoint_with(tmp_path / "checkpoint", made_quantizer())
+    with pytest.raises(InvalidSetting, match="its own head"):
+        export(checkpoint, tmp_path / "bundle", "fp32", **options)
 
 
 def test_a_damaged_quantizer_is_named(bundle: EncoderBundle, tmp_path: Path) -> None:
