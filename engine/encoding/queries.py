@@ -24,7 +24,7 @@ def encode_queries(encoder: Encoder, texts: list[str], threads: int) -> npt.NDAr
     """Encode each of `texts`: (n, dim) float32, on the device of an encoder that works in batches there.
 
     Raises:
-        InvalidQuery: a text has no token, or the encoder gives no usable vector; the message has its number.
+        InvalidQuery: a text has no token, or the encoder returns no valid vector; the message has its number.
     """
     if isinstance(encoder, BatchedEncoder) and texts:
         vectors = encoder.run_queries(_each(encoder.prepare_query, texts, threads))
@@ -55,5 +55,5 @@ def _numbered(work: Callable[[str], T], numbered: tuple[int, str]) -> T:
 def _check_shape(number: int, shape: tuple[int, ...], dim: int) -> None:
     if shape != (dim,):
         raise InvalidQuery(
-            f"query {number}: the encoder gave no usable vector", expected=f"shape {(dim,)}", actual=shape
+            f"query {number}: the encoder returned no valid vector", expected=f"shape {(dim,)}", actual=shape
         )

@@ -125,7 +125,7 @@ def test_queries(encoder, coming_back):
 def test_documents(encoder, coming_back, representation):
     groups = DocumentGroups(encoder, representation)
     prepared = [groups.prepare(text) for text in TEXTS]
-    groups._represented(groups._there, prepared)
+    groups._represent(groups._on_device, prepared)
     n_tokens = sum(each.text.n_tokens for each in prepared)
     assert coming_back
     assert all(
