@@ -445,15 +445,10 @@ def test_the_declared_commands_are_commands(repository: Path) -> None:
 # The demonstration
 
 
-@pytest.fixture(scope="module")
-def demo_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("demo")
-
-
-def test_the_demonstration_finds_what_it_should(quarry, demo_folder: Path) -> None:
-    (result,) = quarry("demo", demo_folder, "--json").json
+def test_the_demonstration_finds_what_it_should_and_builds_its_index_once(quarry, tmp_path: Path) -> None:
+    (result,) = quarry("demo", tmp_path, "--json").json
     assert 4_000 < result["n_documents"] == result["build"]["n_documents"]
-    assert Path(result["path"]).parent == demo_folder
+    assert Path(result["path"]).parent == tmp_path
     found = {answer["query"]: [hit["id"] for hit in answer["hits"]] for answer in result["answers"]}
     for question, module in {
         "parse command line arguments": "argparse",
@@ -463,13 +458,11 @@ def test_the_demonstration_finds_what_it_should(quarry, demo_folder: Path) -> No
     }.items():
         assert any(name.split(".")[0] == module for name in found[question]), question
 
-
-def test_a_second_demonstration_takes_the_index_that_is_there(quarry, demo_folder: Path) -> None:
-    files = {path: path.stat().st_mtime_ns for path in demo_folder.rglob("*")}
-    output = quarry("demo", demo_folder)
+    files = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")}
+    output = quarry("demo", tmp_path)
     assert output.code == 0
     assert re.search(r"^ +0\.\d{3}  argparse +Command-line parsing library", output.out, re.MULTILINE)
-    assert {path: path.stat().st_mtime_ns for path in demo_folder.rglob("*")} == files
+    assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")} == files
 
 
 @pytest.mark.parametrize("damage", ["another encoder", "a damaged file"])

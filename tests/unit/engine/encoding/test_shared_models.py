@@ -24,17 +24,32 @@ from quarry.exporters.export import export, export_reranker
 TEXT = "what keeps a loaf of bread fresh"
 
 
+_sessions: weakref.WeakSet[object] = weakref.WeakSet()
+
+
 def n_sessions() -> int:
-    """Graphs that ONNX Runtime has loaded in this process."""
+    """Count the graphs that ONNX Runtime loaded in this process since the test began, and that are still open.
+
+    The garbage collector's list of all objects is no way to count them: it holds tuples that other threads are
+    filling at that moment, which fail to be resized then.
+    """
     gc.collect()
-    session = import_onnxruntime().InferenceSession
-    return sum(issubclass(type(each), session) for each in gc.get_objects())
+    return len(_sessions)
 
 
 @pytest.fixture(autouse=True)
 def no_model_is_shared_yet(monkeypatch):
-    """Open models anew, even if a fixture of other tests in this process keeps one open."""
+    """Open models anew, even if a fixture of other tests in this process keeps one open, and count them."""
     monkeypatch.setattr(shared_models, "_models", weakref.WeakValueDictionary())
+    session = import_onnxruntime().InferenceSession
+    load = session.__init__
+
+    def count(self, *args, **keywords):
+        load(self, *args, **keywords)
+        _sessions.add(self)
+
+    _sessions.clear()
+    monkeypatch.setattr(session, "__init__", count)
 
 
 @pytest.fixture
