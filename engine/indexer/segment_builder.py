@@ -10,10 +10,9 @@ import numpy.typing as npt
 from quarry.engine.encoding.encoder import Encoder
 from quarry.engine.encoding.trained import trained_quantizer
 from quarry.engine.indexer.document_encoder import EncodedDocument
-from quarry.engine.quantization.calibration import calibrated
+from quarry.engine.indexer.new_quantizer import TrainingRows, make_quantizer
 from quarry.engine.quantization.coder import VectorCoder
-from quarry.engine.quantization.query_sample import QuerySample, sample_vectors
-from quarry.engine.quantization.training import train_lists, train_on
+from quarry.engine.quantization.query_sample import QuerySample
 from quarry.engine.thresholds import Thresholds
 from quarry.formats.container.directory import Directory
 from quarry.formats.container.layout import FileRecord
@@ -163,16 +162,9 @@ class SegmentBuilder:
             return None
         if existing:
             return existing
-        rows = self._writer.centroids
-        if codes is None:
-            trained = train_on(rows.batches(), self.n_rows, self._settings, self._threads, self._thresholds.nlist)
-        else:
-            trained = train_lists(
-                codes, rows.batches(), self.n_rows, self._settings, self._threads, self._thresholds
-            )
-        if trained is not codes:
-            queries = sample_vectors(self._encoder, self._queries.texts, self._threads)
-            trained = calibrated(trained, rows.owned_batches(), queries, self._threads)
+        centroids = self._writer.centroids
+        rows = TrainingRows(self.n_rows, centroids.batches, centroids.owned_batches, lambda: self._queries.texts)
+        trained = make_quantizer(rows, self._settings, self._threads, self._thresholds, self._encoder)
         return StoredQuantizer(trained, write_quantizer(self._directory, trained))
 
     def _write(self, quantizer: Quantizer | None) -> FileRecord:
