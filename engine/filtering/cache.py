@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from quarry.engine.filtering.allowed import Allowed, AllowedDocs
-from quarry.engine.filtering.evaluation import evaluated
+from quarry.engine.filtering.evaluation import Kinds, evaluated, unknown_paths
 from quarry.engine.filtering.filter import Condition
 from quarry.engine.filtering.own_fields import OWN_FIELDS
 from quarry.engine.filtering.unknown_fields import UnknownFields, nearest_names
@@ -43,7 +43,7 @@ class DocumentFilter:
         n_docs = sum(segment.record.n_docs for segment in segments)
         self._answer_bytes = n_docs * _DOC_BYTES + _ANSWER_BYTES
         self._n_kept = cache_bytes // self._answer_bytes
-        self._answers: OrderedDict[Condition, AllowedDocs] = OrderedDict()
+        self._answers: OrderedDict[Condition, tuple[AllowedDocs, Kinds]] = OrderedDict()
         self._lock = threading.Lock()
 
     @property
@@ -62,17 +62,41 @@ class DocumentFilter:
         """
         if condition is None:
             return [None] * len(self._segments)
+        known = self._known(condition)
+        if known is None:
+            known = self._evaluated(condition)
+            if self._segments:
+                for field in unknown_paths(condition, known[1]):
+                    self._unknown.warn(field, partial(self.nearest, field))
+            self._keep(condition, known)
+        return known[0]
+
+    def evaluate(self, condition: Condition) -> tuple[AllowedDocs, Kinds]:
+        """Return for each segment the documents that pass, and the kinds of values that were compared.
+
+        For a part of a collection: nothing is checked or warned about, because that depends on all documents.
+
+        Raises:
+            FormatError: a segment is damaged.
+        """
+        known = self._known(condition)
+        if known is None:
+            known = self._evaluated(condition)
+            self._keep(condition, known)
+        return known
+
+    def _known(self, condition: Condition) -> tuple[AllowedDocs, Kinds] | None:
         with self._lock:
             known = self._answers.get(condition)
             if known is not None:
                 self._answers.move_to_end(condition)
-                return known
-        answer = self._evaluated(condition)
+            return known
+
+    def _keep(self, condition: Condition, answer: tuple[AllowedDocs, Kinds]) -> None:
         with self._lock:
             self._answers[condition] = answer
             while len(self._answers) > self._n_kept:
                 self._answers.popitem(last=False)
-        return answer
 
     def count(self, condition: Condition) -> int:
         """The number of documents that pass."""
@@ -81,18 +105,16 @@ class DocumentFilter:
             for segment, allowed in zip(self._segments, self.allowed(condition), strict=True)
         )
 
-    def _evaluated(self, condition: Condition) -> AllowedDocs:
-        flags, unknown = evaluated(condition, self._segments, self._terms)
-        for field in unknown:
-            self._unknown.warn(field, partial(self._nearest, field))
+    def _evaluated(self, condition: Condition) -> tuple[AllowedDocs, Kinds]:
+        flags, kinds = evaluated(condition, self._segments, self._terms)
         answer: list[Allowed | None] = []
         for segment, found in zip(self._segments, flags, strict=True):
             allowed = Allowed(found)
             every = allowed.n == segment.record.n_docs - segment.record.n_deleted
             answer.append(None if every else allowed)
-        return answer
+        return answer, kinds
 
-    def _nearest(self, field: str) -> list[str]:
+    def nearest(self, field: str) -> list[str]:
         """The names of the fields most like this one, of those that live documents have and columns tell of."""
         names = OWN_FIELDS.union(*(segment.reader.metadata.paths for segment in self._segments))
         return nearest_names(field, names, self._is_known)

@@ -30,7 +30,7 @@ from quarry.formats.metadata.dictionary import Codes
 from quarry.formats.metadata.values import Kind, Scalar, iterate_values
 from quarry.formats.snapshot import OpenSegment
 
-__all__ = ["Evaluation", "evaluated"]
+__all__ = ["Evaluation", "Kinds", "evaluated", "unknown_paths"]
 
 _BATCH_DOCS = 256  # read at a time where columns do not tell
 
@@ -43,12 +43,11 @@ class Evaluation(NamedTuple):
 
     Attributes:
         flags: for each segment (n_docs,) bool, the live documents that pass.
-        unknown: the paths whose values are compared although no live document has a value there, in the order of
-            the condition; none if there is no live document.
+        kinds: for each path whose values are compared the kinds of values that live documents have there.
     """
 
     flags: list[Flags]
-    unknown: list[str]
+    kinds: Kinds
 
 
 def evaluated(
@@ -64,17 +63,26 @@ def evaluated(
         terms: gives the terms of a text as they were made for the postings.
 
     Raises:
-        InvalidFilter: an operand is of another type than all values at its path.
         FormatError: a segment is damaged.
     """
     paths = dict.fromkeys(comparison.path for comparison in comparisons(condition))
     kinds: Kinds = {path: frozenset({Kind.TEXT}) if path in OWN_FIELDS else frozenset() for path in paths}
-    flags = [_SegmentEvaluation(segment, terms, kinds).live_flags(condition) for segment in segments]
-    if not segments:
-        return Evaluation(flags, [])
+    return Evaluation([_SegmentEvaluation(each, terms, kinds).live_flags(condition) for each in segments], kinds)
+
+
+def unknown_paths(condition: Condition, kinds: Kinds) -> list[str]:
+    """Return the paths whose values are compared although no live document has a value there, in their order.
+
+    Args:
+        condition: what was evaluated.
+        kinds: of the values that live documents of the whole collection have, see `Evaluation`.
+
+    Raises:
+        InvalidFilter: an operand is of another type than all values at its path.
+    """
     for comparison in comparisons(condition):
         _check_types(comparison, kinds[comparison.path])
-    return Evaluation(flags, [path for path in paths if not kinds[path]])
+    return [path for path, found in kinds.items() if not found]
 
 
 class _SegmentEvaluation:

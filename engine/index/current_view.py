@@ -9,6 +9,7 @@ from collections.abc import Callable
 from quarry.engine.filtering.unknown_fields import UnknownFields
 from quarry.engine.gpu.device import Device
 from quarry.engine.index.view import IndexView
+from quarry.engine.indexer.graphs import drop_graphs, write_graphs
 from quarry.engine.options import OpenOptions
 from quarry.formats.container.directory import Directory
 from quarry.formats.errors import IndexClosed
@@ -70,6 +71,16 @@ class CurrentView:
             snapshot = Snapshot(self._directory, before.snapshot.segments)
             self._view = self._made(snapshot, before)
         return True
+
+    def optimize(self, threads: int) -> int:
+        """Write HNSW graphs for large segments that have none; return how many were written.
+
+        The writer's lock must be held.
+        """
+        before = self.get().snapshot
+        n_written = write_graphs(before, threads)
+        drop_graphs(before, self.reopen())
+        return n_written
 
     def reopen(self) -> Snapshot:
         """Open the newest generation, and choose anew what searches each segment."""

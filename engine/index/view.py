@@ -8,11 +8,12 @@ import numpy as np
 
 from quarry.engine.documents.document import Document
 from quarry.engine.filtering.cache import DocumentFilter
+from quarry.engine.filtering.filter import Condition
 from quarry.engine.filtering.unknown_fields import UnknownFields
 from quarry.engine.gpu.device import Device
 from quarry.engine.gpu.device_vectors import DeviceVectors
 from quarry.engine.index.memory import plan_memory
-from quarry.engine.index.statistics import resource_statistics
+from quarry.engine.index.statistics import index_statistics, resource_statistics
 from quarry.engine.lexical.query import Bm25Query
 from quarry.engine.lexical.searcher import LexicalSearcher
 from quarry.engine.options import OpenOptions, SearchOptions
@@ -23,6 +24,7 @@ from quarry.engine.search.hits import Hit, Hits
 from quarry.engine.search.hybrid import HybridSearcher
 from quarry.engine.search.searcher import Searcher
 from quarry.formats.documents.store import PackedDocument
+from quarry.formats.manifest import EncoderRecord
 from quarry.formats.snapshot import Snapshot
 
 __all__ = ["IndexView"]
@@ -58,6 +60,33 @@ class IndexView:
         self.filter = DocumentFilter(self._segments, self._plan.filter_bytes, self._lexical.terms, unknown)
         n_docs = [segment.record.n_docs - segment.record.n_deleted for segment in self._segments]
         self._hybrid = HybridSearcher(self._dense, self._lexical, n_docs)
+
+    @property
+    def dim(self) -> int:
+        """Length of a vector."""
+        return self.snapshot.manifest.settings.dim
+
+    @property
+    def encoder(self) -> EncoderRecord:
+        """The encoder of the vectors."""
+        return self.snapshot.manifest.encoder
+
+    @property
+    def n_documents(self) -> int:
+        """Number of documents that are not deleted."""
+        return len(self.snapshot)
+
+    def has(self, doc_id: str) -> bool:
+        """Return whether there is a document with an id."""
+        return self.snapshot.find(doc_id) is not None
+
+    def count(self, condition: Condition) -> int:
+        """Return the number of documents that pass a filter."""
+        return self.filter.count(condition)
+
+    def statistics(self) -> dict[str, object]:
+        """Describe the generation and what searches it; see `quarry.engine.index.statistics`."""
+        return index_statistics(self.snapshot) | self.resources()
 
     def resources(self) -> dict[str, object]:
         """What searches the segments, and the memory that is held for it; see `quarry.engine.index.statistics`."""

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+
+import numpy as np
+import numpy.typing as npt
 
 from quarry.engine.analysis.analyzer import Analyzer
 from quarry.engine.documents.document import Document
@@ -15,7 +18,7 @@ from quarry.engine.indexer.failures import let_go
 from quarry.engine.indexer.garbage import collect_garbage
 from quarry.engine.indexer.merge_policy import MergePolicy
 from quarry.engine.indexer.merge_scheduler import MergeScheduler
-from quarry.engine.indexer.segment_builder import BuiltSegment, SegmentBuilder
+from quarry.engine.indexer.segment_builder import BuiltSegment, SegmentBuilder, wants_lists
 from quarry.engine.process.exit_gate import finishes_before_exit
 from quarry.engine.process.worker_pool import PoolClosed, WorkerPool
 from quarry.engine.representation.base import Representation
@@ -31,6 +34,7 @@ from quarry.formats.errors import (
 )
 from quarry.formats.manifest import EncoderRecord, IndexSettings, Manifest, find_latest_generation
 from quarry.formats.snapshot import Snapshot
+from quarry.formats.vectors.quantizer import Quantizer, StoredQuantizer, write_quantizer
 from quarry.formats.write_lock import WriteLock
 
 __all__ = ["IndexWriter"]
@@ -87,6 +91,7 @@ class IndexWriter:
         self._owns_lock = lock is None
         self._lock: WriteLock | None = lock or WriteLock(directory.path)
         self._pending: SegmentBuilder | None = None
+        self._given_quantizer: Quantizer | None = None
         self._failure: Failure | None = None
         self._is_untidy = False  # whether something that failed may have left files
         self.n_tokens = self.n_rows = 0
@@ -109,6 +114,11 @@ class IndexWriter:
             self.close()
             raise
 
+    @property
+    def document_encoder(self) -> DocumentEncoder:
+        """What encodes the documents of this index."""
+        return DocumentEncoder(self._encoder, self._representation, self._analyzer)
+
     def snapshot(self) -> Snapshot:
         """The current generation, sharing the files that this writer has open."""
         return self._committer.snapshot()
@@ -126,7 +136,7 @@ class IndexWriter:
             CommitFailed: the system failed; what was taken until then, the document under way too, is collected.
         """
         self._check_open()
-        how = DocumentEncoder(self._encoder, self._representation, self._analyzer)
+        how = self.document_encoder
         n_taken = 0
         try:
             with EncodedDocuments(documents, how, self._pool, on_invalid) as encoded:
@@ -169,6 +179,19 @@ class IndexWriter:
         with self._mutex:
             collected = self._pending is not None and len(self._pending) > 0
             return self._lock is not None and (collected or self._committer.has_changes())
+
+    @property
+    def n_pending_rows(self) -> int:
+        """Centroids collected since the last commit."""
+        return self._pending.n_rows if self._pending else 0
+
+    def pending_centroids(self) -> Iterator[npt.NDArray[np.float32]]:
+        """Yield the centroids collected since the last commit, (n, dim) float32 each."""
+        return self._pending.centroid_batches() if self._pending else iter(())
+
+    def use_quantizer(self, quantizer: Quantizer) -> None:
+        """Use a quantizer when the index has none yet and needs one, instead of training one."""
+        self._given_quantizer = quantizer
 
     def delete(self, doc_ids: Iterable[str]) -> int:
         """Delete the documents of these ids, where there are any. Returns how many there were."""
@@ -358,7 +381,10 @@ class IndexWriter:
     def _finish_pending(self) -> BuiltSegment | None:
         if self._pending is None or not len(self._pending):
             return None
-        return self._pending.finish(self._committer.quantizer_for_commit())
+        existing, given = self._committer.quantizer_for_commit(), self._given_quantizer
+        if existing is None and given is not None and wants_lists(self._settings, self._pending.n_rows, True):
+            existing = StoredQuantizer(given, write_quantizer(self._directory, given))
+        return self._pending.finish(existing)
 
 
 def _root(directory: Directory, settings: IndexSettings, encoder: Encoder) -> Manifest:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -79,6 +80,10 @@ class SegmentBuilder:
     def n_rows(self) -> int:
         """Centroids taken so far."""
         return self._writer.centroids.n_rows
+
+    def centroid_batches(self) -> Iterator[npt.NDArray[np.float32]]:
+        """Yield the centroids taken so far, (n, dim) float32 each."""
+        return self._writer.centroids.batches()
 
     def add(self, encoded: EncodedDocument) -> None:
         """Append a document."""

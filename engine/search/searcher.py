@@ -91,10 +91,12 @@ class Searcher:
         n_kept: int,
         options: SearchOptions,
         allowed: AllowedDocs | None = None,
+        keep_ties: bool = False,
     ) -> list[Ranking]:
         """The best `n_kept` of n documents looked at for each query, k at least, with their exact scores.
 
-        None for n is what was measured for k hits of each segment.
+        None for n is what was measured for k hits of each segment. With `keep_ties` all documents that tie with
+        the last one are kept too.
         """
         if not len(queries):
             return []
@@ -110,7 +112,9 @@ class Searcher:
                 beta=self._beta,
             )
             answers.append(segment.search(queries, wanted, n_kept))
-        return [_merged([answer[number] for answer in answers], n_kept) for number in range(len(queries))]
+        return [
+            _merged([answer[number] for answer in answers], n_kept, keep_ties) for number in range(len(queries))
+        ]
 
     @property
     def choices(self) -> list[Choice]:
@@ -262,9 +266,9 @@ class _SegmentSearcher:
         _log.warning("backend %s instead of %s: %s", self.choice.backend, self._failed[-1], error)
 
 
-def _merged(parts: list[_Scored], n: int) -> Ranking:
+def _merged(parts: list[_Scored], n: int, keep_ties: bool) -> Ranking:
     """The n best of all segments."""
-    ranking = ranked([(part.docs, part.scores) for part in parts], n)
+    ranking = ranked([(part.docs, part.scores) for part in parts], n, keep_ties)
     exactness = Exactness.weakest(part.exactness for part in parts)
     return ranking._replace(dense=ranking.scores, exactness=exactness)
 
