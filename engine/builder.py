@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Unpack
 
 from quarry.engine.analysis.analyzer import RULES, Analyzer
-from quarry.engine.arguments import checked_flag
+from quarry.engine.arguments import checked_flag, shown
 from quarry.engine.documents.document import Document
 from quarry.engine.documents.reader import DocumentSource, DocumentStream, read_documents
 from quarry.engine.encoding.encoder import Encoder, open_encoder, trained_representation, vector_kinds
@@ -20,8 +20,11 @@ from quarry.engine.options import BuildKeywords, BuildOptions, OpenOptions
 from quarry.engine.progress import Progress, ProgressSetting
 from quarry.engine.representation.base import Representation
 from quarry.engine.representation.registry import check_readable, representation_for, representation_from
+from quarry.engine.shards.new_shards import NewShards
 from quarry.formats.container.directory import Directory
-from quarry.formats.manifest import IndexSettings, Manifest
+from quarry.formats.errors import IndexExists, IndexNotFound, InvalidSetting
+from quarry.formats.manifest import IndexSettings, Manifest, find_latest_generation
+from quarry.formats.shard_set import MAX_SHARDS, ShardSet, has_shard_set
 from quarry.formats.system_errors import checked_path
 
 __all__ = ["BuildReport", "build"]
@@ -52,7 +55,7 @@ class BuildReport:
     duration_s: float
 
 
-def build(
+def build(  # noqa: PLR0913  # keywords, each with a default
     docs: DocumentSource,
     path: str | os.PathLike[str],
     *,
@@ -62,6 +65,7 @@ def build(
     skip_invalid: bool = False,
     progress: ProgressSetting = None,
     threads: int | None = None,
+    shards: int | None = None,
     **settings: Unpack[BuildKeywords],
 ) -> BuildReport:
     """Build an index.
@@ -83,11 +87,13 @@ def build(
         skip_invalid: leave invalid documents out and count them, instead of failing.
         progress: True, False, None (only on a terminal), or a function of (documents done, total or None).
         threads: for encoding; None: one for each CPU this process may use.
+        shards: number of folders that the documents are divided among, by a hash of their ids; None: no shards.
+            The number is fixed: to change it, build the index again with `overwrite`.
         **settings: fields of `quarry.engine.options.BuildOptions`: `centroids`, `code_bytes`,
             `language`, `k1`, `b`, `seed`.
 
     Raises:
-        IndexExists: there is an index and `overwrite` is false.
+        IndexExists: there is an index and `overwrite` is false, or one has shards and the other has not.
         IndexLocked: another process, or another part of this one, is writing to it.
         InvalidDocument: a document is not valid.
         InvalidSetting: a setting is not valid.
@@ -97,33 +103,72 @@ def build(
     started = time.perf_counter()
     index_settings, opened = _settings(encoder, representation, settings)
     resources = OpenOptions(threads=threads)
+    n_shards = _checked_shards(shards)
     stream = read_documents(docs, skip_invalid=checked_flag(skip_invalid, "skip_invalid"))
     folder = BuildFolder(checked_path(path, "path").absolute(), checked_flag(overwrite, "overwrite"))
-    with folder, _writer(folder, index_settings, opened, resources) as writer:
-        with Progress(progress, "building") as shown, contextlib.closing(stream):
-            writer.add(_counted(stream, shown), stream.skip)
+    with folder, _writer(folder, index_settings, opened, resources, n_shards) as writer:
+        with Progress(progress, "building") as bar, contextlib.closing(stream):
+            writer.add(_counted(stream, bar), stream.skip)
         generation, n_replaced = writer.commit()
-        directory = Directory(folder.path)
-        manifest = Manifest.load(directory, generation)
+        n_documents, size_bytes = _measure(Directory(folder.path), generation, n_shards)
         return BuildReport(
-            n_documents=sum(segment.n_docs - segment.n_deleted for segment in manifest.segments),
+            n_documents=n_documents,
             n_replaced=n_replaced,
             n_skipped=stream.n_skipped,
             skipped=tuple(stream.first_errors),
             n_centroids=writer.n_rows,
             n_tokens=writer.n_tokens,
-            size_bytes=sum(map(directory.size_bytes, manifest.file_names())),
+            size_bytes=size_bytes,
             duration_s=time.perf_counter() - started,
         )
 
 
 def _writer(
-    folder: BuildFolder, settings: IndexSettings, encoder: Encoder, resources: OpenOptions
-) -> contextlib.closing[IndexWriter]:
-    directory = Directory(folder.path)
-    return contextlib.closing(
-        IndexWriter(directory, encoder, resources.n_threads, fresh=settings, lock=folder.lock)
-    )
+    folder: BuildFolder, settings: IndexSettings, encoder: Encoder, resources: OpenOptions, n_shards: int | None
+) -> contextlib.closing[IndexWriter] | contextlib.closing[NewShards]:
+    directory, threads = Directory(folder.path), resources.n_threads
+    _check_kind(directory, n_shards)
+    if n_shards is not None:
+        return contextlib.closing(NewShards(directory, encoder, threads, settings, n_shards, folder.lock))
+    return contextlib.closing(IndexWriter(directory, encoder, threads, fresh=settings, lock=folder.lock))
+
+
+def _checked_shards(shards: object) -> int | None:
+    if shards is not None and (type(shards) is not int or not 1 <= shards <= MAX_SHARDS):
+        raise InvalidSetting(
+            "shards is out of range", expected=f"an integer from 1 to {MAX_SHARDS}, or None", actual=shown(shards)
+        )
+    return shards
+
+
+def _check_kind(directory: Directory, n_shards: int | None) -> None:
+    """Refuse to replace an index with shards by one without, or the other way round."""
+    if n_shards is None:
+        if has_shard_set(directory):
+            raise IndexExists(
+                "the index there has shards: build one with shards=..., or delete the folder", path=directory.path
+            )
+        return
+    with contextlib.suppress(IndexNotFound):
+        generation = find_latest_generation(directory)
+        raise IndexExists(
+            "the index there has no shards: build one without, or delete the folder",
+            path=directory.path,
+            actual=f"generation {generation}",
+        )
+
+
+def _measure(directory: Directory, generation: int, n_shards: int | None) -> tuple[int, int]:
+    """Number of documents and size of all files of an index that was built."""
+    if n_shards is not None:
+        shard_set = ShardSet.load(directory, generation)
+        shards = [Directory(directory.path / folder) for folder in shard_set.folders]
+        sizes = [_measure(shard, find_latest_generation(shard), None) for shard in shards]
+        own_bytes = directory.size_bytes(shard_set.name)
+        return sum(n_docs for n_docs, _ in sizes), own_bytes + sum(n_bytes for _, n_bytes in sizes)
+    manifest = Manifest.load(directory, generation)
+    n_documents = sum(segment.n_docs - segment.n_deleted for segment in manifest.segments)
+    return n_documents, sum(map(directory.size_bytes, manifest.file_names()))
 
 
 def _counted(stream: DocumentStream, progress: Progress) -> Iterator[Document]:

@@ -23,10 +23,8 @@ from quarry.engine.filtering.filter import parse_filter
 from quarry.engine.gpu.device import Device
 from quarry.engine.index.current_view import CurrentView
 from quarry.engine.index.memory import memory_bytes
-from quarry.engine.index.statistics import index_statistics
 from quarry.engine.index.verification import VerifyReport, verify_index
 from quarry.engine.index.view import IndexView
-from quarry.engine.indexer.graphs import drop_graphs, write_graphs
 from quarry.engine.indexer.index_writer import IndexWriter
 from quarry.engine.indexer.merge_policy import MergePolicy
 from quarry.engine.options import OpenOptions, SearchKeywords, SearchOptions
@@ -35,9 +33,15 @@ from quarry.engine.scoring.query_vectors import query_vectors
 from quarry.engine.search.hits import Hits
 from quarry.engine.search.queries import encode_queries, query_texts
 from quarry.engine.search.reranker import Reranker, open_reranker, reranked
+from quarry.engine.shards.current_shards import CurrentShards
+from quarry.engine.shards.sharded_writer import ShardedWriter
+from quarry.engine.shards.verification import verify_shards
+from quarry.engine.shards.view import ShardedView
 from quarry.formats.container.directory import Directory
 from quarry.formats.errors import EncoderMismatch, IndexClosed, InvalidSetting, ReadOnlyIndex
 from quarry.formats.manifest import EncoderRecord
+from quarry.formats.shard_set import has_shard_set
+from quarry.formats.snapshot import Snapshot
 from quarry.formats.system_errors import checked_path
 
 __all__ = ["Engine"]
@@ -64,8 +68,12 @@ class Engine:
         self._writable = writable
         self._refreshes = False
         self._reranker: Reranker | None = None
-        self._writer: IndexWriter | None = None
-        self._view = CurrentView(directory, options, device)
+        self._writer: IndexWriter | ShardedWriter | None = None
+        self._view: CurrentView | CurrentShards = (
+            CurrentShards(directory, options, device)
+            if has_shard_set(directory)
+            else CurrentView(directory, options, device)
+        )
         try:
             if writable:
                 self._writer = self._opened_writer()
@@ -163,7 +171,7 @@ class Engine:
             k: number of hits; fewer are returned only if the index has fewer documents, fewer pass the filter, or
                 in lexical mode fewer contain a term of the query.
             **options: the other fields of `quarry.engine.options.SearchOptions`: `mode`, `filter`, `candidates`,
-                `nprobe`, `explain`, `fusion`, `dense_weight`, `rerank`.
+                `nprobe`, `explain`, `fusion`, `dense_weight`, `rerank`, `partial`, `timeout`.
 
         Returns:
             The hits of the text, or a list with the hits of each text. `Hits.exactness` states whether a better
@@ -178,6 +186,7 @@ class Engine:
             InvalidFilter: the filter is malformed, or compares values of different types.
             InvalidSetting: an option is out of range or unknown.
             EncoderMismatch: the vectors of the index are of another encoder (lexical mode works).
+            ShardTimeout: a shard of the index did not answer within `timeout`, and not `partial`.
         """
         chosen = SearchOptions.of(k, options)
         texts = query_texts(queries)
@@ -204,7 +213,7 @@ class Engine:
                 actual=chosen.mode,
             )
         view = self._to_search()
-        return view.search_dense(query_vectors(queries, view.snapshot.manifest.settings.dim), chosen)
+        return view.search_dense(query_vectors(queries, view.dim), chosen)
 
     def add(self, docs: DocumentSource) -> int:
         """Add documents to the next commit and return their number; a document replaces one with the same id.
@@ -296,10 +305,7 @@ class Engine:
             ReadOnlyIndex: the index was not opened writable.
         """
         self._require_writer()
-        before = self._view.get().snapshot
-        n_written = write_graphs(before, self._options.n_threads)
-        drop_graphs(before, self._view.reopen())
-        return n_written
+        return self._view.optimize(self._options.n_threads)
 
     @finishes_before_exit
     def refresh(self) -> bool:
@@ -319,10 +325,10 @@ class Engine:
         return self._view.get().documents(id_list(ids))
 
     def __contains__(self, doc_id: object) -> bool:
-        return self._view.get().snapshot.find(checked_id(doc_id, "the id")) is not None
+        return self._view.get().has(checked_id(doc_id, "the id"))
 
     def __len__(self) -> int:
-        return len(self._view.get().snapshot)
+        return self._view.get().n_documents
 
     @finishes_before_exit
     def count(self, filter: Mapping[str, object]) -> int:  # noqa: A002  # as in search
@@ -334,13 +340,12 @@ class Engine:
         Raises:
             InvalidFilter: it is malformed, or compares values with those of another type.
         """
-        return self._view.get().filter.count(parse_filter(filter))
+        return self._view.get().count(parse_filter(filter))
 
     @finishes_before_exit
     def stats(self) -> dict[str, object]:
         """Numbers about the index, what searches it, and the memory that takes. See `statistics`."""
-        view = self._view.get()
-        return index_statistics(view.snapshot) | view.resources()
+        return self._view.get().statistics()
 
     @finishes_before_exit
     def verify(self) -> VerifyReport:
@@ -349,7 +354,10 @@ class Engine:
         Raises:
             FormatError: something is wrong; the message lists everything that is, `findings` holds the errors.
         """
-        return verify_index(self._directory, self._view.get().snapshot.manifest)
+        view = self._view.get()
+        if isinstance(view, ShardedView):
+            return verify_shards(self._directory)
+        return verify_index(self._directory, view.snapshot.manifest)
 
     def close(self) -> None:
         """Close all files and release the lock; hits stay valid, and closing twice is harmless.
@@ -391,7 +399,7 @@ class Engine:
             self._device.trim()
             self._encoder = self._reranker = None
 
-    def _opened_writer(self) -> IndexWriter:
+    def _opened_writer(self) -> IndexWriter | ShardedWriter:
         """A writer that does not keep this object alive: the lock of one that is dropped goes with it."""
         this = weakref.ref(self)
 
@@ -402,18 +410,27 @@ class Engine:
 
         threads = self._options.n_threads
         encoder = self._open_encoder()
+        if isinstance(self._view, CurrentShards):
+            return ShardedWriter(self._directory, encoder, threads, after_merge=follow)
         return IndexWriter(self._directory, encoder, threads, policy=MergePolicy(), after_merge=follow)
 
-    def _to_search(self) -> IndexView:
+    def _to_search(self) -> IndexView | ShardedView:
         if self._refreshes:
             self._view.refresh()
         return self._view.get()
 
     def _follow(self) -> None:
         """Answer from the generation that the writer made last."""
-        self._view.follow(lambda: self._writer.snapshot() if self._writer else None)
+        if isinstance(self._view, CurrentShards):
+            self._view.follow()
+        else:
+            self._view.follow(self._written)
 
-    def _require_writer(self) -> IndexWriter:
+    def _written(self) -> Snapshot | None:
+        writer = self._writer
+        return writer.snapshot() if isinstance(writer, IndexWriter) else None
+
+    def _require_writer(self) -> IndexWriter | ShardedWriter:
         self._view.get()
         writer = self._writer
         if writer is None and self._writable:  # another thread is closing it
@@ -430,10 +447,10 @@ class Engine:
             raise IndexClosed("the index is closed", path=self._directory.path)
         return encoder
 
-    def _matching_encoder(self, view: IndexView) -> Encoder:
+    def _matching_encoder(self, view: IndexView | ShardedView) -> Encoder:
         """The encoder; vectors of another one are refused."""
         encoder = self._open_encoder()
-        made: EncoderRecord = view.snapshot.manifest.encoder
+        made: EncoderRecord = view.encoder
         if made.identity != encoder.identity:
             raise EncoderMismatch(
                 "the vectors of this index are another encoder's; open it with encoder=...",

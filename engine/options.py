@@ -28,6 +28,7 @@ __all__ = [
 ]
 
 MAX_K = 1 << 20
+_MAX_TIMEOUT_S = 86_400
 MODES = ("hybrid", "dense", "lexical")
 FUSIONS = ("linear", "rrf")
 DEFAULT_K1 = 1.2
@@ -122,6 +123,8 @@ class SearchKeywords(TypedDict, total=False):
     dense_weight: float
     rerank: int | None
     filter: Mapping[str, object] | None
+    partial: bool
+    timeout: float | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -140,6 +143,10 @@ class SearchOptions:
         rerank: how many hits the reranker that the index was opened with reads again, at least k; None: none.
         filter: on metadata, id and title (see `quarry.engine.filtering.filter`): only documents that pass are
             found; None: all.
+        partial: whether shards of the index that fail or are late are left out, as `Hits.coverage` and
+            `Hits.exactness` then state; otherwise the search raises an error. It concerns sharded indexes only.
+        timeout: seconds that the shards of an index have to answer each request of the search, of which there are
+            up to five: for the filter, statistics, terms, candidates and texts. None: no limit.
     """
 
     k: int = 10
@@ -151,6 +158,8 @@ class SearchOptions:
     dense_weight: float = 0.6
     rerank: int | None = None
     filter: Mapping[str, object] | None = None
+    partial: bool = False
+    timeout: float | None = None
 
     @classmethod
     def of(cls, k: int, others: SearchKeywords) -> Self:
@@ -174,7 +183,10 @@ class SearchOptions:
             _check_integer(self, "nprobe", 1, MAX_K)
         if self.rerank is not None:
             _check_integer(self, "rerank", self.k, MAX_K)
+        if self.timeout is not None:
+            _check_number(self, "timeout", 0, _MAX_TIMEOUT_S)
         object.__setattr__(self, "explain", checked_flag(self.explain, "explain"))
+        object.__setattr__(self, "partial", checked_flag(self.partial, "partial"))
         _ = self.condition
 
     @cached_property

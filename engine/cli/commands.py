@@ -212,6 +212,7 @@ def _add_build(commands: _Subparsers) -> None:
     parser.add_argument(
         "--code-bytes", type=int, metavar="N", help="of a centroid's code (default: 48, or what fits)"
     )
+    parser.add_argument("--shards", type=int, metavar="N", help="divide the documents among N folders")
     _add_json(parser, "the report as one JSON object")
 
 
@@ -227,6 +228,7 @@ def _build(args: argparse.Namespace) -> int:
         centroids=args.centroids,
         code_bytes=args.code_bytes,
         threads=args.threads,
+        shards=args.shards,
     )
     _print_fields(asdict(report), args.json)
     return 0
@@ -248,6 +250,8 @@ def _add_search(commands: _Subparsers) -> None:
         type=_text,
         help="""of metadata, id and title, such as '{"year": {"$gte": 2020}}'""",
     )
+    parser.add_argument("--partial", action="store_true", help="do without shards that fail or are late")
+    parser.add_argument("--timeout", type=float, metavar="SECONDS", help="how long shards have to answer")
     _add_json(parser, "one JSON object a query")
 
 
@@ -255,7 +259,15 @@ def _search(args: argparse.Namespace) -> int:
     only = _filter(args.filter)
     with engine.Engine.open(args.index, encoder=args.encoder, threads=args.threads) as index:
         for query in _queries(args.query):
-            hits = index.search(query, k=args.k, explain=args.explain, mode=args.mode, filter=only)
+            hits = index.search(
+                query,
+                k=args.k,
+                explain=args.explain,
+                mode=args.mode,
+                filter=only,
+                partial=args.partial,
+                timeout=args.timeout,
+            )
             _print_hits(query, hits, args.json)
     return 0
 
@@ -290,10 +302,16 @@ def _queries(words: Iterable[str]) -> Iterator[str]:
 
 def _print_hits(query: str, hits: engine.Hits, as_json: bool) -> None:
     if as_json:
-        told = {"query": query, "exactness": hits.exactness, "hits": [hit.to_dict() for hit in hits]}
+        found = [hit.to_dict() for hit in hits]
+        told: dict[str, object] = {"query": query, "exactness": hits.exactness, "hits": found}
+        if hits.coverage is not None:
+            told["coverage"] = hits.coverage.to_dict()
         print(json.dumps(told), flush=True)
         return
     print(query)
+    if hits.coverage is not None and not hits.coverage.is_complete:
+        reached = f"{hits.coverage.n_reached} of {hits.coverage.n_documents} documents were searched"
+        _fail(f"warning: {reached}; missing: {', '.join(hits.coverage.missing)}", 0)
     for hit in hits:
         print(*hit_lines(hit), sep="\n")
     print(flush=True)
@@ -371,10 +389,10 @@ def _add_verify(commands: _Subparsers) -> None:
 
 
 def _verify(args: argparse.Namespace) -> int:
-    from quarry.engine.index.verification import verify_index
+    from quarry.engine.shards.verification import verify_folder
     from quarry.formats.container.directory import Directory
 
-    report = verify_index(Directory(Path(args.index)))  # not by opening it, which ends at the first damage
+    report = verify_folder(Directory(Path(args.index)))  # not by opening it, which ends at the first damage
     _print_fields(asdict(report), args.json)
     return 0
 
