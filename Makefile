@@ -6,13 +6,15 @@
 #   make bench    measure the main figures (bench/README.md has the other measurements)
 #   make clean    remove everything that these targets made
 # PYTHON names the interpreter to set up with, VENV the folder of the environment, TESTS what pytest runs, EXTRAS what
-# is installed for it: EXTRAS=everything brings the optional libraries too, whose tests are skipped without them.
+# is installed for it: EXTRAS=everything brings the optional libraries too, whose tests are skipped without them. WORKERS
+# is the number of processes that run tests at once.
 
 PYTHON ?= python3
 VENV ?= .venv
 TESTS ?= tests
 EXTRAS ?= dev
 SHARE ?= 1
+WORKERS ?= 2
 BIN := $(VENV)/bin
 CORE := $(VENV)/.stamp
 DEV := $(VENV)/.stamp-$(EXTRAS)
@@ -23,12 +25,12 @@ demo: $(CORE)
 	$(BIN)/quarry demo .demo
 
 test: $(DEV)
-	$(BIN)/python -m pytest $(TESTS)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(TESTS)
 
 torture: $(DEV)
 	-$(BIN)/python -m pip install --quiet atheris
 	QUARRY_TORTURE=$(SHARE) $(BIN)/python -m pytest --timeout 14400 -o faulthandler_timeout=14460 \
-		tests/crash tests/corruption tests/property/test_search.py
+		tests/crash tests/corruption tests/property/test_search.py tests/contract/test_odd_vectors.py
 
 check: $(DEV)
 	$(BIN)/ruff format --check .

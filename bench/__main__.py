@@ -12,20 +12,22 @@ from typing import NamedTuple
 from bench.data.collections import CollectionNotFound
 from quarry.formats.errors import QuarryError
 
-__all__ = ["COMMANDS", "Command", "main", "parser_of"]
+__all__ = ["COMMANDS", "Command", "main", "make_parser"]
 
 
-_INSTALL = {"bm25s": "'.[bench]'", "ir_measures": "'.[bench]'", "matplotlib": "'.[bench]'", "onnx": "'.[export]'"}
-_INSTALL |= {"safetensors": "'.[export]'"}
+_INSTALL = {
+    **dict.fromkeys(("bm25s", "ir_measures", "matplotlib"), "'.[bench]'"),
+    **dict.fromkeys(("onnx", "safetensors"), "'.[export]'"),
+}
 
 
 class Command(NamedTuple):
     """A measurement.
 
     Attributes:
-        module: below `bench`; has ``add_arguments(parser)`` and ``run(arguments) -> exit status``.
+        module: module of `bench` with ``add_arguments(parser)`` and ``run(arguments)``, which returns a status.
         summary: what it measures.
-        needs: modules that the core of Quarry does not install.
+        needs: modules that are not dependencies of Quarry.
     """
 
     module: str
@@ -34,9 +36,9 @@ class Command(NamedTuple):
 
 
 COMMANDS = {
-    "collection": Command("data.collection", "where a collection is, or a copy of it"),
-    "prepare": Command("sweep.prepare_all", "encode a collection once for tradeoff, peers and paper_table"),
-    "figures": Command("readme.figures", "the main figures, compared with their targets", ("ir_measures",)),
+    "collection": Command("data.collections", "print the folder of a collection, or copy it"),
+    "prepare": Command("data.prepare", "encode a collection once for tradeoff, peers and paper_table"),
+    "figures": Command("system.figures", "the main figures, compared with their targets", ("ir_measures",)),
     "tradeoff": Command(
         "sweep.tradeoff", "quality, speed, memory and size by setting, with plots", ("ir_measures", "matplotlib")
     ),
@@ -44,14 +46,12 @@ COMMANDS = {
     "encode": Command("system.encode", "encoders: tokens/s, query latency, start, quality", ("ir_measures",)),
     "paper_table": Command("system.paper_table", "the times in Table 4 of the pseudo-query paper"),
     "report": Command("sweep.report", "tables and plots of raw results", ("matplotlib",)),
-    "readme": Command("readme.everything", "prepare, figures, peers, tradeoff, encode, paper_table and report"),
-    "judge": Command("data.judge", "quality of a TREC run file", ("ir_measures",)),
-    "backends": Command("decisions.backends", "backends for stage 1 on one index"),
-    "graph_library": Command("decisions.graph_library", "hnswlib and FAISS: graphs of the same vectors"),
+    "judge": Command("data.quality", "quality of a TREC run file", ("ir_measures",)),
+    "backends": Command("decisions.backends", "backends of stage 1 on one index"),
     "two_stage": Command(
         "decisions.two_stage", "two-stage search and FAISS, hnswlib, USearch on the same vectors"
     ),
-    "untrained_codes": Command("decisions.untrained_codes", "RaBitQ codes or a scan for small segments"),
+    "recall": Command("decisions.recall", "recall and time of the default search, for ten and for a hundred hits"),
     "representation": Command("decisions.representation", "quality and size by representation", ("ir_measures",)),
     "hybrid": Command("decisions.hybrid", "the weight of dense against lexical scores", ("ir_measures",)),
     "hybrid_latency": Command("decisions.hybrid_latency", "query latency by mode on a large collection"),
@@ -68,6 +68,11 @@ COMMANDS = {
         "trained encoders and the bundled one",
         ("ir_measures", "torch", "transformers"),
     ),
+    "reproduce": Command(
+        "training.reproduce",
+        "claims of the papers on training for codes, in small",
+        ("torch", "transformers", "safetensors", "matplotlib"),
+    ),
 }
 """Measurements by the name that runs them."""
 
@@ -76,10 +81,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run one measurement.
 
     Args:
-        arguments: its name and its own arguments; None: those of the process.
+        arguments: the name and arguments of the measurement; None: those of the process.
 
     Returns:
-        The exit status: of the measurement, 1 if something it needs is missing, 2 if there is none of that name.
+        The exit status of the measurement; 1 if something it needs is missing; 2 for an unknown name.
     """
     words = list(sys.argv[1:] if arguments is None else arguments)
     if not words or words[0] not in COMMANDS:
@@ -89,27 +94,27 @@ def main(arguments: Sequence[str] | None = None) -> int:
     name, command = words[0], COMMANDS[words[0]]
     missing = [module for module in command.needs if find_spec(module) is None]
     if missing:
-        return _fail(name, _how_to_install(missing))
+        return _fail(name, _suggest_install(missing))
     try:
         module = import_module(f"bench.{command.module}")
-        return int(module.run(parser_of(name).parse_args(words[1:])))
+        return int(module.run(make_parser(name).parse_args(words[1:])))
     except ModuleNotFoundError as error:
         if error.name is None or error.name.partition(".")[0] in ("bench", "quarry"):
             raise
-        return _fail(name, _how_to_install([error.name]))
+        return _fail(name, _suggest_install([error.name]))
     except (CollectionNotFound, QuarryError) as error:
         return _fail(name, str(error))
 
 
-def parser_of(name: str) -> argparse.ArgumentParser:
-    """Return the parser of a measurement's own arguments."""
+def make_parser(name: str) -> argparse.ArgumentParser:
+    """Return the parser of a measurement's arguments."""
     module = import_module(f"bench.{COMMANDS[name].module}")
     parser = argparse.ArgumentParser(prog=f"python -m bench {name}", description=module.__doc__)
     module.add_arguments(parser)
     return parser
 
 
-def _how_to_install(modules: list[str]) -> str:
+def _suggest_install(modules: list[str]) -> str:
     packages = dict.fromkeys(_INSTALL.get(module, module) for module in modules)
     return f"needs {', '.join(modules)}, not installed here: pip install {' '.join(packages)}"
 

@@ -15,6 +15,7 @@ from quarry.formats.errors import *  # noqa: F403
 if TYPE_CHECKING:
     from quarry.engine.builder import BuildReport, build
     from quarry.engine.documents.document import Document
+    from quarry.engine.documents.file_place import FilePlace
     from quarry.engine.encoding.encoder import open_encoder
     from quarry.engine.engine import Engine
     from quarry.engine.filtering.unknown_fields import UnknownFieldWarning
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from quarry.engine.representation.single import Mean, Pooled
     from quarry.engine.search.coverage import Coverage
     from quarry.engine.search.hits import Hit, Hits, Match
+    from quarry.engine.sync.folder_sync import SyncReport
 
 _PLACES = {
     "BuildReport": "quarry.engine.builder",
@@ -32,6 +34,8 @@ _PLACES = {
     "build": "quarry.engine.builder",
     "Document": "quarry.engine.documents.document",
     "Engine": "quarry.engine.engine",
+    "FilePlace": "quarry.engine.documents.file_place",
+    "SyncReport": "quarry.engine.sync.folder_sync",
     "UnknownFieldWarning": "quarry.engine.filtering.unknown_fields",
     "VerifyReport": "quarry.engine.index.verification",
     "open_encoder": "quarry.engine.encoding.encoder",
@@ -53,6 +57,7 @@ __all__ = [  # noqa: PLE0604 - the errors are listed where they are defined
     "Coverage",
     "Document",
     "Engine",
+    "FilePlace",
     "FirstM",
     "Hit",
     "Hits",
@@ -61,6 +66,7 @@ __all__ = [  # noqa: PLE0604 - the errors are listed where they are defined
     "Mean",
     "Pieces",
     "Pooled",
+    "SyncReport",
     "UnknownFieldWarning",
     "VerifyReport",
     "build",

@@ -1,4 +1,4 @@
-"""Checks of what callers hand to public functions: a value of a wrong type is an error that names the argument."""
+"""Checks of the arguments of public functions: a value of a wrong type is an error that names the argument."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def checked_flag(value: object, name: str) -> bool:
 
 
 def shown(value: object) -> str:
-    """Write a value for a message, in bounded length and depth."""
+    """Return the text of a value for a message, bounded in length and depth."""
     short = reprlib.Repr()
     short.maxstring = short.maxother = _SHOWN_CHARACTERS
     try:
@@ -36,7 +36,7 @@ def shown(value: object) -> str:
 
 
 def iterator_of(value: object) -> Iterator[object] | None:
-    """Return an iterator over an iterable; None for what is not one, as an array without dimensions."""
+    """Return an iterator over an iterable; None for other values, such as an array without dimensions."""
     try:
         return iter(value) if isinstance(value, Iterable) else None
     except TypeError:
@@ -44,5 +44,5 @@ def iterator_of(value: object) -> Iterator[object] | None:
 
 
 def is_one_of(value: object, names: Container[str]) -> bool:
-    """Whether a value is a str, and one of the names."""
+    """Return whether a value is a str, and one of the names."""
     return isinstance(value, str) and value in names

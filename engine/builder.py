@@ -1,11 +1,11 @@
-"""`build`: documents in, an index out."""
+"""`build`: makes an index of documents."""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Unpack
 
@@ -13,7 +13,8 @@ from quarry.engine.analysis.analyzer import RULES, Analyzer
 from quarry.engine.arguments import checked_flag, shown
 from quarry.engine.documents.document import Document
 from quarry.engine.documents.reader import DocumentSource, DocumentStream, read_documents
-from quarry.engine.encoding.encoder import Encoder, open_encoder, trained_representation, vector_kinds
+from quarry.engine.documents.tables.columns import Columns
+from quarry.engine.encoding.encoder import Encoder, open_encoder
 from quarry.engine.indexer.build_folder import BuildFolder
 from quarry.engine.indexer.index_writer import IndexWriter
 from quarry.engine.options import BuildKeywords, BuildOptions, OpenOptions
@@ -21,26 +22,27 @@ from quarry.engine.progress import Progress, ProgressSetting
 from quarry.engine.representation.base import Representation
 from quarry.engine.representation.registry import check_readable, representation_for, representation_from
 from quarry.engine.shards.new_shards import NewShards
+from quarry.engine.thresholds import Thresholds, checked_thresholds
 from quarry.formats.container.directory import Directory
 from quarry.formats.errors import IndexExists, IndexNotFound, InvalidSetting
 from quarry.formats.manifest import IndexSettings, Manifest, find_latest_generation
 from quarry.formats.shard_set import MAX_SHARDS, ShardSet, has_shard_set
 from quarry.formats.system_errors import checked_path
 
-__all__ = ["BuildReport", "build"]
+__all__ = ["BuildReport", "build", "make_settings"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class BuildReport:
-    """What a build did.
+    """Numbers about a build.
 
     Attributes:
         n_documents: documents in the index.
-        n_replaced: documents that a later one of the same id replaced.
+        n_replaced: documents that a later one with the same id replaced.
         n_skipped: documents left out because they were not valid (with `skip_invalid`).
-        skipped: why, for the first ten of them.
-        n_centroids: vectors stored.
-        n_tokens: tokens encoded.
+        skipped: reasons for the first ten of them.
+        n_centroids: number of vectors stored.
+        n_tokens: number of tokens encoded.
         size_bytes: of all files of the index.
         duration_s: wall time of the whole build.
     """
@@ -59,6 +61,9 @@ def build(  # noqa: PLR0913  # keywords, each with a default
     docs: DocumentSource,
     path: str | os.PathLike[str],
     *,
+    id: str | None = None,  # noqa: A002  # the field
+    text: str | Sequence[str] | None = None,
+    title: str | None = None,
     encoder: str | os.PathLike[str] | Encoder | None = None,
     representation: str | Representation | None = None,
     overwrite: bool = False,
@@ -66,49 +71,58 @@ def build(  # noqa: PLR0913  # keywords, each with a default
     progress: ProgressSetting = None,
     threads: int | None = None,
     shards: int | None = None,
+    thresholds: Thresholds | None = None,
     **settings: Unpack[BuildKeywords],
 ) -> BuildReport:
     """Build an index.
 
-    Documents are read, encoded and written as they come: memory stays bounded but for less than 32 bytes a
-    document. Until the build is complete there is no new index: one that is replaced stays readable, and an
-    interrupted build leaves it, or nothing. If several processes build into one folder at once, the first to lock
-    it goes on and the others fail before they read a document.
+    Documents are read, encoded and written one after another: memory is bounded except for less than 32 bytes per
+    document. There is no new index until the build is complete: an index that is replaced stays readable, and an
+    interrupted build leaves it unchanged. If several processes build into one folder at once, the first to lock it
+    continues and the others fail before they read a document.
 
     Args:
-        docs: an iterable of texts or of mappings {"id", "text", "title"?, "metadata"?}; or a path: .jsonl,
-            .jsonl.gz, .jsonl.zst, or a folder in BEIR format. A document without an id gets a random one; of
-            documents with the same id the last one stays.
-        path: folder of the index; made where it is missing.
+        docs: an iterable of texts or of mappings {"id", "text", "title"?, "metadata"?}; a DataFrame or another
+            table; or the path of a table, of JSON, of a file that is a document or of a folder of such files (see
+            `quarry.engine.documents.reader`). A document without an id gets a random one; of documents with the
+            same id the last one is kept.
+        path: folder of the index; created if it is missing.
+        id: column of a table that has the ids; None: "id" or "_id", if there is one.
+        text: column of the texts, or several, whose values are joined by line breaks; None: "text".
+        title: column of the titles; None: "title", if there is one. The other columns become metadata. With any of
+            these three, mappings and objects of JSON are rows too.
         encoder: a bundle's folder, an `Encoder`, or None for the bundled all-MiniLM-L6-v2.
         representation: "pieces", "kmeans", "first_m", "mean", "cls", "pooled", or one of the classes; None for
-            what the encoder was trained for, or else "pieces" ("pooled" where it gives no token vectors).
-        overwrite: replace an index that is there.
-        skip_invalid: leave invalid documents out and count them, instead of failing.
+            what the encoder was trained for, or else "pieces" ("pooled" if it gives no token vectors).
+        overwrite: whether an index that exists is replaced.
+        skip_invalid: whether invalid documents are left out and counted, instead of failing.
         progress: True, False, None (only on a terminal), or a function of (documents done, total or None).
-        threads: for encoding; None: one for each CPU this process may use.
+        threads: threads for encoding; None: one for each available CPU.
         shards: number of folders that the documents are divided among, by a hash of their ids; None: no shards.
             The number is fixed: to change it, build the index again with `overwrite`.
+        thresholds: advanced settings, such as the memory of writers; see `quarry.engine.thresholds`. None: the
+            defaults.
         **settings: fields of `quarry.engine.options.BuildOptions`: `centroids`, `code_bytes`,
             `language`, `k1`, `b`, `seed`.
 
     Raises:
-        IndexExists: there is an index and `overwrite` is false, or one has shards and the other has not.
+        IndexExists: there is an index, and `overwrite` is false, or one has shards and the other has not.
         IndexLocked: another process, or another part of this one, is writing to it.
         InvalidDocument: a document is not valid.
         InvalidSetting: a setting is not valid.
-        AccessFailed: the system refuses the folder, a file of the documents or of the encoder.
-        CommitFailed: the system failed while documents were added; there is no new index.
+        AccessFailed: the operating system refuses the folder, a file of the documents or of the encoder.
+        CommitFailed: an I/O error occurred; there is no new index.
     """
     started = time.perf_counter()
-    index_settings, opened = _settings(encoder, representation, settings)
-    resources = OpenOptions(threads=threads)
+    index_settings, opened = make_settings(encoder, representation, settings)
+    resources = OpenOptions(threads=threads, thresholds=checked_thresholds(thresholds))
     n_shards = _checked_shards(shards)
-    stream = read_documents(docs, skip_invalid=checked_flag(skip_invalid, "skip_invalid"))
+    columns = Columns.of(id, text, title)
+    stream = read_documents(docs, checked_flag(skip_invalid, "skip_invalid"), columns)
     folder = BuildFolder(checked_path(path, "path").absolute(), checked_flag(overwrite, "overwrite"))
-    with folder, _writer(folder, index_settings, opened, resources, n_shards) as writer:
+    with folder, _open_writer(folder, index_settings, opened, resources, n_shards) as writer:
         with Progress(progress, "building") as bar, contextlib.closing(stream):
-            writer.add(_counted(stream, bar), stream.skip)
+            writer.add(_count_documents(stream, bar), stream.skip)
         generation, n_replaced = writer.commit()
         n_documents, size_bytes = _measure(Directory(folder.path), generation, n_shards)
         return BuildReport(
@@ -123,14 +137,21 @@ def build(  # noqa: PLR0913  # keywords, each with a default
         )
 
 
-def _writer(
+def _open_writer(
     folder: BuildFolder, settings: IndexSettings, encoder: Encoder, resources: OpenOptions, n_shards: int | None
 ) -> contextlib.closing[IndexWriter] | contextlib.closing[NewShards]:
-    directory, threads = Directory(folder.path), resources.n_threads
+    thresholds = resources.thresholds
+    directory = Directory(folder.path, limits=thresholds.writing)
     _check_kind(directory, n_shards)
     if n_shards is not None:
-        return contextlib.closing(NewShards(directory, encoder, threads, settings, n_shards, folder.lock))
-    return contextlib.closing(IndexWriter(directory, encoder, threads, fresh=settings, lock=folder.lock))
+        return contextlib.closing(
+            NewShards(directory, encoder, resources.n_threads, settings, thresholds, n_shards, folder.lock)
+        )
+    return contextlib.closing(
+        IndexWriter(
+            directory, encoder, resources.n_threads, fresh=settings, thresholds=thresholds, lock=folder.lock
+        )
+    )
 
 
 def _checked_shards(shards: object) -> int | None:
@@ -159,7 +180,7 @@ def _check_kind(directory: Directory, n_shards: int | None) -> None:
 
 
 def _measure(directory: Directory, generation: int, n_shards: int | None) -> tuple[int, int]:
-    """Number of documents and size of all files of an index that was built."""
+    """Return the number of documents and the size of all files of an index that was built."""
     if n_shards is not None:
         shard_set = ShardSet.load(directory, generation)
         shards = [Directory(directory.path / folder) for folder in shard_set.folders]
@@ -171,22 +192,27 @@ def _measure(directory: Directory, generation: int, n_shards: int | None) -> tup
     return n_documents, sum(map(directory.size_bytes, manifest.file_names()))
 
 
-def _counted(stream: DocumentStream, progress: Progress) -> Iterator[Document]:
-    """The documents of a stream, each counted as done when the next one is asked for."""
+def _count_documents(stream: DocumentStream, progress: Progress) -> Iterator[Document]:
+    """Yield the documents of a stream; each is counted as done when the next one is requested."""
     for number, document in enumerate(stream, 1):
         yield document
         progress.update(number, stream.n_expected())
 
 
-def _settings(
+def make_settings(
     encoder: str | os.PathLike[str] | Encoder | None,
     representation: str | Representation | None,
     settings: BuildKeywords,
 ) -> tuple[IndexSettings, Encoder]:
+    """Return the settings of a new index, and its encoder, for the arguments of `build`.
+
+    Raises:
+        InvalidSetting: a setting is not valid.
+    """
     options = BuildOptions.of(settings)
     analyzer = Analyzer(options.language)
     opened = open_encoder(encoder)
-    chosen = _representation(representation, opened)
+    chosen = _choose_representation(representation, opened)
     return (
         IndexSettings(
             dim=opened.dim,
@@ -205,10 +231,10 @@ def _settings(
     )
 
 
-def _representation(asked: str | Representation | None, encoder: Encoder) -> Representation:
-    kinds = vector_kinds(encoder)
-    if asked is None:
-        return representation_for(kinds, trained_representation(encoder))
-    chosen = representation_from(asked)
+def _choose_representation(requested: str | Representation | None, encoder: Encoder) -> Representation:
+    kinds = encoder.vector_kinds
+    if requested is None:
+        return representation_for(kinds, encoder.trained_representation)
+    chosen = representation_from(requested)
     check_readable(chosen, kinds)
     return chosen

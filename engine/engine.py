@@ -1,4 +1,4 @@
-"""An open index: wires snapshot, searcher, encoder and writer together, and holds no algorithm."""
+"""An open index: the public methods, which a view answers and a writer carries out."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import logging
 import os
 import weakref
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from types import TracebackType
 from typing import NoReturn, Self, Unpack, overload
 
@@ -18,28 +17,28 @@ from quarry.engine.backends.registry import check_backend
 from quarry.engine.documents.document import Document
 from quarry.engine.documents.id_list import checked_id, id_list
 from quarry.engine.documents.reader import DocumentSource, read_documents
+from quarry.engine.documents.tables.columns import Columns
 from quarry.engine.encoding.encoder import Encoder, open_encoder
 from quarry.engine.filtering.filter import parse_filter
 from quarry.engine.gpu.device import Device
 from quarry.engine.index.current_view import CurrentView
 from quarry.engine.index.memory import memory_bytes
 from quarry.engine.index.verification import VerifyReport, verify_index
-from quarry.engine.index.view import IndexView
+from quarry.engine.index.view import IndexView, ViewResources
 from quarry.engine.indexer.index_writer import IndexWriter
-from quarry.engine.indexer.merge_policy import MergePolicy
 from quarry.engine.options import OpenOptions, SearchKeywords, SearchOptions
 from quarry.engine.process.exit_gate import finishes_before_exit
-from quarry.engine.scoring.query_vectors import query_vectors
 from quarry.engine.search.hits import Hits
-from quarry.engine.search.queries import encode_queries, query_texts
-from quarry.engine.search.reranker import Reranker, open_reranker, reranked
+from quarry.engine.search.queries import query_texts
+from quarry.engine.search.reranker import Reranker, open_reranker
 from quarry.engine.shards.current_shards import CurrentShards
 from quarry.engine.shards.sharded_writer import ShardedWriter
 from quarry.engine.shards.verification import verify_shards
 from quarry.engine.shards.view import ShardedView
+from quarry.engine.sync.folder_sync import FolderSync, SyncReport
+from quarry.engine.thresholds import Thresholds, checked_thresholds
 from quarry.formats.container.directory import Directory
-from quarry.formats.errors import EncoderMismatch, IndexClosed, InvalidSetting, ReadOnlyIndex
-from quarry.formats.manifest import EncoderRecord
+from quarry.formats.errors import IndexClosed, InvalidSetting, ReadOnlyIndex
 from quarry.formats.shard_set import has_shard_set
 from quarry.formats.snapshot import Snapshot
 from quarry.formats.system_errors import checked_path
@@ -59,24 +58,21 @@ class Engine:
     """
 
     def __init__(
-        self, directory: Directory, options: OpenOptions, device: Device, encoder: Encoder, writable: bool
+        self, directory: Directory, resources: ViewResources, *, is_writable: bool, is_refreshing: bool
     ) -> None:
         self._directory = directory
-        self._options = options
-        self._device = device
-        self._encoder: Encoder | None = encoder  # None after close, so that a shared encoder can be freed
-        self._writable = writable
-        self._refreshes = False
-        self._reranker: Reranker | None = None
+        self._device = resources.device
+        self._n_threads = resources.options.n_threads
+        self._thresholds = resources.options.thresholds
+        self._is_writable = is_writable
+        self._is_refreshing = is_refreshing
         self._writer: IndexWriter | ShardedWriter | None = None
         self._view: CurrentView | CurrentShards = (
-            CurrentShards(directory, options, device)
-            if has_shard_set(directory)
-            else CurrentView(directory, options, device)
+            CurrentShards(directory, resources) if has_shard_set(directory) else CurrentView(directory, resources)
         )
         try:
-            if writable:
-                self._writer = self._opened_writer()
+            if is_writable:
+                self._writer = self._open_writer(resources.encoder)
                 self._follow()  # another writer may have committed before this one held the lock
         except BaseException:
             self.close()
@@ -97,6 +93,7 @@ class Engine:
         device: str | None = None,
         device_bytes: int | None = None,
         refresh: bool = False,
+        thresholds: Thresholds | None = None,
     ) -> Engine:
         """Open an index. The model of the encoder is loaded when the first text is encoded.
 
@@ -119,6 +116,8 @@ class Engine:
             device_bytes: maximum device memory to use; None: 90 % of the free memory.
             refresh: whether each search begins with `refresh`, so that it sees every earlier commit of any
                 process. If there is none, this costs a listing of the folder.
+            thresholds: advanced settings, such as when segments are merged; see `quarry.engine.thresholds`. None:
+                the defaults.
 
         Raises:
             IndexNotFound: there is no index.
@@ -135,21 +134,25 @@ class Engine:
             threads=threads,
             device=device,
             device_bytes=device_bytes,
+            thresholds=checked_thresholds(thresholds),
         )
         accelerator = Device(device, device_bytes)
         check_backend(backend, accelerator)
-        is_writable, refreshes = checked_flag(writable, "writable"), checked_flag(refresh, "refresh")
-        folder = Directory(checked_path(path, "path"))
-        index = cls(folder, options, accelerator, open_encoder(encoder), is_writable)
-        index._refreshes = refreshes
-        try:
-            if reranker is not None:
-                index._reranker = open_reranker(reranker, options.n_threads)
-            if encoder is not None:
-                index._matching_encoder(index._view.get())
-        except BaseException:
-            index.close()
-            raise
+        is_writable, is_refreshing = checked_flag(writable, "writable"), checked_flag(refresh, "refresh")
+        folder = Directory(checked_path(path, "path"), limits=options.thresholds.writing)
+        resources = ViewResources(
+            options,
+            accelerator,
+            open_encoder(encoder),
+            None if reranker is None else open_reranker(reranker, options.n_threads),
+        )
+        index = cls(folder, resources, is_writable=is_writable, is_refreshing=is_refreshing)
+        if encoder is not None:
+            try:
+                index._view.get().check_encoder()
+            except BaseException:
+                index.close()
+                raise
         return index
 
     @overload
@@ -189,12 +192,7 @@ class Engine:
             ShardTimeout: a shard of the index did not answer within `timeout`, and not `partial`.
         """
         chosen = SearchOptions.of(k, options)
-        texts = query_texts(queries)
-        if chosen.rerank:
-            reranker, found = self._require_reranker(), self._found(texts, replace(chosen, k=chosen.rerank))
-            found = [reranked(text, hits, reranker, k) for text, hits in zip(texts, found, strict=True)]
-        else:
-            found = self._found(texts, chosen)
+        found = self._view_to_search().search(query_texts(queries), chosen)
         return found[0] if isinstance(queries, str) else found
 
     @finishes_before_exit
@@ -212,23 +210,72 @@ class Engine:
                 expected="mode dense, no rerank",
                 actual=chosen.mode,
             )
-        view = self._to_search()
-        return view.search_dense(query_vectors(queries, view.dim), chosen)
+        return self._view_to_search().search_vectors(queries, chosen)
 
-    def add(self, docs: DocumentSource) -> int:
+    def add(
+        self,
+        docs: DocumentSource,
+        *,
+        id: str | None = None,  # noqa: A002  # the field
+        text: str | Sequence[str] | None = None,
+        title: str | None = None,
+    ) -> int:
         """Add documents to the next commit and return their number; a document replaces one with the same id.
+
+        Args:
+            docs: documents, or where they are read; see `build`.
+            id: column of a table that has the ids; see `build`.
+            text: column of the texts, or several.
+            title: column of the titles.
 
         Raises:
             InvalidDocument: a document is not valid; those before it are kept for the next commit, or `rollback`.
-            InvalidSetting: documents cannot be read from `docs`, for example from a table.
+            InvalidSetting: documents cannot be read from `docs`, or a column is missing; the message says what
+            helps.
             CommitFailed: an I/O error occurred; the documents added before it are kept and can be committed.
             EncoderMismatch: the vectors of the index are of another encoder.
             ReadOnlyIndex: the index was not opened writable.
         """
         writer = self._require_writer()
-        self._matching_encoder(self._view.get())
-        with contextlib.closing(read_documents(docs)) as stream:
+        self._view.get().check_encoder()
+        with contextlib.closing(read_documents(docs, columns=Columns.of(id, text, title))) as stream:
             return writer.add(stream)
+
+    @finishes_before_exit
+    def sync(
+        self, folder: str | os.PathLike[str], *, dry_run: bool = False, remove_all: bool = False
+    ) -> SyncReport:
+        """Make the documents of the index those of a folder's files, in one commit; see `quarry.engine.sync`.
+
+        Files that are new or changed are added, documents whose files are gone are deleted. A file that cannot be
+        read keeps its document. Documents that were not read from files stay.
+
+        Args:
+            folder: of the files.
+            dry_run: whether to change nothing and only report; works on an index opened for reading.
+            remove_all: whether to go on if none of the files that the index has is in the folder any more.
+
+        Raises:
+            InvalidSetting: the index is sharded, there is no such folder, additions or deletions are not committed
+                yet, or none of the files of the index is in the folder.
+            CommitFailed: an I/O error occurred; the index is unchanged.
+            EncoderMismatch: the vectors of the index are of another encoder.
+            ReadOnlyIndex: the index was not opened writable, and `dry_run` is false.
+        """
+        writer = None if checked_flag(dry_run, "dry_run") else self._require_writer()
+        view = self._view.get()
+        if isinstance(view, ShardedView) or isinstance(writer, ShardedWriter):
+            raise InvalidSetting(
+                "a sharded index cannot be synchronized with a folder: its shards are not committed together;"
+                " use an index without shards",
+                path=self._directory.path,
+            )
+        if writer is not None:
+            view.check_encoder()
+        plan = FolderSync(view.snapshot, checked_path(folder, "folder"), checked_flag(remove_all, "remove_all"))
+        report = plan.report() if writer is None else plan.carry_out(writer)
+        self._follow()
+        return report
 
     @finishes_before_exit
     def delete(self, ids: Iterable[str] | str) -> int:
@@ -305,7 +352,7 @@ class Engine:
             ReadOnlyIndex: the index was not opened writable.
         """
         self._require_writer()
-        return self._view.optimize(self._options.n_threads)
+        return self._view.optimize()
 
     @finishes_before_exit
     def refresh(self) -> bool:
@@ -332,27 +379,30 @@ class Engine:
 
     @finishes_before_exit
     def count(self, filter: Mapping[str, object]) -> int:  # noqa: A002  # as in search
-        """Return how many documents pass a filter of metadata, id and title (see `quarry.engine.filtering`).
+        """Return the number of documents that pass a filter, see `quarry.engine.filtering`.
 
         Warns:
             UnknownFieldWarning: the filter compares a field that no document has.
 
         Raises:
-            InvalidFilter: it is malformed, or compares values with those of another type.
+            InvalidFilter: the filter is malformed, or compares values of different types.
         """
         return self._view.get().count(parse_filter(filter))
 
     @finishes_before_exit
     def stats(self) -> dict[str, object]:
-        """Numbers about the index, what searches it, and the memory that takes. See `statistics`."""
+        """Return statistics of the index, its backends and its memory, see `quarry.engine.index.statistics`.
+
+        Those of a sharded index are described in `quarry.engine.shards.statistics`.
+        """
         return self._view.get().statistics()
 
     @finishes_before_exit
     def verify(self) -> VerifyReport:
-        """Read every byte of the generation that is open, or if its files are gone of the newest.
+        """Read every byte of the current generation, or of the newest if its files were deleted.
 
         Raises:
-            FormatError: something is wrong; the message lists everything that is, `findings` holds the errors.
+            FormatError: files are damaged; the message lists all errors, and `findings` holds them.
         """
         view = self._view.get()
         if isinstance(view, ShardedView):
@@ -362,15 +412,15 @@ class Engine:
     def close(self) -> None:
         """Close all files and release the lock; hits stay valid, and closing twice is harmless.
 
-        What was added and deleted without a `commit` is forgotten. A merge in the background is waited for.
+        Additions and deletions that were not committed are discarded. A background merge is finished first.
 
         Raises:
-            FormatError: it found a damaged file; all is closed.
+            FormatError: the merge found a damaged file; the index is closed nevertheless.
         """
         self._close(abandon=False)
 
     def __repr__(self) -> str:
-        return f"Engine.open({str(self._directory.path)!r}, writable={self._writable})"
+        return f"Engine.open({str(self._directory.path)!r}, writable={self._is_writable})"
 
     def __enter__(self) -> Self:
         return self
@@ -384,23 +434,22 @@ class Engine:
         raise TypeError("an Engine cannot be pickled or copied; each process opens the index itself")
 
     def _close(self, *, abandon: bool) -> None:
-        """See `close`; where a merge is abandoned, the index stays as it was before."""
+        """Close, see `close`; an abandoned merge leaves the index unchanged."""
         writer, self._writer = self._writer, None
-        if self._view.is_forked:  # the writer and the device are the parent's
+        if self._view.is_forked:  # writer and device belong to the parent
             self._view.close()
             return
         try:
             if writer:
                 if writer.has_changes() and not abandon:
-                    _log.warning("%s: closed without a commit; what was added and deleted is forgotten", self)
+                    _log.warning("%s: closed without a commit; additions and deletions are discarded", self)
                 writer.close(abandon=abandon)
         finally:
             self._view.close()
             self._device.trim()
-            self._encoder = self._reranker = None
 
-    def _opened_writer(self) -> IndexWriter | ShardedWriter:
-        """A writer that does not keep this object alive: the lock of one that is dropped goes with it."""
+    def _open_writer(self, encoder: Encoder) -> IndexWriter | ShardedWriter:
+        """Open a writer that does not keep this object alive: if it is dropped, the lock is released with it."""
         this = weakref.ref(self)
 
         def follow() -> None:
@@ -408,16 +457,16 @@ class Engine:
             if index is not None:
                 index._follow()
 
-        threads = self._options.n_threads
-        encoder = self._open_encoder()
         if isinstance(self._view, CurrentShards):
-            return ShardedWriter(self._directory, encoder, threads, after_merge=follow)
-        return IndexWriter(self._directory, encoder, threads, policy=MergePolicy(), after_merge=follow)
-
-    def _to_search(self) -> IndexView | ShardedView:
-        if self._refreshes:
-            self._view.refresh()
-        return self._view.get()
+            return ShardedWriter(self._directory, encoder, self._n_threads, self._thresholds, after_merge=follow)
+        return IndexWriter(
+            self._directory,
+            encoder,
+            self._n_threads,
+            thresholds=self._thresholds,
+            merges=True,
+            after_merge=follow,
+        )
 
     def _follow(self) -> None:
         """Answer from the generation that the writer made last."""
@@ -433,7 +482,7 @@ class Engine:
     def _require_writer(self) -> IndexWriter | ShardedWriter:
         self._view.get()
         writer = self._writer
-        if writer is None and self._writable:  # another thread is closing it
+        if writer is None and self._is_writable:  # another thread is closing it
             raise IndexClosed("the index is closed", path=self._directory.path)
         if writer is None:
             raise ReadOnlyIndex(
@@ -441,41 +490,7 @@ class Engine:
             )
         return writer
 
-    def _open_encoder(self) -> Encoder:
-        encoder = self._encoder
-        if encoder is None:
-            raise IndexClosed("the index is closed", path=self._directory.path)
-        return encoder
-
-    def _matching_encoder(self, view: IndexView | ShardedView) -> Encoder:
-        """The encoder; vectors of another one are refused."""
-        encoder = self._open_encoder()
-        made: EncoderRecord = view.encoder
-        if made.identity != encoder.identity:
-            raise EncoderMismatch(
-                "the vectors of this index are another encoder's; open it with encoder=...",
-                path=self._directory.path,
-                expected=f"{made.name} ({made.identity})",
-                actual=f"{encoder.name} ({encoder.identity})",
-            )
-        return encoder
-
-    def _found(self, texts: list[str], options: SearchOptions) -> list[Hits]:
-        """The hits for each text, before reranking."""
-        view = self._to_search()
-        if options.mode == "lexical":
-            return view.search_lexical(texts, options)
-        encoder = self._matching_encoder(view)
-        vectors = encode_queries(encoder, texts, self._options.n_threads)
-        if options.mode == "dense":
-            return view.search_dense(vectors, options)
-        return view.search_hybrid(vectors, texts, options)
-
-    def _require_reranker(self) -> Reranker:
-        self._view.get()
-        reranker = self._reranker
-        if reranker is None:
-            raise InvalidSetting(
-                "nothing to rerank with; open the index with reranker=...", path=self._directory.path
-            )
-        return reranker
+    def _view_to_search(self) -> IndexView | ShardedView:
+        if self._is_refreshing:
+            self._view.refresh()
+        return self._view.get()

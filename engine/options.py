@@ -1,10 +1,10 @@
-"""The three kinds of options: fixed when an index is built, chosen per query, about resources only."""
+"""Options of builds (stored with the index), of searches, and of open indexes (resources)."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from functools import cached_property
 from typing import Self, TypedDict
 
@@ -12,6 +12,7 @@ import numpy as np
 
 from quarry.engine.arguments import checked_flag, is_one_of, shown
 from quarry.engine.filtering.filter import Condition, parse_filter
+from quarry.engine.thresholds import Thresholds
 from quarry.formats.errors import InvalidSetting
 from quarry.formats.vectors.centroids import CENTROID_TYPES
 from quarry.formats.vectors.quantizer import MAX_DIM
@@ -36,7 +37,7 @@ DEFAULT_B = 0.75
 
 
 class BuildKeywords(TypedDict, total=False):
-    """The fields of `BuildOptions`, as keywords of a build."""
+    """The fields of `BuildOptions` as keyword arguments of a build."""
 
     centroids: str
     code_bytes: int | None
@@ -48,18 +49,18 @@ class BuildKeywords(TypedDict, total=False):
 
 @dataclass(frozen=True, kw_only=True)
 class BuildOptions:
-    """Fixed when an index is built, and stored with it.
+    """Options of a build, stored with the index.
 
     Attributes:
-        centroids: how centroids are stored: "int8" (dim + 4 bytes each), "float16" (2 dim bytes), or "none"
-            (codes alone: the smallest index; segments too small to train codes on keep int8).
+        centroids: storage type of centroids: "int8" (dim + 4 bytes each), "float16" (2 dim bytes), or "none"
+            (codes only: the smallest index; segments too small to train codes on keep int8).
         code_bytes: bytes of a centroid's PQ code in indexes large enough for inverted lists; dim must be
-            divisible by twice that. None: the largest of 48 and less that fits. 0: no lists, search is exact.
-        language: whose words documents and queries are analysed as for lexical search: "english", another
-            language of the Snowball stemmers, or "none" (words as they are).
-        k1: of BM25: how soon more occurrences of a term count no more; 0 or larger.
-        b: of BM25: how much a document's length counts, from 0 to 1.
-        seed: of every random choice.
+            divisible by twice that. None: the largest possible value up to 48. 0: no lists, search is exact.
+        language: language of the text analysis for lexical search: "english", another language of the Snowball
+            stemmers, or "none" (no stemming and no stop words).
+        k1: BM25's term frequency saturation, 0 or larger.
+        b: BM25's length normalization, from 0 to 1.
+        seed: seed of every random choice.
     """
 
     centroids: str = "int8"
@@ -71,10 +72,10 @@ class BuildOptions:
 
     @classmethod
     def of(cls, keywords: BuildKeywords) -> Self:
-        """The options of a build's keywords.
+        """Return the options given by keyword arguments.
 
         Raises:
-            InvalidSetting: one is out of range, or there is none of that name.
+            InvalidSetting: a value is out of range, or a keyword is unknown.
         """
         _check_names(keywords, cls)
         return cls(**keywords)
@@ -90,30 +91,36 @@ class BuildOptions:
         if self.code_bytes is not None:
             _check_integer(self, "code_bytes", 0, MAX_DIM)
         if self.code_bytes == 0 and self.centroids == "none":
-            raise InvalidSetting("an index with neither centroids nor codes", expected="code_bytes above 0")
+            raise InvalidSetting(
+                "an index must store centroids or codes", expected="code_bytes above 0", actual=self.code_bytes
+            )
 
     def code_bytes_for(self, dim: int) -> int:
-        """Bytes of a code for vectors of `dim`; a byte holds two 4-bit sub-quantizers of equal parts."""
+        """Return the bytes of a code for vectors of length `dim`; a byte holds two 4-bit sub-quantizers.
+
+        Raises:
+            InvalidSetting: `dim` cannot be divided into as many equal parts.
+        """
         if self.code_bytes is None:
-            return self._largest_code(dim)
+            return self._largest_code_bytes(dim)
         _check_integer(self, "code_bytes", 0, dim // 2)
         if self.code_bytes and dim % (2 * self.code_bytes):
             raise InvalidSetting(
-                "code_bytes does not divide the vectors",
+                "code_bytes does not divide the dimension",
                 expected=f"half a divisor of {dim}",
                 actual=self.code_bytes,
             )
         return self.code_bytes
 
-    def _largest_code(self, dim: int) -> int:
+    def _largest_code_bytes(self, dim: int) -> int:
         largest = max((n for n in range(1, 49) if dim % (2 * n) == 0), default=0)
         if largest == 0 and self.centroids == "none":
-            raise InvalidSetting("vectors of an odd length have no codes", expected="an even dim", actual=dim)
+            raise InvalidSetting("vectors of odd dimension have no codes", expected="an even dim", actual=dim)
         return largest
 
 
 class SearchKeywords(TypedDict, total=False):
-    """The fields of `SearchOptions` but `k`, as keywords of a search."""
+    """The fields of `SearchOptions` except `k`, as keyword arguments of a search."""
 
     candidates: int | None
     nprobe: int | None
@@ -129,20 +136,20 @@ class SearchKeywords(TypedDict, total=False):
 
 @dataclass(frozen=True, kw_only=True)
 class SearchOptions:
-    """Chosen per query.
+    """Options of a search.
 
     Attributes:
-        k: how many hits; fewer come back only where fewer documents are in the index, or pass the filter, or in
-            lexical mode have a term of the query.
-        candidates: documents that stage 2 looks at, at least k; None: a measured default.
-        nprobe: inverted lists that stage 1 reads; None: a measured default.
-        explain: whether hits say which spans of their text matched, and which terms.
-        mode: "hybrid" (dense and lexical scores together), "dense" (meaning), "lexical" (BM25, exact words).
-        fusion: of hybrid scores: "linear" (weighted mean of scores brought to 0..1) or "rrf" (reciprocal ranks).
-        dense_weight: of the dense side in "linear", from 0 to 1.
-        rerank: how many hits the reranker that the index was opened with reads again, at least k; None: none.
-        filter: on metadata, id and title (see `quarry.engine.filtering.filter`): only documents that pass are
-            found; None: all.
+        k: number of hits; there are fewer only if the index has fewer documents, fewer pass the filter, or in
+            lexical mode fewer contain a term of the query.
+        candidates: number of documents for stage 2, at least `n_retrieved`; None: a measured default.
+        nprobe: number of inverted lists that stage 1 reads; None: a measured default.
+        explain: whether hits hold the passages and the terms that matched.
+        mode: "hybrid" (fused dense and lexical scores), "dense" (vectors), or "lexical" (BM25).
+        fusion: fusion of hybrid scores: "linear" (weighted mean of min-max normalized scores) or "rrf" (reciprocal
+            rank fusion).
+        dense_weight: weight of the dense scores in "linear", from 0 to 1.
+        rerank: number of hits that the index's reranker scores again, at least k; None: no reranking.
+        filter: filter of metadata, id and title (see `quarry.engine.filtering.filter`); None: all documents.
         partial: whether shards of the index that fail or are late are left out, as `Hits.coverage` and
             `Hits.exactness` then state; otherwise the search raises an error. It concerns sharded indexes only.
         timeout: seconds that the shards of an index have to answer each request of the search, of which there are
@@ -163,11 +170,11 @@ class SearchOptions:
 
     @classmethod
     def of(cls, k: int, others: SearchKeywords) -> Self:
-        """The options of a search's keywords.
+        """Return the options given by keyword arguments.
 
         Raises:
-            InvalidSetting: one is out of range, or there is none of that name.
-            InvalidFilter: the filter stands for nothing.
+            InvalidSetting: a value is out of range, or a keyword is unknown.
+            InvalidFilter: the filter is not valid.
         """
         _check_names(others, cls)
         return cls(k=k, **others)
@@ -177,40 +184,46 @@ class SearchOptions:
         _check_choice("fusion", self.fusion, FUSIONS)
         _check_number(self, "dense_weight", 0, 1)
         _check_integer(self, "k", 1, MAX_K)
-        if self.candidates is not None:
-            _check_integer(self, "candidates", self.k, MAX_K)
-        if self.nprobe is not None:
-            _check_integer(self, "nprobe", 1, MAX_K)
         if self.rerank is not None:
             _check_integer(self, "rerank", self.k, MAX_K)
+        if self.candidates is not None:
+            _check_integer(self, "candidates", self.n_retrieved, MAX_K)
+        if self.nprobe is not None:
+            _check_integer(self, "nprobe", 1, MAX_K)
         if self.timeout is not None:
             _check_number(self, "timeout", 0, _MAX_TIMEOUT_S)
         object.__setattr__(self, "explain", checked_flag(self.explain, "explain"))
         object.__setattr__(self, "partial", checked_flag(self.partial, "partial"))
         _ = self.condition
 
+    @property
+    def n_retrieved(self) -> int:
+        """Number of hits before reranking."""
+        return self.rerank or self.k
+
     @cached_property
     def condition(self) -> Condition | None:
-        """What the filter stands for.
+        """The parsed filter.
 
         Raises:
-            InvalidFilter: it stands for nothing.
+            InvalidFilter: the filter is not valid.
         """
         return None if self.filter is None else parse_filter(self.filter)
 
 
 @dataclass(frozen=True, kw_only=True)
 class OpenOptions:
-    """About resources: the answers are the same whatever is chosen here, as far as the backend is exact.
+    """Resources of an open index; they do not change exact answers.
 
     Attributes:
-        backend: "auto", or the name of one (see `engine.backends`).
-        threads: for batches of queries and for encoding documents; None: one for each CPU this process may use.
-        device: where backend "gpu" runs: "cuda", "cuda:1", or "cpu" (slow: the same code, for tests); None: the
-            first CUDA device.
-        device_bytes: of the device's memory that may be used; None: nine tenths of what is free.
-        memory_bytes: of main memory that may be held for searching (see `quarry.engine.index.memory`); None: no
+        backend: "auto", or a key of `quarry.engine.backends.registry.BACKENDS`.
+        threads: number of threads for batches of queries and for encoding documents; None: one for each CPU that
+            this process may use.
+        device: device of backend "gpu": "cuda", "cuda:1", or "cpu" (slow, for tests); None: the first CUDA device.
+        device_bytes: maximum device memory in bytes; None: 90 % of the free memory.
+        memory_bytes: maximum main memory held for searching in bytes (see `quarry.engine.index.memory`); None: no
             limit.
+        thresholds: advanced settings; see `quarry.engine.thresholds`.
     """
 
     backend: str = "auto"
@@ -218,6 +231,7 @@ class OpenOptions:
     device: str | None = None
     device_bytes: int | None = None
     memory_bytes: int | None = None
+    thresholds: Thresholds = field(default_factory=Thresholds)
 
     def __post_init__(self) -> None:
         if self.threads is not None:
@@ -238,7 +252,7 @@ class OpenOptions:
 
 
 def _check_names(given: Mapping[str, object], options: type) -> None:
-    """Refuse keywords that are no fields of a class of options."""
+    """Raise if a keyword is not a field of a class of options."""
     known = [each.name for each in fields(options)]
     unknown = sorted(given.keys() - set(known))
     if unknown:
@@ -246,7 +260,7 @@ def _check_names(given: Mapping[str, object], options: type) -> None:
 
 
 def _check_integer(options: object, name: str, low: int, high: int) -> None:
-    value = _plain(options, name)
+    value = _plain_value(options, name)
     if type(value) is not int or not low <= value <= high:
         raise InvalidSetting(
             f"{name} is out of range", expected=f"an integer from {low} to {high}", actual=shown(value)
@@ -254,19 +268,19 @@ def _check_integer(options: object, name: str, low: int, high: int) -> None:
 
 
 def _check_number(options: object, name: str, low: float, high: float) -> None:
-    value = _plain(options, name)
+    value = _plain_value(options, name)
     if type(value) not in (int, float) or not low <= value <= high:  # type: ignore[operator]
         raise InvalidSetting(
             f"{name} is out of range", expected=f"a number from {low} to {high}", actual=shown(value)
         )
 
 
-def _plain(options: object, name: str) -> object:
-    """A field's value; a number of numpy's becomes one of Python's, in the field too."""
+def _plain_value(options: object, name: str) -> object:
+    """Return a field's value; a NumPy scalar is replaced by a Python number, in the field too."""
     value: object = getattr(options, name)
     if isinstance(value, np.generic):
         value = value.item()
-        object.__setattr__(options, name, value)  # options are frozen; their value stays the same here
+        object.__setattr__(options, name, value)  # the options are frozen, and the value stays the same
     return value
 
 

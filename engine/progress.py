@@ -14,21 +14,21 @@ if TYPE_CHECKING:
 __all__ = ["Progress", "ProgressSetting"]
 
 ProgressSetting = bool | Callable[[int, int | None], None] | None
-"""True: a bar; False: nothing; None: a bar where standard error is a terminal; or a function that is
-called with (n_done, n_total), n_total None where it is not known."""
+"""True: a bar; False: nothing; None: a bar if standard error is a terminal; or a function that is called with
+(n_done, n_total); n_total is None if it is not known."""
 
 
 class Progress:
-    """Shows how far one piece of work on documents has come. A context manager: the bar is closed at its end.
+    """Shows the progress of work on documents; a context manager, which closes the bar.
 
     Args:
-        setting: who wants to see it.
-        label: what is being done to documents, in a word or two.
+        setting: how progress is reported.
+        label: of the bar: what is done to documents, in a word or two.
     """
 
     def __init__(self, setting: ProgressSetting, label: str) -> None:
         self._callback = setting if callable(setting) else None
-        self._bar = _bar(label) if _is_shown(setting) else None
+        self._bar = _make_bar(label) if _is_shown(setting) else None
 
     def __enter__(self) -> Self:
         return self
@@ -40,7 +40,7 @@ class Progress:
             self._bar.close()
 
     def update(self, n_done: int, n_total: int | None = None) -> None:
-        """Say that ``n_done`` of ``n_total`` are done so far; the total may be an estimate that changes."""
+        """Report that ``n_done`` of ``n_total`` documents are done; the total may be an estimate that changes."""
         if self._callback is not None:
             self._callback(n_done, n_total)
         if self._bar is not None:
@@ -49,14 +49,14 @@ class Progress:
 
 
 def _is_shown(setting: ProgressSetting) -> bool:
-    """Whether there is to be a bar; a program without a console has nowhere to show it."""
+    """Return whether a bar is shown; a program without a console has no standard error."""
     if sys.stderr is None:
         return False
     return sys.stderr.isatty() if setting is None else setting is True
 
 
-def _bar(label: str) -> tqdm[None]:
+def _make_bar(label: str) -> tqdm[None]:
     from tqdm import tqdm
 
-    size = shutil.get_terminal_size()  # tqdm itself shows nothing on a terminal that does not tell its size
+    size = shutil.get_terminal_size()  # tqdm shows nothing if the terminal does not report its size
     return tqdm(desc=label, unit=" documents", file=sys.stderr, ncols=size.columns, nrows=size.lines)

@@ -22,7 +22,7 @@ WEIGHTS_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9
 
 _N_TEXTS = 200
 
-_LICENCE = Path(__file__).resolve().parents[1] / "LICENSE"
+_LICENSE = Path(__file__).resolve().parents[1] / "LICENSE"
 
 _NOTICE = f"""\
 all-MiniLM-L6-v2
@@ -69,7 +69,7 @@ def make_bundled(checkpoint: Path, out: Path) -> EncoderBundle:
         checkpoint,
         out,
         name="all-MiniLM-L6-v2",
-        extra_files={"LICENSE": _LICENCE, "NOTICE": _NOTICE.encode("utf-8")},
+        extra_files={"LICENSE": _LICENSE, "NOTICE": _NOTICE.encode("utf-8")},
         texts=[*_RECORDED, *sample_texts(_N_TEXTS)],
         n_recorded=len(_RECORDED),
     )

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING
 from quarry.engine.encoding.encoder import open_encoder
 from quarry.engine.search.reranker import open_reranker
 from quarry.exporters.checkpoint.checkpoint import Checkpoint, read_checkpoint, read_network, read_reranker
-from quarry.exporters.checkpoint.files import license_files
+from quarry.exporters.checkpoint.files import license_files, subfolder
 from quarry.exporters.checkpoint.hub import checkpoint_folder
+from quarry.exporters.checkpoint.quantizer import quantizer_file
 from quarry.exporters.graph.sources import GRAPH_SOURCES, GraphSource, open_graph_source
 from quarry.exporters.parity.encoder import check_parity, measure_parity
 from quarry.exporters.parity.encoder_reference import record_reference
@@ -72,7 +73,8 @@ def export(  # noqa: PLR0913 - all but three are keywords with defaults
         name: the encoder's name; None: the name of the checkpoint's folder.
         head: pooling (``mean``, ``cls``, ``max``) in place of the checkpoint's own, without linear layers.
         normalize: whether pooled vectors are scaled to L2 norm 1; None: as the checkpoint says.
-        query_checkpoint: folder of a separate encoder for queries, if the model has one.
+        query_checkpoint: folder of a separate encoder for queries, if the model has one; None: the one that the
+            checkpoint names, if it does.
         graph_source: ``direct`` (built from the weights), ``torch`` (traced), or ``auto``: direct if possible.
         texts: texts on which the graph is compared with fp32; None: docstrings of the standard library.
         retrieval: whether to measure the effect of the precision on a ranking.
@@ -88,24 +90,26 @@ def export(  # noqa: PLR0913 - all but three are keywords with defaults
     _check_choice("head", head, _POOLINGS)
     _check_choice("graph_source", graph_source, GRAPH_SOURCES)
     _check_request(out, precision)
-    checkpoints = {MODEL_NAME: read_checkpoint(checkpoint_folder(checkpoint), head, normalize)}
-    if query_checkpoint is not None:
-        checkpoints[QUERY_MODEL_NAME] = read_checkpoint(checkpoint_folder(query_checkpoint), head, normalize)
-        _check_same_use(checkpoints[MODEL_NAME], checkpoints[QUERY_MODEL_NAME])
-    first = checkpoints[MODEL_NAME]
+    first = read_checkpoint(checkpoint_folder(checkpoint), head, normalize)
+    checkpoints = {MODEL_NAME: first}
+    queries = _query_folder(first) if query_checkpoint is None else checkpoint_folder(query_checkpoint)
+    if queries is not None:
+        checkpoints[QUERY_MODEL_NAME] = read_checkpoint(queries, head, normalize)
+        _check_same_use(first, checkpoints[QUERY_MODEL_NAME])
     networks = {key: open_graph_source(each, graph_source) for key, each in checkpoints.items()}
-    settings = _encoder_settings(
+    settings = _make_encoder_settings(
         checkpoints, networks[MODEL_NAME].n_hidden, precision, name or first.path.resolve().name
     )
     files = {TOKENIZER_NAME: first.tokenizer, **license_files(first.path), **(extra_files or {})}
-    exact, variant = _graphs(checkpoints, networks, precision)
+    files |= quantizer_file(first)
+    exact, variant = _build_graphs(checkpoints, networks, precision)
     listed = list(sample_texts(_N_TEXTS) if texts is None else texts)
     with _workspace(first.path) as folder:
         bundle = write_bundle(folder / "exact", settings, {**files, **exact})
         reference = record_reference(open_encoder(bundle.path), listed, n_recorded)
         if precision != "fp32":
             converted = write_bundle(folder / "variant", settings, {**files, **variant})
-            settings = _with_parity(bundle, converted, listed, retrieval)
+            settings = _add_parity(bundle, converted, listed, retrieval)
     return write_bundle(out, settings, {**files, **variant, REFERENCE_NAME: reference})
 
 
@@ -141,21 +145,21 @@ def export_reranker(
         CorruptFile: a file of the checkpoint is not valid.
     """
     from quarry.exporters.graph.bert import build_reranker_graph
-    from quarry.exporters.precision.variants import reranker_variant
+    from quarry.exporters.precision.variants import convert_reranker
 
     _check_request(out, precision)
     source = read_reranker(checkpoint_folder(checkpoint))
-    settings = _reranker_settings(source, precision, name or source.path.resolve().name)
+    settings = _make_reranker_settings(source, precision, name or source.path.resolve().name)
     files = {TOKENIZER_NAME: source.tokenizer, **license_files(source.path)}
     graph = build_reranker_graph(read_network(source, ("bert",)))
-    variant = {**files, MODEL_NAME: _serialize(reranker_variant(graph, precision))}
+    variant = {**files, MODEL_NAME: _serialize(convert_reranker(graph, precision))}
     listed = list(sample_pairs() if pairs is None else pairs)
     with _workspace(source.path) as folder:
         exact = write_reranker_bundle(folder / "exact", settings, {**files, MODEL_NAME: _serialize(graph)})
         reference = record_scores(open_reranker(exact.path), listed)
         if precision != "fp32":
             converted = write_reranker_bundle(folder / "variant", settings, variant)
-            settings = _with_reranker_parity(exact, converted, listed)
+            settings = _add_reranker_parity(exact, converted, listed)
     return write_reranker_bundle(out, settings, {**variant, REFERENCE_NAME: reference})
 
 
@@ -195,11 +199,17 @@ def _check_same_use(documents: Checkpoint, queries: Checkpoint) -> None:
         raise InvalidSetting("queries and documents have different heads", path=queries.path)
 
 
-def _graphs(
+def _query_folder(checkpoint: Checkpoint) -> Path | None:
+    """Return the folder of the query encoder that a checkpoint names, or None."""
+    name = checkpoint.encoder_use.query_checkpoint
+    return None if name is None else subfolder(checkpoint.path, name)
+
+
+def _build_graphs(
     checkpoints: Mapping[str, Checkpoint], networks: Mapping[str, GraphSource], precision: str
 ) -> tuple[dict[str, bytes], dict[str, bytes]]:
     """Return the fp32 graphs and the graphs in the requested precision, serialized, by file name."""
-    from quarry.exporters.precision.variants import encoder_variant
+    from quarry.exporters.precision.variants import convert_encoder
 
     exact: dict[str, bytes] = {}
     variant: dict[str, bytes] = {}
@@ -207,13 +217,13 @@ def _graphs(
         build = networks[name].build
         backbone = build()
         checkpoint.head.check(backbone.n_hidden, backbone.n_words, checkpoint.path)
-        exact[name] = variant[name] = _serialize(encoder_variant(backbone, checkpoint.head, "fp32"))
+        exact[name] = variant[name] = _serialize(convert_encoder(backbone, checkpoint.head, "fp32"))
         if precision != "fp32":
-            variant[name] = _serialize(encoder_variant(build(), checkpoint.head, precision))
+            variant[name] = _serialize(convert_encoder(build(), checkpoint.head, precision))
     return exact, variant
 
 
-def _encoder_settings(
+def _make_encoder_settings(
     checkpoints: Mapping[str, Checkpoint], n_hidden: int, precision: str, name: str
 ) -> EncoderSettings:
     documents = checkpoints[MODEL_NAME]
@@ -236,6 +246,8 @@ def _encoder_settings(
         projection=head.digest(),
         token_vectors=head.has_token_vectors,
         query_source=None if queries is documents else queries.source,
+        representation_settings=use.representation_settings,
+        quantizer=use.quantizer,
     )
 
 
@@ -255,7 +267,7 @@ def _workspace(checkpoint: Path) -> Iterator[Path]:
             raise CorruptFile(message, path=checkpoint, expected=error.expected, actual=error.actual) from error
 
 
-def _with_parity(
+def _add_parity(
     exact: EncoderBundle, variant: EncoderBundle, texts: Iterable[str], retrieval: bool
 ) -> EncoderSettings:
     """Compare two variants and return the settings with the result."""
@@ -266,7 +278,7 @@ def _with_parity(
     return replace(settings, parity=parity, retrieval=effect)
 
 
-def _reranker_settings(source: Checkpoint, precision: str, name: str) -> RerankerSettings:
+def _make_reranker_settings(source: Checkpoint, precision: str, name: str) -> RerankerSettings:
     return RerankerSettings(
         name=name,
         precision=precision,
@@ -281,7 +293,7 @@ def _serialize(graph: onnx.ModelProto) -> bytes:
     return bytes(graph.SerializeToString(deterministic=True))
 
 
-def _with_reranker_parity(
+def _add_reranker_parity(
     exact: RerankerBundle, variant: RerankerBundle, pairs: list[tuple[str, str]]
 ) -> RerankerSettings:
     """Compare two variants and return the settings with the result."""

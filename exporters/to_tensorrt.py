@@ -129,7 +129,7 @@ class _PlanBuilder:
         if int(self.version.split(".")[0]) < _OLDEST and library == "tensorrt":
             raise BackendUnavailable("TensorRT is too old", expected=f"{_OLDEST} or later", actual=self.version)
         self._capability = self._find_capability(target) if target else None
-        self.target = target or _present_target()
+        self.target = target or _find_target()
         self._messages: list[str] = []
 
     def build(
@@ -213,7 +213,7 @@ def _make_logger(trt: Any, messages: list[str]) -> Any:  # noqa: ANN401
     return _Kept()
 
 
-def _present_target() -> str:
+def _find_target() -> str:
     """Return the compute capability of this machine's GPU."""
     target = cuda_target()
     if target is None:

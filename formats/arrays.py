@@ -28,7 +28,7 @@ UInt64Array: TypeAlias = npt.NDArray[np.uint64]
 
 
 def offsets_from_sizes(sizes: npt.ArrayLike) -> Int64Array:
-    """Return where consecutive parts of the given sizes begin, and where the last one ends.
+    """Return the offsets of consecutive parts of the given sizes, and the end of the last one.
 
     Args:
         sizes: (n,) integers or booleans.

@@ -6,7 +6,7 @@
     ├── IndexNotFound         no index at that path
     ├── IndexExists           an index exists at that path
     ├── IndexLocked           another writer holds the lock of the index
-    ├── IndexClosed           the engine or the index was closed, or belongs to another process
+    ├── IndexClosed           the engine or the index was closed, or was opened by another process
     ├── ReadOnlyIndex         a write to an index that is open for reading
     ├── EncoderMismatch       the vectors of the index are of another encoder
     ├── InvalidDocument       a document is not valid; names document and field
@@ -15,7 +15,7 @@
     ├── InvalidSetting        a setting has a value that is not valid
     ├── BackendUnavailable    a requested backend cannot be used here
     ├── ShardTimeout          a shard of the index did not answer in time
-    ├── AccessFailed          the operating system refuses a file or folder (also an OSError)
+    ├── AccessFailed          a system call failed for a file or folder (also an OSError)
     ├── CommitFailed          nothing was committed; the last commit is still current
     ├── MergeFailed           segments could not be merged; the last commit is still current
     ├── DurabilityUnknown     the commit is visible, but may not survive a power loss
@@ -23,7 +23,7 @@
         ├── CorruptFile       its content contradicts itself or the specification
         ├── TruncatedFile     it is shorter or longer than it states
         ├── ChecksumMismatch  its bytes changed since they were written
-        ├── FormatTooOld      written by a version that is not supported any more
+        ├── FormatTooOld      written by a version that is no longer supported
         └── FormatTooNew      written by a later version
 """
 
@@ -141,16 +141,16 @@ class ShardTimeout(QuarryError):
 
 
 class AccessFailed(QuarryError, OSError):
-    """The operating system refuses a file or folder: a permission is missing, too many files are open, and so on.
+    """A system call failed for a file or folder: a permission is missing, too many files are open, and so on.
 
-    The message names the path and says what would help. This is an OSError too, with the `errno` and `strerror` of
-    the system's own error, which is its cause.
+    The message names the path and a remedy. This is an OSError too, with the `errno` and `strerror` of the
+    original error, which is its cause.
 
     Args:
-        message: what could not be done.
+        message: the operation that failed.
         path: the file or folder.
-        expected: what would help.
-        error: the system's own error.
+        expected: the remedy.
+        error: the original error.
     """
 
     def __init__(
@@ -161,13 +161,13 @@ class AccessFailed(QuarryError, OSError):
         expected: object = None,
         error: OSError | None = None,
     ) -> None:
-        super().__init__(message, path=path, expected=expected, actual=None if error is None else _reason(error))
+        super().__init__(message, path=path, expected=expected, actual=_describe_error(error))
         if error is not None:
             self.errno, self.strerror = error.errno, error.strerror
         self.filename = None if path is None else str(path)
 
     def __reduce__(self) -> tuple[object, ...]:
-        """Pickle the members of OSError too."""
+        """Pickle the attributes of OSError too."""
         own = {"errno": self.errno, "strerror": self.strerror, "filename": self.filename}
         return type(self), (self.message,), {**vars(self), **own}
 
@@ -189,7 +189,7 @@ class MergeFailed(QuarryError):
 class DurabilityUnknown(QuarryError):
     """The commit is visible to readers, but may not survive a power loss.
 
-    If the file system cannot be read any more, it is not even known whether it is visible.
+    If the file system can no longer be read, it is also unknown whether the commit is visible.
     """
 
 
@@ -216,12 +216,12 @@ class ChecksumMismatch(FormatError):
 
 
 class FormatTooOld(FormatError):
-    """A file was written by a version that is not supported any more."""
+    """A file was written by a version that is no longer supported."""
 
 
 class FormatTooNew(FormatError):
     """A file was written by a later version, or needs a feature that this version does not support."""
 
 
-def _reason(error: OSError) -> str:
-    return error.strerror or str(error) or type(error).__name__
+def _describe_error(error: OSError | None) -> str | None:
+    return None if error is None else error.strerror or str(error) or type(error).__name__

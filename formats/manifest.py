@@ -37,7 +37,7 @@ _MAX_SEGMENTS = 1 << 16
 _MAX_DOCS = 1 << 32
 _MAX_GENERATION = (1 << 64) - 1
 _MAX_CENTROIDS = 1 << 16
-_LISTINGS = 5  # listing a large folder is not atomic: a concurrent commit may hide both manifests
+_MAX_LISTINGS = 5  # listing a large folder is not atomic: during a commit both manifests may be missing
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -121,7 +121,7 @@ class Manifest:
         encoder: of the vectors.
         segments: oldest first.
         quantizers: the quantizer files that the segments name.
-        unknown_features: bits of the features that a writer must know and this version does not.
+        unknown_features: bits of the features that a writer must support and this version does not.
     """
 
     generation: int
@@ -155,7 +155,7 @@ class Manifest:
         return names.union(*(segment.file_names() for segment in self.segments))
 
     def check_writable(self, directory: Directory) -> None:
-        """Raise FormatTooNew if the index has a feature that a writer of this version does not know."""
+        """Raise FormatTooNew if the index has a feature that writers of this version do not support."""
         if self.unknown_features:
             raise FormatTooNew(
                 "the index can be read but not changed: it has a feature that this version does not support",
@@ -186,14 +186,14 @@ class Manifest:
             CorruptFile: the manifest was not read back as it was written; nothing was committed.
         """
         temporary = f"manifest-{self.commit_id.hex()}{TEMPORARY_SUFFIX}"
-        ContainerWriter(directory, temporary, FileKind.MANIFEST, self.commit_id).finish(_to_fields(self))
+        ContainerWriter(directory, temporary, FileKind.MANIFEST, self.commit_id).finish(_manifest_to_fields(self))
         try:
-            self._put_in_place(directory, temporary)
+            self._rename_verified(directory, temporary)
         except BaseException:
             directory.delete(temporary)
             raise
 
-    def _put_in_place(self, directory: Directory, temporary: str) -> None:
+    def _rename_verified(self, directory: Directory, temporary: str) -> None:
         if _read(directory, temporary) != self:
             raise CorruptFile("the new manifest was not read back as it was written", path=directory.path)
         directory.rename(temporary, self.name)
@@ -226,7 +226,7 @@ def find_latest_generation(directory: Directory) -> int:
     Raises:
         IndexNotFound: there is no manifest.
     """
-    for _ in range(_LISTINGS):
+    for _ in range(_MAX_LISTINGS):
         names = (name for name in directory.names() if name.startswith("MANIFEST-"))
         found = [int(match[1]) for match in map(_NAME.fullmatch, names) if match]
         found = [generation for generation in found if generation <= _MAX_GENERATION]
@@ -238,7 +238,7 @@ def find_latest_generation(directory: Directory) -> int:
 def _read(directory: Directory, name: str) -> Manifest:
     container = ContainerReader(directory, name, FileKind.MANIFEST)
     try:
-        manifest = _from_fields(container.fields, container.record.file_id, container.path)
+        manifest = _parse_manifest(container.fields, container.record.file_id, container.path)
         container.refuse_unknown()
         manifest = replace(manifest, unknown_features=container.unknown_writer_features)
     finally:
@@ -246,7 +246,7 @@ def _read(directory: Directory, name: str) -> Manifest:
     return manifest
 
 
-def _to_fields(manifest: Manifest) -> dict[str, object]:
+def _manifest_to_fields(manifest: Manifest) -> dict[str, object]:
     return {
         "generation": manifest.generation,
         "parent_id": manifest.parent_id,
@@ -287,14 +287,14 @@ def _segment_to_fields(segment: SegmentRecord) -> dict[str, object]:
     }
 
 
-def _from_fields(fields: Fields, commit_id: bytes, path: Path) -> Manifest:
+def _parse_manifest(fields: Fields, commit_id: bytes, path: Path) -> Manifest:
     manifest = Manifest(
         generation=fields.integer("generation", 1, _MAX_GENERATION),
         commit_id=commit_id,
         parent_id=fields.binary("parent_id", 16),
-        settings=_settings(fields.child("settings"), path),
-        encoder=_encoder(fields.child("encoder")),
-        segments=tuple(map(_segment, fields.children("segments", _MAX_SEGMENTS))),
+        settings=_parse_settings(fields.child("settings"), path),
+        encoder=_parse_encoder(fields.child("encoder")),
+        segments=tuple(map(_parse_segment, fields.children("segments", _MAX_SEGMENTS))),
         quantizers=tuple(map(FileRecord.from_fields, fields.children("quantizers", _MAX_SEGMENTS))),
     )
     _check_names(manifest, path)
@@ -313,7 +313,7 @@ def _check_names(manifest: Manifest, path: Path) -> None:
             raise CorruptFile("a segment names an unknown quantizer", path=path, actual=segment.quantizer)
 
 
-def _settings(fields: Fields, path: Path) -> IndexSettings:
+def _parse_settings(fields: Fields, path: Path) -> IndexSettings:
     numbers = fields.child("representation_settings").remaining()
     if any(type(value) is not int or not 0 < value <= _MAX_CENTROIDS for value in numbers.values()):
         raise CorruptFile("settings of the representation out of bounds", path=path, actual=reprlib.repr(numbers))
@@ -334,7 +334,7 @@ def _settings(fields: Fields, path: Path) -> IndexSettings:
     return settings
 
 
-def _encoder(fields: Fields) -> EncoderRecord:
+def _parse_encoder(fields: Fields) -> EncoderRecord:
     record = EncoderRecord(
         name=fields.text("name", 1024),
         identity=fields.text("identity", 128),
@@ -344,7 +344,7 @@ def _encoder(fields: Fields) -> EncoderRecord:
     return record
 
 
-def _segment(fields: Fields) -> SegmentRecord:
+def _parse_segment(fields: Fields) -> SegmentRecord:
     tombstones = fields.optional_child("tombstones")
     n_docs = fields.integer("n_docs", 1, _MAX_DOCS)
     segment = SegmentRecord(

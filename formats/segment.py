@@ -9,8 +9,9 @@ from __future__ import annotations
 import secrets
 import threading
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TypeVar
 
 from quarry.formats.arrays import Float32Array
 from quarry.formats.container.directory import Directory
@@ -27,11 +28,15 @@ from quarry.formats.vectors.inverted_lists import InvertedLists, InvertedListsWr
 from quarry.formats.vectors.quantization_error import QuantizationError
 from quarry.formats.vectors.quantizer import MAX_DIM, MAX_NLIST
 
-__all__ = ["MAX_ROWS", "SegmentReader", "SegmentWriter", "segment_fields"]
+__all__ = ["MAX_ROWS", "SEGMENT_PARTS", "SegmentReader", "SegmentWriter", "segment_fields"]
 
-_NORM_MARGIN = 1 + 1e-5  # for the rounding of the norm itself
+_NORM_MARGIN = 1 + 1e-5  # for rounding errors of the norm
 _MAX_NORM = 1e30
 MAX_ROWS = (1 << 32) - 1  # a row's ordinal takes 32 bits in the inverted lists
+SEGMENT_PARTS = ("centroids", "codes", "documents", "ids", "metadata", "postings")
+"""The parts of a segment file, see `SegmentReader.part_bytes`."""
+
+T = TypeVar("T")
 
 
 class SegmentWriter:
@@ -77,7 +82,7 @@ class SegmentWriter:
             self.ids.add(doc_id)
         except InvalidDocument as error:  # raised before anything was added
             raise InvalidDocument(f"document {doc_id!r}: {error.message}", actual=error.actual) from error
-        except BaseException:  # such as an interrupt: parts of the document may have been added
+        except BaseException:  # for example an interrupt: parts of the document may have been added
             self._is_consistent = False
             raise
 
@@ -188,8 +193,9 @@ class SegmentReader:
     def __init__(self, directory: Directory, record: FileRecord, dim: int) -> None:
         self._container = ContainerReader(directory, record.name, FileKind.SEGMENT, record)
         self._holders: weakref.WeakSet[object] = weakref.WeakSet()
-        self._holding = threading.RLock()  # one for each reader: a forked child opens the file again
+        self._holding = threading.RLock()  # not shared with other readers: a forked child opens the file again
         self._is_open = True
+        self._sections: dict[str, frozenset[str]] = {}
         try:
             self._read(dim)
         except BaseException:
@@ -209,13 +215,27 @@ class SegmentReader:
         self.fit = QuantizationError.from_fields(fields.optional_child("fit"))
         if (nlist == 0) != (code_bytes == 0) or (kind == "none" and not nlist):
             raise CorruptFile("nlist, code_bytes and centroids contradict one another", path=container.path)
-        self.ids = DocIds(container, self.n_docs)
-        self.documents = DocStore(container, self.n_docs)
-        self.postings = PostingsReader(container, self.n_docs)
-        self.metadata = MetadataReader(container, self.n_docs)
-        self.centroids = CentroidTable(container, self.n_docs, self.n_rows, dim, kind, largest_norm)
-        self.lists = InvertedLists(container, nlist, self.n_rows, code_bytes) if nlist else None
+        n_docs, n_rows = self.n_docs, self.n_rows
+        self.ids = self._read_part("ids", lambda: DocIds(container, n_docs))
+        self.documents = self._read_part("documents", lambda: DocStore(container, n_docs))
+        self.postings = self._read_part("postings", lambda: PostingsReader(container, n_docs))
+        self.metadata = self._read_part("metadata", lambda: MetadataReader(container, n_docs))
+        self.centroids = self._read_part(
+            "centroids", lambda: CentroidTable(container, n_docs, n_rows, dim, kind, largest_norm)
+        )
+        self.lists = (
+            self._read_part("codes", lambda: InvertedLists(container, nlist, n_rows, code_bytes))
+            if nlist
+            else None
+        )
         container.refuse_unknown()
+
+    def _read_part(self, name: str, read: Callable[[], T]) -> T:
+        """Read a part of the file, and record the names of its sections."""
+        before = self._container.sections_read
+        part = read()
+        self._sections[name] = self._container.sections_read - before
+        return part
 
     @property
     def path(self) -> Path:
@@ -230,6 +250,11 @@ class SegmentReader:
     def section_bytes(self) -> dict[str, int]:
         """Return the size of every section of the file, by name."""
         return self._container.section_bytes()
+
+    def part_bytes(self) -> dict[str, int]:
+        """Return the size of each of `SEGMENT_PARTS` that the file has; unknown sections are in none of them."""
+        sizes = self.section_bytes()
+        return {part: sum(sizes.get(name, 0) for name in names) for part, names in self._sections.items()}
 
     @property
     def n_bytes(self) -> int:

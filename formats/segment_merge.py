@@ -1,4 +1,4 @@
-"""Merges several segments into one without deleted documents; documents keep their order and are renumbered."""
+"""Merges several segments into one without deleted documents; documents are renumbered in order."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def merge_segments(
         nlist: number of lists of the new segment, 0 without.
         code_bytes: bytes of a code, 0 without lists.
         keep_centroids: whether the centroids themselves are stored; all inputs must then have them, of one type.
-        threads: with 2 or more, postings are merged on a thread of their own. The file is the same.
+        threads: with 2 or more, postings are merged on another thread. The file is the same.
 
     Raises:
         FormatError: a segment is damaged; no file is left behind.

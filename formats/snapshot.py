@@ -18,7 +18,7 @@ from quarry.formats.vectors.quantizer import Quantizer, read_quantizer
 
 __all__ = ["OpenSegment", "Snapshot", "check_files"]
 
-_ATTEMPTS = 100  # a commit may delete files after their manifest was read
+_MAX_ATTEMPTS = 100  # a commit may delete files between the reading of their manifest and their opening
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,7 +65,7 @@ class Snapshot:
         self.directory = directory
         self.segments: tuple[OpenSegment, ...] = ()
         self._known = {segment.record.file: segment for segment in known}
-        self._spare: list[OpenSegment] = []
+        self._unused: list[OpenSegment] = []
         try:
             if manifest is not None:
                 self.manifest = manifest
@@ -73,44 +73,44 @@ class Snapshot:
             else:
                 self._open_newest()
         finally:
-            self._release_spare()
+            self._release_unused()
 
     def _open_newest(self) -> None:
         directory = self.directory
-        for attempt in range(_ATTEMPTS):
+        for attempt in range(_MAX_ATTEMPTS):
             generation = find_latest_generation(directory)
             try:
                 self.manifest = Manifest.load(directory, generation)
                 self._open()
             except FileNotFoundError as error:
-                if attempt + 1 == _ATTEMPTS or find_latest_generation(directory) == generation:
+                if attempt + 1 == _MAX_ATTEMPTS or find_latest_generation(directory) == generation:
                     raise CorruptFile("a file of the index is missing", path=error.filename) from error
             else:
                 return
 
     def _open(self) -> None:
-        quantizers = self._quantizers()
+        quantizers = self._open_quantizers()
         opened: list[OpenSegment] = []
         try:
             for record in self.manifest.segments:
                 opened.append(self._open_segment(record, quantizers.get(record.quantizer)))  # noqa: PERF401
         except BaseException:
-            # such as a deleted file; the next attempt uses what was opened
-            self._spare += opened
+            # for example a deleted file; the next attempt uses the files that were opened
+            self._unused += opened
             self._known |= {segment.record.file: segment for segment in opened}
             raise
         self.segments = tuple(opened)
 
-    def _release_spare(self) -> None:
-        """Close what failed attempts have opened and the last one did not use."""
+    def _release_unused(self) -> None:
+        """Close the segments that failed attempts opened and the last one did not use."""
         self._known.clear()
         used = {segment.reader.segment_id for segment in self.segments}
-        for segment in self._spare:
+        for segment in self._unused:
             if segment.reader.segment_id not in used:
                 segment.reader.release(self)
-        self._spare.clear()
+        self._unused.clear()
 
-    def _quantizers(self) -> dict[str, Quantizer]:
+    def _open_quantizers(self) -> dict[str, Quantizer]:
         """Return the quantizers by file name."""
         known = {segment.record.quantizer: segment.quantizer for segment in self._known.values()}
         found = {}

@@ -1,4 +1,4 @@
-"""Errors of the operating system as errors of Quarry, which name the file and say what to do."""
+"""Converts errors of the operating system to errors of Quarry, which name the file and a remedy."""
 
 from __future__ import annotations
 
@@ -40,10 +40,10 @@ def access_failed(error: OSError, what: str, path: str | os.PathLike[str], hint:
     """Make the error to raise for an error of the operating system.
 
     Args:
-        error: the system's.
-        what: what could not be done with the file or folder: "opened", "written" and so on.
+        error: the original error.
+        what: the operation that failed, as a participle: "opened", "written" and so on.
         path: the file or folder.
-        hint: what else would help.
+        hint: another remedy.
     """
     remedies = [_REMEDIES.get(error.errno or 0, ""), hint]
     expected = "; ".join(filter(None, remedies)) or None
@@ -55,13 +55,13 @@ def system_errors(what: str, path: str | os.PathLike[str]) -> Iterator[None]:
     """Raise AccessFailed for an error of the operating system within the block.
 
     Args:
-        what: what the block does: the file or folder is "opened", "written" and so on.
+        what: the operation of the block, as a participle: "opened", "written" and so on.
         path: the file or folder.
 
     Raises:
-        AccessFailed: for every OSError but those below.
-        FileNotFoundError: the file is missing; what that means is for the caller to say.
-        FileExistsError: likewise, if it is there.
+        AccessFailed: for every OSError except those below.
+        FileNotFoundError: the file is missing; the caller decides what that means.
+        FileExistsError: the file exists; the same.
     """
     try:
         yield
@@ -72,10 +72,10 @@ def system_errors(what: str, path: str | os.PathLike[str]) -> Iterator[None]:
 
 
 def mode_at(path: Path) -> int:
-    """Return the `st_mode` of what is at a path, links followed; 0 if nothing is there.
+    """Return the `st_mode` of the file or folder at a path, links followed; 0 if there is none.
 
     Raises:
-        AccessFailed: the system does not say.
+        AccessFailed: it cannot be looked up.
     """
     try:
         return os.stat(path).st_mode  # noqa: PTH116
@@ -89,28 +89,28 @@ def checked_path(value: str | os.PathLike[str], name: str) -> Path:
     """Convert an argument of a public function to a path.
 
     Args:
-        value: what the caller gave.
-        name: of the argument.
+        value: the argument.
+        name: its name, for messages.
 
     Raises:
-        InvalidSetting: it is no path, no file can have it, or it is relative to a folder that is gone.
+        InvalidSetting: it is not a path, it cannot be encoded, or it is relative to a folder that was deleted.
     """
     given: object = value
-    with contextlib.suppress(TypeError):  # for what is no path at all, and for a path that is none of texts
+    with contextlib.suppress(TypeError):  # not a path
         given = os.fspath(value)
     if not isinstance(given, str):
         raise InvalidSetting(
             f"{name} is not a path", expected="a str or an os.PathLike of str", actual=type(given).__name__
         )
     if "\0" in given or not _is_encodable(given):
-        raise InvalidSetting(f"{name} has a character that no path can have", actual=ascii(given))
+        raise InvalidSetting(f"{name} has a character that is not allowed in paths", actual=ascii(given))
     path = Path(given)
     if not path.is_absolute():
         try:
             Path.cwd()
         except OSError as error:
             raise InvalidSetting(
-                f"{name} is relative, and the working directory of this process is gone or closed to it",
+                f"{name} is relative, and the working directory of this process was deleted or cannot be read",
                 expected="an absolute path",
                 actual=repr(given),
             ) from error

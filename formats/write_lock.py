@@ -1,7 +1,7 @@
 """The writer's lock: an operating system lock on a file of the folder.
 
 The kernel releases it when its holder ends, so there are no stale locks. Only its holder deletes the file,
-together with a folder that was made for a build that failed. Its content is used in error messages only.
+together with the new folder of a failed build. The content of the file is used in error messages only.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from quarry.formats.system_errors import NOT_REGULAR, access_failed
 __all__ = ["LOCK_NAME", "WriteLock"]
 
 LOCK_NAME = "write.lock"
-_ATTEMPTS = 10
+_MAX_ATTEMPTS = 10
 _NO_PERMISSION = {errno.EACCES, errno.EPERM, errno.EROFS}
-_ONLY_READ = "or writable=False: an index that is only read takes no lock"
+_READ_ONLY_HINT = "or writable=False: opening an index for reading takes no lock"
 _held: weakref.WeakSet[WriteLock] = weakref.WeakSet()
 
 
@@ -34,14 +34,14 @@ class WriteLock:
     Raises:
         IndexLocked: another writer holds it, in this process or another.
         IndexNotFound: there is no such folder.
-        CorruptFile: the lock file is a link, a folder or another thing that is not a file.
-        AccessFailed: the lock file cannot be opened to write, or the file system has no locks.
+        CorruptFile: the lock file is not a regular file but a link, a folder and so on.
+        AccessFailed: the lock file cannot be opened for writing, or the file system does not support locks.
     """
 
     def __init__(self, folder: Path) -> None:
         self._descriptor = -1
         self._path = folder / LOCK_NAME
-        for _ in range(_ATTEMPTS):
+        for _ in range(_MAX_ATTEMPTS):
             self._acquire()
             if self.is_in_place():
                 break
@@ -50,7 +50,7 @@ class WriteLock:
             raise IndexLocked("the lock file was deleted repeatedly", path=self._path)
         _held.add(self)
         try:
-            with contextlib.suppress(OSError):  # the lock works on a full disk too
+            with contextlib.suppress(OSError):  # the lock also works on a full disk
                 self._write_holder()
         except BaseException:  # such as an interrupt
             self.release()
@@ -68,7 +68,7 @@ class WriteLock:
 
         Raises:
             IndexLocked: the lock file was deleted or replaced.
-            AccessFailed: the system does not say.
+            AccessFailed: the lock file cannot be looked up.
         """
         try:
             is_in_place = self._is_in_place()
@@ -92,14 +92,14 @@ class WriteLock:
         self._close()
 
     def delete(self) -> None:
-        """Delete the lock file and release the lock, to delete a folder that has nothing else in it.
+        """Delete the lock file and release the lock, to delete a folder that is otherwise empty.
 
-        Whoever opened the file before it was deleted sees that it is gone, and makes a new one. A file that this
-        lock no longer holds is another writer's, and stays.
+        A writer that had opened the file before it was deleted notices that, and creates a new one. If the file
+        was replaced, it belongs to another writer and is not deleted.
         """
         if not self.is_in_place():
             self.release()
-        elif sys.platform == "win32":  # where a file that is open anywhere cannot be deleted
+        elif sys.platform == "win32":  # an open file cannot be deleted there
             self.release()
             self._unlink()
         else:
@@ -115,7 +115,7 @@ class WriteLock:
         try:
             _lock(self._descriptor)
         except (BlockingIOError, PermissionError) as error:
-            holder = self._holder()
+            holder = self._read_holder()
             self._close()
             raise IndexLocked("another writer holds the index", path=self._path.parent, actual=holder) from error
         except OSError as error:  # no locks on this file system
@@ -123,7 +123,7 @@ class WriteLock:
             raise access_failed(error, "locked", self._path) from error
 
     def _open(self) -> None:
-        """Open the lock file, or make it; nothing but a regular file is taken for one."""
+        """Open or create the lock file, which must be a regular file."""
         flags = os.O_RDWR | os.O_CREAT | getattr(os, "O_CLOEXEC", 0)
         flags |= getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
         try:
@@ -134,8 +134,8 @@ class WriteLock:
         except OSError as error:
             self._close()
             if error.errno not in NOT_REGULAR:
-                hint = _ONLY_READ if error.errno in _NO_PERMISSION else ""
-                raise access_failed(error, "opened to write", self._path, hint) from error
+                hint = _READ_ONLY_HINT if error.errno in _NO_PERMISSION else ""
+                raise access_failed(error, "opened for writing", self._path, hint) from error
             is_regular = False
         if not is_regular:
             self._close()
@@ -149,7 +149,7 @@ class WriteLock:
         _held.discard(self)
         if self._descriptor >= 0:
             descriptor, self._descriptor = self._descriptor, -1
-            with contextlib.suppress(OSError):  # it is closed whatever the system says, and nothing was written
+            with contextlib.suppress(OSError):  # it is closed even then, and nothing was written
                 os.close(descriptor)
 
     def _write_holder(self) -> None:
@@ -159,7 +159,7 @@ class WriteLock:
         os.lseek(self._descriptor, _INFO_AT, os.SEEK_SET)
         os.write(self._descriptor, text)
 
-    def _holder(self) -> str:
+    def _read_holder(self) -> str:
         try:
             os.lseek(self._descriptor, _INFO_AT, os.SEEK_SET)
             holder = json.loads(os.read(self._descriptor, 200))

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from exit_limit import pytest_unconfigure  # noqa: F401  # a hook
+from support.bench.readme_run import ReadmeRun, run_readme
 from support.faults.torture import Tally
 
 from quarry import engine
@@ -146,3 +147,14 @@ def small_index(tmp_path_factory: pytest.TempPathFactory, small_corpus: list[dic
     path = tmp_path_factory.mktemp("small") / "index"
     engine.build(small_corpus, path)
     return path
+
+
+@pytest.fixture(scope="session")
+def readme_run(
+    repository: Path, tmp_path_factory: pytest.TempPathFactory, small_corpus: list[dict[str, object]]
+) -> ReadmeRun:
+    """The results of the measurements that bench/README.md shows first, on the small corpus."""
+    for module in ("ir_measures", "bm25s", "matplotlib"):
+        pytest.importorskip(module, reason="the measurements need the extra bench")
+    page = (repository / "bench" / "README.md").read_text(encoding="utf-8")
+    return run_readme(page, tmp_path_factory.mktemp("readme"), small_corpus)

@@ -37,9 +37,11 @@ def become_nobody() -> None:
 
 @contextlib.contextmanager
 def mode_of(path: Path, mode: int) -> Iterator[None]:
-    """Change the permissions of a file or folder for the block; it may be gone afterwards."""
-    before = path.stat().st_mode
-    path.chmod(mode)
+    """Change the permissions of a file or folder for the block; a background merge may delete it at any time."""
+    before = 0
+    with contextlib.suppress(FileNotFoundError):
+        before = path.stat().st_mode
+        path.chmod(mode)
     try:
         yield
     finally:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from quarry.formats.errors import InvalidSetting
+from quarry.training.compression.preparation import CompressionSettings
 from quarry.training.data.negatives import NegativeSettings
 from quarry.training.data.sources import SourceSettings
 from quarry.training.loop.optimizer import OptimizerSettings
@@ -95,6 +96,7 @@ class Recipe:
         output: ``[output]``.
         validation: ``[validation]``, None without it.
         negatives: ``[negatives]``, None without it.
+        compression: ``[compression]``, None without it.
     """
 
     text: str
@@ -107,6 +109,24 @@ class Recipe:
     output: OutputSettings
     validation: ValidationSettings | None
     negatives: NegativeSettings | None
+    compression: CompressionSettings | None
+
+    def __post_init__(self) -> None:
+        if not self.has_fixed_documents:
+            return
+        if self.negatives is not None:
+            raise InvalidSetting("jpq finds its own negatives", expected="no [negatives]")
+        if self.objective.name == "passages" and len(self.objective.tokens_per_piece) > 1:
+            raise InvalidSetting(
+                "jpq codes documents once, so passages have one length",
+                expected="one number in tokens_per_piece",
+                actual=self.objective.tokens_per_piece,
+            )
+
+    @property
+    def has_fixed_documents(self) -> bool:
+        """Whether the encoder of queries is trained alone."""
+        return self.compression is not None and self.compression.method == "jpq"
 
 
 _TABLES = {
@@ -116,7 +136,11 @@ _TABLES = {
     "optimizer": OptimizerSettings,
     "output": OutputSettings,
 }
-_OPTIONAL = {"validation": ValidationSettings, "negatives": NegativeSettings}
+_OPTIONAL = {
+    "validation": ValidationSettings,
+    "negatives": NegativeSettings,
+    "compression": CompressionSettings,
+}
 _LISTS = {"data": SourceSettings, "teachers": TeacherSettings}
 
 

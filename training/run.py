@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 from quarry.engine.search.reranker import open_reranker
 from quarry.formats.errors import InvalidSetting
+from quarry.training.compression.preparation import Preparation
 from quarry.training.data.batches import BatchSource
 from quarry.training.data.clusters import cluster_vectors, document_vectors
 from quarry.training.data.example_store import ExampleStore
@@ -17,10 +19,11 @@ from quarry.training.loop.curves import plot_curves
 from quarry.training.loop.mining import Miner
 from quarry.training.loop.trainer import Student, Trainer
 from quarry.training.loop.validation import ValidationSet, validation_set
-from quarry.training.model.checkpoint_files import EncoderFiles, interpolate_weights, write_checkpoint
+from quarry.training.model.checkpoint_files import EncoderFiles, interpolate_weights
 from quarry.training.model.network import EncoderNetwork, load_network
 from quarry.training.model.tokens import TextBatcher
 from quarry.training.model_card import model_card
+from quarry.training.objectives.objective import Objective, Use
 from quarry.training.objectives.passages import Passages
 from quarry.training.objectives.ranking import RankingSettings
 from quarry.training.objectives.registry import TeacherSettings, make_objective
@@ -54,7 +57,7 @@ def train(recipe_path: Path, out: Path, *, show_progress: bool = False) -> Path:
     recipe = read_recipe(recipe_path)
     _claim(out, recipe)
     stores = _stores(recipe, out)
-    student = _student(recipe, {name: store.n_examples for name, store in stores.items()})
+    student = _student(recipe, stores, out)
     _group(recipe, stores, student)
     mixture = _mixture(recipe, stores)
     trainer = Trainer(
@@ -92,28 +95,44 @@ def _stores(recipe: Recipe, out: Path) -> dict[str, ExampleStore]:
     return {each.name: source_store(each, out / "data" / each.name, refusal) for each in recipe.data}
 
 
-def _student(recipe: Recipe, sizes: dict[str, int]) -> Student:
+def _student(recipe: Recipe, stores: dict[str, ExampleStore], out: Path) -> Student:
+    network = _network(recipe)
+    document_network = _network(recipe) if recipe.has_fixed_documents else None
+    queries, documents = _batchers(recipe, network)
+    objective: Objective
+    objective = ranking = make_objective(recipe.objective, recipe.teachers, recipe.training.seed, network)
+    if recipe.compression is not None:
+        encoder, seed = document_network or network, recipe.training.seed
+        preparation = Preparation(recipe.compression, ranking, encoder, documents, stores, out, seed)
+        objective = preparation.objective()
+    files = _files(recipe, objective.use(), {name: store.n_examples for name, store in stores.items()})
+    return Student(network, objective, queries, documents, files, document_network)
+
+
+def _network(recipe: Recipe) -> EncoderNetwork:
     model = recipe.model
-    network = load_network(
+    return load_network(
         model.checkpoint,
         precision=model.precision,
         device=model.device,
         frozen=model.frozen,
         dropout=model.dropout,
+        mlm=recipe.objective.mlm,
     )
-    objective = make_objective(recipe.objective, recipe.teachers, recipe.training.seed)
-    use = objective.use()
-    files = EncoderFiles(
+
+
+def _files(recipe: Recipe, use: Use, sizes: dict[str, int]) -> EncoderFiles:
+    return EncoderFiles(
         use.pooling,
         use.normalize,
         use.beta,
         use.representation,
-        model.window,
-        model.query_prefix,
-        model.document_prefix,
+        recipe.model.window,
+        recipe.model.query_prefix,
+        recipe.model.document_prefix,
         model_card(recipe, sizes),
+        use.representation_settings,
     )
-    return Student(network, objective, *_batchers(recipe, network), files)
 
 
 def _batchers(recipe: Recipe, network: EncoderNetwork) -> tuple[TextBatcher, TextBatcher]:
@@ -183,15 +202,10 @@ def _validation(recipe: Recipe, out: Path) -> ValidationSet | None:
 
 def _write_final(recipe: Recipe, student: Student, folder: Path) -> Path:
     share = recipe.output.original_share
-    student.network.model.load_state_dict(
-        interpolate_weights(student.network.model, recipe.model.checkpoint, share), strict=False
-    )
+    student.network.load_weights(interpolate_weights(student.network, recipe.model.checkpoint, share))
     partial = folder.with_name(".final.partial")
     for each in (partial, folder):
-        if each.exists():
-            for path in each.iterdir():
-                path.unlink()
-            each.rmdir()
-    write_checkpoint(student.network, student.files, partial)
+        shutil.rmtree(each, ignore_errors=True)
+    student.write(partial)
     partial.rename(folder)
     return folder

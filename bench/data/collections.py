@@ -1,4 +1,4 @@
-"""Retrieval test collections in the folder layout of BEIR."""
+"""Retrieval test collections in the folder layout of BEIR, and the command ``collection``, which copies one."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import csv
 import gzip
 import json
 import os
+import shutil
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, cast
@@ -17,16 +18,18 @@ from bench.data.prepared import cache_folder
 __all__ = [
     "Collection",
     "CollectionNotFound",
+    "add_arguments",
     "add_collection",
     "data_folder",
     "load_collection",
     "read_collection",
+    "run",
     "split_of",
 ]
 
 
 class CollectionNotFound(FileNotFoundError):
-    """There is no collection of that name; the message says if it was looked up."""
+    """There is no collection of that name; the message names the folders that were tried."""
 
 
 @dataclass(frozen=True)
@@ -36,10 +39,10 @@ class Collection:
     Attributes:
         name: the folder's name.
         split: the split whose judgments these are.
-        documents: text by document id, in the order of the file: the title, a line break and the text, or the
-            text alone where the title is empty.
-        queries: text by query id, in the order of the file: those that the split judges.
-        qrels: for every query id the judged documents' ids and their scores, higher is better.
+        documents: text by document id, in the order of the file: the title, a line break and the text, or only the
+            text if the title is empty.
+        queries: text by query id, in the order of the file: the queries with judgments in the split.
+        qrels: ids and scores of the judged documents by query id; a higher score is better.
     """
 
     name: str
@@ -49,20 +52,20 @@ class Collection:
     qrels: dict[str, dict[str, int]]
 
     def subset(self, n_documents: int | None, n_queries: int | None) -> Collection:
-        """Take fewer documents and queries; the same ones every time.
+        """Return a collection with fewer documents and queries, the same in every run.
 
-        Queries are taken at equal distances. Documents are all those that the whole split judges, before the
-        queries are thinned out, and the others at equal distances up to ``n_documents``.
+        Queries are sampled at equal distances. All documents with a judgment in the split are kept, those of
+        dropped queries too; the others are sampled at equal distances.
 
         Args:
-            n_documents: how many documents to keep; None or more than there are keeps all.
-            n_queries: how many queries to keep, likewise.
+            n_documents: number of documents; None: all. Never less than the number of judged documents.
+            n_queries: number of queries; None: all.
         """
         judged = {document for scores in self.qrels.values() for document in scores}
         others = [document for document in self.documents if document not in judged]
         n_others = len(others) if n_documents is None else max(0, n_documents - len(judged))
-        kept = judged.union(_spread(others, n_others))
-        queries = _spread(list(self.queries), len(self.queries) if n_queries is None else n_queries)
+        kept = judged.union(_sample(others, n_others))
+        queries = _sample(list(self.queries), len(self.queries) if n_queries is None else n_queries)
         return Collection(
             self.name,
             self.split,
@@ -73,48 +76,51 @@ class Collection:
 
 
 def data_folder(name: str) -> Path:
-    """Find a collection by its name, or by its path if that is a folder.
+    """Return the folder of a collection, given by name or path.
 
     Names are looked up in the folder that the environment variable QUARRY_DATA names, or else in
-    ``../shared/data`` beside the repository.
-
-    The collection `docstrings` is created if there is no folder of that name.
+    ``../shared/data`` beside the repository. The collection `docstrings` is created if there is no folder of that
+    name.
 
     Raises:
         CollectionNotFound: there is no such folder.
     """
     root = os.environ.get("QUARRY_DATA") or Path(__file__).resolve().parents[3] / "shared" / "data"
-    places = [Path(root) / name, Path(name)]
-    for place in places:
-        if place.is_dir():
-            return place
+    candidates = [Path(root) / name, Path(name)]
+    for folder in candidates:
+        if folder.is_dir():
+            return folder
     if name == DOCSTRINGS:
         return docstrings_folder(cache_folder())
     raise CollectionNotFound(
-        f"no collection {name!r}: neither {places[0]} nor {places[1]} is a folder; "
+        f"no collection {name!r}: neither {candidates[0]} nor {candidates[1]} is a folder; "
         f"QUARRY_DATA names the folder of collections, and {DOCSTRINGS!r} is always available"
     )
 
 
 def add_collection(parser: argparse.ArgumentParser, *, is_sized: bool = True, queries: int | None = None) -> None:
-    """Declare the arguments of a measurement that choose its collection, see `load_collection`.
+    """Declare the arguments that select a collection, for `load_collection`.
 
     Args:
         parser: of the measurement.
-        is_sized: whether there are options ``--documents`` and ``--queries``.
+        is_sized: whether to add the options ``--documents`` and ``--queries``.
         queries: default of ``--queries``; None: all.
     """
     about = "name or path of a folder in BEIR's layout (default: %(default)s)"
     parser.add_argument("collection", nargs="?", default=DOCSTRINGS, metavar="COLLECTION", help=about)
-    parser.add_argument("--split", help="whose judgments to use (default: dev if there is one, otherwise test)")
+    parser.add_argument(
+        "--split", help="the split whose judgments are used (default: dev if there is one, otherwise test)"
+    )
     if is_sized:
         parser.add_argument("--documents", type=int, help="use only this many documents")
-        most = "all" if queries is None else "%(default)s"
-        parser.add_argument("--queries", type=int, default=queries, help=f"at most this many (default: {most})")
+        default = "all" if queries is None else "%(default)s"
+        parser.add_argument(
+            "--queries", type=int, default=queries, help=f"use at most this many (default: {default})"
+        )
 
 
 def load_collection(args: argparse.Namespace) -> Collection:
-    """Read the collection that the arguments of `add_collection` choose, and reduce it to their sizes.
+    """Read the collection that the arguments of `add_collection` select, reduced to the requested size.
 
     Raises:
         CollectionNotFound: there is no such collection.
@@ -134,17 +140,17 @@ def read_collection(folder: Path, split: str) -> Collection:
 
     Raises:
         FileNotFoundError: one of the three is missing.
-        ValueError: a judgment names a query or a document that is not there.
+        ValueError: a judgment is of a query or a document that is missing.
     """
     qrels = _read_qrels(folder / "qrels" / f"{split}.tsv")
-    with _opened(folder, "corpus") as lines:
+    with _open_lines(folder, "corpus") as lines:
         documents = {entry["_id"]: _full_text(entry) for entry in map(json.loads, lines)}
-    with _opened(folder, "queries") as lines:
+    with _open_lines(folder, "queries") as lines:
         queries = {entry["_id"]: entry["text"] for entry in map(json.loads, lines) if entry["_id"] in qrels}
     judged = {document for scores in qrels.values() for document in scores}
     missing = sorted(qrels.keys() - queries.keys()) + sorted(judged - documents.keys())
     if missing:
-        raise ValueError(f"{folder}: qrels/{split}.tsv judges ids that are not there: {missing[:5]}")
+        raise ValueError(f"{folder}: qrels/{split}.tsv has judgments of missing ids: {missing[:5]}")
     return Collection(folder.resolve().name, split, documents, queries, qrels)
 
 
@@ -153,13 +159,13 @@ def _full_text(entry: dict[str, str]) -> str:
     return f"{title}\n{entry['text']}" if title else entry["text"]
 
 
-def _opened(folder: Path, stem: str) -> BinaryIO:
-    """The JSON lines of that name, inflated."""
+def _open_lines(folder: Path, stem: str) -> BinaryIO:
+    """Open a JSON Lines file, decompressed."""
     if (path := folder / f"{stem}.jsonl").exists():
         return path.open("rb")
     if (path := folder / f"{stem}.jsonl.gz").exists():
         return cast(BinaryIO, gzip.open(path, "rb"))
-    raise FileNotFoundError(f"{folder}: neither {stem}.jsonl nor {stem}.jsonl.gz is there")
+    raise FileNotFoundError(f"{folder}: neither {stem}.jsonl nor {stem}.jsonl.gz exists")
 
 
 def _read_qrels(path: Path) -> dict[str, dict[str, int]]:
@@ -170,8 +176,23 @@ def _read_qrels(path: Path) -> dict[str, dict[str, int]]:
     return qrels
 
 
-def _spread(values: list[str], count: int) -> list[str]:
-    """Take ``count`` of the values at equal distances (all of them, if there are fewer)."""
+def _sample(values: list[str], count: int) -> list[str]:
+    """Return ``count`` of the values at equal distances, or all if there are fewer."""
     if count >= len(values):
         return values
     return [values[index * len(values) // count] for index in range(count)]
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments of ``python -m bench collection``."""
+    add_collection(parser, is_sized=False)
+    parser.add_argument("--out", type=Path, help="folder to copy it to; without it only the path is printed")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Copy the collection if requested and print its folder."""
+    folder = data_folder(args.collection)
+    if args.out is not None and not args.out.exists():
+        shutil.copytree(folder, args.out)
+    print(args.out or folder)
+    return 0

@@ -1,10 +1,11 @@
-"""Encodes a collection once for every representation that a measurement needs.
+"""Encodes a collection once for all measurements; also the command ``prepare``.
 
 The vectors stay in a cache (`bench.data.prepared.cache_folder`); what is in the cache is not computed again.
 """
 
 from __future__ import annotations
 
+import argparse
 import shutil
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -14,18 +15,32 @@ from typing import BinaryIO
 
 import numpy as np
 import numpy.typing as npt
+from tqdm import tqdm
 
-from bench.data.collections import Collection
-from bench.data.prepared import Prepared, write_json
-from bench.harness.progress import Clock
-from quarry.engine.encoding.encoder import Encoder
+from bench.data.collections import Collection, add_collection, load_collection
+from bench.data.prepared import Prepared, cache_folder, write_json
+from quarry.engine.encoding.encoder import Encoder, open_encoder
 from quarry.engine.options import OpenOptions
 from quarry.engine.representation.base import Representation
+from quarry.engine.representation.first_m import Cls, FirstM
+from quarry.engine.representation.kmeans import KMeans
+from quarry.engine.representation.pieces import Pieces
+from quarry.engine.representation.single import Mean
 from quarry.engine.scoring.aggregation import aggregate
 
-__all__ = ["ORACLE_DEPTH", "oracle", "prepare", "representation_key"]
+__all__ = ["REPRESENTATIONS", "add_arguments", "find_exact", "prepare", "representation_key", "run"]
 
-ORACLE_DEPTH = 100
+REPRESENTATIONS: tuple[Representation, ...] = (
+    Mean(),
+    Cls(),
+    *(Pieces(tokens) for tokens in (16, 24, 32, 48, 64, 96)),
+    KMeans(4),
+    KMeans(8),
+    FirstM(8),
+)
+"""The representations that ``tradeoff``, ``peers`` and ``paper_table`` need."""
+
+_DEPTH = 100
 _TEXTS_AT_ONCE = 64
 _SCORES_AT_ONCE = 1 << 24
 
@@ -33,7 +48,7 @@ Floats = npt.NDArray[np.float32]
 
 
 def representation_key(representation: Representation) -> str:
-    """A name for files: ``pieces-24``, ``mean``."""
+    """Return a name for files, such as ``pieces-24`` or ``mean``."""
     return "-".join([representation.name, *map(str, representation.settings().values())])
 
 
@@ -43,51 +58,65 @@ def prepare(
     """Encode what the cache does not have yet.
 
     Args:
-        collection: documents, queries, judgments; part of the folder's name are their numbers, so a collection
-            of one name and size must not change.
-        encoder: what with; part of the folder's name is its identity.
-        representations: what to make of the token vectors.
-        cache: a folder.
+        collection: documents, queries, judgments. The folder's name has only their numbers, so a collection must
+            not change without a change of name or size.
+        encoder: the folder's name has its identity.
+        representations: computed from the same token vectors.
+        cache: folder for prepared collections.
     """
-    prepared = Prepared(cache / _name(collection, encoder))
+    prepared = Prepared(cache / _folder_name(collection, encoder))
     if not (prepared.folder / "about.json").exists():
         _write_collection(collection, encoder, prepared.folder)
     missing = [each for each in representations if not prepared.has(representation_key(each))]
     if missing:
-        _encode(list(collection.documents.values()), encoder, missing, prepared)
+        _encode_documents(list(collection.documents.values()), encoder, missing, prepared)
     for representation in missing:
         key = representation_key(representation)
-        prepared.save(key, "oracle", oracle(prepared.query_vectors(), *prepared.vectors(key)))
+        prepared.save(key, "oracle", find_exact(prepared.query_vectors(), *prepared.vectors(key)))
     return prepared
 
 
-def oracle(queries: Floats, values: Floats, offsets: npt.NDArray[np.int64]) -> npt.NDArray[np.int32]:
-    """(n_queries, up to 100) int32: the documents with the best maxima, in plain float32, best first.
+def find_exact(queries: Floats, values: Floats, offsets: npt.NDArray[np.int64]) -> npt.NDArray[np.int32]:
+    """Return the documents with the largest maxima, by exhaustive search in float32, best first.
 
     Args:
         queries: (n_queries, dim) float32.
         values: (n_rows, dim) float32.
-        offsets: (n_documents + 1,) int64.
+        offsets: (n_documents + 1,) int64, first row of each document.
+
+    Returns:
+        (n_queries, up to 100) int32 ordinals.
     """
-    n = min(ORACLE_DEPTH, len(offsets) - 1)
+    n = min(_DEPTH, len(offsets) - 1)
     rows = np.ascontiguousarray(values)
-    at_once = max(1, _SCORES_AT_ONCE // len(rows))
+    n_queries_at_once = max(1, _SCORES_AT_ONCE // len(rows))
     found = []
-    for low in range(0, len(queries), at_once):
-        for scores in queries[low : low + at_once] @ rows.T:
+    for low in range(0, len(queries), n_queries_at_once):
+        for scores in queries[low : low + n_queries_at_once] @ rows.T:
             best = aggregate(scores, offsets, None)
             first = np.argpartition(-best, n - 1)[:n]
             found.append(first[np.argsort(-best[first], kind="stable")])
     return np.array(found, np.int32)
 
 
-def _name(collection: Collection, encoder: Encoder) -> str:
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments of ``python -m bench prepare``."""
+    add_collection(parser, queries=1000)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Encode the collection with the bundled encoder and print its folder in the cache."""
+    print(prepare(load_collection(args), open_encoder(), REPRESENTATIONS, cache_folder()).folder)
+    return 0
+
+
+def _folder_name(collection: Collection, encoder: Encoder) -> str:
     sizes = f"{len(collection.documents)}-{len(collection.queries)}"
     return f"{collection.name}-{collection.split}-{sizes}-{encoder.identity[:8]}"
 
 
 def _write_collection(collection: Collection, encoder: Encoder, folder: Path) -> None:
-    if folder.exists():  # an attempt that was stopped
+    if folder.exists():  # left by a process that was stopped
         shutil.rmtree(folder)
     folder.mkdir(parents=True)
     write_json(folder / "documents.json", collection.documents)
@@ -107,30 +136,31 @@ def _write_collection(collection: Collection, encoder: Encoder, folder: Path) ->
     write_json(folder / "about.json", about)
 
 
-def _encode(texts: list[str], encoder: Encoder, missing: list[Representation], prepared: Prepared) -> None:
-    """Write values and offsets of every representation, document after document."""
+def _encode_documents(
+    texts: list[str], encoder: Encoder, missing: list[Representation], prepared: Prepared
+) -> None:
+    """Write values and offsets of every representation, one document after another."""
     lengths: list[list[int]] = [[0] for _ in missing]
     with ExitStack() as stack, ThreadPoolExecutor(OpenOptions().n_threads) as pool:
         paths = [prepared.values_path(representation_key(each)) for each in missing]
         files: list[BinaryIO] = [stack.enter_context(path.open("wb")) for path in paths]
-        clock = Clock(len(texts), f"documents of {prepared.folder.name} encoded")
-        for document in _encoded(texts, encoder, missing, pool):
+        encoded = _represent_texts(texts, encoder, missing, pool)
+        for document in tqdm(encoded, f"encoding {prepared.folder.name}", len(texts), unit=" documents"):
             for values, file, counts in zip(document, files, lengths, strict=True):
                 file.write(np.ascontiguousarray(values, np.float32).tobytes())
                 counts.append(len(values))
-            clock.tick()
     for representation, counts in zip(missing, lengths, strict=True):
         prepared.save(representation_key(representation), "offsets", np.cumsum(counts))
 
 
-def _encoded(
-    texts: list[str], encoder: Encoder, wanted: list[Representation], pool: ThreadPoolExecutor
+def _represent_texts(
+    texts: list[str], encoder: Encoder, representations: list[Representation], pool: ThreadPoolExecutor
 ) -> Iterator[list[Floats]]:
-    """For each text its centroids by each representation, on the threads of a pool."""
+    """Yield the centroids of each text by each representation, computed in a pool."""
 
-    def encode(text: str) -> list[Floats]:
+    def represent(text: str) -> list[Floats]:
         windows = list(encoder.windows(text))
-        return [each.represent(text, windows, encoder.normalise).values for each in wanted]
+        return [each.represent(text, windows, encoder.normalize).values for each in representations]
 
     for low in range(0, len(texts), _TEXTS_AT_ONCE):
-        yield from pool.map(encode, texts[low : low + _TEXTS_AT_ONCE])
+        yield from pool.map(represent, texts[low : low + _TEXTS_AT_ONCE])

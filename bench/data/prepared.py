@@ -1,6 +1,6 @@
-"""A collection made ready for measurements: texts, judgments, and vectors encoded once for all of them.
+"""A collection prepared for measurements: texts, judgments, and vectors that were encoded once.
 
-This module needs numpy alone, so that a peer's own environment can read what was prepared.
+This module needs only numpy, so that it can be used in another library's environment.
 """
 
 from __future__ import annotations
@@ -22,54 +22,54 @@ Ints = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Prepared:
-    """What `bench.data.prepare` wrote into a folder.
+    """A folder that `bench.data.prepare` wrote.
 
     Attributes:
-        folder: if it is.
+        folder: its path.
     """
 
     folder: Path
 
     def about(self) -> dict[str, object]:
-        """Collection, split, encoder, and how many documents and queries there are."""
-        return cast(dict[str, object], self._json("about"))
+        """Return collection, split, encoder and the numbers of documents and queries."""
+        return cast(dict[str, object], self._read_json("about"))
 
     def documents(self) -> tuple[list[str], list[str]]:
-        """Ids and texts, in the order of the vectors."""
-        return self._pairs("documents")
+        """Return ids and texts, in the order of the vectors."""
+        return self._read_texts("documents")
 
     def queries(self) -> tuple[list[str], list[str]]:
-        """Ids and texts, in the order of `query_vectors`."""
-        return self._pairs("queries")
+        """Return ids and texts, in the order of `query_vectors`."""
+        return self._read_texts("queries")
 
     def qrels(self) -> dict[str, dict[str, int]]:
-        """For each query id the judged documents and their scores; empty if nothing was judged."""
-        return cast(dict[str, dict[str, int]], self._json("qrels"))
+        """Return ids and scores of the judged documents by query id; empty without judgments."""
+        return cast(dict[str, dict[str, int]], self._read_json("qrels"))
 
     def query_vectors(self) -> Floats:
-        """(n_queries, dim) float32."""
+        """Return the query vectors, (n_queries, dim) float32."""
         return cast(Floats, np.load(self.folder / "queries.npy"))
 
     def has(self, representation: str) -> bool:
-        """Whether there are vectors of this representation (its key, see `bench.data.prepare`)."""
-        return self._path(representation, "oracle").exists()  # the last file that is written
+        """Return whether there are vectors of a representation, given its key (`bench.data.prepare`)."""
+        return self._path(representation, "oracle").exists()  # written last
 
     def vectors(self, representation: str) -> tuple[Floats, Ints]:
-        """(n_rows, dim) float32 mapped from the file, and (n_documents + 1,) int64: a document's first row."""
+        """Return vectors, (n_rows, dim) float32, memory-mapped, and first rows of documents, (n + 1,) int64."""
         offsets: Ints = np.load(self._path(representation, "offsets"))
         shape = (int(offsets[-1]), self.query_vectors().shape[1])
         return np.memmap(self.values_path(representation), np.float32, "r", shape=shape), offsets
 
     def oracle(self, representation: str) -> npt.NDArray[np.int32]:
-        """(n_queries, 100 or fewer) int32: the best documents over these vectors by maximum, best first."""
+        """Return the documents of an exact search by maximum, best first: (n_queries, up to 100) int32."""
         return cast(npt.NDArray[np.int32], np.load(self._path(representation, "oracle")))
 
     def values_path(self, representation: str) -> Path:
-        """Where the vectors are, float32, row after row."""
+        """Return the path of the vectors, float32 in row order."""
         return self.folder / f"{representation}.f32"
 
     def save(self, representation: str, kind: str, values: npt.NDArray[np.generic]) -> None:
-        """Write the array ``kind`` ("offsets" or "oracle") of a representation, whole or not at all."""
+        """Write the array ``kind`` ("offsets" or "oracle") of a representation atomically."""
         path = self._path(representation, kind)
         unfinished = path.with_suffix(".tmp.npy")
         np.save(unfinished, values)
@@ -78,22 +78,22 @@ class Prepared:
     def _path(self, representation: str, kind: str) -> Path:
         return self.folder / f"{representation}.{kind}.npy"
 
-    def _json(self, name: str) -> object:
+    def _read_json(self, name: str) -> object:
         return json.loads((self.folder / f"{name}.json").read_text(encoding="utf-8"))
 
-    def _pairs(self, name: str) -> tuple[list[str], list[str]]:
-        entries = cast(dict[str, str], self._json(name))
+    def _read_texts(self, name: str) -> tuple[list[str], list[str]]:
+        entries = cast(dict[str, str], self._read_json(name))
         return list(entries), list(entries.values())
 
 
 def write_json(path: Path, value: object) -> None:
-    """Write JSON, whole or not at all."""
+    """Write JSON atomically."""
     unfinished = path.with_name(path.name + ".tmp")
     unfinished.write_text(json.dumps(value), encoding="utf-8")
     unfinished.replace(path)
 
 
 def cache_folder() -> Path:
-    """Where vectors and environments are kept: QUARRY_BENCH_CACHE, or .cache/quarry-bench in the home folder."""
+    """Return the folder QUARRY_BENCH_CACHE, or .cache/quarry-bench in the home folder."""
     named = os.environ.get("QUARRY_BENCH_CACHE")
     return Path(named) if named else Path.home() / ".cache" / "quarry-bench"

@@ -1,4 +1,4 @@
-"""Query vectors for measurements on an index: from a file, or stored vectors with noise."""
+"""Query vectors for measurements on an index: read from a file, or stored vectors with noise."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy.typing as npt
 from quarry.engine.scoring.stored_vectors import StoredVectors
 from quarry.formats.snapshot import OpenSegment
 
-__all__ = ["Vectors", "add_queries", "noisy_queries", "read_queries"]
+__all__ = ["Vectors", "add_queries", "read_queries", "sample_queries"]
 
 Vectors = npt.NDArray[np.float32]
 
@@ -19,22 +19,24 @@ Vectors = npt.NDArray[np.float32]
 def add_queries(parser: argparse.ArgumentParser, n_queries: int) -> None:
     """Declare the options ``--queries`` and ``--n-queries``, which `read_queries` reads."""
     parser.add_argument(
-        "--queries", type=Path, help="a .npy file of (n, dim) vectors (default: stored ones with noise)"
+        "--queries", type=Path, help=".npy file of (n, dim) vectors (default: stored vectors with noise)"
     )
-    parser.add_argument("--n-queries", type=int, default=n_queries, help="how many (default: %(default)s)")
+    parser.add_argument(
+        "--n-queries", type=int, default=n_queries, help="number of queries (default: %(default)s)"
+    )
 
 
 def read_queries(args: argparse.Namespace, segment: OpenSegment) -> Vectors:
-    """Return (n, dim) float32 query vectors: the first of a file, or `noisy_queries` without one."""
+    """Return (n, dim) float32 query vectors from the file of ``--queries``, or else from `sample_queries`."""
     if args.queries:
         return np.ascontiguousarray(np.load(args.queries)[: args.n_queries], np.float32)
-    return noisy_queries(segment, args.n_queries)
+    return sample_queries(segment, args.n_queries)
 
 
-def noisy_queries(segment: OpenSegment, n_queries: int) -> Vectors:
-    """Return stored vectors with noise as long as the vectors, scaled to length 1: (n_queries, dim) float32.
+def sample_queries(segment: OpenSegment, n_queries: int) -> Vectors:
+    """Return random stored vectors plus noise of the same norm, with L2 norm 1: (n_queries, dim) float32.
 
-    They are about as far from the stored vectors as questions are.
+    Their similarities to the stored vectors are about those of real questions.
     """
     generator = np.random.default_rng(0)
     rows = generator.choice(segment.reader.n_rows, n_queries, replace=n_queries > segment.reader.n_rows)

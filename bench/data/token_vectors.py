@@ -1,4 +1,4 @@
-"""All token vectors of a text, for libraries of late interaction; no index of Quarry's holds these."""
+"""All token vectors of a text, for libraries that search by late interaction. Quarry does not store them."""
 
 from __future__ import annotations
 
@@ -13,32 +13,32 @@ from quarry.engine.encoding.token_vectors import TokenVectors, VectorKind
 from quarry.engine.representation.base import DocumentVectors
 from quarry.formats.errors import InvalidDocument
 
-__all__ = ["TokenRepresentation", "token_matrix"]
+__all__ = ["TokenRepresentation", "stack_tokens"]
 
 
 @dataclass(frozen=True)
 class TokenRepresentation:
-    """Every token's vector, special tokens left out: a `Representation`."""
+    """A `Representation` that keeps the vector of every token, without special tokens."""
 
     name: ClassVar[str] = "tokens"
     reads: ClassVar[VectorKind] = "token"
 
-    def represent(self, text: str, windows: Iterable[TokenVectors], normalise: bool) -> DocumentVectors:
-        """Take them as they are, or all with length 1; see `Representation.represent`."""
+    def represent(self, text: str, windows: Iterable[TokenVectors], normalize: bool) -> DocumentVectors:
+        """Return the token vectors, with L2 norm 1 if requested; see `Representation.represent`."""
         del text
-        values = token_matrix(windows, normalise=normalise)
+        values = stack_tokens(windows, normalize=normalize)
         if not len(values):
             raise InvalidDocument("no token in the text", expected="a text with words")
         return DocumentVectors(values, tuple(() for _ in values))
 
     def settings(self) -> dict[str, int]:
-        """There are none."""
+        """Return no settings."""
         return {}
 
 
-def token_matrix(windows: Iterable[TokenVectors], *, normalise: bool) -> npt.NDArray[np.float32]:
-    """(n_tokens, dim) float32: the token vectors of all windows, in order."""
+def stack_tokens(windows: Iterable[TokenVectors], *, normalize: bool) -> npt.NDArray[np.float32]:
+    """Return the token vectors of all windows in order, (n_tokens, dim) float32."""
     values = np.concatenate([window.values for window in windows])
-    if normalise:
+    if normalize:
         values = values / np.linalg.norm(values, axis=1, keepdims=True)
     return np.ascontiguousarray(values, np.float32)

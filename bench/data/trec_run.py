@@ -1,25 +1,37 @@
-"""Run files of TREC: ``query Q0 document rank score tag``, one line for each document found."""
+"""TREC run files: one line ``query Q0 document rank score tag`` for each retrieved document."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-__all__ = ["Run", "read_run", "write_run"]
+__all__ = ["Run", "read_run", "run_from_ranking", "write_run"]
 
 Run = dict[str, dict[str, float]]
-"""For each query id the documents found and their scores, larger is better."""
+"""Ids and scores of the retrieved documents by query id, larger is better."""
+
+
+def run_from_ranking(queries: Iterable[str], ids: Sequence[str], ranking: Iterable[Iterable[int]]) -> Run:
+    """Return the run of rankings without scores: a document's score is its negative rank.
+
+    Args:
+        queries: ids of the queries.
+        ids: ids of the documents.
+        ranking: ordinals of the retrieved documents of each query, best first.
+    """
+    rows = zip(queries, ranking, strict=True)
+    return {query: {ids[number]: -float(rank) for rank, number in enumerate(row)} for query, row in rows}
 
 
 def write_run(path: Path, run: Mapping[str, Mapping[str, float]], tag: str) -> None:
-    """Write a run, each query's documents in the order they have in the mapping.
+    """Write a run, the documents of each query in the order of the mapping.
 
-    trec_eval ranks by score and breaks ties by document id; so a score that is not below the one before it is
-    written as the next smaller double, and the order stays.
+    trec_eval ranks by score and breaks ties by document id. To keep the order, a score that is not less than the
+    previous one is written as the next smaller double.
 
     Raises:
-        ValueError: an id is empty or has white space in it, which the format cannot hold.
+        ValueError: an id is empty or contains white space, which the format cannot represent.
     """
     lines = []
     for query, found in run.items():
@@ -28,17 +40,17 @@ def write_run(path: Path, run: Mapping[str, Mapping[str, float]], tag: str) -> N
             before = min(score, math.nextafter(before, -math.inf))
             for name in (query, document, tag):
                 if name.split() != [name]:
-                    raise ValueError(f"{path}: a run file cannot hold the name {name!r}")
+                    raise ValueError(f"{path}: a run file cannot contain the id {name!r}")
             lines.append(f"{query} Q0 {document} {rank} {before!r} {tag}\n")
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("".join(lines), encoding="utf-8")
 
 
 def read_run(path: Path) -> Run:
-    """Read a run file; the documents of a query best first.
+    """Read a run file; the documents of each query are sorted by score, best first.
 
     Raises:
-        ValueError: a line has not six fields, its score is no number, or a query has a document twice.
+        ValueError: a line does not have six fields, a score is not a number, or a document is repeated.
     """
     run: Run = {}
     for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
@@ -47,16 +59,16 @@ def read_run(path: Path) -> Run:
             raise ValueError(f"{path}, line {number}: {len(fields)} fields, expected 6")
         query, _, document, _, score, _ = fields
         if document in run.setdefault(query, {}):
-            raise ValueError(f"{path}, line {number}: {document} is there twice for query {query}")
-        run[query][document] = _number(score, path, number)
+            raise ValueError(f"{path}, line {number}: document {document} is repeated for query {query}")
+        run[query][document] = _parse_score(score, path, number)
     return {query: dict(sorted(found.items(), key=lambda item: -item[1])) for query, found in run.items()}
 
 
-def _number(text: str, path: Path, line: int) -> float:
+def _parse_score(text: str, path: Path, line: int) -> float:
     try:
         value = float(text)
     except ValueError:
         value = math.nan
     if not math.isfinite(value):
-        raise ValueError(f"{path}, line {line}: the score is {text!r}, expected a number")
+        raise ValueError(f"{path}, line {line}: score {text!r}, expected a finite number")
     return value

@@ -1,7 +1,7 @@
-"""Measurements that the engine's defaults were chosen by, one module each.
+"""Measurements behind the engine's defaults, one module each.
 
-`representation`, `ivf_switch`, `backends`, `untrained_codes`, `two_stage`, `graph_library`, `hybrid`,
-`hybrid_latency`, `lexical` and `filters`; each docstring says what is compared and what was found.
+`representation`, `ivf_switch`, `backends`, `two_stage`, `hybrid`, `hybrid_latency`, `lexical` and `filters`; each
+docstring says what is compared.
 
 May import: `bench.data`, `bench.harness`, `quarry`.
 """

@@ -1,6 +1,7 @@
-"""Measures encoders on a device: ONNX Runtime, TensorRT and torch, in the shapes of two common encoders.
+"""Measures encoders on a device in ONNX Runtime, TensorRT and torch, with the shapes of two common encoders.
 
-Weights are random, which changes no time. Passages have 128 tokens, 128 of them together; a query has 16.
+Weights are random, which does not change times. Passages have 128 tokens and come in batches of 128; a query has
+16.
 """
 
 from __future__ import annotations
@@ -14,11 +15,11 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from bench.gpu.ceilings import matrix_product
+from bench.gpu.ceilings import time_matrix_product
 from bench.gpu.harness import guarded, median_ms
 from bench.gpu.shapes import EncoderShape, write_checkpoint
 from bench.gpu.sizes import Size
-from bench.gpu.synthetic import made_texts
+from bench.gpu.synthetic import make_texts
 from bench.harness.records import Record
 from quarry.engine.encoding.batched_encoder import BatchedEncoder, BatchRunner
 from quarry.engine.encoding.onnx_runner import OnnxRunner
@@ -30,70 +31,71 @@ from quarry.formats.bundle.folder import MODEL_NAME
 from quarry.formats.bundle.plan import PlanProfile
 from quarry.formats.errors import BackendUnavailable
 
-__all__ = ["encoders"]
+__all__ = ["measure_encoders"]
 
 _SHAPES = (EncoderShape("MiniLM", 6, 384, 1536, 12), EncoderShape("BERT-base", 12, 768, 3072, 12))
 _QUICK_SHAPES = (EncoderShape("tiny", 2, 64, 128, 2),)
-_QUICK_ROWS = 1_000_000  # below so many a run is a quick one
+_QUICK_ROWS = 1_000_000  # fewer rows: a quick run
 _LENGTHS = {"passages": (128, 128), "query": (1, 16)}  # texts, tokens
 _PASSAGE_WORDS = 105  # of synthetic texts: about 126 tokens
-_SAME = 0.99  # cosine of token vectors with those of torch
+_LEAST_COSINE = 0.99  # of token vectors with those of torch
 Forward = Callable[[Ids, Ids], torch.Tensor]
 
 
-def encoders(place: torch.device, size: Size) -> Iterator[Record]:
-    """Yield a record of each shape, runtime and kind of text; those of torch first, those of TensorRT last."""
+def measure_encoders(place: torch.device, size: Size) -> Iterator[Record]:
+    """Yield a record for each runtime, shape and kind of text, torch first and TensorRT last."""
     shapes = _SHAPES if size.n_rows >= _QUICK_ROWS else _QUICK_SHAPES
-    peak = matrix_product(place, size)["tflop_s"]
+    peak = time_matrix_product(place, size)["tflop_s"]
     with tempfile.TemporaryDirectory() as folder:
         for runtime in _RUNTIMES:
             for shape in shapes:
                 about: Record = {"what": "encoder", "shape": shape.name, "runtime": runtime}
-                made = Path(folder) / shape.name
-                measure = partial(_measured, runtime, shape, made, place, size, peak)
+                shape_folder = Path(folder) / shape.name
+                measure = partial(_measure, runtime, shape, shape_folder, place, size, peak)
                 yield from guarded(about, measure, (ImportError, BackendUnavailable))
 
 
-def _measured(
+def _measure(
     runtime: str, shape: EncoderShape, folder: Path, place: torch.device, size: Size, peak: object
 ) -> Iterator[Record]:
-    """Times of one runtime; it is right where its vectors are torch's."""
+    """Yield times of one runtime, and whether its vectors agree with torch's."""
     _write_once(folder, shape)
     forward = _RUNTIMES[runtime](folder, place)
     for kind, (n, length) in _LENGTHS.items():
-        ids, mask = _made_batch(n, length)
+        ids, mask = _make_batch(n, length)
         ms = median_ms(partial(forward, ids, mask), place, size.n_calls)
-        rate = shape.operations(length) * n * length / ms / 1e9
+        rate = shape.count_operations(length) * n * length / ms / 1e9
         about: Record = {"kind": kind, "batch": n, "n_tokens": length, "ms": ms, "tokens_s": n * length / ms * 1e3}
         yield {**about, "tflop_s": rate, "peak_share": rate / float(str(peak))}
-    yield from guarded({"kind": "check"}, partial(_same_as_torch, forward, folder, place))
+    yield from guarded({"kind": "check"}, partial(_compare_with_torch, forward, folder, place))
     if runtime in _RUNNERS:
-        yield from guarded({"kind": "texts"}, partial(_with_tokenizer, runtime, folder, place, size))
+        yield from guarded({"kind": "texts"}, partial(_time_texts, runtime, folder, place, size))
 
 
 def _write_once(folder: Path, shape: EncoderShape) -> None:
-    """The checkpoint of a shape, and its bundle in float16."""
+    """Write the checkpoint of a shape if it is missing."""
     if not (folder / "checkpoint").exists():
         write_checkpoint(folder / "checkpoint", shape)
 
 
-def _bundle(folder: Path) -> Path:
+def _export_once(folder: Path) -> Path:
+    """Export the checkpoint in fp16 if the bundle is missing, and return the bundle's folder."""
     from quarry.exporters.export import export
 
     if not (folder / "bundle").exists():
         export(
-            folder / "checkpoint", folder / "bundle", "fp16", texts=made_texts(1, 8), retrieval=False, n_recorded=1
+            folder / "checkpoint", folder / "bundle", "fp16", texts=make_texts(1, 8), retrieval=False, n_recorded=1
         )
     return folder / "bundle"
 
 
-def _made_batch(n: int, length: int) -> tuple[Ids, Ids]:
+def _make_batch(n: int, length: int) -> tuple[Ids, Ids]:
     ids = np.random.default_rng(n).integers(1000, 20_000, (n, length))
     return ids.astype(np.int64), np.ones((n, length), np.int64)
 
 
-def _torch(attention: str, folder: Path, place: torch.device) -> Forward:
-    """As transformers run it, in float16 on a CUDA device."""
+def _open_torch(attention: str, folder: Path, place: torch.device) -> Forward:
+    """Open the checkpoint in transformers, in float16 on a CUDA device."""
     from transformers import AutoModel
     from transformers.utils import logging
 
@@ -113,59 +115,59 @@ def _torch(attention: str, folder: Path, place: torch.device) -> Forward:
     return forward
 
 
-def _onnx_runner(folder: Path, place: torch.device) -> BatchRunner:
+def _open_onnx(folder: Path, place: torch.device) -> BatchRunner:
     if place.type == "cuda" and "CUDAExecutionProvider" not in import_onnxruntime().get_available_providers():
-        raise BackendUnavailable("this ONNX Runtime has no CUDA")  # an export takes a while
-    return OnnxRunner(load_bundle(_bundle(folder)), MODEL_NAME, place.type)
+        raise BackendUnavailable("this ONNX Runtime has no CUDA")  # before the export, which takes long
+    return OnnxRunner(load_bundle(_export_once(folder)), MODEL_NAME, place.type)
 
 
-def _tensorrt_runner(folder: Path, place: torch.device) -> BatchRunner:
+def _open_tensorrt(folder: Path, place: torch.device) -> BatchRunner:
     del place
     import_module("tensorrt")
     from quarry.engine.encoding.tensorrt_runner import TensorRtRunner
 
     profiles = [PlanProfile((1, 1), shape, (shape[0], 2 * shape[1])) for shape in sorted(_LENGTHS.values())]
-    plan = build_plan(_bundle(folder), library="tensorrt", profiles=profiles)
-    return TensorRtRunner(load_bundle(_bundle(folder)), MODEL_NAME, plan)
+    plan = build_plan(_export_once(folder), library="tensorrt", profiles=profiles)
+    return TensorRtRunner(load_bundle(_export_once(folder)), MODEL_NAME, plan)
 
 
-_RUNNERS = {"onnx": _onnx_runner, "tensorrt": _tensorrt_runner}
-_runners_made: dict[tuple[str, Path], BatchRunner] = {}
+_RUNNERS = {"onnx": _open_onnx, "tensorrt": _open_tensorrt}
+_open_runners: dict[tuple[str, Path], BatchRunner] = {}
 
 
-def _runner(runtime: str, folder: Path, place: torch.device) -> BatchRunner:
-    """One for all measurements: a plan takes minutes."""
-    if (runtime, folder) not in _runners_made:
-        _runners_made[runtime, folder] = _RUNNERS[runtime](folder, place)
-    return _runners_made[runtime, folder]
+def _open_runner(runtime: str, folder: Path, place: torch.device) -> BatchRunner:
+    """Open a runner once for all measurements: building an engine takes minutes."""
+    if (runtime, folder) not in _open_runners:
+        _open_runners[runtime, folder] = _RUNNERS[runtime](folder, place)
+    return _open_runners[runtime, folder]
 
 
-def _ours(runtime: str, folder: Path, place: torch.device) -> Forward:
-    return partial(_runner(runtime, folder, place).run, "token_vectors")
+def _open_forward(runtime: str, folder: Path, place: torch.device) -> Forward:
+    return partial(_open_runner(runtime, folder, place).run, "token_vectors")
 
 
 _RUNTIMES: dict[str, Callable[[Path, torch.device], Forward]] = {
-    "eager": partial(_torch, "eager"),
-    "sdpa": partial(_torch, "sdpa"),
-    **{runtime: partial(_ours, runtime) for runtime in _RUNNERS},
+    "eager": partial(_open_torch, "eager"),
+    "sdpa": partial(_open_torch, "sdpa"),
+    **{runtime: partial(_open_forward, runtime) for runtime in _RUNNERS},
 }
 
 
-def _same_as_torch(forward: Forward, folder: Path, place: torch.device) -> Iterator[Record]:
-    """The least cosine of a token's vector with torch's, of texts alone and together."""
-    reference = _torch("eager", folder, place)
+def _compare_with_torch(forward: Forward, folder: Path, place: torch.device) -> Iterator[Record]:
+    """Yield the smallest cosine of a token vector with torch's, for a single text and a batch."""
+    reference = _open_torch("eager", folder, place)
     for n, length in ((1, 13), (5, 40)):
-        ids, mask = _made_batch(n, length)
+        ids, mask = _make_batch(n, length)
         found, expected = (each(ids, mask).double().cpu() for each in (forward, reference))
         cosine = float(torch.nn.functional.cosine_similarity(found, expected, dim=2).min())
-        yield {"batch": n, "n_tokens": length, "cosine": cosine, "sound": cosine >= _SAME}
+        yield {"batch": n, "n_tokens": length, "cosine": cosine, "sound": cosine >= _LEAST_COSINE}
 
 
-def _with_tokenizer(runtime: str, folder: Path, place: torch.device, size: Size) -> Iterator[Record]:
-    """Texts to token vectors, and the tokenizer's share on one thread."""
-    runner = _runner(runtime, folder, place)
-    encoder = BatchedEncoder(load_bundle(_bundle(folder)), lambda *_: runner)
-    texts = made_texts(size.n_documents, _PASSAGE_WORDS)
+def _time_texts(runtime: str, folder: Path, place: torch.device, size: Size) -> Iterator[Record]:
+    """Time encoding from texts, and the tokenizer's share of it on one thread."""
+    runner = _open_runner(runtime, folder, place)
+    encoder = BatchedEncoder(load_bundle(_export_once(folder)), lambda *_: runner)
+    texts = make_texts(size.n_documents, _PASSAGE_WORDS)
     prepared = [encoder.prepare(text) for text in texts]
     n_tokens = sum(each.n_tokens for each in prepared)
     n_calls = max(2, size.n_calls // 4)

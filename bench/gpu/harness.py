@@ -1,7 +1,7 @@
-"""What every measurement on a device shares: time of a call, failures as records, the backend opened.
+"""Helpers of all measurements on a device.
 
 `median_ms` times a call until the device has finished, `guarded` turns an exception into a record so that later
-measurements still run, `open_on` opens the GPU backend with Triton kernels or in plain torch.
+measurements still run, `open_backend` opens the GPU backend with Triton kernels or only torch.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from quarry.engine.backends.protocol import Resources
 from quarry.engine.gpu.device import Device
 from quarry.formats.snapshot import OpenSegment
 
-__all__ = ["device_on", "guarded", "kernel_settings", "median_ms", "open_on"]
+__all__ = ["guarded", "list_kernel_settings", "make_device", "median_ms", "open_backend"]
 
 _WARM_UPS = 3
 _LEAST_CALLS = 2
@@ -30,18 +30,18 @@ _MOST_CHARACTERS = 300  # of an error in a record
 def median_ms(call: Callable[[], object], place: torch.device, n_calls: int) -> float:
     """Return the median time of a call in milliseconds, until the device has finished.
 
-    Three calls to warm up are not counted. A slow call is repeated less often: after three seconds, one call to
-    warm up and two that count are enough.
+    Three warm-up calls are not counted. Slow calls are repeated less often: after three seconds, one warm-up call
+    and two counted calls suffice.
     """
     times: list[float] = []
-    began = time.perf_counter()
+    first_started = time.perf_counter()
     for number in range(_WARM_UPS + n_calls):
         started = time.perf_counter()
         call()
         if place.type == "cuda":
             torch.cuda.synchronize(place)
         times.append((time.perf_counter() - started) * 1e3)
-        if number >= _LEAST_CALLS and time.perf_counter() - began > _MOST_S:
+        if number >= _LEAST_CALLS and time.perf_counter() - first_started > _MOST_S:
             break
     return statistics.median(times[min(_WARM_UPS, len(times) - _LEAST_CALLS) :])
 
@@ -51,13 +51,13 @@ def guarded(
     measure: Callable[[], Iterable[Record]],
     absent: tuple[type[Exception], ...] = (ImportError,),
 ) -> Iterator[Record]:
-    """Yield the records of a measurement, and a record of the exception if it raises one.
+    """Yield the records of a measurement and, if it raises an exception, a record of it.
 
     Args:
         about: fields added to each of its records.
         measure: makes the records.
-        absent: exceptions that say that something is not installed; their record has the field "missing". Any
-            other exception gives the fields "failed" and "traceback".
+        absent: exceptions for something that is not installed; their record has the field "missing". Other
+            exceptions give the fields "failed" and "traceback".
     """
     try:
         for record in measure():
@@ -68,20 +68,20 @@ def guarded(
         yield {**about, "failed": repr(error)[:_MOST_CHARACTERS], "traceback": traceback.format_exc()}
 
 
-def kernel_settings(place: torch.device) -> list[bool]:
-    """Return the settings of ``kernels`` to measure: with and without, or only without if there are none."""
+def list_kernel_settings(place: torch.device) -> list[bool]:
+    """Return the values of ``kernels`` to measure: True and False, or only False without Triton."""
     return [False] if Device(str(place)).kernels is None else [True, False]
 
 
-def open_on(
+def open_backend(
     place: torch.device, segment: OpenSegment, *, kernels: bool, limit_bytes: int | None = None
 ) -> GpuBackend:
-    """Open the GPU backend; without `kernels` it computes in plain torch even if Triton is installed."""
-    return GpuBackend(segment, Resources(device=device_on(place, kernels=kernels, limit_bytes=limit_bytes)))
+    """Open the GPU backend; without `kernels` it uses only torch even if Triton is installed."""
+    return GpuBackend(segment, Resources(device=make_device(place, kernels=kernels, limit_bytes=limit_bytes)))
 
 
-def device_on(place: torch.device, *, kernels: bool, limit_bytes: int | None = None) -> Device:
-    """Return a device with a memory limit; without `kernels` it computes in plain torch."""
+def make_device(place: torch.device, *, kernels: bool, limit_bytes: int | None = None) -> Device:
+    """Return a device with a memory limit; without `kernels` it uses only torch."""
     device = Device(str(place), limit_bytes)
     if not kernels:
         device.disable_kernels()

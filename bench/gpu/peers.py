@@ -1,6 +1,6 @@
 """Measures torch, FAISS and cuVS on the same centroids, as single vectors without documents.
 
-FAISS and cuVS have not been run here yet: both need a GPU.
+FAISS and cuVS need a GPU and have not been run yet.
 """
 
 from __future__ import annotations
@@ -13,47 +13,47 @@ import numpy as np
 import torch
 
 from bench.gpu.harness import guarded, median_ms
-from bench.gpu.sizes import Size, made_queries
-from bench.gpu.synthetic import MadeTable
+from bench.gpu.sizes import Size, make_queries
+from bench.gpu.synthetic import SyntheticTable
 from bench.harness.records import Record
 from quarry.engine.gpu.transfer import upload
 
-__all__ = ["peers"]
+__all__ = ["measure_peers"]
 
 _N_BEST = 300
 _ADDED_ROWS = 1 << 18
-_PQ_BITS = 8  # FAISS's codes on a device have no other
-_NPROBE_SHARE = 64  # one list in so many is read, as in bench.gpu.sizes
+_PQ_BITS = 8  # the only size that FAISS has on a GPU
+_NPROBE_SHARE = 64  # share of probed lists, as in bench.gpu.sizes
 Search = Callable[[torch.Tensor, int], object]
 
 
-def peers(place: torch.device, size: Size) -> Iterator[Record]:
-    """Yield milliseconds of each for the best rows, or why it could not be measured."""
-    table = MadeTable(size.lengths, size.dim, "float16")
-    makes = {"torch": _torch, "faiss flat": _faiss, "faiss IVF-PQ": _faiss_lists}
-    for name, make in {**makes, "cuvs brute force": _cuvs, "cuvs IVF-PQ": _cuvs_lists}.items():
+def measure_peers(place: torch.device, size: Size) -> Iterator[Record]:
+    """Yield search times of each library, or why it could not be measured."""
+    table = SyntheticTable(size.lengths, size.dim, "float16")
+    builders = {"torch": _build_torch, "faiss flat": _build_faiss, "faiss IVF-PQ": _build_faiss_lists}
+    for name, build in {**builders, "cuvs brute force": _build_cuvs, "cuvs IVF-PQ": _build_cuvs_lists}.items():
         about: Record = {"what": f"peer {name}", "stored": "float16", "n_rows": table.n_rows, "dim": size.dim}
-        yield from guarded(about, partial(_timed, make, table, place, size), (ImportError, AttributeError))
+        yield from guarded(about, partial(_time_search, build, table, place, size), (ImportError, AttributeError))
 
 
-def _timed(
-    make: Callable[[MadeTable, torch.device], Search], table: MadeTable, place: torch.device, size: Size
+def _time_search(
+    build: Callable[[SyntheticTable, torch.device], Search], table: SyntheticTable, place: torch.device, size: Size
 ) -> Iterator[Record]:
-    search = make(table, place)
+    search = build(table, place)
     for batch in size.batches:
-        queries = torch.from_numpy(made_queries(batch, size.dim)).to(place)
+        queries = torch.from_numpy(make_queries(batch, size.dim)).to(place)
         ms = median_ms(partial(search, queries, _N_BEST), place, size.n_calls)
         yield {"batch": batch, "ms": ms, "queries_s": batch / ms * 1e3}
 
 
-def _torch(table: MadeTable, place: torch.device) -> Search:
-    """A matrix product and the best of its rows, as one would write it: all scores are written."""
+def _build_torch(table: SyntheticTable, place: torch.device) -> Search:
+    """A matrix product and `topk`, which writes all scores to memory."""
     kind = torch.float16 if place.type == "cuda" else torch.float32
     rows = upload(lambda low, high: table.stored_slice(low, high)[0], table.n_rows, place).to(kind)
     return lambda queries, n: (queries.to(kind) @ rows.T).topk(n, dim=1)
 
 
-def _faiss(table: MadeTable, place: torch.device) -> Search:
+def _build_faiss(table: SyntheticTable, place: torch.device) -> Search:
     """`GpuIndexFlatIP`, vectors in float16."""
     import faiss
 
@@ -66,8 +66,8 @@ def _faiss(table: MadeTable, place: torch.device) -> Search:
     return lambda queries, n: index.search(queries.cpu().numpy(), n)
 
 
-def _cuvs(table: MadeTable, place: torch.device) -> Search:
-    """Its brute force, vectors in float16."""
+def _build_cuvs(table: SyntheticTable, place: torch.device) -> Search:
+    """CuVS brute force, vectors in float16."""
     from cuvs.neighbors import brute_force
 
     rows = upload(lambda low, high: table.stored_slice(low, high)[0], table.n_rows, place)
@@ -75,8 +75,8 @@ def _cuvs(table: MadeTable, place: torch.device) -> Search:
     return lambda queries, n: brute_force.search(index, queries.half(), n)
 
 
-def _faiss_lists(table: MadeTable, place: torch.device) -> Search:
-    """`GpuIndexIVFPQ`, an eighth of the vectors' length in bytes; its scores are those of codes alone."""
+def _build_faiss_lists(table: SyntheticTable, place: torch.device) -> Search:
+    """`GpuIndexIVFPQ` with codes of dim / 8 bytes; scores are those of the codes."""
     import faiss
 
     settings = faiss.GpuIndexIVFPQConfig()
@@ -98,8 +98,8 @@ def _faiss_lists(table: MadeTable, place: torch.device) -> Search:
     return lambda queries, n: index.search(queries.cpu().numpy(), n)
 
 
-def _cuvs_lists(table: MadeTable, place: torch.device) -> Search:
-    """Its IVF-PQ, with codes of the same size."""
+def _build_cuvs_lists(table: SyntheticTable, place: torch.device) -> Search:
+    """CuVS IVF-PQ with codes of the same size."""
     from cuvs.neighbors import ivf_pq
 
     nlist = _nlist(table)
@@ -116,5 +116,5 @@ def _cuvs_lists(table: MadeTable, place: torch.device) -> Search:
     return lambda queries, n: ivf_pq.search(probing, index, queries.half(), n)
 
 
-def _nlist(table: MadeTable) -> int:
+def _nlist(table: SyntheticTable) -> int:
     return max(16, math.isqrt(table.n_rows))

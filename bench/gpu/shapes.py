@@ -1,4 +1,4 @@
-"""Checkpoints of random weights in the shapes of well-known encoders: as fast as trained ones, made in seconds."""
+"""Creates checkpoints with random weights in the shapes of well-known encoders, as fast as trained ones."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ __all__ = ["EncoderShape", "write_checkpoint"]
 _N_POSITIONS = 512
 _WINDOW = 256
 _SPREAD = 0.05  # of weights
-_LICENCE = "---\nlicense: mit\n---\n"
+_README = "---\nlicense: mit\n---\n"
 
 
 @dataclass(frozen=True)
 class EncoderShape:
-    """A network of BERT's kind.
+    """The sizes of a BERT network.
 
     Attributes:
         name: of the encoder that has it.
-        n_layers: of the network.
-        dim: length of a token's vector.
-        n_inner: length of it within a layer.
-        n_heads: of attention.
+        n_layers: number of layers.
+        dim: dimension of a token vector.
+        n_inner: dimension within a layer.
+        n_heads: number of attention heads.
     """
 
     name: str
@@ -39,17 +39,17 @@ class EncoderShape:
     n_inner: int
     n_heads: int
 
-    def operations(self, length: int) -> float:
-        """Additions and multiplications for each token of a text of `length` tokens, embeddings left out."""
+    def count_operations(self, length: int) -> float:
+        """Return floating-point operations per token for texts of `length` tokens, without embeddings."""
         products = 4 * self.dim**2 + 2 * self.dim * self.n_inner + 2 * length * self.dim
         return 2.0 * self.n_layers * products
 
 
 def write_checkpoint(folder: Path, shape: EncoderShape) -> Path:
-    """Write a sentence-transformers folder of that shape, with the bundled encoder's tokenizer; and return it.
+    """Write a sentence-transformers folder with the bundled encoder's tokenizer and return it.
 
     Raises:
-        ImportError: there is no safetensors.
+        ImportError: safetensors is not installed.
     """
     from safetensors.numpy import save_file
 
@@ -62,20 +62,20 @@ def write_checkpoint(folder: Path, shape: EncoderShape) -> Path:
         for number, (path, kind) in enumerate(kinds.items())
     ]
     files = {
-        "config.json": json.dumps(_config(shape, n_words)),
+        "config.json": json.dumps(_make_config(shape, n_words)),
         TOKENIZER_NAME: tokenizer,
         "modules.json": json.dumps(modules),
         "sentence_bert_config.json": json.dumps({"max_seq_length": _WINDOW}),
         "1_Pooling/config.json": json.dumps({"pooling_mode_mean_tokens": True}),
-        "README.md": _LICENCE,
+        "README.md": _README,
     }
     for name, content in files.items():
         (folder / name).write_text(content, "utf-8")
-    save_file(dict(_weights(shape, n_words)), folder / "model.safetensors", metadata={"format": "pt"})
+    save_file(dict(_make_weights(shape, n_words)), folder / "model.safetensors", metadata={"format": "pt"})
     return folder
 
 
-def _config(shape: EncoderShape, n_words: int) -> dict[str, object]:
+def _make_config(shape: EncoderShape, n_words: int) -> dict[str, object]:
     return {
         "model_type": "bert",
         "architectures": ["BertModel"],
@@ -92,29 +92,29 @@ def _config(shape: EncoderShape, n_words: int) -> dict[str, object]:
     }
 
 
-def _weights(shape: EncoderShape, n_words: int) -> Iterator[tuple[str, npt.NDArray[np.float32]]]:
-    """By the names that BERT's have: normal, norms near the identity."""
+def _make_weights(shape: EncoderShape, n_words: int) -> Iterator[tuple[str, npt.NDArray[np.float32]]]:
+    """Yield tensors by their BertModel names: normally distributed, layer normalizations near the identity."""
     generator = np.random.default_rng(shape.dim)
-    for name, size in _sizes(shape, n_words):
+    for name, size in _list_tensors(shape, n_words):
         values = generator.standard_normal(size, np.float32) * np.float32(_SPREAD)
         yield name, values + 1 if name.endswith("LayerNorm.weight") else values
 
 
-def _sizes(shape: EncoderShape, n_words: int) -> Iterator[tuple[str, tuple[int, ...]]]:
+def _list_tensors(shape: EncoderShape, n_words: int) -> Iterator[tuple[str, tuple[int, ...]]]:
     dim, inner = shape.dim, shape.n_inner
     for kind, n_rows in (("word", n_words), ("position", _N_POSITIONS), ("token_type", 2)):
         yield f"embeddings.{kind}_embeddings.weight", (n_rows, dim)
-    yield from _both("embeddings.LayerNorm", (dim,))
+    yield from _weight_and_bias("embeddings.LayerNorm", (dim,))
     for number in range(shape.n_layers):
         layer = f"encoder.layer.{number}"
         for part in ("self.query", "self.key", "self.value", "output.dense"):
-            yield from _both(f"{layer}.attention.{part}", (dim, dim))
-        yield from _both(f"{layer}.attention.output.LayerNorm", (dim,))
-        yield from _both(f"{layer}.intermediate.dense", (inner, dim))
-        yield from _both(f"{layer}.output.dense", (dim, inner))
-        yield from _both(f"{layer}.output.LayerNorm", (dim,))
+            yield from _weight_and_bias(f"{layer}.attention.{part}", (dim, dim))
+        yield from _weight_and_bias(f"{layer}.attention.output.LayerNorm", (dim,))
+        yield from _weight_and_bias(f"{layer}.intermediate.dense", (inner, dim))
+        yield from _weight_and_bias(f"{layer}.output.dense", (dim, inner))
+        yield from _weight_and_bias(f"{layer}.output.LayerNorm", (dim,))
 
 
-def _both(name: str, size: tuple[int, ...]) -> Iterator[tuple[str, tuple[int, ...]]]:
+def _weight_and_bias(name: str, size: tuple[int, ...]) -> Iterator[tuple[str, tuple[int, ...]]]:
     yield f"{name}.weight", size
     yield f"{name}.bias", size[:1]

@@ -1,4 +1,4 @@
-"""Segments and a model created in memory: as large as wanted without a file, read and run like real ones."""
+"""Synthetic segments and a synthetic model, in memory and of any size."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from quarry.formats.bundle.encoder import EncoderBundle
 from quarry.formats.snapshot import OpenSegment
 from quarry.formats.vectors.quantizer import Quantizer
 
-__all__ = ["MadeRunner", "MadeTable", "made_quantizer", "made_segment", "made_texts"]
+__all__ = ["SyntheticRunner", "SyntheticTable", "make_quantizer", "make_segment", "make_texts"]
 
 _BLOCK_ROWS = 1 << 18
 _N_TOKENS, _N_PLACES = 1 << 12, 1 << 9
@@ -38,13 +38,13 @@ _WORDS = [
 ]
 
 
-class MadeTable:
-    """Centroids of length about 1, read like a `quarry.formats.vectors.centroids.CentroidTable`.
+class SyntheticTable:
+    """Random centroids with L2 norms near 1, with the interface of a `CentroidTable`.
 
-    One random block comes again and again, turned by one place each time, so that no row comes twice.
+    One random block is repeated, rotated by one dimension each time, so that rows differ.
 
     Args:
-        lengths: (n_docs,) int64, centroids of each document.
+        lengths: (n_docs,) int64, number of centroids of each document.
         dim: dimension of a vector.
         kind: "int8", "float16" or "none".
     """
@@ -58,17 +58,17 @@ class MadeTable:
         block = generator.standard_normal((min(_BLOCK_ROWS, self.n_rows), dim), np.float32)
         block /= np.linalg.norm(block, axis=1, keepdims=True)
         self._scales = np.abs(block).max(axis=1) / np.float32(127) if kind == "int8" else None
-        self._block = block.astype(np.float16) if self._scales is None else _rounded(block, self._scales)
+        self._block = block.astype(np.float16) if self._scales is None else _quantize(block, self._scales)
         self.largest_norm = float(np.linalg.norm(self.vectors(0, len(block)), axis=1).max())
 
     @property
     def n_bytes(self) -> int:
-        """Bytes of all rows as stored, and of their scales."""
+        """Bytes of all stored rows and their scales."""
         row_bytes = self.dim * self._block.itemsize + (0 if self._scales is None else self._scales.itemsize)
         return self.n_rows * row_bytes
 
     def stored_slice(self, low: int, high: int) -> tuple[npt.NDArray[Any], npt.NDArray[np.float32]]:
-        """Rows low to high - 1 as stored, and their scales."""
+        """Return rows low to high - 1 as stored, and their scales."""
         blocks = range(low // _BLOCK_ROWS, -(-high // _BLOCK_ROWS))
         parts = [self._block_part(number, low, high) for number in blocks]
         places = np.arange(low, high) % len(self._block)
@@ -76,7 +76,7 @@ class MadeTable:
         return np.concatenate(parts), scales
 
     def vectors(self, low: int, high: int) -> npt.NDArray[np.float64]:
-        """The same dequantized."""
+        """Return rows low to high - 1, dequantized."""
         values, scales = self.stored_slice(low, high)
         vectors: npt.NDArray[np.float64] = values.astype(np.float64) * scales[:, None]
         return vectors
@@ -87,13 +87,13 @@ class MadeTable:
         return np.roll(part, number, axis=1)
 
 
-def _rounded(block: npt.NDArray[np.float32], scales: npt.NDArray[np.float32]) -> npt.NDArray[np.int8]:
+def _quantize(block: npt.NDArray[np.float32], scales: npt.NDArray[np.float32]) -> npt.NDArray[np.int8]:
     rounded: npt.NDArray[np.int8] = np.rint(block / scales[:, None]).astype(np.int8)
     return rounded
 
 
-def made_quantizer(dim: int, nlist: int, code_bytes: int, nbits: int) -> Quantizer:
-    """Of random parts: how well it codes does not matter here."""
+def make_quantizer(dim: int, nlist: int, code_bytes: int, nbits: int) -> Quantizer:
+    """Return a random quantizer: its quantization error does not matter here."""
     generator = np.random.default_rng(code_bytes)
     n_sub = code_bytes * 8 // nbits
     codebook = generator.standard_normal((n_sub, 1 << nbits, dim // n_sub)).astype(np.float32)
@@ -101,17 +101,17 @@ def made_quantizer(dim: int, nlist: int, code_bytes: int, nbits: int) -> Quantiz
     return Quantizer(coarse.astype(np.float32), codebook, codebook, None, by_residual=False)
 
 
-def made_segment(table: MadeTable, quantizer: Quantizer | None = None) -> OpenSegment:
-    """A segment with this table, and with a quantizer lists of random codes too."""
+def make_segment(table: SyntheticTable, quantizer: Quantizer | None = None) -> OpenSegment:
+    """Return a segment with this table and, if there is a quantizer, inverted lists of random codes."""
     n_docs = len(table.offsets) - 1
-    lists = None if quantizer is None else _lists(table.n_rows, quantizer)
+    lists = None if quantizer is None else _make_lists(table.n_rows, quantizer)
     reader = SimpleNamespace(
-        centroids=table, lists=lists, n_docs=n_docs, n_rows=table.n_rows, path="a segment created in memory"
+        centroids=table, lists=lists, n_docs=n_docs, n_rows=table.n_rows, path="a synthetic segment"
     )
     return cast(OpenSegment, SimpleNamespace(reader=reader, quantizer=quantizer, deleted=None))
 
 
-def _lists(n_rows: int, quantizer: Quantizer) -> SimpleNamespace:
+def _make_lists(n_rows: int, quantizer: Quantizer) -> SimpleNamespace:
     generator = np.random.default_rng(0)
     rows = generator.permutation(n_rows).astype(np.uint32)
     codes = generator.integers(0, 256, (n_rows, quantizer.code_bytes), np.uint8)
@@ -127,8 +127,8 @@ def _lists(n_rows: int, quantizer: Quantizer) -> SimpleNamespace:
     )
 
 
-def made_texts(n: int, n_words: int) -> list[str]:
-    """Texts of random words, in sentences of about ten."""
+def make_texts(n: int, n_words: int) -> list[str]:
+    """Return texts of random words, in sentences of about ten words."""
     generator = np.random.default_rng(n * n_words)
     words = generator.choice(_WORDS, (n, n_words)).tolist()
     ends = (generator.random((n, n_words)) < 0.1).tolist()
@@ -138,12 +138,12 @@ def made_texts(n: int, n_words: int) -> list[str]:
     ]
 
 
-class MadeRunner:
-    """A `BatchRunner` that looks its vectors up: measures what follows a model, without the model.
+class SyntheticRunner:
+    """A `BatchRunner` that looks vectors up in a table, to measure everything except the model.
 
     Args:
-        bundle: whose tokens come, and how long its vectors are.
-        name: of the graph it does without.
+        bundle: gives the dimension of the vectors.
+        name: of the graph; not used.
         place: the device.
     """
 

@@ -1,7 +1,7 @@
 """What every measurement uses: records, description of the machine, timing, new processes.
 
 `records` writes raw results as JSON Lines, `environment` describes the machine, `latency` and `process_memory`
-measure, `fresh_process` runs a function in a new process, `progress` prints progress.
+measure, `fresh_process` runs a function in a new process.
 
 May import: nothing else of `bench`.
 """

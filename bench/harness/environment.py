@@ -1,30 +1,24 @@
-"""Describes where a measurement ran: machine, versions, commit."""
+"""Describes the environment of a measurement: machine, versions of libraries, commit."""
 
 from __future__ import annotations
 
 import os
 import platform
 import subprocess
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-__all__ = ["circumstances"]
+__all__ = ["describe_environment"]
 
 _PACKAGES = (
-    "numpy",
-    "onnxruntime",
-    "tokenizers",
-    "faiss-cpu",
-    "simsimd",
-    "zstandard",
-    "ir-measures",
-    "PyStemmer",
-    "bm25s",
-    "numba",
+    *("numpy", "onnxruntime", "tokenizers", "faiss-cpu", "simsimd", "zstandard", "PyStemmer"),
+    *("ir-measures", "bm25s", "numba"),
 )
 
 
-def circumstances() -> dict[str, object]:
+@cache
+def describe_environment() -> dict[str, object]:
     """Return the machine, the commit and the versions of libraries, which are part of every raw result."""
     return {
         "machine": f"{_processor()}, {os.cpu_count()} cores, {platform.system()} {platform.machine()}",
@@ -34,7 +28,7 @@ def circumstances() -> dict[str, object]:
 
 
 def _processor() -> str:
-    """The processor's name with its family and model, which tell generations of one name apart."""
+    """Return the processor's name with its family and model: one name may cover several generations."""
     found: dict[str, str] = {}
     try:
         for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():

@@ -1,7 +1,7 @@
 """Runs a function in a new process, so that memory and first-use costs are of that function alone.
 
 The new process imports little besides the function's module. The function takes one mapping and returns one, both
-as JSON. The process may use another interpreter, such as that of another library's environment.
+as JSON. The process may use another interpreter, for example that of another library's environment.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _TIMEOUT_S = 1200
 
 
 class ProcessFailed(RuntimeError):
-    """The function raised, or its process failed or timed out; the message ends with its output."""
+    """The function raised an exception, or its process failed or timed out; the message ends with its output."""
 
 
 def in_fresh_process(
@@ -28,16 +28,16 @@ def in_fresh_process(
     python: str | Path = sys.executable,
     environment: Mapping[str, str] | None = None,
 ) -> dict[str, object]:
-    """Call ``target`` in a new process.
+    """Call a function in a new process and return its result.
 
     Args:
         target: ``module:function``.
-        parameters: its one argument.
-        python: the interpreter.
+        parameters: the function's argument.
+        python: the interpreter to run.
         environment: variables in addition to those of this process.
 
     Raises:
-        ProcessFailed: there was no result.
+        ProcessFailed: the function returned no result.
     """
     import tempfile
 
@@ -45,23 +45,23 @@ def in_fresh_process(
     paths = [str(root), os.environ.get("PYTHONPATH", "")]
     variables = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths)), **(environment or {})}
     with tempfile.TemporaryDirectory() as folder:
-        answer = Path(folder) / "answer.json"
-        command = [str(python), "-m", "bench.harness.fresh_process", target, str(answer)]
+        result_path = Path(folder) / "result.json"
+        command = [str(python), "-m", "bench.harness.fresh_process", target, str(result_path)]
         failure = _run(command, json.dumps(parameters), variables, folder)
         if failure:
             raise ProcessFailed(f"{target}: {failure}")
-        result: dict[str, object] = json.loads(answer.read_text(encoding="utf-8"))
+        result: dict[str, object] = json.loads(result_path.read_text(encoding="utf-8"))
     return result
 
 
-def _run(command: list[str], given: str, variables: dict[str, str], folder: str) -> str:
+def _run(command: list[str], standard_input: str, variables: dict[str, str], folder: str) -> str:
     """Run a process; return "" if it succeeded, otherwise how it ended and the end of its output."""
     import subprocess
 
     try:
         done = subprocess.run(
             command,
-            input=given,
+            input=standard_input,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
@@ -71,14 +71,14 @@ def _run(command: list[str], given: str, variables: dict[str, str], folder: str)
             check=False,
         )
     except subprocess.TimeoutExpired:
-        return f"no answer within {_TIMEOUT_S} s"
+        return f"no result within {_TIMEOUT_S} s"
     return f"ended with {done.returncode}: {done.stdout[-2000:].strip()}" if done.returncode else ""
 
 
-def _main(target: str, answer: str) -> int:
+def _main(target: str, result_path: str) -> int:
     module, _, function = target.partition(":")
     result = getattr(import_module(module), function)(json.load(sys.stdin))
-    Path(answer).write_text(json.dumps(result), encoding="utf-8")
+    Path(result_path).write_text(json.dumps(result), encoding="utf-8")
     return 0
 
 

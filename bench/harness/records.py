@@ -4,33 +4,30 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
-__all__ = ["RUNS", "Record", "add_out", "append_record", "read_records", "read_results", "write_records"]
+from bench.harness.environment import describe_environment
+
+__all__ = ["RUNS", "Record", "add_out", "append_record", "append_result", "read_records", "read_results"]
 
 Record = dict[str, object]
 
 RUNS = Path("bench/results/runs")
-"""Where results go by default, seen from the root of a checkout; git ignores it. Published ones lie above it."""
+"""Default folder for results, relative to the root of a checkout; git ignores it."""
 
 
-def add_out(
-    parser: argparse.ArgumentParser, name: str, *, is_folder: bool = False, replaces: bool = False
-) -> None:
+def add_out(parser: argparse.ArgumentParser, name: str, *, is_folder: bool = False) -> None:
     """Declare the option ``--out`` of a measurement.
 
     Args:
         parser: of the measurement.
         name: the measurement's name, which is the default name of its file.
         is_folder: whether it writes several files.
-        replaces: whether a file that exists is replaced, not appended to.
     """
-    if is_folder:
-        parser.add_argument("--out", type=Path, default=RUNS, help="folder for results (default: %(default)s)")
-        return
-    what = "JSON lines, replaces the file" if replaces else "JSON lines, appended to the file"
-    parser.add_argument("--out", type=Path, default=RUNS / f"{name}.jsonl", help=f"{what} (default: %(default)s)")
+    default = RUNS if is_folder else RUNS / f"{name}.jsonl"
+    what = "folder for results" if is_folder else "JSON Lines, appended to the file"
+    parser.add_argument("--out", type=Path, default=default, help=f"{what} (default: %(default)s)")
 
 
 def append_record(path: Path, record: Mapping[str, object]) -> None:
@@ -38,17 +35,16 @@ def append_record(path: Path, record: Mapping[str, object]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     _drop_unfinished(path)
     with path.open("a", encoding="utf-8") as file:
-        file.write(_line(record))
+        file.write(json.dumps(record, sort_keys=True) + "\n")
 
 
-def write_records(path: Path, records: Iterable[Mapping[str, object]]) -> None:
-    """Write the lines of a file anew."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("".join(_line(record) for record in records), encoding="utf-8")
+def append_result(path: Path, record: Mapping[str, object]) -> None:
+    """Append a measurement with the description of the environment."""
+    append_record(path, {**record, **describe_environment()})
 
 
 def read_records(path: Path) -> list[Record]:
-    """Read all lines; a missing file has none, and an incomplete last line is ignored.
+    """Read all records; a missing file has none, and an incomplete last line is ignored.
 
     Raises:
         ValueError: a line before the last is not JSON.
@@ -64,10 +60,6 @@ def read_results(folder: Path, name: str) -> list[Record]:
     """Return the results of a measurement in a folder: ``name.jsonl`` and ``name_COLLECTION.jsonl``."""
     paths = [folder / f"{name}.jsonl", *sorted(folder.glob(f"{name}_*.jsonl"))]
     return [record for path in paths for record in read_records(path)]
-
-
-def _line(record: Mapping[str, object]) -> str:
-    return json.dumps(record, sort_keys=True) + "\n"
 
 
 def _drop_unfinished(path: Path) -> None:

@@ -1,9 +1,9 @@
-"""Quarry beside other libraries: the same collection, encoder, vectors and queries in one run.
+"""Compares Quarry with other libraries on the same collection, encoder, vectors and queries.
 
-Peers get one mean vector per document, those of late interaction all token vectors. A build from text is, for a
-peer, the time to encode all documents on all cores with Quarry's encoder (measured once in this run) and then to
-build from the vectors; for Quarry it is one `engine.build`, measured of two of its settings. The others are built
-from vectors, without the spans of text behind them (some 30 bytes per document).
+Other libraries get one mean vector per document, those of late interaction all token vectors. Their build from
+text is the time to encode all documents on all cores with Quarry's encoder (measured once) plus the time to build
+from the vectors. For Quarry it is one `engine.build`, measured for two of its settings; the other settings are
+built from vectors, without spans (about 30 bytes per document).
 """
 
 from __future__ import annotations
@@ -20,15 +20,16 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import cast
 
+from tqdm import tqdm
+
 from bench.data.collections import Collection, add_collection, load_collection
 from bench.data.prepare import prepare
 from bench.data.prepared import Prepared, cache_folder
 from bench.data.quality import measure_quality
 from bench.data.token_vectors import TokenRepresentation
 from bench.data.trec_run import read_run
-from bench.harness.environment import circumstances
+from bench.harness.environment import describe_environment
 from bench.harness.fresh_process import ProcessFailed, in_fresh_process
-from bench.harness.progress import Clock
 from bench.harness.records import Record, add_out, append_record, read_records
 from bench.peers.registry import CORE_REQUIREMENTS, PEERS, QUARRY, UNMEASURED, Entry, environment_python
 from quarry.engine.encoding.encoder import open_encoder
@@ -41,7 +42,7 @@ __all__ = ["add_arguments", "run"]
 
 _RESULTS = "peers.jsonl"
 _N_TIMED = 300
-_N_TIMED_LATE = 100  # they take a hundred times as long
+_N_TIMED_LATE = 100  # late interaction takes a hundred times as long
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -49,101 +50,105 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_collection(parser, queries=1000)
     add_out(parser, "peers", is_folder=True)
     parser.add_argument("--only", nargs="+", metavar="WORD", help="rows whose names contain one of these")
-    parser.add_argument("--install", action="store_true", help="make the environments that are missing first")
+    parser.add_argument("--install", action="store_true", help="create missing environments first")
 
 
 def run(args: argparse.Namespace) -> int:
-    """Measure every row that is not in the results yet; a peer that is missing is recorded with the reason."""
-    wanted = [
+    """Measure every row that has no result yet; for a library that is not installed the reason is recorded."""
+    entries = [
         entry for entry in (*QUARRY, *PEERS) if not args.only or any(word in entry.name for word in args.only)
     ]
     if args.install:
-        _install(wanted)
+        _install(entries)
     collection = load_collection(args)
-    prepared = prepare(collection, open_encoder(), _representations(wanted, collection), cache_folder())
+    prepared = prepare(collection, open_encoder(), _list_representations(entries, collection), cache_folder())
     results = args.out / _RESULTS
     before = [record for record in read_records(results) if record["prepared"] == prepared.folder.name]
     done = {record["name"] for record in before if "skipped" not in record}
-    left = [entry for entry in wanted if entry.name not in done]
-    known = [cast(float, record["encoding_s"]) for record in before]
-    encoding_s = known[0] if known else _encoding_s(collection)
-    about = {"prepared": prepared.folder.name, **prepared.about(), **circumstances(), "encoding_s": encoding_s}
-    clock = Clock(len(left), "rows")
-    for entry in left:
+    remaining = [entry for entry in entries if entry.name not in done]
+    measured_s = [cast(float, record["encoding_s"]) for record in before]
+    encoding_s = measured_s[0] if measured_s else _time_encoding(collection)
+    about = {
+        "prepared": prepared.folder.name,
+        **prepared.about(),
+        **describe_environment(),
+        "encoding_s": encoding_s,
+    }
+    for entry in tqdm(remaining, "rows"):
         runs = args.out / "runs" / prepared.folder.name
-        append_record(results, {**asdict(entry), **about, **_measured(entry, prepared, collection, runs)})
-        clock.tick()
-    for name, reason in UNMEASURED.items() if left else ():
+        append_record(results, {**asdict(entry), **about, **_measure(entry, prepared, collection, runs)})
+    for name, reason in UNMEASURED.items() if remaining else ():
         append_record(results, {"name": name, "skipped": reason, **about})
     return 0
 
 
-def _representations(wanted: list[Entry], collection: Collection) -> list[Representation]:
-    """Whose vectors the rows need."""
+def _list_representations(entries: list[Entry], collection: Collection) -> list[Representation]:
+    """Return the representations that the rows need."""
     found: list[Representation] = [Mean(), Pieces(24), Pieces(64)]
-    if any(entry.vectors == "tokens" and not _too_many(entry, collection) for entry in wanted):
+    if any(entry.vectors == "tokens" and not _is_too_large(entry, collection) for entry in entries):
         found.append(TokenRepresentation())
     return found
 
 
-def _too_many(entry: Entry, collection: Collection) -> bool:
-    return entry.n_documents_at_most is not None and len(collection.documents) > entry.n_documents_at_most
+def _is_too_large(entry: Entry, collection: Collection) -> bool:
+    return entry.max_documents is not None and len(collection.documents) > entry.max_documents
 
 
-def _measured(entry: Entry, prepared: Prepared, collection: Collection, runs: Path) -> Record:
-    """The numbers of one row, or why there are none."""
+def _measure(entry: Entry, prepared: Prepared, collection: Collection, runs: Path) -> Record:
+    """Measure one row, or return the reason why it is skipped."""
     python = environment_python(entry)
-    if _too_many(entry, collection):
-        n_most = entry.n_documents_at_most
-        return {"skipped": f"a build of more than {n_most} documents takes too long on a CPU (see --documents)"}
+    if _is_too_large(entry, collection):
+        return {
+            "skipped": f"a build of more than {entry.max_documents} documents takes too long (see --documents)"
+        }
     if python is not None and not python.exists():
-        return {"skipped": f"no environment at {python}; --install makes it"}
+        return {"skipped": f"no environment at {python}; --install creates it"}
     try:
         with tempfile.TemporaryDirectory() as folder:
-            return dict(_numbers(entry, prepared, collection, runs, Path(folder)))
+            return dict(_measure_parts(entry, prepared, collection, runs, Path(folder)))
     except ProcessFailed as error:
         return {"skipped": str(error).splitlines()[-1]}
 
 
-def _numbers(
+def _measure_parts(
     entry: Entry, prepared: Prepared, collection: Collection, runs: Path, work: Path
 ) -> Iterator[tuple[str, object]]:
     python = environment_python(entry) or Path(sys.executable)
-    answers = runs.resolve() / (entry.name.replace(" ", "_") + ".run")
+    run_file = runs.resolve() / (entry.name.replace(" ", "_") + ".run")
     common = {
         **asdict(entry),
         "requirements": entry.requirements,
         "prepared": str(prepared.folder.resolve()),
         "folder": str(work / "with_texts"),
         "n_timed": _N_TIMED_LATE if entry.vectors == "tokens" else _N_TIMED,
-        "run": str(answers),
+        "run": str(run_file),
     }
-    ours = entry.module == "quarry_index"
-    if entry.encodes or not ours:
+    is_quarry = entry.module == "quarry_index"
+    if entry.encodes or not is_quarry:
         built = in_fresh_process("bench.peers.probe:build", {**common, "with_texts": True}, python)
         yield from ((f"text_{name}" if name != "peer_versions" else name, value) for name, value in built.items())
-    if ours:
-        yield from _ours_from_vectors(entry, common, work)
+    if is_quarry:
+        yield from _build_quarry(entry, common, work)
     elif not entry.text_only:
-        yield from _from_vectors(common, work / "vectors", python) if entry.stores_text else _renamed(built)
+        yield from _build_peer(common, work / "vectors", python) if entry.stores_text else _rename_build(built)
     yield from in_fresh_process("bench.peers.probe:search", common, python).items()
-    yield from asdict(measure_quality(collection.qrels, read_run(answers))).items()
+    yield from asdict(measure_quality(collection.qrels, read_run(run_file))).items()
 
 
-def _from_vectors(common: Record, out: Path, python: Path) -> Iterator[tuple[str, object]]:
-    """A build from vectors without texts."""
+def _build_peer(common: Record, out: Path, python: Path) -> Iterator[tuple[str, object]]:
+    """Build a library's index from vectors without texts."""
     parameters = {**common, "folder": str(out), "with_texts": False}
-    yield from _renamed(in_fresh_process("bench.peers.probe:build", parameters, python))
+    yield from _rename_build(in_fresh_process("bench.peers.probe:build", parameters, python))
 
 
-def _renamed(built: Record) -> Iterator[tuple[str, object]]:
-    """What a build without texts measured: of a peer that stores none, the one build there is."""
+def _rename_build(built: Record) -> Iterator[tuple[str, object]]:
+    """Return the numbers of a build without texts under their names in a record."""
     yield "vectors_build_s", built["build_s"]
     yield "vectors_disk_bytes", built["disk_bytes"]
 
 
-def _ours_from_vectors(entry: Entry, common: Record, work: Path) -> Iterator[tuple[str, object]]:
-    """A build from vectors; texts are always kept, so the bytes of vectors and ids are reported by part."""
+def _build_quarry(entry: Entry, common: Record, work: Path) -> Iterator[tuple[str, object]]:
+    """Build Quarry's index from vectors; it stores texts too, so bytes are reported by part."""
     out = work / "vectors" if entry.encodes else Path(str(common["folder"]))
     setting = {"representation": entry.settings["key"], "build": entry.settings["build"]}
     fixed = {"prepared": common["prepared"], "out": str(out), "nlist": None, "lists": False}
@@ -157,21 +162,21 @@ def _ours_from_vectors(entry: Entry, common: Record, work: Path) -> Iterator[tup
         yield "text_disk_bytes", built["size_bytes"]
 
 
-def _encoding_s(collection: Collection) -> float:
-    """Seconds to make one mean vector of every document, on all cores."""
+def _time_encoding(collection: Collection) -> float:
+    """Return the seconds to encode every document to its mean vector, on all cores."""
     encoder, mean = open_encoder(), Mean()
     texts = list(collection.documents.values())
     encoder.encode_query(texts[0])
     started = time.perf_counter()
     with ThreadPoolExecutor(OpenOptions().n_threads) as pool:
-        for _ in pool.map(lambda text: mean.represent(text, encoder.windows(text), encoder.normalise), texts):
+        for _ in pool.map(lambda text: mean.represent(text, encoder.windows(text), encoder.normalize), texts):
             pass
     return time.perf_counter() - started
 
 
-def _install(wanted: list[Entry]) -> None:
-    """Make the environments that are not there, with pip from the package index."""
-    for entry in wanted:
+def _install(entries: list[Entry]) -> None:
+    """Create missing environments with pip."""
+    for entry in entries:
         python = environment_python(entry)
         if python is None or python.exists():
             continue

@@ -1,6 +1,6 @@
-"""Measures one peer; runs in the peer's own environment, each function in a fresh process.
+"""Measures one library in its own environment, each function in a new process.
 
-Imports of Quarry's own here are those that need no more than `bench.peers.registry.CORE_REQUIREMENTS`.
+What is imported here from Quarry needs no more than `bench.peers.registry.CORE_REQUIREMENTS`.
 """
 
 from __future__ import annotations
@@ -28,46 +28,46 @@ Numbers = dict[str, object]
 
 
 def build(parameters: Parameters) -> Numbers:
-    """Build a peer's index of prepared vectors.
+    """Build a library's index of prepared vectors.
 
     Args:
         parameters: ``module``, ``settings``, ``folder``, ``requirements``, ``prepared``, ``vectors`` (key of the
-            representation), and ``with_texts``: whether texts are stored.
+            representation), and ``with_texts``: whether texts are indexed.
 
     Returns:
-        build_s, peak_rss_bytes (of the whole process), disk_bytes, n_files, and the versions of the peer.
+        build_s, peak_rss_bytes (of the whole process), disk_bytes, n_files, and peer_versions.
     """
     prepared = Prepared(Path(str(parameters["prepared"])))
     ids, texts = prepared.documents()
     values, offsets = prepared.vectors(str(parameters["vectors"]))
     corpus = Corpus(ids, texts if parameters["with_texts"] else None, np.array(values), offsets)
     folder = Path(str(parameters["folder"]))
-    index = _index(parameters)
-    _import(str(parameters["module"]))
+    index = _make_index(parameters)
+    _import_modules(str(parameters["module"]))
     started = time.perf_counter()
     index.build(corpus)
     duration_s = time.perf_counter() - started
     return {
         "build_s": duration_s,
         "peak_rss_bytes": peak_rss_bytes(),
-        **disk_usage(folder),
-        "peer_versions": _versions(cast(list[str], parameters["requirements"])),
+        **_disk_usage(folder),
+        "peer_versions": _find_versions(cast(list[str], parameters["requirements"])),
     }
 
 
-def disk_usage(folder: Path) -> Numbers:
-    """Bytes and number of a folder's files; of a file with holes what it takes on disk."""
+def _disk_usage(folder: Path) -> Numbers:
+    """Return bytes and number of a folder's files; of a sparse file the bytes on disk."""
     states = [file.stat() for file in folder.rglob("*") if file.is_file()]
     sizes = [min(state.st_size, getattr(state, "st_blocks", 1 << 62) * 512) for state in states]
     return {"disk_bytes": sum(sizes), "n_files": len(sizes)}
 
 
 def search(parameters: Parameters) -> Numbers:
-    """Open a peer's index and ask the prepared queries.
+    """Open a library's index and run the prepared queries.
 
     Args:
-        parameters: as of `build`, and ``text_only``, ``n_timed`` (queries that are timed), ``run`` (a file for
-            the first 100 documents of every query).
+        parameters: as of `build`, and ``text_only``, ``n_timed`` (number of timed queries), ``run`` (TREC run file
+            for the first 100 documents of every query).
 
     Returns:
         import_ms, open_ms, first_answer_ms, rss_bytes after it, vector_p50_ms ... (10 hits, one thread, texts
@@ -75,11 +75,11 @@ def search(parameters: Parameters) -> Numbers:
     """
     prepared = Prepared(Path(str(parameters["prepared"])))
     texts = prepared.queries()[1]
-    index = _index(parameters)
+    index = _make_index(parameters)
     if not parameters["text_only"]:
-        import_onnxruntime()  # first of all: after USearch its import ends the process
+        import_onnxruntime()  # before USearch, after which its import ends the process
     vectors = _query_vectors(prepared, parameters)
-    imported_s = _import(str(parameters["module"]))
+    imported_s = _import_modules(str(parameters["module"]))
     started = time.perf_counter()
     index.open()
     opened = time.perf_counter()
@@ -88,17 +88,17 @@ def search(parameters: Parameters) -> Numbers:
     numbers: Numbers = {"open_ms": (opened - started) * 1e3, "first_answer_ms": (answered - opened) * 1e3}
     numbers |= {"rss_bytes": rss_bytes(), "import_ms": imported_s * 1e3}
     timed = range(min(cast(int, parameters["n_timed"]), len(texts)))
-    by_text = _by_text(index, parameters)
+    search_text = _make_text_search(index, parameters)
     if not parameters["text_only"]:
         numbers |= latency_ms(lambda number: index.search(texts[number], vectors[number], 10), timed, "vector_")
-    by_text(texts[0], 10)
-    numbers |= latency_ms(lambda number: by_text(texts[number], 10), timed, "text_")
+    search_text(texts[0], 10)
+    numbers |= latency_ms(lambda number: search_text(texts[number], 10), timed, "text_")
     numbers["peak_rss_bytes"] = peak_rss_bytes()
     if hasattr(index, "search_text") or parameters["text_only"]:
-        found = [by_text(text, 100) for text in texts]
+        found = [search_text(text, 100) for text in texts]
     else:
         found = [index.search(text, vector, 100) for text, vector in zip(texts, vectors, strict=True)]
-    _write_answers(found, prepared, parameters)
+    _write_run(found, prepared, parameters)
     return numbers
 
 
@@ -110,22 +110,22 @@ def _query_vectors(prepared: Prepared, parameters: Parameters) -> Sequence[Vecto
 
 
 def _token_encoder() -> Callable[[str], Vector]:
-    from bench.data.token_vectors import token_matrix
+    from bench.data.token_vectors import stack_tokens
     from quarry.engine.encoding.encoder import open_encoder
 
     encoder = open_encoder()
-    return lambda text: token_matrix(encoder.windows(text), normalise=True)
+    return lambda text: stack_tokens(encoder.windows(text), normalize=True)
 
 
-def _write_answers(found: list[Found], prepared: Prepared, parameters: Parameters) -> None:
-    """The first 100 of every query."""
+def _write_run(found: list[Found], prepared: Prepared, parameters: Parameters) -> None:
+    """Write the first 100 documents of every query."""
     ids, _ = prepared.queries()
     run = dict(zip(ids, map(dict, found), strict=True))
     write_run(Path(str(parameters["run"])), run, str(parameters["module"]))
 
 
-def _by_text(index: PeerIndex, parameters: Parameters) -> Any:  # noqa: ANN401
-    """A function of text and k: with the same encoder for all."""
+def _make_text_search(index: PeerIndex, parameters: Parameters) -> Any:  # noqa: ANN401
+    """Return a function of text and k, with the same encoder for all libraries."""
     if hasattr(index, "search_text"):
         return index.search_text
     if parameters["text_only"]:
@@ -137,21 +137,21 @@ def _by_text(index: PeerIndex, parameters: Parameters) -> Any:  # noqa: ANN401
     return lambda text, k: index.search(text, encode(text), k)
 
 
-def _index(parameters: Parameters) -> PeerIndex:
+def _make_index(parameters: Parameters) -> PeerIndex:
     module = import_module(f"bench.peers.adapters.{parameters['module']}")
-    made: PeerIndex = module.Index(Path(str(parameters["folder"])), parameters["settings"])
-    return made
+    index: PeerIndex = module.Index(Path(str(parameters["folder"])), parameters["settings"])
+    return index
 
 
-def _import(module: str) -> float:
-    """Import what an adapter needs; how many seconds that took."""
+def _import_modules(module: str) -> float:
+    """Import an adapter's modules and return the seconds that it took."""
     started = time.perf_counter()
     for name in import_module(f"bench.peers.adapters.{module}").IMPORTS:
         import_module(name)
     return time.perf_counter() - started
 
 
-def _versions(requirements: list[str]) -> dict[str, str]:
+def _find_versions(requirements: list[str]) -> dict[str, str]:
     found = {}
     for requirement in requirements:
         name = requirement.partition("==")[0]

@@ -1,4 +1,4 @@
-"""Who is measured: Quarry in several settings, and its peers."""
+"""The rows of the comparison: settings of Quarry, and other libraries."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from bench.data.prepared import cache_folder
 __all__ = ["CORE_REQUIREMENTS", "PEERS", "QUARRY", "UNMEASURED", "Entry", "environment_python"]
 
 CORE_REQUIREMENTS = ("numpy", "onnxruntime", "tokenizers", "msgpack", "zstandard", "xxhash", "tqdm")
-"""What every environment needs besides: queries are encoded there by Quarry's encoder."""
+"""Packages that every environment needs to encode queries with Quarry's encoder."""
 
 
 @dataclass(frozen=True)
@@ -21,15 +21,15 @@ class Entry:
 
     Attributes:
         name: of the row.
-        module: the adapter, in `bench.peers`.
-        settings: passed to it.
-        environment: a virtual environment's name; "": the one this command runs in.
+        module: the adapter in `bench.peers.adapters`.
+        settings: passed to the adapter.
+        environment: name of a virtual environment; "": that of this command.
         text_only: whether it searches words and no vectors.
-        stores_text: whether it keeps the documents' texts.
-        vectors: key of the representation it gets; of Quarry's own rows the settings say it.
-        n_documents_at_most: a build of more would take too long on a CPU; None: of any number.
-        encodes: whether its build from text is measured too, encoding included: Quarry's alone, and not of every
-            setting, since it takes as long as encoding does.
+        stores_text: whether it stores the documents' texts.
+        vectors: key of the representation to index; for Quarry it is in the settings.
+        max_documents: largest number of documents that a CPU can index in reasonable time; None: no limit.
+        encodes: whether a build from text, encoding included, is measured too; only for Quarry, and only for some
+            settings, because encoding takes long.
     """
 
     name: str
@@ -39,12 +39,12 @@ class Entry:
     text_only: bool = False
     stores_text: bool = True
     vectors: str = "mean"
-    n_documents_at_most: int | None = None
+    max_documents: int | None = None
     encodes: bool = False
 
     @property
     def requirements(self) -> tuple[str, ...]:
-        """What to install for it."""
+        """Packages to install."""
         found: tuple[str, ...] = import_module(f"bench.peers.adapters.{self.module}").REQUIREMENTS
         return found
 
@@ -55,7 +55,7 @@ def _library(name: str, module: str, **settings: object) -> Entry:
 
 def _late(name: str, dim: int) -> Entry:
     settings: dict[str, object] = {"dim": dim}
-    limit = 5000  # k-means of all tokens: its time grows with the power 1.5 of their number
+    limit = 5000  # time of k-means of all tokens grows with their number to the power 1.5
     return Entry(name, "fast_plaid_index", settings, "fast_plaid", False, False, "tokens", limit)
 
 
@@ -101,13 +101,13 @@ PEERS = (
 )
 
 UNMEASURED = {
-    "PyLate": "needs a model trained for late interaction; FastPlaid, its index, is measured by itself",
+    "PyLate": "needs a model trained for late interaction; FastPlaid, its index, is measured separately",
 }
-"""Peers that cannot stand in this comparison, and why."""
+"""Libraries that cannot be compared here, and why."""
 
 
 def environment_python(entry: Entry) -> Path | None:
-    """The interpreter of a peer's own environment, whether it is there or not; None: this one."""
+    """Return the interpreter of a row's environment, which may not exist yet; None: this interpreter."""
     if not entry.environment:
         return None
     folder = "Scripts" if os.name == "nt" else "bin"

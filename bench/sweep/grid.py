@@ -1,4 +1,4 @@
-"""The settings that `bench.sweep.tradeoff` compares: each differs from a plain one in one or two ways."""
+"""The settings that `bench.sweep.tradeoff` compares: each differs from a default in one or two ways."""
 
 from __future__ import annotations
 
@@ -8,24 +8,19 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 
 from quarry.engine.backends.registry import BACKENDS
-from quarry.engine.representation.base import Representation
-from quarry.engine.representation.first_m import Cls, FirstM
-from quarry.engine.representation.kmeans import KMeans
-from quarry.engine.representation.pieces import Pieces
-from quarry.engine.representation.single import Mean
 
-__all__ = ["IndexSetting", "LibraryCodes", "SearchSetting", "Setting", "representations", "settings"]
+__all__ = ["IndexSetting", "SearchSetting", "Setting", "list_settings"]
 
 
 @dataclass(frozen=True)
 class IndexSetting:
-    """What an index is built with.
+    """How an index is built.
 
     Attributes:
         representation: key of the vectors, see `bench.data.prepare.representation_key`.
         build: fields of `quarry.engine.options.BuildOptions`.
-        nlist: inverted lists; None: as many as the engine takes.
-        lists: whether there are lists, however few the vectors; False: as the engine decides.
+        nlist: number of inverted lists; None: as the engine decides.
+        lists: whether segments have inverted lists whatever their size; False: as the engine decides.
     """
 
     representation: str
@@ -35,21 +30,8 @@ class IndexSetting:
 
 
 @dataclass(frozen=True)
-class LibraryCodes:
-    """Codes that the engine does not have, measured with FAISS, see `bench.sweep.faiss_codes`.
-
-    Attributes:
-        representation: key of the vectors.
-        factory: FAISS's name of the codes.
-    """
-
-    representation: str
-    factory: str
-
-
-@dataclass(frozen=True)
 class SearchSetting:
-    """What an index is searched with: fields of `quarry.engine.options.SearchOptions`, None for the default."""
+    """How an index is searched: fields of `quarry.engine.options.SearchOptions`, None for the default."""
 
     backend: str = "auto"
     nprobe: int | None = None
@@ -61,13 +43,13 @@ class Setting:
     """One point of the sweep.
 
     Attributes:
-        axis: what is varied here.
-        index: what is built.
+        axis: what is varied.
+        index: how the index is built.
         search: how it is searched.
     """
 
     axis: str
-    index: IndexSetting | LibraryCodes
+    index: IndexSetting
     search: SearchSetting
 
     @property
@@ -82,88 +64,65 @@ _CODE_BYTES = (8, 12, 16, 24, 32, 48, 64, 96)
 _FEW_CODE_BYTES = (8, 24, 48, 96)
 
 
-def representations(*, quick: bool) -> list[Representation]:
-    """Whose vectors the sweep needs."""
-    if quick:
-        return [Mean(), Pieces(24), Pieces(96)]
-    pieces = [Pieces(tokens) for tokens in (16, 24, 32, 48, 64, 96)]
-    return [Mean(), Cls(), *pieces, KMeans(4), KMeans(8), FirstM(8)]
-
-
-def settings(keys: list[str], dim: int, *, quick: bool) -> list[Setting]:
-    """The sweep, without repetitions, settings of one index next to each other.
+def list_settings(keys: list[str], dim: int, *, quick: bool) -> list[Setting]:
+    """Return the sweep without duplicates, settings of the same index next to each other.
 
     Args:
-        keys: of the representations there are.
-        dim: dimension of a vector; code sizes that do not divide it are left out.
-        quick: a few settings only, for a look and for tests.
+        keys: of the representations.
+        dim: dimension of a vector; code sizes that do not divide it are skipped.
+        quick: whether to return only a few settings, to try the measurement.
     """
     found: dict[str, Setting] = {}
-    for setting in (_quick if quick else _full)(keys, dim):
+    for setting in (_quick_settings if quick else _all_settings)(keys, dim):
         found.setdefault(setting.key, setting)
     return sorted(found.values(), key=lambda each: (keys.index(each.index.representation), repr(each.index)))
 
 
-def _quick(keys: list[str], dim: int) -> Iterator[Setting]:
-    sizes = _fitting((8, 48), dim)
+def _quick_settings(keys: list[str], dim: int) -> Iterator[Setting]:
+    sizes = _valid_code_bytes((48,), dim) or [dim // 2]
     for key in keys:
-        yield from _one("representation", IndexSetting(key, {"code_bytes": 0}))
-    for n_bytes in sizes:
-        yield from _one(
-            "codes alone", IndexSetting(keys[-1], {"code_bytes": n_bytes, "centroids": "none"}, lists=True)
-        )
-    listed = IndexSetting(
-        _DEFAULT if _DEFAULT in keys else keys[-1], {"code_bytes": sizes[-1]}, nlist=2, lists=True
-    )
+        yield Setting("representation", IndexSetting(key, {"code_bytes": 0}), SearchSetting())
+    yield from _code_settings(keys[-1], sizes, "none")
+    key = _DEFAULT if _DEFAULT in keys else keys[-1]
+    listed = IndexSetting(key, {"code_bytes": sizes[-1]}, nlist=2, lists=True)
     yield from (Setting("nprobe", listed, SearchSetting(nprobe=nprobe)) for nprobe in (1, 2))
-    yield from _library_codes(keys[-1], ["RaBitQ"])
 
 
-def _full(keys: list[str], dim: int) -> Iterator[Setting]:
+def _all_settings(keys: list[str], dim: int) -> Iterator[Setting]:
     for key in keys:
-        yield from _one("representation", IndexSetting(key, {"code_bytes": 0}))
+        yield Setting("representation", IndexSetting(key, {"code_bytes": 0}), SearchSetting())
     compared = [key for key in keys if key in ("mean", _DEFAULT, "pieces-64", "synthetic")]
     main = _DEFAULT if _DEFAULT in compared else compared[-1]
     for key in compared:
-        yield from _one("precision", IndexSetting(key, {"centroids": "float16"}, lists=True))
-        yield from _codes(key, _fitting(_CODE_BYTES if key == main else _FEW_CODE_BYTES, dim), "none")
-    yield from _codes(main, _fitting(_FEW_CODE_BYTES, dim), "int8")
-    yield from _one("default", IndexSetting(main))
+        yield Setting("precision", IndexSetting(key, {"centroids": "float16"}, lists=True), SearchSetting())
+        sizes = _CODE_BYTES if key == main else _FEW_CODE_BYTES
+        yield from _code_settings(key, _valid_code_bytes(sizes, dim), "none")
+    yield from _code_settings(main, _valid_code_bytes(_FEW_CODE_BYTES, dim), "int8")
+    yield Setting("default", IndexSetting(main), SearchSetting())
     default = IndexSetting(main, {}, lists=True)
-    yield from _searches(default)
+    yield from _search_settings(default)
     for nlist in (64, 256, 1024):
         narrowed = replace(default, nlist=nlist)
-        yield from (
-            Setting("nlist", narrowed, SearchSetting(nprobe=nprobe))
-            for nprobe in (1, 4, 16, 64)
-            if nprobe <= nlist
-        )
-    for backend in BACKENDS.keys() - {"exact"}:  # which the oracle stands for
+        for nprobe in (1, 4, 16, 64):
+            if nprobe <= nlist:
+                yield Setting("nlist", narrowed, SearchSetting(nprobe=nprobe))
+    for backend in BACKENDS.keys() - {"exact"}:  # recall is computed from exact search already
         yield Setting("backend", default, SearchSetting(backend))
-    yield from _library_codes(main, [*(f"PQ{n}x8" for n in _FEW_CODE_BYTES if dim % n == 0), "RaBitQ"])
 
 
-def _library_codes(key: str, factories: list[str]) -> Iterator[Setting]:
-    for factory in factories:
-        yield Setting("other codes alone (FAISS)", LibraryCodes(key, factory), SearchSetting("faiss"))
-
-
-def _codes(key: str, sizes: list[int], centroids: str) -> Iterator[Setting]:
-    """Sizes of codes, beside centroids or alone."""
+def _code_settings(key: str, sizes: list[int], centroids: str) -> Iterator[Setting]:
+    """Yield sizes of codes, with or without centroids."""
     axis = "codes alone" if centroids == "none" else "codes and centroids"
     for n_bytes in sizes:
-        yield from _one(axis, IndexSetting(key, {"code_bytes": n_bytes, "centroids": centroids}, lists=True))
+        index = IndexSetting(key, {"code_bytes": n_bytes, "centroids": centroids}, lists=True)
+        yield Setting(axis, index, SearchSetting())
 
 
-def _searches(index: IndexSetting) -> Iterator[Setting]:
+def _search_settings(index: IndexSetting) -> Iterator[Setting]:
     for nprobe in (2, 4, 8, 16, 32, 64, 128):
         for candidates in (100, 300) if nprobe != 64 else (50, 100, 300, 1000):
             yield Setting("nprobe and candidates", index, SearchSetting("cpu_faiss", nprobe, candidates))
 
 
-def _one(axis: str, index: IndexSetting) -> Iterator[Setting]:
-    yield Setting(axis, index, SearchSetting())
-
-
-def _fitting(sizes: tuple[int, ...], dim: int) -> list[int]:
+def _valid_code_bytes(sizes: tuple[int, ...], dim: int) -> list[int]:
     return [n_bytes for n_bytes in sizes if dim % (2 * n_bytes) == 0 and n_bytes <= dim // 2]

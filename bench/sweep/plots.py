@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, cast
 
 from bench.harness.records import Record, read_results
-from bench.sweep.labels import vector_bytes
+from bench.sweep.comparison import vector_bytes
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -17,21 +17,21 @@ if TYPE_CHECKING:
 __all__ = ["draw_tradeoff", "pareto_front"]
 
 _DPI = 100
-_FEW_DECADES = 500
+_FEW_DECADES = 500  # ratio of the limits of an axis
 _PEER_MARKS = "xP*Xdv^<>s1234+"
-_TITLES = {"ndcg_10": "nDCG@10 (linear gain)", "recall_10": "share of the same vectors' exact first 10"}
+_TITLES = {"ndcg_10": "nDCG@10 (linear gain)", "recall_10": "recall of the exact first 10"}
 _DEFAULT = "default"
 
 
 @dataclass(frozen=True)
 class _Cost:
-    """What stands below a panel.
+    """The x axis of a panel.
 
     Attributes:
-        label: with its unit.
-        of_setting: its value for a result of the sweep.
-        of_peer: its value for a result of `bench.peers`.
-        more_is_better: whether a larger one is better.
+        label: the quantity and its unit.
+        of_setting: value of a result of the sweep.
+        of_peer: value of a result of `bench.peers`.
+        more_is_better: whether a larger value is better.
     """
 
     label: str
@@ -57,11 +57,11 @@ _COSTS = (
 
 
 def pareto_front(points: Sequence[tuple[float, float]], *, more_is_better: bool) -> list[tuple[float, float]]:
-    """The points (cost, value) that no other one beats in both, in the order of cost.
+    """Return the Pareto-optimal points (cost, value), sorted by cost.
 
     Args:
-        points: cost and value; more value is better.
-        more_is_better: whether a larger cost is better too (queries per second), or a smaller one (bytes).
+        points: costs and values; a larger value is better.
+        more_is_better: whether a larger cost is better too (queries per second) or a smaller one (bytes).
     """
     front: list[tuple[float, float]] = []
     for cost, value in sorted(
@@ -75,37 +75,41 @@ def pareto_front(points: Sequence[tuple[float, float]], *, more_is_better: bool)
 def draw_tradeoff(folder: Path, prepared: str) -> Path | None:
     """Draw nDCG@10 and recall against bytes and speed, one image, into the folder of the results.
 
-    Where peers were measured on the same documents and queries, on the same kind of machine, they are shown too
-    (of nDCG: their recall of other vectors says nothing here).
+    Other libraries are shown in the row of nDCG if they were measured on the same documents and queries on the
+    same kind of machine; their recall is of other vectors and not comparable.
 
     Args:
-        folder: with the results of `bench.sweep.tradeoff`, and of `bench.peers` if there are any.
-        prepared: of which collection, as the field of that name says.
+        folder: folder with the results of `bench.sweep.tradeoff` and optionally of `bench.peers`.
+        prepared: the collection, a value of the records' field ``prepared``.
 
     Returns:
-        The image; without a row for nDCG if nothing was judged; None if nothing was measured.
+        The path of the image, without a row for nDCG if there are no judgments; None without results.
     """
-    records = [each for each in _of(folder, "tradeoff", prepared) if "recall_10" in each]
+    records = [each for each in _read_of(folder, "tradeoff", prepared) if "recall_10" in each]
     if not records:
         return None
     machines = {each["machine"] for each in records}
-    peers = [each for each in _of(folder, "peers", prepared) if _is_drawn(each) and each["machine"] in machines]
+    peers = [
+        each
+        for each in _read_of(folder, "peers", prepared)
+        if _is_comparable(each) and each["machine"] in machines
+    ]
     path = folder / f"tradeoff_{prepared}.png"
-    figure = _drawn(records, peers)
+    figure = _draw(records, peers)
     figure.savefig(path, dpi=_DPI)
     return path
 
 
-def _of(folder: Path, name: str, prepared: str) -> list[Record]:
+def _read_of(folder: Path, name: str, prepared: str) -> list[Record]:
     return [record for record in read_results(folder, name) if record["prepared"] == prepared]
 
 
-def _is_drawn(record: Record) -> bool:
+def _is_comparable(record: Record) -> bool:
     wanted = ("vectors_disk_bytes", "vector_p50_ms", "ndcg_10")
     return all(name in record for name in wanted) and record["module"] != "quarry_index"
 
 
-def _drawn(records: list[Record], peers: list[Record]) -> Figure:
+def _draw(records: list[Record], peers: list[Record]) -> Figure:
     from matplotlib.figure import Figure
 
     names = [name for name in _TITLES if any(name in record for record in records)]
@@ -120,7 +124,7 @@ def _drawn(records: list[Record], peers: list[Record]) -> Figure:
         row[0].set_ylabel(_TITLES[name])
     for panel, cost in zip(panels[-1], _COSTS, strict=True):
         panel.set_xlabel(cost.label)
-        _log_scale(panel)
+        _set_ticks(panel)
     handles, labels = panels[0][0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside right upper", fontsize=7.5)
     figure.suptitle(_heading(records[0]), fontsize=10)
@@ -133,7 +137,7 @@ def _heading(record: Record) -> str:
 
 
 def _draw_panel(panel: Axes, records: list[Record], cost: _Cost, name: str) -> None:
-    """Points by what is varied, and the steps that no other point beats."""
+    """Draw the points of each axis of the sweep and the Pareto front."""
     by_axis: dict[str, list[tuple[float, float]]] = {}
     for record in records:
         by_axis.setdefault(str(record["axis"]), []).append((cost.of_setting(record), _number(record, name)))
@@ -152,8 +156,8 @@ def _draw_panel(panel: Axes, records: list[Record], cost: _Cost, name: str) -> N
     panel.grid(visible=True, which="major", alpha=0.25)
 
 
-def _log_scale(panel: Axes) -> None:
-    """Numbers at 1, 2 and 5 where that leaves room for them, else at powers of ten."""
+def _set_ticks(panel: Axes) -> None:
+    """Set ticks at 1, 2 and 5 if there is room for them, otherwise at powers of ten."""
     from matplotlib.ticker import LogLocator, NullFormatter
 
     low, high = panel.get_xlim()

@@ -1,7 +1,8 @@
-"""Measurements of parts of the system: encoding, exporting, committing, merging, starting.
+"""Measurements of the system and its parts: the main figures, encoding, exporting, committing, merging.
 
-`encode` compares encoders, `export` and `encoder_start` measure bundles, `durability` and `merge_parts` measure
-changes to an index, `paper_table` repeats a table of the pseudo-query paper.
+`figures` measures the main figures with `probes`, each in a new process; `encode` compares encoders, `export`
+measures exports and starts of bundles, `durability` changes to an index, and `paper_table` repeats a table of the
+pseudo-query paper.
 
 May import: `bench.data`, `bench.harness`, `quarry`.
 """

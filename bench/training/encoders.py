@@ -17,9 +17,8 @@ import numpy as np
 
 from bench.data.collections import Collection
 from bench.data.quality import Quality, measure_quality
-from bench.data.recoded import recoded
-from bench.harness.environment import circumstances
-from bench.harness.records import add_out, append_record
+from bench.data.recode import recode_index
+from bench.harness.records import add_out, append_result
 from bench.training.collections import COLLECTIONS
 from quarry.engine import Engine, Hit, build
 from quarry.engine.encoding.encoder import Encoder, open_encoder
@@ -52,7 +51,7 @@ def run(args: argparse.Namespace) -> int:
                 print(f"  {encoder.name:<28} {search:<16} {quality.ndcg_10:.4f}", flush=True)
                 about = {"collection": name, "encoder": encoder.name, "encoder_identity": encoder.identity}
                 sizes = {"n_documents": len(collection.documents), "n_queries": len(collection.queries)}
-                append_record(args.out, {**about, "search": search, **sizes, **asdict(quality), **circumstances()})
+                append_result(args.out, {**about, "search": search, **sizes, **asdict(quality)})
     return 0
 
 
@@ -77,7 +76,7 @@ def measure(collection: Collection, encoder: Encoder) -> Iterator[tuple[str, Qua
             codes = Path(folder) / f"codes-{code_bytes}"
             codes.mkdir()
             settings = replace(snapshot.manifest.settings, centroids="none", code_bytes=code_bytes)
-            recoded(snapshot, codes, settings).close()
+            recode_index(snapshot, codes, settings).close()
             with Engine.open(codes, encoder=encoder) as opened:
                 yield f"codes {code_bytes}", _judged(collection, opened.search_vectors(queries, _N_HITS))
         yield "one vector", _one_vector(collection, snapshot, queries)

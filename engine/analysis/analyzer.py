@@ -1,16 +1,16 @@
-"""The analyzer: turns a text into the terms that lexical search compares documents and queries by."""
+"""The analyzer: turns documents and queries into the terms of lexical search."""
 
 from __future__ import annotations
 
 import re
 import threading
 import unicodedata
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import chain, pairwise
 
 from quarry.engine.analysis.compounds import split_compound
-from quarry.engine.analysis.words import is_unspaced, plain, raw_words
+from quarry.engine.analysis.words import is_unspaced, normalize_word, split_words
 from quarry.engine.arguments import is_one_of, shown
 from quarry.engine.process.libraries import loading
 from quarry.formats.errors import InvalidSetting
@@ -39,7 +39,7 @@ Terms = tuple[str, ...]
 
 @dataclass(frozen=True)
 class Analyzer:
-    """Turns a text into terms; safe to use from several threads.
+    """Turns a text into terms; thread-safe.
 
     Words of any script are found (see `quarry.engine.analysis.words`) and case-folded. A compound or an identifier
     yields the whole and its parts (see `quarry.engine.analysis.compounds`); a run of a script without spaces
@@ -58,32 +58,27 @@ class Analyzer:
     _expansions: _Expansions = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        stemmer = _stemmer(self.language)
+        stemmer = _make_stemmer(self.language)
         stops = ENGLISH_STOP_WORDS if self.language == "english" else frozenset[str]()
         object.__setattr__(self, "_expansions", _Expansions(_Words(stemmer, stops).terms))
 
     def terms(self, text: str) -> list[str]:
         """Return the terms of a text in order, repeated as often as they occur; possibly none."""
-        return list(chain.from_iterable(map(self._expansions.__getitem__, raw_words(text))))
-
-    def settings(self) -> dict[str, object]:
-        """Return what an index stores, so that queries are analyzed by the same rules as documents."""
-        return {"language": self.language, "rules": RULES}
+        return list(chain.from_iterable(map(self._expansions.__getitem__, split_words(text))))
 
     @classmethod
-    def from_settings(cls, settings: Mapping[str, object]) -> Analyzer:
-        """Return the analyzer that `settings` describes.
+    def from_settings(cls, language: str, rules: int) -> Analyzer:
+        """Return the analyzer of an index, so that queries are analyzed by the same rules as documents.
+
+        Args:
+            language: of the index.
+            rules: version of the rules that its documents were analyzed by.
 
         Raises:
-            InvalidSetting: the settings are malformed, or of another version of the rules.
+            InvalidSetting: this version of Quarry has other rules, or no stemmer for the language.
         """
-        language = settings.get("language")
-        if settings.keys() != {"language", "rules"} or type(language) is not str:
-            raise InvalidSetting(
-                "not an analyzer's settings", expected="language and rules", actual=dict(settings)
-            )
-        if settings["rules"] != RULES:
-            raise InvalidSetting("text analyzed by other rules", expected=RULES, actual=settings["rules"])
+        if rules != RULES:
+            raise InvalidSetting("text analyzed by other rules", expected=RULES, actual=rules)
         return cls(language)
 
 
@@ -96,7 +91,7 @@ class _Words:
 
     def terms(self, word: str) -> Terms:
         """Return the terms of a raw word."""
-        word = plain(word)
+        word = normalize_word(word)
         if not word.isascii() and is_unspaced(word):
             return tuple(map("".join, pairwise(word))) or (word,)
         if word.isalpha() and (word[1:].islower() or word.isupper()):
@@ -149,7 +144,7 @@ class _Expansions(dict[str, Terms]):
         return terms
 
 
-def _stemmer(language: str) -> Callable[[str], str]:
+def _make_stemmer(language: str) -> Callable[[str], str]:
     if is_one_of(language, {NO_LANGUAGE}):
         return str
     with loading("PyStemmer"):

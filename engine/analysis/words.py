@@ -12,11 +12,11 @@ import unicodedata
 from collections.abc import Iterator
 from functools import cache
 
-__all__ = ["is_unspaced", "plain", "raw_words"]
+__all__ = ["is_unspaced", "normalize_word", "split_words"]
 
 _JOINTS = "['.-]|::"
 _WIDE_JOINTS = "['\u2019.\u2010-]|::"  # also the typographic apostrophe and hyphen
-_INVISIBLE = "\u00ad\u200c\u200d"  # soft hyphen, zero-width joiners: inside words, and no part of them
+_INVISIBLE = "\u00ad\u200c\u200d"  # soft hyphen, zero-width joiners: removed from words
 _PLAIN = str.maketrans({"\u2019": "'", "\u2010": "-"} | dict.fromkeys(_INVISIBLE))
 _SUPPLEMENTARY = "\U00010000-\U0001cfff\U0001d400-\U0001efff"  # rare scripts, letters and all; no emoji
 _UNSPACED = (
@@ -35,27 +35,27 @@ _UNSPACED = (
 _UNSPACED_RUN = re.compile(f"[{_UNSPACED}]")
 
 
-def _pattern(characters: str, joints: str, signs: bool) -> re.Pattern[str]:
+def _make_pattern(characters: str, joints: str, signs: bool) -> re.Pattern[str]:
     word = f"[{characters}]+(?:(?:{joints})[{characters}]+)*"
     return re.compile(word + (f"(?:\\+\\+|#(?![{characters}]))?" if signs else ""))
 
 
 _ASCII = "A-Za-z0-9_"
-_ASCII_WORD = _pattern(_ASCII, _JOINTS, signs=False)
-_ASCII_SIGNED = _pattern(_ASCII, _JOINTS, signs=True)
+_ASCII_WORD = _make_pattern(_ASCII, _JOINTS, signs=False)
+_ASCII_SIGNED = _make_pattern(_ASCII, _JOINTS, signs=True)
 
 
-def raw_words(text: str) -> list[str]:
+def split_words(text: str) -> list[str]:
     """Return the raw words of a text in order, normalized to NFKC; see also `plain`."""
     if not text.isascii():
         text = unicodedata.normalize("NFKC", text)
     if text.isascii():
         return (_ASCII_SIGNED if "++" in text or "#" in text else _ASCII_WORD).findall(text)
-    words: list[str] = _any_script().findall(text)
+    words: list[str] = _make_any_script_pattern().findall(text)
     return words
 
 
-def plain(word: str) -> str:
+def normalize_word(word: str) -> str:
     """Return a raw word with plain apostrophes and hyphens, and without invisible characters."""
     return word if word.isascii() else word.translate(_PLAIN)
 
@@ -66,16 +66,16 @@ def is_unspaced(word: str) -> bool:
 
 
 @cache
-def _any_script() -> re.Pattern[str]:
+def _make_any_script_pattern() -> re.Pattern[str]:
     """Return the pattern for texts beyond ASCII, compiled once (20 ms).
 
     Every range beyond 16 bits makes a pattern slower, so there are only two coarse ones.
     """
-    spaced = _pattern("".join(_spaced_ranges()) + _SUPPLEMENTARY, _WIDE_JOINTS, signs=True)
+    spaced = _make_pattern("".join(_iterate_spaced_ranges()) + _SUPPLEMENTARY, _WIDE_JOINTS, signs=True)
     return re.compile(f"{spaced.pattern}|[{_UNSPACED}]+")
 
 
-def _spaced_ranges() -> Iterator[str]:
+def _iterate_spaced_ranges() -> Iterator[str]:
     """Yield the ranges of 16-bit word characters of all other scripts: letters, digits, marks, underscore."""
     start = -1
     for code in range(0x10001):

@@ -1,203 +1,182 @@
-"""Stage 1 on the CPU with FAISS: IVF lists of 4-bit PQ codes, scanned with SIMD look-ups.
+"""Stage 1 with FAISS on the CPU: IVF lists of 4-bit PQ codes, scanned with SIMD table lookups.
 
-The index is made from the segment's own neutral arrays when the backend is opened; FAISS interleaves the
-codes in blocks of 32, so they are copied (code_bytes + 8 bytes a centroid, and up to a page for each list).
+The FAISS index is built from the segment's arrays when the backend is opened. FAISS interleaves codes in blocks of
+32, so they are copied (code_bytes + 8 bytes for each centroid, and up to a page for each list). Deleted documents
+are left out of the copy. A filter is a bitmap of centroids (`quarry.engine.backends.row_ids`).
 
-A filter is a bitmap that FAISS asks about each centroid (`quarry.engine.backends.row_ids`); deleted documents
-are left out of the copy. Which centroids were found is told to stage 2.
-
-The scores that FAISS sums up are 16 bits wide; a row whose sum is the least there can be is never returned,
-and of a query of zeros none is.
+FAISS sums scores in 16 bits: a row whose sum is the smallest possible value is never returned, so a query of zeros
+finds none.
 """
 
 from __future__ import annotations
 
-import math
-from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from quarry.engine.backends.faiss_lists import faiss_lists, lists_bytes
-from quarry.engine.backends.protocol import Candidates, Resources, Wanted
+from quarry.engine.backends.faiss_lists import build_faiss_lists, lists_bytes
+from quarry.engine.backends.probing import Probe, ProbingPolicy
+from quarry.engine.backends.protocol import Resources, RowCandidates, SearchParameters, UnscoredCandidates
 from quarry.engine.backends.row_ids import RowIds
-from quarry.engine.quantization.candidates import rows_per_candidate
 from quarry.engine.quantization.faiss_threads import set_faiss_threads
-from quarry.engine.quantization.nprobe import default_nprobe
+from quarry.engine.scoring.ranking import Exactness
 from quarry.formats.snapshot import OpenSegment
 
 __all__ = ["FaissBackend"]
 
-_BATCH_RESULTS = 1 << 22  # rows that FAISS is asked for at a time, over all queries
-_ROWS_PER_SCORED = 10  # centroids of lists that are read in about the time it takes to score one exactly
-_MOST_ROWS = 80_000  # up to which more lists are read for a filter than without
+_BATCH_RESULTS = 1 << 22  # rows requested from FAISS at a time, over all queries
+
+Found = UnscoredCandidates | RowCandidates
 
 
 class FaissBackend:
-    """Finds centroids by their codes."""
+    """Finds centroids by their codes.
 
-    def __init__(self, segment: OpenSegment, resources: Resources) -> None:
+    Args:
+        segment: a segment with inverted lists.
+        resources: unused.
+        policy: the extent of searches; None: `ProbingPolicy.of` the segment.
+    """
+
+    def __init__(self, segment: OpenSegment, resources: Resources, policy: ProbingPolicy | None = None) -> None:
         assert segment.reader.lists is not None
         assert segment.quantizer is not None
         self.device_bytes = 0
         self._table = segment.reader.centroids
         self._deleted = segment.deleted
-        self._n_docs = segment.record.n_docs
         self._n_live = segment.record.n_docs - segment.record.n_deleted
         self._quantizer = segment.quantizer
-        self._nlist = segment.quantizer.nlist
-        self._default_nprobe = default_nprobe(segment.quantizer)
-        self._rows_per_candidate = rows_per_candidate(segment)
+        self._policy = policy or ProbingPolicy.of(segment)
         self._ids = RowIds(self._table.offsets)
-        self._kept = _Parameters(1, None, None)
-        self._index = faiss_lists(segment.quantizer, segment.reader.lists, self._live_ids())
+        self._last_parameters = _FaissParameters(1, None, None)
+        self._index = build_faiss_lists(segment.quantizer, segment.reader.lists, self._live_ids())
         self.resident_bytes = _held_bytes(self._list_sizes, segment)
 
     @staticmethod
     def needed_bytes(segment: OpenSegment) -> int:
-        """See `BackendType`; as if nothing was deleted, which takes no memory here."""
+        """See `BackendType`; deleted documents are counted, although they take no memory."""
         lists, quantizer = segment.reader.lists, segment.quantizer
         return _held_bytes(np.diff(lists.offsets), segment) if lists is not None and quantizer is not None else 0
 
     def _live_ids(self) -> npt.NDArray[np.int64]:
-        """(n_rows,) int64: the number of each centroid, -1 where its document is deleted."""
+        """Return the id of each centroid, -1 if its document is deleted: (n_rows,) int64."""
         ids = self._ids.all(self._table.n_rows)
         if self._deleted is not None:
             ids[self._table.row_keep(self._deleted)] = -1
         return ids
 
-    def candidates(self, queries: npt.NDArray[np.float32], wanted: Wanted) -> list[Candidates]:
+    def candidates(self, queries: npt.NDArray[np.float32], parameters: SearchParameters) -> list[Found]:
         """See `quarry.engine.backends.protocol.Backend`.
 
-        Few documents that a filter allows are all candidates, and so are all documents where as many are wanted.
-        Where the probed lists hold fewer than `wanted.k` documents, more lists are read, in the end all of them.
+        If a filter allows only few documents, or no more than `parameters.n` exist, all of them are candidates. If
+        the lists that were read hold fewer than `parameters.k` documents, more lists are read, in the end all.
         """
-        n_allowed = self._n_live if wanted.allowed is None else int(np.count_nonzero(wanted.allowed))
-        few = 0 if wanted.allowed is None else self._few_docs()
-        if n_allowed <= max(wanted.n, few):
-            return [Candidates(np.flatnonzero(self._allowed(wanted)), -np.inf)] * len(queries)
-        wanted = replace(wanted, nprobe=self._nprobe(wanted, n_allowed / self._n_live))
-        turned = self._quantizer.rotate(queries)
-        batch = max(1, _BATCH_RESULTS // self._n_rows(wanted))
-        found: list[Candidates] = []
-        for low in range(0, len(turned), batch):
-            found += self._candidates(turned[low : low + batch], wanted)
+        allowed = parameters.allowed
+        n_allowed = self._n_live if allowed is None else int(np.count_nonzero(allowed))
+        n_direct = 0 if allowed is None else self._policy.n_docs_scored_directly(parameters.k)
+        if n_allowed <= max(parameters.n, n_direct):
+            every = UnscoredCandidates(np.flatnonzero(self._allowed(parameters)), Exactness.EXACT)
+            return [every] * len(queries)
+        probe = self._policy.first_probe(parameters.k, parameters.n, parameters.nprobe, n_allowed / self._n_live)
+        rotated = self._quantizer.rotate(queries)
+        batch = max(1, _BATCH_RESULTS // probe.n_rows)
+        found: list[Found] = []
+        for low in range(0, len(rotated), batch):
+            part = rotated[low : low + batch]
+            pairs = zip(part, self._search(part, probe, parameters), strict=True)
+            found += [self._complete(query, each, probe, parameters) for query, each in pairs]
         return found
 
-    def _allowed(self, wanted: Wanted) -> npt.NDArray[np.bool_]:
-        """(n_docs,) bool: the documents that may be found."""
-        if wanted.allowed is not None:
-            return wanted.allowed
-        return np.ones(self._n_docs, bool) if self._deleted is None else ~self._deleted
+    def _allowed(self, parameters: SearchParameters) -> npt.NDArray[np.bool_]:
+        """Return the documents that may be found: (n_docs,) bool."""
+        if parameters.allowed is not None:
+            return parameters.allowed
+        return np.ones(self._policy.n_docs, bool) if self._deleted is None else ~self._deleted
 
-    def _few_docs(self) -> int:
-        """Documents that are all scored as quickly as the lists of a query without a filter are read."""
-        return self._n_docs * self._default_nprobe // (self._nlist * _ROWS_PER_SCORED)
+    def _complete(
+        self, query: npt.NDArray[np.float32], found: Found, probe: Probe, parameters: SearchParameters
+    ) -> Found:
+        """Return what was found for a query if it has k documents; otherwise search with larger extents."""
+        while len(found.docs) < parameters.k:
+            if self._policy.is_exhaustive(probe):
+                return UnscoredCandidates(self._fill(found.docs, parameters), Exactness.APPROXIMATE)
+            probe = self._policy.widen(probe)
+            found = self._search(query[None], probe, parameters)[0]
+        return found
 
-    def _nprobe(self, wanted: Wanted, share: float) -> int:
-        """Lists to read for a filter that leaves that share of the documents: by default more for fewer.
-
-        What passes lies further from the query, and often together. Of squad a tenth, dealt out or in groups of
-        like documents, was found to .967 and .893 (top 10) in the 73 of 256 lists that take .988 of all without a
-        filter, to .987 and .950 in 107, to .997 and .975 in 157. Of 1,558,039 centroids .998 and .993 in the usual
-        98 of 1024: where many are read anyway, more would only take longer.
-        """
-        most = max(self._default_nprobe, _MOST_ROWS * self._nlist // self._table.n_rows)
-        default = min(math.ceil(self._default_nprobe / share ** (1 / 6)), most)
-        return min(wanted.nprobe or default, self._nlist)
-
-    def _candidates(self, turned: npt.NDArray[np.float32], wanted: Wanted) -> list[Candidates]:
-        found = self._search(turned, self._n_rows(wanted), wanted)
-        return [
-            each if len(each.docs) >= wanted.k else self._more(query, wanted)
-            for query, each in zip(turned, found, strict=True)
-        ]
-
-    def _n_rows(self, wanted: Wanted) -> int:
-        """Centroids to ask FAISS for, so that about `wanted.n` documents own them."""
-        return min(math.ceil(wanted.n * self._rows_per_candidate), self._table.n_rows)
-
-    def _more(self, query: npt.NDArray[np.float32], wanted: Wanted) -> Candidates:
-        """The same for one query with more centroids and more lists, until there are k documents."""
-        n_rows, nprobe = self._n_rows(wanted), wanted.nprobe or 1
-        while True:
-            nprobe = min(nprobe * 2, self._nlist)
-            n_rows = min(n_rows * 4, self._table.n_rows)
-            found = self._search(query[None], n_rows, replace(wanted, nprobe=nprobe))[0]
-            if len(found.docs) >= wanted.k:
-                return found
-            if nprobe == self._nlist and n_rows == self._table.n_rows:
-                return Candidates(self._filled_up(found.docs, wanted), np.inf)
-
-    def _filled_up(self, docs: npt.NDArray[np.int64], wanted: Wanted) -> npt.NDArray[np.int64]:
-        """With the first of the allowed documents that FAISS did not return, so that there are k."""
-        missing = self._allowed(wanted).copy()
+    def _fill(self, docs: npt.NDArray[np.int64], parameters: SearchParameters) -> npt.NDArray[np.int64]:
+        """Append the first allowed documents that FAISS did not return, up to k."""
+        missing = self._allowed(parameters).copy()
         missing[docs] = False
-        return np.concatenate([docs, np.flatnonzero(missing)[: wanted.k - len(docs)]])
+        return np.concatenate([docs, np.flatnonzero(missing)[: parameters.k - len(docs)]])
 
-    def _parameters(self, wanted: Wanted) -> Any:  # noqa: ANN401
-        """What FAISS is told about a search; for searches alike the same object serves again."""
-        kept, allowed = self._kept, wanted.allowed
-        if kept.nprobe != wanted.nprobe or kept.allowed is not allowed:
-            bitmap = None if allowed is None else self._ids.bitmap(allowed)
-            self._kept = kept = _Parameters(wanted.nprobe, allowed, bitmap)
-        return kept.told
-
-    def _search(self, queries: npt.NDArray[np.float32], n_rows: int, wanted: Wanted) -> list[Candidates]:
-        """For each query the best `n_rows` centroids, and the allowed documents that own them."""
-        set_faiss_threads(wanted.threads if len(queries) > 1 else 1)
-        parameters = self._parameters(wanted)
-        _, found = self._index.search(np.ascontiguousarray(queries), n_rows, params=parameters)
+    def _search(self, queries: npt.NDArray[np.float32], probe: Probe, parameters: SearchParameters) -> list[Found]:
+        """Find for each query the best `probe.n_rows` centroids, and the allowed documents that they belong to."""
+        set_faiss_threads(parameters.threads if len(queries) > 1 else 1)
+        faiss_parameters = self._faiss_parameters(probe.nprobe, parameters.allowed)
+        _, found = self._index.search(np.ascontiguousarray(queries), probe.n_rows, params=faiss_parameters)
         found.sort(axis=1)
-        return [self._owners(query, ids, wanted) for query, ids in zip(queries, found, strict=True)]
+        is_filtered = parameters.allowed is not None
+        return [self._owners(query, ids, probe, is_filtered) for query, ids in zip(queries, found, strict=True)]
 
-    def _owners(self, query: npt.NDArray[np.float32], ids: npt.NDArray[np.int64], wanted: Wanted) -> Candidates:
-        """What FAISS found: ascending numbers of rows, after as many -1 as there were too few."""
+    def _faiss_parameters(self, nprobe: int, allowed: npt.NDArray[np.bool_] | None) -> Any:  # noqa: ANN401
+        """Return FAISS's parameters of a search; those of the last search are reused if they are the same."""
+        last = self._last_parameters
+        if last.nprobe != nprobe or last.allowed is not allowed:
+            bitmap = None if allowed is None else self._ids.bitmap(allowed)
+            self._last_parameters = last = _FaissParameters(nprobe, allowed, bitmap)
+        return last.faiss
+
+    def _owners(
+        self, query: npt.NDArray[np.float32], ids: npt.NDArray[np.int64], probe: Probe, is_filtered: bool
+    ) -> Found:
+        """Return the documents of ascending ids of centroids; ids are -1 if FAISS found too few."""
         found = ids[np.searchsorted(ids, 0) :]
-        whole = len(found) < len(ids) and self._all_found(query, len(found), wanted)
-        return Candidates(_distinct(self._ids.docs(found)), np.inf, whole_lists=whole, rows=self._ids.rows(found))
+        docs = _distinct(self._ids.docs(found))
+        # which centroids of the lists a filter allows is not known
+        if not is_filtered and len(found) < len(ids) and len(found) == self._n_probed_rows(query, probe.nprobe):
+            return UnscoredCandidates(docs, Exactness.PROBED_LISTS)
+        return RowCandidates(docs, self._ids.rows(found))
 
-    def _all_found(self, query: npt.NDArray[np.float32], n_found: int, wanted: Wanted) -> bool:
-        """Whether FAISS returned every centroid of the lists; of those a filter allows it is not known."""
-        if wanted.allowed is not None:
-            return False
-        lists = self._index.quantizer.search(query[None], wanted.nprobe)[1][0]
-        return n_found == int(self._list_sizes[lists].sum())
+    def _n_probed_rows(self, query: npt.NDArray[np.float32], nprobe: int) -> int:
+        """Return the number of centroids in the lists that are read for a query."""
+        lists = self._index.quantizer.search(query[None], nprobe)[1][0]
+        return int(self._list_sizes[lists].sum())
 
     @cached_property
     def _list_sizes(self) -> npt.NDArray[np.int64]:
-        """(nlist,) int64: centroids in each list of FAISS."""
-        inverted = self._index.invlists
-        return np.array([inverted.list_size(number) for number in range(self._nlist)], np.int64)
+        """Number of centroids in each list of the FAISS index: (nlist,) int64."""
+        lists = self._index.invlists
+        return np.array([lists.list_size(number) for number in range(self._policy.nlist)], np.int64)
 
 
 def _held_bytes(sizes: npt.NDArray[np.int64], segment: OpenSegment) -> int:
-    """Memory for (nlist,) lists of these sizes."""
+    """Return the memory for (nlist,) lists of these sizes."""
     assert segment.quantizer is not None
     return lists_bytes(sizes, segment.quantizer) + RowIds.needed_bytes(segment.reader.centroids.offsets)
 
 
 def _distinct(docs: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """Each of the ascending ordinals once."""
+    """Return each of the ascending ordinals once."""
     first = np.ones(len(docs), bool)
     np.not_equal(docs[1:], docs[:-1], out=first[1:])
     return docs[first]
 
 
-class _Parameters:
-    """What FAISS is told: to make it takes as long as to read a few lists.
+class _FaissParameters:
+    """Search parameters of FAISS, which take as long to make as to read a few lists.
 
     Attributes:
-        nprobe: lists to read.
-        allowed: (n_docs,) bool, which documents may be found; None: all.
-        told: the same for FAISS.
+        nprobe: number of lists to read.
+        allowed: (n_docs,) bool, the documents that may be found; None: all.
+        faiss: the object that FAISS takes.
     """
 
     def __init__(
         self,
-        nprobe: int | None,
+        nprobe: int,
         allowed: npt.NDArray[np.bool_] | None,
         bitmap: npt.NDArray[np.uint8] | None,
     ) -> None:
@@ -205,11 +184,11 @@ class _Parameters:
 
         self.nprobe, self.allowed = nprobe, allowed
         selector = None if bitmap is None else _selector(bitmap)
-        self.told: Any = faiss.SearchParametersIVF(nprobe=nprobe, sel=selector)
+        self.faiss: Any = faiss.SearchParametersIVF(nprobe=nprobe, sel=selector)
 
 
 def _selector(bitmap: npt.NDArray[np.uint8]) -> Any:  # noqa: ANN401
-    """What says to FAISS which centroids may be found."""
+    """Return FAISS's selector of the centroids in a bitmap."""
     import faiss
 
     selector = faiss.IDSelectorBitmap(len(bitmap), faiss.swig_ptr(bitmap))

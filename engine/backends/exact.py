@@ -1,11 +1,11 @@
-"""The oracle: every centroid of a segment against every query in plain numpy, no shortcut."""
+"""Exact backend in plain numpy: all centroids of a segment against all queries. The oracle of the tests."""
 
 from __future__ import annotations
 
 import numpy as np
 import numpy.typing as npt
 
-from quarry.engine.backends.protocol import Candidates, Resources, Wanted
+from quarry.engine.backends.protocol import BoundedCandidates, Resources, SearchParameters
 from quarry.engine.scoring.stored_vectors import StoredVectors
 from quarry.formats.snapshot import OpenSegment
 
@@ -17,7 +17,7 @@ _FLOAT_ROUNDING = 1e-5  # of float32 sums, relative to the norms
 
 
 class ExactBackend:
-    """Returns the documents with the largest maximum, computed in float32 from the dequantised centroids."""
+    """Returns the documents with the largest maximum, computed in float32 from the dequantized centroids."""
 
     def __init__(self, segment: OpenSegment, resources: Resources) -> None:
         self.resident_bytes = self.device_bytes = 0
@@ -27,46 +27,34 @@ class ExactBackend:
 
     @staticmethod
     def needed_bytes(segment: OpenSegment) -> int:
-        """See `quarry.engine.backends.protocol.BackendType`: nothing, all is read from the mapped file."""
+        """Return 0: everything is read from the mapped file."""
         return 0
 
-    def candidates(self, queries: npt.NDArray[np.float32], wanted: Wanted) -> list[Candidates]:
-        """See `quarry.engine.backends.protocol.Backend`; exactly `wanted.n` where there are as many."""
+    def candidates(
+        self, queries: npt.NDArray[np.float32], parameters: SearchParameters
+    ) -> list[BoundedCandidates]:
+        """See `quarry.engine.backends.protocol.Backend`; returns `parameters.n`, or all if there are fewer."""
         batch = max(1, _BATCH_SCORES // self._table.n_rows)
-        found: list[Candidates] = []
+        found: list[BoundedCandidates] = []
         for low in range(0, len(queries), batch):
-            found += self._candidates(queries[low : low + batch], wanted)
+            found += self._search_batch(queries[low : low + batch], parameters)
         return found
 
-    def _candidates(self, queries: npt.NDArray[np.float32], wanted: Wanted) -> list[Candidates]:
+    def _search_batch(
+        self, queries: npt.NDArray[np.float32], parameters: SearchParameters
+    ) -> list[BoundedCandidates]:
         best = np.maximum.reduceat(self._scores(queries), self._table.offsets[:-1], axis=1)
-        hidden = self._deleted if wanted.allowed is None else ~wanted.allowed
-        if hidden is not None:
-            best[:, hidden] = -np.inf
+        excluded = self._deleted if parameters.allowed is None else ~parameters.allowed
+        if excluded is not None:
+            best[:, excluded] = -np.inf
         rounding = _FLOAT_ROUNDING * self._table.largest_norm * np.linalg.norm(queries, axis=1)
-        return [top_candidates(row, wanted.n, slack) for row, slack in zip(best, rounding.tolist(), strict=True)]
+        pairs = zip(best, rounding.tolist(), strict=True)
+        return [BoundedCandidates.of_best(scores, parameters.n, slack) for scores, slack in pairs]
 
     def _scores(self, queries: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
-        """(n_queries, n_rows) float32."""
+        """Return the scores of all centroids: (n_queries, n_rows) float32."""
         scores = np.empty((len(queries), self._table.n_rows), np.float32)
         for low in range(0, self._table.n_rows, _BATCH_ROWS):
             rows = np.arange(low, min(low + _BATCH_ROWS, self._table.n_rows))
             scores[:, rows] = queries @ self._vectors.vectors(rows).T
         return scores
-
-
-def top_candidates(best: npt.NDArray[np.float32], n: int, slack: float = 0.0) -> Candidates:
-    """The n documents with the largest scores among (n_docs,) `best`, -inf where a document may not be found.
-
-    Args:
-        best: scores, each at most `slack` below the true one.
-        n: how many are wanted.
-        slack: see above.
-    """
-    if n >= len(best):
-        docs, ceiling = np.arange(len(best)), -np.inf
-    else:
-        order = np.argpartition(best, len(best) - n - 1)
-        docs, ceiling = order[-n:], float(best[order[-n - 1]]) + slack
-    docs = docs[best[docs] > -np.inf].astype(np.int64)
-    return Candidates(docs, ceiling, bounds=best[docs].astype(np.float64) + slack)

@@ -1,4 +1,4 @@
-"""The inverted lists of a segment as an index of FAISS: IVF with PQ codes, 4-bit ones in blocks for fast scan."""
+"""Builds a FAISS index of the inverted lists of a segment; 4-bit PQ codes are interleaved for fast scan."""
 
 from __future__ import annotations
 
@@ -13,36 +13,36 @@ import numpy.typing as npt
 from quarry.formats.vectors.inverted_lists import InvertedLists
 from quarry.formats.vectors.quantizer import Quantizer
 
-__all__ = ["faiss_lists", "lists_bytes"]
+__all__ = ["build_faiss_lists", "lists_bytes"]
 
-_BLOCK_ROWS = 32  # in each of which FAISS keeps so many codes
-_FILL_STEPS = 256  # in which its index is filled; what one takes stays with the allocator
+_BLOCK_ROWS = 32  # codes that FAISS interleaves
+_FILL_STEPS = 256  # the allocator keeps the temporary memory of one step
 _PAGE_BYTES = 4096
-_LEAST_TABLE_BYTES = 256  # that FAISS reserves for the codes of a list
+_MIN_TABLE_BYTES = 256  # that FAISS reserves for the codes of a list
 
 
 def lists_bytes(sizes: npt.NDArray[np.int64], quantizer: Quantizer) -> int:
-    """Memory for (nlist,) lists of these sizes: codes, numbers of rows, copies of the quantizer's tables.
+    """Return the memory of (nlist,) lists of these sizes: codes, ids of rows, copies of the quantizer's tables.
 
-    Blocks of codes lie in the beginning of a table whose length is a power of two. Of the rest of it nothing is
-    ever touched, so only a page at most of it takes memory.
+    FAISS allocates a power of two of bytes for the codes of a list. What lies behind the codes is never touched,
+    so that at most a page of it takes memory.
     """
     codes = sizes * quantizer.code_bytes
     if quantizer.score_codebook.shape[1] == 1 << 4:
         codes = -(-sizes // _BLOCK_ROWS) * _BLOCK_ROWS * quantizer.code_bytes
-        tables = np.exp2(np.ceil(np.log2(np.maximum(codes, _LEAST_TABLE_BYTES)))).astype(np.int64)
+        tables = np.exp2(np.ceil(np.log2(np.maximum(codes, _MIN_TABLE_BYTES)))).astype(np.int64)
         codes += np.minimum(tables - codes, _PAGE_BYTES) * (sizes > 0)
     copied = quantizer.coarse.nbytes + 2 * quantizer.score_codebook.nbytes
     return int(codes.sum()) + 8 * int(sizes.sum()) + copied
 
 
-def faiss_lists(quantizer: Quantizer, lists: InvertedLists, ids: npt.NDArray[np.int64]) -> Any:  # noqa: ANN401
-    """The FAISS index of these lists.
+def build_faiss_lists(quantizer: Quantizer, lists: InvertedLists, ids: npt.NDArray[np.int64]) -> Any:  # noqa: ANN401
+    """Build the FAISS index of inverted lists.
 
     Args:
-        quantizer: that they were made with; its rotation is the caller's business.
+        quantizer: quantizer of the lists; the caller rotates the queries.
         lists: rows and codes.
-        ids: (n_rows,) int64, what FAISS shall call each row; a row below 0 is left out.
+        ids: (n_rows,) int64, the id of each row in FAISS; rows with a negative id are left out.
     """
     import faiss
 
@@ -55,7 +55,7 @@ def faiss_lists(quantizer: Quantizer, lists: InvertedLists, ids: npt.NDArray[np.
     index.by_residual = quantizer.by_residual
     faiss.copy_array_to_vector(np.ascontiguousarray(quantizer.score_codebook).ravel(), index.pq.centroids)
     index.is_trained = True
-    kept = _Kept(lists, ids)
+    kept = _KeptRows(lists, ids)
     if nbits == 4:
         _fill_fast_scan(index, kept)
     else:
@@ -66,8 +66,8 @@ def faiss_lists(quantizer: Quantizer, lists: InvertedLists, ids: npt.NDArray[np.
     return index
 
 
-class _Kept:
-    """Lists without what is deleted, some of them at a time."""
+class _KeptRows:
+    """Lists without the rows that are left out, a few lists at a time."""
 
     def __init__(self, lists: InvertedLists, ids: npt.NDArray[np.int64]) -> None:
         self._rows, self._codes, self._offsets = lists.rows(), lists.codes(), lists.offsets
@@ -76,21 +76,21 @@ class _Kept:
 
     @cached_property
     def sizes(self) -> npt.NDArray[np.int64]:
-        """(nlist,) int64: codes in each list."""
+        """Number of codes in each list: (nlist,) int64."""
         sizes: npt.NDArray[np.int64] = np.diff(self._offsets)
         if not self._is_whole:
             for first, stop in _steps(len(sizes)):
                 sizes[first:stop] = np.diff(self._between(first, stop)[2])
         return sizes
 
-    def make_room(self, inverted: Any) -> None:  # noqa: ANN401
-        """Give each list of FAISS, so far empty, its size."""
+    def reserve(self, inverted: Any) -> None:  # noqa: ANN401
+        """Allocate the lists of FAISS, which are empty so far."""
         for number, size in enumerate(self.sizes.tolist()):
             if size:
                 inverted.resize(number, size)
 
     def copy_to(self, inverted: Any, first: int, stop: int) -> None:  # noqa: ANN401
-        """Copy lists `first` to `stop` - 1 into lists 0, 1, ... of FAISS."""
+        """Copy the lists first to stop - 1 into the lists 0, 1, ... of FAISS."""
         import faiss
 
         ids, codes, bounds = self._between(first, stop)
@@ -103,7 +103,7 @@ class _Kept:
     def _between(
         self, first: int, stop: int
     ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint8], npt.NDArray[np.int64]]:
-        """What the rows of lists `first` to `stop` - 1 are called, their codes, and where each list starts."""
+        """Return ids and codes of the rows of the lists first to stop - 1, and the offset of each list."""
         low, high = self._offsets[[first, stop]].tolist()
         bounds = self._offsets[first : stop + 1] - low
         ids, codes = self._ids[self._rows[low:high]], self._codes[low:high]
@@ -115,35 +115,34 @@ class _Kept:
 
 
 def _steps(nlist: int) -> Iterator[tuple[int, int]]:
-    """Some lists at a time."""
+    """Yield ranges of lists."""
     step = -(-nlist // _FILL_STEPS)
     for first in range(0, nlist, step):
         yield first, min(first + step, nlist)
 
 
-def _fill_fast_scan(index: Any, kept: _Kept) -> None:  # noqa: ANN401
+def _fill_fast_scan(index: Any, kept: _KeptRows) -> None:  # noqa: ANN401
     """Copy lists into an index of interleaved codes.
 
-    Only a whole index can be interleaved, so a few lists at a time are made into one: a second copy of them all
-    would stay with the process, in pieces that its allocator does not give back. FAISS reserves a power of two for
-    the codes of a list. What it does not fill takes no memory as long as nobody has used it before: therefore all
-    room is made before the first copy.
+    FAISS can interleave only a whole index, so small indexes of a few lists are made one after the other: the
+    memory of a second copy of all lists would not be returned to the system. All lists are allocated before the
+    first is copied, because untouched parts of an allocation take no memory only if it was never used before.
     """
     import faiss
 
-    kept.make_room(index.invlists)
+    kept.reserve(index.invlists)
     for first, stop in _steps(index.nlist):
         coarse = faiss.IndexFlatIP(index.d)
         plain = faiss.IndexIVFPQ(coarse, index.d, stop - first, index.pq.M, 4, faiss.METRIC_INNER_PRODUCT)
         plain.is_trained = True
         kept.copy_to(plain.invlists, first, stop)
-        part = faiss.IndexIVFPQFastScan(plain)  # whose lists go with it
+        part = faiss.IndexIVFPQFastScan(plain)
         for number in range(stop - first):
             _copy_list(part, number, index, first + number)
 
 
 def _copy_list(source: Any, number: int, target: Any, place: int) -> None:  # noqa: ANN401
-    """Copy a list of interleaved codes from an index to the room for it in another."""
+    """Copy a list of interleaved codes to an allocated list of another index."""
     import faiss
 
     size, old, new = source.invlists.list_size(number), source.invlists, target.invlists

@@ -1,8 +1,8 @@
-"""Stage 1 on the CPU over an HNSW graph of the centroids: quick for single queries, in much memory.
+"""Stage 1 with an HNSW graph of the centroids on the CPU: fast for single queries, at the price of memory.
 
-A graph knows no documents: a search collects the best `ef` centroids, and those of documents that may not be
-found are left out. Where too few are left the search is repeated wider, and where that would cost more than to
-score every allowed document, all of them are candidates.
+A search collects the best `ef` centroids and drops those of documents that are not allowed. If too few are left it
+is repeated with a larger `ef`; if that would take longer than scoring all allowed documents, these are all
+candidates.
 """
 
 from __future__ import annotations
@@ -15,37 +15,32 @@ import numpy as np
 import numpy.typing as npt
 
 from quarry.engine.backends.hnsw_index import GRAPH_M, build_graph, index_of
-from quarry.engine.backends.protocol import Candidates, Resources, Wanted
+from quarry.engine.backends.protocol import Resources, RowCandidates, SearchParameters, UnscoredCandidates
 from quarry.engine.quantization.faiss_threads import set_faiss_threads
+from quarry.engine.scoring.ranking import Exactness
 from quarry.formats.container.directory import Directory
 from quarry.formats.snapshot import OpenSegment
 from quarry.formats.vectors.hnsw_graph import HnswGraph, graph_name, read_graph
 
-__all__ = ["HnswBackend", "wants_graph"]
+__all__ = ["HnswBackend"]
 
-GRAPH_ROWS = 20_000  # below, reading all centroids is as quick (bench/results/backends.jsonl)
-
-_ROWS_PER_CANDIDATE = 2.5  # centroids collected for each document wanted, where documents have several
-_ROWS_PER_STEP = 16  # centroids that are rescored in the time it takes to collect one
-_WIDER = 4
+_ROWS_PER_CANDIDATE = 2.5  # centroids collected for each candidate document, if documents have several
+_ROWS_PER_STEP = 16  # centroids that are scored exactly in the time that it takes to collect one
+_WIDENING = 4
 _BATCH_RESULTS = 1 << 22  # centroids collected at a time, over all queries
-_ROW_BYTES = 4 + 8 + 4  # level, offset, owner
+_ROW_BYTES = 4 + 8 + 4  # level, offset, document
 
 _log = logging.getLogger(__name__)
 Ints = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
-
-
-def wants_graph(segment: OpenSegment) -> bool:
-    """Whether a segment is large enough to gain from a graph."""
-    return segment.reader.n_rows >= GRAPH_ROWS
+Found = UnscoredCandidates | RowCandidates
 
 
 class HnswBackend:
-    """Searches the graph that lies beside the segment, or one built in memory where there is none.
+    """Searches the graph stored beside the segment; builds one in memory if there is none.
 
     Raises:
-        FormatError: the graph's file is damaged; it may be deleted.
+        FormatError: the graph's file is damaged; it can be deleted.
     """
 
     def __init__(self, segment: OpenSegment, resources: Resources) -> None:
@@ -56,53 +51,53 @@ class HnswBackend:
         self._deleted = segment.deleted
         self._sizes = np.diff(segment.reader.centroids.offsets)
         self._owners = np.repeat(np.arange(self._n_docs, dtype=np.uint32), self._sizes)
-        self._index = index_of(segment, _graph(segment, resources.threads))
+        self._index = index_of(segment, _read_or_build_graph(segment, resources.threads))
 
     @staticmethod
     def needed_bytes(segment: OpenSegment) -> int:
-        """See `BackendType`: vectors in 16 bits, the graph, owners, their sizes."""
+        """See `BackendType`: float16 vectors, the graph, the document of each centroid, sizes of documents."""
         neighbors = 4 * GRAPH_M * (2 + 1 / (GRAPH_M - 1))
         row_bytes = 2 * segment.reader.centroids.dim + neighbors + _ROW_BYTES
         return int(segment.reader.n_rows * row_bytes) + 8 * segment.record.n_docs
 
-    def candidates(self, queries: npt.NDArray[np.float32], wanted: Wanted) -> list[Candidates]:
-        """See `Backend`; the ceiling is known where all allowed documents are in."""
-        allowed = wanted.allowed
+    def candidates(self, queries: npt.NDArray[np.float32], parameters: SearchParameters) -> list[Found]:
+        """See `quarry.engine.backends.protocol.Backend`."""
+        allowed = parameters.allowed
         if allowed is None and self._deleted is not None:
             allowed = ~self._deleted
         n_docs = self._n_docs if allowed is None else int(np.count_nonzero(allowed))
         n_rows = self._n_rows if allowed is None else int(self._sizes[allowed].sum())
-        wanted = replace(wanted, k=min(wanted.k, n_docs), allowed=allowed)
-        ef = self._first_ef(wanted, n_docs, n_rows)
+        parameters = replace(parameters, k=min(parameters.k, n_docs), allowed=allowed)
+        ef = self._first_ef(parameters, n_docs, n_rows)
         batch = max(1, _BATCH_RESULTS // max(1, ef))
-        found: list[Candidates] = []
+        found: list[Found] = []
         for low in range(0, len(queries), batch):
-            found += self._candidates(queries[low : low + batch], wanted, ef, n_rows)
+            found += self._search_batch(queries[low : low + batch], parameters, ef, n_rows)
         return found
 
-    def _first_ef(self, wanted: Wanted, n_docs: int, n_rows: int) -> int:
-        """Centroids to collect so that about `wanted.n` allowed documents own them; all for all documents."""
-        if wanted.n >= n_docs:
+    def _first_ef(self, parameters: SearchParameters, n_docs: int, n_rows: int) -> int:
+        """Return the number of centroids that belong to about `parameters.n` allowed documents; all for all."""
+        if parameters.n >= n_docs:
             return self._n_rows
         rows_per_candidate = min(_ROWS_PER_CANDIDATE, n_rows / n_docs)
-        return min(math.ceil(wanted.n * rows_per_candidate * self._n_rows / n_rows), self._n_rows)
+        return min(math.ceil(parameters.n * rows_per_candidate * self._n_rows / n_rows), self._n_rows)
 
-    def _candidates(
-        self, queries: npt.NDArray[np.float32], wanted: Wanted, ef: int, n_rows: int
-    ) -> list[Candidates]:
+    def _search_batch(
+        self, queries: npt.NDArray[np.float32], parameters: SearchParameters, ef: int, n_rows: int
+    ) -> list[Found]:
         if ef * _ROWS_PER_STEP >= n_rows:
-            return [Candidates(self._all(wanted.allowed), -np.inf)] * len(queries)
-        found = []
-        for query, rows in zip(queries, self._search(queries, ef, wanted.threads), strict=True):
-            each = self._owned(rows, wanted.allowed)
-            if len(each.docs) >= wanted.k:
+            return [UnscoredCandidates(self._all(parameters.allowed), Exactness.EXACT)] * len(queries)
+        found: list[Found] = []
+        for query, rows in zip(queries, self._search(queries, ef, parameters.threads), strict=True):
+            each = self._candidates_of(rows, parameters.allowed)
+            if len(each.docs) >= parameters.k:
                 found.append(each)
             else:
-                found += self._candidates(query[None], wanted, ef * _WIDER, n_rows)
+                found += self._search_batch(query[None], parameters, ef * _WIDENING, n_rows)
         return found
 
     def _search(self, queries: npt.NDArray[np.float32], ef: int, threads: int) -> Ints:
-        """(n_queries, ef) int64: the best rows found, -1 behind them."""
+        """Return the best rows found: (n_queries, ef) int64, -1 if there are fewer."""
         import faiss
 
         set_faiss_threads(threads if len(queries) > 1 else 1)
@@ -111,20 +106,20 @@ class HnswBackend:
         found: Ints = rows
         return found
 
-    def _owned(self, rows: Ints, allowed: Flags | None) -> Candidates:
-        """The allowed documents that own some rows."""
+    def _candidates_of(self, rows: Ints, allowed: Flags | None) -> RowCandidates:
+        """Return the allowed documents of some rows."""
         rows = np.sort(rows[rows >= 0])
         owners = self._owners[rows]
         if allowed is not None:
-            may = allowed[owners]
-            rows, owners = rows[may], owners[may]
-        return Candidates(np.unique(owners).astype(np.int64), np.inf, rows=rows)
+            keep = allowed[owners]
+            rows, owners = rows[keep], owners[keep]
+        return RowCandidates(np.unique(owners).astype(np.int64), rows)
 
     def _all(self, allowed: Flags | None) -> Ints:
         return np.arange(self._n_docs) if allowed is None else np.flatnonzero(allowed)
 
 
-def _graph(segment: OpenSegment, threads: int) -> HnswGraph:
+def _read_or_build_graph(segment: OpenSegment, threads: int) -> HnswGraph:
     path = segment.reader.path
     try:
         return read_graph(Directory(path.parent), segment.record.file, segment.reader.n_rows)

@@ -1,8 +1,8 @@
-"""HNSW with FAISS: graphs are built, and searched from the neutral arrays of `formats/vectors/hnsw_graph.py`.
+"""Builds HNSW graphs with FAISS, and makes FAISS indexes of stored graphs (`quarry.formats.vectors.hnsw_graph`).
 
-FAISS rather than hnswlib, because it is there already, keeps vectors in 16 bits (54 % of the memory; for the same
-`ef` a tenth more time, and more found; bench/results/graph_library.jsonl), takes `ef` with each search, and gives
-its graph as plain arrays. hnswlib builds its graph in 60 % of the time.
+FAISS is used instead of hnswlib because it is installed anyway, stores float16 vectors (54 % of the memory; with
+the same `ef` a tenth slower, with higher recall; bench/results/graph_library.jsonl), takes `ef` as a parameter of
+each search, and exposes its graph as plain arrays. hnswlib builds a graph in 60 % of the time.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from quarry.formats.vectors.hnsw_graph import HnswGraph
 __all__ = ["GRAPH_M", "build_graph", "index_of"]
 
 GRAPH_M = 16
-_EF_CONSTRUCTION = 100  # candidates for the neighbours of a new row
+_EF_CONSTRUCTION = 100  # candidates for the neighbors of a new row
 _BATCH_ROWS = 16384
 
 Floats = npt.NDArray[np.float32]
 
 
 def build_graph(segment: OpenSegment, threads: int) -> HnswGraph:
-    """The graph over all centroids of a segment, deleted documents included.
+    """Build the graph of all centroids of a segment, including those of deleted documents.
 
-    With more than one thread it is another one each time.
+    With more than one thread the graph differs from run to run.
 
     Raises:
         ImportError: FAISS is missing.
@@ -44,7 +44,7 @@ def build_graph(segment: OpenSegment, threads: int) -> HnswGraph:
 
 
 def index_of(segment: OpenSegment, graph: HnswGraph) -> Any:  # noqa: ANN401
-    """A FAISS index of a segment's centroids, each in 16 bits a component, with a graph that was checked."""
+    """Return a FAISS index of a segment's centroids in float16, with a validated graph."""
     import faiss
 
     index = _empty_index(segment, graph.m)
@@ -82,7 +82,7 @@ def _graph_of(index: Any) -> HnswGraph:  # noqa: ANN401
 
 
 def _fill(storage: Any, segment: OpenSegment) -> None:  # noqa: ANN401
-    """Put all vectors in place; added, they would take up to twice their memory."""
+    """Write all vectors in place; `add` would take up to twice their memory."""
     import faiss
 
     n_rows, dim = segment.reader.n_rows, segment.reader.centroids.dim
@@ -96,7 +96,7 @@ def _fill(storage: Any, segment: OpenSegment) -> None:  # noqa: ANN401
 
 
 def _scaled_batches(segment: OpenSegment) -> Iterator[Floats]:
-    """All stored vectors, divided by the largest norm so that they fit 16 bits; their order does not change."""
+    """Yield all stored vectors, divided by the largest norm so that float16 can hold them."""
     table, vectors = segment.reader.centroids, StoredVectors(segment)
     scale = np.float32(1 / table.largest_norm if table.largest_norm else 1)
     for low in range(0, table.n_rows, _BATCH_ROWS):

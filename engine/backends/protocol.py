@@ -1,9 +1,11 @@
-"""What a stage-1 backend is."""
+"""The interface of stage 1: a backend, its search parameters, and the candidates that it returns."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Protocol, runtime_checkable
+from typing import ClassVar, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -11,49 +13,136 @@ import numpy.typing as npt
 from quarry.engine.gpu.device import Device
 from quarry.engine.gpu.device_vectors import DeviceVectors
 from quarry.engine.scoring.query_vectors import Queries
+from quarry.engine.scoring.ranking import Exactness
 from quarry.formats.snapshot import OpenSegment
 
-__all__ = ["Backend", "BackendType", "Candidates", "DeviceBackend", "Resources", "Wanted"]
+__all__ = [
+    "Backend",
+    "BackendType",
+    "BoundedCandidates",
+    "Candidates",
+    "DeviceBackend",
+    "Resources",
+    "RowCandidates",
+    "ScoredCandidates",
+    "SearchParameters",
+    "UnscoredCandidates",
+]
 
 
 @dataclass(frozen=True, eq=False)
-class Candidates:
-    """The documents of one segment that stage 2 shall rescore for one query.
+class UnscoredCandidates:
+    """Documents whose scores are unknown; stage 2 scores them all.
 
     Attributes:
-        docs: (n,) int64 document ordinals, distinct, all of them allowed, in any order; ascending with `rows`.
-        ceiling: no other allowed document can have a score above this: -inf when all are in, +inf when
-            nothing is known.
-        scores: (n,) float32, the final score of each, where the backend has computed them; None: stage 2 does.
-            Final is the query in full precision against the centroids as stored, aggregated with `Wanted.beta`.
-        whole_lists: whether every document with a centroid in the inverted lists that were read is among `docs`.
-        bounds: (n,) float64, no document of `docs` has a score above its own; None: nothing is known, as where
-            codes or a graph stand for the centroids. Stage 2 need not rescore what cannot be among the best.
-        rows: (m,) int64, ascending: the centroids by which the documents were found, one of each at least; None:
-            not known. Stage 2 may score these first, and rescore in full only the documents with the best of them.
+        docs: (n,) int64 document ordinals, distinct, all of them allowed, in any order.
+        exactness: EXACT if these are all allowed documents, PROBED_LISTS if they are all documents with a centroid
+            in the inverted lists that were read, otherwise APPROXIMATE.
     """
 
     docs: npt.NDArray[np.int64]
-    ceiling: float
-    scores: npt.NDArray[np.float32] | None = None
-    whole_lists: bool = False
-    bounds: npt.NDArray[np.float64] | None = None
-    rows: npt.NDArray[np.int64] | None = None
+    exactness: Exactness
+
+    @property
+    def upper_bound(self) -> float:
+        """The upper bound of the score of every other document: -inf without others, else +inf."""
+        return -math.inf if self.exactness is Exactness.EXACT else math.inf
+
+
+@dataclass(frozen=True, eq=False)
+class RowCandidates:
+    """Documents found by some of their centroids, by an approximate method.
+
+    Stage 2 may score these centroids first, and then only the documents with the best of them.
+
+    Attributes:
+        docs: (n,) int64 document ordinals, ascending, distinct, all of them allowed.
+        rows: (m,) int64, ascending: the centroids that were found, at least one of each document.
+    """
+
+    upper_bound: ClassVar[float] = math.inf
+    exactness: ClassVar[Exactness] = Exactness.APPROXIMATE
+    docs: npt.NDArray[np.int64]
+    rows: npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class BoundedCandidates:
+    """Documents with upper bounds of their scores; stage 2 skips those that cannot be among the best.
+
+    Attributes:
+        docs: (n,) int64 document ordinals, distinct, all of them allowed, in any order.
+        bounds: (n,) float64, upper bound of the score of each.
+        upper_bound: upper bound of the score of every other allowed document; -inf without others.
+    """
+
+    exactness: ClassVar[Exactness] = Exactness.EXACT
+    docs: npt.NDArray[np.int64]
+    bounds: npt.NDArray[np.float64]
+    upper_bound: float
+
+    @classmethod
+    def of_best(cls, scores: npt.NDArray[np.float32], n: int, slack: float = 0.0) -> BoundedCandidates:
+        """Return the n documents with the largest scores.
+
+        Args:
+            scores: (n_docs,) approximate scores, each at most `slack` below the exact one; -inf if a document is
+                not allowed.
+            n: number of documents, at least 1.
+            slack: see `scores`.
+        """
+        if n >= len(scores):
+            docs, rest = np.arange(len(scores)), -math.inf
+        else:
+            order = np.argpartition(scores, len(scores) - n - 1)
+            docs, rest = order[-n:], float(scores[order[-n - 1]]) + slack
+        docs = docs[scores[docs] > -np.inf].astype(np.int64)
+        return cls(docs, scores[docs].astype(np.float64) + slack, rest)
+
+
+@dataclass(frozen=True, eq=False)
+class ScoredCandidates:
+    """Documents with their final scores, from a backend that does stage 2 too.
+
+    Attributes:
+        docs: (n,) int64 document ordinals, distinct, all of them allowed, in any order.
+        scores: (n,) float32: the query in full precision against the centroids as stored, aggregated with
+            `SearchParameters.beta`.
+        upper_bound: upper bound of the score of every other allowed document: -inf without others, +inf if
+            unknown.
+    """
+
+    docs: npt.NDArray[np.int64]
+    scores: npt.NDArray[np.float32]
+    upper_bound: float
+
+    @property
+    def exactness(self) -> Exactness:
+        """EXACT if an upper bound is known."""
+        return Exactness.EXACT if self.upper_bound < math.inf else Exactness.APPROXIMATE
+
+
+Candidates: TypeAlias = UnscoredCandidates | RowCandidates | BoundedCandidates | ScoredCandidates
+"""The documents of one segment that stage 1 found for one query, by what is known about their scores.
+
+All have `docs`, `upper_bound` and `exactness`: what holds for the answer once its k-th score is above
+`upper_bound`.
+"""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Wanted:
-    """What a search asks of stage 1.
+class SearchParameters:
+    """Parameters of stage 1.
 
     Attributes:
-        k: hits wanted in the end.
-        n: candidates wanted for each query, at least k.
-        nprobe: inverted lists to read, where there are lists; None: the backend's default.
-        threads: how many the backend may use.
+        k: number of hits.
+        n: number of candidates for each query, at least k.
+        nprobe: number of inverted lists to read, if there are lists; None: the backend's default.
+        threads: number of threads that the backend may use.
         allowed: (n_docs,) bool, the documents of this segment that may be found, none of them deleted; None: all
             that are not deleted.
-        beta: inverse temperature of the softmax aggregation that final scores have, None: the maximum. A backend
-            that gives no final scores may rank by the maximum all the same: a final score is never above it.
+        beta: inverse temperature of the softmax aggregation of final scores, None: the maximum. A backend that
+            returns no final scores may rank by the maximum anyway, since a final score never exceeds it.
     """
 
     k: int
@@ -66,11 +155,11 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Resources:
-    """What a backend may use.
+    """Resources that a backend may use.
 
     Attributes:
-        threads: for building an index in memory.
-        device: of backend "gpu", with the account of its memory.
+        threads: number of threads for building an index in memory.
+        device: device of backend "gpu", with its memory budget.
     """
 
     threads: int = 1
@@ -80,26 +169,24 @@ class Resources:
 class Backend(Protocol):
     """Stage 1 over one segment: finds the documents whose best centroid has the largest score.
 
-    One that holds the centroids where it works may give the final scores of stage 2 too (`Candidates.scores`).
-
-    A backend is made for one open segment and never changes; it may be used from several threads at once. All
-    that it holds goes when the last reference to it does: a search that is under way keeps its own.
+    A backend is made for one open segment and never changes; it may be used from several threads at once. Its
+    memory is freed with the last reference to it, and a search in progress keeps one.
     """
 
-    def candidates(self, queries: npt.NDArray[np.float32], wanted: Wanted) -> list[Candidates]:
+    def candidates(self, queries: npt.NDArray[np.float32], parameters: SearchParameters) -> Sequence[Candidates]:
         """Find candidates for each of (n_queries, dim) float32 queries, all finite.
 
-        There are about `wanted.n` for each query, and never fewer than the smaller of `wanted.k` and the number
-        of documents that may be found, by any means.
+        There are about `parameters.n` for each query, and at least the smaller of `parameters.k` and the number
+        of documents that may be found.
 
         Raises:
-            BackendUnavailable: a device failed; another backend may do.
+            BackendUnavailable: a device failed; another backend may work.
         """
         ...
 
     @property
     def resident_bytes(self) -> int:
-        """Main memory of its own, in bytes: copies and tables; not the mapped files, nor what a search needs."""
+        """Main memory of copies and tables, in bytes, without mapped files and temporary memory of a search."""
         ...
 
     @property
@@ -110,14 +197,14 @@ class Backend(Protocol):
 
 @runtime_checkable
 class DeviceBackend(Protocol):
-    """A `Backend` that may take queries from a device as they are, instead of out of main memory."""
+    """A `Backend` that can use queries on a device without a copy to main memory."""
 
-    def takes(self, queries: DeviceVectors) -> bool:
-        """Whether it takes these."""
+    def accepts(self, queries: DeviceVectors) -> bool:
+        """Return whether `candidates` can be called with these."""
         ...
 
-    def candidates(self, queries: Queries, wanted: Wanted) -> list[Candidates]:
-        """See `Backend.candidates`; queries from a device are checked here, or when they are fetched from it.
+    def candidates(self, queries: Queries, parameters: SearchParameters) -> Sequence[Candidates]:
+        """Find candidates, see `Backend.candidates`; queries on a device are validated together with the answer.
 
         Raises:
             InvalidQuery: a number of a query is not finite, or above 1e18.
@@ -126,12 +213,12 @@ class DeviceBackend(Protocol):
 
 
 class BackendType(Protocol):
-    """What the registry finds: makes backends, and says beforehand what one needs."""
+    """A class of backends: opens them, and estimates their memory before."""
 
     def __call__(self, segment: OpenSegment, resources: Resources) -> Backend:
         """Open a backend for a segment."""
         ...
 
     def needed_bytes(self, segment: OpenSegment) -> int:
-        """About the `resident_bytes` that the backend of this segment will have, without opening it."""
+        """Estimate the `resident_bytes` of the backend of this segment, without opening it."""
         ...

@@ -1,7 +1,7 @@
-"""Stage 1 without an index: SIMD over all centroids of a segment, exact in the end.
+"""SIMD scan of all centroids of a segment, for segments too small to gain from inverted lists.
 
-For segments too small for inverted lists to pay. Scores are rough (the query in 8 bits, or 16), but how far off
-they can be is known, so the ceiling lets the searcher prove that its answer is the exact one.
+Stage-1 scores are approximate (the query is rounded to int8 or float16) with a known error, so the upper bound of
+the other documents lets the searcher prove that its answer is exact.
 """
 
 from __future__ import annotations
@@ -12,21 +12,26 @@ from typing import cast
 import numpy as np
 import numpy.typing as npt
 
-from quarry.engine.backends.exact import top_candidates
-from quarry.engine.backends.protocol import Candidates, Resources, Wanted
-from quarry.engine.scoring.float16_query import HalfQuery
-from quarry.engine.scoring.int8_query import IntegerQuery
+from quarry.engine.backends.protocol import (
+    BoundedCandidates,
+    Resources,
+    SearchParameters,
+    UnscoredCandidates,
+)
+from quarry.engine.scoring.float16_query import Float16Query
+from quarry.engine.scoring.int8_query import Int8Query
+from quarry.engine.scoring.ranking import Exactness
 from quarry.formats.snapshot import OpenSegment
 
 __all__ = ["ScanBackend"]
 
 _BATCH_ROWS = 65536
-_GATHER_FACTOR = 4  # rows read in a row in the time that it takes to read one of a document picked out
-_FLOAT_ROUNDING = 1e-6  # of float32 numbers that come of exact sums, relative to the norms
+_GATHER_FACTOR = 4  # rows read in sequence in the time that it takes to read one row of a selected document
+_FLOAT_ROUNDING = 1e-6  # of float32 numbers that are computed from exact sums, relative to the norms
 
 
 class ScanBackend:
-    """Reads every stored centroid; needs "int8" or "float16" centroids."""
+    """Reads all stored centroids; requires "int8" or "float16" centroids."""
 
     def __init__(self, segment: OpenSegment, resources: Resources) -> None:
         self.resident_bytes = self.device_bytes = 0
@@ -35,41 +40,45 @@ class ScanBackend:
 
     @staticmethod
     def needed_bytes(segment: OpenSegment) -> int:
-        """See `quarry.engine.backends.protocol.BackendType`: nothing, all is read from the mapped file."""
+        """Return 0: everything is read from the mapped file."""
         return 0
 
-    def candidates(self, queries: npt.NDArray[np.float32], wanted: Wanted) -> list[Candidates]:
-        """See `quarry.engine.backends.protocol.Backend`; exactly `wanted.n` where there are as many.
+    def candidates(
+        self, queries: npt.NDArray[np.float32], parameters: SearchParameters
+    ) -> list[BoundedCandidates] | list[UnscoredCandidates]:
+        """See `quarry.engine.backends.protocol.Backend`; returns `parameters.n`, or all if there are fewer.
 
-        Where a filter leaves few documents they are all candidates.
+        If a filter allows only few documents, all of them are candidates.
         """
-        if wanted.allowed is not None and np.count_nonzero(wanted.allowed) * _GATHER_FACTOR < len(wanted.allowed):
-            return [Candidates(np.flatnonzero(wanted.allowed), -np.inf)] * len(queries)
-        hidden = self._deleted if wanted.allowed is None else ~wanted.allowed
-        return [self._candidates(query, wanted.n, hidden) for query in queries]
+        allowed = parameters.allowed
+        if allowed is not None and np.count_nonzero(allowed) * _GATHER_FACTOR < len(allowed):
+            return [UnscoredCandidates(np.flatnonzero(allowed), Exactness.EXACT)] * len(queries)
+        excluded = self._deleted if allowed is None else ~allowed
+        return [self._scan(query, parameters.n, excluded) for query in queries]
 
-    def _candidates(
-        self, query: npt.NDArray[np.float32], n: int, hidden: npt.NDArray[np.bool_] | None
-    ) -> Candidates:
-        scores, rounding = self._int8_scores(query) if self._table.kind == "int8" else self._half_scores(query)
+    def _scan(
+        self, query: npt.NDArray[np.float32], n: int, excluded: npt.NDArray[np.bool_] | None
+    ) -> BoundedCandidates:
+        is_int8 = self._table.kind == "int8"
+        scores, rounding = self._int8_scores(query) if is_int8 else self._float16_scores(query)
         best = np.maximum.reduceat(scores, self._table.offsets[:-1])
-        if hidden is not None:
-            best[hidden] = -np.inf
-        return top_candidates(best, n, slack=rounding * self._table.largest_norm)
+        if excluded is not None:
+            best[excluded] = -np.inf
+        return BoundedCandidates.of_best(best, n, slack=rounding * self._table.largest_norm)
 
     def _int8_scores(self, query: npt.NDArray[np.float32]) -> tuple[npt.NDArray[np.float32], float]:
-        """(n_rows,) float32 rough scores, and how far off they can be for a centroid of length 1."""
-        rounded, scores = IntegerQuery(query), np.empty(self._table.n_rows, np.float32)
+        """Return (n_rows,) float32 approximate scores, and their maximum error for a centroid of length 1."""
+        rounded, scores = Int8Query(query), np.empty(self._table.n_rows, np.float32)
         for low, high in self._batches():
             values, scales = self._table.stored_slice(low, high)
-            scores[low:high] = rounded.rough_scores(cast(npt.NDArray[np.int8], values), scales)
+            scores[low:high] = rounded.approximate_scores(cast(npt.NDArray[np.int8], values), scales)
         return scores, rounded.rounding + _FLOAT_ROUNDING * float(np.linalg.norm(query))
 
-    def _half_scores(self, query: npt.NDArray[np.float32]) -> tuple[npt.NDArray[np.float32], float]:
-        """The same over float16 centroids."""
-        rounded, scores = HalfQuery(query), np.empty(self._table.n_rows, np.float32)
+    def _float16_scores(self, query: npt.NDArray[np.float32]) -> tuple[npt.NDArray[np.float32], float]:
+        """Return the same for float16 centroids."""
+        rounded, scores = Float16Query(query), np.empty(self._table.n_rows, np.float32)
         for low, high in self._batches():
-            scores[low:high] = rounded.rough_scores(self._table.stored_slice(low, high)[0])
+            scores[low:high] = rounded.approximate_scores(self._table.stored_slice(low, high)[0])
         return scores, rounded.rounding
 
     def _batches(self) -> Iterator[tuple[int, int]]:

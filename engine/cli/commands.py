@@ -1,6 +1,6 @@
 """The command ``quarry``: builds, searches, changes and inspects indexes.
 
-Nothing heavy is imported until a command runs: ``quarry --help`` is to be quick.
+Heavy modules are imported when a command runs, so that ``quarry --help`` is fast.
 """
 
 from __future__ import annotations
@@ -21,16 +21,17 @@ from pathlib import Path
 from typing import Any, TypeAlias, cast
 
 from quarry import engine
+from quarry.engine.cli import sync_command
 from quarry.engine.cli.demo import run_demo
-from quarry.engine.cli.output import hit_lines
+from quarry.engine.cli.output import format_hit
 from quarry.formats.errors import InvalidFilter, InvalidQuery, QuarryError
 
 __all__ = ["main"]
 
-_EXIT_CODES = """\
+_EXIT_CODES_HELP = """\
 exit codes:
   0    done
-  1    an error, told in one line on standard error
+  1    an error, reported in one line on standard error
   2    wrong usage
   130  interrupted
 """
@@ -44,62 +45,62 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command.
 
     Args:
-        arguments: what follows ``quarry`` on the command line; None: the process's own.
+        arguments: the command line after ``quarry``; None: that of the process.
 
     Returns:
         The exit code: 0, 1 for an error of Quarry or of the operating system, 130 when interrupted.
 
     Raises:
-        SystemExit: with 2, wrong usage; with 0, help.
+        SystemExit: with code 2 after wrong usage, with 0 after help.
     """
     words = sys.argv[1:] if arguments is None else list(arguments)
-    _print_anything(sys.stdout, "replace")
-    _print_anything(sys.stderr, "backslashreplace")
-    args = _parser(words).parse_args(words)
+    _make_printable(sys.stdout, "replace")
+    _make_printable(sys.stderr, "backslashreplace")
+    args = _make_parser(words).parse_args(words)
     try:
         with _warnings_in_one_line():
             code = cast("int", args.run(args))
         if sys.stdout is not None:
             sys.stdout.flush()
     except KeyboardInterrupt:
-        return _fail("interrupted", 130)
-    except BrokenPipeError:  # whoever reads has read enough
+        return _print_error("interrupted", 130)
+    except BrokenPipeError:  # the reader of standard output has stopped
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except (QuarryError, OSError) as error:
-        return _fail(". ".join([str(error), *getattr(error, "__notes__", [])]), 1)
+        return _print_error(". ".join([str(error), *getattr(error, "__notes__", [])]), 1)
     return code
 
 
-def _print_anything(stream: object, errors: str) -> None:
-    """Let what a stream's encoding lacks be shown as `errors` says; ASCII means that nobody has named one."""
+def _make_printable(stream: object, errors: str) -> None:
+    """Replace characters that a stream's encoding lacks; ASCII, the default without a locale, becomes UTF-8."""
     if isinstance(stream, io.TextIOWrapper):
         is_ascii = codecs.lookup(stream.encoding).name == "ascii"
         stream.reconfigure(encoding="utf-8" if is_ascii else None, errors=errors)
 
 
-def _text(word: str) -> str:
-    """A word of the command line that is a text and no path: UTF-8 where the locale could not read it."""
+def _decode_text(word: str) -> str:
+    """Decode a text of the command line, as UTF-8 if the locale could not decode it; not for paths."""
     try:
         return os.fsencode(word).decode() if any("\udc80" <= character <= "\udcff" for character in word) else word
-    except UnicodeError:  # not UTF-8 either; whoever takes the text says so
+    except UnicodeError:  # not UTF-8 either; validation of the text reports it
         return word
 
 
-def _fail(message: str, code: int) -> int:
+def _print_error(message: str, code: int) -> int:
     print("quarry:", " ".join(message.split()), file=sys.stderr)
     return code
 
 
 @contextlib.contextmanager
 def _warnings_in_one_line() -> Iterator[None]:
-    """Print warnings of Quarry as errors are printed; those of libraries are shown as usual."""
+    """Print warnings of Quarry like errors, in one line; warnings of libraries are shown as usual."""
     with warnings.catch_warnings():
         usual = warnings.showwarning
 
         def show(message: Warning | str, category: type[Warning], *where: Any, **to: Any) -> None:  # noqa: ANN401
             if issubclass(category, engine.UnknownFieldWarning):
-                _fail(f"warning: {message}", 0)
+                _print_error(f"warning: {message}", 0)
             else:
                 usual(message, category, *where, **to)
 
@@ -107,16 +108,26 @@ def _warnings_in_one_line() -> Iterator[None]:
         yield
 
 
-def _parser(words: Sequence[str]) -> argparse.ArgumentParser:
+def _make_parser(words: Sequence[str]) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="quarry",
         description="Semantic search over your own texts, in your own process.",
-        epilog=_EXIT_CODES,
+        epilog=_EXIT_CODES_HELP,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action=_Version, nargs=0, help="print the version and exit")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    for add in (_add_demo, _add_build, _add_search, _add_add, _add_delete, _add_merge, _add_info, _add_verify):
+    for add in (
+        _add_demo,
+        _add_build,
+        _add_search,
+        _add_add,
+        _add_delete,
+        _add_sync,
+        _add_merge,
+        _add_info,
+        _add_verify,
+    ):
         add(commands)
     if not words or words[0] not in commands.choices:
         _add_plugins(commands, words[0] if words else "")
@@ -124,7 +135,7 @@ def _parser(words: Sequence[str]) -> argparse.ArgumentParser:
 
 
 class _Version(argparse.Action):
-    """Prints the version, which is looked up only then."""
+    """Prints the version, which is looked up only when requested."""
 
     def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
         print(f"quarry {engine.__version__}")
@@ -132,19 +143,19 @@ class _Version(argparse.Action):
 
 
 def _add_plugins(commands: _Subparsers, name: str) -> None:
-    """Add the commands of higher layers: the named one, or all of them for the list of ``--help``."""
+    """Add the commands of higher layers: the named one, or all of them for ``--help``."""
     found = sorted(entry_points(group=_PLUGINS), key=lambda entry: entry.name)
     for entry in [entry for entry in found if entry.name == name] or found:
         try:
             module = entry.load()
-        except Exception as error:  # a broken command must not take the others along
-            _fail(f"the command {entry.name!r} cannot be loaded: {error}", 1)
+        except Exception as error:  # other commands must work if one is broken
+            _print_error(f"the command {entry.name!r} cannot be loaded: {error}", 1)
             continue
-        parser = _command(commands, entry.name, (module.__doc__ or "").partition("\n")[0], module.run)
+        parser = _add_command(commands, entry.name, (module.__doc__ or "").partition("\n")[0], module.run)
         module.add_arguments(parser)
 
 
-def _command(
+def _add_command(
     commands: _Subparsers, name: str, summary: str, run: Callable[[argparse.Namespace], int]
 ) -> argparse.ArgumentParser:
     parser = commands.add_parser(name, help=summary.replace("%", "%%"), description=summary)
@@ -165,61 +176,78 @@ def _add_source(parser: argparse.ArgumentParser) -> None:
         "source",
         metavar="SOURCE",
         type=Path,
-        help="documents: a .jsonl, .jsonl.gz or .jsonl.zst file, or a BEIR folder",
+        help="documents: a table, JSON, a text, a PDF or other file, or a folder",
+    )
+    parser.add_argument("--id", metavar="COLUMN", type=_decode_text, help="the column of a table that has the ids")
+    parser.add_argument(
+        "--text", metavar="COLUMN", type=_decode_text, action="append", help="of the texts; may be repeated"
+    )
+    parser.add_argument(
+        "--title", metavar="COLUMN", type=_decode_text, help="of the titles; the others become metadata"
     )
 
 
 def _add_encoder(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--encoder", type=Path, help="an encoder bundle's folder instead of the bundled one")
-    parser.add_argument("--threads", type=int, metavar="N", help="threads to use; all processors by default")
+    parser.add_argument("--encoder", type=Path, help="folder of an encoder bundle (default: the bundled encoder)")
+    parser.add_argument("--threads", type=int, metavar="N", help="number of threads (default: all processors)")
 
 
 def _add_demo(commands: _Subparsers) -> None:
-    parser = _command(commands, "demo", "index the docstrings of Python's library and ask a few questions", _demo)
+    parser = _add_command(
+        commands, "demo", "index the docstrings of Python's library and ask a few questions", _run_demo_command
+    )
     parser.add_argument(
         "folder",
         type=Path,
         nargs="?",
         default=_DEMO_FOLDER,
-        help=f"where the index is kept for the next time (default: {_DEMO_FOLDER})",
+        help=f"folder of the index, which is reused (default: {_DEMO_FOLDER})",
     )
     _add_json(parser, "one JSON object")
 
 
-def _demo(args: argparse.Namespace) -> int:
+def _run_demo_command(args: argparse.Namespace) -> int:
     return run_demo(args.folder, args.json)
 
 
 def _add_build(commands: _Subparsers) -> None:
-    parser = _command(commands, "build", "build an index of a collection of documents", _build)
+    parser = _add_command(commands, "build", "build an index of a collection of documents", _run_build)
     _add_source(parser)
     _add_index(parser)
     _add_encoder(parser)
     parser.add_argument("--overwrite", action="store_true", help="replace an index that exists")
-    parser.add_argument("--skip-invalid", action="store_true", help="leave invalid documents out, count them")
+    parser.add_argument("--skip-invalid", action="store_true", help="skip invalid documents and count them")
     parser.add_argument(
         "--representation",
         metavar="NAME",
         help="how a document becomes vectors: pieces (default), kmeans, ...",
     )
-    parser.add_argument("--language", default="english", help="of the words: english (default), german, ..., none")
+    parser.add_argument(
+        "--language", default="english", help="language of the analyzer: english (default), german, ..., none"
+    )
     parser.add_argument(
         "--centroids",
         default="int8",
         metavar="TYPE",
-        help="int8 (default), float16, or none: codes alone, the smallest",
+        help="how vectors are stored: int8 (default), float16, or none: only codes, the smallest index",
     )
     parser.add_argument(
-        "--code-bytes", type=int, metavar="N", help="of a centroid's code (default: 48, or what fits)"
+        "--code-bytes",
+        type=int,
+        metavar="N",
+        help="bytes of a vector's PQ code (default: 48, or what fits the dimensions)",
     )
     parser.add_argument("--shards", type=int, metavar="N", help="divide the documents among N folders")
     _add_json(parser, "the report as one JSON object")
 
 
-def _build(args: argparse.Namespace) -> int:
+def _run_build(args: argparse.Namespace) -> int:
     report = engine.build(
         args.source,
         args.index,
+        id=args.id,
+        text=args.text,
+        title=args.title,
         encoder=args.encoder,
         representation=args.representation,
         overwrite=args.overwrite,
@@ -235,30 +263,36 @@ def _build(args: argparse.Namespace) -> int:
 
 
 def _add_search(commands: _Subparsers) -> None:
-    parser = _command(commands, "search", "search an index", _search)
+    parser = _add_command(commands, "search", "search an index", _run_search)
     _add_index(parser)
     parser.add_argument(
-        "query", metavar="QUERY", type=_text, nargs="+", help="a text; - reads one a line from standard input"
+        "query",
+        metavar="QUERY",
+        type=_decode_text,
+        nargs="+",
+        help="a text; - reads one per line from standard input",
     )
     _add_encoder(parser)
-    parser.add_argument("-k", type=int, default=10, help="how many documents to answer with (default: 10)")
-    parser.add_argument("--explain", action="store_true", help="show the parts of the text that matched")
-    parser.add_argument("--mode", default="hybrid", help="hybrid (default), dense (meaning) or lexical (words)")
+    parser.add_argument("-k", type=int, default=10, help="number of hits (default: 10)")
+    parser.add_argument("--explain", action="store_true", help="show the passages that matched")
+    parser.add_argument(
+        "--mode", default="hybrid", help="hybrid (default), dense (by meaning) or lexical (by words)"
+    )
     parser.add_argument(
         "--filter",
         metavar="JSON",
-        type=_text,
-        help="""of metadata, id and title, such as '{"year": {"$gte": 2020}}'""",
+        type=_decode_text,
+        help="""condition on metadata, id and title, such as '{"year": {"$gte": 2020}}'""",
     )
-    parser.add_argument("--partial", action="store_true", help="do without shards that fail or are late")
+    parser.add_argument("--partial", action="store_true", help="leave out shards that fail or are late")
     parser.add_argument("--timeout", type=float, metavar="SECONDS", help="how long shards have to answer")
-    _add_json(parser, "one JSON object a query")
+    _add_json(parser, "one JSON object per query")
 
 
-def _search(args: argparse.Namespace) -> int:
-    only = _filter(args.filter)
+def _run_search(args: argparse.Namespace) -> int:
+    only = _parse_filter(args.filter)
     with engine.Engine.open(args.index, encoder=args.encoder, threads=args.threads) as index:
-        for query in _queries(args.query):
+        for query in _read_queries(args.query):
             hits = index.search(
                 query,
                 k=args.k,
@@ -272,21 +306,23 @@ def _search(args: argparse.Namespace) -> int:
     return 0
 
 
-def _filter(given: str | None) -> Mapping[str, object] | None:
+def _parse_filter(given: str | None) -> Mapping[str, object] | None:
     if given is None:
         return None
     try:
         only: object = json.loads(given)
     except ValueError as error:
-        raise InvalidFilter("--filter is no JSON", expected='{"field": value}', actual=str(error)) from error
+        raise InvalidFilter("--filter is not JSON", expected='{"field": value}', actual=str(error)) from error
     except RecursionError as error:
         raise InvalidFilter("--filter is nested too deep", expected='{"field": value}') from error
     if not isinstance(only, dict):
-        raise InvalidFilter("--filter is no JSON object", expected='{"field": value}', actual=reprlib.repr(given))
+        raise InvalidFilter(
+            "--filter is not a JSON object", expected='{"field": value}', actual=reprlib.repr(given)
+        )
     return only
 
 
-def _queries(words: Iterable[str]) -> Iterator[str]:
+def _read_queries(words: Iterable[str]) -> Iterator[str]:
     for word in words:
         if word != "-":
             yield word
@@ -302,97 +338,117 @@ def _queries(words: Iterable[str]) -> Iterator[str]:
 
 def _print_hits(query: str, hits: engine.Hits, as_json: bool) -> None:
     if as_json:
-        found = [hit.to_dict() for hit in hits]
-        told: dict[str, object] = {"query": query, "exactness": hits.exactness, "hits": found}
+        found: dict[str, object] = {
+            "query": query,
+            "exactness": hits.exactness,
+            "hits": [hit.to_dict() for hit in hits],
+        }
         if hits.coverage is not None:
-            told["coverage"] = hits.coverage.to_dict()
-        print(json.dumps(told), flush=True)
+            found["coverage"] = hits.coverage.to_dict()
+        print(json.dumps(found), flush=True)
         return
     print(query)
     if hits.coverage is not None and not hits.coverage.is_complete:
         reached = f"{hits.coverage.n_reached} of {hits.coverage.n_documents} documents were searched"
-        _fail(f"warning: {reached}; missing: {', '.join(hits.coverage.missing)}", 0)
+        _print_error(f"warning: {reached}; missing: {', '.join(hits.coverage.missing)}", 0)
     for hit in hits:
-        print(*hit_lines(hit), sep="\n")
+        print(*format_hit(hit), sep="\n")
     print(flush=True)
 
 
 def _add_add(commands: _Subparsers) -> None:
-    parser = _command(commands, "add", "add documents to an index; an id that is there is replaced", _add)
+    parser = _add_command(
+        commands, "add", "add documents to an index; a document with the same id is replaced", _run_add
+    )
     _add_index(parser)
     _add_source(parser)
     _add_encoder(parser)
     _add_json(parser, "one JSON object")
 
 
-def _add(args: argparse.Namespace) -> int:
+def _run_add(args: argparse.Namespace) -> int:
     with engine.Engine.open(args.index, writable=True, encoder=args.encoder, threads=args.threads) as index:
-        n_added = index.add(args.source)
+        n_added = index.add(args.source, id=args.id, text=args.text, title=args.title)
         _print_fields({"n_added": n_added, "generation": index.commit()}, args.json)
     return 0
 
 
 def _add_delete(commands: _Subparsers) -> None:
-    parser = _command(commands, "delete", "delete documents from an index", _delete)
+    parser = _add_command(commands, "delete", "delete documents from an index", _run_delete)
     _add_index(parser)
     parser.add_argument(
         "ids",
         metavar="ID",
-        type=_text,
+        type=_decode_text,
         nargs="+",
-        help="a document's id; one that is not there is passed over",
+        help="id of a document; an unknown id is ignored",
     )
     _add_json(parser, "one JSON object")
 
 
-def _delete(args: argparse.Namespace) -> int:
+def _run_delete(args: argparse.Namespace) -> int:
     with engine.Engine.open(args.index, writable=True) as index:
         n_deleted = index.delete(args.ids)
         _print_fields({"n_deleted": n_deleted, "generation": index.commit()}, args.json)
     return 0
 
 
+def _add_sync(commands: _Subparsers) -> None:
+    parser = _add_command(commands, "sync", sync_command.SUMMARY, sync_command.run)
+    sync_command.add_arguments(parser)
+    _add_encoder(parser)
+    _add_json(parser, "the report as one JSON object")
+
+
 def _add_merge(commands: _Subparsers) -> None:
-    parser = _command(commands, "merge", "make an index as small and quick as it can be", _merge)
+    parser = _add_command(
+        commands, "merge", "merge the segments of an index, which makes it smaller and faster", _run_merge
+    )
     _add_index(parser)
-    parser.add_argument("--retrain", action="store_true", help="train its codes anew on the documents of today")
-    parser.add_argument("--graphs", action="store_true", help="write HNSW graphs: searches then take more memory")
-    parser.add_argument("--threads", type=int, metavar="N", help="threads to use; all processors by default")
+    parser.add_argument("--retrain", action="store_true", help="retrain the quantizer on the current documents")
+    parser.add_argument(
+        "--graphs", action="store_true", help="write HNSW graphs, with which searches take more memory"
+    )
+    parser.add_argument("--threads", type=int, metavar="N", help="number of threads (default: all processors)")
     _add_json(parser, "one JSON object")
 
 
-def _merge(args: argparse.Namespace) -> int:
+def _run_merge(args: argparse.Namespace) -> int:
     with engine.Engine.open(args.index, writable=True, threads=args.threads) as index:
         generation = index.merge(retrain=args.retrain)
         n_graphs = index.optimize() if args.graphs else 0
-        told = {"generation": generation, "n_segments": index.stats()["n_segments"], "n_graphs_written": n_graphs}
-        _print_fields(told, args.json)
+        fields = {
+            "generation": generation,
+            "n_segments": index.stats()["n_segments"],
+            "n_graphs_written": n_graphs,
+        }
+        _print_fields(fields, args.json)
     return 0
 
 
 def _add_info(commands: _Subparsers) -> None:
-    parser = _command(commands, "info", "say what is in an index", _info)
+    parser = _add_command(commands, "info", "show the statistics of an index", _run_info)
     _add_index(parser)
     _add_json(parser, "one JSON object")
 
 
-def _info(args: argparse.Namespace) -> int:
+def _run_info(args: argparse.Namespace) -> int:
     with engine.Engine.open(args.index) as index:
         _print_fields(index.stats(), args.json)
     return 0
 
 
 def _add_verify(commands: _Subparsers) -> None:
-    parser = _command(commands, "verify", "read every byte of an index and check it", _verify)
+    parser = _add_command(commands, "verify", "read and check every byte of an index", _run_verify)
     _add_index(parser)
     _add_json(parser, "one JSON object")
 
 
-def _verify(args: argparse.Namespace) -> int:
+def _run_verify(args: argparse.Namespace) -> int:
     from quarry.engine.shards.verification import verify_folder
     from quarry.formats.container.directory import Directory
 
-    report = verify_folder(Directory(Path(args.index)))  # not by opening it, which ends at the first damage
+    report = verify_folder(Directory(Path(args.index)))  # opening it would stop at the first damage
     _print_fields(asdict(report), args.json)
     return 0
 
@@ -401,14 +457,14 @@ def _print_fields(fields: Mapping[str, object], as_json: bool) -> None:
     if as_json:
         print(json.dumps(fields))
         return
-    for name, value in _flat(fields):
+    for name, value in _flatten(fields):
         print(f"{name:<28} {value:.3f}" if isinstance(value, float) else f"{name:<28} {value}")
 
 
-def _flat(fields: Mapping[str, object], prefix: str = "") -> Iterator[tuple[str, object]]:
+def _flatten(fields: Mapping[str, object], prefix: str = "") -> Iterator[tuple[str, object]]:
     for name, value in fields.items():
         if isinstance(value, Mapping):
-            yield from _flat(value, f"{prefix}{name}.")
+            yield from _flatten(value, f"{prefix}{name}.")
         elif isinstance(value, tuple):
             yield from ((prefix + name, each) for each in value)
         else:

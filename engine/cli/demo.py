@@ -1,4 +1,4 @@
-"""``quarry demo``: indexes the docstrings of the standard library and answers a few questions."""
+"""``quarry demo``: indexes the docstrings of the standard library and runs a few queries."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from quarry import engine
-from quarry.engine.cli.output import hit_lines
+from quarry.engine.cli.output import format_hit
 from quarry.engine.documents.stdlib_docstrings import stdlib_documents
 from quarry.formats.errors import EncoderMismatch, FormatError, IndexNotFound
 
@@ -33,7 +33,7 @@ _N_HITS = 10
 
 @dataclass(frozen=True)
 class _Answer:
-    """The hits for one question, and how long the search took."""
+    """The hits of one query, and the duration of the search."""
 
     query: str
     duration_s: float
@@ -44,7 +44,7 @@ def run_demo(folder: Path, as_json: bool) -> int:
     """Build the index of the demonstration below a folder unless it exists, and search it.
 
     Args:
-        folder: holds one index for each version of Python.
+        folder: contains one index for each version of Python.
         as_json: print one JSON object and nothing else on standard output.
 
     Returns:
@@ -56,11 +56,11 @@ def run_demo(folder: Path, as_json: bool) -> int:
     path = folder / f"python-{platform.python_version()}"
     report = _build_if_missing(path)
     with engine.Engine.open(path) as index:
-        _print_unless(as_json, _summary(index, path, report))
+        _print_unless(as_json, _format_summary(index, path, report))
         answers = []
         for question in QUESTIONS:
-            answers.append(_ask(index, question))
-            _print_unless(as_json, _answer_text(answers[-1]))
+            answers.append(_search(index, question))
+            _print_unless(as_json, _format_answer(answers[-1]))
         if as_json:
             _print_json(index, path, report, answers)
     return 0
@@ -82,7 +82,7 @@ def _build(path: Path, overwrite: bool) -> BuildReport:
     return engine.build(list(stdlib_documents()), path, overwrite=overwrite)
 
 
-def _summary(index: Engine, path: Path, report: BuildReport | None) -> str:
+def _format_summary(index: Engine, path: Path, report: BuildReport | None) -> str:
     size = f"{len(index):,} docstrings of Python {platform.python_version()} in {_size_bytes(path) / 1e6:.1f} MB"
     if report is None:
         return f"{size}, already indexed: {path}"
@@ -96,15 +96,15 @@ def _size_bytes(path: Path) -> int:
     return sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
 
 
-def _ask(index: Engine, question: str) -> _Answer:
+def _search(index: Engine, question: str) -> _Answer:
     start = time.perf_counter()
     hits = index.search(question, k=_N_HITS, mode="dense")  # questions share few words with their answers
     return _Answer(question, time.perf_counter() - start, hits)
 
 
-def _answer_text(answer: _Answer) -> str:
+def _format_answer(answer: _Answer) -> str:
     heading = f"\n{answer.query}  ({answer.duration_s * 1e3:.1f} ms)"
-    return "\n".join([heading, *(line for hit in answer.hits for line in hit_lines(hit))])
+    return "\n".join([heading, *(line for hit in answer.hits for line in format_hit(hit))])
 
 
 def _print_unless(as_json: bool, text: str) -> None:

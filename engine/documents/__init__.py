@@ -1,8 +1,10 @@
-"""Documents on their way in: validated, given an id, read from files and iterables.
+"""Documents on their way in: validated, given an id, read from iterables, tables, files and folders.
 
-`document` defines a document and validates it, `reader` reads documents from iterables, JSON Lines and BEIR
-folders, `lines` reads lines from plain and compressed files, `stdlib_docstrings` makes documents of the standard
-library's docstrings.
+`document` defines a document and validates it, `reader` opens a source of any kind: items that a caller gives
+(`given`), JSON (`json_documents`), rows (`tables`), files (`files`) and folders of them (`folders`). `lines`
+and `inflated` read compressed files in bounded memory. `outline` says what divides the text of a file, and
+`file_place` where in the file a passage stands. `stdlib_docstrings` makes documents of the standard library's
+docstrings.
 
 May import: `quarry.formats`.
 """

@@ -107,7 +107,8 @@ def _fields_of(raw: object, place: Place) -> dict[object, object]:
 def _unknown_fields(unknown: list[object], place: Place) -> InvalidDocument:
     names = ", ".join(shown(key) for key in unknown[:5]) + (", ..." if len(unknown) > 5 else "")
     return InvalidDocument(
-        f"{place.where}: unknown fields: {names}; put values of your own under 'metadata'",
+        f"{place.where}: unknown fields: {names}; put values of your own under 'metadata', or name the field of"
+        " the text with text='NAME' (on the command line --text NAME): then the others become metadata",
         path=place.path,
         expected="'id' or '_id', 'text', 'title', 'metadata'",
     )

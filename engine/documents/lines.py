@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import gzip
 import io
 import os
-import zlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import BinaryIO, cast
+from typing import BinaryIO
 
-import zstandard
-
+from quarry.engine.documents.inflated import DAMAGE, inflated
 from quarry.formats.errors import InvalidDocument
 from quarry.formats.system_errors import access_failed
 
@@ -22,8 +19,6 @@ MAX_LINE_BYTES = 64 << 20
 MAX_SKIPPED_BYTES = 8 * MAX_LINE_BYTES
 """The longest line that is read to its end to reach the next one; few compressed bytes can stand for many more."""
 
-# A block of zstandard grows by at most 128 KiB for 4 bytes: what one step inflates to stays under 32 MiB.
-_ZSTD_STEP_BYTES = 1 << 10
 _BUFFER_BYTES = 1 << 18
 
 
@@ -50,7 +45,7 @@ class LineReader:
 
         A line that is too long is yielded when that is known, and its rest is read when the next one is asked for.
         """
-        with self._opened() as self._file, _inflated(self._file, self._path.suffix.lower()) as lines:
+        with self._opened() as self._file, inflated(self._file, self._path.suffix.lower()) as lines:
             self._size_bytes = os.fstat(self._file.fileno()).st_size
             while line := self._read(lines, MAX_LINE_BYTES + 2):
                 self._n_lines += 1
@@ -96,61 +91,9 @@ class LineReader:
         """Read up to the end of a line, or only `max_bytes` of it; empty at the end of the file."""
         try:
             return lines.readline(max_bytes)
-        except (EOFError, gzip.BadGzipFile, zlib.error, _DamagedFrameError) as error:
+        except DAMAGE as error:
             raise InvalidDocument(
                 f"the compressed data is damaged after line {self._n_lines}: {error}", path=self._path
             ) from error
         except OSError as error:
             raise access_failed(error, f"read after line {self._n_lines}", self._path) from error
-
-
-def _inflated(file: io.BufferedReader, suffix: str) -> BinaryIO:
-    if suffix == ".gz":
-        return cast(BinaryIO, gzip.GzipFile(fileobj=file))
-    if suffix == ".zst":
-        return io.BufferedReader(_ZstandardFile(file), _BUFFER_BYTES)
-    return file
-
-
-class _DamagedFrameError(Exception):
-    """Zstandard data that cannot be inflated."""
-
-
-class _ZstandardFile(io.RawIOBase):
-    """The inflated bytes of zstandard frames one after another.
-
-    The library's own stream reader takes a frame that ends early for a whole one; this one does not.
-    """
-
-    def __init__(self, file: BinaryIO) -> None:
-        self._file = file
-        self._frame: zstandard.ZstdDecompressionObj | None = None
-        self._compressed = b""
-        self._ready = memoryview(b"")
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: bytearray | memoryview) -> int:  # type: ignore[override]
-        while not self._ready and self._feed():
-            pass
-        n_bytes = min(len(buffer), len(self._ready))
-        buffer[:n_bytes] = self._ready[:n_bytes]
-        self._ready = self._ready[n_bytes:]
-        return n_bytes
-
-    def _feed(self) -> bool:
-        """Inflate the next step; False at the end of the file."""
-        step = self._compressed or self._file.read(_ZSTD_STEP_BYTES)
-        if not step:
-            if self._frame is not None:
-                raise _DamagedFrameError("it ends inside a zstandard frame")
-            return False
-        frame = self._frame or zstandard.ZstdDecompressor().decompressobj()
-        try:
-            self._ready = memoryview(frame.decompress(step))
-        except zstandard.ZstdError as error:
-            raise _DamagedFrameError(str(error)) from error
-        self._compressed = frame.unused_data if frame.eof else b""
-        self._frame = None if frame.eof else frame
-        return True

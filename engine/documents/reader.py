@@ -1,32 +1,42 @@
-"""Documents from wherever they are: an iterable, a JSON-lines file or a BEIR folder."""
+"""Documents from wherever they are: an iterable, a table, a file, or a folder."""
 
 from __future__ import annotations
 
 import errno
-import json
 import os
 import stat
-from collections.abc import Iterable, Iterator, Mapping, Sized
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
-from quarry.engine.arguments import iterator_of
-from quarry.engine.documents.document import Document, document_from
-from quarry.engine.documents.lines import MAX_LINE_BYTES, LineReader
-from quarry.engine.documents.mistaken_sources import is_path, path_of_file, rows_of_columns, rows_of_table
-from quarry.engine.documents.place import shown
+from quarry.engine.documents.document import Document
+from quarry.engine.documents.entries import Entries
+from quarry.engine.documents.files.kinds import kind_of_name
+from quarry.engine.documents.given import GivenDocuments
+from quarry.engine.documents.json_documents import JsonArrayDocuments, JsonLinesDocuments
+from quarry.engine.documents.mistaken_sources import path_of_file, rows_of_columns, rows_of_table
+from quarry.engine.documents.tables.arrow import ArrowRows, exports_arrow
+from quarry.engine.documents.tables.columns import Columns
+from quarry.engine.documents.tables.delimited import DelimitedRows
+from quarry.engine.documents.tables.frames import FrameRows, is_frame, is_series
+from quarry.engine.documents.tables.json_array import begins_with_array
 from quarry.formats.errors import AccessFailed, InvalidDocument, InvalidSetting
 from quarry.formats.system_errors import checked_path, mode_at, system_errors
 
 __all__ = ["DocumentSource", "DocumentStream", "read_documents"]
 
-DocumentSource = Iterable[str | Mapping[str, object] | Document] | str | os.PathLike[str]
-"""What ``read_documents`` reads."""
+DocumentSource = Iterable[str | Mapping[str, object] | Document] | str | os.PathLike[str] | Any
+"""What ``read_documents`` reads; tables of other libraries have no type in common."""
 
-_FILE_NAMES = ("corpus.jsonl", "corpus.jsonl.gz", "corpus.jsonl.zst")
-_ENDINGS = (".jsonl", ".jsonl.gz", ".jsonl.zst")
-_DOCUMENTS = "an iterable of str or mappings, or the path of a file or folder; one document is [document]"
+_CORPUS_NAMES = ("corpus.jsonl", "corpus.jsonl.gz", "corpus.jsonl.zst")
+_JSON_LINES = (".jsonl", ".ndjson")
+_JSON = (".json",)
+_DELIMITED = (".csv", ".tsv")
+_COMPRESSED = ("", ".gz", ".zst")
+_ARROW = (".parquet", ".arrow", ".feather", ".ipc")
+_ENDINGS = (*(ending + more for ending in (*_JSON_LINES, *_JSON, *_DELIMITED) for more in _COMPRESSED), *_ARROW)
+_DOCUMENTS = "an iterable of str or mappings, a table, or the path of a file or folder; one document is [document]"
 _N_ERRORS_KEPT = 10
-_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
 class DocumentStream:
@@ -38,7 +48,7 @@ class DocumentStream:
         first_errors: the messages of the first ten of them.
     """
 
-    def __init__(self, raws: _Raws, skip_invalid: bool) -> None:
+    def __init__(self, raws: Entries, skip_invalid: bool) -> None:
         self.n_read = 0
         self.n_skipped = 0
         self.first_errors: list[str] = []
@@ -85,146 +95,76 @@ class DocumentStream:
             self.first_errors.append(str(error))
 
 
-def read_documents(source: DocumentSource, skip_invalid: bool = False) -> DocumentStream:
+def read_documents(
+    source: DocumentSource, skip_invalid: bool = False, columns: Columns | None = None
+) -> DocumentStream:
     """Open a source of documents.
 
     Args:
-        source: an iterable of str, of mappings or of Documents; or the path of a ``.jsonl``,
-            ``.jsonl.gz`` or ``.jsonl.zst`` file with one JSON object a line, or of a folder with one
-            such file named ``corpus`` (BEIR), in capitals or not. Blank lines are passed over; a UTF-8 byte
-            order mark may be there.
+        source: an iterable of str, of mappings or of Documents; a table (a DataFrame of pandas or polars, or an
+            object that exports Arrow data); or a path. A path is that of JSON Lines (``.jsonl``, ``.ndjson``),
+            JSON
+            (``.json``, an array or lines), CSV or TSV, each perhaps compressed (``.gz``, ``.zst``); of Parquet
+            or an
+            Arrow file; of a file that is a document (see `quarry.engine.documents.files.kinds`); of a folder
+            in BEIR
+            format, which has one JSON Lines file named ``corpus``; or of any other folder, whose files are
+            documents. Endings may be in capitals.
         skip_invalid: leave invalid documents out and count them, instead of raising.
+        columns: which columns of a table are the fields; given, mappings and objects of JSON are rows too.
 
     Raises:
-        InvalidSetting: the source is none of these; for a table, a mapping of columns and an open file the message
-            says what to pass in its place.
+        InvalidSetting: the source is none of these, or lacks a column; the message says what to pass in its place.
         AccessFailed: the system does not let its folder be read.
     """
+    columns = columns or Columns()
     if isinstance(source, str | os.PathLike):
-        return DocumentStream(_FileDocuments(_corpus_file(source)), skip_invalid)
+        return DocumentStream(_of_path(_existing(source), columns), skip_invalid)
+    if is_frame(source):
+        return DocumentStream(FrameRows(source, columns), skip_invalid)
+    if exports_arrow(source) and not is_series(source):
+        return DocumentStream(ArrowRows(source, columns), skip_invalid)
     instead = rows_of_table(source) or rows_of_columns(source) or path_of_file(source, _ENDINGS)
     if instead or isinstance(source, bytes | Mapping | Document) or not isinstance(source, Iterable):
         raise InvalidSetting("docs cannot be read", expected=instead or _DOCUMENTS, actual=type(source).__name__)
-    return DocumentStream(_GivenDocuments(source), skip_invalid)
+    return DocumentStream(GivenDocuments(source, columns), skip_invalid)
 
 
-class _Given:
-    """One item of an iterable."""
+def _of_path(path: Path, columns: Columns) -> Entries:
+    # These import readers of mail, archives and XML, which other sources do without.
+    from quarry.engine.documents.folders.sources import FileDocuments, FolderDocuments
 
-    def __init__(self, raw: object, number: int) -> None:
-        self._raw = raw
-        self._number = number
-
-    def document(self) -> Document:
-        where = f"document {self._number}"
-        if isinstance(self._raw, str | os.PathLike) and is_path(self._raw):
-            raise InvalidDocument(
-                f"{where}: the path of a file or folder in the place of a document",
-                expected="the path alone, to index the documents in it, or {'text': ...}, to index its words",
-                actual=shown(os.fspath(self._raw)),
-            )
-        return document_from(self._raw, where)
-
-
-class _Line:
-    """One line of a file; its content is None where it is too long."""
-
-    def __init__(self, content: bytes | None, number: int, path: Path) -> None:
-        self._content = content
-        self._where = f"line {number}"
-        self._path = path
-
-    def document(self) -> Document:
-        raw = self._parsed()
-        if not isinstance(raw, dict):
-            raise self._error("is not a JSON object", expected="an object", actual=type(raw).__name__)
-        return document_from(raw, self._where, self._path)
-
-    def _parsed(self) -> object:
-        if self._content is None:
-            raise self._error("is too long", expected=f"at most {MAX_LINE_BYTES} bytes")
-        try:
-            return json.loads(self._content.decode())
-        except UnicodeDecodeError as error:
-            raise self._error(f"is not UTF-8 at byte {error.start}", expected="UTF-8") from error
-        except (ValueError, RecursionError) as error:
-            raise self._error(f"is not JSON: {error}") from error
-
-    def _error(self, problem: str, *, expected: object = None, actual: object = None) -> InvalidDocument:
-        return InvalidDocument(f"{self._where} {problem}", path=self._path, expected=expected, actual=actual)
+    if _is_folder(path):
+        corpus = _corpus_of(path)
+        return FolderDocuments(path.absolute()) if corpus is None else JsonLinesDocuments(corpus, columns)
+    name = path.name.lower()
+    ending = next((each for each in sorted(_ENDINGS, key=len, reverse=True) if name.endswith(each)), "")
+    kind = ending.removesuffix(".gz").removesuffix(".zst")
+    if kind in _JSON and begins_with_array(path):
+        return JsonArrayDocuments(path, columns)
+    if kind in (*_JSON, *_JSON_LINES):
+        return JsonLinesDocuments(path, columns)
+    if kind in _DELIMITED:
+        return DelimitedRows(path, columns)
+    if kind in _ARROW:
+        return ArrowRows(path, columns)
+    if (of_file := kind_of_name(path.name)) is not None:
+        return FileDocuments(path, of_file)
+    raise InvalidSetting(
+        "docs is a file of a kind that is not read",
+        path=path,
+        expected=f"one of {', '.join(_ENDINGS)}, or a text, page, notebook, message, PDF, DOCX or EPUB file",
+    )
 
 
-class _GivenDocuments:
-    """The items of an iterable, numbered from 1."""
-
-    def __init__(self, items: Iterable[object]) -> None:
-        self._items = items
-        self._n_given = 0
-
-    def __iter__(self) -> Iterator[_Given]:
-        items = iterator_of(self._items)
-        if items is None:
-            kind = type(self._items).__name__
-            raise InvalidSetting("docs cannot be read", expected=_DOCUMENTS, actual=kind)
-        for item in items:
-            self._n_given += 1
-            yield _Given(item, self._n_given)
-
-    def close(self) -> None:
-        """Do nothing: the items are the caller's."""
-
-    def fraction_read(self) -> float | None:
-        if not isinstance(self._items, Sized):
-            return None
-        return min(1.0, self._n_given / (len(self._items) or 1))
-
-
-class _FileDocuments:
-    """The lines of a file that are not blank."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._lines = LineReader(path)
-
-    def __iter__(self) -> Iterator[_Line]:
-        for number, line in self._lines:
-            content = line
-            if number == 1 and content is not None:
-                content = content.removeprefix(_BYTE_ORDER_MARK)
-            if content is None or content.strip():
-                yield _Line(content, number, self._path)
-
-    def close(self) -> None:
-        self._lines.close()
-
-    def fraction_read(self) -> float | None:
-        return self._lines.fraction_read()
-
-
-_Raws = _GivenDocuments | _FileDocuments
-
-
-def _corpus_file(source: str | os.PathLike[str]) -> Path:
-    path = _path_of(source)
-    if _is_folder(path, source):
-        return _file_of_folder(path)
-    if not path.name.lower().endswith(_ENDINGS):
-        raise InvalidSetting(
-            "docs is a file of a kind that is not read", path=path, expected=f"one of {', '.join(_ENDINGS)}"
-        )
-    return path
-
-
-def _path_of(source: str | os.PathLike[str]) -> Path:
+def _existing(source: str | os.PathLike[str]) -> Path:
+    """The path of a file or folder that is there."""
     try:
-        return checked_path(source, "docs")
+        path = checked_path(source, "docs")
     except InvalidSetting as error:
         if isinstance(source, str):  # a text, which may have any characters
             raise _no_such_file(source) from error
         raise
-
-
-def _is_folder(path: Path, source: str | os.PathLike[str]) -> bool:
     try:
         mode = mode_at(path)
     except AccessFailed as error:
@@ -233,7 +173,11 @@ def _is_folder(path: Path, source: str | os.PathLike[str]) -> bool:
         raise _no_such_file(source) from error
     if not mode:
         raise _no_such_file(source)
-    return stat.S_ISDIR(mode)
+    return path
+
+
+def _is_folder(path: Path) -> bool:
+    return stat.S_ISDIR(mode_at(path))
 
 
 def _no_such_file(source: str | os.PathLike[str]) -> InvalidSetting:
@@ -245,15 +189,16 @@ def _no_such_file(source: str | os.PathLike[str]) -> InvalidSetting:
     )
 
 
-def _file_of_folder(folder: Path) -> Path:
+def _corpus_of(folder: Path) -> Path | None:
+    """The corpus file of a folder in BEIR format; None for any other folder."""
     with system_errors("listed", folder):
-        names = [name for name in os.listdir(folder) if name.lower() in _FILE_NAMES]  # noqa: PTH208
+        names = [name for name in os.listdir(folder) if name.lower() in _CORPUS_NAMES]  # noqa: PTH208
     found = sorted(folder / name for name in names if stat.S_ISREG(mode_at(folder / name)))
-    if len(found) != 1:
+    if len(found) > 1:
         raise InvalidSetting(
-            "docs is a folder, but not with one corpus file",
+            "docs is a folder with more than one corpus file",
             path=folder,
-            expected=f"one of {', '.join(_FILE_NAMES)}",
-            actual=", ".join(file.name for file in found) or "none of them",
+            expected=f"one of {', '.join(_CORPUS_NAMES)}",
+            actual=", ".join(file.name for file in found),
         )
-    return found[0]
+    return found[0] if found else None

@@ -165,7 +165,7 @@ class BatchedEncoder(BundleEncoder):
         rows = [row for query in prepared for row in query.rows]
         vectors = in_order(self._queries.get().run("pooled", rows))
         if len(rows) > len(prepared):
-            vectors = mean_over_windows(vectors, [query.n_tokens for query in prepared], self.normalise)
+            vectors = mean_over_windows(vectors, [query.n_tokens for query in prepared], self.normalize)
         return DeviceVectors(vectors)
 
     def _tokenizer(self) -> BundleTokenizer:

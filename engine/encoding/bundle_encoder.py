@@ -59,7 +59,7 @@ class BundleEncoder(ABC):
         return self._bundle.settings.dim
 
     @property
-    def normalise(self) -> bool:
+    def normalize(self) -> bool:
         """Whether query vectors have L2 norm 1."""
         return self._bundle.settings.normalize
 

@@ -39,7 +39,7 @@ def in_order(batches: Iterable[Batch]) -> torch.Tensor:
     return torch.cat(parts)[send(order, parts[0].device)]
 
 
-def mean_over_windows(vectors: torch.Tensor, n_tokens: Sequence[Sequence[int]], normalise: bool) -> torch.Tensor:
+def mean_over_windows(vectors: torch.Tensor, n_tokens: Sequence[Sequence[int]], normalize: bool) -> torch.Tensor:
     """Return for each text the mean of the vectors of its windows, weighted by their numbers of tokens.
 
     The vector of a text with one window is returned unchanged.
@@ -47,7 +47,7 @@ def mean_over_windows(vectors: torch.Tensor, n_tokens: Sequence[Sequence[int]], 
     Args:
         vectors: (n_windows, dim) float32, text after text.
         n_tokens: number of tokens of each window of each text; all at least 1.
-        normalise: whether to scale a mean to length 1.
+        normalize: whether to scale a mean to length 1.
 
     Returns:
         (n_texts, dim) float32.
@@ -56,7 +56,7 @@ def mean_over_windows(vectors: torch.Tensor, n_tokens: Sequence[Sequence[int]], 
     counts = np.array([len(each) for each in n_tokens])
     weights = np.concatenate([np.divide(each, sum(each)) for each in n_tokens])
     means = run_sums(vectors.double() * send(weights, place)[:, None], counts)
-    if normalise:
+    if normalize:
         norms = torch.linalg.vector_norm(means, dim=1, keepdim=True).clamp(min=_LEAST_NORM)
         means = torch.where(send(counts > 1, place)[:, None], means / norms, means)
     return means.float()

@@ -1,4 +1,4 @@
-"""What an encoder is to the engine, and how one is opened."""
+"""The encoder protocol, and how encoders are opened."""
 
 from __future__ import annotations
 
@@ -14,22 +14,24 @@ from quarry.engine.process.libraries import loading
 from quarry.formats.errors import InvalidSetting
 from quarry.formats.system_errors import checked_path
 
-__all__ = ["DescribedEncoder", "Encoder", "open_encoder", "trained_representation", "vector_kinds"]
+__all__ = ["Encoder", "open_encoder"]
 
 
 @runtime_checkable
 class Encoder(Protocol):
     """Turns text into vectors; safe to use from several threads at once.
 
-    The vectors of a text depend on that text alone: not on what else is being encoded, in which order, or on how
-    many threads.
+    The vectors of a text depend on that text only: not on other texts, their order, or the number of threads.
 
     Attributes:
-        name: for people.
-        identity: vectors of encoders with the same identity may be compared, others may not.
+        name: name for messages and `stats`.
+        identity: identity of the vectors; only vectors of encoders with the same identity may be compared.
         dim: length of a vector.
-        normalise: whether query vectors have L2 norm 1, and document vectors are to have it.
-        beta: inverse temperature of the softmax aggregation it was trained with; None: take the maximum.
+        normalize: whether query vectors have L2 norm 1, and centroids of documents are scaled to it.
+        beta: inverse temperature of the softmax aggregation that it was trained with; None: the maximum is taken.
+        vector_kinds: "token" if windows have token vectors (`TokenVectors.values`), "pooled" if they have a pooled
+            vector (`TokenVectors.pooled`); at least one of the two.
+        trained_representation: name of the representation that it was trained for, or None.
     """
 
     @property
@@ -39,17 +41,21 @@ class Encoder(Protocol):
     @property
     def dim(self) -> int: ...  # noqa: D102
     @property
-    def normalise(self) -> bool: ...  # noqa: D102
+    def normalize(self) -> bool: ...  # noqa: D102
     @property
     def beta(self) -> float | None: ...  # noqa: D102
+    @property
+    def vector_kinds(self) -> frozenset[VectorKind]: ...  # noqa: D102
+    @property
+    def trained_representation(self) -> str | None: ...  # noqa: D102
 
     def windows(self, text: str) -> Iterator[TokenVectors]:
-        """Encode a document window after window, so that memory holds one window's vectors at a time.
+        """Encode a document one window at a time, so that memory holds the vectors of one window.
 
-        Some representations keep the windows of a document until its end: each has arrays of its own.
+        Windows do not share arrays, because some representations keep all windows of a document.
 
         Offsets are code points of ``text``. A text without tokens (empty, blank, only control characters) has
-        no windows: whether that is an error is for the caller to say.
+        no windows, which is not an error here.
 
         Raises:
             InvalidDocument: the text holds a lone surrogate; the message names its position.
@@ -57,9 +63,10 @@ class Encoder(Protocol):
         ...
 
     def encode_query(self, text: str) -> npt.NDArray[np.float32]:
-        """Encode a query: (dim,) float32, with L2 norm 1 where `normalise`.
+        """Encode a query: (dim,) float32, with L2 norm 1 if `normalize`.
 
-        Of a query longer than the encoder's window, the windows' vectors are averaged, weighted by their tokens.
+        The vector of a query longer than the encoder's window is the mean over its windows, weighted by their
+        number of tokens.
 
         Raises:
             InvalidQuery: the text has no token, or holds a lone surrogate.
@@ -67,53 +74,28 @@ class Encoder(Protocol):
         ...
 
 
-@runtime_checkable
-class DescribedEncoder(Encoder, Protocol):
-    """An encoder that says what its windows hold and what it was trained for.
-
-    Attributes:
-        vector_kinds: ``token`` where windows have `values`, ``pooled`` where they have `pooled`.
-        trained_representation: name of the representation it was trained for, None when for none.
-    """
-
-    @property
-    def vector_kinds(self) -> frozenset[VectorKind]: ...  # noqa: D102
-    @property
-    def trained_representation(self) -> str | None: ...  # noqa: D102
-
-
-def vector_kinds(encoder: Encoder) -> frozenset[VectorKind]:
-    """Return what the windows of an encoder hold: token vectors, where it does not say."""
-    return encoder.vector_kinds if isinstance(encoder, DescribedEncoder) else frozenset({"token"})
-
-
-def trained_representation(encoder: Encoder) -> str | None:
-    """Return the name of the representation that an encoder says it was trained for, None for none."""
-    return encoder.trained_representation if isinstance(encoder, DescribedEncoder) else None
-
-
 def open_encoder(
     source: str | os.PathLike[str] | Encoder | None = None, *, runtime: str = "auto", lean: bool = False
 ) -> Encoder:
     """Open an encoder; its model is loaded when it is first used.
 
-    Who opens the same bundle with the same settings in one process gets the same encoder. Its memory is free when
-    the last reference to it is gone; indexes drop theirs when they are closed.
+    A bundle that is opened several times in one process with the same settings is one encoder, whose memory is
+    freed with the last reference; indexes drop theirs when they are closed.
 
     Args:
-        source: the folder of an encoder bundle, an encoder (returned as it is), or None for the bundled default.
-        runtime: what runs a bundle: "onnx-cpu", "onnx-cuda", "tensorrt", or "auto" for the best that is there and
-            fits the bundle's precision. Those for GPUs have not been run on one yet.
-        lean: for little memory: on the CPU, in int8 or fp32, the weights are used where they lie in the bundle's
-            files, which all processes share and the system takes back when it needs memory. Without, those of
-            products are copied into a layout that single queries run up to twice as fast in, documents some 10 %.
+        source: the folder of an encoder bundle, an encoder (returned unchanged), or None for the bundled default.
+        runtime: runtime of a bundle: "onnx-cpu", "onnx-cuda", "tensorrt", or "auto" for the fastest available one
+            that suits the bundle's precision. The GPU runtimes have not been run on a GPU yet.
+        lean: whether to save memory: on the CPU, for int8 or fp32, the weights are used in the mapped files of the
+            bundle, which processes share. Otherwise weights of matrix products are copied to another layout, with
+            which single queries take down to half the time and documents about 10 % less.
 
     Raises:
-        InvalidSetting: there is no bundle at the path, the source is none of the above, or the runtime is unknown
-            or not for the bundle's precision, or `lean` is not for it.
-        BackendUnavailable: a runtime that was asked for by name cannot be used.
-        FormatError: the bundle is damaged or of a version that this one does not read.
-        AccessFailed: the system refuses a file of the bundle.
+        InvalidSetting: there is no bundle at the path, the source is of another type, or the runtime is unknown,
+            or the runtime or `lean` does not support the bundle's precision.
+        BackendUnavailable: the requested runtime cannot be used.
+        FormatError: the bundle is damaged, or of an unknown version.
+        AccessFailed: the operating system refuses access to a file of the bundle.
     """
     if isinstance(source, Encoder):
         return source

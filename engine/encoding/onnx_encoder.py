@@ -58,7 +58,7 @@ class OnnxEncoder(BundleEncoder):
         prepared = self.prepare_query(text)
         queries = self._runtimes.get().queries
         pooled = [queries.run("pooled", row) for row in prepared.rows]
-        return _pooled_over_windows(pooled, prepared.n_tokens, self.normalise)
+        return _pooled_over_windows(pooled, prepared.n_tokens, self.normalize)
 
     def _tokenizer(self) -> BundleTokenizer:
         return self._runtimes.get().tokenizer
@@ -125,12 +125,12 @@ def check_encoder_graph(session: InferenceSession, bundle: EncoderBundle, name: 
         )
 
 
-def _pooled_over_windows(pooled: list[Vectors], n_tokens: list[int], normalise: bool) -> Vectors:
+def _pooled_over_windows(pooled: list[Vectors], n_tokens: list[int], normalize: bool) -> Vectors:
     """Return the mean of the (dim,) vectors of a query's windows, weighted by their numbers of tokens."""
     if len(pooled) == 1:
         return pooled[0]
     weights = np.array(n_tokens, np.float64)
     mean: npt.NDArray[np.float64] = weights @ np.stack(pooled) / weights.sum()
-    if normalise:
+    if normalize:
         mean /= max(float(np.linalg.norm(mean)), 1e-12)
     return mean.astype(np.float32)

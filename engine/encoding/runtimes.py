@@ -1,4 +1,4 @@
-"""What runs an encoder's bundle: chosen by name, or the best that is there."""
+"""Chooses the runtime of an encoder bundle, by name or automatically."""
 
 from __future__ import annotations
 
@@ -25,35 +25,35 @@ RUNTIMES = ("auto", "onnx-cpu", "onnx-cuda", "tensorrt")
 
 _log = logging.getLogger(__name__)
 _LEAN = ("int8", "fp32")
-_FLOATS = ("fp16", "fp32")  # precisions whose vectors do not depend on what else is in a batch
+_FLOATS = ("fp16", "fp32")  # precisions whose vectors do not depend on the other texts of a batch
 
 
 def open_bundle(bundle: EncoderBundle, runtime: str = "auto", lean: bool = False) -> OnnxEncoder | BatchedEncoder:
-    """Return an encoder that runs a bundle, the same one for all who open it with the same settings.
+    """Return an encoder that runs a bundle; with the same settings it is the same encoder.
 
-    "auto" takes for a graph in fp16 or fp32 the TensorRT engine that was built for it, this GPU and the installed
-    library (`quarry plan`), else ONNX Runtime on a CUDA device, else on the CPU; quantised graphs run on the CPU.
-    Where what it took cannot be started, the graph runs on the CPU and the log says why.
-    Neither of the first two has been run on a GPU yet.
+    For a graph in fp16 or fp32, "auto" chooses the TensorRT engine that was built for this graph, GPU and library
+    version (`quarry plan`), else ONNX Runtime on a CUDA device, else on the CPU; quantized graphs run on the CPU.
+    If the chosen runtime cannot be started, the graph runs on the CPU and a warning is logged. The first two have
+    not been run on a GPU yet.
 
     Args:
-        bundle: what to run.
+        bundle: the bundle.
         runtime: "auto", "onnx-cpu", "onnx-cuda" or "tensorrt".
-        lean: to run on the CPU with the weights where they lie in the bundle's files, see
+        lean: whether to run on the CPU with the weights in the mapped files of the bundle, see
             `quarry.engine.encoding.onnx_session.open_session`.
 
     Raises:
-        InvalidSetting: no such runtime, or one that this bundle's precision is not for; or `lean` with another
-            runtime than the CPU's, or for a precision whose weights are converted at every run.
-        BackendUnavailable: a runtime was asked for by name and cannot be used.
+        InvalidSetting: the runtime is unknown or does not support the bundle's precision; or `lean` is used with
+            another runtime than the CPU's, or with a precision whose weights are converted at every run.
+        BackendUnavailable: the requested runtime cannot be used.
     """
     if not is_one_of(runtime, RUNTIMES):
         raise InvalidSetting("unknown runtime", expected=", ".join(RUNTIMES), actual=shown(runtime))
     if checked_flag(lean, "lean"):
         _check_lean(bundle, runtime)
-    by_itself = runtime == "auto"
-    if by_itself:
-        runtime = "onnx-cpu" if lean else _best(bundle)
+    is_auto = runtime == "auto"
+    if is_auto:
+        runtime = "onnx-cpu" if lean else _fastest_runtime(bundle)
     if runtime == "onnx-cpu":
         with loading("quarry"):
             from quarry.engine.encoding.onnx_encoder import OnnxEncoder
@@ -70,14 +70,14 @@ def open_bundle(bundle: EncoderBundle, runtime: str = "auto", lean: bool = False
 
     plan = None if runtime == "onnx-cuda" else _required_plan(bundle)
     make = _cuda_runner() if plan is None else _tensorrt_runner(plan)
-    key = (runtime, by_itself, plan, bundle_key(bundle))
+    key = (runtime, is_auto, plan, bundle_key(bundle))
     return shared_models.get(
-        key, partial(BatchedEncoder, bundle, partial(_or_on_the_cpu, make) if by_itself else make)
+        key, partial(BatchedEncoder, bundle, partial(_make_or_fall_back, make) if is_auto else make)
     )
 
 
-def _or_on_the_cpu(make: MakeRunner, bundle: EncoderBundle, name: str) -> BatchRunner:
-    """What runs a graph; where it cannot be made, the CPU."""
+def _make_or_fall_back(make: MakeRunner, bundle: EncoderBundle, name: str) -> BatchRunner:
+    """Make a runner of a graph; if that fails, one on the CPU."""
     try:
         return make(bundle, name)
     except (BackendUnavailable, CorruptFile, RuntimeError) as error:  # of a driver or a library
@@ -88,12 +88,12 @@ def _or_on_the_cpu(make: MakeRunner, bundle: EncoderBundle, name: str) -> BatchR
 
 
 def _check_lean(bundle: EncoderBundle, runtime: str) -> None:
-    """Refuse what is no better so: half floats take more memory, packed integers thirty times as long."""
+    """Raise if `lean` has no advantage: fp16 takes more memory, int8-weights thirty times as long."""
     if runtime not in ("auto", "onnx-cpu"):
-        raise InvalidSetting("lean is of the CPU", expected="runtime onnx-cpu", actual=runtime)
+        raise InvalidSetting("lean requires the CPU", expected="runtime onnx-cpu", actual=runtime)
     if bundle.settings.precision not in _LEAN:
         raise InvalidSetting(
-            "lean is for weights that are run as they are stored",
+            "lean requires weights that are computed with as they are stored",
             path=bundle.path,
             expected=" or ".join(_LEAN),
             actual=bundle.settings.precision,
@@ -121,7 +121,7 @@ def _required_plan(bundle: EncoderBundle) -> PlanRecord:
     plan = _plan(bundle)
     if plan is None:
         raise BackendUnavailable(
-            "no TensorRT engine fits this graph, the GPU at hand and the installed library",
+            "no TensorRT engine fits this graph, this GPU and the installed library",
             path=bundle.path,
             expected=f"quarry plan {bundle.path}",
             actual=", ".join(plan.stem for plan in read_plans(bundle.path)) or "none",
@@ -129,7 +129,7 @@ def _required_plan(bundle: EncoderBundle) -> PlanRecord:
     return plan
 
 
-def _best(bundle: EncoderBundle) -> str:
+def _fastest_runtime(bundle: EncoderBundle) -> str:
     if bundle.settings.precision not in _FLOATS:
         return "onnx-cpu"
     if _plan(bundle) is not None:
@@ -138,7 +138,7 @@ def _best(bundle: EncoderBundle) -> str:
 
 
 def _plan(bundle: EncoderBundle) -> PlanRecord | None:
-    """The plan that can be used, for bundles of one graph; the log says how to build a missing one."""
+    """Return the plan that can be used, for bundles of one graph; log how to build a missing one."""
     plans = read_plans(bundle.path)
     if not plans or QUERY_MODEL_NAME in bundle.files:
         return None
@@ -152,7 +152,7 @@ def _plan(bundle: EncoderBundle) -> PlanRecord | None:
 
 
 def _has_cuda() -> bool:
-    """Whether there is a device, and ONNX Runtime, which takes longer to ask, was built for it."""
+    """Return whether there is a CUDA device, and ONNX Runtime was built for it, which takes longer to find out."""
     if not cuda_is_there():
         return False
     from quarry.engine.encoding.onnx_session import import_onnxruntime

@@ -1,4 +1,4 @@
-"""Models that are open in this process, each once for all who open it with the same settings."""
+"""Models that are open in this process, each once for the same settings."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ T = TypeVar("T")
 
 
 class SharedModels:
-    """Hands out one model for each key, for as long as somebody refers to it; safe to use from several threads.
+    """Returns one model for each key as long as there are references to it; safe to use from several threads.
 
-    Users are counted by their references. A model is closed, and its memory is free, when the last of them has
-    dropped its own: an index does so when it is closed or collected.
+    A model is closed, and its memory freed, with the last reference: an index drops its own when it is closed or
+    garbage-collected.
     """
 
     def __init__(self) -> None:
         self._models: WeakValueDictionary[Hashable, object] = WeakValueDictionary()
-        self._lock = threading.RLock()  # one that finalizers may take while their own thread has it
+        self._lock = threading.RLock()  # reentrant, because finalizers may take it in a thread that has it
 
     def get(self, key: Hashable, make: Callable[[], T]) -> T:
         """Return the model of a key; it is made if there is none.
 
         Args:
-            key: says all that a model of this type is made of.
+            key: determines the model among those of its type.
             make: makes it; called by one thread at a time.
         """
         with self._lock:
@@ -46,12 +46,12 @@ class SharedModels:
 
 
 def bundle_key(bundle: EncoderBundle | RerankerBundle) -> Hashable:
-    """A key of all that a bundle's manifest says, and of its folder, whose files are read at first use."""
+    """Return a key of a bundle's manifest, and of its folder, whose files are read at first use."""
     return bundle.path.resolve(), bundle.settings, frozenset(bundle.files.items())
 
 
 shared_models = SharedModels()
-"""Those of this process."""
+"""The models of this process."""
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=shared_models.after_fork)

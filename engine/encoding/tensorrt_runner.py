@@ -1,6 +1,6 @@
 """Runs batches with a TensorRT engine, on device buffers of torch.
 
-Written to the library's documentation and not yet run on a GPU.
+Written from the library's documentation and not yet run on a GPU.
 """
 
 from __future__ import annotations
@@ -27,29 +27,29 @@ if TYPE_CHECKING:
 __all__ = ["PLAN_MODULES", "TensorRtRunner", "fitting_plan"]
 
 PLAN_MODULES = {"tensorrt": "tensorrt", "tensorrt-rtx": "tensorrt_rtx"}
-"""Library of a plan -> the module that runs it."""
+"""Library of a plan -> its Python module."""
 
 _log = logging.getLogger(__name__)
-_TYPES = {"FLOAT": "float32", "HALF": "float16", "INT64": "int64", "INT32": "int32"}  # of tensors, in torch
+_TYPES = {"FLOAT": "float32", "HALF": "float16", "INT64": "int64", "INT32": "int32"}  # TensorRT's dtypes in torch
 _ONE_CAPTURE = threading.Lock()
-_LENGTH_STEP = 8  # lengths of single texts are rounded up to it, so that few CUDA graphs serve all
+_LENGTH_STEP = 8  # lengths of single texts are rounded up, so that few CUDA graphs are needed
 
 
 class TensorRtRunner:
     """An `quarry.engine.encoding.batched_encoder.BatchRunner`.
 
-    Single texts, as queries are, run as CUDA graphs: one for each length, rounded up to a multiple of 8, captured
-    when it first comes. Where that fails the log says so, and they run as batches do.
+    Single texts, such as queries, run as CUDA graphs: one for each length, rounded up to a multiple of 8, captured
+    at its first use. If a capture fails, a warning is logged and texts of that length run as batches.
 
     Args:
-        bundle: whose plan it is.
-        name: of the graph's file, which the plan was built from.
-        plan: its record; the plan's digest is checked before the library sees it.
-        device: "cuda", the first; or "cpu", for a library that stands in for it in tests, without graphs.
+        bundle: the bundle.
+        name: file name of the graph that the plan was built from.
+        plan: record of the plan, whose digest is verified before it is loaded.
+        device: "cuda" for the first CUDA device; or "cpu", for tests with a substitute library, without graphs.
 
     Raises:
-        BackendUnavailable: the library refuses the plan.
-        FormatError: the plan is not the recorded one.
+        BackendUnavailable: the library cannot load the plan.
+        FormatError: the file of the plan is damaged.
     """
 
     def __init__(self, bundle: EncoderBundle, name: str, plan: PlanRecord, device: str = "cuda") -> None:
@@ -66,7 +66,7 @@ class TensorRtRunner:
             self._engine: Any = self._runtime.deserialize_cuda_engine(plan.load(bundle.path))
         if self._engine is None:
             raise BackendUnavailable(
-                f"{plan.library} refuses its engine", path=bundle.path, expected=f"quarry plan {bundle.path}"
+                f"{plan.library} cannot load its engine", path=bundle.path, expected=f"quarry plan {bundle.path}"
             )
         self._profiles = plan.profiles
         self._contexts: dict[int, Any] = {}
@@ -78,7 +78,7 @@ class TensorRtRunner:
         return self._stream.run(partial(self._run, output, ids, mask))
 
     def _run(self, output: str, ids: Ids, mask: Ids) -> torch.Tensor:
-        """The same on the current stream."""
+        """Run a batch on the current stream."""
         length = -(-ids.shape[1] // _LENGTH_STEP) * _LENGTH_STEP
         fits = self.place.type == "cuda" and len(ids) == 1 and self._profiles[0].accepts((1, length))
         graph = self._graph(length) if fits else None
@@ -97,7 +97,7 @@ class TensorRtRunner:
         return buffers.outputs[output].float()
 
     def _graph(self, length: int) -> _GraphedText | None:
-        """The graph for a length; None where there can be none."""
+        """Return the CUDA graph for a length, None if it cannot be captured."""
         if length not in self._graphs:
             try:
                 self._graphs[length] = _GraphedText(self._engine, self._context(0), length, self._stream)
@@ -107,7 +107,7 @@ class TensorRtRunner:
         return self._graphs[length]
 
     def _context(self, number: int) -> Any:  # noqa: ANN401
-        """A new execution context of a profile, with memory for that profile and not for the largest."""
+        """Return a new execution context of a profile, with memory for that profile only."""
         strategy = self._trt.ExecutionContextAllocationStrategy.ON_PROFILE_CHANGE
         context = self._engine.create_execution_context(strategy)
         if context is None or not context.set_optimization_profile_async(number, self._stream.handle):
@@ -116,7 +116,7 @@ class TensorRtRunner:
 
 
 class _Buffers:
-    """Device buffers for one shape, bound to a context, whose work is queued on a stream: torch's current one."""
+    """Device buffers for one shape, bound to a context that runs on torch's current stream."""
 
     def __init__(self, engine: Any, context: Any, shape: tuple[int, ...], stream: SideStream) -> None:  # noqa: ANN401
         self._context = context
@@ -125,11 +125,13 @@ class _Buffers:
         inputs = [name for name in names if engine.get_tensor_mode(name).name == "INPUT"]
         for name in inputs:
             if not context.set_input_shape(name, shape):
-                raise BackendUnavailable("TensorRT refuses a shape", expected="one of its profile", actual=shape)
+                raise BackendUnavailable(
+                    "TensorRT does not accept a shape", expected="one of its profile", actual=shape
+                )
         tensors = {name: _tensor_for(engine, context, name, stream.place) for name in names}
         for name, tensor in tensors.items():
             if not context.set_tensor_address(name, tensor.data_ptr()):
-                raise BackendUnavailable("TensorRT refuses an address", actual=name)
+                raise BackendUnavailable("TensorRT does not accept an address", actual=name)
         self.inputs = {name: tensors[name] for name in inputs}
         self.outputs = {name: tensors[name] for name in names if name not in inputs}
 
@@ -151,7 +153,7 @@ class _Buffers:
 
 
 def _tensor_for(engine: Any, context: Any, name: str, place: torch.device) -> torch.Tensor:  # noqa: ANN401
-    """Memory for an input, zeros at first, or for an output of a context whose input shapes are set."""
+    """Allocate an input, initially zero, or an output of a context with known input shapes."""
     import torch
 
     kind = getattr(torch, _TYPES[engine.get_tensor_dtype(name).name])
@@ -159,17 +161,16 @@ def _tensor_for(engine: Any, context: Any, name: str, place: torch.device) -> to
 
 
 class _GraphedText:
-    """One text of a fixed length as a CUDA graph: its buffers stay where they are and it is replayed."""
+    """A CUDA graph for one text of a fixed length, with fixed buffers."""
 
     def __init__(self, engine: Any, context: Any, length: int, stream: SideStream) -> None:  # noqa: ANN401
         import torch
 
         self._buffers = _Buffers(engine, context, (1, length), stream)
-        self._buffers.execute()  # the first run for a shape allocates, which a capture may not
+        self._buffers.execute()  # the first run for a shape allocates memory, which a capture must not
         torch.cuda.current_stream().synchronize()
         self._graph = torch.cuda.CUDAGraph()
-        # other threads go on searching: what they do must not spoil the capture, nor fail by it; but a capture
-        # begins with waiting for the whole device, which no other may be under way for
+        # other threads may use the device during a capture, but each capture waits for the whole device first
         with _ONE_CAPTURE, self._captured():
             self._buffers.execute()
 
@@ -183,14 +184,14 @@ class _GraphedText:
         return captured
 
     def run(self, output: str, ids: Ids, mask: Ids) -> torch.Tensor:
-        """One output for a text that is no longer than the buffers, in memory of its own."""
+        """Return one output for a text that is not longer than the buffers, as a new tensor."""
         self._buffers.fill(ids, mask)
         self._graph.replay()
         return self._buffers.outputs[output].float().clone()
 
 
 def _profile_for(profiles: Sequence[Any], shape: tuple[int, ...]) -> int:
-    """The first profile that holds a shape."""
+    """Return the number of the first profile that includes a shape."""
     for number, profile in enumerate(profiles):
         if profile.accepts(shape):
             return number
@@ -202,7 +203,7 @@ def _profile_for(profiles: Sequence[Any], shape: tuple[int, ...]) -> int:
 
 
 def fitting_plan(plans: Sequence[PlanRecord], model_sha256: str) -> PlanRecord | None:
-    """The plan of this graph that the installed library and the GPU at hand can run, if there is one."""
+    """Return the plan of a graph for this GPU and the installed library, None if there is none."""
     target = cuda_target() if plans and cuda_is_there() else None
     for plan in plans:
         if (

@@ -1,4 +1,4 @@
-"""The documents of one segment that a filter lets pass."""
+"""The documents of one segment that satisfy a filter."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from functools import cached_property
 from typing import TypeAlias
 
 import numpy as np
-import numpy.typing as npt
+
+from quarry.formats.arrays import BoolArray, Float32Array, Int64Array
 
 __all__ = ["Allowed", "AllowedDocs"]
 
@@ -16,24 +17,24 @@ class Allowed:
     """Some of the documents of a segment, none of them deleted.
 
     Attributes:
-        flags: (n_docs,) bool, never written to: which they are.
-        n: how many.
+        flags: (n_docs,) bool, not to be written to.
+        n: number of documents.
     """
 
-    def __init__(self, flags: npt.NDArray[np.bool_]) -> None:
+    def __init__(self, flags: BoolArray) -> None:
         self.flags = flags
         self.n = int(np.count_nonzero(flags))
 
     @cached_property
-    def docs(self) -> npt.NDArray[np.int64]:
-        """(n,) int64, their ordinals, ascending."""
+    def docs(self) -> Int64Array:
+        """The ordinals of the documents, (n,) int64, ascending."""
         return np.flatnonzero(self.flags)
 
     @cached_property
-    def floor(self) -> npt.NDArray[np.float32]:
-        """(n_docs,) float32, never written to: 0, and -inf for documents that may not be found."""
+    def floor(self) -> Float32Array:
+        """Initial scores, (n_docs,) float32, not to be written to: 0, -inf for all other documents."""
         return np.where(self.flags, np.float32(0), np.float32(-np.inf))
 
 
 AllowedDocs: TypeAlias = Sequence[Allowed | None]
-"""For each segment the documents that may be found; None: all that are not deleted."""
+"""For each segment the documents that may be found; None: all live ones."""

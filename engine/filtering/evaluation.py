@@ -1,7 +1,7 @@
-"""Which live documents of each segment a condition holds for.
+"""Evaluates a condition to the live documents of each segment that satisfy it.
 
-Deleted documents are left out everywhere, also where the types of values are compared: neither an answer nor an
-error shows how documents are distributed over segments, or what was deleted in them.
+Deleted documents are ignored, also when the types of values are compared. So neither results nor errors depend on
+how documents are distributed over segments, or on what was deleted.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ from functools import reduce
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from quarry.engine.filtering.filter import (
     AllOf,
@@ -20,73 +19,73 @@ from quarry.engine.filtering.filter import (
     Condition,
     Existence,
     Negation,
-    comparisons,
-    type_name,
+    get_type_name,
+    iterate_comparisons,
 )
 from quarry.engine.filtering.own_fields import OWN_FIELDS, OwnFields
+from quarry.formats.arrays import BoolArray, Int64Array
 from quarry.formats.errors import InvalidFilter
 from quarry.formats.metadata.column import Column
 from quarry.formats.metadata.dictionary import Codes
 from quarry.formats.metadata.values import Kind, Scalar, iterate_values
 from quarry.formats.snapshot import OpenSegment
 
-__all__ = ["Evaluation", "Kinds", "evaluated", "unknown_paths"]
+__all__ = ["Evaluation", "Kinds", "evaluate", "find_unknown_paths"]
 
-_BATCH_DOCS = 256  # read at a time where columns do not tell
+_BATCH_DOCS = 256  # read at a time, if columns are not enough
 
-Flags = npt.NDArray[np.bool_]
 Kinds = dict[str, frozenset[Kind]]
 
 
 class Evaluation(NamedTuple):
-    """What a condition holds for.
+    """The result of a condition.
 
     Attributes:
-        flags: for each segment (n_docs,) bool, the live documents that pass.
+        flags: for each segment (n_docs,) bool, the live documents that satisfy it.
         kinds: for each path whose values are compared the kinds of values that live documents have there.
     """
 
-    flags: list[Flags]
+    flags: list[BoolArray]
     kinds: Kinds
 
 
-def evaluated(
+def evaluate(
     condition: Condition, segments: Sequence[OpenSegment], terms: Callable[[str], list[str]]
 ) -> Evaluation:
-    """Find the live documents that pass.
+    """Find the live documents that satisfy a condition.
 
-    Columns answer, except for texts too long and paths too many for them, and for titles: those are read.
+    Columns are searched; documents are read only for long texts, for paths without a column and for titles.
 
     Args:
-        condition: what must hold.
-        segments: of a snapshot; each of them has a live document.
-        terms: gives the terms of a text as they were made for the postings.
+        condition: the condition.
+        segments: of a snapshot; each has a live document.
+        terms: the analyzer of the postings: returns the terms of a text.
 
     Raises:
         FormatError: a segment is damaged.
     """
-    paths = dict.fromkeys(comparison.path for comparison in comparisons(condition))
+    paths = dict.fromkeys(comparison.path for comparison in iterate_comparisons(condition))
     kinds: Kinds = {path: frozenset({Kind.TEXT}) if path in OWN_FIELDS else frozenset() for path in paths}
-    return Evaluation([_SegmentEvaluation(each, terms, kinds).live_flags(condition) for each in segments], kinds)
+    return Evaluation([_SegmentEvaluation(each, terms, kinds).evaluate(condition) for each in segments], kinds)
 
 
-def unknown_paths(condition: Condition, kinds: Kinds) -> list[str]:
-    """Return the paths whose values are compared although no live document has a value there, in their order.
+def find_unknown_paths(condition: Condition, kinds: Kinds) -> list[str]:
+    """Return the compared paths at which no live document has a value, in the order of the condition.
 
     Args:
-        condition: what was evaluated.
+        condition: the evaluated condition.
         kinds: of the values that live documents of the whole collection have, see `Evaluation`.
 
     Raises:
-        InvalidFilter: an operand is of another type than all values at its path.
+        InvalidFilter: an operand has another type than all values at its path.
     """
-    for comparison in comparisons(condition):
+    for comparison in iterate_comparisons(condition):
         _check_types(comparison, kinds[comparison.path])
     return [path for path, found in kinds.items() if not found]
 
 
 class _SegmentEvaluation:
-    """Evaluates conditions on one segment; adds to `kinds` those of the values at the paths that are its keys."""
+    """Evaluates conditions on one segment; adds to `kinds` the kinds of values at each of its paths."""
 
     def __init__(self, segment: OpenSegment, terms: Callable[[str], list[str]], kinds: Kinds) -> None:
         self._reader = segment.reader
@@ -94,80 +93,83 @@ class _SegmentEvaluation:
         self._own = OwnFields(segment, terms)
         self._kinds = kinds
 
-    def live_flags(self, condition: Condition) -> Flags:
-        """(n_docs,) bool, the live documents that pass, an array of its own."""
-        found = self._flags(condition)
+    def evaluate(self, condition: Condition) -> BoolArray:
+        """Return the live documents that satisfy the condition, (n_docs,) bool."""
+        found = self._evaluate(condition)
         return found if self._live is None else found & self._live
 
-    def _flags(self, condition: Condition) -> Flags:
-        """The documents that pass; some of the deleted ones may be among them."""
+    def _evaluate(self, condition: Condition) -> BoolArray:
+        """Return the documents that satisfy the condition, some deleted ones perhaps included."""
         if isinstance(condition, Negation):
-            return ~self._flags(condition.part)
+            return ~self._evaluate(condition.part)
         if isinstance(condition, AllOf):
-            return reduce(np.logical_and, map(self._flags, condition.parts), np.ones(self._reader.n_docs, bool))
+            return reduce(np.logical_and, map(self._evaluate, condition.parts), np.ones(self._reader.n_docs, bool))
         if isinstance(condition, AnyOf):
-            return reduce(np.logical_or, map(self._flags, condition.parts), np.zeros(self._reader.n_docs, bool))
-        found = self._in_metadata(condition)
+            return reduce(np.logical_or, map(self._evaluate, condition.parts), np.zeros(self._reader.n_docs, bool))
+        found = self._evaluate_metadata(condition)
         if condition.path in OWN_FIELDS:
             found |= self._own.flags(condition)
         return found
 
-    def _in_metadata(self, condition: Comparison | Existence) -> Flags:
+    def _evaluate_metadata(self, condition: Comparison | Existence) -> BoolArray:
         column = self._reader.metadata.column(condition.path)
         if column is None:
             beyond = self._reader.metadata.beyond
-            return np.zeros(self._reader.n_docs, bool) if beyond is None else self._read(beyond, condition)
+            if beyond is None:
+                return np.zeros(self._reader.n_docs, bool)
+            return self._read_documents(beyond, condition)
         if condition.path in self._kinds:
-            self._note_kinds(condition.path, column)
-        codes = _codes(column, condition)
-        found = column.find_docs(codes.sure)
-        if codes.doubtful:
-            found |= self._read(column.find_docs(codes.doubtful) & ~found, condition)
+            self._add_kinds(condition.path, column)
+        codes = _find_codes(column, condition)
+        found = column.find_docs(codes.certain)
+        if codes.possible:
+            found |= self._read_documents(column.find_docs(codes.possible) & ~found, condition)
         return found
 
-    def _note_kinds(self, path: str, column: Column) -> None:
-        """Add the kinds of values that live documents have; those known from other segments are not looked for."""
+    def _add_kinds(self, path: str, column: Column) -> None:
+        """Add the kinds of values that live documents have; kinds known from other segments are not searched."""
         new = column.kinds - self._kinds[path]
         if self._live is not None and new:
             new = column.kinds_of(self._live, new)
         self._kinds[path] |= new
 
-    def _read(self, flags: Flags, condition: Comparison | Existence) -> Flags:
-        """Those of some documents that are live and pass, by their metadata as it is stored."""
+    def _read_documents(self, flags: BoolArray, condition: Comparison | Existence) -> BoolArray:
+        """Return those of the flagged documents that are live and satisfy the condition; reads their metadata."""
         found = np.zeros(self._reader.n_docs, bool)
         docs = np.flatnonzero(flags if self._live is None else flags & self._live)
-        for doc, values in self._stored_values(docs, condition.path):
+        for doc, values in self._iterate_stored_values(docs, condition.path):
             if condition.path in self._kinds:
                 self._kinds[condition.path] |= {value.kind for value in values}
             found[doc] = condition.holds(values)
         return found
 
-    def _stored_values(self, docs: npt.NDArray[np.int64], path: str) -> Iterator[tuple[int, list[Scalar]]]:
+    def _iterate_stored_values(self, docs: Int64Array, path: str) -> Iterator[tuple[int, list[Scalar]]]:
         for low in range(0, len(docs), _BATCH_DOCS):
             some = docs[low : low + _BATCH_DOCS]
             for doc, packed in zip(some.tolist(), self._reader.documents.packed(some), strict=True):
                 yield doc, [value for where, value in iterate_values(packed.unpack().metadata) if where == path]
 
 
-def _codes(column: Column, condition: Comparison | Existence) -> Codes:
+def _find_codes(column: Column, condition: Comparison | Existence) -> Codes:
     if isinstance(condition, Existence):
         return Codes((column.dictionary.everything,))
     each = [column.dictionary.compare(condition.operator, operand) for operand in condition.operands]
     return Codes(
-        tuple(run for codes in each for run in codes.sure), tuple(run for codes in each for run in codes.doubtful)
+        tuple(run for codes in each for run in codes.certain),
+        tuple(run for codes in each for run in codes.possible),
     )
 
 
 def _check_types(comparison: Comparison, kinds: frozenset[Kind]) -> None:
-    there = {type_name(kind) for kind in kinds} - {None}
-    asked = {type_name(operand.kind) for operand in comparison.operands}
-    if there and asked and None not in asked and not asked & there:
+    stored = {get_type_name(kind) for kind in kinds} - {None}
+    compared = {get_type_name(operand.kind) for operand in comparison.operands}
+    if stored and compared and None not in compared and not compared & stored:
         raise InvalidFilter(
-            f"filter, field {comparison.path!r}: compared with what it never holds",
-            expected=" or ".join(sorted(map(str, there))),
-            actual=f"{' or '.join(sorted(map(str, asked)))} {_shown(comparison.operands[0])}",
+            f"filter, field {comparison.path!r}: compared with a type that none of its values has",
+            expected=" or ".join(sorted(map(str, stored))),
+            actual=f"{' or '.join(sorted(map(str, compared)))} {_format_operand(comparison.operands[0])}",
         )
 
 
-def _shown(operand: Scalar) -> str:
-    return str(operand.kind is Kind.TRUE) if type_name(operand.kind) == "bool" else f"{operand.payload!r:.60}"
+def _format_operand(operand: Scalar) -> str:
+    return str(operand.kind is Kind.TRUE) if get_type_name(operand.kind) == "bool" else f"{operand.payload!r:.60}"

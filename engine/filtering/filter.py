@@ -1,15 +1,15 @@
-"""Filters: conditions on the metadata, id and title of documents, written as a mapping in the manner of MongoDB.
+"""Filters: conditions on the metadata, id and title of documents, in the query language of MongoDB.
 
-``{"lang": "en", "year": {"$gte": 2020, "$lt": 2025}, "$or": [{"tags": "news"}, {"author.name": "Ann"}]}`` passes
-the documents for which every member holds; ``{}`` passes all. A member is
+``{"lang": "en", "year": {"$gte": 2020, "$lt": 2025}, "$or": [{"tags": "news"}, {"author.name": "Ann"}]}`` selects
+the documents for which every member holds; ``{}`` selects all. A member is
 
 * a path with a value: the same as ``{path: {"$eq": value}}``;
 * a path with a mapping of operators, all of which must hold;
 * ``$and`` or ``$or`` with a list of one or more filters; ``$not`` with a filter.
 
-A path is keys joined by dots; ``{"a.b": 1}`` and ``{"a": {"b": 1}}`` in metadata are at the same path. Where a
-list stands at a path, or on the way there, its members do: each operator holds if it holds for one of them. The
-places of members are no part of paths. A key that begins with ``$`` cannot be asked for.
+A path consists of keys joined by dots; in metadata, ``{"a.b": 1}`` and ``{"a": {"b": 1}}`` have the same path. The
+members of a list have the path of the list: an operator holds if it holds for one of them. A key that begins with
+``$`` cannot be part of a filter.
 
 ======================  ==============================================================  ===================
 operator                holds for a value                                               path is missing
@@ -18,23 +18,21 @@ operator                holds for a value                                       
 ``$in``                 equal to a member of the collection                             does not hold
 ``$gt $gte $lt $lte``   of the operand's type, number or text, and greater, ...         does not hold
 ``$exists: true``       any; also None, an empty list, a mapping                        does not hold
-``$ne``, ``$nin``       the contrary of ``$eq``, ``$in``: no value is equal             holds
-``$exists: false``      the contrary of ``$exists: true``                               holds
-``$not``                with a mapping of operators: the contrary                       holds where they do not
+``$ne``, ``$nin``       the negation of ``$eq``, ``$in``: no value is equal             holds
+``$exists: false``      the negation of ``$exists: true``                               holds
+``$not``                with a mapping of operators: their negation                     holds if they do not
 ======================  ==============================================================  ===================
 
-Types are number, text, bool and None. An int and a float compare by their exact values; a bool is no number; texts
-compare by code points; None equals None alone, and is not the same as missing. An operand of a type of which no
-document has a value at its path, while documents have values of other types there, is an error rather than no hit.
-Operands may be numpy's integers and bools too.
+Types are number, text, bool and None. An int and a float are compared exactly; a bool is not a number; texts are
+compared by code points; None equals only None, and differs from a missing value. If documents have values at a
+path, but none of the operand's type, the comparison is an error. Operands may be numpy's integers and bools too.
 
-A document's own id and title are values at the paths ``id`` and ``title``, of type text. If its metadata has
-values there too, all of them are at the path, as if they stood in a list: an operator holds if it holds for one of
-them, ``$ne`` if none is equal. An empty title is missing. ``$eq`` and ``$in`` look ids and titles up; other
-operators read all ids, or for titles all documents, the first time that a filter asks for them.
+A document's own id and title are values at the paths ``id`` and ``title``, of type text. Values that its metadata
+has at these paths are added to them, like members of a list. An empty title is missing. ``$eq`` and ``$in`` look
+ids and titles up; other operators read all ids, or for titles all documents, at the first use of the filter.
 
-A path that is compared although no document has a value there is most often misspelled: an `UnknownFieldWarning`
-names the fields most like it, once for each path while an index is open. ``$exists`` alone issues none.
+If no document has a value at a compared path, it is probably misspelled: an `UnknownFieldWarning` names the most
+similar fields, once for each path while an index is open. ``$exists`` alone causes no warning.
 """
 
 from __future__ import annotations
@@ -48,7 +46,7 @@ import numpy as np
 
 from quarry.engine.arguments import iterator_of, shown
 from quarry.formats.errors import InvalidFilter
-from quarry.formats.metadata.values import Kind, Scalar, scalar
+from quarry.formats.metadata.values import Kind, Scalar, to_scalar
 
 __all__ = [
     "AllOf",
@@ -57,9 +55,9 @@ __all__ = [
     "Condition",
     "Existence",
     "Negation",
-    "comparisons",
+    "get_type_name",
+    "iterate_comparisons",
     "parse_filter",
-    "type_name",
 ]
 
 _MAX_DEPTH = 32
@@ -74,7 +72,7 @@ _TYPES = {
     Kind.TEXT: "text",
     Kind.LONG_TEXT: "text",
 }
-_COMPARED: dict[str, Callable[[Scalar, Scalar], bool]] = {
+_COMPARE: dict[str, Callable[[Scalar, Scalar], bool]] = {
     "eq": lambda value, operand: value.payload == operand.payload,
     "lt": lambda value, operand: value.payload < operand.payload,  # type: ignore[operator]  # of one type
     "lte": lambda value, operand: value.payload <= operand.payload,  # type: ignore[operator]
@@ -83,19 +81,19 @@ _COMPARED: dict[str, Callable[[Scalar, Scalar], bool]] = {
 }
 
 
-def type_name(kind: Kind) -> str | None:
-    """The type of a value: "number", "text" or "bool"; None where it is compared with its own kind only."""
+def get_type_name(kind: Kind) -> str | None:
+    """Return the type of a value: "number", "text" or "bool"; None for a kind that is only equal to itself."""
     return _TYPES.get(kind)
 
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """A value at the path compares so with one of the operands.
+    """The condition that a value at the path satisfies the operator with one of the operands.
 
     Attributes:
         path: keys joined by dots.
         operator: "eq", "lt", "lte", "gt" or "gte".
-        operands: of "eq" any number, else one number or text.
+        operands: any number of them for "eq", one number or text for the others.
     """
 
     path: str
@@ -103,42 +101,42 @@ class Comparison:
     operands: tuple[Scalar, ...]
 
     def holds(self, values: Iterable[Scalar]) -> bool:
-        """Whether it holds for the values at the path."""
+        """Return whether the condition holds for the values at the path."""
         return any(self._holds(value, operand) for value in values for operand in self.operands)
 
     def _holds(self, value: Scalar, operand: Scalar) -> bool:
-        both_numbers = type_name(value.kind) == type_name(operand.kind) == "number"
-        return (value.kind == operand.kind or both_numbers) and _COMPARED[self.operator](value, operand)
+        both_numbers = get_type_name(value.kind) == get_type_name(operand.kind) == "number"
+        return (value.kind == operand.kind or both_numbers) and _COMPARE[self.operator](value, operand)
 
 
 @dataclass(frozen=True, slots=True)
 class Existence:
-    """There is a value at the path."""
+    """The condition that there is a value at the path."""
 
     path: str
 
     def holds(self, values: Iterable[Scalar]) -> bool:
-        """Whether it holds for the values at the path."""
+        """Return whether the condition holds for the values at the path."""
         return any(True for _ in values)
 
 
 @dataclass(frozen=True, slots=True)
 class AllOf:
-    """All parts hold."""
+    """The conjunction of some conditions."""
 
     parts: tuple[Condition, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class AnyOf:
-    """A part holds."""
+    """The disjunction of some conditions."""
 
     parts: tuple[Condition, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Negation:
-    """The part does not hold."""
+    """The negation of a condition."""
 
     part: Condition
 
@@ -146,66 +144,66 @@ class Negation:
 Condition: TypeAlias = Comparison | Existence | AllOf | AnyOf | Negation
 
 
-def comparisons(condition: Condition) -> Iterable[Comparison]:
-    """All comparisons within a condition."""
+def iterate_comparisons(condition: Condition) -> Iterable[Comparison]:
+    """Yield all comparisons within a condition."""
     if isinstance(condition, Comparison):
         yield condition
     elif isinstance(condition, Negation):
-        yield from comparisons(condition.part)
+        yield from iterate_comparisons(condition.part)
     elif isinstance(condition, AllOf | AnyOf):
         for part in condition.parts:
-            yield from comparisons(part)
+            yield from iterate_comparisons(part)
 
 
 def parse_filter(raw: object, depth: int = 0) -> Condition:
-    """The condition that a filter stands for; conditions are equal where they mean the same literally.
+    """Parse a filter; filters that differ only in notation give equal conditions.
 
     Args:
-        raw: see the module.
-        depth: of filters around it.
+        raw: the filter, see the module.
+        depth: number of enclosing filters.
 
     Raises:
         InvalidFilter: names the field, what was expected and what was found.
     """
     if not isinstance(raw, Mapping):
-        raise InvalidFilter("a filter is no mapping", expected="a mapping", actual=shown(raw))
+        raise InvalidFilter("a filter is not a mapping", expected="a mapping", actual=shown(raw))
     if depth > _MAX_DEPTH:
         raise InvalidFilter("a filter is nested too deep", expected=f"at most {_MAX_DEPTH} levels")
-    return _all_of([_member(name, value, depth) for name, value in raw.items()])
+    return _join_conditions([_parse_member(name, value, depth) for name, value in raw.items()])
 
 
-def _all_of(parts: list[Condition]) -> Condition:
+def _join_conditions(parts: list[Condition]) -> Condition:
     return parts[0] if len(parts) == 1 else AllOf(tuple(parts))
 
 
-def _member(name: object, value: object, depth: int) -> Condition:
-    if not isinstance(name, str) or not _has_utf8(name):
-        raise InvalidFilter("a filter has a key that is no text", expected="a path", actual=shown(name))
+def _parse_member(name: object, value: object, depth: int) -> Condition:
+    if not isinstance(name, str) or not _is_encodable(name):
+        raise InvalidFilter("a filter has a key that is not text", expected="a path", actual=shown(name))
     if name == "$not":
         return Negation(parse_filter(value, depth + 1))
     if name in ("$and", "$or"):
         if not isinstance(value, list | tuple) or not value:
-            raise _wrong(name, "a list of one or more filters", value)
+            raise _make_error(name, "a list of one or more filters", value)
         parts = tuple(parse_filter(part, depth + 1) for part in value)
         return AllOf(parts) if name == "$and" else AnyOf(parts)
     if name.startswith("$"):
         raise InvalidFilter("unknown operator", expected="a path, $and, $or or $not", actual=shown(name))
-    return _field(name, value, depth)
+    return _parse_field(name, value, depth)
 
 
-def _field(path: str, value: object, depth: int) -> Condition:
+def _parse_field(path: str, value: object, depth: int) -> Condition:
     if not isinstance(value, Mapping):
-        return _equal(path, value)
+        return _parse_equal(path, value)
     if not value:
-        raise _wrong(path, f"a value, or one of {_FIELD_OPERATORS}", value)
-    return _all_of([_condition(path, name, operand, depth) for name, operand in value.items()])
+        raise _make_error(path, f"a value, or one of {_FIELD_OPERATORS}", value)
+    return _join_conditions([_parse_operator(path, name, operand, depth) for name, operand in value.items()])
 
 
-def _condition(path: str, name: object, operand: object, depth: int) -> Condition:
+def _parse_operator(path: str, name: object, operand: object, depth: int) -> Condition:
     if name == "$not":
         if not isinstance(operand, Mapping) or depth >= _MAX_DEPTH:
-            raise _wrong(f"{path}: $not", f"a mapping of operators, {_MAX_DEPTH} levels at most", operand)
-        return Negation(_field(path, operand, depth + 1))
+            raise _make_error(f"{path}: $not", f"a mapping of operators, {_MAX_DEPTH} levels at most", operand)
+        return Negation(_parse_field(path, operand, depth + 1))
     make = _OPERATORS.get(name) if isinstance(name, str) else None
     if make is None:
         hint = f"{_FIELD_OPERATORS}; a path into a mapping is written with dots"
@@ -213,57 +211,57 @@ def _condition(path: str, name: object, operand: object, depth: int) -> Conditio
     return make(path, operand)
 
 
-def _equal(path: str, operand: object) -> Condition:
-    return Comparison(path, "eq", (_operand(path, operand),))
+def _parse_equal(path: str, operand: object) -> Condition:
+    return Comparison(path, "eq", (_parse_operand(path, operand),))
 
 
-def _among(path: str, operands: object) -> Condition:
+def _parse_in(path: str, operands: object) -> Condition:
     is_list = isinstance(operands, Collection) and not isinstance(operands, str | bytes | Mapping)
     values = iterator_of(operands) if is_list else None
     if values is None:
-        raise _wrong(path, "a list", operands)
-    return Comparison(path, "eq", tuple(_operand(path, operand) for operand in values))
+        raise _make_error(path, "a list", operands)
+    return Comparison(path, "eq", tuple(_parse_operand(path, operand) for operand in values))
 
 
-def _ordered(name: str) -> Callable[[str, object], Condition]:
+def _make_order_parser(name: str) -> Callable[[str, object], Condition]:
     def make(path: str, operand: object) -> Condition:
-        value = _operand(path, operand)
-        if type_name(value.kind) not in ("number", "text"):
-            raise _wrong(f"{path}: ${name}", "a number or a text, which have an order", operand)
+        value = _parse_operand(path, operand)
+        if get_type_name(value.kind) not in ("number", "text"):
+            raise _make_error(f"{path}: ${name}", "a number or a text", operand)
         return Comparison(path, name, (value,))
 
     return make
 
 
-def _existence(path: str, operand: object) -> Condition:
+def _parse_exists(path: str, operand: object) -> Condition:
     if not isinstance(operand, bool):
-        raise _wrong(f"{path}: $exists", "True or False", operand)
+        raise _make_error(f"{path}: $exists", "True or False", operand)
     return Existence(path) if operand else Negation(Existence(path))
 
 
 _OPERATORS: dict[str, Callable[[str, object], Condition]] = {
-    "$eq": _equal,
-    "$ne": lambda path, operand: Negation(_equal(path, operand)),
-    "$in": _among,
-    "$nin": lambda path, operands: Negation(_among(path, operands)),
-    "$exists": _existence,
-    **{f"${name}": _ordered(name) for name in ("lt", "lte", "gt", "gte")},
+    "$eq": _parse_equal,
+    "$ne": lambda path, operand: Negation(_parse_equal(path, operand)),
+    "$in": _parse_in,
+    "$nin": lambda path, operands: Negation(_parse_in(path, operands)),
+    "$exists": _parse_exists,
+    **{f"${name}": _make_order_parser(name) for name in ("lt", "lte", "gt", "gte")},
 }
 
 
-def _operand(path: str, value: object) -> Scalar:
-    if isinstance(value, np.integer | np.bool_):  # a float32 is not the number that metadata was written with
+def _parse_operand(path: str, value: object) -> Scalar:
+    if isinstance(value, np.integer | np.bool_):  # a float32 differs from the number in the metadata
         value = value.item()
     plain = value is None or isinstance(value, str | int | float)
-    unusable = isnan(value) if isinstance(value, float) else isinstance(value, str) and not _has_utf8(value)
+    unusable = isnan(value) if isinstance(value, float) else isinstance(value, str) and not _is_encodable(value)
     if not plain or unusable:
         hint = f"{_SCALARS}; $in takes several" if isinstance(value, list | tuple | set) else _SCALARS
-        raise _wrong(path, hint, value)
-    return scalar(value)
+        raise _make_error(path, hint, value)
+    return to_scalar(value)
 
 
-def _has_utf8(text: str) -> bool:
-    """Whether it can be stored at all: a lone surrogate cannot."""
+def _is_encodable(text: str) -> bool:
+    """Return whether a text can be encoded as UTF-8, which a lone surrogate cannot."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -271,5 +269,5 @@ def _has_utf8(text: str) -> bool:
     return True
 
 
-def _wrong(where: str, expected: str, value: object) -> InvalidFilter:
+def _make_error(where: str, expected: str, value: object) -> InvalidFilter:
     return InvalidFilter(f"filter, field {shown(where)}", expected=expected, actual=shown(value))

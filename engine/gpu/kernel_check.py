@@ -1,4 +1,4 @@
-"""Whether the Triton kernels compute on this device what plain torch does: looked at before they are used."""
+"""Compares the Triton kernels with plain torch on a device, before they are used."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ _Check = Callable[[ModuleType, torch.device, torch.Generator], bool]
 
 
 def sound_kernels(kernels: ModuleType, place: torch.device) -> SimpleNamespace | None:
-    """Compare each kernel with torch on a small made-up problem; where one differs, or fails, the log says so.
+    """Compare each kernel with torch on small random inputs; log a warning for each that differs or fails.
 
     Args:
-        kernels: `quarry.engine.gpu.kernels`, or what has its names.
+        kernels: `quarry.engine.gpu.kernels`, or a module with the same names.
         place: the device.
 
     Returns:
-        What `kernels` has, with None in the place of each kernel that cannot be used; None where that is all.
+        The names of `kernels`, with None for each kernel that cannot be used; None if none can.
     """
     checks: dict[str, _Check] = {
         "document_scores": _documents,
@@ -46,7 +46,7 @@ def _is_sound(name: str, check: _Check, kernels: ModuleType, place: torch.device
         with torch.inference_mode():
             if check(kernels, place, torch.Generator().manual_seed(0)):
                 return True
-    except Exception as error:  # whatever a compiler or a driver raises
+    except Exception as error:  # compiler and driver raise various exceptions
         _log.warning("Triton's kernel %s cannot be used, torch is used instead: %s", name, error)
         return False
     _log.warning("Triton's kernel %s differs from torch, which is used instead", name)
@@ -54,7 +54,7 @@ def _is_sound(name: str, check: _Check, kernels: ModuleType, place: torch.device
 
 
 def _documents(kernels: ModuleType, place: torch.device, generator: torch.Generator) -> bool:
-    """In narrow tiles and in the widest, of both types; some documents take two rounds."""
+    """Compare narrow and widest tiles with both dtypes; some documents take two rounds."""
     return all(
         _documents_of(kernels.document_scores, place, kind, n_queries, generator)
         for kind, n_queries in ((torch.int8, _N_QUERIES), (torch.float16, _MANY_QUERIES))
@@ -101,7 +101,7 @@ def _pairs(kernels: ModuleType, place: torch.device, generator: torch.Generator)
 
 
 def _made_rows(place: torch.device, generator: torch.Generator) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Where documents of 1 to 6 rows start, and the rows with their scales."""
+    """Return the offsets of documents of 1 to 6 rows, and random rows with their scales."""
     lengths = torch.randint(1, 7, (_N_DOCS,), generator=generator)
     starts = torch.cat([torch.zeros(1, dtype=torch.int64), lengths.cumsum(0)])
     values = torch.randint(-127, 128, (int(starts[-1]), _DIM), generator=generator, dtype=torch.int8)

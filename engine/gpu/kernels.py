@@ -39,7 +39,7 @@ def pair_scores(
     Args:
         values: (n_rows, dim) int8 or float16.
         scales: (n_rows,) float32, or None for ones.
-        starts: (n_docs + 1,) int64, where each document's rows start.
+        starts: (n_docs + 1,) int64, offset of each document's rows.
         docs: (n_queries, n) int64.
         queries: (n_queries, dim) float64.
         query_scales: (n_queries,) float64, factors of the products of each query.
@@ -147,7 +147,7 @@ def score_lists(
     Args:
         codes: (n_rows, code_bytes) uint8, list after list.
         owners: (n_rows,) int32, the document of each.
-        starts: (nlist + 1,) int64, where each list starts.
+        starts: (nlist + 1,) int64, offset of each list.
         longest: rows of the longest list, at least 1.
         tables: (n_queries, M, ksub) float32, the score of each sub-vector; ksub 16 or 256.
         probed: (n_queries, nprobe) int64, the lists to read.

@@ -1,7 +1,8 @@
-"""The Triton kernel of a scan: documents' scores, without those of their centroids being written.
+"""Triton kernel that scans centroids and stores only the scores of documents.
 
 Its counterpart in plain torch is `quarry.engine.backends.gpu.scores.TorchScores`. Compiled for Hopper, the block
-shapes use its matrix instructions and keep nearly everything in registers; they were not tuned on a device yet.
+shapes use its matrix instructions and keep nearly everything in registers; they have not been tuned on a device
+yet.
 """
 
 from __future__ import annotations
@@ -18,19 +19,19 @@ TILE_ROWS = 128
 """Centroids that a program scans at a time; a document of more takes several rounds."""
 _WIDTH = 64  # dimensions multiplied at a time
 
-# Numbers that differ from call to call are not compiled in: a variant takes half a second. Places are int64 before
-# anything is multiplied by a length: 10 million rows of 384 numbers are beyond int32.
+# Sizes that change from call to call are not constants, since compiling a variant takes half a second. Offsets are
+# int64 before they are multiplied: 10 million rows of 384 dimensions exceed int32.
 
 
 class Tiling(NamedTuple):
-    """How a scan is divided into programs; powers of 2 but for `stages`.
+    """The division of a scan into programs; powers of 2 except `stages`.
 
     Attributes:
-        rows: centroids that a program scans at a time, for
-        queries: so many, 16 at least.
-        width: dimensions multiplied at a time.
-        warps: of a program.
-        stages: loads under way at once.
+        rows: number of centroids that a program scans at a time.
+        queries: number of queries of a program, at least 16.
+        width: number of dimensions multiplied at a time.
+        warps: number of warps of a program.
+        stages: number of pipelined loads.
     """
 
     rows: int
@@ -60,15 +61,15 @@ def document_scores(
     first_doc: int,
     tiling: Tiling | None = None,
 ) -> None:
-    """Score documents of like length against queries; the scores of their centroids are never written.
+    """Score documents of similar length against queries, without storing the scores of their centroids.
 
-    The softmax is aggregated online, as a document's centroids come by (Tang et al. 2021, Eq. 4-6; Milakov and
+    The softmax is aggregated online over a document's centroids (Tang et al. 2021, Eq. 4-6; Milakov and
     Gimelshein 2018 for the running sums).
 
     Args:
         values: (n_rows, dim) int8 or float16.
         scales: (n_rows,) float32, or None for ones.
-        starts: (n_docs + 1,) int64, where each document's rows start.
+        starts: (n_docs + 1,) int64, offset of each document's rows.
         docs: (n,) int32, n >= 1: the documents.
         slots: a power of 2 up to the rows of a tile; documents of more rows are slower.
         allowed: (n_docs,) bool; the others get -inf. None: all.
@@ -83,7 +84,7 @@ def document_scores(
     n_tiles = triton.cdiv(len(docs), tile.rows // slots) * triton.cdiv(n_queries, tile.queries)
     _document_kernel[(n_tiles,)](
         values,
-        values if scales is None else scales,  # what is absent is never read
+        values if scales is None else scales,  # not read if absent
         starts,
         docs,
         len(docs),
@@ -127,15 +128,15 @@ def _document_kernel(
     QUERIES: tl.constexpr,
     WIDTH: tl.constexpr,
 ):
-    # programs that read the same centroids are neighbours, so that all but one find them in the cache
+    # neighboring programs read the same centroids, which stay in the cache
     n_tiles = tl.cdiv(n_queries, QUERIES)
     place = tl.program_id(0) // n_tiles * DOCS + tl.arange(0, DOCS)
     query = tl.program_id(0) % n_tiles * QUERIES + tl.arange(0, QUERIES)
-    present, asked = place < n_docs, query < n_queries
+    present, valid = place < n_docs, query < n_queries
     doc = tl.load(docs + place, mask=present, other=0)
     first = tl.load(starts + doc)
     last = tl.where(present, tl.load(starts + doc + 1), first + 1)
-    beta = tl.load(betas + query, mask=asked, other=0.0) if SOFTMAX else tl.zeros((QUERIES,), tl.float32)
+    beta = tl.load(betas + query, mask=valid, other=0.0) if SOFTMAX else tl.zeros((QUERIES,), tl.float32)
     top = tl.full((DOCS, QUERIES), -float("inf"), tl.float32)
     weight = tl.zeros((DOCS, QUERIES), tl.float32)
     lost = tl.zeros((DOCS, QUERIES), tl.float32)
@@ -149,7 +150,7 @@ def _document_kernel(
             within = column < dim
             centroid = tl.load(values + row[:, None] * dim + column[None, :], mask=within[None, :], other=0)
             unit = tl.load(
-                queries + query[None, :] * dim + column[:, None], mask=within[:, None] & asked[None, :], other=0.0
+                queries + query[None, :] * dim + column[:, None], mask=within[:, None] & valid[None, :], other=0.0
             )
             product = tl.dot(centroid.to(tl.float16), unit, product)
         if SCALED:
@@ -165,9 +166,9 @@ def _document_kernel(
             weight = kept * weight + tl.sum(share, axis=1)
         top = risen
     if SOFTMAX:
-        # a document that has ended gains nothing, so each has a weight of at least 1
+        # places behind a document's last row add nothing, so each weight is at least 1
         top -= lost / weight
     if MASKED:
         top = tl.where(tl.load(allowed + doc)[:, None] != 0, top, -float("inf"))
     cell = (doc - first_doc).to(tl.int64)[:, None] * n_queries + query[None, :]
-    tl.store(scores + cell, top, mask=present[:, None] & asked[None, :])
+    tl.store(scores + cell, top, mask=present[:, None] & valid[None, :])

@@ -1,4 +1,4 @@
-"""Which generation an open index answers from: one at a time, replaced in one step."""
+"""The generation that an open index answers from, replaced in one step by a newer one."""
 
 from __future__ import annotations
 
@@ -6,11 +6,8 @@ import os
 import threading
 from collections.abc import Callable
 
-from quarry.engine.filtering.unknown_fields import UnknownFields
-from quarry.engine.gpu.device import Device
-from quarry.engine.index.view import IndexView
+from quarry.engine.index.view import IndexView, ViewResources
 from quarry.engine.indexer.graphs import drop_graphs, write_graphs
-from quarry.engine.options import OpenOptions
 from quarry.formats.container.directory import Directory
 from quarry.formats.errors import IndexClosed
 from quarry.formats.snapshot import Snapshot
@@ -19,37 +16,35 @@ __all__ = ["CurrentView"]
 
 
 class CurrentView:
-    """The view of one generation, until a newer one takes its place; for several threads, in one process.
+    """The view of the current generation; safe to use from several threads of one process.
 
     Args:
-        directory: of the index; its newest generation is opened.
-        options: resources to use.
-        device: of backend "gpu".
+        directory: folder of the index, whose newest generation is opened.
+        resources: resources of all views.
 
     Raises:
         IndexNotFound: there is no index.
         FormatError: a file of the index is damaged.
     """
 
-    def __init__(self, directory: Directory, options: OpenOptions, device: Device) -> None:
+    def __init__(self, directory: Directory, resources: ViewResources) -> None:
         self._directory = directory
-        self._options = options
-        self._device = device
+        self._options = resources.options
         self._pid = os.getpid()
         self._lock = threading.Lock()
-        self._unknown = UnknownFields()
-        self._view: IndexView | None = self._made(Snapshot(directory), None)
+        snapshot = Snapshot(directory)
+        self._view: IndexView | None = _open_view(snapshot, lambda: IndexView(snapshot, resources))
 
     @property
     def is_forked(self) -> bool:
-        """Whether this is the copy of a forked child, where threads of the parent may hold locks for ever."""
+        """Whether this is a copy in a forked child, where threads of the parent may hold locks forever."""
         return os.getpid() != self._pid
 
     def get(self) -> IndexView:
-        """What is open.
+        """Return the current view.
 
         Raises:
-            IndexClosed: nothing any more, or it was opened by another process.
+            IndexClosed: the index is closed, or was opened by another process.
         """
         view = self._view
         if view is None:
@@ -62,54 +57,50 @@ class CurrentView:
         return view
 
     def refresh(self) -> bool:
-        """Open the newest generation, or one that was copied into the place of this; False where it is open."""
+        """Open the newest generation, or an index that replaced this one; return False if it is open already."""
         self.get()
         with self._lock:
-            before = self.get()
-            if before.snapshot.manifest.is_newest(self._directory):
+            view = self.get()
+            if view.snapshot.manifest.is_newest(self._directory):
                 return False
-            snapshot = Snapshot(self._directory, before.snapshot.segments)
-            self._view = self._made(snapshot, before)
+            self._replace(view, Snapshot(self._directory, view.snapshot.segments))
         return True
 
-    def optimize(self, threads: int) -> int:
+    def optimize(self) -> int:
         """Write HNSW graphs for large segments that have none; return how many were written.
 
         The writer's lock must be held.
         """
         before = self.get().snapshot
-        n_written = write_graphs(before, threads)
+        n_written = write_graphs(before, self._options.thresholds.graph_rows, self._options.n_threads)
         drop_graphs(before, self.reopen())
         return n_written
 
     def reopen(self) -> Snapshot:
-        """Open the newest generation, and choose anew what searches each segment."""
+        """Open the newest generation, and choose a backend for each segment again."""
         with self._lock:
-            snapshot = Snapshot(self._directory, self.get().snapshot.segments)
-            self._view = self._made(snapshot, None)
+            view = self.get()
+            snapshot = Snapshot(self._directory, view.snapshot.segments)
+            self._replace(view, snapshot, is_reusing=False)
         return snapshot
 
-    def follow(self, made: Callable[[], Snapshot | None]) -> None:
-        """Take over the generation that a writer of this process made; no file is read for it.
+    def follow(self, take_snapshot: Callable[[], Snapshot | None]) -> None:
+        """Use the generation that a writer of this process made, without reading files.
 
         Args:
-            made: gives it, or None where there is none any more; no other thread opens one meanwhile.
+            take_snapshot: returns the generation, or None if the writer is closed; called under the lock.
         """
         with self._lock:
-            before = self._view
-            snapshot = made() if before else None
-            if snapshot is not None:  # one without documents is false
-                self._view = self._made(snapshot, before)
+            view = self._view
+            snapshot = take_snapshot() if view else None
+            if view is not None and snapshot is not None:  # a snapshot without documents is false
+                self._replace(view, snapshot)
 
-    def _made(self, snapshot: Snapshot, before: IndexView | None) -> IndexView:
-        try:
-            return IndexView(snapshot, self._options, self._unknown, before, self._device)
-        except BaseException:
-            snapshot.close()
-            raise
+    def _replace(self, view: IndexView, snapshot: Snapshot, *, is_reusing: bool = True) -> None:
+        self._view = _open_view(snapshot, lambda: view.next_view(snapshot, is_reusing=is_reusing))
 
     def close(self) -> None:
-        """Close all files; nothing where that was done. A forked child lets go of them without a lock."""
+        """Close all files; closing twice is harmless. A forked child drops them without taking the lock."""
         if self.is_forked:
             self._view = None
             return
@@ -117,3 +108,12 @@ class CurrentView:
             view, self._view = self._view, None
         if view:
             view.snapshot.close()
+
+
+def _open_view(snapshot: Snapshot, make: Callable[[], IndexView]) -> IndexView:
+    """Make the view of a snapshot; close the snapshot if that fails."""
+    try:
+        return make()
+    except BaseException:
+        snapshot.close()
+        raise

@@ -1,8 +1,8 @@
-"""How much main memory an open index may hold, and how it is shared out.
+"""Divides the memory limit of an open index among its parts.
 
-What counts is what stays: copies that backends make, decoded postings, the answers to filters, quantizers, a
-number for each document. Mapped files do not count: the system takes their memory back when it needs it. Nor do
-the models, and what a search needs while it lasts.
+The limit covers copies made by backends, decoded postings, cached filters, quantizers and per-document data. It
+does not cover mapped files, whose memory the operating system can reclaim, models, and temporary memory of a
+search.
 """
 
 from __future__ import annotations
@@ -18,25 +18,25 @@ from quarry.formats.snapshot import OpenSegment, Snapshot
 __all__ = ["MemoryPlan", "memory_bytes", "plan_memory"]
 
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*(k|M|G|T)?(i)?B", re.IGNORECASE)
-_MOST_BYTES = 1 << 62
-_MOST_DIGITS = 18
+_MAX_BYTES = 1 << 62
+_MAX_DIGITS = 18
 _POWERS = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4}
-_POSTING_BYTES = 128 << 20  # for decoded postings,
-_POSTING_SHARE = 4 / 16  # of a limit at most this share
-_FILTER_BYTES = 32 << 20  # the same for the answers to filters
-_FILTER_SHARE = 1 / 16
+_POSTING_BYTES = 128 << 20  # cache of decoded postings,
+_POSTING_SHARE = 4 / 16  # and its maximum share of a limit
+_FILTER_BYTES = 32 << 20  # cache of filters,
+_FILTER_SHARE = 1 / 16  # and its maximum share
 
 
 class MemoryPlan(NamedTuple):
-    """Bytes by use.
+    """Memory of each part in bytes.
 
     Attributes:
-        limit_bytes: the limit; None where there is none.
-        document_bytes: for norms, marks of deletion and places of codes.
-        quantizer_bytes: for quantizers.
-        posting_bytes: at most, for decoded postings.
-        filter_bytes: at most, for the documents that pass filters.
-        backend_bytes: at most, for what backends hold; None: as much as they need.
+        limit_bytes: the limit; None without one.
+        document_bytes: document lengths, flags of deleted documents and places of codes.
+        quantizer_bytes: quantizers.
+        posting_bytes: maximum for decoded postings.
+        filter_bytes: maximum for cached filters.
+        backend_bytes: maximum for backends; None: no limit.
     """
 
     limit_bytes: int | None
@@ -48,25 +48,25 @@ class MemoryPlan(NamedTuple):
 
 
 def memory_bytes(value: int | str | None) -> int | None:
-    """The bytes of a size like 500_000_000, "500MB", "0.5 GB" or "512MiB"; None stays None.
+    """Convert a size such as 500_000_000, "500MB", "0.5 GB" or "512MiB" to bytes; None stays None.
 
     Raises:
-        InvalidSetting: it is no size.
+        InvalidSetting: it is not a size.
     """
-    if value is None or (type(value) is int and 0 < value <= _MOST_BYTES):
+    if value is None or (type(value) is int and 0 < value <= _MAX_BYTES):
         return value
     match = _SIZE.fullmatch(value.strip()) if isinstance(value, str) else None
-    if match is None or len(match[1]) > _MOST_DIGITS:
-        raise InvalidSetting("memory is no size", expected='bytes, or a text like "500MB"', actual=shown(value))
+    if match is None or len(match[1]) > _MAX_DIGITS:
+        raise InvalidSetting("memory is not a size", expected='bytes, or a text like "500MB"', actual=shown(value))
     base = 1024 if match[3] else 1000
     return int(float(match[1]) * base ** _POWERS[(match[2] or "").lower()])
 
 
 def plan_memory(snapshot: Snapshot, limit_bytes: int | None) -> MemoryPlan:
-    """Share a limit out among the parts of an index.
+    """Divide a limit among the parts of an index.
 
     Raises:
-        InvalidSetting: not even what every search needs fits.
+        InvalidSetting: the limit is too low for quantizers and per-document data.
     """
     documents, quantizers = sum(map(_document_bytes, snapshot.segments)), _quantizer_bytes(snapshot)
     needed = documents + quantizers
@@ -77,7 +77,7 @@ def plan_memory(snapshot: Snapshot, limit_bytes: int | None) -> MemoryPlan:
     left = limit_bytes - needed - postings - filters
     if left < 0:
         raise InvalidSetting(
-            "the memory allowed is too little for this index",
+            "the memory limit is too low for this index",
             path=snapshot.directory.path,
             expected=f"at least {math.ceil(needed / (1 - _POSTING_SHARE - _FILTER_SHARE))} bytes",
             actual=limit_bytes,
@@ -86,13 +86,13 @@ def plan_memory(snapshot: Snapshot, limit_bytes: int | None) -> MemoryPlan:
 
 
 def _quantizer_bytes(snapshot: Snapshot) -> int:
-    """Those that segments share are held once."""
+    """Return the memory of the quantizers; those that segments share are held once."""
     held = {segment.record.quantizer: segment.quantizer for segment in snapshot.segments if segment.quantizer}
     return sum(quantizer.n_bytes for quantizer in held.values())
 
 
 def _document_bytes(segment: OpenSegment) -> int:
-    """Bytes of a norm for each document, the marks of deleted ones, and the places of codes that stand alone."""
-    marks = 0 if segment.deleted is None else segment.deleted.nbytes
+    """Return the memory of document lengths, flags of deleted documents, and places of codes without centroids."""
+    flags = 0 if segment.deleted is None else segment.deleted.nbytes
     places = 4 * segment.reader.n_rows if segment.reader.centroids.kind == "none" else 0
-    return 4 * segment.reader.n_docs + marks + places
+    return 4 * segment.reader.n_docs + flags + places

@@ -1,4 +1,4 @@
-"""Numbers about an index, for people and programs."""
+"""Statistics of an index: documents, sizes, backends, memory."""
 
 from __future__ import annotations
 
@@ -8,54 +8,27 @@ from collections.abc import Mapping, Sequence
 from quarry.engine.backends.selection import Choice
 from quarry.engine.options import OpenOptions
 from quarry.engine.quantization.drift import drift_statistics
+from quarry.formats.segment import SEGMENT_PARTS
 from quarry.formats.snapshot import Snapshot
 
 __all__ = ["index_statistics", "resource_statistics"]
 
-_PARTS = {
-    "centroids": "centroids",
-    "centroid_scales": "centroids",
-    "centroid_offsets": "centroids",
-    "codes": "codes",
-    "list_offsets": "codes",
-    "list_rows": "codes",
-    "documents": "documents",
-    "document_offsets": "documents",
-    "document_dictionaries": "documents",
-    "dictionary_offsets": "documents",
-    "dictionary_ordinals": "documents",
-    "terms": "postings",
-    "term_offsets": "postings",
-    "term_keys": "postings",
-    "posting_offsets": "postings",
-    "postings": "postings",
-    "doc_lengths": "postings",
-    "metadata": "metadata",
-    "metadata_directory": "metadata",
-    "ids": "ids",
-    "id_offsets": "ids",
-    "id_hashes": "ids",
-    "id_ordinals": "ids",
-}
-"""Section -> the part of the index it counts as."""
-
 
 def index_statistics(snapshot: Snapshot) -> dict[str, object]:
-    """Describe a snapshot.
+    """Return statistics of a snapshot.
 
     Returns:
         generation, n_documents, n_deleted, n_centroids, n_segments, dim, representation (name and settings),
-        encoder (its name), stored (int8, float16 or none), code_bytes, size_bytes (all files but the manifest),
-        drift (see `quarry.engine.quantization.drift`), and bytes: a mapping of part (centroids, codes,
-        documents, ids, metadata, postings, quantizers, other) to its bytes.
+        encoder (its name), stored (int8, float16 or none), code_bytes, size_bytes (all files except the manifest),
+        drift (see `quarry.engine.quantization.drift`), and bytes: size by part (centroids, codes, documents, ids,
+        metadata, postings, quantizers, other). Sections that this version does not know count as "other".
     """
     manifest = snapshot.manifest
     settings = manifest.settings
     size = _size_bytes(snapshot)
-    parts: Counter[str] = Counter(centroids=0, codes=0, documents=0, ids=0, metadata=0, postings=0)
+    parts = Counter(dict.fromkeys(SEGMENT_PARTS, 0))
     for segment in snapshot.segments:
-        for section, n_bytes in segment.reader.section_bytes().items():
-            parts[_PARTS[section]] += n_bytes
+        parts.update(segment.reader.part_bytes())
     parts["quantizers"] = sum(record.n_bytes for record in manifest.quantizers)
     parts["other"] = size - sum(parts.values())
     return {
@@ -79,23 +52,23 @@ def resource_statistics(
     snapshot: Snapshot,
     options: OpenOptions,
     choices: Sequence[Choice],
-    held: Mapping[str, int],
+    resident_bytes: Mapping[str, int],
     device_bytes: int,
 ) -> dict[str, object]:
-    """Describe what searches a snapshot.
+    """Return the backends and the memory of an open snapshot.
 
     Args:
-        snapshot: what is searched.
-        options: that the index was opened with.
-        choices: for each segment.
-        held: bytes of main memory by part.
-        device_bytes: of accelerators.
+        snapshot: the snapshot.
+        options: options that the index was opened with.
+        choices: the backend of each segment.
+        resident_bytes: main memory in bytes by part.
+        device_bytes: memory of accelerators in bytes.
 
     Returns:
-        backend: what was asked for, and chosen: by name n_segments, n_centroids and the reason.
-        memory: limit_bytes (or None), mapped_bytes (files, which the system takes back when it needs the memory),
-        resident_bytes by part (backends that have been opened by a search, decoded postings, answers to filters,
-        a few bytes for each document, quantizers), device_bytes.
+        backend: the requested backend, and the chosen ones by name with n_segments, n_centroids and the reason.
+        memory: limit_bytes (or None), mapped_bytes (files, whose memory the operating system can reclaim),
+        resident_bytes by part (open backends, decoded postings, cached filters, per-document data, quantizers),
+        device_bytes.
     """
     counts: dict[str, Counter[str]] = {}
     reasons: dict[str, dict[str, None]] = {}
@@ -104,18 +77,18 @@ def resource_statistics(
         reasons.setdefault(choice.backend, {})[choice.reason] = None
     chosen = {name: {**count, "reason": " / ".join(reasons[name])} for name, count in counts.items()}
     return {
-        "backend": {"asked_for": options.backend, "chosen": chosen},
+        "backend": {"requested": options.backend, "chosen": chosen},
         "memory": {
             "limit_bytes": options.memory_bytes,
             "mapped_bytes": sum(segment.reader.n_bytes for segment in snapshot.segments),
-            "resident_bytes": dict(held),
+            "resident_bytes": dict(resident_bytes),
             "device_bytes": device_bytes,
         },
     }
 
 
 def _size_bytes(snapshot: Snapshot) -> int:
-    """Bytes of all files by what the manifest says: a later commit may have deleted them."""
+    """Return the size of all files as recorded in the manifest, since a later commit may have deleted them."""
     records = list(snapshot.manifest.quantizers)
     for segment in snapshot.manifest.segments:
         records += [segment.file, segment.tombstones] if segment.tombstones else [segment.file]

@@ -1,4 +1,4 @@
-"""Reading every byte of an index, while others may commit to it."""
+"""Verifies every byte of an index, while others may commit to it."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ __all__ = ["VerifyReport", "verify_index"]
 
 @dataclass(frozen=True, kw_only=True)
 class VerifyReport:
-    """What `Engine.verify` read, all of it sound.
+    """The result of `Engine.verify` for an intact index.
 
     Attributes:
-        n_files: files of the index.
-        n_bytes: their length together.
-        n_documents: documents that can be found.
+        n_files: number of files of the index.
+        n_bytes: their total size.
+        n_documents: number of live documents.
     """
 
     n_files: int
@@ -29,43 +29,43 @@ class VerifyReport:
 
 
 def verify_index(directory: Directory, manifest: Manifest | None = None) -> VerifyReport:
-    """Read every byte of a generation, or if its files are gone of the newest.
+    """Read every byte of a generation, or of the newest if its files were deleted.
 
-    Files that two generations share are read once, so this comes to an end however often others commit.
+    Files that two generations share are read once, so this terminates although others commit.
 
     Args:
-        directory: of the index.
-        manifest: of the generation; None: the newest.
+        directory: folder of the index.
+        manifest: manifest of the generation; None: the newest.
 
     Raises:
-        FormatError: something is wrong; the message lists everything that is, `findings` holds the errors.
+        FormatError: files are damaged or contradict one another; `findings` holds all errors.
     """
-    manifest = manifest or _newest(directory)
-    sound: dict[str, int] = {}
-    while findings := _findings(directory, manifest, sound):
-        newest = _newest(directory)
+    manifest = manifest or _load_newest(directory)
+    intact: dict[str, int] = {}
+    while findings := _find_damage(directory, manifest, intact):
+        newest = _load_newest(directory)
         if newest.commit_id == manifest.commit_id:
-            raise _all_of(findings, directory)
-        manifest = newest  # files that are missing may be gone because of a commit
+            raise _combine_errors(findings, directory)
+        manifest = newest  # missing files may have been deleted by a commit
     names = manifest.file_names()
     n_documents = sum(segment.n_docs - segment.n_deleted for segment in manifest.segments)
-    return VerifyReport(n_files=len(names), n_bytes=sum(sound[name] for name in names), n_documents=n_documents)
+    return VerifyReport(n_files=len(names), n_bytes=sum(intact[name] for name in names), n_documents=n_documents)
 
 
-def _findings(directory: Directory, manifest: Manifest, sound: dict[str, int]) -> list[FormatError]:
-    """What is wrong with the files; or where each of them is sound, in what they say of one another."""
-    findings = check_files(directory, manifest, sound)
+def _find_damage(directory: Directory, manifest: Manifest, intact: dict[str, int]) -> list[FormatError]:
+    """Return the damage of each file, or if all are intact the contradictions between them."""
+    findings = check_files(directory, manifest, intact)
     if not findings:
         try:
-            with contextlib.suppress(FileNotFoundError):  # it was read before it went
+            with contextlib.suppress(FileNotFoundError):  # deleted after it was read
                 Snapshot(directory, manifest=manifest).close()
         except FormatError as error:
             findings = [error]
     return findings
 
 
-def _newest(directory: Directory) -> Manifest:
-    """The newest manifest, however often others commit."""
+def _load_newest(directory: Directory) -> Manifest:
+    """Load the newest manifest, while others may commit."""
     while True:
         generation = find_latest_generation(directory)
         try:
@@ -75,7 +75,7 @@ def _newest(directory: Directory) -> Manifest:
                 raise
 
 
-def _all_of(findings: list[FormatError], directory: Directory) -> FormatError:
-    error = FormatError(f"{len(findings)} damages:\n" + "\n".join(map(str, findings)), path=directory.path)
+def _combine_errors(findings: list[FormatError], directory: Directory) -> FormatError:
+    error = FormatError(f"{len(findings)} errors:\n" + "\n".join(map(str, findings)), path=directory.path)
     error.findings = tuple(findings)
     return error

@@ -1,75 +1,144 @@
-"""One generation of an index, ready to be searched: what changes together at a refresh."""
+"""One open generation of an index, with all that answers queries about it."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
 
-import numpy as np
+import numpy.typing as npt
 
 from quarry.engine.documents.document import Document
+from quarry.engine.encoding.encoder import Encoder
+from quarry.engine.encoding.queries import encode_queries
 from quarry.engine.filtering.cache import DocumentFilter
 from quarry.engine.filtering.filter import Condition
 from quarry.engine.filtering.unknown_fields import UnknownFields
 from quarry.engine.gpu.device import Device
-from quarry.engine.gpu.device_vectors import DeviceVectors
 from quarry.engine.index.memory import plan_memory
 from quarry.engine.index.statistics import index_statistics, resource_statistics
-from quarry.engine.lexical.query import Bm25Query
 from quarry.engine.lexical.searcher import LexicalSearcher
 from quarry.engine.options import OpenOptions, SearchOptions
-from quarry.engine.scoring.query_vectors import Queries, Vectors, check_vectors, host_vectors
-from quarry.engine.scoring.ranking import Ranking
-from quarry.engine.search.explanation import matches
-from quarry.engine.search.hits import Hit, Hits
-from quarry.engine.search.hybrid import HybridSearcher
+from quarry.engine.scoring.query_vectors import Queries, check_host_vectors, query_vectors
+from quarry.engine.search.hit_builder import HitBuilder
+from quarry.engine.search.hits import Hits
+from quarry.engine.search.reranker import Reranker, rerank
+from quarry.engine.search.retriever import Retriever
 from quarry.engine.search.searcher import Searcher
-from quarry.formats.documents.store import PackedDocument
+from quarry.formats.errors import EncoderMismatch, InvalidSetting
 from quarry.formats.manifest import EncoderRecord
 from quarry.formats.snapshot import Snapshot
 
-__all__ = ["IndexView"]
+__all__ = ["IndexView", "ViewResources"]
+
+
+@dataclass(frozen=True, eq=False)
+class ViewResources:
+    """Resources shared by the views of all generations of an open index.
+
+    Attributes:
+        options: memory limit, backend and number of threads.
+        device: device of backend "gpu".
+        encoder: encoder of queries; it may be another one than the index was built with, see `check_encoder`.
+        reranker: reranker of hits, or None.
+        unknown_fields: the fields of filters that callers were warned about.
+    """
+
+    options: OpenOptions
+    device: Device
+    encoder: Encoder
+    reranker: Reranker | None = None
+    unknown_fields: UnknownFields = field(default_factory=UnknownFields)
+
+    def check_encoder(self, expected: EncoderRecord, path: Path) -> None:
+        """Raise unless the encoder is the one that an index was built with.
+
+        Args:
+            expected: the encoder of the index.
+            path: folder of the index, for the message.
+
+        Raises:
+            EncoderMismatch: it is another one.
+        """
+        if expected.identity != self.encoder.identity:
+            raise EncoderMismatch(
+                "the vectors of this index are of another encoder; open it with encoder=...",
+                path=path,
+                expected=f"{expected.name} ({expected.identity})",
+                actual=f"{self.encoder.name} ({self.encoder.identity})",
+            )
+
+    def encode(self, texts: list[str]) -> Queries:
+        """Return the (n, dim) vectors of query texts.
+
+        Raises:
+            InvalidQuery: a text has no token, or the encoder returns no usable vector for it.
+        """
+        vectors = encode_queries(self.encoder, texts, self.options.n_threads)
+        check_host_vectors(vectors)
+        return vectors
+
+    def find_reranker(self, options: SearchOptions, path: Path) -> Reranker | None:
+        """Return the reranker of a search; None if the search does not rerank.
+
+        Raises:
+            InvalidSetting: it reranks, and the index was opened without a reranker.
+        """
+        if not options.rerank:
+            return None
+        if self.reranker is None:
+            raise InvalidSetting("there is no reranker; open the index with reranker=...", path=path)
+        return self.reranker
 
 
 class IndexView:
-    """A snapshot with its searchers, from queries to hits; safe to use from several threads.
+    """A snapshot with its searchers: from queries to hits. Safe to use from several threads.
 
     Args:
-        snapshot: of that generation.
-        options: resources to use.
-        unknown: the fields that callers were warned about, of all generations.
-        before: view of another generation, whose backends are reused for the segments that are the same.
-        device: of backend "gpu"; None: as `options` say.
+        snapshot: the snapshot; searches in progress continue when it is closed.
+        resources: shared resources.
+        before: searcher of another generation, whose backends are reused.
+
+    Attributes:
+        snapshot: the snapshot.
+        searcher: dense search.
+        filter: documents that pass filters.
     """
 
     def __init__(
         self,
         snapshot: Snapshot,
-        options: OpenOptions,
-        unknown: UnknownFields,
-        before: IndexView | None = None,
-        device: Device | None = None,
+        resources: ViewResources,
+        before: Searcher | None = None,
     ) -> None:
         self.snapshot = snapshot
-        self._segments = self.snapshot.segments  # what is being searched stays, even if the snapshot is closed
-        self._options = options
-        self._plan = plan_memory(self.snapshot, options.memory_bytes)
-        self._dense: Searcher = Searcher(
-            snapshot, options, self._plan.backend_bytes, before._dense if before else None, device
+        self._resources = resources
+        self._plan = plan_memory(snapshot, resources.options.memory_bytes)
+        self.searcher = Searcher(snapshot, resources.options, self._plan.backend_bytes, resources.device, before)
+        self._lexical = LexicalSearcher(snapshot, self._plan.posting_bytes)
+        self.filter = DocumentFilter(
+            snapshot.segments, self._plan.filter_bytes, self._lexical.terms, resources.unknown_fields
         )
-        self._lexical = LexicalSearcher(self.snapshot, self._plan.posting_bytes)
-        self.filter = DocumentFilter(self._segments, self._plan.filter_bytes, self._lexical.terms, unknown)
-        n_docs = [segment.record.n_docs - segment.record.n_deleted for segment in self._segments]
-        self._hybrid = HybridSearcher(self._dense, self._lexical, n_docs)
+        n_docs = [segment.record.n_docs - segment.record.n_deleted for segment in snapshot.segments]
+        self._retriever = Retriever(self.searcher, self._lexical, n_docs)
+        self._hits = HitBuilder(snapshot, self.searcher)
 
-    @property
-    def dim(self) -> int:
-        """Length of a vector."""
-        return self.snapshot.manifest.settings.dim
+    def next_view(self, snapshot: Snapshot, *, is_reusing: bool) -> IndexView:
+        """Return the view of another generation.
 
-    @property
-    def encoder(self) -> EncoderRecord:
-        """The encoder of the vectors."""
-        return self.snapshot.manifest.encoder
+        Args:
+            snapshot: the snapshot of that generation.
+            is_reusing: whether open backends are reused; otherwise a backend is chosen again for each segment.
+        """
+        return IndexView(snapshot, self._resources, self.searcher if is_reusing else None)
+
+    def check_encoder(self) -> None:
+        """Raise unless the encoder is the one that the index was built with.
+
+        Raises:
+            EncoderMismatch: it is another one.
+        """
+        self._resources.check_encoder(self.snapshot.manifest.encoder, self.snapshot.directory.path)
 
     @property
     def n_documents(self) -> int:
@@ -81,28 +150,40 @@ class IndexView:
         return self.snapshot.find(doc_id) is not None
 
     def count(self, condition: Condition) -> int:
-        """Return the number of documents that pass a filter."""
+        """Return the number of documents that satisfy a condition."""
         return self.filter.count(condition)
 
     def statistics(self) -> dict[str, object]:
-        """Describe the generation and what searches it; see `quarry.engine.index.statistics`."""
+        """Return the statistics of the generation and its backends, see `quarry.engine.index.statistics`."""
         return index_statistics(self.snapshot) | self.resources()
 
-    def resources(self) -> dict[str, object]:
-        """What searches the segments, and the memory that is held for it; see `quarry.engine.index.statistics`."""
-        held = {
-            "backends": self._dense.resident_bytes,
-            "postings": self._lexical.resident_bytes,
-            "filters": self.filter.resident_bytes,
-            "documents": self._plan.document_bytes,
-            "quantizers": self._plan.quantizer_bytes,
-        }
-        return resource_statistics(
-            self.snapshot, self._options, self._dense.choices, held, self._dense.device_bytes
-        )
+    def search(self, texts: list[str], options: SearchOptions) -> list[Hits]:
+        """Return the hits of each text, see `quarry.engine.engine.Engine.search`."""
+        reranker = self._resources.find_reranker(options, self.snapshot.directory.path)
+        if options.mode == "lexical":
+            allowed = self.filter.allowed(options.condition)
+            answers = self._retriever.search_lexical(texts, options, allowed)
+        else:
+            self.check_encoder()
+            vectors = self._resources.encode(texts)
+            allowed = self.filter.allowed(options.condition)
+            if options.mode == "dense":
+                answers = self._retriever.search_dense(vectors, options, allowed)
+            else:
+                answers = self._retriever.search_hybrid(texts, vectors, options, allowed)
+        found = [self._hits.build(answer) for answer in answers]
+        if reranker is None:
+            return found
+        return [rerank(text, hits, reranker, options.k) for text, hits in zip(texts, found, strict=True)]
+
+    def search_vectors(self, queries: npt.ArrayLike, options: SearchOptions) -> list[Hits]:
+        """Return the hits of each of (n, dim) query vectors, see `quarry.engine.engine.Engine.search_vectors`."""
+        vectors = query_vectors(queries, self.snapshot.manifest.settings.dim)
+        allowed = self.filter.allowed(options.condition)
+        return [self._hits.build(answer) for answer in self._retriever.search_dense(vectors, options, allowed)]
 
     def documents(self, ids: Iterable[str]) -> list[Document]:
-        """Those that are there, in this order."""
+        """Return the documents with these ids, in their order; ids that no document has are ignored."""
         found = []
         for doc_id in ids:
             place = self.snapshot.find(doc_id)
@@ -111,82 +192,19 @@ class IndexView:
                 found.append(Document(doc_id, stored.text, stored.title, stored.metadata))
         return found
 
-    def search_dense(self, vectors: Queries, options: SearchOptions) -> list[Hits]:
-        """The hits for each of (n, dim) query vectors."""
-        self._check(vectors)
-        answers = self._dense.search(vectors, options, self.filter.allowed(options.condition))
-        if not options.explain:
-            return [self._hits(answer, None, None) for answer in answers]
-        pairs = zip(host_vectors(vectors), answers, strict=True)
-        return [self._hits(answer, vector, None) for vector, answer in pairs]
-
-    def search_lexical(self, texts: list[str], options: SearchOptions) -> list[Hits]:
-        """The hits for each query by its words alone."""
-        allowed = self.filter.allowed(options.condition)
-        return [
-            self._hits(query.top(options.k, allowed), None, query if options.explain else None)
-            for query in map(self._lexical.query, texts)
-        ]
-
-    def search_hybrid(self, vectors: Queries, texts: list[str], options: SearchOptions) -> list[Hits]:
-        """The hits for each query by its vector and its words."""
-        self._check(vectors)
-        answers = self._hybrid.search(vectors, texts, options, self.filter.allowed(options.condition))
-        return [
-            self._hits(answer, vector, query) if options.explain else self._hits(answer, None, None)
-            for vector, answer, query in answers
-        ]
-
-    def _check(self, vectors: Queries) -> None:
-        """Check the numbers of queries; of those on a device, the backends do so when they have answered."""
-        if not isinstance(vectors, DeviceVectors):
-            check_vectors(vectors)
-        elif not self._segments:
-            host_vectors(vectors)
-
-    def _hits(self, ranking: Ranking, vector: Vectors | None, query: Bm25Query | None) -> Hits:
-        """The hits for documents found, in their order; explained by what is given of the query."""
-        ids, documents = self._stored(ranking)
-        nothing = [None] * len(ids)
-        dense = nothing if ranking.dense is None else ranking.dense.tolist()
-        lexical = nothing if ranking.lexical is None else ranking.lexical.tolist()
-        columns = zip(ids, ranking.scores.tolist(), documents, dense, lexical, strict=True)
-        found = [
-            Hit(doc_id, score, document, dense_score=meaning, lexical_score=words)
-            for doc_id, score, document, meaning, words in columns
-        ]
-        hits = Hits(found, ranking.exactness)
-        if vector is not None or query is not None:
-            self._explain(hits, documents, ranking, vector, query)
-        return hits
-
-    def _stored(self, ranking: Ranking) -> tuple[list[str], list[PackedDocument]]:
-        """Ids and documents, in the order of the ranking."""
-        stored: dict[int, tuple[str, PackedDocument]] = {}
-        numbers = set(ranking.segments.tolist())
-        for number in numbers:
-            places = np.flatnonzero(ranking.segments == number)
-            reader, docs = self._segments[number].reader, ranking.docs[places]
-            ids, documents = reader.ids.many(docs), reader.documents.packed(docs)
-            if len(numbers) == 1:
-                return ids, documents
-            stored |= zip(places.tolist(), zip(ids, documents, strict=True), strict=True)
-        pairs = [stored[place] for place in range(len(stored))]
-        return [doc_id for doc_id, _ in pairs], [document for _, document in pairs]
-
-    def _explain(
-        self,
-        hits: list[Hit],
-        documents: list[PackedDocument],
-        ranking: Ranking,
-        vector: Vectors | None,
-        query: Bm25Query | None,
-    ) -> None:
-        places = zip(hits, documents, ranking.segments.tolist(), ranking.docs.tolist(), strict=True)
-        for hit, document, segment, doc in places:
-            if vector is not None:
-                scores = self._dense.centroid_scores(vector, segment, doc)
-                path = self._segments[segment].reader.path
-                hit.matches = matches(document.unpack(), scores, self.snapshot.manifest.settings.beta, path)
-            if query is not None:
-                hit.terms = query.term_scores(segment, doc)
+    def resources(self) -> dict[str, object]:
+        """Return backends and memory, see `quarry.engine.index.statistics.resource_statistics`."""
+        resident_bytes = {
+            "backends": self.searcher.resident_bytes,
+            "postings": self._lexical.resident_bytes,
+            "filters": self.filter.resident_bytes,
+            "documents": self._plan.document_bytes,
+            "quantizers": self._plan.quantizer_bytes,
+        }
+        return resource_statistics(
+            self.snapshot,
+            self._resources.options,
+            self.searcher.choices,
+            resident_bytes,
+            self.searcher.device_bytes,
+        )

@@ -1,4 +1,4 @@
-"""The folder that a build writes to: made if it is missing, locked, and left as it was if the build fails."""
+"""The folder that a build writes to: created if it is missing, locked, and restored if the build fails."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class BuildFolder:
     Raises:
         IndexExists: from `__enter__`: there is an index, or a file is in the way.
         IndexLocked: from `__enter__`: another writer holds the lock.
-        AccessFailed: from `__enter__`: the folder cannot be made, or the lock not be opened.
+        AccessFailed: from `__enter__`: the folder cannot be created, or the lock not be opened.
     """
 
     lock: WriteLock
@@ -50,7 +50,7 @@ class BuildFolder:
         self._before = 0
 
     def check_free(self) -> None:
-        """Find out whether a build may begin; without the lock the answer holds for this moment only.
+        """Check that a build may begin; without the lock the answer is valid at this moment only.
 
         Raises:
             IndexExists: there is an index that is not to be replaced, or a file is in the way.
@@ -73,7 +73,7 @@ class BuildFolder:
             self._make_and_lock()
         except BaseException as error:
             self._remove_empty()
-            error.add_note(f"The build was not started; {self._state()}.")
+            error.add_note(f"The build was not started; {self._describe_index()}.")
             raise
         try:
             self.check_free()  # again: another build may have been quicker
@@ -81,7 +81,7 @@ class BuildFolder:
             if not self._before:
                 self._sync_entry()
         except BaseException as error:
-            self._undo(error)
+            self._restore(error)
             raise
         return self
 
@@ -92,7 +92,7 @@ class BuildFolder:
         if error is None:
             self.lock.release()
         else:
-            self._undo(error)
+            self._restore(error)
 
     def _make_and_lock(self) -> None:
         for _ in range(_ATTEMPTS):
@@ -123,43 +123,43 @@ class BuildFolder:
                 self._make(path.parent)
 
     def _sync_entry(self) -> None:
-        """Sync the folder above: another build may have made this one a moment ago, and not have come so far."""
+        """Sync the folder above: another build may have created this one a moment ago, and not synced it yet."""
         if not self._is_made:
             with contextlib.suppress(OSError):  # whoever made the folder may have had more permissions
                 sync_folder(_folder_above(self.path))
 
-    def _undo(self, error: BaseException) -> None:
-        """Delete the folder if that is right, release the lock, and add a note about what is left to the error."""
+    def _restore(self, error: BaseException) -> None:
+        """Delete the folder if this build created it, release the lock, and note in the error what is left."""
         try:
-            if self._is_made and self.lock.is_in_place() and self._found() == 0:
+            if self._is_made and self.lock.is_in_place() and self._find_generation() == 0:
                 self.lock.delete()
                 self._remove_empty()
-            error.add_note(self._left())
+            error.add_note(self._describe_result())
         finally:
             self.lock.release()
 
     def _remove_empty(self) -> None:
-        """Delete the folder if this build made it and it is empty; who was about to lock it makes it again."""
+        """Delete the folder if this build created it and it is empty; a build about to lock it tries again."""
         if self._is_made:
             with contextlib.suppress(OSError):
                 os.rmdir(self.path)  # noqa: PTH106
 
-    def _left(self) -> str:
-        generation = self._found()
+    def _describe_result(self) -> str:
+        generation = self._find_generation()
         if generation and generation > self._before:
             return f"{self.path} was changed all the same: it is at generation {generation}."
         if generation:
             return f"The build was not completed; {self.path} is as it was, at generation {generation}."
-        return f"The build was not completed; {self._state()}."
+        return f"The build was not completed; {self._describe_index()}."
 
-    def _state(self) -> str:
-        generation = self._found()
+    def _describe_index(self) -> str:
+        generation = self._find_generation()
         if generation is None:
             return f"what is at {self.path} cannot be looked up"
         return f"{self.path} is at generation {generation}" if generation else f"there is no index at {self.path}"
 
-    def _found(self) -> int | None:
-        """The generation that is there, 0 if there is none; None if the system does not say."""
+    def _find_generation(self) -> int | None:
+        """Return the current generation, 0 if there is none; None if it cannot be looked up."""
         try:
             return _generation(self.path)
         except (QuarryError, OSError):
@@ -185,5 +185,5 @@ def _is_there(path: Path) -> bool:
 
 
 def _folder_above(path: Path) -> Path:
-    """The folder that has the entry of `path`, which is no link itself."""
+    """Return the folder with the entry of `path`, links resolved."""
     return Path(os.path.realpath(path)).parent

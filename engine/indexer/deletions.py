@@ -1,4 +1,4 @@
-"""Documents deleted since the last commit, and where their deletions go when segments are merged."""
+"""Documents deleted since the last commit, and what becomes of their deletions when segments are merged."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ import numpy.typing as npt
 
 from quarry.formats.snapshot import OpenSegment
 
-__all__ = ["Deletions", "carried_over"]
+__all__ = ["Deletions", "carry_over"]
 
 Flags = npt.NDArray[np.bool_]
 
 
 class Deletions:
-    """For each segment what is deleted in it, once something was deleted since the last commit."""
+    """Flags of the deleted documents of each segment in which a document was deleted since the last commit."""
 
     def __init__(self) -> None:
         self._flags: dict[bytes, Flags] = {}
@@ -24,7 +24,7 @@ class Deletions:
         return bool(self._flags)
 
     def mark(self, segment: OpenSegment, ordinal: int) -> bool:
-        """Delete a document; whether it was live until now."""
+        """Delete a document; return whether it was live."""
         flags = self._flags.get(segment.reader.segment_id)
         if flags is None:
             flags = self.committed(segment).copy()
@@ -34,46 +34,46 @@ class Deletions:
         return was_live
 
     def new_flags(self, segment: OpenSegment) -> Flags | None:
-        """(n_docs,) bool, all that is deleted in a segment, or None where nothing was since the last commit."""
+        """Return (n_docs,) bool, the deleted documents of a segment; None if there is no new one."""
         return self._flags.get(segment.reader.segment_id)
 
     def flags(self, segment: OpenSegment) -> Flags:
-        """(n_docs,) bool, all that is deleted in a segment."""
+        """Return (n_docs,) bool, the deleted documents of a segment."""
         found = self.new_flags(segment)
         return self.committed(segment) if found is None else found
 
     @staticmethod
     def committed(segment: OpenSegment) -> Flags:
-        """(n_docs,) bool, what was deleted in a segment at the last commit."""
+        """Return (n_docs,) bool, the documents of a segment that were deleted at the last commit."""
         return np.zeros(segment.record.n_docs, bool) if segment.deleted is None else segment.deleted
 
-    def moved(
+    def after_merge(
         self, sources: Sequence[OpenSegment], now: Mapping[bytes, OpenSegment], target: bytes | None
     ) -> Deletions:
-        """The same deletions when the live documents of the sources have become the segment `target`.
+        """Return the deletions after a merge that wrote the live documents of the sources to the segment `target`.
 
         Args:
             sources: as they were when the merge began.
             now: the segments of the current generation by their ids.
-            target: id of the new segment; None where nothing in it is live.
+            target: id of the new segment; None if no document in it is live.
         """
         old = {source.reader.segment_id for source in sources}
-        moved = Deletions()
-        moved._flags = {key: flags for key, flags in self._flags.items() if key not in old}
+        after = Deletions()
+        after._flags = {key: flags for key, flags in self._flags.items() if key not in old}
         if target is not None and old & self._flags.keys():
-            moved._flags[target] = carried_over(sources, now, self.flags)
-        return moved
+            after._flags[target] = carry_over(sources, now, self.flags)
+        return after
 
 
-def carried_over(
+def carry_over(
     sources: Sequence[OpenSegment], now: Mapping[bytes, OpenSegment], flags: Callable[[OpenSegment], Flags]
 ) -> Flags:
-    """Which of the documents that were live when a merge began are deleted now, one source after the other.
+    """Return (n,) bool, which documents that were live when a merge began are deleted now, source by source.
 
     Args:
         sources: as they were when the merge began.
-        now: the segments of the current generation by their ids; from one that is gone everything is deleted.
-        flags: (n_docs,) bool, what is deleted in a segment now.
+        now: the segments of the current generation by their ids; all documents of one that is missing are deleted.
+        flags: returns (n_docs,) bool, the deleted documents of a segment.
     """
     parts = []
     for source in sources:

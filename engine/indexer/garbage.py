@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import re
+from collections.abc import Collection
 
 from quarry.formats.container.directory import Directory
 from quarry.formats.errors import FormatError, IndexNotFound
@@ -11,22 +12,50 @@ from quarry.formats.manifest import Manifest, find_latest_generation
 from quarry.formats.vectors.hnsw_graph import graph_name
 from quarry.formats.write_lock import WriteLock
 
-__all__ = ["collect_garbage", "files_of"]
+__all__ = ["Garbage", "collect_garbage", "files_of"]
 
 _OWN_FILES = re.compile(r"MANIFEST-\d{20}|[0-9a-f]{32}\.(seg|quant|del|hnsw)|(spool|manifest)-[0-9a-f]+\.tmp")
 
 
-def collect_garbage(directory: Directory, lock: WriteLock) -> None:
-    """Delete files of our own making that the current generation does not name.
+class Garbage:
+    """Files of a writer's earlier generations, until they are deleted; one that cannot be is tried again.
 
-    Only for a writer that has nothing in the making. Not before that generation is certain to outlive a power
-    loss: the files may be those of the one before it. Not either where the lock file was deleted: they may be
-    another writer's.
+    Args:
+        directory: of the index.
+
+    Attributes:
+        held: names of files that stay even if no generation names them, by what they are needed for.
     """
-    with contextlib.suppress(FormatError, IndexNotFound, OSError):  # then what the index needs cannot be known now
+
+    def __init__(self, directory: Directory) -> None:
+        self.held: dict[str, str] = {}
+        self._directory = directory
+        self._names: set[str] = set()
+
+    def add(self, names: Collection[str]) -> None:
+        """Delete these files at the next `collect` whose generation does not name them."""
+        self._names |= set(names)
+
+    def collect(self, manifest: Manifest) -> None:
+        """Delete the files that this generation does not name and that are not held."""
+        self._names -= files_of(manifest)
+        for name in self._names - set(self.held.values()):
+            self._directory.delete(name)
+        with contextlib.suppress(OSError):
+            self._names &= set(self._directory.names())
+
+
+def collect_garbage(directory: Directory, lock: WriteLock) -> None:
+    """Delete orphan files: those named like files of an index that the current generation does not name.
+
+    Only for a writer without unfinished files, and only if the current generation is certain to survive a power
+    loss: the files may be those of the generation before. Nothing is deleted if the lock file was deleted, because
+    they may be another writer's, or if it cannot be known what the index needs.
+    """
+    with contextlib.suppress(FormatError, IndexNotFound, OSError):
         directory.sync()
         names, needed = directory.names(), _needed(directory)
-        if lock.is_in_place():  # and was until now: what another writer makes later is not among the names
+        if lock.is_in_place():  # and was until now: files that another writer makes later are not among the names
             for name in names:
                 if _OWN_FILES.fullmatch(name) and name not in needed:
                     directory.delete(name)
@@ -40,5 +69,5 @@ def _needed(directory: Directory) -> set[str]:
 
 
 def files_of(manifest: Manifest) -> set[str]:
-    """The names of all files of a generation, and of those that may have been derived from them."""
+    """Return the names of all files of a generation, and of those that may have been derived from them."""
     return manifest.file_names() | {graph_name(segment.file.file_id) for segment in manifest.segments}

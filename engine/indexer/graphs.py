@@ -1,10 +1,9 @@
-"""Writing the HNSW graphs of an index: derived files, made when asked for, never in the way of a commit."""
+"""Writes the HNSW graphs of an index: derived files, written on request, that no commit waits for."""
 
 from __future__ import annotations
 
 import logging
 
-from quarry.engine.backends.hnsw import wants_graph
 from quarry.engine.backends.hnsw_index import build_graph
 from quarry.formats.container.directory import Directory
 from quarry.formats.errors import FormatError, MergeFailed
@@ -16,15 +15,22 @@ __all__ = ["drop_graphs", "write_graphs"]
 _log = logging.getLogger(__name__)
 
 
-def write_graphs(snapshot: Snapshot, threads: int) -> int:
-    """Write the graphs that are missing or damaged, of segments large enough to gain from one; how many.
+def write_graphs(snapshot: Snapshot, graph_rows: int, threads: int) -> int:
+    """Write the graphs that are missing or damaged, and return how many were written.
 
     The writer's lock must be held.
 
+    Args:
+        snapshot: of the index.
+        graph_rows: centroids of a segment from which on it has a graph.
+        threads: for building graphs.
+
     Raises:
-        MergeFailed: the system failed; of the graph that it failed at nothing is left, those before it are there.
+        MergeFailed: an I/O error occurred; the graphs written before it are complete, and nothing is left of the
+            one that failed.
     """
-    missing = [segment for segment in snapshot.segments if _lacks_graph(snapshot.directory, segment)]
+    large = [segment for segment in snapshot.segments if segment.reader.n_rows >= graph_rows]
+    missing = [segment for segment in large if _lacks_graph(snapshot.directory, segment)]
     for segment in missing:
         graph = build_graph(segment, threads)
         try:
@@ -51,8 +57,6 @@ def drop_graphs(before: Snapshot, now: Snapshot) -> None:
 
 
 def _lacks_graph(directory: Directory, segment: OpenSegment) -> bool:
-    if not wants_graph(segment):
-        return False
     try:
         read_graph(directory, segment.record.file, segment.reader.n_rows)
     except FileNotFoundError:

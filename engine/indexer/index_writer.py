@@ -12,27 +12,21 @@ import numpy.typing as npt
 from quarry.engine.analysis.analyzer import Analyzer
 from quarry.engine.documents.document import Document
 from quarry.engine.encoding.encoder import Encoder
-from quarry.engine.indexer.committer import Committer, Failure
+from quarry.engine.indexer.committer import Committer
 from quarry.engine.indexer.document_encoder import DocumentEncoder, EncodedDocument, EncodedDocuments, OnInvalid
-from quarry.engine.indexer.failures import let_go
+from quarry.engine.indexer.failures import WriterState, clear_frames
 from quarry.engine.indexer.garbage import collect_garbage
-from quarry.engine.indexer.merge_policy import MergePolicy
+from quarry.engine.indexer.generation import make_root
 from quarry.engine.indexer.merge_scheduler import MergeScheduler
-from quarry.engine.indexer.segment_builder import BuiltSegment, SegmentBuilder, wants_lists
+from quarry.engine.indexer.segment_builder import BuiltSegment, SegmentBuilder, has_lists
 from quarry.engine.process.exit_gate import finishes_before_exit
 from quarry.engine.process.worker_pool import PoolClosed, WorkerPool
 from quarry.engine.representation.base import Representation
 from quarry.engine.representation.registry import representation_from
+from quarry.engine.thresholds import Thresholds
 from quarry.formats.container.directory import Directory
-from quarry.formats.errors import (
-    AccessFailed,
-    CommitFailed,
-    FormatError,
-    IndexClosed,
-    IndexNotFound,
-    InvalidDocument,
-)
-from quarry.formats.manifest import EncoderRecord, IndexSettings, Manifest, find_latest_generation
+from quarry.formats.errors import AccessFailed, CommitFailed, FormatError, InvalidDocument
+from quarry.formats.manifest import IndexSettings
 from quarry.formats.snapshot import Snapshot
 from quarry.formats.vectors.quantizer import Quantizer, StoredQuantizer, write_quantizer
 from quarry.formats.write_lock import WriteLock
@@ -41,22 +35,21 @@ __all__ = ["IndexWriter"]
 
 
 class IndexWriter:
-    """The one writer of an index; it holds the write lock until `close`.
+    """Collects changes and commits them; the only writer of an index, whose lock it holds until `close`.
 
-    Several threads may use it: a commit takes the documents that any of them has added by then, whole ones.
+    Several threads may use it: a commit includes the documents that any of them has added by then, whole ones.
 
-    After a commit segments are merged in the background as a policy says, in commits of their own.
-
-    Where the system fails, on a full disk for one, before a commit is visible, what was collected stays collected:
-    the commit can be made once the disk is well, or be given up with `rollback`.
+    If an I/O error occurs before a commit is visible, for example because the disk is full, what was collected is
+    kept: the commit can be tried again, or given up with `rollback`. `WriterStatus` lists what failures lead to.
 
     Args:
         directory: of the index.
-        encoder: that makes the vectors.
+        encoder: computes the vectors.
         threads: for encoding, training and coding.
-        fresh: settings of a new index: the first commit puts it in the place of whatever is there. None: the index
-            that is there is changed.
-        policy: when segments are merged; None: only by `merge`.
+        fresh: settings of a new index: the first commit replaces whatever is there. None: the index that is there
+            is changed.
+        thresholds: sizes from which on segments have inverted lists or are merged; None: the defaults.
+        merges: whether segments are merged in the background after commits; otherwise only by `merge`.
         after_merge: called after each merge, in the background on another thread.
         lock: of the folder, held by the caller, who releases it after `close`; None: this object takes the lock,
             and releases it in `close`.
@@ -77,54 +70,55 @@ class IndexWriter:
         threads: int,
         *,
         fresh: IndexSettings | None = None,
-        policy: MergePolicy | None = None,
+        thresholds: Thresholds | None = None,
+        merges: bool = False,
         after_merge: Callable[[], object] = lambda: None,
         lock: WriteLock | None = None,
     ) -> None:
         self._directory = directory
         self._encoder = encoder
         self._threads = threads
-        self._is_automatic = policy is not None
+        self._thresholds = thresholds or Thresholds()
+        self._is_automatic = merges
         self._pid = os.getpid()
         self._pool = WorkerPool(threads, "quarry-encode")
         self._mutex = threading.RLock()
         self._owns_lock = lock is None
-        self._lock: WriteLock | None = lock or WriteLock(directory.path)
+        self._lock = lock or WriteLock(directory.path)
+        self._state = WriterState(directory.path)
         self._pending: SegmentBuilder | None = None
         self._given_quantizer: Quantizer | None = None
-        self._failure: Failure | None = None
-        self._is_untidy = False  # whether something that failed may have left files
         self.n_tokens = self.n_rows = 0
         try:
-            root = _root(directory, fresh, encoder) if fresh else None
-            self._committer = Committer(directory, self._lock, root)
+            root = make_root(directory, fresh, encoder) if fresh else None
+            self._committer = Committer(directory, self._lock, root, self._state)
         except BaseException:
             self._release_lock()
             raise
-        self._settings = self._committer.manifest.settings
-        self._merges = MergeScheduler(self._committer, threads, policy or MergePolicy(), after_merge)
+        self._settings = self._committer.current.manifest.settings
+        self._merges = MergeScheduler(
+            self._committer, threads, self._thresholds, after_merge, self._encoder_of_vectors()
+        )
         try:
             self._representation: Representation = representation_from(
                 self._settings.representation, self._settings.representation_settings
             )
-            self._analyzer = Analyzer.from_settings(
-                {"language": self._settings.language, "rules": self._settings.analysis_rules}
-            )
+            self._analyzer = Analyzer.from_settings(self._settings.language, self._settings.analysis_rules)
         except BaseException:
             self.close()
             raise
 
     @property
     def document_encoder(self) -> DocumentEncoder:
-        """What encodes the documents of this index."""
+        """The encoder of the documents of this index."""
         return DocumentEncoder(self._encoder, self._representation, self._analyzer)
 
     def snapshot(self) -> Snapshot:
-        """The current generation, sharing the files that this writer has open."""
+        """Return a snapshot of the current generation that shares the files this writer has open."""
         return self._committer.snapshot()
 
     def add(self, documents: Iterable[Document], on_invalid: OnInvalid | None = None) -> int:
-        """Encode and collect documents; one whose id exists replaces it. Returns how many were taken.
+        """Encode and collect documents, and return their number; a document replaces one with the same id.
 
         Args:
             documents: what to add.
@@ -133,7 +127,7 @@ class IndexWriter:
         Raises:
             InvalidDocument: a document cannot be indexed; those before it are collected.
             IndexClosed: this writer is closed, or another thread closed it meanwhile.
-            CommitFailed: the system failed; what was taken until then, the document under way too, is collected.
+            CommitFailed: an I/O error occurred; the documents until then are collected.
         """
         self._check_open()
         how = self.document_encoder
@@ -144,41 +138,37 @@ class IndexWriter:
                     self.add_encoded(each)
                     n_taken += 1
         except PoolClosed:  # by `close` on another thread
-            raise self._closed() from None
+            raise self._state.closed_error() from None
         return n_taken
 
     @finishes_before_exit
     def add_encoded(self, encoded: EncodedDocument) -> None:
         """Collect a document that is encoded already; see `add`."""
         with self._mutex:
-            if self._lock is None:
-                raise self._closed()
+            if self._state.is_closed:
+                raise self._state.closed_error()
             try:
                 self._committer.replace(encoded.document.id, lambda: self._builder().add(encoded))
             except (InvalidDocument, FormatError):  # before anything of it was taken
                 raise
             except BaseException as error:  # half a document may have been taken
-                self._give_up(error)
+                self._fail(error)
                 raise
             self.n_tokens += encoded.n_tokens
             self.n_rows += len(encoded.vectors.values)
-            self._settle()
-
-    def _settle(self) -> None:
-        """Move what is collected out of memory; where that fails it stays there."""
-        try:
-            self._builder().settle()
-        except BaseException as error:
-            self._stay_or_give_up(
-                error, "the system failed while documents were added; those taken until then stay collected"
-            )
-            raise
+            try:
+                self._builder().spill()
+            except BaseException as error:
+                self._fail(
+                    error, "documents could not be moved to temporary files; those added until then are kept"
+                )
+                raise
 
     def has_changes(self) -> bool:
-        """Whether something was collected since the last commit, and can still be committed."""
+        """Whether something was collected since the last commit, and this writer is open."""
         with self._mutex:
-            collected = self._pending is not None and len(self._pending) > 0
-            return self._lock is not None and (collected or self._committer.has_changes())
+            is_pending = self._pending is not None and len(self._pending) > 0
+            return not self._state.is_closed and (is_pending or self._committer.has_changes())
 
     @property
     def n_pending_rows(self) -> int:
@@ -194,7 +184,7 @@ class IndexWriter:
         self._given_quantizer = quantizer
 
     def delete(self, doc_ids: Iterable[str]) -> int:
-        """Delete the documents of these ids, where there are any. Returns how many there were."""
+        """Delete the documents with these ids, and return how many there were."""
         with self._mutex:
             self._check_open()
             n_deleted = 0
@@ -212,21 +202,21 @@ class IndexWriter:
             id within this commit.
 
         Raises:
-            CommitFailed: the system failed; the last commit stands, and what was collected stays collected.
-            DurabilityUnknown: the commit is visible, but a power loss might undo it, or the system has not said
-                whether it is visible; this writer is closed.
-            Exception: any other, as where memory is short: likewise, unless the commit is visible.
+            CommitFailed: an I/O error occurred; the last commit is still current, and what was collected is kept.
+            DurabilityUnknown: the commit is visible, but a power loss may undo it, or whether it is visible is
+                unknown too; this writer is closed.
+            Exception: any other, such as MemoryError: as CommitFailed, unless the commit is visible.
         """
         with self._mutex:
             self._check_open()
             if not self.has_changes():
-                return self._committer.manifest.generation, 0
+                return self._committer.current.manifest.generation, 0
             try:
                 built = self._finish_pending()
                 generation = self._committer.commit(built)
-                self._forget_pending()
+                self._discard_pending()
             except BaseException as error:
-                self._stay_or_give_up(error, "nothing was committed; what was collected stays collected")
+                self._fail(error, "nothing was committed; what was collected is kept")
                 raise
             if self._is_automatic:
                 self._merges.start()
@@ -234,54 +224,54 @@ class IndexWriter:
 
     @finishes_before_exit
     def merge(self, retrain: bool = False) -> int:
-        """Merge all committed segments into as few as there can be, on this thread. Returns the generation.
+        """Merge all committed segments into as few as possible, on this thread, and return the generation.
 
-        What is collected for the next commit stays collected.
+        What was collected for the next commit is kept.
 
         Args:
-            retrain: whether all centroids are coded anew, with a quantizer that is trained for them.
+            retrain: whether to train a new quantizer on all centroids and encode them again.
 
         Raises:
-            FormatError: a segment is damaged; the index stays as it was.
-            InvalidSetting: `retrain` where only codes are stored.
-            MergeFailed: the system failed; what was committed stands.
-            DurabilityUnknown: the merge is visible, but a power loss might undo it; this writer is closed.
+            FormatError: a segment is damaged; the index is unchanged.
+            InvalidSetting: `retrain` on an index of codes alone.
+            MergeFailed: an I/O error occurred; the last commit is still current.
+            DurabilityUnknown: the merge is visible, but a power loss may undo it; this writer is closed.
         """
         with self._mutex:
             self._check_open()
             try:
                 self._merges.merge_all(retrain)
             except BaseException as error:
-                self._is_untidy = True
-                if self._committer.failure:
-                    self._give_up(error)
+                self._state.note_orphan_files()
+                if not self._state.can_commit:
+                    self._fail(error)
                 raise
-            return self._committer.manifest.generation
+            return self._committer.current.manifest.generation
 
     def wait_for_merges(self) -> None:
-        """Wait until nothing is being merged in the background; see `raise_merge_failure`."""
+        """Wait for merges in the background to end; see `raise_merge_failure`."""
         self._merges.wait()
 
     def raise_merge_failure(self) -> None:
-        """Raise what a merge in the background failed with, if one did and it was not raised yet.
+        """Raise the error that a merge in the background failed with, once.
 
-        The index is whole, and what was committed is. When merging is tried again, see `MergeScheduler`.
+        The last commit is still current. See `MergeScheduler` for when merging is tried again.
         """
         self._merges.raise_failure()
 
     def rollback(self) -> None:
-        """Forget everything collected since the last commit."""
+        """Discard everything collected since the last commit."""
         with self._mutex:
             self._check_open()
             try:
-                self._forget_pending()
+                self._discard_pending()
                 self._committer.rollback()
-            except BaseException as error:  # documents forgotten, and those that they replace still to be deleted
-                self._give_up(error)
+            except BaseException as error:  # documents may be discarded whose predecessors would still be deleted
+                self._fail(error)
                 raise
 
     def close(self, *, abandon: bool = False) -> None:
-        """Forget what was not committed and release the lock; closing twice is harmless.
+        """Discard what was not committed and release the lock; closing twice is harmless.
 
         In a forked child this leaves the parent's files and lock alone.
 
@@ -289,17 +279,27 @@ class IndexWriter:
             abandon: whether a merge in the background is given up instead of waited for.
 
         Raises:
-            Exception: what a merge in the background failed with, if nothing has told yet; all is closed.
+            Exception: what a merge in the background failed with, if it was not raised yet; everything is closed.
         """
         if os.getpid() != self._pid:
             return
         with self._mutex:
-            if self._lock is None:
+            if self._state.is_closed:
                 return
             try:
                 self._finish_work(abandon)
             finally:
                 self._release()
+
+    def _finish_work(self, abandon: bool) -> None:
+        try:
+            self._discard_pending()
+            if not abandon:
+                self._merges.wait()
+        finally:
+            self._merges.abandon()
+            if self._state.has_orphan_files:
+                collect_garbage(self._directory, self._lock)
 
     def _release(self) -> None:
         try:
@@ -309,71 +309,59 @@ class IndexWriter:
             self._release_lock()
 
     def _release_lock(self) -> None:
-        if self._lock is not None and self._owns_lock:
+        if self._owns_lock:
             self._lock.release()
-        self._lock = None
-
-    def _finish_work(self, abandon: bool) -> None:
-        try:
-            self._forget_pending()
-            if not abandon:
-                self._merges.wait()
-        finally:
-            self._merges.abandon()
-            failure = self._failure or self._committer.failure
-            is_untidy = self._is_untidy or self._merges.is_untidy or failure
-            if is_untidy and not (failure and failure.is_visible):
-                self._collect_garbage()
-
-    def _collect_garbage(self) -> None:
-        if self._lock:
-            collect_garbage(self._directory, self._lock)
+        self._state.close()
 
     def _check_open(self) -> None:
         with self._mutex:
-            if self._lock is not None and self._committer.failure:
-                self._shut(self._committer.failure)
-            if self._lock is None:
-                raise self._closed()
+            if not self._state.can_commit:  # a merge in the background may have failed
+                self.close(abandon=True)
+            self._state.check()
             try:
                 self._lock.check()
             except AccessFailed as error:
                 message = "nothing was changed, because the lock file cannot be looked up"
                 raise CommitFailed(message, path=self._directory.path, actual=str(error)) from error
 
-    def _closed(self) -> IndexClosed:
-        """The error that says so, and why, where a failure was the reason."""
-        reason = self._failure.reason if self._failure else None
-        return IndexClosed("this writer is closed", path=self._directory.path, actual=reason)
+    def _fail(self, error: BaseException, message: str | None = None) -> None:
+        """Record that a step failed; close this writer unless it can go on.
 
-    def _stay_or_give_up(self, error: BaseException, message: str) -> None:
-        """After a step that changes nothing where it fails; a failure of the system becomes CommitFailed."""
-        is_interrupt = not isinstance(error, Exception)  # which may come between any two parts of it
-        if self._committer.failure or is_interrupt:
-            self._give_up(error)
-            return
-        let_go(error)
-        self._is_untidy = True
+        Args:
+            error: what the step failed with.
+            message: for a step that has changed nothing if it fails: says so. None: the step may be half done, and
+                the writer is closed.
+
+        Raises:
+            CommitFailed: `error` is an I/O error.
+        """
+        is_interrupt = not isinstance(error, Exception)  # which may come between any two parts of a step
+        if message is None or is_interrupt or not self._state.can_commit:
+            message = "nothing was committed"
+            self._merges.stop()
+            self._state.fail(error)
+            self.close(abandon=True)
+        else:
+            self._state.note_orphan_files()
+            clear_frames(error)
         if isinstance(error, OSError):
             raise CommitFailed(message, path=self._directory.path, actual=str(error)) from error
 
-    def _give_up(self, error: BaseException) -> None:
-        """Close this writer and delete what it wrote; a failure of the system becomes CommitFailed."""
-        self._shut(self._committer.failure or Failure.of(error))
-        if isinstance(error, OSError):
-            raise CommitFailed("nothing was committed", path=self._directory.path, actual=str(error)) from error
-
-    def _shut(self, failure: Failure) -> None:
-        self._failure = failure
-        self.close(abandon=True)
-
     def _builder(self) -> SegmentBuilder:
         if self._pending is None:
-            known = self._committer.dictionary
-            self._pending = SegmentBuilder(self._directory, self._settings, self._threads, known)
+            known = self._committer.current.find_dictionary
+            encoder = self._encoder_of_vectors()
+            self._pending = SegmentBuilder(
+                self._directory, self._settings, self._threads, self._thresholds, known, encoder
+            )
         return self._pending
 
-    def _forget_pending(self) -> None:
+    def _encoder_of_vectors(self) -> Encoder | None:
+        """Return the encoder if the vectors of the index are its own, else None."""
+        is_same = self._encoder.identity == self._committer.current.manifest.encoder.identity
+        return self._encoder if is_same else None
+
+    def _discard_pending(self) -> None:
         pending, self._pending = self._pending, None
         if pending:
             pending.close()
@@ -382,32 +370,7 @@ class IndexWriter:
         if self._pending is None or not len(self._pending):
             return None
         existing, given = self._committer.quantizer_for_commit(), self._given_quantizer
-        if existing is None and given is not None and wants_lists(self._settings, self._pending.n_rows, True):
+        n_rows = self._pending.n_rows
+        if existing is None and given is not None and has_lists(self._settings, self._thresholds, n_rows, True):
             existing = StoredQuantizer(given, write_quantizer(self._directory, given))
         return self._pending.finish(existing)
-
-
-def _root(directory: Directory, settings: IndexSettings, encoder: Encoder) -> Manifest:
-    """The manifest that the first one of a new index follows: a stand-in that is never written."""
-    generation, commit_id = _replaced(directory)
-    return Manifest(
-        generation=generation,
-        commit_id=commit_id,
-        parent_id=bytes(16),
-        settings=settings,
-        encoder=EncoderRecord(name=encoder.name, identity=encoder.identity, normalize=encoder.normalise),
-        segments=(),
-        quantizers=(),
-    )
-
-
-def _replaced(directory: Directory) -> tuple[int, bytes]:
-    """Generation and commit id of what a new index replaces; (0, zeros) where nothing is there."""
-    try:
-        generation = find_latest_generation(directory)
-    except IndexNotFound:
-        return 0, bytes(16)
-    try:
-        return generation, Manifest.load(directory, generation).commit_id
-    except FormatError:  # a damaged index may be replaced too
-        return generation, bytes(16)

@@ -1,4 +1,4 @@
-"""When segments are merged: in the background after a commit, or all of them when asked to."""
+"""When segments are merged: in the background after a commit, or all of them on request."""
 
 from __future__ import annotations
 
@@ -11,10 +11,12 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
+from quarry.engine.encoding.encoder import Encoder
 from quarry.engine.indexer.committer import Committer
-from quarry.engine.indexer.failures import let_go
+from quarry.engine.indexer.failures import clear_frames
 from quarry.engine.indexer.merge_policy import MergePolicy, SegmentSize
 from quarry.engine.indexer.segment_merger import SegmentMerger
+from quarry.engine.thresholds import Thresholds
 from quarry.formats.container.directory import Directory
 from quarry.formats.errors import CommitFailed, FormatError, InvalidSetting, MergeFailed
 from quarry.formats.manifest import SegmentRecord
@@ -32,32 +34,35 @@ class _Task(NamedTuple):
     quantizer: StoredQuantizer | None
 
 
-class _Abandoned(Exception):
-    """A merge was told to stop."""
+class _Stopped(Exception):
+    """A merge is given up, because the writer is being closed."""
 
 
 class MergeScheduler:
     """Merges segments as a policy says, on a thread that runs only while there is something to do.
 
-    Where a merge fails the index stays as it was. A segment that was found damaged is left alone from then on, and
-    the others are merged without it. After any other failure, a full disk for one, merging is tried again: after 1
+    If a merge fails the index is unchanged. A segment that was found damaged is not merged from then on, and the
+    others are merged without it. After any other failure, such as a full disk, merging is tried again: after one
     more commit, and if that fails after 2, 4, 8 and so on, up to 1024.
 
     Args:
-        committer: whose segments are merged.
+        committer: of the index.
         threads: for training and coding.
-        policy: when to merge.
+        thresholds: when to merge, and from which size on a merged segment has inverted lists.
         after_merge: called after each merge, on the thread that did it.
-
-    Attributes:
-        is_untidy: whether a merge ended early, so that something of it may be left.
+        encoder: see `quarry.engine.indexer.segment_merger.SegmentMerger`.
     """
 
     def __init__(
-        self, committer: Committer, threads: int, policy: MergePolicy, after_merge: Callable[[], object]
+        self,
+        committer: Committer,
+        threads: int,
+        thresholds: Thresholds,
+        after_merge: Callable[[], object],
+        encoder: Encoder | None = None,
     ) -> None:
         self._committer = committer
-        self._policy = policy
+        self._policy = MergePolicy(thresholds.merging)
         self._after_merge = after_merge
         self._stop = threading.Event()
         self._lock = threading.Lock()
@@ -66,14 +71,15 @@ class MergeScheduler:
         self._failure: BaseException | None = None
         self._damaged: set[Path] = set()
         self._pause = self._n_to_skip = 0
-        self.is_untidy = False
-        directory = Directory(committer.directory.path, before_write=partial(_check, self._stop))
-        self._merger = SegmentMerger(directory, committer.manifest.settings, threads)
+        base = committer.directory
+        directory = Directory(base.path, before_write=partial(_check, self._stop), limits=base.limits)
+        settings = committer.current.manifest.settings
+        self._merger = SegmentMerger(directory, settings, threads, thresholds, encoder)
 
     def start(self) -> None:
-        """Merge in the background what the policy wants merged now; to be called after each commit."""
+        """Merge in the background what the policy selects now; call it after each commit."""
         with self._lock:
-            if self._stop.is_set() or self._committer.failure:
+            if self._stop.is_set() or not self._committer.state.can_commit:
                 return
             if self._n_to_skip:
                 self._n_to_skip -= 1
@@ -86,12 +92,12 @@ class MergeScheduler:
         self._thread = threading.Thread(target=self._work, name="quarry-merge")
         try:
             self._thread.start()
-        except RuntimeError as error:  # the system has none to give; what was committed is committed all the same
+        except RuntimeError as error:  # no thread can be started; the commit is done nevertheless
             self._thread = None
             _log.warning("segments of %s are not merged now: %s", self._committer.directory.path, error)
 
     def wait(self) -> None:
-        """Wait until nothing is being merged.
+        """Wait for a merge in the background to end.
 
         Raises:
             Exception: what a merge in the background failed with, once.
@@ -99,9 +105,13 @@ class MergeScheduler:
         self._join()
         self.raise_failure()
 
-    def abandon(self) -> None:
-        """Give up what is being merged; the index stays as it is. Nothing is merged any more."""
+    def stop(self) -> None:
+        """Give up a merge in the background, at its next write, and begin no more."""
         self._stop.set()
+
+    def abandon(self) -> None:
+        """Give up a merge in the background and wait for its end; the index is unchanged."""
+        self.stop()
         self._join()
 
     def _join(self) -> None:
@@ -110,7 +120,7 @@ class MergeScheduler:
             thread.join()
 
     def raise_failure(self) -> None:
-        """Raise what a merge in the background failed with, once."""
+        """Raise the error that a merge in the background failed with, once."""
         failure, self._failure = self._failure, None
         try:
             if failure is not None:
@@ -119,36 +129,37 @@ class MergeScheduler:
             del failure  # the error holds this frame, which must not hold the error
 
     def merge_all(self, retrain: bool) -> None:
-        """Merge on this thread: as few segments as there can be, nothing deleted in them.
+        """Merge on this thread, into as few segments as possible without deleted documents.
 
         Args:
-            retrain: whether all rows are coded anew with a quantizer that is trained for them.
+            retrain: whether all rows are encoded again with a quantizer trained on them.
 
         Raises:
-            FormatError: a segment is damaged; those merged before it are committed.
-            InvalidSetting: `retrain` where only codes are stored; nothing was done.
+            FormatError: a segment is damaged; segments merged before it are committed.
+            InvalidSetting: `retrain` on an index of codes alone; nothing was done.
         """
         if retrain:
-            _require_centroids(self._committer.segments)
+            _require_centroids(self._committer.current.segments)
         self._join()
-        if self._committer.failure:
+        if not self._committer.state.can_commit:
             self.raise_failure()
-        self._failure = None  # what failed is tried here again, and if it still fails, it is told here
+        self._failure = None  # what failed is tried again here, and raised here if it still fails
         for task in list(self._retraining() if retrain else self._all()):
             self._run(task)
         self._pause = self._n_to_skip = 0
 
     def _work(self) -> None:
-        """What the thread does."""
+        """Run the thread."""
         try:
             while self._claim():
                 self._run_all()
                 self._pause = 0
-        except _Abandoned:
-            self._finish(None)
         except BaseException as error:
+            if self._stop.is_set():  # whatever it is, the merge was given up
+                self._finish(None)
+                return
             _log.exception("merging segments of %s failed", self._committer.directory.path)
-            let_go(error)
+            clear_frames(error)
             self._finish(error)
 
     def _run_all(self) -> None:
@@ -160,11 +171,11 @@ class MergeScheduler:
                     raise
 
     def _is_current(self, task: _Task) -> bool:
-        """Whether its sources are still there: a commit may delete the last document of one, and so its file."""
+        """Whether its sources still exist: a commit may delete the last document of one, and so its file."""
         return self._paths() >= {source.reader.path for source in task.sources}
 
     def _claim(self) -> bool:
-        """Whether the thread goes on; what is wanted later than this starts it anew."""
+        """Whether the thread goes on; if not, the next request starts another one."""
         with self._lock:
             if self._is_wanted and not self._stop.is_set():
                 self._is_wanted = False
@@ -173,9 +184,9 @@ class MergeScheduler:
             return False
 
     def _finish(self, failure: BaseException | None) -> None:
-        """What the thread does where a merge failed, or was given up."""
+        """End the thread after a merge that failed, or was given up (None)."""
+        self._committer.state.note_orphan_files()
         with self._lock:
-            self.is_untidy = True
             self._failure = failure
             self._thread = None
             if isinstance(failure, FormatError) and failure.path in self._paths() - self._damaged:
@@ -184,7 +195,7 @@ class MergeScheduler:
                 self._pause = self._n_to_skip = min(2 * self._pause or 1, _MAX_PAUSE)
 
     def _paths(self) -> set[Path]:
-        return {segment.reader.path for segment in self._committer.segments}
+        return {segment.reader.path for segment in self._committer.current.segments}
 
     def _run(self, task: _Task) -> None:
         with self._typed_errors():
@@ -199,13 +210,13 @@ class MergeScheduler:
             yield
         except (OSError, CommitFailed) as error:
             raise MergeFailed(
-                "segments could not be merged; what was committed stands",
+                "segments could not be merged; the last commit is still current",
                 path=self._committer.directory.path,
                 actual=str(error),
             ) from error
 
     def _next(self) -> _Task | None:
-        """What the policy wants merged now."""
+        """Return the merge that the policy selects now, if any."""
         for quantizer, segments in self._mergeable(self._damaged).items():
             chosen = self._policy.next_merge([_size(segment.record) for segment in segments])
             if chosen:
@@ -213,35 +224,35 @@ class MergeScheduler:
         return None
 
     def _all(self) -> Iterator[_Task]:
-        """Merges that leave as few segments as there can be."""
+        """Yield merges that leave as few segments as possible."""
         for quantizer, segments in self._mergeable().items():
             for group in self._policy.full_merge([_size(segment.record) for segment in segments]):
                 yield self._task([segments[number] for number in group], quantizer)
 
     def _retraining(self) -> Iterator[_Task]:
-        """The same with a new quantizer for all rows, whether or not there is something else to merge."""
-        segments = self._committer.segments
+        """Yield the same with a new quantizer for all rows, whether or not there is something else to merge."""
+        segments = self._committer.current.segments
         _require_centroids(segments)
         with self._typed_errors():
             trained = self._merger.train(segments)
-        for group in self._policy.packed([_size(segment.record) for segment in segments]):
+        for group in self._policy.pack([_size(segment.record) for segment in segments]):
             yield _Task(tuple(segments[number] for number in group), trained)
 
     def _mergeable(self, damaged: Collection[Path] = ()) -> dict[str, list[OpenSegment]]:
-        """Segments that can be merged with one another, by the quantizer they would take ("": the newest).
+        """Group segments that can be merged with one another by the quantizer they would get ("": the newest).
 
-        Rows of which only codes are stored cannot be coded anew, so they keep to their own quantizer.
+        Rows of which only codes are stored cannot be encoded again, so they keep their quantizer.
 
         Args:
             damaged: files of segments that are left out.
         """
-        newest = next((each.name for each in reversed(self._committer.manifest.quantizers)), "")
+        newest = next((each.name for each in reversed(self._committer.current.manifest.quantizers)), "")
         groups: dict[str, list[OpenSegment]] = defaultdict(list)
-        for segment in self._committer.segments:
+        for segment in self._committer.current.segments:
             if segment.reader.path in damaged:
                 continue
-            bound = segment.reader.centroids.kind == "none" and segment.record.quantizer != newest
-            groups[segment.record.quantizer if bound else ""].append(segment)
+            is_bound = segment.reader.centroids.kind == "none" and segment.record.quantizer != newest
+            groups[segment.record.quantizer if is_bound else ""].append(segment)
         return groups
 
     def _task(self, segments: Sequence[OpenSegment], quantizer: str) -> _Task:
@@ -249,11 +260,14 @@ class MergeScheduler:
 
 
 def _require_centroids(segments: Iterable[OpenSegment]) -> None:
-    """Refuse to train on codes, which makes them worse.
+    """Check that centroids are stored: training on decoded codes makes codes worse.
 
-    On vectors of old and new topics (40,000, 64 dimensions) coded with a quantizer for the old ones, a new one
-    that was trained on what the codes stand for had errors 1.3 times (16 bytes) and 1.6 times (32 bytes) those
-    before; with it .30 and .55 of the ten nearest were found in place of .33 and .61.
+    On vectors of old and new topics (40,000, 64 dimensions) encoded with a quantizer for the old ones, a new one
+    trained on the decoded codes had 1.3 times (16 bytes) and 1.6 times (32 bytes) the quantization error; with it
+    .30 and .55 of the ten nearest neighbors were found instead of .33 and .61.
+
+    Raises:
+        InvalidSetting: a segment has codes alone.
     """
     for segment in segments:
         if segment.reader.centroids.kind == "none":
@@ -268,7 +282,7 @@ def _require_centroids(segments: Iterable[OpenSegment]) -> None:
 
 def _check(stop: threading.Event) -> None:
     if stop.is_set():
-        raise _Abandoned
+        raise _Stopped
 
 
 def _size(record: SegmentRecord) -> SegmentSize:

@@ -1,4 +1,4 @@
-"""Encoded documents to one segment file: the vectors are stored, coded and put into inverted lists."""
+"""Writes encoded documents to one segment file: vectors are stored, encoded and put into inverted lists."""
 
 from __future__ import annotations
 
@@ -8,8 +8,13 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from quarry.engine.encoding.encoder import Encoder
 from quarry.engine.indexer.document_encoder import EncodedDocument
-from quarry.engine.quantization.training import MIN_TRAINING_ROWS, VectorCoder, train_on
+from quarry.engine.quantization.calibration import calibrated
+from quarry.engine.quantization.coder import VectorCoder
+from quarry.engine.quantization.query_sample import QuerySample, sample_vectors
+from quarry.engine.quantization.training import train_on
+from quarry.engine.thresholds import Thresholds
 from quarry.formats.container.directory import Directory
 from quarry.formats.container.layout import FileRecord
 from quarry.formats.documents.spans import pack_spans
@@ -20,18 +25,16 @@ from quarry.formats.tombstones import write_tombstones
 from quarry.formats.vectors.inverted_lists import InvertedListsWriter
 from quarry.formats.vectors.quantizer import Quantizer, StoredQuantizer, write_quantizer
 
-__all__ = ["IVF_ROWS", "BuiltSegment", "SegmentBuilder", "wants_lists"]
-
-IVF_ROWS = 20_000  # from here on lists answer in half the time of a scan (bench/results/ivf_switch.jsonl)
+__all__ = ["BuiltSegment", "SegmentBuilder", "has_lists"]
 
 
-def wants_lists(settings: IndexSettings, n_rows: int, has_quantizer: bool) -> bool:
+def has_lists(settings: IndexSettings, thresholds: Thresholds, n_rows: int, has_quantizer: bool) -> bool:
     """Whether a segment of `n_rows` centroids has inverted lists, in an index with or without a quantizer."""
     if not settings.code_bytes:
         return False
     if settings.centroids == "none":
-        return has_quantizer or n_rows >= MIN_TRAINING_ROWS
-    return n_rows >= IVF_ROWS
+        return has_quantizer or n_rows >= thresholds.training_rows
+    return n_rows >= thresholds.list_rows
 
 
 @dataclass(frozen=True)
@@ -40,8 +43,8 @@ class BuiltSegment:
 
     Attributes:
         record: for the manifest.
-        quantizer: record of the quantizer of its codes, new or not; None where it has none.
-        n_replaced: documents in it that a later document of the same id replaces.
+        quantizer: record of the quantizer of its codes, new or not; None if it has none.
+        n_replaced: documents in it that a later document with the same id replaces.
     """
 
     record: SegmentRecord
@@ -50,13 +53,16 @@ class BuiltSegment:
 
 
 class SegmentBuilder:
-    """Takes documents until `finish`; memory stays bounded by `settle`, the rest waits in temporary files.
+    """Collects documents until `finish`; `spill` bounds memory by temporary files.
 
     Args:
         directory: of the index.
         settings: of the index.
         threads: for training and coding.
+        thresholds: from which size on the segment has inverted lists.
         known: gives dictionaries of other texts of the index; see `quarry.formats.documents.store.DocStoreWriter`.
+        encoder: encoder of the documents, for calibrating a new quantizer with queries; None: it is calibrated
+            with rows only.
     """
 
     def __init__(
@@ -64,11 +70,16 @@ class SegmentBuilder:
         directory: Directory,
         settings: IndexSettings,
         threads: int,
+        thresholds: Thresholds,
         known: KnownDictionary = lambda _: b"",
+        encoder: Encoder | None = None,
     ) -> None:
         self._directory = directory
         self._settings = settings
         self._threads = threads
+        self._encoder = encoder
+        self._queries = QuerySample(settings.seed)
+        self._thresholds = thresholds
         stored = "int8" if settings.centroids == "none" else settings.centroids
         self._writer = SegmentWriter(directory, settings.dim, stored, known)
         self._dead: set[int] = set()
@@ -78,11 +89,11 @@ class SegmentBuilder:
 
     @property
     def n_rows(self) -> int:
-        """Centroids taken so far."""
+        """Number of centroids collected so far."""
         return self._writer.centroids.n_rows
 
     def centroid_batches(self) -> Iterator[npt.NDArray[np.float32]]:
-        """Yield the centroids taken so far, (n, dim) float32 each."""
+        """Yield the centroids collected so far, (n, dim) float32 each."""
         return self._writer.centroids.batches()
 
     def add(self, encoded: EncodedDocument) -> None:
@@ -91,23 +102,23 @@ class SegmentBuilder:
         spans = pack_spans(encoded.vectors.spans)
         stored = StoredDocument(document.title, document.text, document.metadata, spans)
         self._writer.add(document.id, stored, encoded.vectors.values, encoded.terms)
+        self._queries.add(document.title, document.text)
 
-    def settle(self) -> None:
-        """Move documents out of memory; see `quarry.formats.segment.SegmentWriter.settle`."""
+    def spill(self) -> None:
+        """Write buffered documents to temporary files; see `quarry.formats.segment.SegmentWriter.spill`."""
         self._writer.spill()
 
     def delete(self, doc_id: str) -> bool:
-        """Delete the document of that id among those taken so far; whether there was one."""
+        """Delete the document with that id among those collected so far; return whether there was one."""
         ordinals = set(self._writer.ids.ordinals_of(doc_id)) - self._dead
         self._dead |= ordinals
         return bool(ordinals)
 
     def finish(self, existing: StoredQuantizer | None) -> BuiltSegment | None:
-        """Write the segment; None where nothing live is in it. Where that fails it can be tried again.
+        """Write the segment, and return it, or None if no document is live; after an error it can be tried again.
 
         Args:
-            existing: the quantizer the index has; where there is none and the segment is large
-                enough, one is trained on it.
+            existing: quantizer of the index; None: if the segment is large enough, one is trained on it.
         """
         dead = np.zeros(len(self), bool)
         dead[list(self._dead)] = True
@@ -136,16 +147,19 @@ class SegmentBuilder:
         )
 
     def close(self) -> None:
-        """Drop what was taken and not finished, and all temporary files."""
+        """Discard the documents, and delete all temporary files."""
         self._writer.close()
 
     def _quantizer(self, existing: StoredQuantizer | None) -> StoredQuantizer | None:
-        """The quantizer to code with; its file is written if it is new."""
-        if not wants_lists(self._settings, self.n_rows, existing is not None):
+        """Return the quantizer to encode with, if lists are wanted; the file of a new one is written."""
+        if not has_lists(self._settings, self._thresholds, self.n_rows, existing is not None):
             return None
         if existing:
             return existing
-        trained = train_on(self._writer.centroids.batches(), self.n_rows, self._settings, self._threads)
+        rows = self._writer.centroids
+        trained = train_on(rows.batches(), self.n_rows, self._settings, self._threads, self._thresholds.nlist)
+        queries = sample_vectors(self._encoder, self._queries.texts, self._threads)
+        trained = calibrated(trained, rows.owned_batches(), queries, self._threads)
         return StoredQuantizer(trained, write_quantizer(self._directory, trained))
 
     def _write(self, quantizer: Quantizer | None) -> FileRecord:

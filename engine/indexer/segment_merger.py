@@ -1,8 +1,8 @@
-"""Several segments to one: which quantizer its lists take, and what has to be coded for them."""
+"""Merges segments into one: which quantizer its lists have, and which rows have to be encoded for them."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from itertools import chain
@@ -10,8 +10,13 @@ from itertools import chain
 import numpy as np
 import numpy.typing as npt
 
-from quarry.engine.indexer.segment_builder import wants_lists
-from quarry.engine.quantization.training import VectorCoder, train_on
+from quarry.engine.encoding.encoder import Encoder
+from quarry.engine.indexer.segment_builder import has_lists
+from quarry.engine.quantization.calibration import calibrated
+from quarry.engine.quantization.coder import VectorCoder
+from quarry.engine.quantization.query_sample import QuerySample, sample_vectors
+from quarry.engine.quantization.training import train_on
+from quarry.engine.thresholds import Thresholds
 from quarry.formats.container.directory import Directory
 from quarry.formats.manifest import IndexSettings, SegmentRecord
 from quarry.formats.segment import SegmentReader
@@ -27,12 +32,12 @@ Flags = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True, eq=False)
 class Merged:
-    """A merge that is done, and not committed yet.
+    """A merge that is not committed yet.
 
     Attributes:
-        sources: the segments as they were when it began; what was deleted then is left out.
-        record: the new segment, durable; None where nothing in the sources was live.
-        quantizer: of its lists; None where it has none.
+        sources: the segments as they were when it began; documents deleted then are left out.
+        record: the new segment, durable; None if no document in the sources was live.
+        quantizer: of its lists; None if it has none.
     """
 
     sources: tuple[OpenSegment, ...]
@@ -41,34 +46,46 @@ class Merged:
 
 
 class SegmentMerger:
-    """Merges segments of an index into new files; it changes nothing that is there.
+    """Merges segments of an index into new files; existing files do not change.
 
     Args:
         directory: of the index.
         settings: of the index.
-        threads: for training and coding; from 2 on also one for words.
+        threads: for training and encoding; from 2 on, postings are merged on another thread.
+        thresholds: from which size on a segment has inverted lists.
+        encoder: encoder of the documents, for calibrating a new quantizer with queries; None: it is calibrated
+            with rows only.
     """
 
-    def __init__(self, directory: Directory, settings: IndexSettings, threads: int) -> None:
+    def __init__(
+        self,
+        directory: Directory,
+        settings: IndexSettings,
+        threads: int,
+        thresholds: Thresholds,
+        encoder: Encoder | None = None,
+    ) -> None:
         self._directory = directory
         self._settings = settings
         self._threads = threads
+        self._encoder = encoder
+        self._thresholds = thresholds
 
     def merge(self, sources: Sequence[OpenSegment], quantizer: StoredQuantizer | None) -> Merged:
         """Write the live documents of the sources as one segment.
 
-        Where it is large enough for inverted lists, the codes of those sources that were made with `quantizer`
-        are taken over, and all other rows are coded with it.
+        If it is large enough for inverted lists, the codes of sources that were encoded with `quantizer` are
+        copied, and all other rows are encoded with it.
 
         Args:
-            sources: the segments; of those without stored centroids the codes are `quantizer`'s.
-            quantizer: of the index; None: one is trained if one is needed.
+            sources: the segments; those without stored centroids have codes of `quantizer`.
+            quantizer: of the index; None: one is trained if needed.
 
         Raises:
             FormatError: a source is damaged.
         """
         with ExitStack() as stack:
-            inputs = [self._opened(source, stack) for source in sources]
+            inputs = [self._open(source, stack) for source in sources]
             if not any(each.n_docs for each in inputs):
                 return Merged(tuple(sources), None, None)
             chosen = self._quantizer(inputs, quantizer)
@@ -76,16 +93,16 @@ class SegmentMerger:
         return Merged(tuple(sources), record, chosen)
 
     def train(self, sources: Sequence[OpenSegment]) -> StoredQuantizer | None:
-        """Train and store a quantizer for the live centroids of the sources; None where they need no lists.
+        """Train and store a quantizer for the live centroids of the sources; None if they need no lists.
 
         Raises:
             FormatError: a source is damaged.
         """
         with ExitStack() as stack:
-            return self._quantizer([self._opened(source, stack) for source in sources], None)
+            return self._quantizer([self._open(source, stack) for source in sources], None)
 
-    def _opened(self, source: OpenSegment, stack: ExitStack) -> MergeInput:
-        """A source, opened once more: what was verified long ago may have rotted since."""
+    def _open(self, source: OpenSegment, stack: ExitStack) -> MergeInput:
+        """Open a source again, so that it is verified again: it may have been damaged since."""
         reader = stack.enter_context(
             closing(SegmentReader(self._directory, source.record.file, self._settings.dim))
         )
@@ -93,12 +110,15 @@ class SegmentMerger:
 
     def _quantizer(self, inputs: Sequence[MergeInput], existing: StoredQuantizer | None) -> StoredQuantizer | None:
         n_rows = sum(each.n_rows for each in inputs)
-        if not wants_lists(self._settings, n_rows, existing is not None):
+        if not has_lists(self._settings, self._thresholds, n_rows, existing is not None):
             return None
         if existing:
             return existing
         batches = chain.from_iterable(each.reader.centroids.batches(each.keep) for each in inputs)
-        trained = train_on(batches, n_rows, self._settings, self._threads)
+        trained = train_on(batches, n_rows, self._settings, self._threads, self._thresholds.nlist)
+        if self._encoder is not None:
+            queries = sample_vectors(self._encoder, _query_texts(inputs, self._settings.seed), self._threads)
+            trained = calibrated(trained, _owned_rows(inputs), queries, self._threads)
         return StoredQuantizer(trained, write_quantizer(self._directory, trained))
 
     def _write(
@@ -112,7 +132,7 @@ class SegmentMerger:
         if chosen:
             name, nlist, code_bytes = chosen.record.name, chosen.quantizer.nlist, chosen.quantizer.code_bytes
             inputs = [
-                self._listed(each, source.record, chosen, stack)
+                self._with_lists(each, source.record, chosen, stack)
                 for source, each in zip(sources, inputs, strict=True)
             ]
         keep_centroids = not chosen or self._settings.centroids != "none"
@@ -120,10 +140,10 @@ class SegmentMerger:
         n_docs = sum(each.n_docs for each in inputs)
         return SegmentRecord(file=file, tombstones=None, quantizer=name, n_docs=n_docs, n_deleted=0)
 
-    def _listed(
+    def _with_lists(
         self, each: MergeInput, record: SegmentRecord, chosen: StoredQuantizer, stack: ExitStack
     ) -> MergeInput:
-        """A source with its rows in lists of the chosen quantizer."""
+        """Return a source with its rows in lists of the chosen quantizer."""
         reader = each.reader
         if reader.lists is not None and record.quantizer == chosen.record.name:
             reader.lists.rows()  # which checks that they are all there
@@ -135,3 +155,26 @@ class SegmentMerger:
         for batch in reader.centroids.batches(None):
             lists.add(*coder.code(batch))
         return replace(each, runs=lists.runs(), fit=coder.fit(lists.sizes()))
+
+
+def _query_texts(inputs: Sequence[MergeInput], seed: int) -> list[str]:
+    """Return query-like texts of the live documents."""
+    sample, first = QuerySample(seed), 0
+    places = np.array(sample.places(sum(each.n_docs for each in inputs)), np.int64)
+    for each in inputs:
+        ordinals = places[(places >= first) & (places < first + each.n_docs)] - first
+        for ordinal in (ordinals if each.keep is None else np.flatnonzero(each.keep)[ordinals]).tolist():
+            document = each.reader.documents[ordinal]
+            sample.add(document.title, document.text)
+        first += each.n_docs
+    return sample.texts
+
+
+def _owned_rows(inputs: Sequence[MergeInput]) -> Iterator[tuple[npt.NDArray[np.float32], npt.NDArray[np.int64]]]:
+    """Yield the rows of the live documents with document numbers that ascend over all sources."""
+    first = 0
+    for each in inputs:
+        for vectors, owners in each.reader.centroids.owned_batches(each.keep):
+            if len(vectors):
+                yield vectors, owners + first
+        first += each.reader.n_docs

@@ -1,16 +1,17 @@
-"""BM25 over the segments of an index, with the statistics of the live documents of all of them together.
+"""BM25 over the segments of an index, with the statistics of all live documents.
 
-A document d scores, as in Lucene (`BM25Similarity`), the sum over the query's terms t of ::
+The score of a document d, as in Lucene (`BM25Similarity`), is the sum over the query's terms t of ::
 
     idf(t) tf / (tf + k1 (1 - b + b |d| / average))     idf(t) = ln(1 + (N - df + 1/2) / (df + 1/2))
 
-tf: how often t is in d; |d|: its terms, counted exactly; N, df, average: documents, documents with t and mean
-length of a document; a term that is n times in the query counts n times. (S. Robertson, H. Zaragoza, The
-probabilistic relevance framework: BM25 and beyond, 2009, Eq. 3.15, without the constant factor k1 + 1.)
+tf: frequency of t in d; |d|: number of terms of d, exact; N, df, average: number of documents, number of documents
+with t, and mean length of a document; a term that occurs n times in the query counts n times. (S. Robertson,
+H. Zaragoza, The probabilistic relevance framework: BM25 and beyond, 2009, Eq. 3.15, without the constant factor
+k1 + 1.)
 
-N, df and average count live documents only, in contrast to Lucene, where deleted documents count until they are
-merged away. So scores depend neither on how documents are distributed over segments nor on what was deleted, to
-the last bit: every document's terms are added up in the same order, the rarest first.
+N, df and average count live documents only; in Lucene, deleted documents count until they are merged away. So
+scores do not depend on how documents are distributed over segments or on what was deleted. They are equal bit for
+bit: the terms of every document are summed in the same order, rarest first.
 """
 
 from __future__ import annotations
@@ -24,19 +25,20 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from quarry.engine.lexical.live_postings import Flags, LivePostings
+from quarry.engine.lexical.live_postings import LivePostings
 from quarry.engine.lexical.query import Bm25Query, QueryTerm
-from quarry.engine.lexical.segment_scorer import Floats, SegmentScorer, TermPart
+from quarry.engine.lexical.segment_scorer import SegmentScorer, TermScores
 from quarry.engine.options import DEFAULT_B, DEFAULT_K1
+from quarry.formats.arrays import BoolArray, Float32Array
 from quarry.formats.errors import InvalidSetting
 from quarry.formats.postings.postings import PostingsReader
 
 __all__ = ["MAX_QUERY_TERMS", "Bm25", "Collection"]
 
-MAX_QUERY_TERMS = 1000  # distinct terms; of more than that the rarest count
+MAX_QUERY_TERMS = 1000  # distinct terms; of more terms the rarest are used
 
 _CACHE_BYTES = 128 << 20
-_TERM_BYTES, _PART_BYTES = 256, 320  # what Python's objects take, about
+_TERM_BYTES, _PART_BYTES = 256, 320  # approximate size of the Python objects
 
 
 class Collection(Protocol):
@@ -58,14 +60,14 @@ class Collection(Protocol):
 
 
 class Bm25:
-    """Scores the documents of some segments, which never change; safe to use from several threads.
+    """Scores the documents of some immutable segments; thread-safe.
 
     Args:
         readers: the segments' postings.
-        deleted: for each segment (n_docs,) bool, or None where nothing is deleted.
-        k1: how soon more occurrences of a term count no more; 0 or larger.
-        b: how much a document's length counts, from 0 to 1.
-        cache_bytes: memory for the decoded postings of terms asked for lately.
+        deleted: for each segment (n_docs,) bool, or None if nothing is deleted.
+        k1: term frequency saturation, 0 or larger; 0 ignores frequencies.
+        b: length normalization, from 0 (none) to 1.
+        cache_bytes: memory for the decoded postings of recently used terms.
         collection: the collection that the documents of the segments are a part of; None: they are all of it.
 
     Raises:
@@ -75,7 +77,7 @@ class Bm25:
     def __init__(
         self,
         readers: Sequence[PostingsReader],
-        deleted: Sequence[Flags | None],
+        deleted: Sequence[BoolArray | None],
         k1: float = DEFAULT_K1,
         b: float = DEFAULT_B,
         cache_bytes: int = _CACHE_BYTES,
@@ -84,7 +86,7 @@ class Bm25:
         if not (0 <= k1 < math.inf and 0 <= b <= 1):
             raise InvalidSetting("settings of BM25 out of bounds", expected="k1 >= 0, 0 <= b <= 1", actual=(k1, b))
         self._segments = [LivePostings(reader, flags) for reader, flags in zip(readers, deleted, strict=True)]
-        self._scorers = [SegmentScorer(segment.n_places) for segment in self._segments]
+        self._scorers = [SegmentScorer(segment.n_ordinals) for segment in self._segments]
         self._k1 = k1
         self._b = b
         self._cache = _TermCache(cache_bytes)
@@ -92,12 +94,12 @@ class Bm25:
         self._is_whole = collection is None
 
     def query(self, query_terms: Iterable[str]) -> Bm25Query:
-        """The query of these terms, each looked up."""
-        return Bm25Query(self._terms(query_terms), self._scorers)
+        """Look up the terms and return the query."""
+        return Bm25Query(self._look_up_terms(query_terms), self._scorers)
 
     @property
     def cached_bytes(self) -> int:
-        """Memory of the decoded postings that are kept now."""
+        """Memory of the cached postings, in bytes."""
         return self._cache.n_bytes
 
     @cached_property
@@ -120,45 +122,45 @@ class Bm25:
         return sum(each.document_frequency(term) for each in self._segments)
 
     @cached_property
-    def _norms(self) -> list[Floats]:
-        """For each segment k1 (1 - b + b |d| / average) of each document."""
+    def _norms(self) -> list[Float32Array]:
+        """For each segment k1 (1 - b + b |d| / average) of each document, (n_docs,) float32."""
         slope = self._k1 * self._b / max(self._collection.average_length, 1e-9)
         least = self._k1 * (1 - self._b)
         return [(segment.lengths * slope + least).astype(np.float32) for segment in self._segments]
 
-    def _terms(self, query_terms: Iterable[str]) -> list[QueryTerm]:
-        """The query's terms of live documents, at most MAX_QUERY_TERMS; the rarest first, then by name."""
+    def _look_up_terms(self, query_terms: Iterable[str]) -> list[QueryTerm]:
+        """Return the terms that live documents contain, at most MAX_QUERY_TERMS, rarest first, then by name."""
         counts = Counter(query_terms)
-        names = list(counts) if len(counts) <= MAX_QUERY_TERMS else self._rarest(counts)
+        names = list(counts) if len(counts) <= MAX_QUERY_TERMS else self._select_rarest(counts)
         terms = []
         for name, known in zip(names, self._cache.get(names), strict=True):
-            term = self._read(name) if known is None else known
+            term = self._read_term(name) if known is None else known
             if term.n_docs:
                 terms.append(QueryTerm(term.n_docs, name, counts[name], term.parts))
         terms.sort()
         return terms
 
-    def _rarest(self, names: Iterable[str]) -> list[str]:
+    def _select_rarest(self, names: Iterable[str]) -> list[str]:
         frequencies = [(self._collection.document_frequency(name), name) for name in names]
         return [name for frequency, name in sorted(frequencies) if frequency][:MAX_QUERY_TERMS]
 
-    def _read(self, name: str) -> _Term:
+    def _read_term(self, name: str) -> _Term:
         postings = [segment.postings(name) for segment in self._segments]
         n_docs = sum(len(each.docs) for each in postings)
         if not self._is_whole:
             n_docs = self._collection.document_frequency(name)
         idf = math.log1p((self._collection.n_docs - n_docs + 0.5) / (n_docs + 0.5))
-        parts = [TermPart.of(each, norms, idf) for each, norms in zip(postings, self._norms, strict=True)]
+        parts = [TermScores.of(each, norms, idf) for each, norms in zip(postings, self._norms, strict=True)]
         term = _Term(n_docs, tuple(parts))
         self._cache.put(name, term)
         return term
 
 
 class _Term(NamedTuple):
-    """A term: how many live documents have it, and what it adds in each segment."""
+    """A term: the number of live documents that contain it, and its scores in each segment."""
 
     n_docs: int
-    parts: tuple[TermPart, ...]
+    parts: tuple[TermScores, ...]
 
     @property
     def n_bytes(self) -> int:
@@ -166,7 +168,7 @@ class _Term(NamedTuple):
 
 
 class _TermCache:
-    """The terms used last, within a bound of bytes."""
+    """A cache of recently used terms, bounded in bytes."""
 
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes = max_bytes
@@ -175,14 +177,14 @@ class _TermCache:
         self._lock = threading.Lock()
 
     def get(self, names: Sequence[str]) -> list[_Term | None]:
-        """What is kept of each term, None where it is not."""
+        """Return the cached terms, None for those that are not cached."""
         with self._lock:
             for name in self._terms.keys() & names:
                 self._terms.move_to_end(name)
             return [self._terms.get(name) for name in names]
 
     def put(self, name: str, term: _Term) -> None:
-        """Keep a term, and forget those not asked for lately."""
+        """Add a term, and evict the least recently used ones."""
         with self._lock:
             if name not in self._terms:
                 self._terms[name] = term

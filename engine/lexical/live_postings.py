@@ -1,7 +1,7 @@
-"""What lexical search reads of one segment: postings and lengths of its live documents alone.
+"""The postings and lengths of the live documents of a segment.
 
-Deleted documents stay in the file until a merge leaves them out. They are taken out of each term's postings when
-these are decoded, so that frequencies, lengths and with them scores are the same before and after that merge.
+A segment file contains deleted documents until a merge removes them. They are removed from a term's postings when
+these are decoded, so frequencies, lengths and scores are the same before and after the merge.
 """
 
 from __future__ import annotations
@@ -9,36 +9,34 @@ from __future__ import annotations
 from functools import cached_property
 
 import numpy as np
-import numpy.typing as npt
 
+from quarry.formats.arrays import BoolArray, UInt32Array
 from quarry.formats.postings.elias_fano import Postings
 from quarry.formats.postings.postings import PostingsReader
 
-__all__ = ["Flags", "LivePostings"]
-
-Flags = npt.NDArray[np.bool_]
+__all__ = ["LivePostings"]
 
 
 class LivePostings:
-    """The postings of a segment without those of deleted documents; safe to use from several threads.
+    """The postings of a segment without those of deleted documents; thread-safe.
 
     Args:
         reader: the segment's postings.
-        deleted: (reader.n_docs,) bool, never written to; None: nothing is deleted.
+        deleted: (reader.n_docs,) bool, not to be written to; None: nothing is deleted.
 
     Attributes:
-        n_places: documents in the segment, deleted ones included: ordinals are below it.
+        n_ordinals: documents in the segment, deleted ones included.
     """
 
-    def __init__(self, reader: PostingsReader, deleted: Flags | None) -> None:
-        self.n_places = reader.n_docs
+    def __init__(self, reader: PostingsReader, deleted: BoolArray | None) -> None:
+        self.n_ordinals = reader.n_docs
         self._reader = reader
         self._deleted = deleted
 
     @cached_property
     def n_docs(self) -> int:
         """The number of live documents."""
-        return self.n_places - (0 if self._deleted is None else int(np.count_nonzero(self._deleted)))
+        return self.n_ordinals - (0 if self._deleted is None else int(np.count_nonzero(self._deleted)))
 
     @cached_property
     def total_length(self) -> int:
@@ -48,12 +46,12 @@ class LivePostings:
         return int(self.lengths[~self._deleted].sum(dtype=np.uint64))
 
     @property
-    def lengths(self) -> npt.NDArray[np.uint32]:
-        """(n_places,) uint32, the number of terms of each document, deleted ones included."""
+    def lengths(self) -> UInt32Array:
+        """(n_ordinals,) uint32, the number of terms of each document, deleted ones included."""
         return self._reader.lengths
 
     def document_frequency(self, term: str) -> int:
-        """The number of live documents with a term; it decodes the term's postings if anything is deleted.
+        """Return the number of live documents with a term; decodes its postings if anything is deleted.
 
         Raises:
             FormatError: the segment is damaged.
@@ -63,7 +61,7 @@ class LivePostings:
         return len(self.postings(term).docs)
 
     def postings(self, term: str) -> Postings:
-        """The live documents with a term, and how often each of them has it.
+        """Return the live documents with a term, and its frequency in each.
 
         Raises:
             FormatError: the segment is damaged.
@@ -71,5 +69,7 @@ class LivePostings:
         postings = self._reader.postings(term)
         if self._deleted is None:
             return postings
-        live = np.flatnonzero(~self._deleted.take(postings.docs))  # places are faster than flags if many are dead
+        live = np.flatnonzero(
+            ~self._deleted.take(postings.docs)
+        )  # taking positions is faster than flags if many are deleted
         return Postings(postings.docs.take(live), postings.frequencies.take(live))

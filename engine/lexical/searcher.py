@@ -13,7 +13,7 @@ __all__ = ["LexicalSearcher"]
 
 
 class LexicalSearcher:
-    """Turns texts into BM25 queries; safe to use from several threads.
+    """Turns texts into BM25 queries; thread-safe.
 
     A query without terms, for example of stop words only, finds nothing.
 
@@ -34,7 +34,7 @@ class LexicalSearcher:
         return self._bm25.query(self.terms(text))
 
     def terms(self, text: str) -> list[str]:
-        """Return the terms of a text, by the rules that the index was built with."""
+        """Return the terms of a text, as analyzed by the rules of the index."""
         return self._analyzer.terms(text)
 
     @property
@@ -44,9 +44,7 @@ class LexicalSearcher:
 
     @cached_property
     def _analyzer(self) -> Analyzer:
-        return Analyzer.from_settings(
-            {"language": self._settings.language, "rules": self._settings.analysis_rules}
-        )
+        return Analyzer.from_settings(self._settings.language, self._settings.analysis_rules)
 
     @cached_property
     def _bm25(self) -> Bm25:

@@ -1,4 +1,4 @@
-"""Adding up what the terms of a query give to the documents of one segment, and finding the best of them."""
+"""Sums the scores of a query's terms for the documents of one segment, and finds the best documents."""
 
 from __future__ import annotations
 
@@ -6,78 +6,76 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from quarry.engine.filtering.allowed import Allowed
+from quarry.formats.arrays import Float32Array, Int64Array
 from quarry.formats.postings.elias_fano import Postings
 
-__all__ = ["Floats", "Ints", "Scored", "SegmentScorer", "TermPart", "looked_up"]
+__all__ = ["Scored", "SegmentScorer", "TermScores", "look_up"]
 
-Ints = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float32]
-Scored = tuple[Ints, Floats]  # documents and their scores
+Scored = tuple[Int64Array, Float32Array]  # documents and their scores
 
-_DENSE_FACTOR = 6  # documents for each posting of a term up to which each of them has a place in the term's part
-_SPARSE_FACTOR = 16  # documents for each posting of a query from which on none has a place in the totals
-_FEW_FACTOR = 256  # documents for each that a filter allows from which on only those are scored
-_LANE_DOCS = 64
-_SLACK = 1e-4  # more than rounding can change a sum of 1000 float32 numbers by, relatively
+_DENSE_FACTOR = 6  # up to so many documents per posting of a term, its scores are stored for all documents
+_SPARSE_FACTOR = 16  # from so many documents per posting of a query on, there is no array of all totals
+_FEW_FACTOR = 256  # from so many documents per document that a filter allows on, only the latter are scored
+_GROUP_DOCS = 64
+_SLACK = 1e-4  # more than the relative rounding error of a sum of 1000 float32 numbers
 
 
-class TermPart(NamedTuple):
-    """What a term adds to the scores of the documents of one segment.
+class TermScores(NamedTuple):
+    """The scores of a term in the documents of one segment.
 
     Attributes:
         n_docs: number of live documents with the term.
-        docs: (n_docs,) int64, which they are, ascending; None where they are so many that every document of
-            the segment has a place in `scores`.
-        scores: float32, what it adds for each, 0 where a document does not have it.
-        peak: the largest of them.
+        docs: (n_docs,) int64, their ordinals, ascending; None for a frequent term, whose `scores` are those of all
+            documents of the segment.
+        scores: float32, the score of the term in each document, 0 without the term.
+        max_score: the largest of them.
     """
 
     n_docs: int
-    docs: Ints | None
-    scores: Floats
-    peak: float
+    docs: Int64Array | None
+    scores: Float32Array
+    max_score: float
 
     @classmethod
-    def of(cls, postings: Postings, norms: Floats, idf: float) -> TermPart:
-        """What the postings of live documents add, with the norm of each document: idf tf / (tf + norm)."""
+    def of(cls, postings: Postings, norms: Float32Array, idf: float) -> TermScores:
+        """Compute idf tf / (tf + norm) from the postings of live documents and the norms of all documents."""
         if not len(postings.docs):
-            return _NOTHING
+            return _EMPTY
         docs = postings.docs.astype(np.int64)
         tf = postings.frequencies.astype(np.float32)
         scores = norms.take(docs)
         scores += tf
         np.divide(tf, scores, out=scores)
         scores *= np.float32(idf)
-        peak = float(scores.max(initial=0))
+        max_score = float(scores.max(initial=0))
         if len(docs) * _DENSE_FACTOR < len(norms):
-            return cls(len(docs), docs, scores, peak)
-        every = np.zeros(len(norms), np.float32)
-        every[docs] = scores
-        return cls(len(docs), None, every, peak)
+            return cls(len(docs), docs, scores, max_score)
+        dense = np.zeros(len(norms), np.float32)
+        dense[docs] = scores
+        return cls(len(docs), None, dense, max_score)
 
-    def repeated(self, times: int) -> TermPart:
-        """The part of a term that is so many times in the query."""
+    def multiply(self, times: int) -> TermScores:
+        """Return the scores of a term that occurs so many times in the query."""
         if times == 1:
             return self
-        return TermPart(self.n_docs, self.docs, self.scores * np.float32(times), self.peak * times)
+        return TermScores(self.n_docs, self.docs, self.scores * np.float32(times), self.max_score * times)
 
     @property
     def n_bytes(self) -> int:
-        """Memory that the arrays take."""
+        """Memory of the arrays, in bytes."""
         return self.scores.nbytes + (0 if self.docs is None else self.docs.nbytes)
 
-    def add_to(self, totals: Floats) -> None:
+    def add_to(self, totals: Float32Array) -> None:
         """Add to the scores of all documents."""
         if self.docs is None:
             totals += self.scores
         else:
             np.add.at(totals, self.docs, self.scores)
 
-    def looked_up(self, docs: Ints) -> Floats:
-        """What is added to the scores of (n,) documents."""
+    def look_up(self, docs: Int64Array) -> Float32Array:
+        """Return the scores of the term in (n,) documents, 0 without it."""
         if self.docs is None:
             return self.scores[docs]
         if not self.n_docs:
@@ -86,22 +84,22 @@ class TermPart(NamedTuple):
         return np.where(self.docs[at] == docs, self.scores[at], np.float32(0))
 
 
-_NOTHING = TermPart(0, np.empty(0, np.int64), np.empty(0, np.float32), 0.0)
+_EMPTY = TermScores(0, np.empty(0, np.int64), np.empty(0, np.float32), 0.0)
 
 
-def looked_up(parts: Sequence[TermPart], docs: Ints) -> Floats:
-    """(n,) float32, the scores of (n,) documents: what the parts add, in their order."""
+def look_up(parts: Sequence[TermScores], docs: Int64Array) -> Float32Array:
+    """Return the scores of (n,) documents, (n,) float32: the sum over the terms, in their order."""
     scores = np.zeros(len(docs), np.float32)
     for part in parts:
-        scores += part.looked_up(docs)
+        scores += part.look_up(docs)
     return scores
 
 
 class SegmentScorer:
-    """Scores the live documents of a segment by the parts of a query's terms, frequent terms last.
+    """Scores the live documents of a segment for the terms of a query, frequent terms last.
 
-    No part has a deleted document, so their scores are 0. However the sum is formed, a document's parts are added
-    up in their order, in float32: its score is the same to the last bit.
+    Deleted documents have no postings, so their scores are 0. In every algorithm below the scores of a document's
+    terms are summed in the order of the terms, in float32, so a document's score is the same bit for bit.
 
     Args:
         n_docs: documents in the segment, deleted ones included.
@@ -110,87 +108,85 @@ class SegmentScorer:
     def __init__(self, n_docs: int) -> None:
         self._n_docs = n_docs
 
-    def scores(self, parts: Sequence[TermPart]) -> Scored:
-        """The documents with a score, ascending, and their scores."""
+    def scores(self, parts: Sequence[TermScores]) -> Scored:
+        """Return the documents with a term, ascending, and their scores."""
         if self._is_sparse(parts):
             return self._sparse_scores(parts)
         totals = self._totals(parts)
         docs = np.flatnonzero(totals > 0)
         return docs, totals[docs]
 
-    def best(self, parts: Sequence[TermPart], n: int, allowed: Allowed | None = None) -> Scored:
-        """The n >= 1 best documents, all that tie with the last of them, unordered, and their scores.
+    def find_best(self, parts: Sequence[TermScores], n: int, allowed: Allowed | None = None) -> Scored:
+        """Return the n >= 1 best documents and all ties with the last of them, unordered, with their scores.
 
         Args:
-            parts: of the query's terms.
-            n: see above.
-            allowed: the documents that may be found; None: all that are not deleted.
+            parts: scores of the query's terms.
+            n: number of documents.
+            allowed: the documents that may be found; None: all live ones.
         """
-        docs, scores = self._best(parts, n, allowed)
+        docs, scores = self._find_best(parts, n, allowed)
         if len(docs) <= n:
             return docs, scores
         good = scores >= np.partition(scores, -n)[-n]
         return docs[good], scores[good]
 
-    def _best(self, parts: Sequence[TermPart], n: int, allowed: Allowed | None) -> Scored:
-        """Documents with the n best among them, and their scores."""
+    def _find_best(self, parts: Sequence[TermScores], n: int, allowed: Allowed | None) -> Scored:
+        """Return a superset of the n best documents, and their scores."""
         if allowed is not None and allowed.n * _FEW_FACTOR < self._n_docs:
-            scores = looked_up(parts, allowed.docs)
+            scores = look_up(parts, allowed.docs)
             found = scores > 0
             return allowed.docs[found], scores[found]
         if self._is_sparse(parts):
             return self._sparse_scores(parts, allowed)
-        return self._good(parts, n, allowed)
+        return self._find_by_max_score(parts, n, allowed)
 
-    def _is_sparse(self, parts: Sequence[TermPart]) -> bool:
+    def _is_sparse(self, parts: Sequence[TermScores]) -> bool:
         return sum(part.n_docs for part in parts) * _SPARSE_FACTOR < self._n_docs
 
-    def _sparse_scores(self, parts: Sequence[TermPart], allowed: Allowed | None = None) -> Scored:
-        """Scores without a place for every document; the parts are so short that each lists its documents."""
+    def _sparse_scores(self, parts: Sequence[TermScores], allowed: Allowed | None = None) -> Scored:
+        """Score without an array of all documents; for rare terms, each of which lists its documents."""
         lists = [part.docs for part in parts if part.docs is not None]
         docs = np.unique(np.concatenate([np.empty(0, np.int64), *lists]))
         if allowed is not None:
             docs = docs[allowed.flags[docs]]
-        return docs, looked_up(parts, docs)
+        return docs, look_up(parts, docs)
 
-    def _totals(self, parts: Sequence[TermPart], allowed: Allowed | None = None) -> Floats:
-        """(n_docs,) float32, 0 for documents without any of the terms, below for those not to be found."""
+    def _totals(self, parts: Sequence[TermScores], allowed: Allowed | None = None) -> Float32Array:
+        """Return the scores of all documents, (n_docs,) float32; -inf for documents that are not allowed."""
         totals = np.zeros(self._n_docs, np.float32) if allowed is None else allowed.floor.copy()
         for part in parts:
             part.add_to(totals)
         return totals
 
-    def _good(self, parts: Sequence[TermPart], n: int, allowed: Allowed | None) -> Scored:
-        """Documents with the n best among them, and their scores.
+    def _find_by_max_score(self, parts: Sequence[TermScores], n: int, allowed: Allowed | None) -> Scored:
+        """Return a superset of the n best documents, and their scores, by MaxScore.
 
-        The last terms that nearly every document has need only be looked up for documents that they can still
-        lift to the n best of those without them. (MaxScore: H. Turtle, J. Flood, Query evaluation: strategies
-        and optimizations, 1995.)
+        The scores of frequent terms, which come last, are looked up only for documents that can still be among the
+        n best. (H. Turtle, J. Flood, Query evaluation: strategies and optimizations, 1995.)
         """
         n_first = len(parts)
         while n_first and parts[n_first - 1].docs is None:
             n_first -= 1
         totals, late = self._totals(parts[:n_first], allowed), parts[n_first:]
-        floor = _floor(totals, n) * (1 - _SLACK) - sum(part.peak for part in late) * (1 + _SLACK)
+        floor = _find_lower_bound(totals, n) * (1 - _SLACK) - sum(part.max_score for part in late) * (1 + _SLACK)
         if late and floor <= 0:
             for part in late:
                 part.add_to(totals)
-            floor, late = _floor(totals, n), ()
+            floor, late = _find_lower_bound(totals, n), ()
         docs = np.flatnonzero(totals >= floor if floor > 0 else totals > 0)
         scores = totals[docs]
         for part in late:
-            scores += part.looked_up(docs)
+            scores += part.look_up(docs)
         return docs, scores
 
 
-def _floor(totals: Floats, n: int) -> float:
-    """A total that n documents or more reach; 0 where none is known.
+def _find_lower_bound(totals: Float32Array, n: int) -> float:
+    """Return a total that at least n documents reach; 0 if none is known.
 
-    The documents are dealt out to lanes: the n-th best of the lanes' best totals is found in one pass and a
-    partition of few.
+    Documents are divided into groups; the n-th best of the groups' maxima is such a total, and fast to find.
     """
-    n_lanes = len(totals) // _LANE_DOCS
-    if n * 2 > n_lanes:
+    n_groups = len(totals) // _GROUP_DOCS
+    if n * 2 > n_groups:
         return 0.0
-    best = totals[: n_lanes * _LANE_DOCS].reshape(_LANE_DOCS, n_lanes).max(axis=0)
+    best = totals[: n_groups * _GROUP_DOCS].reshape(_GROUP_DOCS, n_groups).max(axis=0)
     return max(0.0, float(np.partition(best, -n)[-n]))

@@ -1,9 +1,9 @@
-"""Has the interpreter exit between calls into native libraries, not in the middle of them.
+"""Lets the interpreter exit between calls into native libraries, not in the middle of them.
 
 Up to Python 3.13 a daemon thread ends as soon as it asks for the interpreter's lock while the interpreter exits:
 its stack is unwound. C++ code that takes the lock back in a destructor, after working without it, then aborts the
 process ("terminate called without an active exception"). ONNX Runtime does so, as do all libraries bound with
-pybind11, and NumPy since 2.4 where it looks for distinct values.
+pybind11, and `numpy.unique` since NumPy 2.4.
 
 Calls that may get there are marked with `in_progress` or `finishes_before_exit`. When the interpreter exits, those
 of other threads that have begun are waited for, and a thread that begins another one waits until the process ends.

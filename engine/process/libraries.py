@@ -1,4 +1,4 @@
-"""Libraries that are imported when they are first needed, at a moment when the system may refuse their files."""
+"""Errors of libraries that are imported when they are first needed."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def loading(name: str) -> Iterator[None]:
         name: of the library.
 
     Raises:
-        AccessFailed: it is there, but the system refuses one of its files, as when too many are open.
+        AccessFailed: it is installed, but the operating system refuses one of its files.
         ImportError: it is missing.
     """
     try:
@@ -32,7 +32,7 @@ def loading(name: str) -> Iterator[None]:
         raise
     except OSError as error:
         raise access_failed(error, "loaded", error.filename or name) from error
-    except ImportError as error:  # of the system's loader, which gives its reason in words alone
+    except ImportError as error:  # of the dynamic loader, which gives the reason as text only
         for number in _REFUSALS:
             if os.strerror(number) in str(error):
                 reason = OSError(number, os.strerror(number))

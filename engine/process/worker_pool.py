@@ -45,8 +45,8 @@ class WorkerPool:
     def submit(self, work: Callable[[T], R], item: T) -> Future[R]:
         """Start work on an item.
 
-        If no thread can be had, because the system has none left or because the interpreter is exiting, the work
-        is done on the calling thread before this returns.
+        If no thread can be started, for lack of resources or because the interpreter is exiting, the work is done
+        on the calling thread before this returns.
 
         Raises:
             PoolClosed: the pool is closed.

@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from quarry.engine.quantization.held_out import ROUNDING, hide_neighbours, nearest_rows, says_enough
+from quarry.engine.quantization.search_settings import setting_for
 from quarry.engine.scoring.stored_vectors import decoded_vectors
 from quarry.formats.snapshot import OpenSegment
 from quarry.formats.vectors.quantizer import Quantizer
@@ -64,25 +65,36 @@ def measured_candidate_rows(quantizer: Quantizer, sample: Floats, lists: Ints, c
 
 
 def default_candidates(segment: OpenSegment, k: int, n_allowed: int | None = None) -> int:
-    """Documents of a segment to rescore, found by their codes: for .99 of ten hits, where that was measured.
+    """Return how many documents of a segment to rescore if the query does not set it.
 
-    Where ten hits took 54 and 162 candidates, one took 6 and 25, 30 took 132 and 375, and 100 took 372 and 839
-    (squad, abstracts); the default for few hits is that for ten. For 100 of squad it is 304:
-    .970 are found, where 416 candidates find .980 in 1.15 times the time.
-    Fewer lie between where a filter leaves fewer: ten hits took 54 candidates of all of squad, and 34 of a tenth.
+    It is the number calibrated with queries, if there is one. In an index of version 1.0, or one built without an
+    encoder, it is the number calibrated with rows of the training sample for ten hits, times a power of k: where
+    ten hits took 54 and 162 candidates, one took 6 and 25, 30 took 132 and 375, and 100 took 372 and 839 (squad,
+    abstracts). Fewer than ten hits use the number for ten. With a filter fewer candidates are needed: ten hits
+    took 54 candidates of all of squad, and 34 of a tenth of it.
 
     Args:
-        segment: whose documents.
-        k: hits wanted.
-        n_allowed: how many documents may be found; None: all.
+        segment: the segment.
+        k: number of hits.
+        n_allowed: number of documents that pass the filter; None: all.
     """
-    if segment.quantizer is None or segment.quantizer.candidate_rows is None:
+    rows = _rows_for(segment.quantizer, k) if segment.quantizer else None
+    if rows is None:
         return usual_candidates(k)
-    for_ten = max(_LEAST, segment.quantizer.candidate_rows / rows_per_candidate(segment))
-    growth: float = max(1.0, k / _MEASURED_K) ** _GROWTH
     share = 1.0 if n_allowed is None else max(1, n_allowed) / segment.record.n_docs
     thinner: float = share**_THINNING
-    return max(k, math.ceil(for_ten * growth * thinner))
+    return max(k, math.ceil(max(_LEAST, rows / rows_per_candidate(segment)) * thinner))
+
+
+def _rows_for(quantizer: Quantizer, k: int) -> float | None:
+    """Return the calibrated number of rows to rescore for k hits; None if nothing was calibrated."""
+    setting = setting_for(quantizer.search_settings, k)
+    if setting is not None:
+        return setting.rows
+    if quantizer.candidate_rows is None:
+        return None
+    growth: float = max(1.0, k / _MEASURED_K) ** _GROWTH
+    return quantizer.candidate_rows * growth
 
 
 def usual_candidates(k: int) -> int:

@@ -6,14 +6,14 @@ import os
 
 __all__ = ["set_faiss_threads"]
 
-_first_process: list[int] = []  # the process that was the first to use FAISS, or a parent of this one that was
+_first_process: list[int] = []  # the first process to use FAISS: this one, or a parent
 
 
 def set_faiss_threads(threads: int) -> None:
-    """Let FAISS use that many threads in calls from this thread.
+    """Set the number of threads that FAISS uses in calls from this thread.
 
-    Its OpenMP runtime does not survive a fork: a child that asked for several threads after its parent had would
-    wait for threads that do not exist. Such a child gets one.
+    Its OpenMP runtime does not survive a fork: a child that used several threads after its parent did would wait
+    for threads that do not exist. In such a child the number is always one.
     """
     import faiss
 

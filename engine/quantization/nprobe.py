@@ -1,4 +1,4 @@
-"""How many inverted lists a search reads by default: measured when a quantizer is trained."""
+"""Default number of inverted lists that a search reads, calibrated when a quantizer is trained."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ import numpy as np
 import numpy.typing as npt
 
 from quarry.engine.quantization.held_out import ROUNDING, nearest_rows, says_enough
+from quarry.engine.quantization.search_settings import setting_for
 from quarry.formats.vectors.quantizer import Quantizer
 
-__all__ = ["default_nprobe", "probe_recall"]
+__all__ = ["default_nprobe", "list_ranks", "probe_recall"]
 
 Floats = npt.NDArray[np.float32]
 Ints = npt.NDArray[np.int64]
@@ -55,8 +56,15 @@ def probe_recall(sample: Floats, quantizer: Quantizer) -> Floats | None:
     return shares
 
 
-def default_nprobe(quantizer: Quantizer) -> int:
-    """Lists read where a query does not say: those with .993 of the nearest rows, where that was measured."""
+def default_nprobe(quantizer: Quantizer, k: int) -> int:
+    """Return the number of lists to read for k hits if the query does not set it.
+
+    It is the value calibrated with queries, if there is one; otherwise, for any k, the lists that hold .993 of the
+    nearest rows of the training sample; otherwise 7 times the square root of the number of lists.
+    """
+    setting = setting_for(quantizer.search_settings, k)
+    if setting is not None:
+        return min(quantizer.nlist, setting.nprobe)
     if quantizer.probe_recall is None:
         return min(quantizer.nlist, round(7 * math.sqrt(quantizer.nlist)))
     return min(quantizer.nlist, int(np.searchsorted(quantizer.probe_recall, np.float32(_RECALL))) + 1)
@@ -67,11 +75,21 @@ def _ranks(sample: Floats, places: Ints, nearest: Ints, quantizer: Quantizer) ->
     wanted, which = np.unique(nearest, return_inverse=True)
     coarse = quantizer.coarse
     lists = (quantizer.rotate(sample[wanted]) @ coarse.T).argmax(axis=1)[which].reshape(nearest.shape)
-    asking = quantizer.rotate(sample[places])
-    near_lists = asking @ coarse.T
-    rounding = ROUNDING * np.outer(np.linalg.norm(asking, axis=1), np.linalg.norm(coarse, axis=1))
-    own = np.take_along_axis(near_lists, lists, axis=1) - np.take_along_axis(rounding, lists, axis=1)
-    near_lists.sort(axis=1)
-    before = [np.searchsorted(row, mine) for row, mine in zip(near_lists, own, strict=True)]
-    ranks: Ints = len(coarse) - 1 - np.array(before, np.int64).reshape(nearest.shape)
+    ranks: Ints = np.take_along_axis(list_ranks(quantizer.rotate(sample[places]), coarse), lists, axis=1)
     return ranks
+
+
+def list_ranks(queries: Floats, coarse: Floats) -> Ints:
+    """Return how many lists may be read before each list: (n_queries, nlist) int64.
+
+    Ties count against a list: lists whose scores are equal to its own, up to rounding, are read before it.
+
+    Args:
+        queries: (n_queries, dim) float32, rotated where the quantizer has a rotation.
+        coarse: (nlist, dim) float32 coarse centroids.
+    """
+    scores = queries @ coarse.T
+    rounding = ROUNDING * np.outer(np.linalg.norm(queries, axis=1), np.linalg.norm(coarse, axis=1))
+    ascending = np.sort(scores, axis=1)
+    below = [np.searchsorted(row, own) for row, own in zip(ascending, scores - rounding, strict=True)]
+    return len(coarse) - 1 - np.array(below, np.int64).reshape(scores.shape)

@@ -1,11 +1,12 @@
-"""Trains the rotation that vectors take before they are coded, for codes that are short against them.
+"""Trains the rotation of vectors before they are encoded with short codes.
 
-Codes of less than a bit a number lose most of a vector, wherever it varies. A rotation to fewer numbers leaves out
-where it varies least (principal components), and shares the rest out evenly among the sub-quantizers (a random
-rotation; both as in Jégou et al. 2010, "Aggregating local descriptors into a compact image representation", 3.2).
+Codes of less than one bit per dimension lose most of a vector's variance. A rotation to fewer dimensions drops the
+directions of least variance (principal components), and balances the rest over the sub-quantizers (a random
+rotation; both as in Jégou et al. 2010, "Aggregating local descriptors into a compact image representation",
+section 3.2).
 
-Measured on a third of squad (57,189 vectors of 384 numbers, 7,647 documents, 1,000 questions): candidates to
-rescore for .99 of the best ten, and nDCG@10 of codes alone (of whole vectors: .825).
+Measured on a third of squad (57,189 vectors of 384 dimensions, 7,647 documents, 1,000 queries): candidates to
+rescore for .99 of the best ten, and nDCG@10 of codes alone (of the vectors: .825).
 
 ===========  ================  ==================  ===============  =============
 bytes        rotated to        candidates          nDCG@10          rotated
@@ -17,10 +18,10 @@ bytes        rotated to        candidates          nDCG@10          rotated
 48           192               45, rotated 34      .783             .779
 ===========  ================  ==================  ===============  =============
 
-At equal numbers of candidates a search takes the same time with and without: turning the query costs what lists of
-shorter coarse centroids save. OPQ (Ge et al. 2013) did not do better: rotations fitted to the codes (its
-non-parametric form) found as many candidates and no more by codes alone, and axes allotted to sub-quantizers by
-their variances (eigenvalue allocation, its parametric form) fewer.
+With the same number of candidates a search takes the same time with and without a rotation: rotating the query
+takes as long as shorter coarse centroids save. OPQ (Ge et al. 2013) was not better: rotations fitted to the codes
+(its non-parametric form) needed as many candidates and found no more by codes alone, and axes allocated to
+sub-quantizers by their variances (eigenvalue allocation, its parametric form) found fewer.
 """
 
 from __future__ import annotations
@@ -30,21 +31,21 @@ import numpy.typing as npt
 
 from quarry.engine.quantization.codebook import train_codes
 
-__all__ = ["trained_rotation"]
+__all__ = ["train_rotation"]
 
 Floats = npt.NDArray[np.float32]
 
-_MAX_DIM = 2048  # the axes of more take too long, and too much memory
-_MIN_ROWS = 1024  # fewer say too little about axes
+_MAX_DIM = 2048  # principal components of more take too long, and too much memory
+_MIN_ROWS = 1024  # fewer are too small a sample for principal components
 _AXES_ROWS = 1 << 15
 _TRIAL_ROWS = 4096
-_ENOUGH = 1.1  # times the least error: of dimensions about as good, the larger found more by codes alone
+_ENOUGH = 1.1  # times the least error: among similar errors, more dimensions found more by codes alone
 
 
-def trained_rotation(sample: Floats, n_sub: int, seed: int) -> Floats | None:
-    """The rotation to the dimension at which codes lose least; None where without one they lose hardly more.
+def train_rotation(sample: Floats, n_sub: int, seed: int) -> Floats | None:
+    """Train the rotation with the least quantization error; None if the error without one is hardly larger.
 
-    Half of the rows are trained on, the others measured, at up to two dimensions for each doubling.
+    Half of the rows are used for training and the others for the error, at up to two dimensions per doubling.
 
     Args:
         sample: (n, dim) float32 training vectors, in the order of their documents.
@@ -57,14 +58,14 @@ def trained_rotation(sample: Floats, n_sub: int, seed: int) -> Floats | None:
     dim = sample.shape[1]
     if dim > _MAX_DIM or len(sample) < _MIN_ROWS:
         return None
-    rows, held_out = _thinned(sample[::2], _TRIAL_ROWS), _thinned(sample[1::2], _TRIAL_ROWS)
-    axes = _principal_axes(_thinned(sample[::2], _AXES_ROWS))
+    rows, held_out = _sample_rows(sample[::2], _TRIAL_ROWS), _sample_rows(sample[1::2], _TRIAL_ROWS)
+    axes = _principal_axes(_sample_rows(sample[::2], _AXES_ROWS))
     tried: list[Floats | None] = [None]
     errors = [_error(rows, held_out, None, n_sub, seed)]
     for dsub in _widths(dim // n_sub):
         rotation = _random_rotation(n_sub * dsub, seed) @ axes[: n_sub * dsub]
-        if _left_out(held_out, rotation) > min(errors):
-            break  # and more so below
+        if _dropped(held_out, rotation) > min(errors):
+            break  # fewer dimensions lose even more
         tried.append(rotation)
         errors.append(_error(rows, held_out, rotation, n_sub, seed))
     enough = _ENOUGH * min(errors)
@@ -72,9 +73,9 @@ def trained_rotation(sample: Floats, n_sub: int, seed: int) -> Floats | None:
 
 
 def _principal_axes(rows: Floats) -> Floats:
-    """(dim, dim) float32: orthonormal rows, along the first of which (n, dim) rows are longest.
+    """Return (dim, dim) float32, the principal axes of (n, dim) rows as orthonormal rows, largest variance first.
 
-    Means are not taken off first: what is left out counts from zero on.
+    The mean is not subtracted, because the error of a dropped direction is measured from zero.
     """
     moments = (rows.T @ rows).astype(np.float64)
     axes: Floats = np.linalg.eigh(moments)[1][:, ::-1].T.astype(np.float32)
@@ -82,31 +83,31 @@ def _principal_axes(rows: Floats) -> Floats:
 
 
 def _random_rotation(dim: int, seed: int) -> Floats:
-    """(dim, dim) float32, orthonormal, each as likely as any other."""
+    """Return a (dim, dim) float32 orthonormal matrix, uniformly distributed."""
     axes, triangle = np.linalg.qr(np.random.default_rng(seed).standard_normal((dim, dim)))
     rotation: Floats = (axes * np.sign(np.diag(triangle))).astype(np.float32)
     return rotation
 
 
 def _widths(limit: int) -> list[int]:
-    """Powers of two and three times these, below the limit, falling."""
+    """Return the powers of two, and three times these, below the limit, descending."""
     powers = [1 << exponent for exponent in range(limit.bit_length())]
     return sorted({width for power in powers for width in (power, 3 * power) if width < limit}, reverse=True)
 
 
 def _error(rows: Floats, held_out: Floats, rotation: Floats | None, n_sub: int, seed: int) -> float:
-    """Mean squared distance of (n, dim) held-out rows to what codes stand for that were trained on others."""
+    """Return the mean squared error of codes on (n, dim) held-out rows, trained on other rows."""
     lost = 0.0
     if rotation is not None:
-        lost = _left_out(held_out, rotation)
+        lost = _dropped(held_out, rotation)
         rows, held_out = rows @ rotation.T, held_out @ rotation.T
     codes = train_codes(rows, n_sub, seed)
     rest = held_out - codes.decode(codes.compute_codes(np.ascontiguousarray(held_out)))
     return lost + _mean_square(rest)
 
 
-def _left_out(rows: Floats, rotation: Floats) -> float:
-    """Mean squared length of what orthonormal rows of a rotation leave out of (n, dim) rows."""
+def _dropped(rows: Floats, rotation: Floats) -> float:
+    """Return the mean squared length of the parts of (n, dim) rows that a rotation drops."""
     return _mean_square(rows) - _mean_square(rows @ rotation.T)
 
 
@@ -114,6 +115,6 @@ def _mean_square(rows: Floats) -> float:
     return float(np.einsum("ij,ij", rows, rows)) / len(rows)
 
 
-def _thinned(rows: Floats, n: int) -> Floats:
-    """At most n of the rows, evenly spread."""
+def _sample_rows(rows: Floats, n: int) -> Floats:
+    """Return at most n of the rows, evenly spaced."""
     return np.ascontiguousarray(rows[:: -(-len(rows) // n)])

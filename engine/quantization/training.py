@@ -1,4 +1,4 @@
-"""Trains quantizers and codes vectors with them, by FAISS on the CPU."""
+"""Trains quantizers, with FAISS on the CPU."""
 
 from __future__ import annotations
 
@@ -10,17 +10,15 @@ import numpy as np
 import numpy.typing as npt
 
 from quarry.engine.quantization.candidates import measured_candidate_rows
-from quarry.engine.quantization.codebook import codebook_of, train_codes
+from quarry.engine.quantization.codebook import extract_codebook, train_codes
+from quarry.engine.quantization.coder import VectorCoder
 from quarry.engine.quantization.faiss_threads import set_faiss_threads
 from quarry.engine.quantization.nprobe import probe_recall
-from quarry.engine.quantization.rotation import trained_rotation
+from quarry.engine.quantization.rotation import train_rotation
 from quarry.formats.manifest import IndexSettings
-from quarry.formats.vectors.quantization_error import QuantizationError, list_imbalance
 from quarry.formats.vectors.quantizer import Quantizer
 
 __all__ = [
-    "MIN_TRAINING_ROWS",
-    "VectorCoder",
     "measured",
     "n_training_rows",
     "nlist_for",
@@ -29,48 +27,45 @@ __all__ = [
 ]
 
 Floats = npt.NDArray[np.float32]
-Codes = npt.NDArray[np.uint8]
 
-MIN_TRAINING_ROWS = 1024  # fewer do not make a codebook of 16 sub-vectors that is worth its bytes
-_ROWS_PER_LIST = 64  # more trained no better lists on 122,084 vectors; a codebook wants some 10,000
+_ROWS_PER_LIST = 64  # more trained no better lists on 122,084 vectors; a codebook needs about 10,000
 _TRAINING_BYTES = 256 << 20
 _COARSE_ITERATIONS = 8
-_FIT_STRIDE = 8  # of so many vectors one is decoded, to see how well the quantizer fits
 _CODED_AT_ONCE = 8192
 
 
 def nlist_for(n_rows: int) -> int:
-    """Number of inverted lists for `n_rows` centroids: the power of two nearest to 3/4 of its root."""
+    """Return the number of inverted lists for `n_rows` centroids: the power of two nearest to 3/4 of the root."""
     return int(2 ** max(0, round(math.log2(0.75 * math.sqrt(max(1, n_rows))))))
 
 
-def n_training_rows(n_rows: int, dim: int) -> int:
-    """How many of `n_rows` centroids a quantizer is trained on."""
-    return min(n_rows, _ROWS_PER_LIST * nlist_for(n_rows), _TRAINING_BYTES // (4 * dim))
+def n_training_rows(n_rows: int, nlist: int, dim: int) -> int:
+    """Return the number of the `n_rows` centroids that a quantizer with `nlist` lists is trained on."""
+    return min(n_rows, _ROWS_PER_LIST * nlist, _TRAINING_BYTES // (4 * dim))
 
 
 def train_quantizer(sample: Floats, nlist: int, code_bytes: int, seed: int, threads: int) -> Quantizer:
-    """Train coarse centroids and a PQ codebook of 4-bit codes; for codes of less than a bit a number, a rotation.
+    """Train coarse centroids and a PQ codebook of 4-bit codes.
 
-    At a bit a number a rotation finds hardly more, so that vectors are coded as they are.
+    Codes of less than one bit per dimension are of rotated vectors; for longer ones a rotation finds hardly more.
 
     Args:
         sample: (n, dim) float32 training vectors, in the order of their documents.
-        nlist: number of inverted lists; lowered where the sample is too small for as many.
+        nlist: number of inverted lists; lowered if the sample is too small for as many.
         code_bytes: bytes of a code: 2 x code_bytes sub-quantizers of 16 sub-vectors each (Jégou et al. 2011).
         seed: of the k-means, and of the rotation.
         threads: how many to use.
     """
     short = 8 * code_bytes < sample.shape[1]
-    rotation = trained_rotation(sample, 2 * code_bytes, seed) if short else None
-    turned = sample if rotation is None else sample @ rotation.T
-    coarse = _coarse_centroids(turned, max(1, min(nlist, len(sample) // 16)), seed, threads)
-    codebook = codebook_of(train_codes(turned, 2 * code_bytes, seed))
+    rotation = train_rotation(sample, 2 * code_bytes, seed) if short else None
+    rotated = sample if rotation is None else sample @ rotation.T
+    coarse = _train_coarse_centroids(rotated, max(1, min(nlist, len(sample) // 16)), seed, threads)
+    codebook = extract_codebook(train_codes(rotated, 2 * code_bytes, seed))
     return Quantizer(coarse, codebook, codebook, rotation, False)
 
 
-def _coarse_centroids(sample: Floats, nlist: int, seed: int, threads: int) -> Floats:
-    """(nlist, dim) float32: the k-means of (n, dim) float32 rows."""
+def _train_coarse_centroids(sample: Floats, nlist: int, seed: int, threads: int) -> Floats:
+    """Return (nlist, dim) float32 centroids, by k-means of (n, dim) float32 rows."""
     import faiss
 
     set_faiss_threads(threads)
@@ -88,14 +83,14 @@ def _coarse_centroids(sample: Floats, nlist: int, seed: int, threads: int) -> Fl
 
 
 def measured(quantizer: Quantizer, sample: Floats, n_rows: int, threads: int) -> Quantizer:
-    """The same quantizer with what was measured of it.
+    """Return the quantizer with its quantization error and its calibrated defaults of a search.
 
-    How well it fits, how many lists a search should read, how many rows it should look at more closely.
+    These are the number of lists to read and the number of rows to rescore.
 
     Args:
         quantizer: as it was trained.
         sample: (n, dim) float32 that it was trained on, in the order of their documents.
-        n_rows: of the index.
+        n_rows: number of rows of the index.
         threads: how many to use.
     """
     coder = VectorCoder(quantizer, threads)
@@ -110,18 +105,22 @@ def measured(quantizer: Quantizer, sample: Floats, n_rows: int, threads: int) ->
     )
 
 
-def train_on(batches: Iterable[Floats], n_rows: int, settings: IndexSettings, threads: int) -> Quantizer:
-    """Train a quantizer for `n_rows` centroids on a sample of them, in memory that does not grow with the rows.
+def train_on(
+    batches: Iterable[Floats], n_rows: int, settings: IndexSettings, threads: int, nlist: int | None = None
+) -> Quantizer:
+    """Train a quantizer for `n_rows` centroids on a sample of them, in bounded memory.
 
     Args:
         batches: the centroids, (n, dim) float32 each.
-        n_rows: how many there are in all.
+        n_rows: their number.
         settings: of the index.
         threads: how many to use.
+        nlist: number of inverted lists; None: what `nlist_for` says.
     """
-    n_sample = n_training_rows(n_rows, settings.dim)
+    nlist = nlist_for(n_rows) if nlist is None else nlist
+    n_sample = n_training_rows(n_rows, nlist, settings.dim)
     generator = np.random.default_rng(settings.seed)
-    # one row out of each of n_sample equal stretches
+    # one row out of each of n_sample equal intervals
     places = (np.arange(n_sample) + generator.random(n_sample)) * (n_rows / n_sample)
     chosen = np.minimum(places.astype(np.int64), n_rows - 1)
     sample = np.empty((n_sample, settings.dim), np.float32)
@@ -130,60 +129,5 @@ def train_on(batches: Iterable[Floats], n_rows: int, settings: IndexSettings, th
         stop = int(np.searchsorted(chosen, seen + len(batch)))
         sample[start:stop] = batch[chosen[start:stop] - seen]
         start, seen = stop, seen + len(batch)
-    trained = train_quantizer(sample, nlist_for(n_rows), settings.code_bytes, settings.seed, threads)
+    trained = train_quantizer(sample, nlist, settings.code_bytes, settings.seed, threads)
     return measured(trained, sample, n_rows, threads)
-
-
-class VectorCoder:
-    """Assigns vectors to lists and codes them with one quantizer.
-
-    Args:
-        quantizer: what to code with.
-        threads: how many to use.
-    """
-
-    def __init__(self, quantizer: Quantizer, threads: int) -> None:
-        import faiss
-
-        self._quantizer = quantizer
-        self._threads = threads
-        self._squares = np.zeros(2)  # of distances to coarse centroids and to what codes stand for
-        self._n_noted = 0
-        n_sub, ksub, dsub = quantizer.encode_codebook.shape
-        self._coarse = faiss.IndexFlatIP(n_sub * dsub)
-        self._coarse.add(quantizer.coarse)
-        self._pq = faiss.ProductQuantizer(n_sub * dsub, n_sub, int(ksub).bit_length() - 1)
-        faiss.copy_array_to_vector(np.ascontiguousarray(quantizer.encode_codebook).ravel(), self._pq.centroids)
-
-    def code(self, vectors: Floats) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint8]]:
-        """(n, dim) float32 vectors to (n,) list numbers and (n, code_bytes) uint8 codes."""
-        set_faiss_threads(self._threads)
-        turned = np.ascontiguousarray(self._quantizer.rotate(vectors), np.float32)
-        lists = self._coarse.search(turned, 1)[1][:, 0].astype(np.int64)
-        rest = turned - self._quantizer.coarse[lists] if self._quantizer.by_residual else turned
-        codes = self._pq.compute_codes(np.ascontiguousarray(rest))
-        some = slice(None, None, _FIT_STRIDE)
-        self._note_left_out(vectors[some], turned[some])
-        self._note_errors(turned[some], lists[some], rest[some], codes[some])
-        return lists, codes
-
-    def fit(self, sizes: npt.NDArray[np.int64]) -> QuantizationError:
-        """How well the quantizer fits the vectors coded so far, whose lists have (nlist,) these sizes."""
-        coarse_error, code_error = self._squares / max(1, self._n_noted)
-        return QuantizationError(
-            n_rows=int(sizes.sum()),
-            coarse_error=float(coarse_error),
-            code_error=float(code_error),
-            imbalance=list_imbalance(sizes),
-        )
-
-    def _note_left_out(self, vectors: Floats, turned: Floats) -> None:
-        """What a rotation to fewer numbers leaves out of vectors is an error of both."""
-        if self._quantizer.rotation is not None:
-            left_out = vectors - turned @ self._quantizer.rotation
-            self._squares += np.einsum("ij,ij", left_out, left_out)
-
-    def _note_errors(self, turned: Floats, lists: npt.NDArray[np.int64], rest: Floats, codes: Codes) -> None:
-        away, lost = turned - self._quantizer.coarse[lists], rest - self._pq.decode(np.ascontiguousarray(codes))
-        self._squares += [np.einsum("ij,ij", each, each) for each in (away, lost)]
-        self._n_noted += len(turned)

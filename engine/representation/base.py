@@ -1,4 +1,4 @@
-"""The `Representation` protocol, and what its implementations share."""
+"""The `Representation` protocol, and functions that its implementations share."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class DocumentVectors:
 
     Attributes:
         values: (n_centroids, dim) float32, n_centroids >= 1.
-        spans: for each centroid the parts of the document's text whose tokens formed it.
+        spans: for each centroid the parts of the document's text whose tokens it was computed from.
     """
 
     values: npt.NDArray[np.float32]
@@ -44,35 +44,35 @@ class DocumentVectors:
 
 
 class Representation(Protocol):
-    """A way to make a document's centroids out of its token vectors.
+    """A method that turns the token vectors of a document into its centroids.
 
     Attributes:
-        name: what an index calls it.
-        reads: which vectors of a window it is made of.
+        name: name of the method in an index.
+        reads: kind of the windows' vectors that it needs.
     """
 
     name: ClassVar[str]
     reads: ClassVar[VectorKind]
 
-    def represent(self, text: str, windows: Iterable[TokenVectors], normalise: bool) -> DocumentVectors:
-        """Make the centroids of a document.
+    def represent(self, text: str, windows: Iterable[TokenVectors], normalize: bool) -> DocumentVectors:
+        """Compute the centroids of a document.
 
         Args:
-            text: the document's text, which the offsets of its tokens refer to.
+            text: text of the document, which the offsets of its tokens refer to.
             windows: the document's tokens, window after window, each read once.
-            normalise: whether to scale every centroid to length 1.
+            normalize: whether to scale every centroid to length 1.
 
         Raises:
             InvalidDocument: no window has a token.
         """
 
     def settings(self) -> dict[str, int]:
-        """Return what an index stores, so that ``representation_from`` can make this again."""
+        """Return the settings that an index stores, for ``representation_from``."""
 
 
 @dataclass(frozen=True)
 class IntegerSettings:
-    """Base of the representations: their fields are settings, integers from 1 to 4096."""
+    """Base class of representations whose fields are settings, integers from 1 to 4096."""
 
     name: ClassVar[str]
     reads: ClassVar[VectorKind] = "token"
@@ -82,7 +82,7 @@ class IntegerSettings:
             if type(value) is not int or not 1 <= value <= _MAX_SETTING:
                 raise InvalidSetting(
                     f"{setting} of the representation {self.name!r} is out of range",
-                    expected=f"a whole number from 1 to {_MAX_SETTING}",
+                    expected=f"an integer from 1 to {_MAX_SETTING}",
                     actual=shown(value),
                 )
 
@@ -106,9 +106,9 @@ def nonempty_windows(windows: Iterable[TokenVectors]) -> Iterator[TokenVectors]:
         raise InvalidDocument("the document has no token, so it has no vector")
 
 
-def scale_rows(values: npt.NDArray[np.float32], normalise: bool) -> npt.NDArray[np.float32]:
-    """Return rows scaled to length 1 if `normalise`; a row of zeros stays zero."""
-    if not normalise:
+def scale_rows(values: npt.NDArray[np.float32], normalize: bool) -> npt.NDArray[np.float32]:
+    """Return rows scaled to length 1 if `normalize`; a row of zeros stays zero."""
+    if not normalize:
         return values
     lengths = np.sqrt(np.einsum("ij,ij->i", values, values))
     scaled: npt.NDArray[np.float32] = values / np.maximum(lengths, np.finfo(np.float32).tiny)[:, np.newaxis]
@@ -140,7 +140,7 @@ def cluster_spans(
     runs = zip(labels[first].tolist(), starts[first].tolist(), ends[last].tolist(), strict=True)
     for label, start, end in runs:
         before = spans[label]
-        # Tokens can share a character (byte-level vocabularies): spans of one centroid stay disjoint.
+        # Tokens can share a character (byte-level vocabularies), but spans of one centroid are disjoint.
         if before and start <= before[-1][1]:
             before[-1] = (before[-1][0], end)
         else:

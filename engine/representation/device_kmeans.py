@@ -1,4 +1,4 @@
-"""Batched k-means over the token vectors of many documents, on a device; `kmeans` is its oracle."""
+"""Batched k-means over the token vectors of many documents, on a device; tested against `kmeans`."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ class Clusters(NamedTuple):
     """The clusters of some documents, on the device.
 
     Attributes:
-        centroids: (n_docs, k, dim) float32; those of empty clusters mean nothing.
-        labels: (n_docs, longest) int64, the cluster of each token; behind a document's last token k.
-        counts: (n_docs, k) int64, tokens in each cluster; 0 behind the last cluster of a document.
+        centroids: (n_docs, k, dim) float32; undefined for empty clusters.
+        labels: (n_docs, longest) int64, the cluster of each token; k after a document's last token.
+        counts: (n_docs, k) int64, tokens in each cluster; 0 after the last cluster of a document.
     """
 
     centroids: torch.Tensor
@@ -33,15 +33,16 @@ def kmeans_of_documents(
 ) -> Clusters:
     """Cluster the token vectors of each document as `quarry.engine.representation.kmeans.kmeans` does.
 
-    Distances and sums are computed in float64 and rounded to float32 as centroids. So labels are the oracle's but
-    for tokens as near to one centroid as to another within the rounding of the oracle's float32, and where labels
-    are the same, centroids are within that rounding. All rounds are made, for a document that has settled stays as
-    it is: nothing is read back from the device.
+    Distances and sums are computed in float64, and centroids are rounded to float32. Labels are therefore equal,
+    except for tokens whose distances to two centroids are equal within float32 rounding; with equal labels,
+    centroids are equal within that rounding. All iterations are made: documents that have converged do not change
+    any more, and nothing has to be read back from the device.
 
     Args:
         values: (n_tokens, dim) float32 on the device.
         starts: (n_docs,) int64, the first token of each document.
-        lengths: (n_docs,) int64, how many it has, at least 1; memory goes with n_docs times the largest.
+        lengths: (n_docs,) int64, number of its tokens, at least 1; memory is proportional to n_docs
+            times the largest.
         n_clusters: the k of k-means; a document has no more clusters than tokens.
     """
     k = min(n_clusters, int(lengths.max()))
@@ -56,7 +57,7 @@ def kmeans_of_documents(
     padded = values[send(rows, place)].double()
     labels = counts = torch.empty(0)
     for _ in range(MAX_ITERATIONS):
-        labels = _nearest(padded, centroids.double(), missing).masked_fill_(absent, k)
+        labels = _assign(padded, centroids.double(), missing).masked_fill_(absent, k)
         members = (labels[:, None, :] == torch.arange(k, device=place)[:, None]).double()
         counts = members.sum(2)
         means = (members @ padded) / counts.clamp(min=1)[:, :, None]
@@ -64,7 +65,7 @@ def kmeans_of_documents(
     return Clusters(centroids, labels, counts.long())
 
 
-def _nearest(padded: torch.Tensor, centroids: torch.Tensor, missing: torch.Tensor) -> torch.Tensor:
-    """(n_docs, longest) numbers of the nearest centroids, the first of equals."""
+def _assign(padded: torch.Tensor, centroids: torch.Tensor, missing: torch.Tensor) -> torch.Tensor:
+    """Return the (n_docs, longest) numbers of the nearest centroids, the first of equal ones."""
     squared = centroids.square().sum(2).masked_fill_(missing, torch.inf)
     return (squared[:, None, :] - 2 * (padded @ centroids.transpose(1, 2))).argmin(2)

@@ -35,8 +35,8 @@ class FirstM(IntegerSettings):
     name: ClassVar[str] = "first_m"
     n_vectors: int = 8
 
-    def represent(self, text: str, windows: Iterable[TokenVectors], normalise: bool) -> DocumentVectors:
-        """Make the centroids of a document; see ``Representation.represent``."""
+    def represent(self, text: str, windows: Iterable[TokenVectors], normalize: bool) -> DocumentVectors:
+        """Compute the centroids of a document; see ``Representation.represent``."""
         del text
         values: list[npt.NDArray[np.float32]] = []
         spans: list[tuple[int, int]] = []
@@ -49,7 +49,7 @@ class FirstM(IntegerSettings):
             spans += zip(window.starts[:missing].tolist(), window.ends[:missing].tolist(), strict=True)
             if len(spans) == self.n_vectors:
                 break
-        return DocumentVectors(scale_rows(np.concatenate(values), normalise), tuple((span,) for span in spans))
+        return DocumentVectors(scale_rows(np.concatenate(values), normalize), tuple((span,) for span in spans))
 
 
 @dataclass(frozen=True)
@@ -61,6 +61,6 @@ class Cls(IntegerSettings):
 
     name: ClassVar[str] = "cls"
 
-    def represent(self, text: str, windows: Iterable[TokenVectors], normalise: bool) -> DocumentVectors:
-        """Make the centroid of a document; see ``Representation.represent``."""
-        return FirstM(1).represent(text, windows, normalise)
+    def represent(self, text: str, windows: Iterable[TokenVectors], normalize: bool) -> DocumentVectors:
+        """Compute the centroid of a document; see ``Representation.represent``."""
+        return FirstM(1).represent(text, windows, normalize)

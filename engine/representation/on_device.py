@@ -1,4 +1,4 @@
-"""Representations of many documents at once, made where their token vectors are: only centroids come back."""
+"""Representations of many documents at once, computed on the device of their token vectors."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ _PADDED_TOKENS = 1 << 15  # clustered at a time, padding included
 
 
 class DeviceRepresentation(Protocol):
-    """Makes the centroids that a `Representation` makes, within the rounding of float32."""
+    """Computes the centroids of a `Representation` on a device, equal to within float32 rounding."""
 
     def plan(self, text: str, prepared: PreparedText) -> TextPieces | None:
-        """What has to be known of a text itself; for any thread."""
+        """Return what `represent` needs to know of the text itself; safe to call from several threads."""
         ...
 
     def represent(
@@ -34,14 +34,14 @@ class DeviceRepresentation(Protocol):
         tokens: DeviceTokens,
         prepared: Sequence[PreparedText],
         plans: Sequence[TextPieces | None],
-        normalise: bool,
+        normalize: bool,
     ) -> list[DocumentVectors]:
-        """Make the centroids of documents, each of at least one token, in main memory."""
+        """Return the centroids of documents, each of at least one token, in main memory."""
         ...
 
 
 def device_representation(representation: Representation) -> DeviceRepresentation | None:
-    """The same on a device; None where it is made in main memory alone."""
+    """Return the version of a representation for a device; None if there is none."""
     if isinstance(representation, Pieces):
         return _DevicePieces(representation.tokens_per_piece)
     if isinstance(representation, KMeans):
@@ -50,13 +50,13 @@ def device_representation(representation: Representation) -> DeviceRepresentatio
 
 
 class _DevicePieces:
-    """`Pieces`: the sums of pieces, and of them those of documents."""
+    """`Pieces` on a device: sums over pieces, and sums of these over documents."""
 
     def __init__(self, tokens_per_piece: int) -> None:
         self._tokens_per_piece = tokens_per_piece
 
     def plan(self, text: str, prepared: PreparedText) -> TextPieces:
-        """Where the pieces are."""
+        """Cut the text into pieces."""
         tokens = prepared.tokens
         return text_pieces(text, tokens.starts, tokens.ends, prepared.bounds, self._tokens_per_piece)
 
@@ -65,7 +65,7 @@ class _DevicePieces:
         tokens: DeviceTokens,
         prepared: Sequence[PreparedText],
         plans: Sequence[TextPieces | None],
-        normalise: bool,
+        normalize: bool,
     ) -> list[DocumentVectors]:
         """See `DeviceRepresentation`."""
         pieces = [plan for plan in plans if plan is not None]
@@ -75,7 +75,7 @@ class _DevicePieces:
         means = sums / send(sizes.astype(np.float32), sums.device)[:, None]
         lengths = send(np.diff(tokens.offsets).astype(np.float32), sums.device)
         wholes = run_sums(sums, counts) / lengths[:, None]
-        values, of_documents = download(_scaled(means, normalise), _scaled(wholes, normalise))
+        values, of_documents = download(_scale(means, normalize), _scale(wholes, normalize))
         parts = np.split(values, np.cumsum(counts)[:-1])
         return [_with_whole(*each) for each in zip(pieces, parts, of_documents, strict=True)]
 
@@ -83,20 +83,20 @@ class _DevicePieces:
 def _with_whole(
     pieces: TextPieces, values: npt.NDArray[np.float32], whole: npt.NDArray[np.float32]
 ) -> DocumentVectors:
-    """Of more than one piece the mean of all is the last vector."""
+    """Append the mean of the whole document if there is more than one piece."""
     if len(values) > 1:
         values = np.concatenate([values, whole[None]])
     return DocumentVectors(values, tuple((span,) for span in pieces.spans_with_whole()))
 
 
 class _DeviceKMeans:
-    """`KMeans`, documents of like length together."""
+    """`KMeans` on a device, for documents of similar length together."""
 
     def __init__(self, n_centroids: int) -> None:
         self._n_centroids = n_centroids
 
     def plan(self, text: str, prepared: PreparedText) -> None:
-        """Nothing."""
+        """Return nothing: the text is not needed."""
         del text, prepared
 
     def represent(
@@ -104,23 +104,25 @@ class _DeviceKMeans:
         tokens: DeviceTokens,
         prepared: Sequence[PreparedText],
         plans: Sequence[TextPieces | None],
-        normalise: bool,
+        normalize: bool,
     ) -> list[DocumentVectors]:
         """See `DeviceRepresentation`."""
         del plans
         lengths = np.diff(tokens.offsets)
         found: dict[int, DocumentVectors] = {}
-        for members in _alike(lengths):
+        for members in _group_by_length(lengths):
             starts = tokens.offsets[:-1][members]
             clusters = kmeans_of_documents(tokens.values, starts, lengths[members], self._n_centroids)
-            made = _clustered(clusters, [prepared[member] for member in members], normalise)
+            made = _collect_clusters(clusters, [prepared[member] for member in members], normalize)
             found |= zip(members.tolist(), made, strict=True)
         return [found[number] for number in range(len(prepared))]
 
 
-def _clustered(clusters: Clusters, prepared: Sequence[PreparedText], normalise: bool) -> Iterator[DocumentVectors]:
-    """Empty clusters left out, as the text's own `quarry.engine.representation.kmeans.kmeans` would."""
-    columns = download(_scaled(clusters.centroids, normalise), clusters.labels, clusters.counts)
+def _collect_clusters(
+    clusters: Clusters, prepared: Sequence[PreparedText], normalize: bool
+) -> Iterator[DocumentVectors]:
+    """Yield the centroids of documents without empty clusters, as `quarry.engine.representation.kmeans.kmeans`."""
+    columns = download(_scale(clusters.centroids, normalize), clusters.labels, clusters.counts)
     for text, centroids, labels, counts in zip(prepared, *columns, strict=True):
         kept = np.flatnonzero(counts)
         numbers = np.searchsorted(kept, labels[: text.n_tokens])
@@ -128,8 +130,8 @@ def _clustered(clusters: Clusters, prepared: Sequence[PreparedText], normalise: 
         yield DocumentVectors(centroids[kept], spans)
 
 
-def _alike(lengths: npt.NDArray[np.int64]) -> Iterator[npt.NDArray[np.int64]]:
-    """Numbers of documents, longest first, a bounded number of tokens at a time, padding included."""
+def _group_by_length(lengths: npt.NDArray[np.int64]) -> Iterator[npt.NDArray[np.int64]]:
+    """Yield numbers of documents, longest first, with a bounded number of tokens at a time, padding included."""
     order = np.argsort(-lengths, kind="stable")
     low = 0
     while low < len(order):
@@ -138,9 +140,9 @@ def _alike(lengths: npt.NDArray[np.int64]) -> Iterator[npt.NDArray[np.int64]]:
         low += n
 
 
-def _scaled(values: torch.Tensor, normalise: bool) -> torch.Tensor:
-    """Vectors of length 1 where asked; zeros stay zeros."""
-    if not normalise:
+def _scale(values: torch.Tensor, normalize: bool) -> torch.Tensor:
+    """Return vectors scaled to length 1 if `normalize`; zeros stay zeros."""
+    if not normalize:
         return values
     return values / torch.linalg.vector_norm(values, dim=-1, keepdim=True).clamp(
         min=torch.finfo(values.dtype).tiny

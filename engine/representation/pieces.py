@@ -15,8 +15,8 @@ from quarry.engine.representation.base import DocumentVectors, IntegerSettings, 
 
 __all__ = ["Pieces", "TextPieces", "piece_starts", "piece_sums", "text_pieces"]
 
-# How far from the ideal cut a sentence end may lie, as a share of a piece's length. Below one half, two
-# neighbouring cuts can never meet or cross.
+# Maximum distance of a sentence end from the ideal cut, as a share of a piece's length. Below one half, cuts are
+# always distinct and in order.
 _TOLERANCE = 1 / 3
 
 
@@ -25,18 +25,18 @@ class Pieces(IntegerSettings):
     """Means of contiguous pieces of the text, cut at sentence ends, and the mean of the whole document.
 
     For encoders that were not trained for clustering. Each window is cut into pieces of about equal length
-    (``quarry.engine.representation.pieces``). A document of more than one piece has one centroid more, the last:
-    the mean over all tokens of the document. Special tokens take no part. Memory: one window and the centroids.
+    (see `piece_starts`). A document of more than one piece has one more centroid, the last: the mean over all its
+    tokens. Special tokens are excluded. Memory: one window and the centroids.
 
     Attributes:
-        tokens_per_piece: how long a piece is on average, 1 to 4096.
+        tokens_per_piece: average length of a piece, 1 to 4096.
     """
 
     name: ClassVar[str] = "pieces"
     tokens_per_piece: int = 24
 
-    def represent(self, text: str, windows: Iterable[TokenVectors], normalise: bool) -> DocumentVectors:
-        """Make the centroids of a document; see ``Representation.represent``."""
+    def represent(self, text: str, windows: Iterable[TokenVectors], normalize: bool) -> DocumentVectors:
+        """Compute the centroids of a document; see ``Representation.represent``."""
         sums: list[npt.NDArray[np.float32]] = []
         sizes: list[npt.NDArray[np.int64]] = []
         spans: list[tuple[int, int]] = []
@@ -52,7 +52,7 @@ class Pieces(IntegerSettings):
             sums.append(np.concatenate(sums).sum(axis=0, keepdims=True))
             counts = np.append(counts, counts.sum())
         means = np.concatenate(sums) / counts[:, np.newaxis]
-        return DocumentVectors(scale_rows(means, normalise), tuple((span,) for span in found.spans_with_whole()))
+        return DocumentVectors(scale_rows(means, normalize), tuple((span,) for span in found.spans_with_whole()))
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,15 +60,15 @@ class TextPieces:
     """The pieces of a text, window after window.
 
     Attributes:
-        sizes: (n_pieces,) int64, tokens of each.
-        spans: the characters that each covers: (start, end).
+        sizes: (n_pieces,) int64, number of tokens of each.
+        spans: (start, end) characters that each covers.
     """
 
     sizes: npt.NDArray[np.int64]
     spans: list[tuple[int, int]]
 
     def spans_with_whole(self) -> list[tuple[int, int]]:
-        """The spans, and of more than one piece that of all of them as the last."""
+        """Return the spans, followed by the span of all pieces if there is more than one."""
         return [*self.spans, (self.spans[0][0], self.spans[-1][1])] if len(self.spans) > 1 else self.spans
 
 
@@ -82,10 +82,10 @@ def text_pieces(
     """Cut each window of a text into pieces.
 
     Args:
-        text: which the offsets refer to.
+        text: text that the offsets refer to.
         starts: (n_tokens,) int64, first character of each token, ascending.
         ends: (n_tokens,) int64, one past the last character of each.
-        windows: (first, stop) tokens of each, none empty.
+        windows: (first, stop) tokens of each window, none empty.
         tokens_per_piece: see `piece_starts`.
     """
     sizes: list[npt.NDArray[np.int64]] = [np.empty(0, np.int64)]
@@ -102,11 +102,11 @@ def text_pieces(
 def piece_starts(sentence_ends: npt.NDArray[np.bool_], tokens_per_piece: int) -> npt.NDArray[np.int64]:
     """Cut a window's tokens into max(1, round(n_tokens / tokens_per_piece)) contiguous pieces.
 
-    The ideal cuts divide the tokens equally. Each goes to the sentence end nearest to it (the earlier of
-    two equally near) if that lies within a third of a piece's length, and otherwise to the equal cut.
+    The ideal cuts divide the tokens equally. Each is moved to the nearest sentence end (the earlier of two at the
+    same distance) if that is within a third of a piece's length.
 
     Args:
-        sentence_ends: (n_tokens,) bool, n_tokens >= 1, true where a sentence ends after the token.
+        sentence_ends: (n_tokens,) bool, n_tokens >= 1, whether a sentence ends after the token.
         tokens_per_piece: tokens in a piece, at least 1.
 
     Returns:

@@ -1,4 +1,4 @@
-"""Representations by name, and the one that suits an encoder."""
+"""Representations by name, and the default for an encoder."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ _BY_NAME: dict[str, type[Pieces | KMeans | FirstM | Mean | Cls | Pooled]] = {
 def representation_from(
     source: str | Representation, settings: Mapping[str, object] | None = None
 ) -> Representation:
-    """Make a representation from what an index stores or an application asks for.
+    """Return the representation that an index stores or an application requests.
 
     Args:
         source: ``pieces``, ``kmeans``, ``first_m``, ``mean``, ``cls`` or ``pooled``, or a representation, which
             is returned as it is.
-        settings: values for the fields of the one that is named; those left out have their defaults.
+        settings: values for the fields of the named representation; the others have their defaults.
 
     Raises:
         InvalidSetting: an unknown name, an unknown field, a value out of range, settings beside a
@@ -47,7 +47,7 @@ def representation_from(
 
 
 def representation_for(encoder_kinds: frozenset[VectorKind], trained_for: str | None) -> Representation:
-    """Choose for an encoder: what it was trained for, else pieces where it gives token vectors, else pooled.
+    """Return the default for an encoder: what it was trained for, else pieces of token vectors, else pooled.
 
     Raises:
         InvalidSetting: it was trained for something unknown here.
@@ -56,10 +56,10 @@ def representation_for(encoder_kinds: frozenset[VectorKind], trained_for: str | 
 
 
 def check_readable(representation: Representation, encoder_kinds: frozenset[VectorKind]) -> None:
-    """Refuse a representation of vectors that the encoder does not give.
+    """Check that the encoder gives the vectors that a representation needs.
 
     Raises:
-        InvalidSetting: it reads others; the message names those that would do.
+        InvalidSetting: it does not; the message names representations that fit.
     """
     if representation.reads not in encoder_kinds:
         fitting = [name for name, each in _BY_NAME.items() if each.reads in encoder_kinds]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -31,46 +31,49 @@ class Mean(IntegerSettings):
 
     name: ClassVar[str] = "mean"
 
-    def represent(self, text: str, windows: Iterable[TokenVectors], normalise: bool) -> DocumentVectors:
-        """Make the centroid of a document; see ``Representation.represent``."""
+    def represent(self, text: str, windows: Iterable[TokenVectors], normalize: bool) -> DocumentVectors:
+        """Compute the centroid of a document; see ``Representation.represent``."""
         del text
-        total = np.zeros(1)
-        n_tokens = 0
-        extents: list[tuple[int, int]] = []
-        for window in nonempty_windows(windows):
-            total = total + window.text_mean * np.float64(len(window.values))
-            n_tokens += len(window.values)
-            extents.append(window_extent(window))
-        mean = (total / n_tokens).astype(np.float32)[np.newaxis]
-        return DocumentVectors(scale_rows(mean, normalise), (((extents[0][0], extents[-1][1]),),))
+        return _average(windows, lambda window: window.text_mean, normalize)
 
 
 @dataclass(frozen=True)
 class Pooled(IntegerSettings):
-    """One vector: what the encoder's own pooling gives, whatever that is, averaged over all windows.
+    """One vector: the output of the encoder's own pooling, averaged over all windows.
 
-    Windows are weighted by their tokens, as those of a long query are. The only one for encoders whose vectors are
-    not made of token vectors (Aggretriever: Lin et al. 2022, section 3). Memory: one window.
+    Windows are weighted by their tokens, as for a long query. The only representation for encoders whose vectors
+    are not computed from token vectors (Aggretriever: Lin et al. 2022, section 3). Memory: one window.
     """
 
     name: ClassVar[str] = "pooled"
     reads: ClassVar[VectorKind] = "pooled"
 
-    def represent(self, text: str, windows: Iterable[TokenVectors], normalise: bool) -> DocumentVectors:
-        """Make the centroid of a document; see ``Representation.represent``.
+    def represent(self, text: str, windows: Iterable[TokenVectors], normalize: bool) -> DocumentVectors:
+        """Compute the centroid of a document; see ``Representation.represent``.
 
         Raises:
             InvalidDocument: a window has no pooled vector, too.
         """
         del text
-        sizes: list[int] = []
-        vectors: list[npt.NDArray[np.float32]] = []
-        extents: list[tuple[int, int]] = []
-        for window in nonempty_windows(windows):
-            if window.pooled is None:
-                raise InvalidDocument("the encoder gave no pooled vector")
-            sizes.append(len(window.values))
-            vectors.append(window.pooled)
-            extents.append(window_extent(window))
-        mean = np.average(np.stack(vectors).astype(np.float64), axis=0, weights=sizes).astype(np.float32)
-        return DocumentVectors(scale_rows(mean[np.newaxis], normalise), (((extents[0][0], extents[-1][1]),),))
+        return _average(windows, _pooled_vector, normalize)
+
+
+def _pooled_vector(window: TokenVectors) -> npt.NDArray[np.float32]:
+    if window.pooled is None:
+        raise InvalidDocument("the encoder gave no pooled vector")
+    return window.pooled
+
+
+def _average(
+    windows: Iterable[TokenVectors], vector_of: Callable[[TokenVectors], npt.NDArray[np.float32]], normalize: bool
+) -> DocumentVectors:
+    """Return the mean of the windows' vectors, weighted by their tokens, with the span of all windows."""
+    total = np.zeros(1)
+    n_tokens = 0
+    extents: list[tuple[int, int]] = []
+    for window in nonempty_windows(windows):
+        total = total + vector_of(window).astype(np.float64) * len(window.values)
+        n_tokens += len(window.values)
+        extents.append(window_extent(window))
+    mean = (total / n_tokens).astype(np.float32)[np.newaxis]
+    return DocumentVectors(scale_rows(mean, normalize), (((extents[0][0], extents[-1][1]),),))

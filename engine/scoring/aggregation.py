@@ -1,4 +1,4 @@
-"""One score for a document out of the scores of its centroids."""
+"""Aggregates the scores of a document's centroids to the score of the document."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def aggregate(
         (n_docs,) float32.
 
     Raises:
-        ValueError: offsets that do not divide the rows, a document without centroids, or a bad beta.
+        ValueError: offsets do not divide the rows, a document has no centroids, or beta is not valid.
     """
     _check(len(scores), offsets, beta)
     if len(offsets) == 1:
@@ -44,7 +44,7 @@ def aggregate(
 
 
 def centroid_weights(scores: npt.NDArray[np.float32], beta: float | None) -> npt.NDArray[np.float32]:
-    """Say how much each centroid of one document counts in its aggregated score.
+    """Return the weight of each centroid of one document in its aggregated score.
 
     Args:
         scores: (n_centroids,) float32, finite, n_centroids >= 1.
@@ -55,7 +55,7 @@ def centroid_weights(scores: npt.NDArray[np.float32], beta: float | None) -> npt
         None 1 for the first of the best centroids and 0 for the others (Eq. 7).
 
     Raises:
-        ValueError: no centroids, or a bad beta.
+        ValueError: there are no centroids, or beta is not valid.
     """
     _check(len(scores), np.array([0, len(scores)]), beta)
     if beta is None:
@@ -73,11 +73,10 @@ def _softmax_gaps(
     offsets: npt.NDArray[np.int64],
     beta: float,
 ) -> npt.NDArray[np.float32]:
-    """How far each document's softmax score lies below its best score.
+    """Return the difference between the maximum of each document's scores and its softmax score.
 
-    Every exponent is at most 0, and each document has one that is 0, so nothing overflows and no sum of
-    weights is below 1. No term is negative, so that a score is at most its maximum in floating point too:
-    stage 2 stops by that.
+    Every exponent is at most 0, and each document has one that is 0, so nothing overflows and no sum of weights is
+    below 1. No term is negative, so in floating point too a score is at most the maximum, which stage 2 relies on.
     """
     first_rows = offsets[:-1]
     below = np.repeat(best, np.diff(offsets)) - scores
@@ -92,6 +91,6 @@ def _check(n_rows: int, offsets: npt.NDArray[np.int64], beta: float | None) -> N
         raise ValueError(f"offsets must run from 0 to the number of scores, {n_rows}; found {offsets!r}")
     if (np.diff(offsets) <= 0).any():
         document = int(np.flatnonzero(np.diff(offsets) <= 0)[0])
-        raise ValueError(f"every document needs one centroid at least; document {document} has none")
+        raise ValueError(f"every document needs at least one centroid; document {document} has none")
     if beta is not None and not (math.isfinite(beta) and beta > 0):
         raise ValueError(f"beta must be finite and above 0, or None; found {beta!r}")

@@ -1,8 +1,8 @@
-"""A float query rounded to float16, so that SIMD ranks float16 centroids without converting them.
+"""A query rounded to float16, so that SIMD instructions score float16 centroids without converting them.
 
-How far off its scores can be is known (`rounding`). That holds where the library sums in float32; with the
-instructions for float16 of newer processors (AVX512-FP16, SVE) it sums in float16, whose error no bound makes
-useful, so there centroids are converted and multiplied by BLAS.
+Scores are approximate with a known error (`rounding`), if the library sums in float32. With the float16
+instructions of newer processors (AVX512-FP16, SVE) it sums in float16, without a useful error bound; then
+centroids are converted and multiplied by BLAS.
 """
 
 from __future__ import annotations
@@ -14,51 +14,53 @@ import numpy.typing as npt
 
 from quarry.engine.scoring.simd import simsimd
 
-__all__ = ["HalfQuery", "sums_are_float32"]
+__all__ = ["Float16Query", "sums_are_float32"]
 
 Halves = npt.NDArray[np.float16]
 Floats = npt.NDArray[np.float32]
 
-_UNIT = 2.0**-24  # of float32: half the distance from 1 to the next number
-_FEW_SUMS = 8  # roundings besides those of the products: of the scale, of the result
-_PROBE_DIM = 1021  # odd, so that what is left over at the end of a vector is tried too
+_UNIT = 2.0**-24  # unit roundoff of float32
+_OTHER_ROUNDINGS = 8  # besides those of the products: of the scale, of the result
+_UNDERFLOW = 2.0**-150 / 2.0**-24  # loss of a float32 product to underflow, for a row of the smallest float16 norm
+_PROBE_DIM = 1021  # odd, so that the remainder loop at the end of a vector is tested too
 _PROBE_ERROR = 1e-5
 
 
-class HalfQuery:
-    """One query, ready to be multiplied with float16 rows.
+class Float16Query:
+    """One query, prepared for products with float16 rows.
 
     Args:
         query: (dim,) float32.
 
     Attributes:
-        rounding: a rough score is within `rounding` times the centroid's norm of the score that stage 2 computes.
-            It is the norm of what float16 leaves out of the query, and for each of the two sums of dim products
-            in float32 their number times the unit roundoff times the query's norm (Higham 2002, equation 3.5).
+        rounding: maximum difference of an approximate score to the score of stage 2, for a centroid of norm 1: the
+            norm of the query's rounding error; for both sums of dim products in float32 their number times the
+            unit roundoff times the query's norm (Higham 2002, equation 3.5); and the most that their products lose
+            to underflow (equation 2.8).
     """
 
     def __init__(self, query: Floats) -> None:
         self._scale = float(np.abs(query).max(initial=0.0)) or 1.0
         self._query = query
-        self._half = (query / np.float64(self._scale)).astype(np.float16)
-        rest = query - self._half.astype(np.float64) * self._scale
-        sums = 2 * (len(query) + _FEW_SUMS) * _UNIT * float(np.linalg.norm(query.astype(np.float64)))
-        self.rounding = float(np.linalg.norm(rest)) + sums
+        self._rounded = (query / np.float64(self._scale)).astype(np.float16)
+        error = query - self._rounded.astype(np.float64) * self._scale
+        sums = 2 * (len(query) + _OTHER_ROUNDINGS) * _UNIT * float(np.linalg.norm(query.astype(np.float64)))
+        self.rounding = float(np.linalg.norm(error)) + sums + (len(query) + _OTHER_ROUNDINGS) * _UNDERFLOW
 
-    def rough_scores(self, rows: Halves) -> Floats:
-        """Scores of (n, dim) float16 rows: (n,) float32."""
+    def approximate_scores(self, rows: Halves) -> Floats:
+        """Return approximate scores of (n, dim) float16 rows: (n,) float32."""
         if not sums_are_float32():
             return rows.astype(np.float32) @ self._query
-        products = np.asarray(simsimd().cdist(rows, self._half[None], "dot")).reshape(len(rows))
+        products = np.asarray(simsimd().cdist(rows, self._rounded[None], "dot")).reshape(len(rows))
         scaled: Floats = (products * self._scale).astype(np.float32)
         return scaled
 
 
 @cache
 def sums_are_float32() -> bool:
-    """Whether the library sums products of float16 numbers in float32: seen by what it makes of such a sum."""
+    """Return whether the library sums products of float16 numbers in float32, by computing such a sum."""
     ones = np.full((1, _PROBE_DIM), 1 + 2.0**-10, np.float16)
-    ones[0, ::7] = 2.0**-24  # the smallest that float16 has
+    ones[0, ::7] = 2.0**-24  # the smallest float16 number
     exact = float((ones.astype(np.float64) ** 2).sum())
     found = float(np.asarray(simsimd().cdist(ones, ones, "dot")).item())
     return abs(found - exact) <= _PROBE_ERROR * exact

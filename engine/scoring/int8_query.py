@@ -1,9 +1,9 @@
-"""A float query as three int8 digits, so that integer SIMD computes its exact scores.
+"""A query as three int8 digits, so that integer SIMD instructions compute its exact scores.
 
 Write q / s in base 254 with balanced digits: q = s (a + b / 254 + c / 254²), s = max|q| / 127. Three int8 inner
-products, exact in 32-bit integers, then give the score of an int8 centroid to about 2e-7 of |q| |c|: as good
-as float32, the same on every machine, and faster than converting the centroids to floats. The first digit
-alone ranks; how far it can be off is known (`rounding`).
+products, exact in 32-bit integers, then give the score of an int8 centroid with an error of about 2e-7 |q| |c|:
+as accurate as float32, the same on every machine, and faster than converting the centroids to floats. The first
+digit alone gives approximate scores of known error (`rounding`).
 """
 
 from __future__ import annotations
@@ -13,22 +13,22 @@ import numpy.typing as npt
 
 from quarry.engine.scoring.simd import simsimd
 
-__all__ = ["BASE", "IntegerQuery"]
+__all__ = ["BASE", "Int8Query"]
 
 BASE = 254.0
-"""How many of a digit's units make one of the digit before it."""
+"""The value of a digit's unit in units of the next digit."""
 
 
-class IntegerQuery:
-    """One query, ready to be multiplied with int8 rows.
+class Int8Query:
+    """One query, prepared for products with int8 rows.
 
     Args:
         query: (dim,) float32.
 
     Attributes:
         digits: (3, dim) int8, the most significant first.
-        scale: what one unit of the first digit stands for.
-        rounding: Euclidean norm of what the first digit leaves out of the query.
+        scale: value of one unit of the first digit.
+        rounding: Euclidean norm of the difference between the query and its first digit.
     """
 
     def __init__(self, query: npt.NDArray[np.float32]) -> None:
@@ -45,21 +45,23 @@ class IntegerQuery:
         self.digits = digits
 
     def scores(self, rows: npt.NDArray[np.int8], scales: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
-        """Scores of (n, dim) int8 rows with (n,) scales: (n,) float32."""
+        """Return the scores of (n, dim) int8 rows with (n,) scales: (n,) float32."""
         products = _products(self.digits, rows)
         exact = products[0] + (products[1] + products[2] / BASE) / BASE
         scaled: npt.NDArray[np.float32] = (exact * (scales * np.float64(self.scale))).astype(np.float32)
         return scaled
 
-    def rough_scores(self, rows: npt.NDArray[np.int8], scales: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
-        """Scores by the first digit alone; each is within `rounding` times the centroid's norm of the score."""
-        rough = _products(self.digits[:1], rows)[0] * (scales * np.float64(self.scale))
-        scaled: npt.NDArray[np.float32] = rough.astype(np.float32)
+    def approximate_scores(
+        self, rows: npt.NDArray[np.int8], scales: npt.NDArray[np.float32]
+    ) -> npt.NDArray[np.float32]:
+        """Return scores by the first digit alone, with an error of at most `rounding` times a centroid's norm."""
+        products = _products(self.digits[:1], rows)[0] * (scales * np.float64(self.scale))
+        scaled: npt.NDArray[np.float32] = products.astype(np.float32)
         return scaled
 
 
 def _products(digits: npt.NDArray[np.int8], rows: npt.NDArray[np.int8]) -> npt.NDArray[np.float64]:
-    """(n_digits, n_rows) inner products, exact integers."""
+    """Return (n_digits, n_rows) inner products, exact integers."""
     if not len(rows):
         return np.empty((len(digits), 0))
     return np.asarray(simsimd().cdist(rows, digits, "dot")).reshape(len(rows), len(digits)).T

@@ -1,4 +1,4 @@
-"""Query vectors as the searcher needs them, whatever a caller or an encoder hands in."""
+"""Conversion and validation of query vectors."""
 
 from __future__ import annotations
 
@@ -8,39 +8,50 @@ import numpy.typing as npt
 from quarry.engine.gpu.device_vectors import DeviceVectors
 from quarry.formats.errors import InvalidQuery
 
-__all__ = ["LARGEST", "Queries", "Vectors", "check_numbers", "check_vectors", "host_vectors", "query_vectors"]
+__all__ = [
+    "MAX_MAGNITUDE",
+    "Queries",
+    "Vectors",
+    "check_host_vectors",
+    "check_numbers",
+    "check_vectors",
+    "host_vectors",
+    "query_vectors",
+]
 
 Vectors = npt.NDArray[np.float32]
 Queries = Vectors | DeviceVectors
-"""(n, dim) float32 query vectors, wherever they are."""
+"""(n, dim) float32 query vectors, in main memory or on a device."""
 
-LARGEST = 1e18
-"""Of a query's numbers: products with the largest centroids there can be stay within float32."""
+MAX_MAGNITUDE = 1e18
+"""Largest magnitude of a component: products with the largest possible centroids do not overflow float32."""
 
 
 def query_vectors(queries: npt.ArrayLike, dim: int) -> Vectors:
-    """Convert what a caller gives to (n, dim) float32, an array of its own.
+    """Convert the vectors that a caller passes to a new (n, dim) float32 array.
 
     Raises:
-        InvalidQuery: no numbers, or not of that shape.
+        InvalidQuery: they are not numbers, not finite or above 1e18, or of another shape.
     """
     try:
         given = np.asarray(queries)
     except ValueError as error:  # rows of different lengths
-        raise InvalidQuery("query vectors are no array", actual=str(error)) from error
+        raise InvalidQuery("query vectors are not an array", actual=str(error)) from error
     if given.dtype.kind not in "fiu":
-        raise InvalidQuery("query vectors are no numbers", expected="float32", actual=given.dtype)
+        raise InvalidQuery("query vectors are not numbers", expected="float32", actual=given.dtype)
     if given.ndim != 2 or given.shape[1] != dim:
-        raise InvalidQuery("query vectors of the wrong shape", expected=f"(n, {dim})", actual=given.shape)
-    with np.errstate(over="ignore"):  # what becomes infinite is found by `check_vectors`
-        return given.astype(np.float32)
+        raise InvalidQuery("query vectors have the wrong shape", expected=f"(n, {dim})", actual=given.shape)
+    with np.errstate(over="ignore"):  # infinite values are found by the check
+        vectors: Vectors = given.astype(np.float32)
+    check_vectors(vectors)
+    return vectors
 
 
 def host_vectors(queries: Queries) -> Vectors:
-    """The same in main memory.
+    """Return query vectors in main memory; those from a device are validated.
 
     Raises:
-        InvalidQuery: a number of vectors that were on a device is not finite, or above 1e18.
+        InvalidQuery: a number of vectors on a device is not finite, or above 1e18.
     """
     if not isinstance(queries, DeviceVectors):
         return queries
@@ -48,26 +59,36 @@ def host_vectors(queries: Queries) -> Vectors:
     return queries.host
 
 
-def check_vectors(vectors: Vectors) -> None:
-    """Check the numbers of (n, dim) query vectors.
+def check_host_vectors(queries: Queries) -> None:
+    """Raise unless all numbers of query vectors in main memory are valid; a device's are validated when used.
 
     Raises:
         InvalidQuery: a number is not finite, or above 1e18.
     """
-    if not np.abs(vectors).max(initial=0.0) <= LARGEST:  # which nan is not
-        check_numbers(np.all(np.abs(vectors) <= LARGEST, axis=1))
+    if not isinstance(queries, DeviceVectors):
+        check_vectors(queries)
+
+
+def check_vectors(vectors: Vectors) -> None:
+    """Raise unless all numbers of (n, dim) query vectors are valid.
+
+    Raises:
+        InvalidQuery: a number is not finite, or above 1e18.
+    """
+    if not np.abs(vectors).max(initial=0.0) <= MAX_MAGNITUDE:  # false for nan
+        check_numbers(np.all(np.abs(vectors) <= MAX_MAGNITUDE, axis=1))
 
 
 def check_numbers(usable: npt.NDArray[np.bool_], first: int = 0) -> None:
-    """Refuse queries of which some have numbers that cannot be used.
+    """Raise unless all queries are valid.
 
     Args:
-        usable: (n,) bool, which have not.
-        first: number of the first of them.
+        usable: (n,) bool, whether each query is valid.
+        first: number of the first query, for the message.
 
     Raises:
-        InvalidQuery: not all are usable.
+        InvalidQuery: a query is not valid.
     """
     if not usable.all():
         bad = first + int(usable.argmin())
-        raise InvalidQuery(f"query vector {bad} holds numbers that are not finite or above {LARGEST:g}")
+        raise InvalidQuery(f"query vector {bad} holds numbers that are not finite or above {MAX_MAGNITUDE:g}")

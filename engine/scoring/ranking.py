@@ -1,4 +1,4 @@
-"""Rankings: the documents of an answer as columns, best first, and what is known about all others."""
+"""Rankings: documents as columns, best first, with the exactness of the answer."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["Exactness", "Ranking", "ranked"]
+__all__ = ["Exactness", "Ranking", "merge_rankings"]
 
 
 Ints = npt.NDArray[np.int64]
@@ -19,22 +19,22 @@ Floats = npt.NDArray[np.float32]
 class Exactness(StrEnum):
     """What is known about the documents that are not in an answer.
 
-    Scores are exact always: the query in full precision against the vectors as stored (in an index of codes
-    alone, against what the codes stand for).
+    The scores themselves are always exact: the query in full precision against the vectors as stored (decoded
+    codes in an index of codes only).
     """
 
     EXACT = "exact"
-    """No other document of the index, or of those a filter allows, has a better score."""
+    """No other document of the index, or of those that the filter allows, has a better score."""
     PROBED_LISTS = "exact over probed lists"
     """No other document with a vector in one of the inverted lists that were read has a better score."""
     APPROXIMATE = "approximate"
-    """Stage 1 chose by codes or by a graph: a better one may have been passed over."""
+    """Candidates were found by codes or a graph: a better document may have been missed."""
     PARTIAL = "partial"
-    """Not every shard answered; see `Hits.coverage`."""
+    """A shard of the index did not answer; see `Hits.coverage`."""
 
     @staticmethod
     def weakest(parts: Iterable[Exactness]) -> Exactness:
-        """What an answer made of these promises."""
+        """Return the exactness of an answer combined from parts."""
         order = list(Exactness)
         return max(parts, key=order.index, default=Exactness.EXACT)
 
@@ -43,11 +43,11 @@ class Ranking(NamedTuple):
     """Documents, best first; equal scores in the order of segment and ordinal.
 
     Attributes:
-        segments: (n,) int64, numbers of the segments.
-        docs: (n,) int64, ordinals there.
-        scores: (n,) float32, what they are ranked by.
-        dense: (n,) float32, their aggregated dense scores, where those were computed.
-        lexical: (n,) float32, their BM25 scores, where those were computed.
+        segments: (n,) int64, number of the segment of each document.
+        docs: (n,) int64, ordinals in the segments.
+        scores: (n,) float32, scores they are ranked by.
+        dense: (n,) float32, aggregated dense scores, or None if not computed.
+        lexical: (n,) float32, BM25 scores, or None if not computed.
         exactness: what is known about the documents that are not in it.
     """
 
@@ -58,13 +58,19 @@ class Ranking(NamedTuple):
     lexical: Floats | None = None
     exactness: Exactness = Exactness.APPROXIMATE
 
+    def first(self, n: int) -> Ranking:
+        """Return the n best documents."""
+        dense = None if self.dense is None else self.dense[:n]
+        lexical = None if self.lexical is None else self.lexical[:n]
+        return Ranking(self.segments[:n], self.docs[:n], self.scores[:n], dense, lexical, self.exactness)
 
-def ranked(answers: Sequence[tuple[Ints, Floats]], n: int, keep_ties: bool = False) -> Ranking:
-    """Rank the documents found in each segment, given with their scores, and keep the n best.
+
+def merge_rankings(answers: Sequence[tuple[Ints, Floats]], n: int, keep_ties: bool = False) -> Ranking:
+    """Merge the documents found in each segment, given with their scores, into the n best.
 
     Args:
         answers: for each segment documents and their scores.
-        n: how many are wanted.
+        n: number of documents.
         keep_ties: whether all documents that tie with the n-th are kept too.
     """
     segments = np.repeat(np.arange(len(answers)), [len(docs) for docs, _ in answers])

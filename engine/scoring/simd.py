@@ -1,4 +1,4 @@
-"""simsimd, bound to its own symbols."""
+"""Imports simsimd such that it calls its own functions."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ __all__ = ["simsimd"]
 
 @cache
 def simsimd() -> ModuleType:
-    """The library of SIMD products.
+    """Return the library of SIMD products.
 
-    USearch offers the symbols of a sibling library to the whole process, and where it was imported first simsimd
-    would call those and refuse every array.
+    USearch exports the symbols of a related library to the whole process. If it was imported first, simsimd would
+    call those and raise for every array.
     """
-    if not hasattr(os, "RTLD_DEEPBIND"):  # nowhere but on Linux
-        return _imported()
+    if not hasattr(os, "RTLD_DEEPBIND"):  # not on Linux
+        return _import_simsimd()
     flags = sys.getdlopenflags()
     sys.setdlopenflags(os.RTLD_NOW | os.RTLD_DEEPBIND)
     try:
-        return _imported()
+        return _import_simsimd()
     finally:
         sys.setdlopenflags(flags)
 
 
-def _imported() -> ModuleType:
+def _import_simsimd() -> ModuleType:
     with loading("simsimd"):
         import simsimd
 

@@ -1,4 +1,4 @@
-"""Scores of a segment's centroids as they are stored: int8, float16, or codes alone."""
+"""Scores of the centroids of a segment as they are stored: int8, float16, or as codes only."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TypeAlias, cast
 import numpy as np
 import numpy.typing as npt
 
-from quarry.engine.scoring.int8_query import IntegerQuery
+from quarry.engine.scoring.int8_query import Int8Query
 from quarry.formats.snapshot import OpenSegment
 from quarry.formats.vectors.quantizer import Quantizer
 
@@ -18,11 +18,11 @@ __all__ = ["Scorer", "StoredVectors", "decoded_vectors", "unpack_codes"]
 Floats = npt.NDArray[np.float32]
 Rows = npt.NDArray[np.int64]
 Scorer: TypeAlias = Callable[[Rows], Floats]
-"""(n,) rows to their (n,) scores for one query."""
+"""(n,) rows -> (n,) float32 scores for one query."""
 
 
 class StoredVectors:
-    """The centroids of one segment, whatever they are stored as."""
+    """The centroids of one segment, of any storage type."""
 
     def __init__(self, segment: OpenSegment) -> None:
         self._table = segment.reader.centroids
@@ -30,31 +30,31 @@ class StoredVectors:
         self._quantizer = segment.quantizer
 
     def scores(self, query: Floats, rows: Rows) -> Floats:
-        """Inner products of a (dim,) float32 query with the stored centroids `rows`: (n,) float32.
+        """Return inner products of a (dim,) float32 query and the stored centroids `rows`: (n,) float32.
 
-        This is the score every backend ends with: the query in full precision against the vectors as stored.
+        These are final scores: the query in full precision against the vectors as stored.
         """
         return self.scorer(query)(rows)
 
     def scorer(self, query: Floats) -> Scorer:
-        """What gives the scores of rows for one query (see `scores`), which is prepared once."""
+        """Return a function that computes `scores` for one query, which is prepared once."""
         if self._table.kind == "none":
             return self._code_scorer(query)
         if self._table.kind == "float16":
-            return partial(self._half_scores, query)
-        return partial(self._integer_scores, IntegerQuery(query))
+            return partial(self._float16_scores, query)
+        return partial(self._int8_scores, Int8Query(query))
 
-    def _integer_scores(self, query: IntegerQuery, rows: Rows) -> Floats:
+    def _int8_scores(self, query: Int8Query, rows: Rows) -> Floats:
         values, scales = self._table.stored(rows)
         return query.scores(cast(npt.NDArray[np.int8], values), scales)
 
-    def _half_scores(self, query: Floats, rows: Rows) -> Floats:
-        """No matrix product: its last bits depend on how many rows there are."""
+    def _float16_scores(self, query: Floats, rows: Rows) -> Floats:
+        """Score rows without a matrix product, whose last bits would depend on the number of rows."""
         scores: Floats = np.einsum("ij,j->i", self._table.stored(rows)[0].astype(np.float32), query)
         return scores
 
     def vectors(self, rows: Rows) -> Floats:
-        """The stored centroids `rows` as (n, dim) float32; from codes: coarse centroid plus code, rotated back."""
+        """Return the stored centroids `rows` as (n, dim) float32; codes are decoded and rotated back."""
         if self._table.kind != "none":
             values, scales = self._table.stored(rows)
             return values.astype(np.float32) * scales[:, None]
@@ -64,13 +64,13 @@ class StoredVectors:
         return vectors if quantizer.rotation is None else vectors @ quantizer.rotation
 
     def _code_scorer(self, query: Floats) -> Scorer:
-        """The same product without decoding: one table look-up for each sub-quantizer (asymmetric distances)."""
+        """Prepare scores of codes by asymmetric distance computation: a table lookup for each sub-quantizer."""
         quantizer = self._required_quantizer()
-        turned = query if quantizer.rotation is None else quantizer.rotation @ query
+        rotated = query if quantizer.rotation is None else quantizer.rotation @ query
         n_sub, _, dsub = quantizer.score_codebook.shape
-        table = np.einsum("mkd,md->mk", quantizer.score_codebook, turned.reshape(n_sub, dsub))
+        table = np.einsum("mkd,md->mk", quantizer.score_codebook, rotated.reshape(n_sub, dsub))
         list_scores: Floats | None = (
-            (quantizer.coarse @ turned).astype(np.float32) if quantizer.by_residual else None
+            (quantizer.coarse @ rotated).astype(np.float32) if quantizer.by_residual else None
         )
         return partial(self._code_scores, table, list_scores)
 
@@ -94,16 +94,16 @@ class StoredVectors:
 
     @cached_property
     def _places(self) -> npt.NDArray[np.uint32]:
-        """(n_rows,) uint32: where in the inverted lists each row is."""
+        """The place of each row in the inverted lists: (n_rows,) uint32."""
         assert self._lists is not None
         return self._lists.places()
 
 
 def decoded_vectors(quantizer: Quantizer, lists: Rows, codes: npt.NDArray[np.uint8]) -> Floats:
-    """What codes stand for: (n, dim) float32, rotated where the quantizer has a rotation.
+    """Decode codes to (n, dim) float32 vectors, in the rotated space if the quantizer has a rotation.
 
     Args:
-        quantizer: that they were made with.
+        quantizer: quantizer of the codes.
         lists: (n,) int64, the list of each row.
         codes: (n, code_bytes) uint8.
     """
@@ -114,8 +114,8 @@ def decoded_vectors(quantizer: Quantizer, lists: Rows, codes: npt.NDArray[np.uin
 
 
 def unpack_codes(codes: npt.NDArray[np.uint8], nbits: int) -> npt.NDArray[np.uint8]:
-    """(n, code_bytes) packed codes as (n, M) sub-quantizer numbers."""
+    """Unpack (n, code_bytes) codes to (n, M) numbers of sub-vectors."""
     if nbits == 8:
         return codes
-    halves = np.stack([codes & 0x0F, codes >> 4], axis=2)
-    return halves.reshape(len(codes), 2 * codes.shape[1])
+    nibbles = np.stack([codes & 0x0F, codes >> 4], axis=2)
+    return nibbles.reshape(len(codes), 2 * codes.shape[1])

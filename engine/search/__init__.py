@@ -1,8 +1,8 @@
-"""The read path: stage 1, stage 2 and BM25 to hits.
+"""The read path: from validated queries to hits.
 
-Start with `hybrid`, which fuses dense and lexical candidates, and `searcher`, dense search over all segments.
-`rescorer` is stage 2, `fusion` the fusion formulas, `reranker` a cross-encoder, `hits` and `explanation` what a
-search returns.
+Start with `retriever`, which gets candidates by vectors and by terms and fuses their scores. `searcher` is dense
+search over all segments: stage 1 in backends, stage 2 in `rescorer`. `queries` encodes texts, `hit_builder` turns
+answers into `hits`, and `reranker` is a cross-encoder.
 
 May import: every package of the engine except `indexer`, `index` and `cli`.
 """

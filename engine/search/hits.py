@@ -1,10 +1,11 @@
-"""Hits: what a search returns."""
+"""Hits, the results of a search."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 
+from quarry.engine.documents.file_place import FilePlace, find_place
 from quarry.engine.scoring.ranking import Exactness
 from quarry.engine.search.coverage import Coverage
 from quarry.formats.documents.store import PackedDocument
@@ -14,13 +15,13 @@ __all__ = ["Hit", "Hits", "Match", "snippet"]
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """A part of a document that made it a hit: the text whose tokens formed one centroid.
+    """A passage of a document that contributes to its score: the text of one centroid.
 
     Attributes:
         spans: (start, end) characters in the document's full text (its title, a line break, its text).
-        text: what stands there, spans joined by " … ".
+        text: the text of the spans, joined by " … ".
         score: inner product of the query and the centroid.
-        weight: its share in the document's score, from 0 to 1; the weights of a document add up to 1.
+        weight: weight of the passage in the document's score, from 0 to 1; the weights of a document add up to 1.
     """
 
     spans: tuple[tuple[int, int], ...]
@@ -31,16 +32,16 @@ class Match:
 
 @dataclass(slots=True, repr=False)
 class Hit:
-    """A document found. It needs no open index: what it holds of the document is inflated when asked for.
+    """A document found. It stays valid when the index is closed; the document is decompressed on access.
 
     Attributes:
         id: the document's id.
-        score: larger is better, always.
-        matches: with ``explain=True`` the parts that matched, by falling weight; else empty.
-        terms: with ``explain=True`` the query's terms (as they were analysed) that the document has, and what
-            each adds to the lexical score; else empty.
-        dense_score: how well the meanings match, where that was computed.
-        lexical_score: how well the words match (BM25), where that was computed.
+        score: score of the ranking; larger is better.
+        matches: with ``explain=True`` the passages that contribute, by descending weight; otherwise empty.
+        terms: with ``explain=True`` the analyzed terms of the query that the document contains, and the lexical
+            score of each; otherwise empty.
+        dense_score: aggregated inner products of vectors, None if not computed.
+        lexical_score: BM25 score, None if not computed.
     """
 
     id: str
@@ -58,16 +59,26 @@ class Hit:
 
     @property
     def title(self) -> str:
-        """Its title, or ""."""
+        """The document's title, or ""."""
         return self._document.unpack().title
 
     @property
     def metadata(self) -> Mapping[str, object]:
-        """What was stored with it."""
+        """The document's metadata."""
         return self._document.unpack().metadata
 
+    @property
+    def place(self) -> FilePlace | None:
+        """Where its best match was read, or without ``explain=True`` the document; see `place_of`."""
+        return self.place_of(self.matches[0] if self.matches else None)
+
+    def place_of(self, match: Match | None) -> FilePlace | None:
+        """Find where a match was read: "manual.pdf, p. 12"; None when the document was not read from a file."""
+        stored = self._document.unpack()
+        return find_place(stored.text, stored.title, stored.metadata, match.spans if match else ())
+
     def to_dict(self) -> dict[str, object]:
-        """All of it as plain values, for JSON."""
+        """Return all attributes as JSON-compatible values."""
         return {
             "id": self.id,
             "score": self.score,
@@ -81,12 +92,12 @@ class Hit:
         }
 
     def __repr__(self) -> str:
-        title, text = snippet(self.title), snippet(self.text)  # a text may have megabytes
+        title, text = snippet(self.title), snippet(self.text)  # texts can be long
         return f"Hit(id={self.id!r}, score={self.score:.4f}, title={title!r}, text={text!r})"
 
 
 class Hits(list[Hit]):
-    """The hits of one query, best first: a list that says how much it promises.
+    """The hits of one query, best first: a list with the exactness of the answer.
 
     Attributes:
         exactness: what is known about the documents that are not in it; "exact", "exact over probed lists" or
@@ -106,12 +117,11 @@ class Hits(list[Hit]):
 
 
 def snippet(text: str, n_characters: int = 88) -> str:
-    """Put the beginning of a text on one line.
+    """Return the beginning of a text on one line.
 
-    White space becomes single spaces; characters that a terminal would act upon are left out, because the
-    text is a stranger's.
+    White space becomes single spaces, and control characters are dropped, since texts are not trusted.
     """
-    # A bounded part is enough: a text of megabytes need not be split into words for one line.
+    # only a bounded part of a long text is split into words
     words = text[: 8 * n_characters].split()
     line = "".join(character for character in " ".join(words) if character.isprintable())
     return line if len(line) <= n_characters else line[: n_characters - 3].rstrip() + "..."

@@ -25,7 +25,7 @@ from quarry.formats.bundle.reranker import RerankerBundle, load_reranker_bundle
 from quarry.formats.errors import CorruptFile, InvalidDocument, InvalidQuery, InvalidSetting
 from quarry.formats.system_errors import checked_path
 
-__all__ = ["OnnxReranker", "Reranker", "open_reranker", "reranked"]
+__all__ = ["OnnxReranker", "Reranker", "open_reranker", "rerank"]
 
 
 Scores = npt.NDArray[np.float32]
@@ -36,7 +36,7 @@ class Reranker(Protocol):
     """Scores texts for a query; safe to use from several threads at once.
 
     Attributes:
-        name: for people.
+        name: name for messages.
     """
 
     @property
@@ -45,13 +45,13 @@ class Reranker(Protocol):
     def scores(self, query: str, texts: Sequence[str]) -> Scores:
         """Score texts: (n_texts,) float32 in their order, larger is better.
 
-        A text's score depends on the query and that text alone: not on the other texts, their order, or on how
-        many threads. A text too long for the model is read in windows, none of it left out, and has the score of
-        its best one.
+        A text's score depends on the query and that text only: not on the other texts, their order, or the number
+        of threads. A text too long for the model is cut into windows, and has the score of its best window.
 
         Raises:
-            InvalidQuery: the query is no string, has no token, or holds a lone surrogate.
-            InvalidDocument: a text is no string, has no token, or holds a lone surrogate; the message says which.
+            InvalidQuery: the query is not a str, has no token, or holds a lone surrogate.
+            InvalidDocument: a text is not a str, has no token, or holds a lone surrogate; the message has its
+                number.
         """
         ...
 
@@ -60,13 +60,13 @@ def open_reranker(source: str | os.PathLike[str] | Reranker, threads: int = 1) -
     """Open a reranker; its model is loaded when it is first used.
 
     Args:
-        source: the folder of a reranker bundle, or a reranker (returned as it is, with threads of its own).
-        threads: how many texts of a call are scored at once, at least 1.
+        source: the folder of a reranker bundle, or a reranker (returned unchanged).
+        threads: number of threads that score the texts of a call, at least 1; for bundles.
 
     Raises:
-        InvalidSetting: there is no bundle at the path, it holds no reranker, or the source is none of the above.
-        FormatError: the bundle is damaged or of a version that this one does not read.
-        AccessFailed: the system refuses a file of the bundle.
+        InvalidSetting: there is no bundle at the path, it is not a reranker's, or the source is of another type.
+        FormatError: the bundle is damaged, or of an unknown version.
+        AccessFailed: the operating system refuses access to a file of the bundle.
     """
     if isinstance(source, Reranker):
         return source
@@ -82,23 +82,22 @@ def open_reranker(source: str | os.PathLike[str] | Reranker, threads: int = 1) -
 class OnnxReranker:
     """A `Reranker` that runs a bundle's graph: a cross-encoder (Nogueira and Cho 2019).
 
-    A pair is read as the bundle's tokenizer frames pairs, for BERT ``[CLS] query [SEP] text [SEP]`` with token
-    types 0 and 1. A query takes at most half of the model's window and is cut behind that; the text has the rest.
-    Of a text longer than that, windows cut at sentence ends (`quarry.engine.encoding.windows`) are scored, and
-    the largest score is taken.
+    The bundle's tokenizer adds special tokens to a pair, for BERT ``[CLS] query [SEP] text [SEP]`` with token
+    types 0 and 1. A query is truncated to half of the model's window. A text longer than the rest is cut into
+    windows at sentence ends (`quarry.engine.encoding.windows`), and has the largest of their scores.
 
-    One pair is run at a time, unpadded, each on one thread: int8 graphs quantise activations per tensor, so that
-    in a batch a pair's score would change with its neighbours.
+    One pair is run at a time, without padding, on one thread: int8 graphs quantize activations per tensor, so in a
+    batch a pair's score would depend on its neighbors.
 
-    Session and tokenizer are made at first use, once in each process for all rerankers of the same bundle. The
-    digests of model and tokenizer are checked before.
+    Session and tokenizer are created at first use, once in each process for all rerankers of the same bundle. The
+    digests of model and tokenizer are verified first.
 
     Args:
-        bundle: where graph and tokenizer are.
-        threads: how many texts of a call are scored at once, at least 1.
+        bundle: the bundle, with graph and tokenizer.
+        threads: number of threads that score the texts of a call, at least 1.
 
     Raises:
-        InvalidSetting: fewer threads than one.
+        InvalidSetting: `threads` is out of range.
     """
 
     def __init__(self, bundle: RerankerBundle, threads: int = 1) -> None:
@@ -120,12 +119,12 @@ class OnnxReranker:
         """Score texts into (n_texts,) float32, see `Reranker.scores`.
 
         Raises:
-            InvalidQuery, InvalidDocument: as there.
-            FormatError: the bundle's files are not what its manifest says, or cannot be run.
+            InvalidQuery, InvalidDocument: see `Reranker.scores`.
+            FormatError: a file of the bundle is damaged, or the graph cannot be run.
         """
-        fault = _fault(query)
-        if fault is not None:
-            raise InvalidQuery(f"the query {fault}")
+        problem = _find_problem(query)
+        if problem is not None:
+            raise InvalidQuery(f"the query {problem}")
         _check_texts(texts)
         score = self._runtimes.get().scorer(query)
         scores = map_on_threads(score, list(enumerate(texts)), self._threads, "quarry-rerank")
@@ -134,28 +133,30 @@ class OnnxReranker:
 
 @dataclass(frozen=True, slots=True)
 class _Frame:
-    """What the tokenizer puts around the two texts of a pair.
+    """The special tokens that the tokenizer adds to a pair.
 
     Attributes:
         ids: special tokens before the first text, between the two, after the second: (n_tokens,) int64 each.
-        types: token types of these three, and of each text's tokens between them: five arrays in order, of the
-            special tokens' lengths and of length 1.
+        types: token types of special tokens, first text, special tokens, second text, special tokens; arrays of
+            length 1 for the texts.
     """
 
     ids: tuple[Ids, Ids, Ids]
-    types: tuple[Ids, Ids, Ids, Ids, Ids]
+    types: tuple[Ids, ...]
 
     @property
     def n_tokens(self) -> int:
-        """How many special tokens."""
+        """Number of special tokens."""
         return sum(map(len, self.ids))
 
     def around(self, query: Ids, text: Ids) -> tuple[Ids, Ids]:
-        """Return ids and types, (1, n_tokens) each, of a pair."""
+        """Return token ids and types of a pair: (1, n_tokens) int64 each."""
         before, between, after = self.ids
-        one, of_query, two, of_text, three = self.types
+        before_type, query_type, between_type, text_type, after_type = self.types
         ids = np.concatenate((before, query, between, text, after))
-        types = np.concatenate((one, of_query.repeat(len(query)), two, of_text.repeat(len(text)), three))
+        types = np.concatenate(
+            (before_type, query_type.repeat(len(query)), between_type, text_type.repeat(len(text)), after_type)
+        )
         return ids[np.newaxis], types[np.newaxis]
 
 
@@ -175,7 +176,7 @@ class _Runtime:
         self._check_window()
 
     def _check_interface(self) -> None:
-        """Refuse a graph that does not turn token ids into one score a pair."""
+        """Raise unless the graph takes token ids and returns one score for each pair."""
         ranks = {node.name: len(node.shape) for node in self._session.get_outputs()}
         inputs = set(self._input_names)
         if "input_ids" not in inputs or not inputs <= INPUT_NAMES or ranks.get("scores") != 1:
@@ -187,17 +188,18 @@ class _Runtime:
             )
 
     def _find_frame(self) -> _Frame:
-        """Have the tokenizer frame a pair, and see what it put where."""
+        """Tokenize a pair to find the special tokens around its texts."""
         encoding = self._tokenizer.encode_with_special_tokens("a", "a")
         ids, types = np.array(encoding.ids, np.int64), np.array(encoding.type_ids, np.int64)
         owners = np.array([-1 if owner is None else owner for owner in encoding.sequence_ids])
         query, text = np.flatnonzero(owners == 0), np.flatnonzero(owners == 1)
         if not len(query) or not len(text) or text[0] < query[-1]:
-            raise CorruptFile("the tokenizer does not frame pairs", path=self._bundle.tokenizer_path)
+            raise CorruptFile("the tokenizer does not combine pairs", path=self._bundle.tokenizer_path)
         cuts = [query[0], query[-1] + 1, text[0], text[-1] + 1]
         before, _, between, _, after = np.split(ids, cuts)
-        one, of_query, two, of_text, three = np.split(types, cuts)
-        return _Frame((before, between, after), (one, of_query[:1], two, of_text[:1], three))
+        types_of_parts = np.split(types, cuts)
+        types_of_parts[1], types_of_parts[3] = types_of_parts[1][:1], types_of_parts[3][:1]
+        return _Frame((before, between, after), tuple(types_of_parts))
 
     def _check_window(self) -> None:
         least = self._frame.n_tokens + self._max_query + 1
@@ -217,21 +219,21 @@ class _Runtime:
         return _Scorer(self, ids)
 
     def windows(self, text: str, n_query_tokens: int) -> Iterator[Ids]:
-        """Cut a text's token ids into what fits beside a query."""
+        """Yield the token ids of a text in windows that fit beside a query."""
         tokens = self._tokenizer.tokenize(text)
         room = self._bundle.settings.window - self._frame.n_tokens - n_query_tokens
         for first, stop in window_bounds(text, tokens.starts, tokens.ends, room):
             yield tokens.ids[first:stop]
 
     def score(self, query: Ids, text: Ids) -> float:
-        """Run the graph over one pair of token ids."""
+        """Run the graph for one pair of token ids."""
         ids, types = self._frame.around(query, text)
         inputs = {"input_ids": ids, "attention_mask": np.ones_like(ids), "token_type_ids": types}
         chosen = {name: inputs[name] for name in self._input_names}
         scores = run_session(self._session, self._bundle.model_path, "scores", chosen)
         if scores.shape != (1,):
             raise CorruptFile(
-                "the graph gives no score for a pair",
+                "the graph returns no score for a pair",
                 path=self._bundle.model_path,
                 expected=(1,),
                 actual=scores.shape,
@@ -247,7 +249,7 @@ class _Scorer:
     query: Ids
 
     def __call__(self, numbered: tuple[int, str]) -> float:
-        """Score a text, given with its number."""
+        """Return the score of a text, given with its number."""
         number, text = numbered
         windows = self.runtime.windows(text, len(self.query))
         scores = [self.runtime.score(self.query, window) for window in windows]
@@ -260,23 +262,23 @@ def _check_texts(texts: Sequence[str]) -> None:
     if isinstance(texts, str):
         raise InvalidDocument("one string instead of a sequence of texts", actual=repr(texts[:80]))
     for number, text in enumerate(texts):
-        fault = _fault(text)
-        if fault is not None:
-            raise InvalidDocument(f"text {number} {fault}")
+        problem = _find_problem(text)
+        if problem is not None:
+            raise InvalidDocument(f"text {number} {problem}")
 
 
-def _fault(text: object) -> str | None:
-    """Say what keeps a text from being tokenised, None where nothing does."""
+def _find_problem(text: object) -> str | None:
+    """Return why a text cannot be tokenized, None if it can."""
     if not isinstance(text, str):
-        return f"is no string but {type(text).__name__}"
+        return f"is not a str but {type(text).__name__}"
     position = lone_surrogate(text)
     return None if position is None else f"holds a lone surrogate at character {position}"
 
 
-def reranked(query: str, hits: Hits, reranker: Reranker, k: int) -> Hits:
-    """The k best of `hits` by the reranker, best first; their scores are the reranker's.
+def rerank(query: str, hits: Hits, reranker: Reranker, k: int) -> Hits:
+    """Return the k best of `hits` by the reranker's scores, best first.
 
-    Equal scores keep their order.
+    Hits with equal scores keep their order.
     """
     if not hits:
         return hits

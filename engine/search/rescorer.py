@@ -11,7 +11,7 @@ from quarry.formats.snapshot import OpenSegment
 
 __all__ = ["Rescorer", "kth_largest"]
 
-_MIN_SAVED_ROWS = 1000  # choosing documents by a few of their rows pays from here on
+_MIN_SAVED_ROWS = 1000  # below, selecting documents by a few of their rows takes longer than it saves
 
 
 class Rescorer:
@@ -78,7 +78,7 @@ class Rescorer:
             docs: (n,) int64, distinct.
             bounds: (n,) float64, an upper bound of the score of each document, such as the largest score of its
                 centroids.
-            k: number of documents wanted, at least 1.
+            k: number of documents, at least 1.
 
         Returns:
             The documents that were rescored, with their scores; all others score lower than k of them.

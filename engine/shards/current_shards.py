@@ -8,12 +8,12 @@ import threading
 from collections.abc import Sequence
 from dataclasses import replace
 
-from quarry.engine.filtering.unknown_fields import UnknownFields
-from quarry.engine.gpu.device import Device
+from quarry.engine.index.view import ViewResources
 from quarry.engine.indexer.graphs import drop_graphs, write_graphs
 from quarry.engine.options import OpenOptions
 from quarry.engine.shards.gathering import ShardThreads
 from quarry.engine.shards.shard import Shard
+from quarry.engine.shards.shard_folders import shard_directory
 from quarry.engine.shards.view import ShardedView
 from quarry.formats.container.directory import Directory
 from quarry.formats.errors import CorruptFile, IndexClosed, IndexNotFound
@@ -30,21 +30,19 @@ class CurrentShards:
 
     Args:
         directory: of the index; the newest generation of each of its shards is opened.
-        options: resources to use; memory and threads are divided equally among the shards.
-        device: of backend "gpu".
+        resources: resources of all views; memory and threads are divided equally among the shards.
 
     Raises:
         IndexNotFound: there is no sharded index.
         FormatError: a file of the index is damaged, or a shard is missing.
     """
 
-    def __init__(self, directory: Directory, options: OpenOptions, device: Device) -> None:
+    def __init__(self, directory: Directory, resources: ViewResources) -> None:
         self._directory = directory
-        self._options = options
-        self._device = device
+        self._resources = resources
+        self._options = resources.options
         self._pid = os.getpid()
         self._lock = threading.Lock()
-        self._unknown = UnknownFields()
         self._threads: ShardThreads | None = None
         self._view: ShardedView | None = self._open_all()
 
@@ -88,13 +86,14 @@ class CurrentShards:
         with contextlib.suppress(IndexClosed):
             self.refresh()
 
-    def optimize(self, threads: int) -> int:
+    def optimize(self) -> int:
         """Write HNSW graphs for large segments that have none; return how many were written.
 
         The write locks of the shards must be held.
         """
         before = [shard.snapshot for shard in self.get().shards]
-        n_written = sum(write_graphs(snapshot, threads) for snapshot in before)
+        graph_rows, threads = self._options.thresholds.graph_rows, self._options.n_threads
+        n_written = sum(write_graphs(snapshot, graph_rows, threads) for snapshot in before)
         with self._lock:
             view = self.get()
             snapshots = [Snapshot(each.snapshot.directory, each.snapshot.segments) for each in view.shards]
@@ -144,7 +143,7 @@ class CurrentShards:
             self._threads = ShardThreads(
                 len(shards), self._options.n_threads
             )  # searches under way keep the old ones
-        return ShardedView(shard_set, shards, self._threads, self._unknown)
+        return ShardedView(self._directory.path, shard_set, shards, self._threads, self._resources)
 
     def _shards(self, shard_set: ShardSet, snapshots: Sequence[Snapshot], before: Sequence[Shard]) -> list[Shard]:
         options = _share_of(self._options, len(snapshots))
@@ -152,7 +151,7 @@ class CurrentShards:
         return [
             old
             if old is not None and old.snapshot is snapshot
-            else Shard(name, snapshot, options, self._device, old)
+            else Shard(name, snapshot, options, self._resources.device, old)
             for name, snapshot, old in zip(shard_set.folders, snapshots, known, strict=True)
         ]
 
@@ -161,7 +160,7 @@ def _open_shards(directory: Directory, shard_set: ShardSet) -> list[Snapshot]:
     snapshots: list[Snapshot] = []
     try:
         for folder in shard_set.folders:
-            snapshots.append(Snapshot(Directory(directory.path / folder)))  # noqa: PERF401
+            snapshots.append(Snapshot(shard_directory(directory, folder, len(shard_set.folders))))  # noqa: PERF401
     except BaseException:
         for snapshot in snapshots:
             snapshot.close()

@@ -9,8 +9,7 @@ import numpy as np
 
 from quarry.engine.options import SearchOptions
 from quarry.engine.scoring.ranking import Exactness, Floats, Ints
-from quarry.engine.search.fusion import fuse
-from quarry.engine.search.hybrid import pool_size
+from quarry.engine.search.retriever import fuse, pool_size
 from quarry.engine.shards.candidates import ShardCandidates, best_places
 from quarry.formats.arrays import BoolArray
 
@@ -65,7 +64,7 @@ def merge_candidates(found: Mapping[int, ShardCandidates], options: SearchOption
         chosen = joined.dense if options.mode == "dense" else joined.lexical
         assert chosen is not None
         scores = chosen
-    order = best_places(scores, joined.ids, options.k)
+    order = best_places(scores, joined.ids, options.n_retrieved)
     best = joined.take(order)
     return MergedRanking(
         shards[order], best.ids, best.segments, best.docs, scores[order], best.dense, best.lexical, exactness

@@ -7,24 +7,24 @@ from itertools import chain
 
 from quarry.engine.encoding.encoder import Encoder
 from quarry.engine.indexer.index_writer import IndexWriter
-from quarry.engine.indexer.segment_builder import wants_lists
+from quarry.engine.indexer.segment_builder import has_lists
 from quarry.engine.quantization.training import train_on
 from quarry.engine.shards.shard_folders import (
     collect_shard_garbage,
     delete_folders,
     make_folders,
+    shard_directory,
     shard_folder_names,
 )
 from quarry.engine.shards.shard_writers import ShardWriters
-from quarry.formats.container.directory import Directory, WriterLimits
+from quarry.engine.thresholds import Thresholds
+from quarry.formats.container.directory import Directory
 from quarry.formats.errors import DurabilityUnknown, FormatError, IndexNotFound
 from quarry.formats.manifest import IndexSettings
 from quarry.formats.shard_set import ShardSet, find_latest_shard_set
 from quarry.formats.write_lock import WriteLock
 
 __all__ = ["NewShards"]
-
-_LEAST_BYTES = 1 << 20
 
 
 class NewShards(ShardWriters):
@@ -35,6 +35,7 @@ class NewShards(ShardWriters):
         encoder: makes the vectors.
         threads: for encoding, training and coding.
         settings: of the new index.
+        thresholds: sizes from which on segments have inverted lists.
         n_shards: number of shards.
         lock: of the folder, held by the caller.
     """
@@ -45,12 +46,14 @@ class NewShards(ShardWriters):
         encoder: Encoder,
         threads: int,
         settings: IndexSettings,
+        thresholds: Thresholds,
         n_shards: int,
         lock: WriteLock,
     ) -> None:
         self._directory = directory
         self._lock = lock
         self._settings = settings
+        self._thresholds = thresholds
         self._n_threads = threads
         self._set_id = secrets.token_bytes(16)
         self._folders = shard_folder_names(self._set_id, n_shards)
@@ -58,10 +61,9 @@ class NewShards(ShardWriters):
         writers: list[IndexWriter] = []
         try:
             make_folders(directory, self._folders)
-            limits = _limits(n_shards)
             for name in self._folders:
-                shard = Directory(directory.path / name, limits=limits)
-                writers.append(IndexWriter(shard, encoder, threads, fresh=settings))
+                shard = shard_directory(directory, name, n_shards)
+                writers.append(IndexWriter(shard, encoder, threads, fresh=settings, thresholds=thresholds))
         except BaseException:
             for writer in writers:
                 writer.close(abandon=True)
@@ -103,12 +105,13 @@ class NewShards(ShardWriters):
     def _share_quantizer(self) -> None:
         """Train a quantizer for the documents of all shards together, if a shard is to have inverted lists."""
         n_rows = [writer.n_pending_rows for writer in self.writers]
-        if not wants_lists(self._settings, sum(n_rows), has_quantizer=False):
+        settings, thresholds = self._settings, self._thresholds
+        if not has_lists(settings, thresholds, sum(n_rows), has_quantizer=False):
             return
-        if not any(wants_lists(self._settings, n, has_quantizer=True) for n in n_rows):
+        if not any(has_lists(settings, thresholds, n, has_quantizer=True) for n in n_rows):
             return
         batches = chain.from_iterable(writer.pending_centroids() for writer in self.writers)
-        trained = train_on(batches, sum(n_rows), self._settings, self._n_threads)
+        trained = train_on(batches, sum(n_rows), settings, self._n_threads, thresholds.nlist)
         for writer in self.writers:
             writer.use_quantizer(trained)
 
@@ -119,20 +122,6 @@ class NewShards(ShardWriters):
         finally:
             if not self._is_committed:
                 delete_folders(self._directory, self._folders)
-
-
-def _limits(n_shards: int) -> WriterLimits:
-    """Limits of each writer that keep all of them together within those of one."""
-    usual = WriterLimits()
-
-    def share(n_bytes: int) -> int:
-        return max(_LEAST_BYTES, n_bytes // n_shards)
-
-    return WriterLimits(
-        section_bytes=share(usual.section_bytes),
-        posting_bytes=share(usual.posting_bytes),
-        sample_bytes=share(usual.sample_bytes),
-    )
 
 
 def _replaced(directory: Directory) -> tuple[int, bytes]:

@@ -16,20 +16,19 @@ from quarry.engine.gpu.device import Device
 from quarry.engine.index.memory import plan_memory
 from quarry.engine.index.statistics import resource_statistics
 from quarry.engine.lexical.bm25 import Bm25
+from quarry.engine.lexical.query import Bm25Query
 from quarry.engine.lexical.searcher import LexicalSearcher
 from quarry.engine.options import OpenOptions, SearchOptions
-from quarry.engine.scoring.query_vectors import Queries, Vectors
+from quarry.engine.scoring.query_vectors import Queries
 from quarry.engine.scoring.ranking import Exactness, Ranking
-from quarry.engine.search.explanation import matches
-from quarry.engine.search.hits import Hit
-from quarry.engine.search.hybrid import HybridSearcher, Pool
+from quarry.engine.search.hit_builder import HitBuilder
+from quarry.engine.search.retriever import Pool, Retriever
 from quarry.engine.search.searcher import Searcher
 from quarry.engine.shards.candidates import ShardCandidates, best_places
 from quarry.engine.shards.collection import ShardedCollection, ShardSize
-from quarry.formats.documents.store import PackedDocument
 from quarry.formats.snapshot import Snapshot
 
-__all__ = ["Shard", "ShardSearcher", "explain_hits", "find_dense", "read_hits"]
+__all__ = ["Shard", "ShardSearcher", "find_dense"]
 
 Ints = npt.NDArray[np.int64]
 
@@ -50,6 +49,7 @@ class Shard:
         segments: of the snapshot; they stay, even if the snapshot is closed.
         dense: dense search.
         filter: evaluates filters.
+        hits: builds hits.
         posting_bytes: memory for decoded postings.
     """
 
@@ -68,8 +68,9 @@ class Shard:
         self._plan = plan_memory(snapshot, options.memory_bytes)
         self.posting_bytes = self._plan.posting_bytes
         self.dense: Searcher = Searcher(
-            snapshot, options, self._plan.backend_bytes, before.dense if before is not None else None, device
+            snapshot, options, self._plan.backend_bytes, device, before.dense if before is not None else None
         )
+        self.hits = HitBuilder(snapshot, self.dense)
         analysis = LexicalSearcher(snapshot, 0)
         self.filter = DocumentFilter(self.segments, self._plan.filter_bytes, analysis.terms, UnknownFields())
         readers = [segment.reader.postings for segment in self.segments]
@@ -136,7 +137,7 @@ class ShardSearcher:
         self._shard = shard
         self._lexical = LexicalSearcher(shard.snapshot, shard.posting_bytes, collection)
         n_docs = [segment.record.n_docs - segment.record.n_deleted for segment in shard.segments]
-        self._hybrid = HybridSearcher(shard.dense, self._lexical, n_docs)
+        self._retriever = Retriever(shard.dense, self._lexical, n_docs)
 
     @property
     def posting_bytes(self) -> int:
@@ -144,53 +145,33 @@ class ShardSearcher:
         return self._lexical.resident_bytes
 
     def find_lexical(self, texts: list[str], options: SearchOptions) -> list[ShardCandidates]:
-        """Return the k best documents by BM25 for each text."""
+        """Return the best documents by BM25 for each text."""
         allowed = self._shard.allowed(options.condition)
-        rankings = (self._lexical.query(text).top(options.k, allowed, keep_ties=True) for text in texts)
-        return [_of_ranking(self._shard, ranking, options.k, allowed) for ranking in rankings]
+        n = options.n_retrieved
+        rankings = (self._lexical.query(text).top(n, allowed, keep_ties=True) for text in texts)
+        return [_of_ranking(self._shard, ranking, n, allowed) for ranking in rankings]
 
     def find_both(self, vectors: Queries, texts: list[str], options: SearchOptions) -> list[ShardCandidates]:
         """Return the candidates of a hybrid search for each vector and text, each with both scores."""
         allowed = self._shard.allowed(options.condition)
-        pools = self._hybrid.pools(vectors, texts, options, allowed, keep_ties=True)
+        pools = self._retriever.find_pools(texts, vectors, options, allowed, keep_ties=True)
         n_allowed = self._shard.count_allowed(allowed)
         return [_of_pool(self._shard, pool, n_allowed) for _, _, pool in pools]
 
-    def term_scores(self, text: str, segments: Ints, docs: Ints) -> list[dict[str, float]]:
-        """Return what each term of a text adds to the BM25 score of each document."""
-        query = self._lexical.query(text)
-        return [query.term_scores(*place) for place in zip(segments.tolist(), docs.tolist(), strict=True)]
+    def query(self, text: str) -> Bm25Query:
+        """Return the terms of a text, with their postings."""
+        return self._lexical.query(text)
 
 
 def find_dense(shard: Shard, vectors: Queries, options: SearchOptions) -> list[ShardCandidates]:
-    """Return the k best documents of a shard by dense score for each of (n, dim) vectors."""
+    """Return the best documents of a shard by dense score for each of (n, dim) vectors."""
     allowed = shard.allowed(options.condition)
-    rankings = shard.dense.candidates(vectors, options.candidates, options.k, options, allowed, keep_ties=True)
-    return [_of_ranking(shard, ranking, options.k, allowed) for ranking in rankings]
+    rankings = shard.dense.search(vectors, options, allowed, keep_ties=True)
+    return [_of_ranking(shard, ranking, options.n_retrieved, allowed) for ranking in rankings]
 
 
-def read_hits(
-    shard: Shard, segments: Ints, docs: Ints, scores: Sequence[tuple[float, float | None, float | None]]
-) -> list[Hit]:
-    """Return hits for documents of a shard, given with their scores, dense scores and lexical scores."""
-    ids, stored = _ids(shard, segments, docs), _documents(shard, segments, docs)
-    return [
-        Hit(doc_id, score, document, dense_score=dense, lexical_score=lexical)
-        for doc_id, document, (score, dense, lexical) in zip(ids, stored, scores, strict=True)
-    ]
-
-
-def explain_hits(shard: Shard, hits: Sequence[Hit], vector: Vectors, segments: Ints, docs: Ints) -> None:
-    """Add to hits the passages that match the vector of a query."""
-    beta = shard.snapshot.manifest.settings.beta
-    for hit, segment, doc in zip(hits, segments.tolist(), docs.tolist(), strict=True):
-        reader = shard.segments[segment].reader
-        centroid_scores = shard.dense.centroid_scores(vector, segment, doc)
-        hit.matches = matches(reader.documents[doc], centroid_scores, beta, reader.path)
-
-
-def _of_ranking(shard: Shard, ranking: Ranking, k: int, allowed: AllowedDocs) -> ShardCandidates:
-    """The k best documents of a ranking by one score, which has all that tie with the last one."""
+def _of_ranking(shard: Shard, ranking: Ranking, n: int, allowed: AllowedDocs) -> ShardCandidates:
+    """Return the n best documents of a ranking by one score, which has all that tie with the last one."""
     ids = _ids(shard, ranking.segments, ranking.docs)
     is_dense, none = ranking.dense is not None, np.zeros(len(ids), bool)
     found = ShardCandidates(
@@ -204,7 +185,7 @@ def _of_ranking(shard: Shard, ranking: Ranking, k: int, allowed: AllowedDocs) ->
         n_allowed=shard.count_allowed(allowed),
         exactness=ranking.exactness,
     )
-    return found.take(best_places(ranking.scores, ids, k))
+    return found.take(best_places(ranking.scores, ids, n))
 
 
 def _of_pool(shard: Shard, pool: Pool, n_allowed: int) -> ShardCandidates:
@@ -222,22 +203,13 @@ def _of_pool(shard: Shard, pool: Pool, n_allowed: int) -> ShardCandidates:
 
 
 def _ids(shard: Shard, segments: Ints, docs: Ints) -> list[str]:
-    """The ids of documents, in their order."""
+    """Return the ids of documents, in their order."""
     found = [""] * len(docs)
     for number, places in _by_segment(segments):
         ids = shard.segments[number].reader.ids.many(docs[places])
         for place, doc_id in zip(places.tolist(), ids, strict=True):
             found[place] = doc_id
     return found
-
-
-def _documents(shard: Shard, segments: Ints, docs: Ints) -> list[PackedDocument]:
-    """Documents, in their order."""
-    found: dict[int, PackedDocument] = {}
-    for number, places in _by_segment(segments):
-        packed = shard.segments[number].reader.documents.packed(docs[places])
-        found |= zip(places.tolist(), packed, strict=True)
-    return [found[place] for place in range(len(docs))]
 
 
 def _by_segment(segments: Ints) -> Iterator[tuple[int, Ints]]:

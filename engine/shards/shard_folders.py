@@ -7,21 +7,55 @@ import os
 import re
 import shutil
 
-from quarry.formats.container.directory import Directory
+from quarry.formats.container.directory import Directory, WriterLimits
 from quarry.formats.errors import FormatError, IndexNotFound
 from quarry.formats.shard_set import load_newest_shard_set
 from quarry.formats.system_errors import system_errors
 from quarry.formats.write_lock import WriteLock
 
-__all__ = ["collect_shard_garbage", "delete_folders", "make_folders", "shard_folder_names"]
+__all__ = [
+    "collect_shard_garbage",
+    "delete_folders",
+    "make_folders",
+    "shard_directory",
+    "shard_folder_names",
+]
 
 _FOLDER = re.compile(r"shard-[0-9a-f]{32}-\d{4}")
+_LEAST_BYTES = 1 << 20
 _FILE = re.compile(r"SHARDS-\d{20}|shards-[0-9a-f]{32}\.tmp")
 
 
 def shard_folder_names(set_id: bytes, n_shards: int) -> tuple[str, ...]:
     """Return the names of the folders of a shard set."""
     return tuple(f"shard-{set_id.hex()}-{number:04d}" for number in range(n_shards))
+
+
+def shard_directory(directory: Directory, name: str, n_shards: int) -> Directory:
+    """Return the folder of a shard, whose writers have their share of the buffers of one index.
+
+    Args:
+        directory: of the index.
+        name: of the folder.
+        n_shards: number of shards.
+
+    Raises:
+        IndexNotFound: there is no such folder.
+    """
+    limits = directory.limits
+
+    def share(n_bytes: int) -> int:
+        return min(n_bytes, max(_LEAST_BYTES, n_bytes // n_shards))
+
+    shared = WriterLimits(
+        section_bytes=share(limits.section_bytes),
+        posting_bytes=share(limits.posting_bytes),
+        sample_bytes=share(limits.sample_bytes),
+        page_postings=limits.page_postings,
+        batch_postings=limits.batch_postings,
+        sync_bytes=limits.sync_bytes,
+    )
+    return Directory(directory.path / name, limits=shared)
 
 
 def make_folders(directory: Directory, names: tuple[str, ...]) -> None:

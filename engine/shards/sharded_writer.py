@@ -7,9 +7,9 @@ from collections.abc import Callable
 
 from quarry.engine.encoding.encoder import Encoder
 from quarry.engine.indexer.index_writer import IndexWriter
-from quarry.engine.indexer.merge_policy import MergePolicy
-from quarry.engine.shards.shard_folders import collect_shard_garbage
+from quarry.engine.shards.shard_folders import collect_shard_garbage, shard_directory
 from quarry.engine.shards.shard_writers import ShardWriters
+from quarry.engine.thresholds import Thresholds
 from quarry.formats.container.directory import Directory
 from quarry.formats.shard_set import load_newest_shard_set
 from quarry.formats.write_lock import WriteLock
@@ -24,6 +24,7 @@ class ShardedWriter(ShardWriters):
         directory: of the index.
         encoder: makes the vectors.
         threads: for encoding, training and coding.
+        thresholds: sizes from which on segments have inverted lists or are merged.
         after_merge: called after each merge, in the background on another thread.
 
     Raises:
@@ -33,7 +34,12 @@ class ShardedWriter(ShardWriters):
     """
 
     def __init__(
-        self, directory: Directory, encoder: Encoder, threads: int, after_merge: Callable[[], object]
+        self,
+        directory: Directory,
+        encoder: Encoder,
+        threads: int,
+        thresholds: Thresholds,
+        after_merge: Callable[[], object],
     ) -> None:
         self._pid = os.getpid()
         self._lock = WriteLock(directory.path)
@@ -43,9 +49,12 @@ class ShardedWriter(ShardWriters):
             shard_set.check_writable(directory)
             collect_shard_garbage(directory, self._lock)
             for name in shard_set.folders:
-                shard = Directory(directory.path / name)
-                policy = MergePolicy()
-                writers.append(IndexWriter(shard, encoder, threads, policy=policy, after_merge=after_merge))
+                shard = shard_directory(directory, name, len(shard_set.folders))
+                writers.append(
+                    IndexWriter(
+                        shard, encoder, threads, thresholds=thresholds, merges=True, after_merge=after_merge
+                    )
+                )
         except BaseException:
             for writer in writers:
                 writer.close(abandon=True)

@@ -35,7 +35,7 @@ def sharded_statistics(shards: Sequence[Shard], posting_bytes: Sequence[int]) ->
         **{name: each[0][name] for name in _ALIKE},
         "drift": _worst_drift([one["drift"] for one in each]),
         "bytes": _totals([one["bytes"] for one in each]),
-        "backend": {"asked_for": backends[0]["asked_for"], "chosen": _chosen([one["chosen"] for one in backends])},
+        "backend": {"requested": backends[0]["requested"], "chosen": _chosen([one["chosen"] for one in backends])},
         "memory": {
             "limit_bytes": _total_limit([one["limit_bytes"] for one in memory]),
             "mapped_bytes": _total(one["mapped_bytes"] for one in memory),

@@ -5,27 +5,30 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
+from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 
 from quarry.engine.documents.document import Document
-from quarry.engine.filtering.evaluation import Kinds, unknown_paths
+from quarry.engine.filtering.evaluation import Kinds, find_unknown_paths
 from quarry.engine.filtering.filter import Condition
-from quarry.engine.filtering.unknown_fields import UnknownFields, nearest_names
-from quarry.engine.gpu.device_vectors import DeviceVectors
+from quarry.engine.filtering.unknown_fields import find_nearest_names
+from quarry.engine.index.view import ViewResources
 from quarry.engine.lexical.searcher import LexicalSearcher
 from quarry.engine.options import SearchOptions
-from quarry.engine.scoring.query_vectors import Queries, Vectors, check_vectors, host_vectors
-from quarry.engine.scoring.ranking import Exactness
+from quarry.engine.scoring.query_vectors import Queries, Vectors, host_vectors, query_vectors
+from quarry.engine.scoring.ranking import Exactness, Ranking
 from quarry.engine.search.coverage import Coverage
 from quarry.engine.search.hits import Hit, Hits
+from quarry.engine.search.reranker import rerank
+from quarry.engine.search.retriever import Answer
 from quarry.engine.shards.candidates import ShardCandidates
 from quarry.engine.shards.collection import ShardedCollection
 from quarry.engine.shards.gathering import Gathering, ShardThreads
 from quarry.engine.shards.merging import MergedRanking, merge_candidates
-from quarry.engine.shards.shard import Shard, ShardSearcher, explain_hits, find_dense, read_hits
+from quarry.engine.shards.shard import Shard, ShardSearcher, find_dense
 from quarry.engine.shards.statistics import sharded_statistics
-from quarry.formats.manifest import EncoderRecord
 from quarry.formats.shard_set import ShardSet, shard_of
 
 __all__ = ["ShardedView"]
@@ -44,10 +47,11 @@ class ShardedView:
     ranked here as one index ranks them; texts are then read from the shards of the hits alone.
 
     Args:
+        path: folder of the index.
         shard_set: names the shards.
         shards: at their generations.
         threads: of the shards.
-        unknown: the fields that callers were warned about, of all generations.
+        resources: shared resources.
 
     Attributes:
         shard_set: names the shards.
@@ -55,27 +59,23 @@ class ShardedView:
     """
 
     def __init__(
-        self, shard_set: ShardSet, shards: Sequence[Shard], threads: ShardThreads, unknown: UnknownFields
+        self,
+        path: Path,
+        shard_set: ShardSet,
+        shards: Sequence[Shard],
+        threads: ShardThreads,
+        resources: ViewResources,
     ) -> None:
+        self._path = path
         self.shard_set = shard_set
         self.shards = tuple(shards)
         self._threads = threads
-        self._unknown = unknown
+        self._resources = resources
         self._names = [shard.name for shard in shards]
         self._analysis = LexicalSearcher(shards[0].snapshot, 0)
         self._lock = threading.Lock()
         self._collections: dict[frozenset[int], _SearchedCollection] = {}  # by the shards that are missing
         self._checked: set[Condition] = set()
-
-    @property
-    def dim(self) -> int:
-        """Length of a vector."""
-        return self.shards[0].snapshot.manifest.settings.dim
-
-    @property
-    def encoder(self) -> EncoderRecord:
-        """The encoder of the vectors."""
-        return self.shards[0].snapshot.manifest.encoder
 
     @property
     def n_documents(self) -> int:
@@ -100,7 +100,7 @@ class ShardedView:
         return self.shards[shard_of(doc_id, len(self.shards))]
 
     def count(self, condition: Condition) -> int:
-        """Return the number of documents that pass a filter."""
+        """Return the number of documents that satisfy a condition."""
         gathering = Gathering(self._threads, self._names)
         self._check_filter(condition, gathering)
 
@@ -116,35 +116,45 @@ class ShardedView:
         n_bytes = [made.searchers[number].posting_bytes if made else 0 for number in range(len(self.shards))]
         return sharded_statistics(self.shards, n_bytes)
 
-    def search_dense(self, vectors: Queries, options: SearchOptions) -> list[Hits]:
-        """Return the hits for each of (n, dim) query vectors."""
-        _check(vectors)
-        gathering = self._gathering(options)
-        self._check_filter(options.condition, gathering)
-        answers = gathering.run(lambda number: find_dense(self.shards[number], vectors, options))
-        queries = _Queries(options, host_vectors(vectors), None)
-        return self._all_hits(answers, queries, gathering)
+    def check_encoder(self) -> None:
+        """Raise unless the encoder is the one that the index was built with.
 
-    def search_lexical(self, texts: list[str], options: SearchOptions) -> list[Hits]:
-        """Return the hits for each query by its words alone."""
-        gathering = self._gathering(options)
-        self._check_filter(options.condition, gathering)
-        collection = self._collection(texts, gathering)
-        answers = gathering.run(lambda number: collection.searchers[number].find_lexical(texts, options))
-        return self._all_hits(answers, _Queries(options, None, texts), gathering, collection)
+        Raises:
+            EncoderMismatch: it is another one.
+        """
+        self._resources.check_encoder(self.shards[0].snapshot.manifest.encoder, self._path)
 
-    def search_hybrid(self, vectors: Queries, texts: list[str], options: SearchOptions) -> list[Hits]:
-        """Return the hits for each query by its vector and its words."""
-        _check(vectors)
-        gathering = self._gathering(options)
+    def search(self, texts: list[str], options: SearchOptions) -> list[Hits]:
+        """Return the hits of each text, see `quarry.engine.engine.Engine.search`."""
+        reranker = self._resources.find_reranker(options, self._path)
+        vectors = None
+        if options.mode != "lexical":
+            self.check_encoder()
+            vectors = self._resources.encode(texts)
+        found = self._search(texts, vectors, options)
+        if reranker is None:
+            return found
+        return [rerank(text, hits, reranker, options.k) for text, hits in zip(texts, found, strict=True)]
+
+    def search_vectors(self, queries: npt.ArrayLike, options: SearchOptions) -> list[Hits]:
+        """Return the hits of each of (n, dim) query vectors, see `quarry.engine.engine.Engine.search_vectors`."""
+        vectors = query_vectors(queries, self.shards[0].snapshot.manifest.settings.dim)
+        return self._search(None, vectors, options)
+
+    def _search(self, texts: list[str] | None, vectors: Queries | None, options: SearchOptions) -> list[Hits]:
+        """Return the hits of each query, given by what its mode needs: a text, a vector, or both."""
+        gathering = Gathering(self._threads, self._names, options.partial, options.timeout)
         self._check_filter(options.condition, gathering)
+        if texts is None or options.mode == "dense":
+            assert vectors is not None
+            answers = gathering.run(lambda number: find_dense(self.shards[number], vectors, options))
+            return self._all_hits(answers, _Queries(options, host_vectors(vectors), None), gathering)
         collection = self._collection(texts, gathering)
+        if vectors is None:
+            answers = gathering.run(lambda number: collection.searchers[number].find_lexical(texts, options))
+            return self._all_hits(answers, _Queries(options, None, texts), gathering, collection)
         answers = gathering.run(lambda number: collection.searchers[number].find_both(vectors, texts, options))
-        queries = _Queries(options, host_vectors(vectors), texts)
-        return self._all_hits(answers, queries, gathering, collection)
-
-    def _gathering(self, options: SearchOptions) -> Gathering:
-        return Gathering(self._threads, self._names, options.partial, options.timeout)
+        return self._all_hits(answers, _Queries(options, host_vectors(vectors), texts), gathering, collection)
 
     def _check_filter(self, condition: Condition | None, gathering: Gathering) -> None:
         """Evaluate a filter on all shards; check types and fields against the values of all of them together.
@@ -159,16 +169,16 @@ class ShardedView:
         if not kinds or gathering.missing:  # what all documents have is not known
             return
         together: Kinds = {path: frozenset().union(*(each[path] for each in kinds)) for path in kinds[0]}
-        for field in unknown_paths(condition, together):
-            self._unknown.warn(field, partial(self._nearest, field))
+        for field in find_unknown_paths(condition, together):
+            self._resources.unknown_fields.warn(field, partial(self._find_nearest, field))
         with self._lock:
             if len(self._checked) >= _MAX_CHECKED:
                 self._checked = set()
             self._checked.add(condition)
 
-    def _nearest(self, field: str) -> list[str]:
-        names = {name for shard in self.shards for name in shard.filter.nearest(field)}
-        return nearest_names(field, names, lambda _: True)
+    def _find_nearest(self, field: str) -> list[str]:
+        names = {name for shard in self.shards for name in shard.filter.find_nearest(field)}
+        return find_nearest_names(field, names, lambda _: True)
 
     def _collection(self, texts: Sequence[str], gathering: Gathering) -> _SearchedCollection:
         """Return searchers that know the frequencies of the terms of these texts in all shards that answer."""
@@ -227,25 +237,24 @@ class ShardedView:
         number: int,
     ) -> list[list[Hit]]:
         """Read the hits of one shard: for each query those in its ranking, in their order."""
-        shard, found = self.shards[number], []
+        found: list[list[Hit]] = []
         for query, ranking in enumerate(rankings):
             own = np.flatnonzero(ranking.shards == number)
-            segments, docs = ranking.segments[own], ranking.docs[own]
-            nothing = [None] * len(own)
-            dense = nothing if ranking.dense is None else ranking.dense[own].tolist()
-            lexical = nothing if ranking.lexical is None else ranking.lexical[own].tolist()
-            scores = list(zip(ranking.scores[own].tolist(), dense, lexical, strict=True))
-            hits = read_hits(shard, segments, docs, scores)
+            documents = Ranking(
+                ranking.segments[own],
+                ranking.docs[own],
+                ranking.scores[own],
+                None if ranking.dense is None else ranking.dense[own],
+                None if ranking.lexical is None else ranking.lexical[own],
+            )
+            answer = Answer(documents)
             if queries.options.explain:
-                if queries.vectors is not None:
-                    explain_hits(shard, hits, queries.vectors[query], segments, docs)
+                vector = None if queries.vectors is None else queries.vectors[query]
+                answer = Answer(documents, vector)
                 if queries.texts is not None and collection is not None:
-                    searcher = collection.searchers[number]
-                    for hit, terms in zip(
-                        hits, searcher.term_scores(queries.texts[query], segments, docs), strict=True
-                    ):
-                        hit.terms = terms
-            found.append(hits)
+                    terms = collection.searchers[number].query(queries.texts[query])
+                    answer = answer._replace(terms=terms)
+            found.append(self.shards[number].hits.build(answer))
         return found
 
     def _coverage(self, gathering: Gathering) -> Coverage:
@@ -287,8 +296,3 @@ def _hits(
     following = {number: iter(each[query]) for number, each in parts.items()}
     found = [next(following[number]) for number in ranking.shards.tolist()]
     return Hits(found, ranking.exactness if coverage.is_complete else Exactness.PARTIAL, coverage)
-
-
-def _check(vectors: Queries) -> None:
-    if not isinstance(vectors, DeviceVectors):
-        check_vectors(vectors)

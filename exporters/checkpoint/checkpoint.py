@@ -20,7 +20,7 @@ from quarry.exporters.checkpoint.files import (
 )
 from quarry.exporters.checkpoint.head import Head
 from quarry.exporters.checkpoint.head_reader import EncoderUse, read_use
-from quarry.exporters.checkpoint.networks import NetworkShape, bert_name, network_shape
+from quarry.exporters.checkpoint.networks import NetworkShape, read_network_shape, rename_to_bert
 from quarry.formats.bundle.encoder import Pooling
 from quarry.formats.bundle.folder import BundleKind, SourceRecord, file_sha256
 from quarry.formats.errors import CorruptFile, InvalidSetting
@@ -100,7 +100,7 @@ class Checkpoint:
         Raises:
             CorruptFile: config.json does not have it.
         """
-        return _integer(self.config, "dim" if "dim" in self.config else "hidden_size", self.path)
+        return _read_integer(self.config, "dim" if "dim" in self.config else "hidden_size", self.path)
 
 
 def checkpoint_kind(path: str | Path) -> BundleKind:
@@ -110,7 +110,7 @@ def checkpoint_kind(path: str | Path) -> BundleKind:
         InvalidSetting: there is neither config.json nor a graph.
         CorruptFile: config.json is not a JSON object.
     """
-    return _kind_from(_read_config(Path(path)))
+    return _find_kind(_read_config(Path(path)))
 
 
 def read_checkpoint(path: str | Path, pooling: Pooling | None = None, normalize: bool | None = None) -> Checkpoint:
@@ -135,9 +135,9 @@ def read_checkpoint(path: str | Path, pooling: Pooling | None = None, normalize:
     head = use.head if pooling is None else Head(pooling, use.head.normalize)
     if normalize is not None:
         head = replace(head, normalize=normalize)
-    longest = _longest(config, folder)
+    longest = _read_max_length(config, folder)
     window = longest if use.window is None else min(use.window, longest)
-    return _checkpoint(folder, config, window, replace(use, head=head))
+    return _make_checkpoint(folder, config, window, replace(use, head=head))
 
 
 def read_reranker(path: str | Path) -> Checkpoint:
@@ -149,12 +149,12 @@ def read_reranker(path: str | Path) -> Checkpoint:
     """
     folder = Path(path)
     config = _config_of_kind(folder, "reranker")
-    n_labels = _n_labels(config, folder)
+    n_labels = _count_labels(config, folder)
     if n_labels != 1:
         raise InvalidSetting("a reranker has one label (config.json)", path=folder, expected=1, actual=n_labels)
     length = optional_object(folder, "tokenizer_config.json").get("model_max_length")
-    longest = _longest(config, folder)
-    return _checkpoint(folder, config, min(length, longest) if type(length) is int else longest, None)
+    longest = _read_max_length(config, folder)
+    return _make_checkpoint(folder, config, min(length, longest) if type(length) is int else longest, None)
 
 
 def read_network(checkpoint: Checkpoint, kinds: tuple[str, ...] | None = None) -> Network:
@@ -169,18 +169,22 @@ def read_network(checkpoint: Checkpoint, kinds: tuple[str, ...] | None = None) -
         CorruptFile: a size is not valid, or the weights are not a safetensors file.
     """
     limits = {} if kinds is None else {"kinds": kinds}
-    shape = network_shape(checkpoint.config, checkpoint.path, **limits)
+    shape = read_network_shape(checkpoint.config, checkpoint.path, **limits)
     tensors = read_tensors(checkpoint.path / WEIGHTS_NAME)
     kind = str(checkpoint.config["model_type"])
-    return Network(checkpoint.path, shape, {bert_name(name, kind): tensor for name, tensor in tensors.items()})
+    return Network(
+        checkpoint.path, shape, {rename_to_bert(name, kind): tensor for name, tensor in tensors.items()}
+    )
 
 
-def _checkpoint(folder: Path, config: Mapping[str, object], window: int, use: EncoderUse | None) -> Checkpoint:
+def _make_checkpoint(
+    folder: Path, config: Mapping[str, object], window: int, use: EncoderUse | None
+) -> Checkpoint:
     graph = None if use is None else _find_graph(folder)
     return Checkpoint(
         path=folder,
         config=config,
-        source=_source(folder, graph),
+        source=_record_source(folder, graph),
         tokenizer=plain_tokenizer(existing_file(folder, "tokenizer.json")),
         window=window,
         license_name=read_license(folder),
@@ -189,7 +193,7 @@ def _checkpoint(folder: Path, config: Mapping[str, object], window: int, use: En
     )
 
 
-def _source(folder: Path, graph: Path | None) -> SourceRecord:
+def _record_source(folder: Path, graph: Path | None) -> SourceRecord:
     if graph is None:
         return SourceRecord(WEIGHTS_NAME, file_sha256(existing_file(folder, WEIGHTS_NAME)))
     from quarry.exporters.checkpoint.external_data import data_paths
@@ -211,39 +215,39 @@ def _read_config(folder: Path) -> dict[str, object]:
 
 def _config_of_kind(folder: Path, kind: BundleKind) -> dict[str, object]:
     config = _read_config(folder)
-    found = _kind_from(config)
+    found = _find_kind(config)
     if found != kind:
         raise InvalidSetting(f"the checkpoint is not of kind {kind}", path=folder, expected=kind, actual=found)
     return config
 
 
-def _kind_from(config: Mapping[str, object]) -> BundleKind:
+def _find_kind(config: Mapping[str, object]) -> BundleKind:
     names = config.get("architectures")
     classifies = isinstance(names, list) and any(str(name).endswith(_CLASSIFIER) for name in names)
     return "reranker" if classifies else "encoder"
 
 
-def _n_labels(config: Mapping[str, object], folder: Path) -> int:
+def _count_labels(config: Mapping[str, object], folder: Path) -> int:
     """Return ``num_labels``, or else the length of ``id2label``, or else the library's default."""
     if "num_labels" in config:
-        return _integer(config, "num_labels", folder)
+        return _read_integer(config, "num_labels", folder)
     names = config.get("id2label")
     return len(names) if isinstance(names, dict) else _DEFAULT_N_LABELS
 
 
-def _integer(config: Mapping[str, object], key: str, folder: Path) -> int:
+def _read_integer(config: Mapping[str, object], key: str, folder: Path) -> int:
     value = config.get(key)
     if type(value) is not int or value < 1:
         raise CorruptFile(f"config.json: bad {key!r}", path=folder, expected="a positive integer", actual=value)
     return value
 
 
-def _longest(config: Mapping[str, object], folder: Path) -> int:
+def _read_max_length(config: Mapping[str, object], folder: Path) -> int:
     """Return the maximum input length in tokens; RoBERTa loses the positions up to the padding token's id."""
     if "max_position_embeddings" not in config and _find_graph(folder):
         return _USUAL_LENGTH
-    n_positions = _integer(config, "max_position_embeddings", folder)
+    n_positions = _read_integer(config, "max_position_embeddings", folder)
     try:
-        return network_shape(config, folder).n_positions
+        return read_network_shape(config, folder).n_positions
     except InvalidSetting:
         return n_positions

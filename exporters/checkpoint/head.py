@@ -47,6 +47,7 @@ class Aggregation:
         n_words: size of the vocabulary.
         mlm: whether a token contributes the words that the masked-language-model head predicts at its position
             (Eq. 4), or only itself.
+        signed: whether half of each dimension's words count as negative: agg* (Eq. 9), otherwise agg+ (Eq. 6).
     """
 
     n_dims: int
@@ -54,6 +55,7 @@ class Aggregation:
     cls: Projection
     n_words: int
     mlm: bool
+    signed: bool = True
 
 
 @dataclass(frozen=True, eq=False)
@@ -125,6 +127,7 @@ class Head:
         if self.aggregation is not None:
             layers += [self.aggregation.cls, self.aggregation.terms]
             settings += [self.aggregation.n_dims, self.aggregation.mlm]
+            settings += [] if self.aggregation.signed else ["agg+"]
         digest = hashlib.sha256(json.dumps(settings).encode("ascii"))
         for layer in layers:
             for array in (layer.weights, np.empty(0) if layer.biases is None else layer.biases):

@@ -15,6 +15,13 @@ exactly these members::
     representation    name of the representation it was trained for, or null
     agg_dims, mlm     only with "aggretriever": dimension of agg*, whether the masked-language-model head is used
 
+and those of these that it needs::
+
+    agg_signed                false, only with "aggretriever": agg+ instead of agg*
+    representation_settings   object of integers: settings of the representation
+    quantizer                 name of the quantizer file beside it that it was trained with
+    query_checkpoint          name of a folder in it with the checkpoint of a separate encoder for queries
+
 ``head.safetensors`` has the head's weights: ``projection.weight`` and optionally ``projection.bias`` of a linear
 layer after the pooling (no file: no layer), or for Aggretriever ``terms.weight``, ``terms.bias``, ``cls.weight``
 and ``cls.bias``.
@@ -24,7 +31,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
@@ -41,7 +48,7 @@ from quarry.exporters.checkpoint.files import (
     subfolder,
 )
 from quarry.exporters.checkpoint.head import Activation, Aggregation, Head, Projection
-from quarry.formats.bundle.encoder import Pooling
+from quarry.formats.bundle.encoder import Pooling, read_representation_settings
 from quarry.formats.bundle.folder import MAX_WINDOW
 from quarry.formats.container.fields import Fields
 from quarry.formats.container.fields import read_json as read_strict_json
@@ -55,6 +62,7 @@ _PROMPTS_NAME = "config_sentence_transformers.json"
 _WINDOW_NAME = "sentence_bert_config.json"
 _MAX_SETTINGS_BYTES = 64 * 1024
 _MAX_AGG_DIMS = 16384
+_FILE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
 _MAX_PROMPT = 1024
 _LEAST_WINDOW = 3  # a token and two special tokens
 
@@ -79,6 +87,9 @@ class EncoderUse:
         document_prefix: prepended to documents.
         beta: inverse temperature of the softmax aggregation; None: maximum.
         representation: name of the representation it was trained for, or None.
+        representation_settings: of that representation.
+        quantizer: name of the quantizer's file that it was trained with, or None.
+        query_checkpoint: name of the folder with the encoder for queries, None if it is the same one.
     """
 
     head: Head
@@ -87,6 +98,9 @@ class EncoderUse:
     document_prefix: str
     beta: float | None = None
     representation: str | None = None
+    representation_settings: Mapping[str, int] = field(default_factory=dict)
+    quantizer: str | None = None
+    query_checkpoint: str | None = None
 
 
 def read_use(folder: Path, n_words: int) -> EncoderUse:
@@ -102,24 +116,24 @@ def read_use(folder: Path, n_words: int) -> EncoderUse:
     """
     path = folder / SETTINGS_NAME
     if path.is_file():
-        return _own_use(folder, Fields.from_json(read_strict_json(path, _MAX_SETTINGS_BYTES), path), n_words)
-    prompts = _prompts(folder)
+        return _read_own_use(folder, Fields.from_json(read_strict_json(path, _MAX_SETTINGS_BYTES), path), n_words)
+    prompts = _read_prompts(folder)
     return EncoderUse(
         _head_from_modules(folder),
-        _window(folder),
-        _prompt(folder, prompts.get("query")),
-        _prompt(folder, prompts.get("document", prompts.get("passage"))),
+        _read_window(folder),
+        _check_prompt(folder, prompts.get("query")),
+        _check_prompt(folder, prompts.get("document", prompts.get("passage"))),
     )
 
 
-def _own_use(folder: Path, fields: Fields, n_words: int) -> EncoderUse:
+def _read_own_use(folder: Path, fields: Fields, n_words: int) -> EncoderUse:
     fields.integer("format", 1, 1)
     pooling = cast("Pooling", fields.text("pooling", pattern=re.compile("mean|cls|max|aggretriever")))
     normalize = fields.boolean("normalise")
     if pooling == "aggretriever":
-        head = Head(pooling, normalize, aggregation=_aggregation(folder, fields, n_words))
+        head = Head(pooling, normalize, aggregation=_read_aggregation(folder, fields, n_words))
     else:
-        head = Head(pooling, normalize, _projections(folder))
+        head = Head(pooling, normalize, _read_projections(folder))
     use = EncoderUse(
         head,
         fields.integer("window", _LEAST_WINDOW, MAX_WINDOW),
@@ -127,26 +141,31 @@ def _own_use(folder: Path, fields: Fields, n_words: int) -> EncoderUse:
         fields.text("document_prefix"),
         fields.optional_number("beta", 1e-6, 1e6),
         fields.optional_text("representation"),
+        read_representation_settings(fields) if fields.has("representation_settings") else {},
+        fields.text("quantizer", pattern=_FILE_NAME) if fields.has("quantizer") else None,
+        fields.text("query_checkpoint", pattern=_FILE_NAME) if fields.has("query_checkpoint") else None,
     )
     fields.refuse_unknown()
     return use
 
 
-def _aggregation(folder: Path, fields: Fields, n_words: int) -> Aggregation:
+def _read_aggregation(folder: Path, fields: Fields, n_words: int) -> Aggregation:
     path = existing_file(folder, _HEAD_NAME)
     tensors = read_tensors(path)
-    terms, cls = (_layer(tensors, name, path, biased=True) for name in ("terms", "cls"))
+    terms, cls = (_read_layer(tensors, name, path, biased=True) for name in ("terms", "cls"))
     if len(terms.weights) != 1:
         raise CorruptFile("terms.weight has one row", path=path, actual=terms.weights.shape)
-    return Aggregation(fields.integer("agg_dims", 1, _MAX_AGG_DIMS), terms, cls, n_words, fields.boolean("mlm"))
+    n_dims, mlm = fields.integer("agg_dims", 1, _MAX_AGG_DIMS), fields.boolean("mlm")
+    signed = fields.boolean("agg_signed") if fields.has("agg_signed") else True
+    return Aggregation(n_dims, terms, cls, n_words, mlm, signed)
 
 
-def _projections(folder: Path) -> tuple[Projection, ...]:
+def _read_projections(folder: Path) -> tuple[Projection, ...]:
     path = folder / _HEAD_NAME
-    return (_layer(read_tensors(path), "projection", path),) if path.is_file() else ()
+    return (_read_layer(read_tensors(path), "projection", path),) if path.is_file() else ()
 
 
-def _layer(
+def _read_layer(
     tensors: Tensors, name: str, path: Path, *, activation: Activation = "identity", biased: bool = False
 ) -> Projection:
     """Return a linear layer from the tensors of a file."""
@@ -166,18 +185,18 @@ def _head_from_modules(folder: Path) -> Head:
     pooling: Pooling = "mean"
     normalize = False
     projections: list[Projection] = []
-    for kind, name in _modules(folder):
+    for kind, name in _read_modules(folder):
         if normalize or kind not in ("Transformer", "Pooling", "Dense", "Normalize"):
             raise InvalidSetting("this module is not supported", path=folder, actual=kind)
         if kind == "Pooling":
-            pooling = _pooling_from(read_object(subfolder(folder, name), "config.json"), folder)
+            pooling = _read_pooling(read_object(subfolder(folder, name), "config.json"), folder)
         elif kind == "Dense":
-            projections.append(_dense(subfolder(folder, name)))
+            projections.append(_read_dense(subfolder(folder, name)))
         normalize = kind == "Normalize"
     return Head(pooling, normalize, tuple(projections))
 
 
-def _modules(folder: Path) -> list[tuple[str, str]]:
+def _read_modules(folder: Path) -> list[tuple[str, str]]:
     """Return the kinds and folders of sentence-transformers' modules, in order."""
     path = folder / "modules.json"
     modules = read_json(path) if path.is_file() else []
@@ -187,17 +206,17 @@ def _modules(folder: Path) -> list[tuple[str, str]]:
         raise CorruptFile("not a list of modules with type and path", path=path) from error
 
 
-def _dense(folder: Path) -> Projection:
+def _read_dense(folder: Path) -> Projection:
     named = str(read_object(folder, "config.json").get("activation_function", "Tanh")).rsplit(".", 1)[-1]
     if named not in _ACTIVATIONS:
         raise InvalidSetting(
             "this activation is not supported", path=folder, expected=" or ".join(_ACTIVATIONS), actual=named
         )
     path = existing_file(folder, "model.safetensors")
-    return _layer(read_tensors(path), "linear", path, activation=_ACTIVATIONS[named])
+    return _read_layer(read_tensors(path), "linear", path, activation=_ACTIVATIONS[named])
 
 
-def _pooling_from(config: Mapping[str, object], folder: Path) -> Pooling:
+def _read_pooling(config: Mapping[str, object], folder: Path) -> Pooling:
     """Read a pooling module's configuration in its older (flags) or newer (names) form."""
     modes = sorted(key for key, value in config.items() if key.startswith("pooling_mode_") and value is True)
     named = config.get("pooling_mode")
@@ -209,7 +228,7 @@ def _pooling_from(config: Mapping[str, object], folder: Path) -> Pooling:
     return _POOLING_MODES[modes[0]]
 
 
-def _window(folder: Path) -> int | None:
+def _read_window(folder: Path) -> int | None:
     found = optional_object(folder, _WINDOW_NAME).get("max_seq_length")
     if found is not None and (type(found) is not int or found < _LEAST_WINDOW):
         expected = f"an integer from {_LEAST_WINDOW}, or null"
@@ -217,14 +236,14 @@ def _window(folder: Path) -> int | None:
     return found
 
 
-def _prompts(folder: Path) -> dict[str, object]:
+def _read_prompts(folder: Path) -> dict[str, object]:
     prompts = optional_object(folder, _PROMPTS_NAME).get("prompts", {})
     if not isinstance(prompts, dict):
         raise CorruptFile("bad prompts", path=folder / _PROMPTS_NAME, expected="an object", actual=prompts)
     return prompts
 
 
-def _prompt(folder: Path, prompt: object) -> str:
+def _check_prompt(folder: Path, prompt: object) -> str:
     text = str(prompt or "")
     if len(text) > _MAX_PROMPT or lone_surrogate(text) is not None:
         expected = f"at most {_MAX_PROMPT} characters of Unicode"

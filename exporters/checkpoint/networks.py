@@ -1,4 +1,4 @@
-"""The kinds of networks whose graph can be built without torch: their sizes and the names of their weights.
+"""Kinds of networks whose graph can be built without torch: sizes and names of weights.
 
 All are variants of BERT: weights are renamed to BERT's names, and `NetworkShape` describes the other differences.
 """
@@ -12,7 +12,7 @@ from pathlib import Path
 
 from quarry.formats.errors import CorruptFile, InvalidSetting
 
-__all__ = ["DIRECT_KINDS", "NetworkShape", "bert_name", "network_shape"]
+__all__ = ["DIRECT_KINDS", "NetworkShape", "read_network_shape", "rename_to_bert"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,8 +26,7 @@ class NetworkShape:
         n_positions: maximum input length in tokens.
         epsilon: of the layer normalizations.
         padding_id: id of the padding token if positions skip padding and start after this id, as in RoBERTa; None
-        if
-            they start at 0.
+            if they start at 0.
         token_types: whether there are token type embeddings.
         n_buckets: of relative positions, each with a bias per head; None without relative positions.
     """
@@ -124,7 +123,7 @@ _N_BUCKETS = 32
 _BUCKETS = "relative_attention_num_buckets"
 
 
-def network_shape(
+def read_network_shape(
     config: Mapping[str, object], folder: Path, kinds: tuple[str, ...] = DIRECT_KINDS
 ) -> NetworkShape:
     """Read the sizes of a network from its config.json.
@@ -136,15 +135,15 @@ def network_shape(
     """
     name = config.get("model_type")
     if name not in kinds:
-        raise _unsupported(folder, "model_type", " or ".join(kinds), name)
+        raise _make_error(folder, "model_type", " or ".join(kinds), name)
     kind = _KINDS[name]
     named = dict(kind.keys)
     for key, only in (("hidden_act", "gelu"), ("position_embedding_type", "absolute"), ("is_decoder", False)):
         found = config.get(named.get(key, key), only)
         if found != only:
-            raise _unsupported(folder, named.get(key, key), only, found)
+            raise _make_error(folder, named.get(key, key), only, found)
     n_layers, n_heads, dim = (
-        _size(config, named.get(key, key), folder)
+        _read_size(config, named.get(key, key), folder)
         for key in ("num_hidden_layers", "num_attention_heads", "hidden_size")
     )
     if dim % n_heads:
@@ -155,22 +154,22 @@ def network_shape(
         )
     padding_id = 0
     if kind.padded_positions:
-        padding_id = _size({"pad_token_id": _PADDING_ID, **config}, "pad_token_id", folder, least=0)
+        padding_id = _read_size({"pad_token_id": _PADDING_ID, **config}, "pad_token_id", folder, least=0)
     lost = padding_id + 1 if kind.padded_positions else 0
-    n_positions = _size(config, "max_position_embeddings", folder, least=lost + 1)
+    n_positions = _read_size(config, "max_position_embeddings", folder, least=lost + 1)
     return NetworkShape(
         n_layers=n_layers,
         n_heads=n_heads,
         dim=dim,
         n_positions=n_positions - lost,
-        epsilon=_epsilon(config, folder),
+        epsilon=_read_epsilon(config, folder),
         padding_id=padding_id if kind.padded_positions else None,
         token_types=kind.token_types,
-        n_buckets=_size({_BUCKETS: _N_BUCKETS, **config}, _BUCKETS, folder) if kind.distances else None,
+        n_buckets=_read_size({_BUCKETS: _N_BUCKETS, **config}, _BUCKETS, folder) if kind.distances else None,
     )
 
 
-def bert_name(name: str, model_type: str) -> str:
+def rename_to_bert(name: str, model_type: str) -> str:
     """Return the name in BertModel of a weight in another kind of network."""
     kind = _KINDS[model_type]
     name = name.removeprefix(kind.prefix)
@@ -179,7 +178,7 @@ def bert_name(name: str, model_type: str) -> str:
     return name
 
 
-def _unsupported(folder: Path, key: str, expected: object, actual: object) -> InvalidSetting:
+def _make_error(folder: Path, key: str, expected: object, actual: object) -> InvalidSetting:
     return InvalidSetting(
         f"this kind of network is not supported: config.json, {key!r}",
         path=folder,
@@ -188,7 +187,7 @@ def _unsupported(folder: Path, key: str, expected: object, actual: object) -> In
     )
 
 
-def _size(config: Mapping[str, object], key: str, folder: Path, least: int = 1) -> int:
+def _read_size(config: Mapping[str, object], key: str, folder: Path, least: int = 1) -> int:
     value = config.get(key)
     if type(value) is not int or value < least:
         expected = f"an integer of at least {least}"
@@ -196,7 +195,7 @@ def _size(config: Mapping[str, object], key: str, folder: Path, least: int = 1) 
     return value
 
 
-def _epsilon(config: Mapping[str, object], folder: Path) -> float:
+def _read_epsilon(config: Mapping[str, object], folder: Path) -> float:
     value = config.get("layer_norm_eps", 1e-12)
     if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value < 1:
         raise CorruptFile("config.json: bad 'layer_norm_eps'", path=folder, expected="0 to 1", actual=value)

@@ -9,7 +9,7 @@ import onnx
 from quarry.exporters.checkpoint.head import Activation, Aggregation, Head, Projection
 from quarry.exporters.graph.builder import Graph
 
-__all__ = ["HEAD", "Backbone", "encoder_model"]
+__all__ = ["HEAD", "Backbone", "build_encoder_model"]
 
 HEAD = "head."
 """Prefix of the names of a head's matrix products, which stay in fp32."""
@@ -36,7 +36,7 @@ class Backbone:
     n_words: int = 0
 
 
-def encoder_model(backbone: Backbone, head: Head) -> onnx.ModelProto:
+def build_encoder_model(backbone: Backbone, head: Head) -> onnx.ModelProto:
     """Complete an encoder's graph.
 
     Inputs, all (batch, length) int64 with both dimensions dynamic: ``input_ids``, ``attention_mask`` (1 for a
@@ -109,17 +109,19 @@ class _HeadBuilder:
         """Add [CLS] and agg* (Lin et al. 2022, Eq. 4-9), in this order; negative term weights count as 0.
 
         A word's slot is its id modulo twice the dimension of agg*: each dimension has two slots, the even one
-        positive, the odd one negative.
+        positive, the odd one negative. For agg+ (Eq. 6) a dimension has one slot.
         """
         add, integers = self.graph.add, self.graph.integers
         weights = add("Squeeze", [self.project(hidden, parts.terms, "terms"), integers(2)])
         kept = add("Mul", [add("Relu", [weights]), self._without_first()])
         slots = self._predicted(logits, kept, parts) if parts.mlm else self._own(kept, parts)
+        cls = self.project(self._first(hidden), parts.cls, "cls")
+        if not parts.signed:
+            return add("Concat", [cls, slots], axis=-1)
         pairs = add("Reshape", [slots, integers(0, parts.n_dims, 2)])
         positive, negative = (add("Squeeze", [side, integers(2)]) for side in self.graph.split(pairs, 2))
         larger = add("Greater", [positive, negative])
         agg = add("Where", [larger, positive, add("Neg", [negative])])
-        cls = self.project(self._first(hidden), parts.cls, "cls")
         return add("Concat", [cls, agg], axis=-1)
 
     def _without_first(self) -> str:
@@ -131,7 +133,7 @@ class _HeadBuilder:
     def _predicted(self, logits: str, weights: str, parts: Aggregation) -> str:
         """Add the weights of the predicted words by slot, (batch, n_slots)."""
         add, integers = self.graph.add, self.graph.integers
-        n_slots = 2 * parts.n_dims
+        n_slots = _count_slots(parts)
         words = add("Mul", [add("Softmax", [logits], axis=-1), add("Unsqueeze", [weights, integers(2)])])
         best = add("ReduceMax", [words, integers(1)], keepdims=0)
         n_missing = -parts.n_words % n_slots
@@ -142,10 +144,14 @@ class _HeadBuilder:
     def _own(self, weights: str, parts: Aggregation) -> str:
         """Add the weights of the text's own words by slot, (batch, n_slots)."""
         add, graph = self.graph.add, self.graph
-        n_slots = 2 * parts.n_dims
+        n_slots = _count_slots(parts)
         batch = add("Shape", ["input_ids"], start=0, end=1)
         nothing = add(
             "Expand", [graph.floats("nothing", 0.0), add("Concat", [batch, graph.integers(n_slots)], axis=0)]
         )
         slots = add("Mod", ["input_ids", graph.integers(n_slots)])
         return add("ScatterElements", [nothing, slots, weights], axis=1, reduction="max")
+
+
+def _count_slots(parts: Aggregation) -> int:
+    return parts.n_dims * (2 if parts.signed else 1)

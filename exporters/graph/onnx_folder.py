@@ -42,7 +42,7 @@ def open_graph(path: Path) -> Callable[[], Backbone]:
             expected=sorted(INPUT_NAMES),
             actual=sorted(inputs),
         )
-    hidden, n_hidden = _hidden(model, path)
+    hidden, n_hidden = _find_hidden(model, path)
     named = compose.add_prefix(
         model, _PREFIX, rename_inputs=False
     )  # no name may equal one in the head or an output
@@ -74,7 +74,7 @@ def _convert_to_opset(model: onnx.ModelProto, path: Path) -> onnx.ModelProto:
         ) from error
 
 
-def _hidden(model: onnx.ModelProto, path: Path) -> tuple[str, int]:
+def _find_hidden(model: onnx.ModelProto, path: Path) -> tuple[str, int]:
     """Return the name of the output with the last hidden states, and their dimension."""
     outputs = {value.name: value.type.tensor_type for value in model.graph.output}
     fitting = {

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from quarry.exporters.checkpoint.checkpoint import Checkpoint, read_network
-from quarry.exporters.checkpoint.networks import network_shape
+from quarry.exporters.checkpoint.networks import read_network_shape
 from quarry.formats.errors import InvalidSetting
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ def open_graph_source(checkpoint: Checkpoint, kind: str = "auto") -> GraphSource
     aggregation = checkpoint.head.aggregation
     mlm = aggregation is not None and aggregation.mlm
     if checkpoint.graph is not None:
-        return _from_graph(checkpoint.graph, mlm)
+        return _open_stored_graph(checkpoint.graph, mlm)
     if kind == "direct" or (kind == "auto" and _is_direct(checkpoint)):
         from quarry.exporters.graph.bert import build_backbone
 
@@ -60,7 +60,7 @@ def open_graph_source(checkpoint: Checkpoint, kind: str = "auto") -> GraphSource
     return GraphSource(checkpoint.n_hidden, trace(checkpoint, mlm))
 
 
-def _from_graph(path: Path, mlm: bool) -> GraphSource:
+def _open_stored_graph(path: Path, mlm: bool) -> GraphSource:
     from quarry.exporters.graph.onnx_folder import open_graph
 
     if mlm:
@@ -71,7 +71,7 @@ def _from_graph(path: Path, mlm: bool) -> GraphSource:
 
 def _is_direct(checkpoint: Checkpoint) -> bool:
     try:
-        network_shape(checkpoint.config, checkpoint.path)
+        read_network_shape(checkpoint.config, checkpoint.path)
     except InvalidSetting:
         return False
     return True

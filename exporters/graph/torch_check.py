@@ -41,9 +41,9 @@ def check_traced(graph: onnx.ModelProto, run: RunNetwork, checkpoint: Checkpoint
     """
     session = import_onnxruntime().InferenceSession(graph.SerializeToString(), providers=["CPUExecutionProvider"])
     cosines: dict[str, float] = {}
-    for what, ids, mask in (*_random_inputs(n_words, checkpoint.window), *_text_inputs(checkpoint)):
+    for what, ids, mask in (*_make_random_inputs(n_words, checkpoint.window), *_tokenize_texts(checkpoint)):
         (found,) = session.run(["last_hidden_state"], {"input_ids": ids, "attention_mask": mask})
-        cosines[what] = _least_cosine(found, run(ids, mask), mask)
+        cosines[what] = _find_least_cosine(found, run(ids, mask), mask)
     worst = min(cosines, key=lambda what: np.nan_to_num(cosines[what], nan=-np.inf))
     if not cosines[worst] >= _LEAST_COSINE:
         raise InvalidSetting(
@@ -54,7 +54,7 @@ def check_traced(graph: onnx.ModelProto, run: RunNetwork, checkpoint: Checkpoint
         )
 
 
-def _random_inputs(n_words: int, window: int) -> Iterator[tuple[str, Ids, Ids]]:
+def _make_random_inputs(n_words: int, window: int) -> Iterator[tuple[str, Ids, Ids]]:
     rng = np.random.default_rng(1)
     for shape in ((1, 1), (3, 5), (2, min(window, _LONGEST))):
         mask = (rng.random(shape) < _KEPT).astype(np.int64)
@@ -62,21 +62,21 @@ def _random_inputs(n_words: int, window: int) -> Iterator[tuple[str, Ids, Ids]]:
         yield f"one of {shape} random tokens", rng.integers(0, n_words, shape), mask
 
 
-def _text_inputs(checkpoint: Checkpoint) -> Iterator[tuple[str, Ids, Ids]]:
+def _tokenize_texts(checkpoint: Checkpoint) -> Iterator[tuple[str, Ids, Ids]]:
     tokenizer = TextTokenizer(checkpoint.path / "tokenizer.json")
     for text in sample_texts(_N_TEXTS):
         ids = np.array([tokenizer.encode_with_special_tokens(text).ids[: checkpoint.window]], np.int64)
         yield repr(text[:200]), ids, np.ones_like(ids)
 
 
-def _least_cosine(found: Vectors, expected: Vectors, mask: Ids) -> float:
+def _find_least_cosine(found: Vectors, expected: Vectors, mask: Ids) -> float:
     """Return the smallest cosine of token vectors and of texts' means; NaN if a vector is not finite."""
     means = [(vectors * mask[..., np.newaxis]).sum(axis=1) for vectors in (found, expected)]
     pairs = [(found[mask == 1], expected[mask == 1]), means]
-    return float(np.concatenate([_cosines(*pair) for pair in pairs]).min())
+    return float(np.concatenate([_compute_cosines(*pair) for pair in pairs]).min())
 
 
-def _cosines(one: Vectors, other: Vectors) -> Vectors:
+def _compute_cosines(one: Vectors, other: Vectors) -> Vectors:
     norms = np.linalg.norm(one, axis=-1) * np.linalg.norm(other, axis=-1)
     cosines: Vectors = (one * other).sum(axis=-1) / np.maximum(norms, np.float32(1e-12))
     return cosines

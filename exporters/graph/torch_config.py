@@ -32,7 +32,7 @@ def check_config(config: Mapping[str, object], n_tensors: int, folder: Path) -> 
         raise CorruptFile(
             "config.json: bad 'model_type'", path=folder, expected="a string", actual=config.get("model_type")
         )
-    for key, value in _members(config):
+    for key, value in _list_members(config):
         if key == "quantization_config" and value is not None:
             raise InvalidSetting(
                 "quantized weights cannot be exported", path=folder, actual=f"config.json, {key!r}"
@@ -50,7 +50,7 @@ def _is_size(key: str) -> bool:
     return key.endswith(("_size", "_dim", "_embeddings", "_positions", "_heads", "_buckets"))
 
 
-def _members(config: Mapping[str, object]) -> Iterator[tuple[str, object]]:
+def _list_members(config: Mapping[str, object]) -> Iterator[tuple[str, object]]:
     """Yield the members of an object and of all objects inside it."""
     left: list[object] = [config]
     while left:

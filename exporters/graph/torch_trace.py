@@ -52,12 +52,12 @@ def trace(checkpoint: Checkpoint, mlm: bool) -> Callable[[], Backbone]:
     """
     model = _load(checkpoint, mlm)
     graph = _export(model, checkpoint, mlm)
-    n_hidden, n_words = checkpoint.n_hidden, _n_words(checkpoint)
-    check_traced(graph, _hidden_states(model), checkpoint, n_words)
-    return lambda: _backbone(graph, n_hidden, n_words if mlm else 0)
+    n_hidden, n_words = checkpoint.n_hidden, _read_n_words(checkpoint)
+    check_traced(graph, _make_runner(model), checkpoint, n_words)
+    return lambda: _make_backbone(graph, n_hidden, n_words if mlm else 0)
 
 
-def _backbone(graph: onnx.ModelProto, n_hidden: int, n_words: int) -> Backbone:
+def _make_backbone(graph: onnx.ModelProto, n_hidden: int, n_words: int) -> Backbone:
     from quarry.exporters.graph.builder import Graph
     from quarry.exporters.graph.head import Backbone
 
@@ -79,7 +79,7 @@ def _load(checkpoint: Checkpoint, mlm: bool) -> Any:  # noqa: ANN401 - a torch m
     check_config(checkpoint.config, count_tensors(checkpoint.path / WEIGHTS_NAME), checkpoint.path)
     kind = transformers.AutoModelForMaskedLM if mlm else transformers.AutoModel
     try:
-        with _quiet():
+        with _suppress_output():
             model, found = kind.from_pretrained(
                 checkpoint.path,
                 attn_implementation="eager",
@@ -92,7 +92,7 @@ def _load(checkpoint: Checkpoint, mlm: bool) -> Any:  # noqa: ANN401 - a torch m
     except Exception as error:  # transformers raises exceptions of many kinds
         text = " ".join(f"{type(error).__name__}: {error}".split())[:_MOST_CHARACTERS]
         raise InvalidSetting(f"transformers cannot load the network: {text}", path=checkpoint.path) from error
-    outputs = _with_outputs(model.eval(), mlm)
+    outputs = _wrap_outputs(model.eval(), mlm)
     _check_complete(model, outputs, sorted(found["missing_keys"]), checkpoint)
     return outputs
 
@@ -116,7 +116,7 @@ def _check_complete(model: Any, outputs: Any, missing: list[str], checkpoint: Ch
         )
 
 
-def _with_outputs(model: Any, mlm: bool) -> Any:  # noqa: ANN401
+def _wrap_outputs(model: Any, mlm: bool) -> Any:  # noqa: ANN401
     """Wrap a transformers model: from token ids and mask to hidden states (and logits)."""
     import torch
 
@@ -136,12 +136,12 @@ def _export(model: Any, checkpoint: Checkpoint, mlm: bool) -> onnx.ModelProto:  
     """Trace the model into a graph with dynamic batch and length."""
     import torch
 
-    ids = torch.from_numpy(np.random.default_rng(0).integers(0, _n_words(checkpoint), _EXAMPLE))
+    ids = torch.from_numpy(np.random.default_rng(0).integers(0, _read_n_words(checkpoint), _EXAMPLE))
     free = {
         0: torch.export.Dim("batch", min=1, max=_MOST_TEXTS),
         1: torch.export.Dim("length", min=1, max=checkpoint.window),
     }
-    with _quiet(), _errors_in(checkpoint):
+    with _suppress_output(), _errors_in(checkpoint):
         program = torch.onnx.export(
             model,
             (ids, torch.ones_like(ids)),
@@ -156,7 +156,7 @@ def _export(model: Any, checkpoint: Checkpoint, mlm: bool) -> onnx.ModelProto:  
     return cast("onnx.ModelProto", program.model_proto)
 
 
-def _hidden_states(model: Any) -> Callable[[Ids, Ids], Vectors]:  # noqa: ANN401
+def _make_runner(model: Any) -> Callable[[Ids, Ids], Vectors]:  # noqa: ANN401
     """Return a function that runs the model on numpy arrays."""
     import torch
 
@@ -168,7 +168,7 @@ def _hidden_states(model: Any) -> Callable[[Ids, Ids], Vectors]:  # noqa: ANN401
     return run
 
 
-def _n_words(checkpoint: Checkpoint) -> int:
+def _read_n_words(checkpoint: Checkpoint) -> int:
     found = checkpoint.config.get("vocab_size")
     if type(found) is not int or found < 1:
         raise CorruptFile(
@@ -188,7 +188,7 @@ def _errors_in(checkpoint: Checkpoint) -> Iterator[None]:
 
 
 @contextmanager
-def _quiet() -> Iterator[None]:
+def _suppress_output() -> Iterator[None]:
     """Suppress output, logging and warnings of the tracer."""
     level = logging.root.manager.disable
     logging.disable(logging.WARNING)

@@ -16,7 +16,7 @@ from quarry.engine.encoding.token_vectors import TokenVectors
 from quarry.formats.bundle.encoder import LEAST_MEAN_COSINE, ParityRecord
 from quarry.formats.errors import InvalidSetting
 
-__all__ = ["LEAST_MEAN_COSINES", "check_parity", "measure_parity", "pooled_of", "query_of"]
+__all__ = ["LEAST_MEAN_COSINES", "check_parity", "cut_query", "measure_parity", "pooled_vector"]
 
 LEAST_MEAN_COSINES: Mapping[str, float] = {"fp32": 0.9999, "fp16": 0.999, "int8-weights": 0.99}
 """A lower mean cosine is refused; other precisions: `quarry.formats.bundle.encoder.LEAST_MEAN_COSINE`."""
@@ -78,12 +78,12 @@ def check_parity(record: ParityRecord, worst_text: str, precision: str) -> None:
         )
 
 
-def query_of(text: str) -> str:
+def cut_query(text: str) -> str:
     """Return the beginning of a text, which is used as a query."""
     return text.strip()[:_QUERY_CHARACTERS]
 
 
-def pooled_of(window: TokenVectors) -> Vectors:
+def pooled_vector(window: TokenVectors) -> Vectors:
     """Return the pooled vector of a window, or the mean of its tokens if the encoder has no pooled vector."""
     return window.text_mean if window.pooled is None else window.pooled
 
@@ -92,15 +92,17 @@ def _compare(exact: Encoder, variant: Encoder, text: str) -> _Comparison:
     tokens: list[Vectors] = []
     pooled: list[Vectors] = []
     for one, other in zip(exact.windows(text), variant.windows(text), strict=True):
-        pooled.append(_cosines(*(pooled_of(window)[np.newaxis] for window in (one, other))))
-        tokens.append(_cosines(one.values, other.values) if one.values.size and other.values.size else pooled[-1])
+        pooled.append(_compute_cosines(*(pooled_vector(window)[np.newaxis] for window in (one, other))))
+        tokens.append(
+            _compute_cosines(one.values, other.values) if one.values.size and other.values.size else pooled[-1]
+        )
     if not pooled:
         return _Comparison(text, *([np.empty(0, np.float32)] * 2))
-    queries = [encoder.encode_query(query_of(text))[np.newaxis] for encoder in (exact, variant)]
-    return _Comparison(text, np.concatenate(tokens), np.concatenate([*pooled, _cosines(*queries)]))
+    queries = [encoder.encode_query(cut_query(text))[np.newaxis] for encoder in (exact, variant)]
+    return _Comparison(text, np.concatenate(tokens), np.concatenate([*pooled, _compute_cosines(*queries)]))
 
 
-def _cosines(one: Vectors, other: Vectors) -> Vectors:
+def _compute_cosines(one: Vectors, other: Vectors) -> Vectors:
     """Return the cosines of rows, NaN for rows that are not finite."""
     norms = np.linalg.norm(one, axis=1) * np.linalg.norm(other, axis=1)
     cosines: Vectors = np.einsum("ij,ij->i", one, other) / np.maximum(norms, np.float32(1e-12))

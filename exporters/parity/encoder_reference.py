@@ -18,8 +18,8 @@ import numpy as np
 import numpy.typing as npt
 
 from quarry.engine.encoding.encoder import Encoder, open_encoder
-from quarry.engine.encoding.token_vectors import TokenVectors
-from quarry.exporters.parity.encoder import check_parity, measure_parity, pooled_of, query_of
+from quarry.engine.encoding.token_vectors import TokenVectors, VectorKind
+from quarry.exporters.parity.encoder import check_parity, cut_query, measure_parity, pooled_vector
 from quarry.formats.bundle.encoder import ParityRecord, load_bundle
 from quarry.formats.bundle.folder import REFERENCE_NAME, BundleFolder
 from quarry.formats.container.fields import read_json
@@ -46,11 +46,11 @@ def record_reference(exact: Encoder, texts: Iterable[str], n_texts: int) -> byte
     for text in texts:
         short = text.strip()[:_CHARACTERS]
         windows = [
-            {"tokens": _encode_base64(window.values), "pooled": _encode_base64(pooled_of(window))}
+            {"tokens": _encode_base64(window.values), "pooled": _encode_base64(pooled_vector(window))}
             for window in exact.windows(short)
         ]
         if windows:
-            query = _encode_base64(exact.encode_query(query_of(short)))
+            query = _encode_base64(exact.encode_query(cut_query(short)))
             entries.append({"text": short, "query": query, "windows": windows})
         if len(entries) == n_texts:
             break
@@ -62,8 +62,7 @@ def check_bundle(path: str | Path) -> ParityRecord:
 
     Raises:
         InvalidSetting: there is no encoder's bundle, it has no recorded vectors, or its vectors differ; the
-        message
-            has the largest difference and its text.
+            message has the largest difference and its text.
         FormatError: the bundle is damaged.
     """
     bundle = load_bundle(path)
@@ -110,17 +109,19 @@ class _RecordedEncoder:
 
     name = "recorded"
     identity = "recorded"
-    normalise = False
+    normalize = False
+    vector_kinds: frozenset[VectorKind] = frozenset({"token", "pooled"})
+    trained_representation = None
     beta = None
 
     def __init__(self, path: Path, dim: int) -> None:
         self.dim = dim
         try:
             entries = read_json(path, _MAX_BYTES)
-            self._known = {str(entry["text"]): self._entry(entry) for entry in entries}  # type: ignore[attr-defined]
+            self._known = {str(each["text"]): self._read_entry(each) for each in entries}  # type: ignore[attr-defined]
         except (TypeError, KeyError, ValueError) as error:
             raise CorruptFile(f"not a list of recorded vectors: {error!r}", path=path) from error
-        self._queries = {query_of(text): entry.query for text, entry in self._known.items()}
+        self._queries = {cut_query(text): entry.query for text, entry in self._known.items()}
 
     @property
     def texts(self) -> list[str]:
@@ -135,17 +136,17 @@ class _RecordedEncoder:
         """Return the recorded vector of a text's beginning."""
         return self._queries[text]
 
-    def _entry(self, entry: dict[str, object]) -> _Entry:
+    def _read_entry(self, entry: dict[str, object]) -> _Entry:
         windows = entry["windows"]
         if not isinstance(windows, list):
             raise TypeError("windows are not a list")
-        return _Entry(self._vectors(entry["query"])[0], [self._window(window) for window in windows])
+        return _Entry(self._decode_base64(entry["query"])[0], [self._read_window(window) for window in windows])
 
-    def _window(self, window: dict[str, object]) -> TokenVectors:
-        tokens, (pooled,) = self._vectors(window["tokens"]), self._vectors(window["pooled"])
+    def _read_window(self, window: dict[str, object]) -> TokenVectors:
+        tokens, (pooled,) = self._decode_base64(window["tokens"]), self._decode_base64(window["pooled"])
         return TokenVectors(tokens, _NO_OFFSETS, _NO_OFFSETS, pooled, pooled, pooled)
 
-    def _vectors(self, coded: object) -> Vectors:
+    def _decode_base64(self, coded: object) -> Vectors:
         content = base64.b64decode(str(coded), validate=True)
         return np.frombuffer(content, "<f2").astype(np.float32).reshape(-1, self.dim)
 

@@ -42,15 +42,15 @@ def measure_reranker_parity(
         QuarryError: a pair cannot be scored.
     """
     listed = list(pairs)
-    one, other = (_scores(reranker, listed) for reranker in (exact, variant))
+    one, other = (_compute_scores(reranker, listed) for reranker in (exact, variant))
     if len(listed) < 2 or np.ptp(one) == 0 or np.ptp(other) == 0:
         raise InvalidSetting("parity needs pairs with different scores", actual=f"{len(listed)} pairs")
     differences = np.abs(one - other)
     values = (
         differences.mean(),
         differences.max(),
-        _correlation(one, other),
-        _correlation(_ranks(one), _ranks(other)),
+        _correlate(one, other),
+        _correlate(_rank(one), _rank(other)),
     )
     record = RerankerParity(len(listed), *(round(float(value), 5) for value in values))
     return record, listed[int(differences.argmax())]
@@ -74,15 +74,15 @@ def check_reranker_parity(record: RerankerParity, worst_pair: Pair, precision: s
         )
 
 
-def _scores(reranker: Reranker, pairs: list[Pair]) -> Scores:
+def _compute_scores(reranker: Reranker, pairs: list[Pair]) -> Scores:
     return np.array([reranker.scores(query, [text])[0] for query, text in pairs], np.float64)
 
 
-def _correlation(one: Scores, other: Scores) -> float:
+def _correlate(one: Scores, other: Scores) -> float:
     return float(np.corrcoef(one, other)[0, 1])
 
 
-def _ranks(scores: Scores) -> Scores:
+def _rank(scores: Scores) -> Scores:
     """Return ranks from 0; equal scores share their mean rank."""
     ordered = np.sort(scores)
     first, last = (np.searchsorted(ordered, scores, side) for side in ("left", "right"))

@@ -68,7 +68,7 @@ class _RecordedReranker:
             raise CorruptFile(
                 "not a list of recorded scores", path=path, expected="a list", actual=type(entries).__name__
             )
-        self._known = dict(_entry(Fields.from_json(entry, path)) for entry in entries)
+        self._known = dict(_read_entry(Fields.from_json(entry, path)) for entry in entries)
 
     @property
     def pairs(self) -> list[tuple[str, str]]:
@@ -80,7 +80,7 @@ class _RecordedReranker:
         return np.array([self._known[query, text] for text in texts], np.float32)
 
 
-def _entry(fields: Fields) -> tuple[tuple[str, str], float]:
+def _read_entry(fields: Fields) -> tuple[tuple[str, str], float]:
     entry = (fields.text("query"), fields.text("text")), fields.number("score", -_LARGEST_SCORE, _LARGEST_SCORE)
     fields.refuse_unknown()
     return entry

@@ -40,12 +40,12 @@ _N_QUESTIONS = 80
 
 def sample_texts(n_texts: int = 200) -> list[str]:
     """Return docstrings of the standard library: English prose with code, 20 to some 1,000 tokens each."""
-    return _spread(_docstrings(), n_texts)
+    return _sample(_load_docstrings(), n_texts)
 
 
 def sample_questions() -> list[tuple[str, str]]:
     """Return 80 docstrings in two parts: the first paragraph, and the start of the rest, which answers it."""
-    return _spread(_halves(_SHORT_CHARACTERS), _N_QUESTIONS)
+    return _sample(_split_docstrings(_SHORT_CHARACTERS), _N_QUESTIONS)
 
 
 def sample_pairs() -> list[tuple[str, str]]:
@@ -54,7 +54,7 @@ def sample_pairs() -> list[tuple[str, str]]:
     Each of 40 first paragraphs is paired with the start of its own rest, of its neighbor's rest and of a distant
     one: some texts answer their query, some are about the same module, some are about something else.
     """
-    halves = _halves(_MOST_CHARACTERS)
+    halves = _split_docstrings(_MOST_CHARACTERS)
     step = len(halves) // _N_QUERIES
     return [
         (halves[i * step][0], halves[(i * step + distance) % len(halves)][1])
@@ -63,14 +63,14 @@ def sample_pairs() -> list[tuple[str, str]]:
     ]
 
 
-def _halves(n_characters: int) -> list[tuple[str, str]]:
+def _split_docstrings(n_characters: int) -> list[tuple[str, str]]:
     """Return first paragraphs, each in one line, with the first characters of what follows.
 
     First paragraphs are distinct, and so are the rests: otherwise it would be chance which of two equal texts
     ranks first. How many docstrings are equal differs between versions of Python.
     """
     heads: dict[str, str] = {}
-    for text in _docstrings():
+    for text in _load_docstrings():
         head, _, rest = text.partition("\n\n")
         if len(rest) >= _LEAST_CHARACTERS:
             heads.setdefault(" ".join(head.split()), rest[:n_characters])
@@ -78,12 +78,12 @@ def _halves(n_characters: int) -> list[tuple[str, str]]:
 
 
 @cache
-def _docstrings() -> tuple[str, ...]:
+def _load_docstrings() -> tuple[str, ...]:
     documents = stdlib_documents(_MODULES)
     return tuple(document["text"] for document in documents if len(document["text"]) >= _LEAST_CHARACTERS)
 
 
-def _spread(values: Sequence[T], count: int) -> list[T]:
+def _sample(values: Sequence[T], count: int) -> list[T]:
     """Take ``count`` of the values at equal distances, or all if there are fewer."""
     step = max(1, len(values) // count)
     return list(values[: step * count : step])

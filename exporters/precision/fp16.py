@@ -8,12 +8,12 @@ from onnx import TensorProto, helper, numpy_helper
 
 from quarry.formats.errors import InvalidSetting
 
-__all__ = ["to_half"]
+__all__ = ["convert_to_fp16"]
 
 _LARGEST = 65504.0  # of float16
 
 
-def to_half(model: onnx.ModelProto) -> onnx.ModelProto:
+def convert_to_fp16(model: onnx.ModelProto) -> onnx.ModelProto:
     """Return the graph in float16, for GPUs; its outputs are cast back to float32.
 
     Constants outside float16's range are clipped. CPUs can run the graph too, with casts.
@@ -25,10 +25,10 @@ def to_half(model: onnx.ModelProto) -> onnx.ModelProto:
     half.CopyFrom(model)
     graph = half.graph
     for tensor in graph.initializer:
-        _halve(tensor)
+        _convert_tensor(tensor)
     for node in graph.node:
         for attribute in node.attribute:
-            _halve_attribute(node, attribute)
+            _convert_attribute(node, attribute)
     names = {value.name: f"{value.name}_half" for value in graph.output}
     for node in graph.node:
         for names_of in (node.input, node.output):
@@ -39,24 +39,24 @@ def to_half(model: onnx.ModelProto) -> onnx.ModelProto:
     return half
 
 
-def _halve(tensor: onnx.TensorProto) -> None:
+def _convert_tensor(tensor: onnx.TensorProto) -> None:
     if tensor.data_type == TensorProto.FLOAT:
         values = np.clip(numpy_helper.to_array(tensor), -_LARGEST, _LARGEST).astype(np.float16)
         tensor.CopyFrom(numpy_helper.from_array(values, tensor.name))
 
 
-def _halve_attribute(node: onnx.NodeProto, attribute: onnx.AttributeProto) -> None:
+def _convert_attribute(node: onnx.NodeProto, attribute: onnx.AttributeProto) -> None:
     if attribute.HasField("g") or attribute.graphs:
         raise InvalidSetting(
             "a graph with subgraphs cannot be converted to fp16", actual=f"{node.op_type} {node.name!r}"
         )
     if attribute.HasField("t"):
-        _halve(attribute.t)
+        _convert_tensor(attribute.t)
     elif node.op_type == "Cast" and attribute.name == "to" and attribute.i == TensorProto.FLOAT:
         attribute.i = TensorProto.FLOAT16
     elif node.op_type == "Constant" and attribute.name in ("value_float", "value_floats"):
         listed = [attribute.f] if attribute.name == "value_float" else list(attribute.floats)
         shape = () if attribute.name == "value_float" else (len(listed),)
         tensor = numpy_helper.from_array(np.array(listed, np.float32).reshape(shape))
-        _halve(tensor)
+        _convert_tensor(tensor)
         attribute.CopyFrom(helper.make_attribute("value", tensor))

@@ -95,7 +95,7 @@ class _Writer:
     def _look_up(self, node: onnx.NodeProto) -> None:
         name, output = node.input[0], node.output[0]
         table = numpy_helper.to_array(self._matrices[name])
-        scales = _scales(table, axis=1)
+        scales = _compute_scales(table, axis=1)
         codes = np.rint(table / scales).astype(np.int8)
         parts = [f"{output}_codes", f"{output}_numbers", f"{output}_scales"]
         tables = self._constant(f"{name}_q8", codes), self._constant(f"{name}_scales", scales)
@@ -109,7 +109,7 @@ class _Writer:
         return name
 
 
-def _scales(values: Floats, axis: int) -> Floats:
+def _compute_scales(values: Floats, axis: int) -> Floats:
     """Return the scales that map each row (axis) to -127..127; 1 if all its elements are 0."""
     largest = np.abs(values).max(axis=axis, keepdims=True)
     return np.where(largest == 0, np.float32(1), largest / np.float32(127))
@@ -120,6 +120,6 @@ def _quantize_blocks(matrix: Floats) -> tuple[npt.NDArray[np.uint8], Floats]:
     n_in, n_out = matrix.shape
     padded = np.pad(matrix, ((0, -n_in % _BLOCK), (0, 0)))
     blocks = np.ascontiguousarray(padded.T).reshape(n_out, -1, _BLOCK)
-    scales = _scales(blocks, axis=2)
+    scales = _compute_scales(blocks, axis=2)
     codes = (np.rint(blocks / scales) + _ZERO).astype(np.uint8)
     return codes, scales[:, :, 0]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Final, Literal, cast
 
@@ -34,10 +34,13 @@ __all__ = [
     "RetrievalRecord",
     "compute_encoder_identity",
     "load_bundle",
+    "read_representation_settings",
     "write_bundle",
 ]
 
 _MAX_DIM: Final = 65536
+_MAX_SETTING: Final = 65536
+_QUANTIZER: Final = re.compile(r"[0-9a-f]{32}\.quant")
 
 LEAST_MEAN_COSINE: Final = 0.98
 """Variants of an encoder share an index if their mean cosines to fp32 are at least this."""
@@ -100,6 +103,8 @@ class EncoderSettings:
         beta: inverse temperature of the softmax aggregation that the encoder was trained with; None: the score of
             a document is the maximum of the scores of its centroids.
         trained_representation: name of the representation it was trained for, or None.
+        representation_settings: settings of that representation; those left out have their defaults.
+        quantizer: name of the bundle's file with the quantizer it was trained with, or None.
         source: the trained weights.
         license: of the weights, as stated in their folder, or ``unknown``.
         parity: closeness to the weights' own precision; None if the graph was built from them in fp32.
@@ -126,6 +131,8 @@ class EncoderSettings:
     token_vectors: bool = True
     query_source: SourceRecord | None = None
     retrieval: RetrievalRecord | None = None
+    representation_settings: Mapping[str, int] = field(default_factory=dict, hash=False)
+    quantizer: str | None = None
 
     @property
     def is_interchangeable(self) -> bool:
@@ -188,9 +195,10 @@ def load_bundle(path: str | Path) -> EncoderBundle:
         TruncatedFile: a file has another size than in the manifest.
     """
     folder, fields = read_manifest(path, "encoder")
-    settings = _settings_from(fields)
-    folder.check_identity(compute_encoder_identity(settings, folder.files[TOKENIZER_NAME].sha256))
-    folder.check_sizes()
+    settings = _parse_settings(fields)
+    if settings.quantizer is not None and settings.quantizer not in folder.files:
+        raise CorruptFile("the manifest names a file that it does not list", path=path, actual=settings.quantizer)
+    folder.check(compute_encoder_identity(settings, folder.files[TOKENIZER_NAME].sha256))
     return EncoderBundle(folder.path, folder.identity, folder.files, settings)
 
 
@@ -209,13 +217,12 @@ def write_bundle(path: str | Path, settings: EncoderSettings, files: Mapping[str
         InvalidSetting: the folder exists already.
         CorruptFile: the settings or file names are not valid; nothing is left behind.
     """
-    write_folder(
-        path, _members(settings), lambda digest: compute_encoder_identity(settings, digest), files, load_bundle
+    return write_folder(
+        path, _to_members(settings), lambda digest: compute_encoder_identity(settings, digest), files, load_bundle
     )
-    return load_bundle(path)
 
 
-def _members(settings: EncoderSettings) -> dict[str, object]:
+def _to_members(settings: EncoderSettings) -> dict[str, object]:
     """Return the members of the manifest; optional ones that have their default are left out."""
     members: dict[str, object] = {
         "name": settings.name,
@@ -240,10 +247,14 @@ def _members(settings: EncoderSettings) -> dict[str, object]:
         members["query_source"] = asdict(settings.query_source)
     if settings.retrieval is not None:
         members["retrieval"] = asdict(settings.retrieval)
+    if settings.representation_settings:
+        members["representation_settings"] = dict(settings.representation_settings)
+    if settings.quantizer is not None:
+        members["quantizer"] = settings.quantizer
     return members
 
 
-def _settings_from(fields: Fields) -> EncoderSettings:
+def _parse_settings(fields: Fields) -> EncoderSettings:
     parity = fields.optional_child("parity")
     settings = EncoderSettings(
         name=fields.text("name"),
@@ -255,14 +266,18 @@ def _settings_from(fields: Fields) -> EncoderSettings:
         query_prefix=fields.text("query_prefix"),
         document_prefix=fields.text("document_prefix"),
         beta=fields.optional_number("beta", math.ulp(0.0), 1e6),
-        trained_representation=(fields.optional_text("trained_representation")),
+        trained_representation=fields.optional_text("trained_representation"),
         source=read_source(fields.child("source")),
         license=fields.text("licence"),
-        parity=_parity_from(parity) if parity else None,
+        parity=_parse_parity(parity) if parity else None,
         projection=fields.text("projection", pattern=SHA256) if fields.has("projection") else None,
         token_vectors=fields.boolean("token_vectors") if fields.has("token_vectors") else True,
         query_source=read_source(fields.child("query_source")) if fields.has("query_source") else None,
-        retrieval=_retrieval_from(fields.child("retrieval")) if fields.has("retrieval") else None,
+        retrieval=_parse_retrieval(fields.child("retrieval")) if fields.has("retrieval") else None,
+        representation_settings=(
+            read_representation_settings(fields) if fields.has("representation_settings") else {}
+        ),
+        quantizer=fields.text("quantizer", pattern=_QUANTIZER) if fields.has("quantizer") else None,
     )
     fields.refuse_unknown()
     if settings.pooling == "aggretriever" and settings.token_vectors:
@@ -270,7 +285,17 @@ def _settings_from(fields: Fields) -> EncoderSettings:
     return settings
 
 
-def _retrieval_from(fields: Fields) -> RetrievalRecord:
+def read_representation_settings(fields: Fields) -> dict[str, int]:
+    """Read the member ``representation_settings``: an object of positive integers.
+
+    Raises:
+        CorruptFile: it is not valid.
+    """
+    child = fields.child("representation_settings")
+    return {name: child.integer(name, 1, _MAX_SETTING) for name in child.names()}
+
+
+def _parse_retrieval(fields: Fields) -> RetrievalRecord:
     record = RetrievalRecord(
         fields.text("collection"),
         fields.integer("n_queries", 1, 2**31),
@@ -280,7 +305,7 @@ def _retrieval_from(fields: Fields) -> RetrievalRecord:
     return record
 
 
-def _parity_from(fields: Fields) -> ParityRecord:
+def _parse_parity(fields: Fields) -> ParityRecord:
     cosines = ("token_mean", "token_min", "pooled_mean", "pooled_min")
     record = ParityRecord(
         fields.integer("n_texts", 1, 2**31), *(fields.number(name, -1.0, 1.0) for name in cosines)

@@ -27,7 +27,7 @@ import stat
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Final, Literal
+from typing import Final, Literal, TypeVar
 
 from quarry.formats.bundle.onnx_check import MAX_GRAPH_BYTES, check_graph
 from quarry.formats.container.fields import Fields, read_json
@@ -84,6 +84,7 @@ _IDENTITY: Final = re.compile(r"[0-9a-f]{32}")
 _KIND: Final = re.compile(r"[a-z]{1,16}")
 
 BundleKind = Literal["encoder", "reranker"]
+BundleT = TypeVar("BundleT", bound="BundleFolder")
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,11 +137,12 @@ class BundleFolder:
         """The tokenizer."""
         return self.path / TOKENIZER_NAME
 
-    def check_identity(self, computed: str) -> None:
-        """Check the identity of the manifest against the one computed from its members.
+    def check(self, computed: str) -> None:
+        """Check that the identity is the one computed from the manifest, and the kind and size of each file.
 
         Raises:
-            CorruptFile: they differ.
+            CorruptFile: the identities differ, or a file is missing or is not a regular file (links included).
+            TruncatedFile: a file has another size.
         """
         if self.identity != computed:
             raise CorruptFile(
@@ -149,14 +151,6 @@ class BundleFolder:
                 expected=computed,
                 actual=self.identity,
             )
-
-    def check_sizes(self) -> None:
-        """Check that all files are regular files of the recorded sizes.
-
-        Raises:
-            CorruptFile: a file is missing or is not a regular file (links included).
-            TruncatedFile: a file has another size.
-        """
         for name, record in self.files.items():
             _check_size(self.path / name, record)
 
@@ -199,7 +193,7 @@ def file_sha256(*paths: Path) -> str:
 
     Raises:
         FileNotFoundError: a file is missing.
-        AccessFailed: the system does not let a file be read.
+        AccessFailed: a file cannot be read.
     """
     state = hashlib.sha256()
     for path in paths:
@@ -224,22 +218,22 @@ def read_manifest(path: str | Path, kind: BundleKind) -> tuple[BundleFolder, Fie
         InvalidSetting: there is no bundle at the path, or one of another kind.
         FormatTooNew: a later version wrote it.
         CorruptFile: the manifest is not valid.
-        AccessFailed: the system does not let it be read.
+        AccessFailed: it cannot be read.
     """
     folder = checked_path(path, "path").absolute()  # files are read later, perhaps from another working directory
-    fields = _manifest_fields(folder, f"{kind} bundle")
+    fields = _read_manifest_fields(folder, f"{kind} bundle")
     version = fields.integer("format", 1, 2**31)
     if version > BUNDLE_FORMAT:
         raise FormatTooNew(
             "a later version of Quarry wrote this bundle", path=folder, expected=BUNDLE_FORMAT, actual=version
         )
-    found = _kind_in(fields)
+    found = _take_kind(fields)
     if found != kind:
         raise InvalidSetting(
             f"the bundle contains no {kind}", path=folder, expected=f"kind {kind}", actual=f"kind {found}"
         )
     identity = fields.text("identity", pattern=_IDENTITY)
-    return BundleFolder(folder, identity, _files_from(fields.child("files"))), fields
+    return BundleFolder(folder, identity, _parse_files(fields.child("files"))), fields
 
 
 def read_bundle_kind(path: str | Path) -> str:
@@ -249,7 +243,7 @@ def read_bundle_kind(path: str | Path) -> str:
         InvalidSetting: there is no bundle at the path.
         CorruptFile: the manifest is not valid.
     """
-    return _kind_in(_manifest_fields(Path(path), "bundle"))
+    return _take_kind(_read_manifest_fields(Path(path), "bundle"))
 
 
 def write_folder(
@@ -257,8 +251,8 @@ def write_folder(
     members: Mapping[str, object],
     identity_for: Callable[[str], str],
     files: Mapping[str, bytes | Path],
-    load: Callable[[Path], object],
-) -> None:
+    load: Callable[[Path], BundleT],
+) -> BundleT:
     """Write a bundle to a new folder: first under a temporary name, which is then renamed.
 
     Args:
@@ -267,6 +261,9 @@ def write_folder(
         identity_for: computes the identity from the tokenizer's SHA-256.
         files: contents, or files to copy, by name; ``model.onnx`` and ``tokenizer.json`` among them.
         load: reads a bundle of this kind, to check the new one.
+
+    Returns:
+        The bundle, read back.
 
     Raises:
         InvalidSetting: the folder exists already.
@@ -286,9 +283,10 @@ def write_folder(
         part.rename(folder)
     except BaseException as error:
         shutil.rmtree(part, ignore_errors=True)
-        if isinstance(error, OSError) and error.filename is None:  # for example of a write to a full disk
+        if isinstance(error, OSError) and error.filename is None:  # for example if the disk is full
             error.filename = str(folder)
         raise
+    return load(folder)
 
 
 def read_source(fields: Fields) -> SourceRecord:
@@ -302,14 +300,14 @@ def read_source(fields: Fields) -> SourceRecord:
     return source
 
 
-def _manifest_fields(folder: Path, wanted: str) -> Fields:
+def _read_manifest_fields(folder: Path, wanted: str) -> Fields:
     path = folder / MANIFEST_NAME
     if not stat.S_ISREG(mode_at(path)):
         raise InvalidSetting(f"there is no {wanted}", path=folder, expected=MANIFEST_NAME)
     return Fields.from_json(read_json(path, _MAX_MANIFEST_BYTES), path)
 
 
-def _kind_in(fields: Fields) -> str:
+def _take_kind(fields: Fields) -> str:
     """Take the kind of a manifest; manifests of encoders have none."""
     return fields.text("kind", pattern=_KIND) if fields.has("kind") else "encoder"
 
@@ -344,7 +342,7 @@ def _write_manifest(
     (part / MANIFEST_NAME).write_bytes(text.encode("utf-8"))
 
 
-def _files_from(fields: Fields) -> dict[str, FileDigest]:
+def _parse_files(fields: Fields) -> dict[str, FileDigest]:
     names = fields.names()
     bad = [name for name in names if not _FILE_NAME.fullmatch(name) or name == MANIFEST_NAME]
     missing = [name for name in (MODEL_NAME, TOKENIZER_NAME) if name not in names]
@@ -355,23 +353,17 @@ def _files_from(fields: Fields) -> dict[str, FileDigest]:
             expected=f"plain names, {MODEL_NAME} and {TOKENIZER_NAME} among them, at most {_MAX_FILES}",
             actual=repr(sorted(names))[:200],
         )
-    return {name: _file_from(fields.child(name), _MAX_BYTES.get(name, _MAX_FILE_BYTES)) for name in names}
+    return {name: _parse_file(fields.child(name), _MAX_BYTES.get(name, _MAX_FILE_BYTES)) for name in names}
 
 
-def _file_from(fields: Fields, max_bytes: int) -> FileDigest:
+def _parse_file(fields: Fields, max_bytes: int) -> FileDigest:
     record = FileDigest(fields.text("sha256", pattern=SHA256), fields.integer("n_bytes", 0, max_bytes))
     fields.refuse_unknown()
     return record
 
 
 def _check_size(path: Path, record: FileDigest) -> None:
-    """Check that a file is a regular file of the recorded size.
-
-    Raises:
-        CorruptFile: it is missing or not a regular file (links included).
-        TruncatedFile: it has another size.
-        AccessFailed: the system does not let it be looked up.
-    """
+    """Check that a file is a regular file of the recorded size; see `BundleFolder.check`."""
     try:
         with system_errors("looked up", path):
             status = path.lstat()
@@ -392,16 +384,7 @@ def _check_size(path: Path, record: FileDigest) -> None:
 
 
 def _verify_file(path: Path, record: FileDigest) -> None:
-    """Read a file and compare it with its record.
-
-    Args:
-        path: the file.
-        record: the expected size and digest.
-
-    Raises:
-        ChecksumMismatch: its SHA-256 differs.
-        CorruptFile, TruncatedFile: see `_check_size`.
-    """
+    """Read a file and compare it with its record; see `BundleFolder.verify_files`."""
     _check_size(path, record)
     try:
         actual = file_sha256(path)

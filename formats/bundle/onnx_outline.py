@@ -11,16 +11,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from quarry.formats.bundle.protobuf import (
-    pack_bytes_field,
-    pack_number_field,
-    read_fields,
-)
+from quarry.formats.bundle.protobuf import pack_bytes_field, pack_number_field, read_fields
 from quarry.formats.system_errors import system_errors
 
 __all__ = ["outline"]
 
-_LEAST_BYTES: Final = 1 << 16  # mapping smaller tensors costs more than copying them
+_MIN_BYTES: Final = 1 << 16  # mapping smaller tensors costs more than copying them
 
 _MODEL_GRAPH, _GRAPH_INITIALIZER = 7, 5
 _TENSOR_RAW, _TENSOR_EXTERNAL, _TENSOR_LOCATION = 9, 13, 14
@@ -38,11 +34,11 @@ def outline(path: Path) -> bytes:
 
     Raises:
         CorruptFile: the file is not an ONNX graph.
-        AccessFailed: the system does not let it be read.
+        AccessFailed: it cannot be read.
     """
     with system_errors("mapped", path), path.open("rb") as file:
         mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)  # closed with the last view of it
-    return _Outline(path).model(memoryview(mapped))
+    return _Outline(path).outline_model(memoryview(mapped))
 
 
 class _Outline:
@@ -51,13 +47,13 @@ class _Outline:
     def __init__(self, path: Path) -> None:
         self._path = path
 
-    def model(self, message: memoryview) -> bytes:
-        return self._replaced(message, 0, _MODEL_GRAPH, self._graph)
+    def outline_model(self, message: memoryview) -> bytes:
+        return self._replace(message, 0, _MODEL_GRAPH, self._outline_graph)
 
-    def _graph(self, message: memoryview, begin: int) -> bytes:
-        return self._replaced(message, begin, _GRAPH_INITIALIZER, self._tensor)
+    def _outline_graph(self, message: memoryview, begin: int) -> bytes:
+        return self._replace(message, begin, _GRAPH_INITIALIZER, self._outline_tensor)
 
-    def _replaced(
+    def _replace(
         self, message: memoryview, begin: int, number: int, outlined: Callable[[memoryview, int], bytes]
     ) -> bytes:
         """Return the message with the messages in its fields `number` replaced by their outlines."""
@@ -70,8 +66,8 @@ class _Outline:
                 parts.append(bytes(message[field.first : field.stop]))
         return b"".join(parts)
 
-    def _tensor(self, message: memoryview, begin: int) -> bytes:
-        if len(message) < _LEAST_BYTES:
+    def _outline_tensor(self, message: memoryview, begin: int) -> bytes:
+        if len(message) < _MIN_BYTES:
             return bytes(message)
         fields = list(read_fields(message, self._path))
         numbers = [field for field in fields if field.number == _TENSOR_RAW]
@@ -84,18 +80,18 @@ class _Outline:
         replaced = (_TENSOR_RAW, _TENSOR_LOCATION)
         kept = [bytes(message[field.first : field.stop]) for field in fields if field.number not in replaced]
         n_bytes = len(numbers[0].value)
-        return b"".join([*kept, *self._reference(begin + numbers[0].stop - n_bytes, n_bytes)])
+        return b"".join([*kept, *self._pack_reference(begin + numbers[0].stop - n_bytes, n_bytes)])
 
-    def _reference(self, offset: int, n_bytes: int) -> list[bytes]:
+    def _pack_reference(self, offset: int, n_bytes: int) -> list[bytes]:
         """Return the fields of a tensor that refer to its data in the file."""
         entries = {"location": self._path.name, "offset": str(offset), "length": str(n_bytes)}
         return [
-            *(pack_bytes_field(_TENSOR_EXTERNAL, _entry(key, value)) for key, value in entries.items()),
+            *(pack_bytes_field(_TENSOR_EXTERNAL, _pack_entry(key, value)) for key, value in entries.items()),
             pack_number_field(_TENSOR_LOCATION, _EXTERNAL),
         ]
 
 
-def _entry(key: str, value: str) -> bytes:
+def _pack_entry(key: str, value: str) -> bytes:
     return pack_bytes_field(_ENTRY_KEY, key.encode("ascii")) + pack_bytes_field(
         _ENTRY_VALUE, value.encode("utf-8")
     )

@@ -130,7 +130,7 @@ def write_plan(folder: Path, record: PlanRecord, plan: bytes | memoryview) -> No
     The plan is written first; until its record is written, the digest in the old record does not match it.
     """
     _replace(folder / f"{record.stem}.plan", plan)
-    text = json.dumps(_members(record), indent=2) + "\n"
+    text = json.dumps(_to_members(record), indent=2) + "\n"
     _replace(folder / f"{record.stem}.json", text.encode("ascii"))
 
 
@@ -140,11 +140,11 @@ def read_plans(folder: Path) -> list[PlanRecord]:
     Raises:
         CorruptFile: a record is not valid, or its name does not match its content.
         FormatTooNew: a later version wrote it.
-        AccessFailed: the system does not let the folder or a record be read.
+        AccessFailed: the folder or a record cannot be read.
     """
     with system_errors("listed", folder):
         names = sorted(filter(_NAME.fullmatch, os.listdir(folder)))  # noqa: PTH208
-    return [_read(folder / name) for name in names]
+    return [_read_record(folder / name) for name in names]
 
 
 def digest_plan(plan: bytes | memoryview) -> FileDigest:
@@ -161,7 +161,7 @@ def _replace(path: Path, content: bytes | memoryview) -> None:
         part.unlink(missing_ok=True)
 
 
-def _read(path: Path) -> PlanRecord:
+def _read_record(path: Path) -> PlanRecord:
     fields = Fields.from_json(read_json(path, _MAX_RECORD_BYTES), path)
     version = fields.integer("format", 1, 2**31)
     if version > _FORMAT:
@@ -175,8 +175,8 @@ def _read(path: Path) -> PlanRecord:
         version=fields.text("version", pattern=_VERSION),
         target=fields.text("target", pattern=_TARGET),
         precision=fields.text("precision", pattern=PRECISION),
-        profiles=_profiles(fields),
-        file=_file(fields.child("file")),
+        profiles=_parse_profiles(fields),
+        file=_parse_file(fields.child("file")),
     )
     fields.refuse_unknown()
     if path.name != f"{record.stem}.json":
@@ -186,7 +186,7 @@ def _read(path: Path) -> PlanRecord:
     return record
 
 
-def _members(record: PlanRecord) -> dict[str, object]:
+def _to_members(record: PlanRecord) -> dict[str, object]:
     profiles = {
         str(number): {
             f"{name}_{axis}": extent
@@ -204,15 +204,15 @@ def _members(record: PlanRecord) -> dict[str, object]:
     )
 
 
-def _profiles(fields: Fields) -> tuple[PlanProfile, ...]:
+def _parse_profiles(fields: Fields) -> tuple[PlanProfile, ...]:
     inner = fields.child("profiles")
     names = inner.names()
     if not 1 <= len(names) <= _MAX_PROFILES or names != [str(number) for number in range(len(names))]:
         raise CorruptFile("a plan's profiles are not numbered from 0", path=fields.path, actual=repr(names)[:200])
-    return tuple(_profile(inner.child(name)) for name in names)
+    return tuple(_parse_profile(inner.child(name)) for name in names)
 
 
-def _profile(fields: Fields) -> PlanProfile:
+def _parse_profile(fields: Fields) -> PlanProfile:
     shapes = [
         (fields.integer(f"{name}_batch", 1, _MAX_BATCH), fields.integer(f"{name}_length", 1, MAX_WINDOW))
         for name in _SHAPES
@@ -224,7 +224,7 @@ def _profile(fields: Fields) -> PlanProfile:
     return profile
 
 
-def _file(fields: Fields) -> FileDigest:
+def _parse_file(fields: Fields) -> FileDigest:
     record = FileDigest(fields.text("sha256", pattern=_DIGITS), fields.integer("n_bytes", 1, _MAX_PLAN_BYTES))
     fields.refuse_unknown()
     return record

@@ -1,4 +1,4 @@
-"""Parses and writes fields of Protocol Buffers messages, as far as ONNX files need it."""
+"""Parses and writes the fields of Protocol Buffers messages that ONNX files use."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["Field", "pack_bytes_field", "pack_number_field", "read_fields"]
 _NUMBER, _BYTES = 0, 2  # wire types
 _FIXED_BYTES: Final = {1: 8, 5: 4}
 _MAX_VARINT_BYTES: Final = 10  # of 64 bits, 7 in a byte
-_MAX_KEY: Final = 2**32  # a runtime would read the lowest bits of a larger one: another field
+_MAX_KEY: Final = 2**32  # of a larger key a runtime reads only the low bits, which are another field
 
 
 class Field(NamedTuple):
@@ -49,20 +49,20 @@ def read_fields(message: memoryview, path: Path) -> Iterator[Field]:
         key = message[position]
         position += 1
         if key > 0x7F:
-            key, position = _varint(message, first, path)
+            key, position = _read_varint(message, first, path)
         number, kind = key >> 3, key & 7
         if number == 0 or key >= _MAX_KEY:
-            raise _damaged("a field's number", number, path)
+            raise _make_error("a field's number", number, path)
         if kind == _NUMBER:
-            value, position = _varint(message, position, path)
+            value, position = _read_varint(message, position, path)
             yield Field(number, value, first, position)
             continue
         if kind == _BYTES:
-            n_bytes, position = _varint(message, position, path)
+            n_bytes, position = _read_varint(message, position, path)
         else:
             n_bytes = _FIXED_BYTES.get(kind, len(message))
         if position + n_bytes > len(message) or kind not in (_BYTES, *_FIXED_BYTES):
-            raise _damaged("a field that ends within its message", number, path)
+            raise _make_error("a field that ends within its message", number, path)
         yield Field(number, message[position : position + n_bytes], first, position + n_bytes)
         position += n_bytes
 
@@ -83,13 +83,13 @@ def pack_bytes_field(number: int, value: bytes) -> bytes:
     return bytes(packed) + value
 
 
-def _varint(message: memoryview, position: int, path: Path) -> tuple[int, int]:
+def _read_varint(message: memoryview, position: int, path: Path) -> tuple[int, int]:
     """Return an integer of up to 64 bits, and the position after it."""
     try:
         return read_varint(message, position, _MAX_VARINT_BYTES)
     except ValueError:
-        raise _damaged("an integer that ends", position, path) from None
+        raise _make_error("an integer that ends", position, path) from None
 
 
-def _damaged(expected: str, actual: object, path: Path) -> CorruptFile:
+def _make_error(expected: str, actual: object, path: Path) -> CorruptFile:
     return CorruptFile("the file is not an ONNX model", path=path, expected=expected, actual=actual)

@@ -111,9 +111,8 @@ def load_reranker_bundle(path: str | Path) -> RerankerBundle:
         TruncatedFile: a file has another size than in the manifest.
     """
     folder, fields = read_manifest(path, "reranker")
-    settings = _settings_from(fields)
-    folder.check_identity(compute_reranker_identity(settings, folder.files[TOKENIZER_NAME].sha256))
-    folder.check_sizes()
+    settings = _parse_settings(fields)
+    folder.check(compute_reranker_identity(settings, folder.files[TOKENIZER_NAME].sha256))
     return RerankerBundle(folder.path, folder.identity, folder.files, settings)
 
 
@@ -143,13 +142,12 @@ def write_reranker_bundle(
         "licence": settings.license,
         "parity": asdict(settings.parity) if settings.parity else None,
     }
-    write_folder(
+    return write_folder(
         path, members, lambda digest: compute_reranker_identity(settings, digest), files, load_reranker_bundle
     )
-    return load_reranker_bundle(path)
 
 
-def _settings_from(fields: Fields) -> RerankerSettings:
+def _parse_settings(fields: Fields) -> RerankerSettings:
     parity = fields.optional_child("parity")
     settings = RerankerSettings(
         name=fields.text("name"),
@@ -157,13 +155,13 @@ def _settings_from(fields: Fields) -> RerankerSettings:
         window=fields.integer("window", 3, MAX_WINDOW),
         source=read_source(fields.child("source")),
         license=fields.text("licence"),
-        parity=_parity_from(parity) if parity else None,
+        parity=_parse_parity(parity) if parity else None,
     )
     fields.refuse_unknown()
     return settings
 
 
-def _parity_from(fields: Fields) -> RerankerParity:
+def _parse_parity(fields: Fields) -> RerankerParity:
     n_pairs = fields.integer("n_pairs", 1, 2**31)
     differences = [fields.number(name, 0.0, 1e9) for name in ("difference_mean", "difference_max")]
     correlations = [fields.number(name, -1.0, 1.0) for name in ("correlation", "rank_correlation")]

@@ -56,14 +56,6 @@ class ByteStrings:
             )
         return self._bytes.read_ranges(starts, ends)
 
-    def lengths(self) -> Int64Array:
-        """Return the lengths of all strings, (n,) int64.
-
-        Raises:
-            CorruptFile: the offsets do not ascend within the section.
-        """
-        return np.diff(self.offsets)
-
     def iterate_kept(self, keep: BoolArray | None, low: int, end: int) -> Iterator[UInt8Array]:
         """Yield the bytes of the strings low to end - 1 that are kept, in pieces; the others are verified too.
 
@@ -107,7 +99,7 @@ def merge_byte_strings(
     Raises:
         FormatError: a file is damaged.
     """
-    lengths = [reader.lengths() for reader in readers]
+    lengths = [np.diff(reader.offsets) for reader in readers]
     lengths = [each if keep is None else each[keep] for each, keep in zip(lengths, keeps, strict=True)]
     offsets = offsets_from_sizes(np.concatenate(lengths)).astype(np.uint64)
     pieces = (

@@ -1,8 +1,8 @@
-"""The folder of an index: the only module that makes system calls for its files.
+"""The folder of an index; only this module makes system calls for its files.
 
-Files are created, never overwritten; file names never come from user data; links are not followed; maps are
-read-only; a file becomes part of the index only by the rename of a manifest. An error of the operating system is
-raised as AccessFailed; only FileNotFoundError and FileExistsError are left to the caller.
+Files are created and never overwritten, file names never come from user data, links are not followed, maps are
+read-only, and a file becomes part of the index only by the rename of a manifest. Errors of the operating system
+are raised as AccessFailed, except FileNotFoundError and FileExistsError of a file that is opened.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ __all__ = [
 ]
 
 _SAFE_NAME = re.compile(r"[A-Za-z0-9_-]{1,80}(\.[a-z0-9]{1,8})?")
-_DEVICE = re.compile(r"(con|prn|aux|nul|com\d|lpt\d)(\..*)?", re.IGNORECASE)  # on Windows, in every folder
+_DEVICE = re.compile(r"(con|prn|aux|nul|com\d|lpt\d)(\..*)?", re.IGNORECASE)  # reserved on Windows
 _CREATE = os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
 _READ = (
     os.O_RDONLY
@@ -45,13 +45,9 @@ _READ = (
     | getattr(os, "O_NONBLOCK", 0)
 )
 _WINDOWS = sys.platform == "win32"
-_NO_FULL_SYNC = {
-    errno.ENOTSUP,
-    errno.EOPNOTSUPP,
-    errno.EINVAL,
-    errno.ENOTTY,
-}  # the file system does not support it
-_BUSY = {5, 32}  # Windows: access denied, sharing violation; a scanner may hold a file for a moment
+# errors of F_FULLFSYNC if the file system does not support it
+_NO_FULL_SYNC = {errno.ENOTSUP, errno.EOPNOTSUPP, errno.EINVAL, errno.ENOTTY}
+_BUSY = {5, 32}  # Windows: access denied, sharing violation; a virus scanner may have opened the file
 
 
 @lru_cache(1024)
@@ -62,15 +58,15 @@ def is_safe_name(name: str) -> bool:
 
 @dataclass(frozen=True, kw_only=True)
 class WriterLimits:
-    """How much writers keep in memory, and how much they write before they sync.
+    """Limits of the memory that writers use, and of unsynced data.
 
     Attributes:
-        section_bytes: of a section whose size is not known yet (`quarry.formats.container.spool.Spool`).
-        posting_bytes: of terms and metadata values that wait to be sorted (`quarry.formats.postings.inversion`).
-        sample_bytes: of documents that wait for a compression dictionary (`quarry.formats.documents.store`).
-        page_postings: postings in a page of a sorted run; a merge of runs holds one page of each.
+        section_bytes: buffer of a section of unknown size (`quarry.formats.container.spool.Spool`).
+        posting_bytes: buffer of unsorted terms and metadata values (`quarry.formats.postings.inversion`).
+        sample_bytes: buffer of documents to train a compression dictionary on (`quarry.formats.documents.store`).
+        page_postings: postings in a page of a sorted run; a merge of runs reads one page of each.
         batch_postings: postings that are encoded at a time.
-        sync_bytes: a merged file of this size is synced for the first time while postings are still being merged.
+        sync_bytes: from this size on, a merged file is synced a first time while postings are still merged.
     """
 
     section_bytes: int = 4 << 20
@@ -91,19 +87,16 @@ class Directory:
 
     Raises:
         IndexNotFound: there is no folder at the path.
-        AccessFailed: the system does not say what is there.
+        AccessFailed: the path cannot be looked up.
     """
-
-    limits = WriterLimits()
 
     def __init__(
         self, path: Path, before_write: Callable[[], None] | None = None, limits: WriterLimits | None = None
     ) -> None:
-        if limits is not None:
-            self.limits = limits
         if not is_folder(path):
             raise IndexNotFound("no index here", path=path, expected="a folder")
         self.path = path.absolute()
+        self.limits = limits or WriterLimits()
         self._before_write = before_write
 
     def names(self) -> list[str]:
@@ -159,7 +152,7 @@ class Directory:
                 os.close(descriptor)
 
     def may_hold(self, name: str) -> bool:
-        """Return whether there is something of that name, or the system does not say."""
+        """Return whether there is a file of that name; True too if it cannot be looked up."""
         try:
             os.lstat(self._at(name))
         except OSError as error:
@@ -167,7 +160,7 @@ class Directory:
         return True
 
     def size_bytes(self, name: str) -> int:
-        """The size of a file."""
+        """Return the size of a file."""
         path = self._at(name)
         with system_errors("looked up", path):
             return os.stat(path).st_size  # noqa: PTH116
@@ -184,12 +177,12 @@ class Directory:
                 raise access_failed(error, f"renamed to {target}", self._at(source)) from error
 
     def delete(self, name: str) -> None:
-        """Delete a file; errors are ignored, the next collection of orphan files tries again."""
+        """Delete a file; errors are ignored, because the next writer deletes orphan files."""
         with contextlib.suppress(OSError):
             os.unlink(self._at(name))  # noqa: PTH108
 
     def sync(self) -> None:
-        """Make renames and new names durable (nothing to do on Windows, which cannot sync a folder)."""
+        """Make renames and new names durable; does nothing on Windows, which cannot sync a folder."""
         sync_folder(self.path)
 
     def _at(self, name: str) -> Path:
@@ -199,10 +192,10 @@ class Directory:
 
 
 def is_folder(path: Path) -> bool:
-    """Whether there is a folder at the path, or a link to one.
+    """Return whether there is a folder at the path, or a link to one.
 
     Raises:
-        AccessFailed: the system does not say.
+        AccessFailed: the path cannot be looked up.
     """
     return stat.S_ISDIR(mode_at(path))
 
@@ -242,7 +235,9 @@ class OutputFile:
         view = memoryview(data).cast("B")
         with system_errors("written", self.path):
             while view:
-                os.lseek(self._descriptor, self.position, os.SEEK_SET)  # reading, or an interrupt, has moved it
+                os.lseek(
+                    self._descriptor, self.position, os.SEEK_SET
+                )  # the position may have been moved by reading or an interrupt
                 written = os.write(self._descriptor, view)
                 self.position += written
                 view = view[written:]
@@ -254,7 +249,7 @@ class OutputFile:
             return _read_all(self._descriptor, n_bytes, self.path)
 
     def sync(self) -> None:
-        """Make the content durable. An error here is final: the file must be given up."""
+        """Make the content durable; after an error the file must be discarded."""
         with system_errors("synced", self.path):
             _full_sync(self._descriptor)
 
@@ -273,7 +268,7 @@ class OutputFile:
             os.unlink(self.path)  # noqa: PTH108
 
     def __del__(self) -> None:
-        """Close the descriptor if an interrupt prevented that."""
+        """Close the descriptor, if an interrupt prevented that."""
         with contextlib.suppress(OSError):
             self.close()
 
@@ -282,8 +277,8 @@ class MappedFile:
     """A file mapped for reading; it holds one descriptor.
 
     Attributes:
-        data: all bytes of the file, read-only. Views of it may outlive `close`: the map is then closed with the
-            last.
+        data: all bytes of the file, read-only. Views of it stay valid after `close`; the map is closed with the
+            last of them.
     """
 
     def __init__(self, path: Path) -> None:
@@ -295,8 +290,8 @@ class MappedFile:
                 if size == 0:
                     raise TruncatedFile("empty file", path=path)
                 self._map: mmap.mmap | None = mmap.mmap(descriptor, size, access=mmap.ACCESS_READ)
-            except ValueError as error:  # it was cut since its size was read
-                raise TruncatedFile("the file has become shorter", path=path, expected=f"{size} bytes") from error
+            except ValueError as error:  # it was truncated after its size was read
+                raise TruncatedFile("the file was truncated", path=path, expected=f"{size} bytes") from error
             finally:
                 os.close(descriptor)
         self.data = memoryview(self._map)

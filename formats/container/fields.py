@@ -1,6 +1,6 @@
-"""Reads maps from files that may be damaged or forged: msgpack tables of contents and JSON manifests.
+"""Reads maps from untrusted files: msgpack tables of contents and JSON manifests.
 
-Every field is taken once, with its exact type and bounds; fields that were not taken are an error.
+Every field is taken once, with an exact type and bounds; fields that were not taken are an error.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ __all__ = ["Fields", "read_json"]
 
 
 def read_json(path: Path, max_bytes: int) -> object:
-    """Parse a file of UTF-8 JSON; NaN, infinities and repeated members are refused.
+    """Parse a file of UTF-8 JSON; NaN, infinities and duplicate members are refused.
 
     Raises:
         CorruptFile: the file is longer than `max_bytes` or is not such JSON.
-        AccessFailed: the system does not let it be read.
+        AccessFailed: it cannot be read.
     """
     with system_errors("read", path), path.open("rb") as file:
         content = file.read(max_bytes + 1)
@@ -30,7 +30,7 @@ def read_json(path: Path, max_bytes: int) -> object:
         raise CorruptFile("the file is too long", path=path, expected=f"at most {max_bytes} bytes")
     try:
         text = content.decode("utf-8")
-        return json.loads(text, object_pairs_hook=_unique_members, parse_constant=_refuse_constant)
+        return json.loads(text, object_pairs_hook=_build_map, parse_constant=_refuse_constant)
     except (ValueError, RecursionError) as error:
         raise CorruptFile(f"the file is not valid JSON: {error}", path=path) from None
 
@@ -133,7 +133,7 @@ class Fields:
 
     def child(self, name: str) -> Fields:
         """Take a map."""
-        return self._map(name, self._take(name))
+        return self._make_child(name, self._take(name))
 
     def optional_child(self, name: str) -> Fields | None:
         """Take a map, or None if the field is null."""
@@ -141,14 +141,16 @@ class Fields:
 
     def children(self, name: str, max_items: int) -> list[Fields]:
         """Take an array of at most `max_items` maps."""
-        return [self._map(f"{name}[{number}]", item) for number, item in enumerate(self.items(name, max_items))]
+        return [
+            self._make_child(f"{name}[{number}]", item) for number, item in enumerate(self.items(name, max_items))
+        ]
 
     def has(self, name: str) -> bool:
-        """Whether there is a field `name` that was not taken yet."""
+        """Return whether there is a field `name` that was not taken yet."""
         return name in self._left
 
     def names(self) -> list[str]:
-        """List the names of the fields that were not taken yet, in the order of the file."""
+        """Return the names of the fields that were not taken yet, in the order of the file."""
         return list(self._left)
 
     def remaining(self) -> dict[str, object]:
@@ -165,7 +167,7 @@ class Fields:
                 actual=reprlib.repr([self._prefix + name for name in sorted(self._left)]),
             )
 
-    def _map(self, name: str, value: object) -> Fields:
+    def _make_child(self, name: str, value: object) -> Fields:
         accepts_integers = int in self._number_types
         return Fields(value, self.path, self._where, f"{self._prefix}{name}.", accepts_integers=accepts_integers)
 
@@ -190,7 +192,7 @@ class Fields:
         )
 
 
-def _unique_members(pairs: list[tuple[str, object]]) -> dict[str, object]:
+def _build_map(pairs: list[tuple[str, object]]) -> dict[str, object]:
     found = dict(pairs)
     if len(found) != len(pairs):
         keys = [key for key, _ in pairs]

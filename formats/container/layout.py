@@ -33,6 +33,7 @@ __all__ = [
     "FOOTER_BYTES",
     "PREAMBLE",
     "PREAMBLE_BYTES",
+    "SEARCH_SETTINGS_FEATURE",
     "FileKind",
     "FileRecord",
     "check_preamble",
@@ -44,11 +45,12 @@ __all__ = [
 
 MAGIC = b"\x89QRRY\r\n\x1a\n"
 END_MAGIC = b"QRRYEND\n"
-VERSION = (1, 0)  # (major, minor)
+VERSION = (1, 1)  # (major, minor)
 BYTE_ORDER = 0x0A0B0C0D
 CANDIDATE_ROWS_FEATURE = 1  # a quantizer with the field `candidate_rows`; readers may ignore it
+SEARCH_SETTINGS_FEATURE = 2  # a quantizer with the field `search_settings`; readers may ignore it
 KNOWN_REQUIRED_FEATURES = KNOWN_WRITER_FEATURES = 0  # bits of the preamble
-KNOWN_OPTIONAL_FEATURES = CANDIDATE_ROWS_FEATURE
+KNOWN_OPTIONAL_FEATURES = CANDIDATE_ROWS_FEATURE | SEARCH_SETTINGS_FEATURE
 PREAMBLE = struct.Struct("<9sBHHI16sIII10s")  # then the XXH3-64 of these 56 bytes
 FOOTER = struct.Struct("<QQ16sQ16s8s")
 PREAMBLE_BYTES = FOOTER_BYTES = 64
@@ -58,7 +60,7 @@ MAX_MANIFEST_BYTES = PREAMBLE_BYTES + MAX_CONTENTS_BYTES + FOOTER_BYTES  # it ha
 
 
 class FileKind(IntEnum):
-    """What a file holds; the number is in its preamble. Numbers never change."""
+    """The kind of a file, as in its preamble. Numbers never change."""
 
     MANIFEST = 1
     SEGMENT = 2
@@ -105,7 +107,7 @@ class FileRecord:
 
 
 def pack_preamble(kind: FileKind, file_id: bytes, optional_features: int) -> bytes:
-    """Return the preamble of a file that needs no features but optional ones."""
+    """Return the preamble of a file with optional features only."""
     head = PREAMBLE.pack(MAGIC, kind, *VERSION, BYTE_ORDER, file_id, 0, 0, optional_features, bytes(10))
     return head + struct.pack("<Q", xxhash.xxh3_64_intdigest(head))
 
@@ -120,7 +122,7 @@ def check_preamble(data: memoryview, kind: FileKind, path: Path) -> tuple[bytes,
     """Check a preamble.
 
     Returns:
-        The file id, the features that a writer must know, and those that may be ignored.
+        The file id, the features that a writer must support, and those that may be ignored.
     """
     head = data[: PREAMBLE.size]
     magic, found_kind, major, minor, order, file_id, required, writer, optional, reserved = PREAMBLE.unpack(head)

@@ -1,4 +1,4 @@
-"""Canonical msgpack: one serialized form for each value, read strictly and within bounds."""
+"""Canonical msgpack: written in one form for each value, read strictly and with bounded memory."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ from pathlib import Path
 
 import msgpack
 
+from quarry.formats.container.fields import Fields
 from quarry.formats.errors import CorruptFile
 
 __all__ = ["pack", "unpack", "unpack_bounded"]
 
-_MAX_ITEMS = 1 << 21  # values in all of a table of contents; the largest real one is a long list of segments
+_MAX_ITEMS = 1 << 21  # values in a table of contents; the largest is a list of all segments
 
 _CONTAINERS = {0xDC: 2, 0xDD: 4, 0xDE: 2, 0xDF: 4}  # array and map: bytes of the number of their items
 _PAYLOADS = {0xC4: 1, 0xC5: 2, 0xC6: 4, 0xD9: 1, 0xDA: 2, 0xDB: 4}  # binary and text: bytes of their length
@@ -21,12 +22,12 @@ _SCALARS = {0xC0: 0, 0xC2: 0, 0xC3: 0, 0xCA: 4, 0xCB: 8, 0xCC: 1, 0xCD: 2, 0xCE:
 
 
 def pack(value: object) -> bytes:
-    """Serialize `value` in one form whatever the order of its maps: sorted keys, shortest integers."""
-    return bytes(msgpack.packb(_sorted(value), use_bin_type=True))
+    """Serialize a value in its canonical form: sorted keys, shortest integers."""
+    return bytes(msgpack.packb(_sort_keys(value), use_bin_type=True))
 
 
-def unpack(data: bytes | memoryview, path: Path, where: str) -> dict[str, object]:
-    """Read a map written by `pack`.
+def unpack(data: bytes | memoryview, path: Path, where: str) -> Fields:
+    """Read the fields of a map written by `pack`.
 
     Args:
         data: the bytes; their length bounds the work.
@@ -37,16 +38,13 @@ def unpack(data: bytes | memoryview, path: Path, where: str) -> dict[str, object
         CorruptFile: the data is not one msgpack map with distinct text keys, or has extension types.
     """
     try:
-        value = unpack_bounded(data, _MAX_ITEMS)
+        return Fields(unpack_bounded(data, _MAX_ITEMS), path, where)
     except ValueError as error:
         raise CorruptFile(f"{where} cannot be read", path=path, expected="msgpack", actual=str(error)) from error
-    if not isinstance(value, dict):
-        raise CorruptFile(f"{where} is not a map", path=path, expected="a map", actual=type(value).__name__)
-    return value
 
 
 def unpack_bounded(data: bytes | memoryview, max_items: int) -> object:
-    """Read one msgpack value that has at most `max_items` values, itself and everything inside it counted.
+    """Read one msgpack value that consists of at most `max_items` values, itself included.
 
     The bound is checked before objects are created: one byte can become an object of 64 bytes.
 
@@ -56,7 +54,9 @@ def unpack_bounded(data: bytes | memoryview, max_items: int) -> object:
     if len(data) > max_items:  # each value takes at least one byte
         _check_items(data, max_items)
     try:
-        value: object = msgpack.unpackb(data, object_pairs_hook=_distinct, ext_hook=_no_extension, max_ext_len=0)
+        value: object = msgpack.unpackb(
+            data, object_pairs_hook=_build_map, ext_hook=_refuse_extension, max_ext_len=0
+        )
     except msgpack.UnpackException as error:
         raise ValueError(str(error) or type(error).__name__) from error
     return value
@@ -67,15 +67,15 @@ def _check_items(data: bytes | memoryview, max_items: int) -> None:
     while left:
         if at >= len(data):
             raise ValueError("the bytes end within a value")
-        at, inside = _step(data, at)
+        at, inside = _skip_value(data, at)
         left += inside - 1
         n_items += inside
         if n_items > max_items:
             raise ValueError(f"more than {max_items} values")
 
 
-def _step(data: bytes | memoryview, at: int) -> tuple[int, int]:
-    """Return where the value at `at` ends (of a container: its header), and how many values it contains."""
+def _skip_value(data: bytes | memoryview, at: int) -> tuple[int, int]:
+    """Return the end of the value at `at` (of a container: of its header), and the number of values in it."""
     head = data[at]
     if head < 0x80 or head >= 0xE0:
         return at + 1, 0
@@ -94,15 +94,15 @@ def _step(data: bytes | memoryview, at: int) -> tuple[int, int]:
     raise ValueError(f"no value starts with byte {head:#x}")
 
 
-def _sorted(value: object) -> object:
+def _sort_keys(value: object) -> object:
     if isinstance(value, Mapping):
-        return {key: _sorted(value[key]) for key in sorted(value)}
+        return {key: _sort_keys(value[key]) for key in sorted(value)}
     if isinstance(value, list | tuple):
-        return [_sorted(item) for item in value]
+        return [_sort_keys(item) for item in value]
     return value
 
 
-def _distinct(pairs: list[tuple[object, object]]) -> dict[object, object]:
+def _build_map(pairs: list[tuple[object, object]]) -> dict[object, object]:
     result = dict(pairs)
     if len(result) != len(pairs):
         raise ValueError("a key appears twice")
@@ -111,5 +111,5 @@ def _distinct(pairs: list[tuple[object, object]]) -> dict[object, object]:
     return result
 
 
-def _no_extension(code: int, data: bytes) -> object:
+def _refuse_extension(code: int, data: bytes) -> object:
     raise ValueError(f"extension type {code} of {len(data)} bytes")

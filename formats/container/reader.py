@@ -1,4 +1,4 @@
-"""Opens a container file: verifies its frame and gives access to its fields and sections."""
+"""Opens a container file: verifies preamble and footer, and gives access to its fields and sections."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import numpy as np
 import numpy.typing as npt
 
 from quarry.formats.container.directory import Directory, LoadedFile, MappedFile
-from quarry.formats.container.fields import Fields
 from quarry.formats.container.layout import (
     FOOTER_BYTES,
     KNOWN_OPTIONAL_FEATURES,
@@ -38,7 +37,7 @@ class ContainerReader:
         record: its record in the manifest, if there is one.
 
     Attributes:
-        unknown_writer_features: bits of the features that a writer must know and this version does not.
+        unknown_writer_features: bits of the features that a writer must support and this version does not.
         optional_features: bits of the features that a reader may ignore.
 
     Raises:
@@ -52,7 +51,7 @@ class ContainerReader:
             directory.load(name, MAX_MANIFEST_BYTES) if kind in _LOADED else directory.map(name)
         )
         self._sections: dict[str, Section] = {}
-        self._asked: set[str] = set()
+        self._requested: set[str] = set()
         try:
             self._read(kind, record)
         except BaseException:
@@ -76,20 +75,20 @@ class ContainerReader:
                 path=self.path,
                 actual=f"other bytes from offset {self._contents_at}",
             )
-        top = Fields(unpack(contents, self.path, "table of contents"), self.path, "table of contents")
+        top = unpack(contents, self.path, "table of contents")
         self.fields = top.child("fields")
         self._sections = read_sections(top.child("sections"), data, PREAMBLE_BYTES, self._contents_at, self.path)
         top.refuse_unknown()
 
     def section(self, name: str, dtype: npt.DTypeLike, shape: tuple[int | None, ...]) -> Section:
         """Return the section `name`, whose type and shape must be as given (None: any extent)."""
-        self._asked.add(name)
+        self._requested.add(name)
         section = self._sections.get(name)
         if section is None:
             raise CorruptFile("a section is missing", path=self.path, expected=name)
         fits = section.shape == shape or (
             len(section.shape) == len(shape)
-            and all(want is None or want == have for want, have in zip(shape, section.shape, strict=True))
+            and all(expected in (None, actual) for expected, actual in zip(shape, section.shape, strict=True))
         )
         if section.dtype != dtype or not fits:
             raise CorruptFile(
@@ -99,6 +98,11 @@ class ContainerReader:
                 actual=f"{section.dtype.name} {list(section.shape)}",
             )
         return section
+
+    @property
+    def sections_read(self) -> frozenset[str]:
+        """Names of the sections that were read, or looked for."""
+        return frozenset(self._requested)
 
     def has(self, name: str) -> bool:
         """Return whether there is a section `name`."""
@@ -112,7 +116,7 @@ class ContainerReader:
         if self._has_more:
             return
         self.fields.refuse_unknown()
-        unknown = self._sections.keys() - self._asked
+        unknown = self._sections.keys() - self._requested
         if unknown:
             raise CorruptFile("unknown sections", path=self.path, actual=", ".join(sorted(unknown)[:10]))
 
@@ -130,17 +134,17 @@ class ContainerReader:
         found: list[FormatError] = []
         end = PREAMBLE_BYTES
         for section in sorted(self._sections.values(), key=lambda s: (s.offset, s.n_bytes)):
-            found += self._padding_findings(end, section.offset)
+            found += self._find_nonzero_padding(end, section.offset)
             found += [section.damage_error(chunk) for chunk in section.find_damaged_chunks()]
             end = section.offset + section.n_bytes
-        return found + self._padding_findings(end, self._contents_at)
+        return found + self._find_nonzero_padding(end, self._contents_at)
 
     def close(self) -> None:
         """Close the file; arrays from it stay valid."""
         self._sections = {}
         self._file.close()
 
-    def _padding_findings(self, low: int, high: int) -> list[FormatError]:
+    def _find_nonzero_padding(self, low: int, high: int) -> list[FormatError]:
         if self._file.data[low:high] != bytes(high - low):
             return [CorruptFile(f"padding from offset {low} to {high} is not zero", path=self.path)]
         return []

@@ -92,7 +92,7 @@ class Section:
         return self._array
 
     def rows(self, ordinals: AnyArray) -> AnyArray:
-        """Return a verified copy of the rows `ordinals`, fastest if ascending; a row is at most a chunk long."""
+        """Return a verified copy of the rows `ordinals`, fastest if ascending; rows are at most a chunk long."""
         if not self._verified.all() and len(ordinals):
             starts = ordinals.astype(np.int64) * self._row_bytes
             read_chunks = np.concatenate([starts, starts + (self._row_bytes - 1)]) // CHUNK_BYTES
@@ -115,7 +115,7 @@ class Section:
         return [bytes(data[low:high]) for low, high in zip(starts.tolist(), ends.tolist(), strict=True)]
 
     def find_damaged_chunks(self) -> list[int]:
-        """Read everything and return the numbers of the chunks that do not match their checksum."""
+        """Read all chunks and return the numbers of those that do not match their checksum."""
         return [chunk for chunk in range(len(self._verified)) if not self._is_intact(chunk)]
 
     def _verify_chunks(self, low: int, high: int) -> None:
@@ -149,7 +149,7 @@ def read_sections(entries: Fields, data: memoryview, start: int, limit: int, pat
     raw = entries.remaining()
     if len(raw) > MAX_SECTIONS:
         raise CorruptFile("too many sections", path=path, expected=MAX_SECTIONS, actual=len(raw))
-    sections = {name: _section(name, entry, data, limit, path) for name, entry in raw.items()}
+    sections = {name: _parse_section(name, entry, data, limit, path) for name, entry in raw.items()}
     end = start
     for section in sorted(sections.values(), key=lambda s: (s.offset, s.n_bytes)):
         if not end <= section.offset < end + BULK_ALIGNMENT:
@@ -165,8 +165,8 @@ def read_sections(entries: Fields, data: memoryview, start: int, limit: int, pat
     return sections
 
 
-def _section(name: str, entry: object, data: memoryview, limit: int, path: Path) -> Section:
-    """Read one entry of a table of contents; by hand, because an index has thousands of them."""
+def _parse_section(name: str, entry: object, data: memoryview, limit: int, path: Path) -> Section:
+    """Parse one entry of a table of contents; without `Fields`, because an index has thousands of entries."""
     if type(entry) is not dict or entry.keys() != _FIELDS:
         raise CorruptFile(
             f"section {name!r} has wrong fields", path=path, expected=sorted(_FIELDS), actual=reprlib.repr(entry)
@@ -174,26 +174,26 @@ def _section(name: str, entry: object, data: memoryview, limit: int, path: Path)
     kind, extents, offset, digests = entry["dtype"], entry["shape"], entry["offset"], entry["chunks"]
     dtype = _DTYPES.get(kind) if type(kind) is str else None
     if dtype is None:
-        raise _wrong(name, "dtype", f"one of {', '.join(_DTYPES)}", kind, path)
-    shape = _shape(extents, name, path)
+        raise _invalid_entry(name, "dtype", f"one of {', '.join(_DTYPES)}", kind, path)
+    shape = _parse_shape(extents, name, path)
     n_bytes = math.prod(shape) * dtype.itemsize
     if type(offset) is not int or offset < 0 or offset % ALIGNMENT or offset + n_bytes > limit:
-        raise _wrong(name, "offset", f"within the file, a multiple of {ALIGNMENT}", offset, path)
+        raise _invalid_entry(name, "offset", f"within the file, a multiple of {ALIGNMENT}", offset, path)
     n_digests = -(-n_bytes // CHUNK_BYTES)
     if type(digests) is not bytes or len(digests) != n_digests * DIGEST_BYTES:
-        raise _wrong(name, "chunks", f"{n_digests * DIGEST_BYTES} bytes", digests, path)
+        raise _invalid_entry(name, "chunks", f"{n_digests * DIGEST_BYTES} bytes", digests, path)
     if not is_safe_name(name):
         raise CorruptFile("a section has an unsafe name", path=path, actual=reprlib.repr(name))
     return Section(path, data, name, dtype, shape, offset, n_bytes, digests)
 
 
-def _wrong(name: str, field: str, expected: str, value: object, path: Path) -> CorruptFile:
+def _invalid_entry(name: str, field: str, expected: str, value: object, path: Path) -> CorruptFile:
     return CorruptFile(
         f"section {name!r}: invalid {field}", path=path, expected=expected, actual=reprlib.repr(value)
     )
 
 
-def _shape(extents: object, name: str, path: Path) -> tuple[int, ...]:
+def _parse_shape(extents: object, name: str, path: Path) -> tuple[int, ...]:
     if type(extents) is list and len(extents) == 1 and type(extents[0]) is int and 0 <= extents[0] <= MAX_EXTENT:
         return (extents[0],)  # the usual case
     shape: list[int] = []

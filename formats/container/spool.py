@@ -25,7 +25,7 @@ def make_temporary_name() -> str:
 class Spool:
     """Collects the bytes of a section until its size is known.
 
-    Nothing is lost if an I/O error occurs, for example on a full disk: bytes stay in memory until they are
+    No data are lost if an I/O error occurs, for example on a full disk: bytes stay in memory until they are
     written.
 
     Args:
@@ -35,17 +35,17 @@ class Spool:
     def __init__(self, directory: Directory) -> None:
         self._directory = directory
         self._buffer = bytearray()
-        self._n_moved = 0  # bytes before the buffer; after a failed spill the file may have more
+        self._n_spilled = 0  # bytes before the buffer; the file may have more after a failed spill
         self._file: OutputFile | None = None
         self._name = make_temporary_name()
 
     @property
     def n_bytes(self) -> int:
         """Bytes appended so far."""
-        return self._n_moved + len(self._buffer)
+        return self._n_spilled + len(self._buffer)
 
     def write(self, data: bytes | memoryview) -> None:
-        """Append `data`, and spill if there is much in memory."""
+        """Append `data`, and spill the buffer if it has reached the limit."""
         self.append(data)
         self.spill()
 
@@ -65,9 +65,9 @@ class Spool:
     def read(self, offset: int, n_bytes: int) -> bytes:
         """Return `n_bytes` from `offset`, all of which must have been appended."""
         head = b""
-        if self._file and offset < self._n_moved:
-            head = self._file.read_back(offset, min(n_bytes, self._n_moved - offset))
-        start = offset + len(head) - self._n_moved
+        if self._file and offset < self._n_spilled:
+            head = self._file.read_back(offset, min(n_bytes, self._n_spilled - offset))
+        start = offset + len(head) - self._n_spilled
         return head + bytes(self._buffer[start : start + n_bytes - len(head)])
 
     def read_array(self, dtype: npt.DTypeLike, low: int, high: int) -> AnyArray:
@@ -82,7 +82,7 @@ class Spool:
 
     def close(self) -> None:
         """Discard the content and delete the temporary file."""
-        self._buffer, self._n_moved = bytearray(), 0
+        self._buffer, self._n_spilled = bytearray(), 0
         if self._file:
             self._file.discard()
             self._file = None
@@ -90,5 +90,5 @@ class Spool:
     def _spill(self) -> None:
         if self._file is None:
             self._file = self._directory.create(self._name)
-        self._file.write(bytes(self._buffer[self._file.position - self._n_moved :]))
-        self._buffer, self._n_moved = bytearray(), self._file.position
+        self._file.write(bytes(self._buffer[self._file.position - self._n_spilled :]))
+        self._buffer, self._n_spilled = bytearray(), self._file.position

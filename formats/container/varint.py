@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:  # numpy is loaded by functions on arrays only: the command line starts without it
+if TYPE_CHECKING:  # only functions on arrays load numpy, so that the command line starts without it
     from quarry.formats.arrays import Int64Array, UInt8Array
 
 __all__ = ["MAX_VARINT_BYTES", "append_varint", "put_varints", "read_varint", "read_varints", "varint_sizes"]
 
-MAX_VARINT_BYTES = 5  # 35 bits: more than any number of documents, bytes of a record or position in a text
+MAX_VARINT_BYTES = 5  # 35 bits: enough for numbers of documents, sizes of records and positions in texts
 
 
 def append_varint(buffer: bytearray, number: int) -> None:

@@ -48,7 +48,7 @@ class ContainerWriter:
 
     def add(self, name: str, array: AnyArray, alignment: int = ALIGNMENT) -> None:
         """Write a whole array as section `name`."""
-        self.add_chunks(name, array.dtype, array.shape, _chunks_of(array), alignment)
+        self.add_chunks(name, array.dtype, array.shape, _split_into_chunks(array), alignment)
 
     def add_chunks(
         self,
@@ -81,7 +81,7 @@ class ContainerWriter:
         alignment: int = ALIGNMENT,
     ) -> None:
         """Write section `name` from consecutive arrays of `dtype` and any length."""
-        self.add_chunks(name, dtype, shape, _rechunked(pieces), alignment)
+        self.add_chunks(name, dtype, shape, _rechunk(pieces), alignment)
 
     @property
     def n_bytes(self) -> int:
@@ -89,7 +89,7 @@ class ContainerWriter:
         return self._file.position
 
     def sync(self) -> None:
-        """Make durable what was written so far, so that `finish` waits for less."""
+        """Make the bytes written so far durable, so that `finish` has less to sync."""
         with self._discard_on_error():
             self._file.sync()
 
@@ -126,11 +126,11 @@ class ContainerWriter:
         self._file.write(bytes(-self._file.position % alignment))
 
 
-def _rechunked(pieces: Iterable[AnyArray]) -> Iterator[bytes | memoryview]:
+def _rechunk(pieces: Iterable[AnyArray]) -> Iterator[bytes | memoryview]:
     """Yield the bytes of all pieces in chunks of CHUNK_BYTES; whole chunks are not copied."""
     waiting = bytearray()
     for piece in pieces:
-        data = _bytes_of(piece)
+        data = _view_bytes(piece)
         if waiting:
             taken = min(len(data), CHUNK_BYTES - len(waiting))
             waiting += data[:taken]
@@ -146,11 +146,11 @@ def _rechunked(pieces: Iterable[AnyArray]) -> Iterator[bytes | memoryview]:
         yield bytes(waiting)
 
 
-def _bytes_of(array: AnyArray) -> memoryview:
+def _view_bytes(array: AnyArray) -> memoryview:
     return memoryview(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
 
 
-def _chunks_of(array: AnyArray) -> Iterator[memoryview]:
-    data = _bytes_of(array)
+def _split_into_chunks(array: AnyArray) -> Iterator[memoryview]:
+    data = _view_bytes(array)
     for low in range(0, len(data), CHUNK_BYTES):
         yield data[low : low + CHUNK_BYTES]

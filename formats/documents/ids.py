@@ -27,7 +27,7 @@ _UNSORTED = 1024  # hashes that are searched linearly before they are sorted
 
 
 def hash_id(doc_id: str) -> int:
-    """Return XXH3-64 of the id's UTF-8; lone surrogates are allowed, such an id is just never found."""
+    """Return XXH3-64 of the id's UTF-8; lone surrogates are allowed, although no document has such an id."""
     return int(xxhash.xxh3_64_intdigest(doc_id.encode("utf-8", "surrogatepass")))
 
 
@@ -56,14 +56,14 @@ class DocIdsWriter:
         self._offsets.spill()
 
     def ordinals_of(self, doc_id: str) -> list[int]:
-        """Return the ordinals of all documents so far that have this id, ascending."""
+        """Return the ordinals of all documents with this id so far, ascending."""
         wanted = doc_id.encode("utf-8", "surrogatepass")
-        return [ordinal for ordinal in self._with_hash(hash_id(doc_id)) if self._id(ordinal) == wanted]
+        return [ordinal for ordinal in self._find_hash(hash_id(doc_id)) if self._read_id(ordinal) == wanted]
 
-    def _with_hash(self, wanted: int) -> list[int]:
+    def _find_hash(self, wanted: int) -> list[int]:
         """Return the ordinals of one hash: by bisection in the sorted part, then by linear search in the rest.
 
-        Sorting again only after an eighth was added bounds the work for each added document.
+        Hashes are sorted again only after an eighth was added, which bounds the work for each added document.
         """
         hashes, key = np.frombuffer(self._hashes, np.uint64), np.uint64(wanted)
         if len(hashes) - len(self._sorted) > _UNSORTED + len(hashes) // 8:
@@ -84,7 +84,7 @@ class DocIdsWriter:
         firsts = np.flatnonzero(np.diff(again, prepend=False, append=False)).reshape(-1, 2)
         lost = array("I")
         for low, high in firsts:
-            lost.extend(self._all_but_last(order[low : high + 1]))
+            lost.extend(self._iterate_superseded(order[low : high + 1]))
         return np.sort(np.frombuffer(lost, np.uintc).astype(np.uint32))
 
     def write(self, container: ContainerWriter) -> None:
@@ -101,26 +101,31 @@ class DocIdsWriter:
         self._ids.close()
         self._offsets.close()
 
-    def _id(self, ordinal: int) -> bytes:
+    def _read_id(self, ordinal: int) -> bytes:
         low, high = self._offsets.read_array(np.uint64, ordinal, ordinal + 2).tolist()
         return self._ids.read(low, high - low)
 
-    def _all_but_last(self, ordinals: Int64Array) -> Iterator[int]:
-        """Yield those of the documents, whose ids have one hash, that a later one with the same id replaces."""
+    def _iterate_superseded(self, ordinals: Int64Array) -> Iterator[int]:
+        """Yield the documents that a later one with the same id replaces; all ids have one hash."""
         later: set[bytes] = set()
         for ordinal in map(int, ordinals[::-1]):
-            doc_id = self._id(ordinal)
+            doc_id = self._read_id(ordinal)
             if doc_id in later:
                 yield ordinal
             later.add(doc_id)
 
 
 class DocIds:
-    """The ids of a segment, read from its file."""
+    """Reads the ids of a segment.
+
+    Attributes:
+        n_docs: documents in the segment, deleted ones included.
+        strings: the UTF-8 of the ids, by ordinal.
+    """
 
     def __init__(self, container: ContainerReader, n_docs: int) -> None:
         self._path = container.path
-        self._ids = ByteStrings(container, "ids", "id_offsets", n_docs)
+        self.strings = ByteStrings(container, "ids", "id_offsets", n_docs)
         self._hashes = container.section("id_hashes", np.uint64, (n_docs,))
         self._ordinals = container.section("id_ordinals", np.uint32, (n_docs,))
         self.n_docs = n_docs
@@ -136,7 +141,7 @@ class DocIds:
     def many(self, ordinals: Int64Array) -> list[str]:
         """Return the ids of the documents (n,) `ordinals`."""
         try:
-            return [doc_id.decode("utf-8") for doc_id in self._ids.many(ordinals)]
+            return [doc_id.decode("utf-8") for doc_id in self.strings.many(ordinals)]
         except UnicodeDecodeError as error:
             raise CorruptFile("the id of a document is not UTF-8", path=self._path, actual=str(error)) from error
 
@@ -167,11 +172,6 @@ class DocIds:
         if not named.all():
             raise CorruptFile("the id map does not contain every document once", path=self._path)
         return self._hashes.array().astype(np.uint64, copy=False), ordinals
-
-    @property
-    def strings(self) -> ByteStrings:
-        """The UTF-8 of the ids, by ordinal."""
-        return self._ids
 
 
 def merge_ids(readers: Sequence[DocIds], keeps: Sequence[BoolArray | None], container: ContainerWriter) -> None:

@@ -1,4 +1,4 @@
-"""Metadata of one document as the bytes that are stored: nobody can change it any more."""
+"""Immutable metadata of one document, in serialized form."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["PackedMetadata"]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PackedMetadata(Mapping[str, object]):
-    """A mapping that is serialized once and read from its bytes; what it returns are copies.
+    """A mapping that is serialized once; every access unpacks it and returns copies.
 
     Attributes:
         packed: the mapping in msgpack.
@@ -22,17 +22,17 @@ class PackedMetadata(Mapping[str, object]):
 
     @classmethod
     def of(cls, metadata: Mapping[str, object]) -> PackedMetadata:
-        """Serialize a mapping; one that is packed already is returned as it is.
+        """Serialize a mapping; a PackedMetadata is returned unchanged.
 
         Raises:
-            TypeError: a value has a type that msgpack lacks.
-            ValueError: a text has no UTF-8, or values are nested too deep.
+            TypeError: a value has a type that msgpack does not support.
+            ValueError: a text cannot be encoded as UTF-8, or values are nested too deep.
             OverflowError: an integer takes more than 64 bits.
         """
         return metadata if isinstance(metadata, cls) else cls(msgpack.packb(dict(metadata)))
 
     def unpacked(self) -> dict[str, object]:
-        """Return the mapping as a dict of its own."""
+        """Return the mapping as a new dict."""
         metadata: dict[str, object] = msgpack.unpackb(self.packed)
         return metadata
 

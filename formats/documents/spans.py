@@ -16,18 +16,18 @@ __all__ = ["Span", "pack_spans", "unpack_spans"]
 
 Span = tuple[int, int]
 _MAX_POSITION = 1 << 32
-_MAX_PACKED_BYTES = 16 << 20  # more than the longest document with a span for each of its tokens
+_MAX_PACKED_BYTES = 16 << 20  # enough for the longest document with a span for each token
 
 
 def pack_spans(centroids: Iterable[Sequence[Span]]) -> bytes:
     """Pack the (start, end) spans of each centroid, which must ascend and not overlap."""
     packed = bytearray()
     for spans in centroids:
-        _append(packed, len(spans))
+        _append_number(packed, len(spans))
         end = 0
         for low, high in spans:
-            _append(packed, low - end)
-            _append(packed, high - low)
+            _append_number(packed, low - end)
+            _append_number(packed, high - low)
             end = high
     return bytes(packed)
 
@@ -40,7 +40,7 @@ def unpack_spans(packed: bytes, path: Path) -> list[list[Span]]:
     """
     if len(packed) > _MAX_PACKED_BYTES:
         raise CorruptFile("too many spans", path=path, expected=_MAX_PACKED_BYTES, actual=len(packed))
-    numbers = _numbers(packed, path)
+    numbers = _iterate_numbers(packed, path)
     centroids: list[list[Span]] = []
     try:
         for n_spans in numbers:
@@ -57,13 +57,13 @@ def unpack_spans(packed: bytes, path: Path) -> list[list[Span]]:
     return centroids
 
 
-def _append(packed: bytearray, number: int) -> None:
+def _append_number(packed: bytearray, number: int) -> None:
     if number < 0:
         raise ValueError("spans must ascend and not overlap")
     append_varint(packed, number)
 
 
-def _numbers(packed: bytes, path: Path) -> Iterator[int]:
+def _iterate_numbers(packed: bytes, path: Path) -> Iterator[int]:
     position = 0
     while position < len(packed):
         try:

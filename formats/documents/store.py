@@ -35,14 +35,14 @@ __all__ = ["DocStore", "DocStoreWriter", "KnownDictionary", "PackedDocument", "S
 _LEVEL = 6
 _DICTIONARY_BYTES = 64 << 10
 _MIN_TRAINING_DOCS = 64
-_PROBED_DOCS = 16  # that a known dictionary is tested on
-_HELPFUL = 0.9  # largest share of their bytes that it may leave
+_SAMPLED_DOCS = 16  # documents that an existing dictionary is tested on
+_MAX_HELPFUL_SHARE = 0.9  # of the size without it; a dictionary that compresses less is not used
 _MAX_DOCUMENT_BYTES = 64 << 20
 _MAX_WINDOW_BYTES = 64 << 20
 _MAX_VALUES = 1 << 17  # in a document: its fields, and all values of its metadata
 _MAX_RUNS = 1 << 16
 _BATCH_DOCS = 256
-_FOUR_FIELDS = b"\x94"  # the head of an array of so many in msgpack
+_FOUR_FIELDS_HEAD = b"\x94"  # the head of an array of so many in msgpack
 
 KnownDictionary = Callable[[int], bytes]
 
@@ -69,9 +69,9 @@ class DocStoreWriter:
 
     Args:
         directory: for temporary files.
-        known: returns a dictionary of other documents, perhaps empty, given the size that a new one would have.
-            If it is large enough and compresses these documents well, no dictionary is trained, which would take
-            more than half of the time of a commit (100 to 3000 English paragraphs).
+        known: returns an existing dictionary, perhaps empty, given the size that a new one would have. If it is
+            large enough and compresses these documents well, no dictionary is trained: training takes more than
+            half of the time of a commit (100 to 3000 English paragraphs).
     """
 
     def __init__(self, directory: Directory, known: KnownDictionary = lambda _: b"") -> None:
@@ -80,8 +80,8 @@ class DocStoreWriter:
         self._packer = msgpack.Packer()
         self._frames = Spool(directory)
         self._lengths = Spool(directory)
-        self._waiting: list[bytes] = []
-        self._waiting_bytes = 0
+        self._buffered: list[bytes] = []
+        self._buffered_bytes = 0
         self._dictionary = b""
         self._compressor: zstandard.ZstdCompressor | None = None
 
@@ -90,7 +90,7 @@ class DocStoreWriter:
         metadata = PackedMetadata.of(document.metadata).packed
         pack = self._packer.pack
         record = b"".join(
-            (_FOUR_FIELDS, pack(document.title), pack(document.text), metadata, pack(document.spans))
+            (_FOUR_FIELDS_HEAD, pack(document.title), pack(document.text), metadata, pack(document.spans))
         )
         if len(record) > _MAX_DOCUMENT_BYTES:
             raise OverflowError(f"a document of {len(record)} bytes, and {_MAX_DOCUMENT_BYTES} can be stored")
@@ -99,12 +99,12 @@ class DocStoreWriter:
     def add_record(self, record: bytes) -> None:
         """Append the next document, serialized."""
         if self._compressor:
-            self._append([self._compressor.compress(record)])
+            self._append_frames([self._compressor.compress(record)])
             return
-        self._waiting.append(record)
-        self._waiting_bytes += len(record)
-        if self._waiting_bytes >= self._directory.limits.sample_bytes:
-            self._start()
+        self._buffered.append(record)
+        self._buffered_bytes += len(record)
+        if self._buffered_bytes >= self._directory.limits.sample_bytes:
+            self._start_compressing()
 
     def spill(self) -> None:
         """See `quarry.formats.container.spool.Spool.spill`."""
@@ -118,7 +118,7 @@ class DocStoreWriter:
     def dictionary(self) -> bytes:
         """Return the dictionary of the frames, perhaps empty; it is trained now if that was not done yet."""
         if not self._compressor:
-            self._start()
+            self._start_compressing()
         return self._dictionary
 
     def lengths(self) -> UInt32Array:
@@ -135,18 +135,18 @@ class DocStoreWriter:
         self._frames.close()
         self._lengths.close()
 
-    def _start(self) -> None:
+    def _start_compressing(self) -> None:
         for spool in (self._frames, self._lengths):
-            spool.close()  # an earlier attempt may have failed for lack of memory
-        size = min(_DICTIONARY_BYTES, self._waiting_bytes // 16)
-        self._dictionary = _choose_dictionary(self._known(size), self._waiting, size)
+            spool.close()  # an earlier attempt may have failed with MemoryError
+        size = min(_DICTIONARY_BYTES, self._buffered_bytes // 16)
+        self._dictionary = _choose_dictionary(self._known(size), self._buffered, size)
         trained = zstandard.ZstdCompressionDict(self._dictionary) if self._dictionary else None
         compressor = zstandard.ZstdCompressor(level=_LEVEL, dict_data=trained, write_dict_id=False)
-        self._append([compressor.compress(record) for record in self._waiting])
+        self._append_frames([compressor.compress(record) for record in self._buffered])
         self._compressor = compressor
-        self._waiting.clear()
+        self._buffered.clear()
 
-    def _append(self, frames: list[bytes]) -> None:
+    def _append_frames(self, frames: list[bytes]) -> None:
         self._frames.append(b"".join(frames))
         self._lengths.append(b"".join(len(frame).to_bytes(4, "little") for frame in frames))
 
@@ -154,27 +154,27 @@ class DocStoreWriter:
 def _choose_dictionary(known: bytes, records: list[bytes], size: int) -> bytes:
     """Return the dictionary for `records`: the known one, unless it has less than half of `size` or does not help.
 
-    On English paragraphs a dictionary of half the size makes frames 4 % larger, of a quarter 8 %; at full size it
-    matters little (1 %) which documents it was trained on.
+    On English paragraphs frames are 4 % larger with a dictionary of half the size, 8 % with a quarter; at full
+    size, training on other documents makes a difference of 1 %.
     """
-    if not _helps(known, records):
+    if not _is_helpful(known, records):
         known = b""
-    return known if 2 * len(known) >= size else _train(records, size) or known
+    return known if 2 * len(known) >= size else _train_dictionary(records, size) or known
 
 
-def _helps(known: bytes, records: list[bytes]) -> bool:
-    """Return whether a dictionary of other documents compresses these; English paragraphs shrink by a third."""
-    sample = records[:: max(1, len(records) // _PROBED_DOCS)]
+def _is_helpful(known: bytes, records: list[bytes]) -> bool:
+    """Return whether a dictionary improves the compression; by a third for English paragraphs."""
+    sample = records[:: max(1, len(records) // _SAMPLED_DOCS)]
     if not known or not sample:
         return True
     plain = zstandard.ZstdCompressor(level=_LEVEL)
     primed = zstandard.ZstdCompressor(level=_LEVEL, dict_data=zstandard.ZstdCompressionDict(known))
     before, after = (sum(len(each.compress(record)) for record in sample) for each in (plain, primed))
-    return after <= _HELPFUL * before
+    return after <= _MAX_HELPFUL_SHARE * before
 
 
-def _train(records: list[bytes], size: int) -> bytes:
-    """A zstd dictionary for `records`, or nothing if they are too few or too short to learn from."""
+def _train_dictionary(records: list[bytes], size: int) -> bytes:
+    """Train a zstd dictionary on `records`; empty if they are too few or too short."""
     if len(records) < _MIN_TRAINING_DOCS:
         return b""
     try:
@@ -189,13 +189,14 @@ class DocStore:
     Attributes:
         n_docs: documents in the segment, deleted ones included.
         n_runs: number of runs, each with one dictionary.
+        frames: the compressed documents, by ordinal.
         path: of the file.
     """
 
     def __init__(self, container: ContainerReader, n_docs: int) -> None:
         self.n_docs = n_docs
         self.path = container.path
-        self._frames = ByteStrings(container, "documents", "document_offsets", n_docs)
+        self.frames = ByteStrings(container, "documents", "document_offsets", n_docs)
         self._ordinals = container.section("dictionary_ordinals", np.uint64, (None,))
         self.n_runs = n_runs = self._ordinals.shape[0] - 1
         if not 1 <= n_runs <= _MAX_RUNS:
@@ -213,7 +214,7 @@ class DocStore:
 
     def packed(self, ordinals: Int64Array) -> list[PackedDocument]:
         """Read the documents (n,) `ordinals` without decompressing them."""
-        frames = self._frames.many(ordinals)
+        frames = self.frames.many(ordinals)
         runs = (self.run_starts.searchsorted(ordinals, "right") - 1).tolist()
         return [
             PackedDocument(frame, self._codec(run), ordinal)
@@ -250,11 +251,6 @@ class DocStore:
         except zstandard.ZstdError as error:
             raise CorruptFile("invalid dictionary", path=self.path, actual=str(error)) from error
 
-    @property
-    def frames(self) -> ByteStrings:
-        """The frames by ordinal."""
-        return self._frames
-
     def _codec(self, run: int) -> _Codec:
         if run not in self._codecs:
             self._codecs[run] = _Codec(self.dictionary(run), self.path)
@@ -262,7 +258,7 @@ class DocStore:
 
 
 class PackedDocument:
-    """A compressed document, decompressed on first use; it does not need the open file."""
+    """A compressed document, decompressed at first use; independent of the open file."""
 
     __slots__ = ("_codec", "_frame", "_ordinal", "_unpacked")
 
@@ -307,7 +303,7 @@ class _Codec:
 
     def document(self, frame: bytes, ordinal: int) -> StoredDocument:
         """Return the document of a frame."""
-        return _parse(self.record(frame, ordinal), ordinal, self._path)
+        return _parse_document(self.record(frame, ordinal), ordinal, self._path)
 
     def record(self, frame: bytes, ordinal: int) -> bytes:
         """Decompress a frame."""
@@ -339,7 +335,7 @@ def _decompress(decompressor: zstandard.ZstdDecompressor, frame: bytes, ordinal:
         raise CorruptFile(f"document {ordinal} cannot be decompressed", path=path, actual=str(error)) from error
 
 
-def _parse(record: bytes, ordinal: int, path: Path) -> StoredDocument:
+def _parse_document(record: bytes, ordinal: int, path: Path) -> StoredDocument:
     try:
         fields = unpack_bounded(record, _MAX_VALUES)
     except ValueError as error:

@@ -25,10 +25,10 @@ class CopyPolicy:
     """Which runs of frames a merge copies as they are, with their dictionary.
 
     Attributes:
-        run_bytes: a run of at least this size is copied: its dictionary is at most 6 % of it.
-        file_share: all dictionaries together may take 1 / file_share of the file, however small their runs are.
-        good_dictionary_bytes: size from which on a dictionary compresses within 4 % as well as a larger one.
-        max_runs: runs of a file; each has a dictionary in memory once one of its documents was read.
+        run_bytes: minimum size of a run that is always copied: its dictionary is at most 6 % of it.
+        file_share: dictionaries of smaller runs may take 1 / file_share of the file together.
+        good_dictionary_bytes: minimum size of these dictionaries: larger ones compress at most 4 % better.
+        max_runs: maximum number of runs in a file: each needs memory for its dictionary.
     """
 
     run_bytes: int = 1 << 20
@@ -64,13 +64,13 @@ class _StoredRun:
     def frames(self) -> Iterator[UInt8Array]:
         return self._store.frames.iterate_kept(self._keep, self._low, self._high)
 
-    def is_copied(self, least: int, room: int) -> bool:
-        """Return whether it is copied: it has at least `least` bytes and its dictionary is not too large."""
+    def is_copied(self, least: int, budget: int) -> bool:
+        """Return whether the run is copied: it has at least `least` bytes and its dictionary is not too large."""
         if self.n_bytes < max(1, least):
             return False
         if self.n_bytes >= self._policy.run_bytes:
             return True
-        return self._policy.good_dictionary_bytes <= len(self.dictionary()) <= room
+        return self._policy.good_dictionary_bytes <= len(self.dictionary()) <= budget
 
     def records(self) -> Iterator[bytes]:
         """Yield the kept documents, serialized."""
@@ -88,9 +88,8 @@ def merge_documents(
 ) -> None:
     """Write the documents of several segments as one, in bounded memory.
 
-    Frames that share a dictionary are copied if their dictionary is not too large, see `CopyPolicy`: at most
-    6 % of the frames, or 1 % of the file. Others are compressed again, with the dictionary of their
-    neighbors if there is one.
+    Frames that share a dictionary are copied if the dictionary is not too large, see `CopyPolicy`: at most 6 % of
+    the frames, or 1 % of the file. Others are compressed again, with the dictionary of a neighbor if there is one.
 
     Args:
         directory: for temporary files.
@@ -110,8 +109,8 @@ def merge_documents(
     ]
     with ExitStack() as stack:
         merged: list[FrameRun] = []
-        room = container.n_bytes // policy.file_share // len(runs)
-        for known, group in _groups(runs, room, policy):
+        budget = container.n_bytes // policy.file_share // len(runs)
+        for known, group in _group_runs(runs, budget, policy):
             if known is None:
                 merged += group
             else:
@@ -119,8 +118,8 @@ def merge_documents(
         write_runs(merged, container)
 
 
-def _groups(
-    runs: Sequence[_StoredRun], room: int, policy: CopyPolicy
+def _group_runs(
+    runs: Sequence[_StoredRun], budget: int, policy: CopyPolicy
 ) -> Iterator[tuple[bytes | None, list[_StoredRun]]]:
     """Yield groups of consecutive runs with the dictionary to compress them with, or None if they are copied.
 
@@ -128,12 +127,12 @@ def _groups(
 
     Args:
         runs: all of them.
-        room: bytes that the dictionary of each run may always take.
+        budget: maximum size of the dictionary of a small run that is copied.
         policy: which runs are copied.
     """
     least = sum(run.n_bytes for run in runs) // policy.max_runs
     groups = [
-        (is_copied, list(group)) for is_copied, group in groupby(runs, lambda run: run.is_copied(least, room))
+        (is_copied, list(group)) for is_copied, group in groupby(runs, lambda run: run.is_copied(least, budget))
     ]
     for number, (is_copied, group) in enumerate(groups):
         if is_copied:

@@ -1,4 +1,4 @@
-"""Writes the sections of compressed documents: runs of consecutive frames that share a dictionary."""
+"""Writes the sections of the compressed documents: runs of consecutive frames that share a dictionary."""
 
 from __future__ import annotations
 
@@ -47,14 +47,14 @@ def write_runs(runs: Sequence[FrameRun], container: ContainerWriter) -> None:
     ]
     dictionaries, sizes = zip(*joined, strict=True)
     container.add("document_dictionaries", np.frombuffer(b"".join(dictionaries), np.uint8))
-    container.add("dictionary_offsets", _offsets([np.fromiter(map(len, dictionaries), np.int64)]))
-    container.add("dictionary_ordinals", _offsets([np.array(sizes, np.int64)]))
+    container.add("dictionary_offsets", _make_offsets([np.fromiter(map(len, dictionaries), np.int64)]))
+    container.add("dictionary_ordinals", _make_offsets([np.array(sizes, np.int64)]))
     n_bytes = sum(int(lengths.sum(dtype=np.int64)) for _, lengths, _ in parts)
     pieces = (piece for *_, run in parts for piece in run.frames())
     container.add_pieces("documents", np.uint8, (n_bytes,), pieces)
-    container.add("document_offsets", _offsets([lengths for _, lengths, _ in parts]))
+    container.add("document_offsets", _make_offsets([lengths for _, lengths, _ in parts]))
 
 
-def _offsets(sizes: Sequence[npt.NDArray[np.integer[Any]]]) -> UInt64Array:
+def _make_offsets(sizes: Sequence[npt.NDArray[np.integer[Any]]]) -> UInt64Array:
     """Return the offsets of parts whose sizes are given in several arrays."""
     return offsets_from_sizes(np.concatenate(sizes)).view(np.uint64)

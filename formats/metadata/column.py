@@ -1,9 +1,9 @@
 """One column: the values at one path of the metadata of all documents of a segment.
 
 A column is a range of section ``metadata`` with these parts, each aligned to 8 bytes: integers (int64) and floats
-(float64), the offsets of the texts (uint64), the
-texts, the code of a value for each document (0: none) if the column is dense, then the documents (uint32) and the
-codes of all other values, ascending by code. Codes take as many bytes as the number of values needs: 1, 2 or 4.
+(float64); the offsets of the texts (uint64); the texts; in a dense column, the code of one value of each document
+(0: none); the documents (uint32) of all other values; their codes, ascending. A code has 1, 2 or 4 bytes,
+depending on the number of values.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ __all__ = ["PART_ALIGNMENT", "Column", "KeptValue", "code_type"]
 
 PART_ALIGNMENT = 8
 _MAX_VALUES = (1 << 32) - 2
-_CONSTANTS = 4  # kinds of one value each
-_FEW_RUNS = 8  # up to so many, comparing codes with each run is faster than a lookup table
+_CONSTANTS = 4  # kinds with a single value
+_FEW_RUNS = 8  # comparing codes with so many runs is faster than a lookup table
 
 KeptValue = tuple[Kind, int | float | bytes, UInt32Array]
 
@@ -55,7 +55,7 @@ class Column:
         self._section = section
         self._n_docs = n_docs
         self._path: Path = entry.path
-        self.counts = _counts(entry)
+        self.counts = _read_counts(entry)
         self._dense = entry.boolean("dense")
         n_pairs = entry.integer("n_pairs", 0, section.n_bytes)
         n_text_bytes = entry.integer("text_bytes", 0, section.n_bytes)
@@ -82,10 +82,10 @@ class Column:
     def dictionary(self) -> ColumnDictionary:
         """Its distinct values."""
         n_integers = self.counts[Kind.INTEGER]
-        numbers = self._part(0, np.uint64)
+        numbers = self._read_part(0, np.uint64)
         integers, floats = numbers[:n_integers].view(np.int64), numbers[n_integers:].view(np.float64)
-        texts = _Texts(self._part(1, np.uint64), self._part(2, np.uint8), self._path)
-        return ColumnDictionary(self.counts, _items(integers), _items(floats), texts)
+        texts = _Texts(self._read_part(1, np.uint64), self._read_part(2, np.uint8), self._path)
+        return ColumnDictionary(self.counts, _as_python_numbers(integers), _as_python_numbers(floats), texts)
 
     def find_docs(self, runs: Sequence[Run]) -> BoolArray:
         """Return the documents that have a value whose code is in one of the runs, (n_docs,) bool.
@@ -93,16 +93,16 @@ class Column:
         Raises:
             FormatError: the column is damaged.
         """
-        found = self._with_first(runs)
+        found = self._find_docs_by_first(runs)
         bounds = np.array(runs, np.int64).reshape(-1, 2) - (0, 1)
         lowest, highest = bounds.astype(self._code_type).T
         starts, ends = self._codes.searchsorted(lowest, "left"), self._codes.searchsorted(highest, "right")
         for start, end in zip(starts.tolist(), ends.tolist(), strict=True):
-            found[self._checked(self._docs[start:end])] = True
+            found[self._check_docs(self._docs[start:end])] = True
         return found
 
     def kinds_of(self, docs: BoolArray, kinds: Iterable[Kind]) -> frozenset[Kind]:
-        """Return those of `kinds` that a value of one of the documents, (n_docs,) bool, has.
+        """Return those of `kinds` that values of the documents, (n_docs,) bool, have.
 
         Raises:
             FormatError: the column is damaged.
@@ -119,7 +119,7 @@ class Column:
             FormatError: the column is damaged.
         """
         first = np.flatnonzero(self._first)
-        docs = np.concatenate([first, self._checked(self._docs)])
+        docs = np.concatenate([first, self._check_docs(self._docs)])
         codes = np.concatenate([self._first[first], self._codes])
         codes, docs = codes[keep[docs]], docs[keep[docs]]
         order = np.lexsort((docs, codes))
@@ -135,7 +135,7 @@ class Column:
             yield *value, docs[start:end]
             before = value
 
-    def _with_first(self, runs: Sequence[Run]) -> BoolArray:
+    def _find_docs_by_first(self, runs: Sequence[Run]) -> BoolArray:
         """Return the documents whose first value is in one of the runs."""
         codes = self._first
         if len(runs) > _FEW_RUNS and self._dense:
@@ -150,25 +150,25 @@ class Column:
 
     @cached_property
     def _first(self) -> AnyArray:
-        """(n_docs,): the code of each document's first value; (0,) where the column is not dense."""
-        return self._part(3, self._code_type)
+        """(n_docs,): the code of each document's first value; (0,) if the column is not dense."""
+        return self._read_part(3, self._code_type)
 
     @cached_property
     def _docs(self) -> UInt32Array:
         """(n_pairs,): the documents of all other values."""
-        return self._part(4, np.uint32)
+        return self._read_part(4, np.uint32)
 
     @cached_property
     def _codes(self) -> AnyArray:
         """(n_pairs,): the codes of those values, ascending."""
-        return self._part(5, self._code_type)
+        return self._read_part(5, self._code_type)
 
-    def _checked(self, docs: UInt32Array) -> UInt32Array:
+    def _check_docs(self, docs: UInt32Array) -> UInt32Array:
         if len(docs) and int(docs.max()) >= self._n_docs:
             raise CorruptFile("a metadata column has ordinals that are out of bounds", path=self._path)
         return docs
 
-    def _part(self, number: int, dtype: npt.DTypeLike) -> AnyArray:
+    def _read_part(self, number: int, dtype: npt.DTypeLike) -> AnyArray:
         return self._section.slice(*self._parts[number]).view(dtype)
 
 
@@ -176,7 +176,7 @@ class _Texts:
     """The texts of a column."""
 
     def __init__(self, offsets: UInt64Array, data: UInt8Array, path: Path) -> None:
-        self._offsets = _items(offsets)
+        self._offsets = _as_python_numbers(offsets)
         self._data = data.data
         self._path = path
 
@@ -190,12 +190,12 @@ class _Texts:
         return bytes(self._data[low:high])
 
 
-def _items(array: AnyArray) -> Any:  # noqa: ANN401  # what a memoryview yields depends on its format
-    """The elements as Python numbers, which compare exactly across types."""
+def _as_python_numbers(array: AnyArray) -> Any:  # noqa: ANN401  # the type of elements depends on the format
+    """Return a view whose elements are Python numbers, which compare exactly across types."""
     return array.data
 
 
-def _counts(entry: Fields) -> tuple[int, ...]:
+def _read_counts(entry: Fields) -> tuple[int, ...]:
     counts = entry.items("counts", len(Kind))
     small = [1] * _CONSTANTS + [_MAX_VALUES] * (len(Kind) - _CONSTANTS)
     right = len(counts) == len(Kind) and all(

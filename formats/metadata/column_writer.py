@@ -1,4 +1,4 @@
-"""Writes one metadata column, value by value, in bounded memory."""
+"""Writes one metadata column value by value, in bounded memory."""
 
 from __future__ import annotations
 
@@ -80,8 +80,8 @@ class ColumnWriter:
         first = np.zeros(len(self._owners) if dense else 0, dtype)
         docs, codes = Spool(self._directory), Spool(self._directory)
         try:
-            for some_docs, some_codes in self._pairs():
-                others = _without_first(some_docs, some_codes, first) if dense else slice(None)
+            for some_docs, some_codes in self._iterate_pairs():
+                others = _store_first_codes(some_docs, some_codes, first) if dense else slice(None)
                 docs.write_array(some_docs[others])
                 codes.write_array(some_codes[others].astype(dtype))
             _append(section, iter([first.tobytes()]))
@@ -92,14 +92,14 @@ class ColumnWriter:
             docs.close()
             codes.close()
 
-    def _pairs(self) -> Iterator[tuple[UInt32Array, UInt32Array]]:
+    def _iterate_pairs(self) -> Iterator[tuple[UInt32Array, UInt32Array]]:
         n_pairs = self._docs.n_bytes // _PAIR_BYTES
         for low in range(0, n_pairs, _BATCH):
             high = min(n_pairs, low + _BATCH)
             yield self._docs.read_array(np.uint32, low, high), self._codes.read_array(np.uint32, low, high)
 
 
-def _without_first(docs: UInt32Array, codes: UInt32Array, first: AnyArray) -> BoolArray:
+def _store_first_codes(docs: UInt32Array, codes: UInt32Array, first: AnyArray) -> BoolArray:
     """Store the first code of each document that has none yet; return which pairs remain."""
     _, places = np.unique(docs, return_index=True)
     places = places[first[docs[places]] == 0]

@@ -4,8 +4,8 @@ Sections, absent if no document has metadata: ``metadata`` (the columns, see `qu
 ``metadata_directory`` (msgpack: ``columns``, a map of path -> entry of its column, and ``beyond``, the entry of a
 column with the documents that have values at paths without a column, or nil if there are none).
 
-There are at most MAX_PATHS columns, and none for a path of more than MAX_PATH_BYTES. For any other path the
-documents in ``beyond`` must be read.
+There are at most MAX_PATHS columns, and none for a path of more than MAX_PATH_BYTES. For other paths the documents
+in ``beyond`` must be read.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from quarry.formats.container.writer import ContainerWriter
 from quarry.formats.errors import CorruptFile
 from quarry.formats.metadata.column import Column, KeptValue
 from quarry.formats.metadata.column_writer import ColumnWriter
-from quarry.formats.metadata.values import MAX_TEXT_BYTES, Kind, Scalar, iterate_values, long_prefix
+from quarry.formats.metadata.values import MAX_TEXT_BYTES, Kind, Scalar, iterate_values, truncate_long_text
 from quarry.formats.postings.inversion import PostingRuns
 
 __all__ = ["MAX_PATHS", "MAX_PATH_BYTES", "MetadataReader", "MetadataWriter", "merge_metadata"]
@@ -37,9 +37,9 @@ __all__ = ["MAX_PATHS", "MAX_PATH_BYTES", "MetadataReader", "MetadataWriter", "m
 MAX_PATHS = 4096
 MAX_PATH_BYTES = 255
 
-_BEYOND = 0xFFFF  # the number of all paths without a column
+_BEYOND = 0xFFFF  # stands for all paths without a column
 _SIGN = 1 << 63
-_DIGITS = tuple(f"{kind:d}" for kind in Kind)  # formatting a member of an enumeration takes much longer
+_DIGITS = tuple(f"{kind:d}" for kind in Kind)  # formatting an enum member is much slower
 
 
 class MetadataWriter:
@@ -61,7 +61,7 @@ class MetadataWriter:
         Raises:
             OverflowError: an integer does not fit 64 bits.
         """
-        self._runs.add([self._key(path, value) for path, value in iterate_values(metadata)])
+        self._runs.add([self._make_key(path, value) for path, value in iterate_values(metadata)])
 
     def spill(self) -> None:
         """Write buffered values to a temporary file if there are many."""
@@ -70,7 +70,7 @@ class MetadataWriter:
     def write(self, container: ContainerWriter) -> None:
         """Write the sections, if there is any metadata."""
         paths = list(self._numbers)
-        values = ((_parsed(key), postings.docs) for key, postings in self._runs.merged())
+        values = ((_parse_key(key), postings.docs) for key, postings in self._runs.merged())
         columns = (
             (
                 None if number == _BEYOND else paths[number],
@@ -84,14 +84,14 @@ class MetadataWriter:
         """Delete the temporary files."""
         self._runs.close()
 
-    def _key(self, path: str, value: Scalar) -> str:
+    def _make_key(self, path: str, value: Scalar) -> str:
         """Return a string that sorts by path number, kind and value."""
         number = self._numbers.get(path, _BEYOND)
         if number == _BEYOND and len(self._numbers) < self._max_paths and len(path.encode()) <= MAX_PATH_BYTES:
             number = self._numbers[path] = len(self._numbers)
         if number == _BEYOND:
             value = Scalar(Kind.CONTAINER)
-        return f"{number:04x}{_value_key(value)}"
+        return f"{number:04x}{_make_value_key(value)}"
 
 
 class MetadataReader:
@@ -115,7 +115,7 @@ class MetadataReader:
         return sorted(self._columns)
 
     def column(self, path: str) -> Column | None:
-        """Return the column of a path, or None; then only documents in `beyond` can have values at it."""
+        """Return the column of a path, or None: only documents in `beyond` can have values at such a path."""
         return self._columns.get(path)
 
     @property
@@ -135,15 +135,15 @@ class MetadataReader:
             return {}, None
         data = self._entries.array().tobytes()
         where = "the directory of metadata"
-        fields = Fields(unpack(data, self._path, where), self._path, where)
+        fields = unpack(data, self._path, where)
         entries, beyond = fields.child("columns").remaining(), fields.optional_child("beyond")
         fields.refuse_unknown()
         if len(entries) > MAX_PATHS:
             raise CorruptFile("too many columns", path=self._path, expected=MAX_PATHS, actual=len(entries))
-        columns = {path: self._column(Fields(entry, self._path, where)) for path, entry in entries.items()}
-        return columns, None if beyond is None else self._column(beyond)
+        columns = {path: self._read_column(Fields(entry, self._path, where)) for path, entry in entries.items()}
+        return columns, None if beyond is None else self._read_column(beyond)
 
-    def _column(self, entry: Fields) -> Column:
+    def _read_column(self, entry: Fields) -> Column:
         assert self._section is not None
         return Column(self._section, entry, self.n_docs)
 
@@ -170,20 +170,20 @@ def merge_metadata(
     Raises:
         FormatError: a segment is damaged.
     """
-    parts = _parts(readers, keeps)
-    kept, dropped = _kept_paths(readers, max_paths)
-    beyond = _beyond(parts, dropped)
-    columns: list[tuple[str | None, Iterable[KeptValue]]] = [(path, _joined(parts, path)) for path in kept]
+    parts = _make_parts(readers, keeps)
+    kept, dropped = _choose_paths(readers, max_paths)
+    beyond = _find_beyond(parts, dropped)
+    columns: list[tuple[str | None, Iterable[KeptValue]]] = [(path, _merge_values(parts, path)) for path in kept]
     if len(beyond):
         columns.append((None, [(Kind.CONTAINER, 0, beyond)]))
     n_docs = sum(int(np.count_nonzero(keep)) for _, keep, _ in parts)
     _write(directory, container, n_docs, columns)
 
 
-_Part = tuple[MetadataReader, BoolArray, UInt32Array]  # a segment, the documents to keep, and their new ordinals
+_Part = tuple[MetadataReader, BoolArray, UInt32Array]  # a segment, the documents to keep, their new ordinals
 
 
-def _parts(readers: Sequence[MetadataReader], keeps: Sequence[BoolArray | None]) -> list[_Part]:
+def _make_parts(readers: Sequence[MetadataReader], keeps: Sequence[BoolArray | None]) -> list[_Part]:
     masks = [
         np.ones(reader.n_docs, bool) if keep is None else keep for reader, keep in zip(readers, keeps, strict=True)
     ]
@@ -194,10 +194,10 @@ def _parts(readers: Sequence[MetadataReader], keeps: Sequence[BoolArray | None])
     ]
 
 
-def _kept_paths(readers: Sequence[MetadataReader], max_paths: int) -> tuple[list[str], list[str]]:
+def _choose_paths(readers: Sequence[MetadataReader], max_paths: int) -> tuple[list[str], list[str]]:
     """Return the paths that get a column, and those that had one in a segment and get none.
 
-    In a segment with documents in `beyond`, any of these may have values at a path without a column.
+    A segment with documents in `beyond` may have values at any path that has no column in it.
     """
     paths = sorted({path for reader in readers for path in reader.paths})
     incomplete = [reader for reader in readers if reader.beyond is not None]
@@ -206,7 +206,7 @@ def _kept_paths(readers: Sequence[MetadataReader], max_paths: int) -> tuple[list
     return kept, sorted(set(paths) - set(kept))
 
 
-def _beyond(parts: Sequence[_Part], dropped: Sequence[str]) -> UInt32Array:
+def _find_beyond(parts: Sequence[_Part], dropped: Sequence[str]) -> UInt32Array:
     """Return the new ordinals of the documents with values at paths that get no column, ascending."""
     found = []
     for reader, keep, ordinals in parts:
@@ -217,22 +217,13 @@ def _beyond(parts: Sequence[_Part], dropped: Sequence[str]) -> UInt32Array:
     return np.concatenate(found or [np.empty(0, np.uint32)])
 
 
-def _joined(parts: Sequence[_Part], path: str) -> Iterator[KeptValue]:
+def _merge_values(parts: Sequence[_Part], path: str) -> Iterator[KeptValue]:
     """Yield the values of all segments at a path, ascending."""
-    found = []
-    for number, (reader, keep, ordinals) in enumerate(parts):
-        column = reader.column(path)
-        if column is not None:
-            found.append(_numbered(number, column.values(keep, ordinals)))
-    for (kind, value), group in groupby(heapq.merge(*found), key=itemgetter(0, 1)):
+    columns = ((reader.column(path), keep, ordinals) for reader, keep, ordinals in parts)
+    found = [column.values(keep, ordinals) for column, keep, ordinals in columns if column is not None]
+    kind_and_value = itemgetter(0, 1)
+    for (kind, value), group in groupby(heapq.merge(*found, key=kind_and_value), key=kind_and_value):
         yield kind, value, np.concatenate([docs for *_, docs in group])
-
-
-def _numbered(
-    number: int, values: Iterator[KeptValue]
-) -> Iterator[tuple[Kind, int | float | bytes, int, UInt32Array]]:
-    for kind, value, docs in values:
-        yield kind, value, number, docs
 
 
 def _write(
@@ -271,14 +262,14 @@ def _write_column(
         writer.close()
 
 
-def _value_key(value: Scalar) -> str:
+def _make_value_key(value: Scalar) -> str:
     """Return a string that sorts by kind and value."""
     kind, payload = value
     digit = _DIGITS[kind]
     if isinstance(payload, str):
         if len(payload) <= MAX_TEXT_BYTES and len(payload.encode()) <= MAX_TEXT_BYTES:
             return digit + payload
-        return _DIGITS[Kind.LONG_TEXT] + long_prefix(payload)
+        return _DIGITS[Kind.LONG_TEXT] + truncate_long_text(payload)
     if isinstance(payload, float):
         bits = int.from_bytes(struct.pack(">d", payload), "big")
         return f"{digit}{bits ^ (2 * _SIGN - 1) if bits & _SIGN else bits | _SIGN:016x}"
@@ -287,7 +278,7 @@ def _value_key(value: Scalar) -> str:
     return f"{digit}{payload + _SIGN:016x}" if kind is Kind.INTEGER else digit
 
 
-def _parsed(key: bytes) -> tuple[int, Kind, int | float | bytes]:
+def _parse_key(key: bytes) -> tuple[int, Kind, int | float | bytes]:
     """Return the path number, the kind and the value of a key."""
     number, kind, rest = int(key[:4], 16), Kind(int(key[4:5])), key[5:]
     if kind in (Kind.TEXT, Kind.LONG_TEXT):

@@ -1,4 +1,4 @@
-"""The distinct values of one column, in order, and the codes of those that satisfy a comparison."""
+"""The ordered distinct values of one column, and the codes of those that satisfy a comparison."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ class Codes(NamedTuple):
     """Values of a column by their codes.
 
     Attributes:
-        sure: values that satisfy the comparison.
-        doubtful: prefixes of long texts, of which some may.
+        certain: values that satisfy the comparison.
+        possible: prefixes of long texts, some of which may satisfy it.
     """
 
-    sure: tuple[Run, ...] = ()
-    doubtful: tuple[Run, ...] = ()
+    certain: tuple[Run, ...] = ()
+    possible: tuple[Run, ...] = ()
 
 
 class _Texts(Protocol):
@@ -80,28 +80,28 @@ class ColumnDictionary:
         """
         if isinstance(operand.payload, str):
             text = operand.payload.encode()
-            long, doubtful = self._long_texts(operator, text)
-            return Codes(_filled(self._short_texts(operator, text), long), _filled(doubtful))
+            long, possible = self._compare_long_texts(operator, text)
+            return Codes(_drop_empty(self._compare_short_texts(operator, text), long), _drop_empty(possible))
         if operand.kind in (Kind.INTEGER, Kind.FLOAT):
             runs = (
-                self._numbers(operator, self.runs[Kind.INTEGER], self._integers, operand.payload),
-                self._numbers(operator, self.runs[Kind.FLOAT], self._floats, operand.payload),
+                self._compare_numbers(operator, self.runs[Kind.INTEGER], self._integers, operand.payload),
+                self._compare_numbers(operator, self.runs[Kind.FLOAT], self._floats, operand.payload),
             )
-            return Codes(_filled(*runs))
-        return Codes(_filled(self.runs[operand.kind]))
+            return Codes(_drop_empty(*runs))
+        return Codes(_drop_empty(self.runs[operand.kind]))
 
-    def _numbers(self, operator: str, run: Run, values: Sequence[float], operand: float) -> Run:
+    def _compare_numbers(self, operator: str, run: Run, values: Sequence[float], operand: float) -> Run:
         n = run[1] - run[0]
         below, not_above = bisect_left(values, operand, 0, n), bisect_right(values, operand, 0, n)
-        return _compared(operator, run, run[0] + below, run[0] + not_above)
+        return _select_run(operator, run, run[0] + below, run[0] + not_above)
 
-    def _short_texts(self, operator: str, operand: bytes) -> Run:
+    def _compare_short_texts(self, operator: str, operand: bytes) -> Run:
         run = self.runs[Kind.TEXT]
         below = bisect_left(self._texts, operand, 0, self._n_texts)
         not_above = bisect_right(self._texts, operand, below, self._n_texts)
-        return _compared(operator, run, run[0] + below, run[0] + not_above)
+        return _select_run(operator, run, run[0] + below, run[0] + not_above)
 
-    def _long_texts(self, operator: str, operand: bytes) -> tuple[Run, Run]:
+    def _compare_long_texts(self, operator: str, operand: bytes) -> tuple[Run, Run]:
         """Return the long texts that satisfy the comparison, and those that may: with the operand's prefix."""
         run, first = self.runs[Kind.LONG_TEXT], self.runs[Kind.TEXT][0]
         low, high = run[0] - first, run[1] - first
@@ -110,10 +110,10 @@ class ColumnDictionary:
         between = first + below, first + not_above
         if operator == "eq":
             return (0, 0), between if len(operand) > MAX_TEXT_BYTES else (0, 0)
-        return _compared(_STRICT.get(operator, operator), run, *between), between
+        return _select_run(_STRICT.get(operator, operator), run, *between), between
 
 
-def _compared(operator: str, run: Run, below: int, not_above: int) -> Run:
+def _select_run(operator: str, run: Run, below: int, not_above: int) -> Run:
     """Return the codes of a run that satisfy a comparison: less before `below`, greater from `not_above` on."""
     return {
         "eq": (below, not_above),
@@ -124,5 +124,5 @@ def _compared(operator: str, run: Run, below: int, not_above: int) -> Run:
     }[operator]
 
 
-def _filled(*runs: Run) -> tuple[Run, ...]:
+def _drop_empty(*runs: Run) -> tuple[Run, ...]:
     return tuple(run for run in runs if run[0] < run[1])

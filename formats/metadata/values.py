@@ -12,9 +12,17 @@ from collections.abc import Iterator, Mapping
 from enum import IntEnum
 from typing import NamedTuple
 
-__all__ = ["LONG_PREFIX_BYTES", "MAX_TEXT_BYTES", "Kind", "Scalar", "iterate_values", "long_prefix", "scalar"]
+__all__ = [
+    "LONG_PREFIX_BYTES",
+    "MAX_TEXT_BYTES",
+    "Kind",
+    "Scalar",
+    "iterate_values",
+    "to_scalar",
+    "truncate_long_text",
+]
 
-MAX_TEXT_BYTES = 128  # of UTF-8; of a longer text a column has a prefix
+MAX_TEXT_BYTES = 128  # of UTF-8; columns store a prefix of longer texts
 LONG_PREFIX_BYTES = 64  # at most, cut between characters: at least 61
 _INTEGERS = range(-(1 << 63), 1 << 63)
 
@@ -36,7 +44,7 @@ class Scalar(NamedTuple):
     """A value that can be compared with others of its kind, and a number with every number.
 
     Attributes:
-        kind: never LONG_TEXT, which is for values of columns only.
+        kind: any but LONG_TEXT, which only values of columns have.
         payload: the number or the text; 0 for other kinds.
     """
 
@@ -44,14 +52,14 @@ class Scalar(NamedTuple):
     payload: int | float | str = 0
 
 
-def scalar(value: object) -> Scalar:
-    """Return the value as it is compared: a float that is a signed 64-bit integer is that integer, -0.0 is 0."""
+def to_scalar(value: object) -> Scalar:
+    """Return the value in the form that is compared: integral floats within 64 bits become integers, -0.0 is 0."""
     if value is None:
         return Scalar(Kind.NULL)
     if isinstance(value, bool):
         return Scalar(Kind.TRUE if value else Kind.FALSE)
     if isinstance(value, str):
-        return Scalar(Kind.TEXT, str.__str__(value))  # of a subclass, as an enumeration, its characters
+        return Scalar(Kind.TEXT, str.__str__(value))  # the characters of a subclass such as an enumeration
     if isinstance(value, int):
         return Scalar(Kind.INTEGER, int.__int__(value))
     if isinstance(value, float):
@@ -72,9 +80,9 @@ def iterate_values(metadata: Mapping[str, object]) -> Iterator[tuple[str, Scalar
         elif isinstance(value, list | tuple) and value:
             waiting.extend((path, member) for member in value)
         else:
-            yield path, scalar(value)
+            yield path, to_scalar(value)
 
 
-def long_prefix(text: str) -> str:
+def truncate_long_text(text: str) -> str:
     """Return the prefix of a text of more than MAX_TEXT_BYTES that a column stores: 61 to 64 bytes."""
     return text[:LONG_PREFIX_BYTES].encode()[:LONG_PREFIX_BYTES].decode(errors="ignore")

@@ -1,16 +1,9 @@
 """Encodes the posting list of a term: Elias-Fano for the documents, unary for the term frequencies.
 
-A record of n postings in a segment of n_docs documents contains, low bits of a byte first:
-
-1. n times the low w bits of a document's ordinal, w = floor(log2(n_docs / n)), low bits first;
-2. for each document its high part, ordinal >> w: a zero for each step from the previous high part (from 0, for
-   the first), then a one;
-3. for each document its frequency f >= 1: f - 1 zeros, then a one;
-4. zeros up to a whole byte.
-
-So there are exactly 2 n ones after the low bits, and the last one is in the last byte.
-(P. Elias, Efficient storage and retrieval by content and address of static files, 1974; S. Vigna,
-Quasi-succinct indices, 2013.)
+SPEC.md, section 5, "Postings", defines a record of n postings: n low parts of w bits, then 2 n ones, the first n
+for the high parts of the ordinals, the others for the frequencies; the last one is in the last byte. (P. Elias,
+Efficient storage and retrieval by content and address of static files, 1974; S. Vigna, Quasi-succinct indices,
+2013.)
 """
 
 from __future__ import annotations
@@ -26,10 +19,10 @@ __all__ = ["MAX_RECORD_BYTES", "Postings", "decode", "decode_several", "encode"]
 MAX_RECORD_BYTES = 1 << 29  # so that the position of a bit fits 32 bits
 
 
-_FEW = 24  # postings up to which Python's integers are faster than arrays
-_CHUNK = 1 << 14  # postings at a time: a chunk fits in a cache and needs no new pages of memory
-_WRONG_ONES = "a record with a wrong number of ones, or unused bytes"
-_OUT_OF_ORDER = "document ordinals that do not ascend or are out of bounds"
+_FEW_POSTINGS = 24  # Python's integers decode so many postings 5 to 18 times as fast as arrays
+_CHUNK = 1 << 14  # postings at a time, which fit in a cache
+_WRONG_NUMBER_OF_ONES = "a record with a wrong number of ones, or unused bytes"
+_NOT_ASCENDING = "document ordinals that do not ascend or are out of bounds"
 
 
 class Postings(NamedTuple):
@@ -58,7 +51,7 @@ def encode(n_docs: int, counts: Int64Array, postings: Postings) -> tuple[UInt8Ar
     ends = np.cumsum(counts)
     docs, totals = postings.docs.astype(np.int64), np.cumsum(postings.frequencies, dtype=np.int64)
     totals_before = np.concatenate([[0], totals[ends[:-1] - 1]])
-    widths = _widths(n_docs, counts)
+    widths = _low_bit_widths(n_docs, counts)
     n_low_bits = widths * counts
     n_high_bits = (docs[ends - 1] >> widths) + counts
     lengths = -(-(n_low_bits + n_high_bits + totals[ends - 1] - totals_before) // 8)
@@ -92,7 +85,7 @@ def _set_low_bits(packed: UInt8Array, at: Int64Array, values: Int64Array, widths
     packed |= words.astype("<u8").view(np.uint8)[: len(packed)]
 
 
-def _widths(n_docs: int, counts: Int64Array) -> Int64Array:
+def _low_bit_widths(n_docs: int, counts: Int64Array) -> Int64Array:
     return np.frexp(n_docs // counts)[1].astype(np.int64) - 1  # the exponent is exact below 2^53
 
 
@@ -105,7 +98,7 @@ def decode(record: UInt8Array, n: int, n_docs: int) -> Postings:
     width = (n_docs // n).bit_length() - 1
     if not n * (width + 2) <= 8 * len(record) <= 8 * MAX_RECORD_BYTES:
         raise ValueError("a record too short for its postings, or too long")
-    if n <= _FEW:
+    if n <= _FEW_POSTINGS:
         return _decode_few(record.tobytes(), n, n_docs, width)
     return _decode_many(record, n, n_docs, width)
 
@@ -125,26 +118,26 @@ def decode_several(records: UInt8Array, lengths: Int64Array, counts: Int64Array,
     Raises:
         ValueError: a record is not valid.
     """
-    widths = _widths(n_docs, counts)
+    widths = _low_bit_widths(n_docs, counts)
     starts, n_low_bits = 8 * (np.cumsum(lengths) - lengths), widths * counts
     if (n_low_bits + 2 * counts > 8 * lengths).any() or lengths.max() > MAX_RECORD_BYTES:
         raise ValueError("a record too short for its postings, or too long")
-    ones = _ones_of_several(records, starts // 8, lengths, counts, n_low_bits)
+    ones = _find_ones_of_several(records, starts // 8, lengths, counts, n_low_bits)
     firsts = np.cumsum(counts) - counts
     numbers, wide = np.arange(int(counts.sum())), np.repeat(widths, counts)
     places = np.repeat(firsts, counts) + numbers
     high = ones[places] - numbers - np.repeat(starts + n_low_bits - firsts, counts)
     at = np.repeat(starts - firsts * widths, counts) + numbers * wide
-    docs = high << wide | _low_bits_at(records, at, wide)
+    docs = high << wide | _read_low_bits_at(records, at, wide)
     ascends = docs[1:] > docs[:-1]
     ascends[firsts[1:] - 1] = True
     if not ascends.all() or docs.max() >= n_docs:
-        raise ValueError(_OUT_OF_ORDER)
+        raise ValueError(_NOT_ASCENDING)
     places += np.repeat(counts, counts)
     return Postings(docs.astype(np.uint32), (ones[places] - ones[places - 1]).astype(np.uint32))
 
 
-def _ones_of_several(
+def _find_ones_of_several(
     records: UInt8Array, starts: Int64Array, lengths: Int64Array, counts: Int64Array, n_low_bits: Int64Array
 ) -> Int64Array:
     """Return the positions of the ones after the low bits of each record, two for each posting."""
@@ -158,17 +151,17 @@ def _ones_of_several(
     ones, ends = np.flatnonzero(np.unpackbits(kept, bitorder="little").view(bool)), 8 * np.cumsum(lengths)
     n_before = 2 * np.cumsum(counts)
     if not np.array_equal(ones.searchsorted(ends), n_before) or (ones[n_before - 1] < ends - 8).any():
-        raise ValueError(_WRONG_ONES)
+        raise ValueError(_WRONG_NUMBER_OF_ONES)
     return ones
 
 
-def _low_bits_at(records: UInt8Array, at: Int64Array, widths: Int64Array) -> Int64Array:
+def _read_low_bits_at(records: UInt8Array, at: Int64Array, widths: Int64Array) -> Int64Array:
     """Read numbers of these widths, less than 64 bits each, at these bit positions."""
     words = np.zeros(len(records) // 8 + 2, "<u8")
     words.view(np.uint8)[: len(records)] = records
     word, shift = at >> 6, (at & 63).astype(np.uint64)
     found = words[word].astype(np.uint64) >> shift
-    found |= words[word + 1].astype(np.uint64) << (np.uint64(64) - shift)  # nothing if that is 64
+    found |= words[word + 1].astype(np.uint64) << (np.uint64(64) - shift)  # 0 for a shift of 64
     numbers: Int64Array = found.view(np.int64) & ((1 << widths) - 1)
     return numbers
 
@@ -177,7 +170,7 @@ def _decode_few(record: bytes, n: int, n_docs: int, width: int) -> Postings:
     bits = int.from_bytes(record, "little")
     ones = bits >> n * width
     if ones.bit_count() != 2 * n or bits.bit_length() <= 8 * len(record) - 8:
-        raise ValueError(_WRONG_ONES)
+        raise ValueError(_WRONG_NUMBER_OF_ONES)
     high, before = 0, -1
     numbers = []
     for place in range(n):
@@ -186,7 +179,7 @@ def _decode_few(record: bytes, n: int, n_docs: int, width: int) -> Postings:
         high += gap - 1
         doc = high << width | bits >> place * width & (1 << width) - 1
         if not before < doc < n_docs:
-            raise ValueError(_OUT_OF_ORDER)
+            raise ValueError(_NOT_ASCENDING)
         numbers.append(doc)
         before = doc
     for _ in range(n):
@@ -198,22 +191,22 @@ def _decode_few(record: bytes, n: int, n_docs: int, width: int) -> Postings:
 
 
 def _decode_many(record: UInt8Array, n: int, n_docs: int, width: int) -> Postings:
-    ones = _ones(record, n * width, 2 * n)
+    ones = _find_ones(record, n * width, 2 * n)
     docs = np.empty(n, np.uint32)
     if int(ones[n - 1]) - (n - 1) > n_docs >> width:
-        raise ValueError(_OUT_OF_ORDER)
+        raise ValueError(_NOT_ASCENDING)
     for low in range(0, n, _CHUNK):
         high = min(n, low + _CHUNK)
         part = np.subtract(ones[low:high], np.arange(low, high, dtype=np.uint32), out=docs[low:high])
         if width:
             part <<= width
-            part |= _low_bits(record[low * width // 8 :], high - low, width)
+            part |= _read_low_bits(record[low * width // 8 :], high - low, width)
     if docs[-1] >= n_docs or not (docs[1:] > docs[:-1]).all():
-        raise ValueError(_OUT_OF_ORDER)
+        raise ValueError(_NOT_ASCENDING)
     return Postings(docs, np.diff(ones[n - 1 :]))
 
 
-def _ones(record: UInt8Array, skipped: int, n: int) -> UInt32Array:
+def _find_ones(record: UInt8Array, skipped: int, n: int) -> UInt32Array:
     """Return the positions of the n ones after the first `skipped` bits, relative to these."""
     places = np.empty(n, np.uint32)
     n_found = 0
@@ -223,15 +216,15 @@ def _ones(record: UInt8Array, skipped: int, n: int) -> UInt32Array:
         here = np.flatnonzero(bits)
         here += 8 * low - skipped
         if n_found + len(here) > n:
-            raise ValueError(_WRONG_ONES)
+            raise ValueError(_WRONG_NUMBER_OF_ONES)
         places[n_found : n_found + len(here)] = here
         n_found += len(here)
     if n_found != n or int(places[-1]) + skipped < 8 * len(record) - 8:
-        raise ValueError(_WRONG_ONES)
+        raise ValueError(_WRONG_NUMBER_OF_ONES)
     return places
 
 
-def _low_bits(data: UInt8Array, n: int, width: int) -> UInt32Array:
+def _read_low_bits(data: UInt8Array, n: int, width: int) -> UInt32Array:
     """Read the first n numbers of `width` < 32 bits; eight of them fill whole bytes and are read in parallel."""
     n_eights = -(-n // 8)
     data = data[: n_eights * width]

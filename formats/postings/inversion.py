@@ -26,7 +26,7 @@ __all__ = ["PostingRuns"]
 _OCCURRENCE_BYTES = 24  # of a term in a document: its number, and its keys while a run is sorted
 _NEW_TERM_BYTES = 200  # of the first occurrence of a term in a run
 
-_Piece = tuple[str, int, UInt32Array, UInt32Array]  # term, run, documents, frequencies
+_Piece = tuple[str, UInt32Array, UInt32Array]  # term, documents, frequencies
 
 
 class PostingRuns:
@@ -58,7 +58,7 @@ class PostingRuns:
         self.lengths.append(len(self._occurrences) - before)
 
     def spill(self) -> None:
-        """Move what is buffered in memory to a temporary file, if it is much; if that fails it waits on."""
+        """Write the buffer to a temporary file if it exceeds its limit; after an error it stays in memory."""
         n_bytes = len(self._occurrences) * _OCCURRENCE_BYTES + len(self._numbers) * _NEW_TERM_BYTES
         if n_bytes > self._directory.limits.posting_bytes:
             self._spill()
@@ -67,10 +67,10 @@ class PostingRuns:
         """Yield all terms so far in the order of their UTF-8, with their postings."""
         if self._occurrences:
             self._spill()
-        pieces = heapq.merge(*(self._read_run(number) for number in range(len(self._runs))))
-        for term, group in groupby(pieces, key=itemgetter(0)):
-            _, _, docs, frequencies = zip(*group, strict=True)
-            yield term.encode(), Postings(_joined(docs), _joined(frequencies))
+        by_term = itemgetter(0)
+        for term, group in groupby(heapq.merge(*map(self._read_run, self._runs), key=by_term), key=by_term):
+            _, docs, frequencies = zip(*group, strict=True)
+            yield term.encode(), Postings(_concatenate(docs), _concatenate(frequencies))
 
     def close(self) -> None:
         """Delete the temporary file."""
@@ -79,7 +79,7 @@ class PostingRuns:
     def _spill(self) -> None:
         """Sort the buffer and append it to the temporary file as a run.
 
-        What a failed attempt has written to the file belongs to no run.
+        Data that a failed attempt has written to the file belong to no run.
         """
         terms = sorted(self._numbers)
         ranks = np.empty(len(terms), np.uint64)
@@ -91,11 +91,11 @@ class PostingRuns:
         starts = np.flatnonzero(np.concatenate([[True], keys[1:] != keys[:-1]]))
         frequencies = np.diff(starts, append=len(keys)).astype(np.uint32)
         begun = self._empty_buffer()  # allocated before the run is added, so that no MemoryError can follow
-        self._runs.append(self._written_run(terms, keys[starts], frequencies))
+        self._runs.append(self._write_run(terms, keys[starts], frequencies))
         self._first_doc, self._occurrences, self._numbers = begun
 
-    def _written_run(self, terms: list[str], keys: UInt64Array, frequencies: UInt32Array) -> tuple[int, int]:
-        """Write pages of whole terms and about equally many postings; return where they begin and end."""
+    def _write_run(self, terms: list[str], keys: UInt64Array, frequencies: UInt32Array) -> tuple[int, int]:
+        """Write pages of whole terms with about equal numbers of postings; return the start and end of the run."""
         offset = self._pages.n_bytes
         docs = (keys & np.uint64(0xFFFFFFFF)).astype(np.uint32)
         counts = np.bincount((keys >> np.uint64(32)).astype(np.int64))
@@ -114,13 +114,13 @@ class PostingRuns:
             self._pages.write(len(page).to_bytes(8, "little") + page)
         return offset, self._pages.n_bytes
 
-    def _read_run(self, number: int) -> Iterator[_Piece]:
-        offset, end = self._runs[number]
+    def _read_run(self, run: tuple[int, int]) -> Iterator[_Piece]:
+        offset, end = run
         while offset < end:
             n_bytes = int.from_bytes(self._pages.read(offset, 8), "little")
             terms, counts, docs, frequencies = msgpack.unpackb(self._pages.read(offset + 8, n_bytes))
-            yield from _pieces(
-                terms, number, counts, np.frombuffer(docs, np.uint32), np.frombuffer(frequencies, np.uint32)
+            yield from _split_page(
+                terms, counts, np.frombuffer(docs, np.uint32), np.frombuffer(frequencies, np.uint32)
             )
             offset += 8 + n_bytes
 
@@ -135,19 +135,15 @@ class _TermNumbers(dict[str, int]):
         return number
 
 
-def _pieces(
-    terms: list[str],
-    run: int,
-    counts: list[int],
-    docs: UInt32Array,
-    frequencies: UInt32Array,
+def _split_page(
+    terms: list[str], counts: list[int], docs: UInt32Array, frequencies: UInt32Array
 ) -> Iterator[_Piece]:
     start = 0
     for term, count in zip(terms, counts, strict=True):
         end = start + count
-        yield term, run, docs[start:end], frequencies[start:end]
+        yield term, docs[start:end], frequencies[start:end]
         start = end
 
 
-def _joined(parts: Sequence[UInt32Array]) -> UInt32Array:
+def _concatenate(parts: Sequence[UInt32Array]) -> UInt32Array:
     return parts[0] if len(parts) == 1 else np.concatenate(parts)

@@ -12,7 +12,7 @@ from quarry.formats.container.directory import Directory
 from quarry.formats.container.writer import ContainerWriter
 from quarry.formats.postings.elias_fano import Postings
 from quarry.formats.postings.postings import PostingsReader, PostingsSpool, TermBatch
-from quarry.formats.postings.term_blocks import firsts_of_equal, sort_order, stacked, term_of
+from quarry.formats.postings.term_blocks import argsort_rows, find_first_of_equal, get_term, stack_rows
 
 __all__ = ["MergedPostings"]
 
@@ -78,12 +78,12 @@ class _Cursor:
     @property
     def last(self) -> bytes:
         """The last term of the current batch."""
-        return term_of(self._left.rows[-1])
+        return get_term(self._left.rows[-1])
 
     def take(self, last: bytes) -> TermBatch:
         """Take the terms up to `last` from the current batch."""
         rows, counts, (docs, frequencies) = self._left
-        n = bisect_right(range(len(rows)), last, key=lambda number: term_of(rows[number]))
+        n = bisect_right(range(len(rows)), last, key=lambda number: get_term(rows[number]))
         stop = int(counts[:n].sum())
         taken = TermBatch(rows[:n], counts[:n], Postings(docs[:stop], frequencies[:stop]))
         self._left = TermBatch(rows[n:], counts[n:], Postings(docs[stop:], frequencies[stop:]))
@@ -96,9 +96,9 @@ class _Cursor:
         batch = next(self._batches, None)
         self.is_done = batch is None
         if batch is not None:
-            self._left = self._kept(batch)
+            self._left = self._select_kept(batch)
 
-    def _kept(self, batch: TermBatch) -> TermBatch:
+    def _select_kept(self, batch: TermBatch) -> TermBatch:
         rows, counts, (docs, frequencies) = batch
         if self._mask is None:
             return TermBatch(rows, counts, Postings(self._ordinals[docs], frequencies))
@@ -119,11 +119,14 @@ def _merge_cursors(cursors: Sequence[_Cursor]) -> Iterator[TermBatch]:
 def _merge_batches(batches: Sequence[TermBatch]) -> TermBatch:
     """Merge batches of the same range of terms; the postings of a term are in the order of the batches."""
     batches = [batch for batch in batches if len(batch.rows)]
-    rows, counts = stacked([batch.rows for batch in batches]), np.concatenate([batch.counts for batch in batches])
+    rows, counts = (
+        stack_rows([batch.rows for batch in batches]),
+        np.concatenate([batch.counts for batch in batches]),
+    )
     postings = Postings(*(np.concatenate([batch.postings[column] for batch in batches]) for column in range(2)))
     if len(batches) > 1:
         rows, counts, postings = _sort_terms(rows, counts, postings)
-        firsts = firsts_of_equal(rows)
+        firsts = find_first_of_equal(rows)
         rows, counts = rows[firsts], np.add.reduceat(counts, firsts)
     if not counts.all():
         rows, counts = rows[counts > 0], counts[counts > 0]
@@ -132,7 +135,7 @@ def _merge_batches(batches: Sequence[TermBatch]) -> TermBatch:
 
 def _sort_terms(rows: UInt8Array, counts: Int64Array, postings: Postings) -> TermBatch:
     """Sort terms with their postings; the sort is stable."""
-    order = sort_order(rows)
+    order = argsort_rows(rows)
     starts, counts = (np.cumsum(counts) - counts)[order], counts[order]
     taken = np.repeat(starts - (np.cumsum(counts) - counts), counts) + np.arange(len(postings.docs))
     return TermBatch(rows[order], counts, Postings(postings.docs[taken], postings.frequencies[taken]))

@@ -21,8 +21,8 @@ from quarry.formats.container.writer import ContainerWriter
 from quarry.formats.errors import CorruptFile
 from quarry.formats.postings.elias_fano import Postings, decode, decode_several, encode
 from quarry.formats.postings.inversion import PostingRuns
-from quarry.formats.postings.term_blocks import rows_of, term_of
-from quarry.formats.postings.term_dictionary import TermDictionary, TermDictionaryWriter, TermEntry, TermPart
+from quarry.formats.postings.term_blocks import make_rows
+from quarry.formats.postings.term_dictionary import TermDictionary, TermDictionaryWriter, TermEntry, TermRange
 
 __all__ = ["PostingsReader", "PostingsSpool", "PostingsWriter", "TermBatch"]
 
@@ -68,7 +68,7 @@ class PostingsWriter:
         """Write the sections."""
         lengths = np.frombuffer(self._runs.lengths, np.uintc).astype(np.uint32)
         with closing(PostingsSpool(self._directory, lengths)) as spool:
-            for batch in _batches(self._runs.merged(), self._directory.limits.batch_postings):
+            for batch in _group_terms(self._runs.merged(), self._directory.limits.batch_postings):
                 spool.add(batch)
             spool.write(container)
 
@@ -132,11 +132,6 @@ class PostingsReader:
         """The number of terms of all documents."""
         return int(self.lengths.sum(dtype=np.uint64))
 
-    @property
-    def n_terms(self) -> int:
-        """The number of distinct terms."""
-        return len(self._terms)
-
     def find(self, term: str) -> TermEntry | None:
         """Return the dictionary entry of a term, or None if no document has it; see `read`."""
         return self._terms.find(term.encode("utf-8", "surrogatepass"))
@@ -179,10 +174,10 @@ class PostingsReader:
                 full = int(n_before.searchsorted(n_before[low] + _BATCH_POSTINGS, "right")) - 1
                 long = int(part.ends.searchsorted(part.starts[low] + _BATCH_BYTES, "right"))
                 high = max(low + 1, min(full, long))
-                yield self._batch(part.between(low, high))
+                yield self._read_batch(part.between(low, high))
                 low = high
 
-    def _batch(self, part: TermPart) -> TermBatch:
+    def _read_batch(self, part: TermRange) -> TermBatch:
         start, end = int(part.starts[0]), int(part.ends[-1])
         if len(part.rows) == 1:
             entry = TermEntry(int(part.n_docs[0]), start, end)
@@ -198,15 +193,8 @@ class PostingsReader:
             ) from error
         return TermBatch(part.rows, part.n_docs, postings)
 
-    def __iter__(self) -> Iterator[tuple[bytes, Postings]]:
-        """Yield all terms in the order of their UTF-8, with their postings."""
-        for rows, counts, (docs, frequencies) in self.batches():
-            ends = np.cumsum(counts)
-            for row, low, high in zip(rows, (ends - counts).tolist(), ends.tolist(), strict=True):
-                yield term_of(row), Postings(docs[low:high], frequencies[low:high])
 
-
-def _batches(terms: Iterable[tuple[bytes, Postings]], max_postings: int) -> Iterator[TermBatch]:
+def _group_terms(terms: Iterable[tuple[bytes, Postings]], max_postings: int) -> Iterator[TermBatch]:
     """Group terms into batches that are encoded together."""
     names: list[bytes] = []
     waiting: list[Postings] = []
@@ -216,13 +204,13 @@ def _batches(terms: Iterable[tuple[bytes, Postings]], max_postings: int) -> Iter
         waiting.append(postings)
         n_waiting += len(postings.docs)
         if n_waiting >= max_postings or len(names) >= _BATCH_TERMS:
-            yield _stacked(names, waiting)
+            yield _make_batch(names, waiting)
             names, waiting, n_waiting = [], [], 0
     if names:
-        yield _stacked(names, waiting)
+        yield _make_batch(names, waiting)
 
 
-def _stacked(names: list[bytes], waiting: list[Postings]) -> TermBatch:
+def _make_batch(names: list[bytes], waiting: list[Postings]) -> TermBatch:
     docs, frequencies = zip(*waiting, strict=True)
     counts = np.array([len(each) for each in docs], np.int64)
-    return TermBatch(rows_of(names), counts, Postings(np.concatenate(docs), np.concatenate(frequencies)))
+    return TermBatch(make_rows(names), counts, Postings(np.concatenate(docs), np.concatenate(frequencies)))

@@ -3,7 +3,7 @@
 A row of the matrix is the UTF-8 of a term, zeros up to the width, and the length of the term in the last byte. So
 equal rows are equal terms, and rows sort like terms, also those that end with zeros.
 
-How terms are packed into blocks of 16 is described in `quarry.formats.postings.term_dictionary`.
+SPEC.md, section 5, "Terms", defines the blocks.
 """
 
 from __future__ import annotations
@@ -21,21 +21,19 @@ __all__ = [
     "BLOCK_TERMS",
     "MAX_TERM_BYTES",
     "UnpackedTerms",
-    "ascend",
-    "firsts_of_equal",
+    "argsort_rows",
+    "find_first_of_equal",
+    "get_term",
+    "is_ascending",
+    "make_rows",
     "pack",
-    "rows_of",
-    "sort_order",
-    "stacked",
-    "term_of",
+    "stack_rows",
     "unpack",
 ]
 
 MAX_TERM_BYTES = 255
 BLOCK_TERMS = 16
-_PADDING = (
-    2 * MAX_TERM_BYTES + 2 * MAX_VARINT_BYTES + 4
-)  # an entry of a damaged block may refer so far beyond the end
+_PADDING = 2 * MAX_TERM_BYTES + 2 * MAX_VARINT_BYTES + 4  # a damaged entry may refer so far beyond the end
 
 
 class UnpackedTerms(NamedTuple):
@@ -56,21 +54,21 @@ class UnpackedTerms(NamedTuple):
         return UnpackedTerms(self.rows[low:high], self.n_docs[low:high], self.record_bytes[low:high])
 
 
-def rows_of(terms: Sequence[bytes]) -> UInt8Array:
+def make_rows(terms: Sequence[bytes]) -> UInt8Array:
     """Return the rows of at least one term of 1 to 255 bytes, (n, width) uint8."""
     sizes = np.fromiter(map(len, terms), np.int64, len(terms))
-    rows = np.zeros((len(terms), _width(int(sizes.max()))), np.uint8)
+    rows = np.zeros((len(terms), _row_width(int(sizes.max()))), np.uint8)
     rows[np.arange(rows.shape[1]) < sizes[:, None]] = np.frombuffer(b"".join(terms), np.uint8)
     rows[:, -1] = sizes
     return rows
 
 
-def term_of(row: UInt8Array) -> bytes:
+def get_term(row: UInt8Array) -> bytes:
     """Return the term of one row (width,)."""
     return row[: row[-1]].tobytes()
 
 
-def stacked(parts: Sequence[UInt8Array]) -> UInt8Array:
+def stack_rows(parts: Sequence[UInt8Array]) -> UInt8Array:
     """Return the concatenated rows of several matrices."""
     if len(parts) == 1:
         return parts[0]
@@ -83,18 +81,18 @@ def stacked(parts: Sequence[UInt8Array]) -> UInt8Array:
     return rows
 
 
-def sort_order(rows: UInt8Array) -> Int64Array:
+def argsort_rows(rows: UInt8Array) -> Int64Array:
     """Return the stable sort order of rows, (n,) int64; fast for sorted runs."""
     order: Int64Array = np.argsort(_as_strings(rows), kind="stable")
     return order
 
 
-def firsts_of_equal(rows: UInt8Array) -> Int64Array:
+def find_first_of_equal(rows: UInt8Array) -> Int64Array:
     """Return the positions of the rows that differ from the previous one, for sorted rows."""
     return np.flatnonzero(np.append(True, (rows[1:] != rows[:-1]).any(axis=1)))
 
 
-def ascend(rows: UInt8Array) -> bool:
+def is_ascending(rows: UInt8Array) -> bool:
     """Return whether each row is greater than the previous one."""
     words = rows.view(">u8")
     above = np.zeros(len(rows) - 1, bool)
@@ -115,7 +113,7 @@ def pack(rows: UInt8Array, n_docs: Int64Array, record_bytes: Int64Array) -> tupl
     Returns:
         The bytes of all blocks, and their sizes, (n_blocks,) int64.
     """
-    shared = _n_shared(rows)
+    shared = _count_shared(rows)
     n_rest = rows[:, -1] - shared
     numbers = (n_docs, record_bytes)
     sizes = [varint_sizes(each) for each in numbers]
@@ -145,16 +143,16 @@ def unpack(data: UInt8Array, starts: Int64Array, *, is_end: bool) -> UnpackedTer
     n_full = len(starts) - 1 - is_end
     parts = [(starts[: n_full + 1], BLOCK_TERMS)] if n_full else []
     parts += [(starts[-2:], 1)] if is_end else []
-    unpacked = [_unpacked(data[bounds[0] :], bounds - bounds[0], least) for bounds, least in parts]
+    unpacked = [_unpack_blocks(data[bounds[0] :], bounds - bounds[0], least) for bounds, least in parts]
     rows, n_docs, record_bytes = zip(*unpacked, strict=True)
-    found = UnpackedTerms(stacked(rows), np.concatenate(n_docs), np.concatenate(record_bytes))
-    if not ascend(found.rows):
+    found = UnpackedTerms(stack_rows(rows), np.concatenate(n_docs), np.concatenate(record_bytes))
+    if not is_ascending(found.rows):
         raise ValueError("terms do not ascend")
     return found
 
 
 class _Entries(NamedTuple):
-    """The entries of blocks of equally many terms: arrays (n_terms_each, n_blocks) int64."""
+    """The entries of blocks with equal numbers of terms: arrays (n_terms_each, n_blocks) int64."""
 
     texts: Int64Array  # offsets of the bytes that are not shared
     shared: Int64Array
@@ -163,16 +161,16 @@ class _Entries(NamedTuple):
     record_bytes: Int64Array
 
 
-def _unpacked(data: UInt8Array, starts: Int64Array, least: int) -> UnpackedTerms:
-    """Unpack blocks of equally many terms, at least `least`."""
+def _unpack_blocks(data: UInt8Array, starts: Int64Array, least: int) -> UnpackedTerms:
+    """Unpack blocks with equal numbers of terms, at least `least`."""
     data = np.concatenate([data[: starts[-1]], np.zeros(_PADDING, np.uint8)])
-    entries = _entries(data, starts, least)
-    rows = _unpacked_rows(data, entries)
+    entries = _parse_entries(data, starts, least)
+    rows = _decode_rows(data, entries)
     in_order = [np.ascontiguousarray(each.T).reshape(-1) for each in (entries.n_docs, entries.record_bytes)]
     return UnpackedTerms(rows, *in_order)
 
 
-def _entries(data: UInt8Array, starts: Int64Array, least: int) -> _Entries:
+def _parse_entries(data: UInt8Array, starts: Int64Array, least: int) -> _Entries:
     at, ends = starts[:-1], starts[1:]
     before = np.zeros(len(at), np.int64)
     places: list[tuple[Int64Array, ...]] = []
@@ -192,9 +190,9 @@ def _entries(data: UInt8Array, starts: Int64Array, least: int) -> _Entries:
     return _Entries(*map(np.array, zip(*places, strict=True)))
 
 
-def _unpacked_rows(data: UInt8Array, entries: _Entries) -> UInt8Array:
+def _decode_rows(data: UInt8Array, entries: _Entries) -> UInt8Array:
     n_places, n_blocks = entries.sizes.shape
-    width = _width(int(entries.sizes.max()))
+    width = _row_width(int(entries.sizes.max()))
     rows = np.zeros((n_blocks, n_places, width), np.uint8)
     windows = np.lib.stride_tricks.sliding_window_view(data, width)
     columns = np.arange(width, dtype=np.uint8)
@@ -208,7 +206,7 @@ def _unpacked_rows(data: UInt8Array, entries: _Entries) -> UInt8Array:
     return rows.reshape(-1, width)
 
 
-def _n_shared(rows: UInt8Array) -> Int64Array:
+def _count_shared(rows: UInt8Array) -> Int64Array:
     """Count the bytes that each term shares with the previous one; none for the first of a block."""
     shared = np.zeros(len(rows), np.int64)
     differs = rows[1:] != rows[:-1]
@@ -218,7 +216,7 @@ def _n_shared(rows: UInt8Array) -> Int64Array:
     return shared
 
 
-def _width(size: int) -> int:
+def _row_width(size: int) -> int:
     """Return the width of rows for terms of up to `size` bytes: whole words of 8 bytes."""
     return size // 8 * 8 + 8
 

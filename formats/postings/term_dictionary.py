@@ -2,14 +2,8 @@
 
 Sections: ``terms`` (blocks of 16 terms, each term without the bytes it shares with the previous one),
 ``term_offsets`` (the offset of each block), ``term_keys`` (the first 8 bytes of each block's first term, as a
-big-endian number: a search reads few pages) and ``posting_offsets`` (the offset of the records of each block in
-section ``postings``). A term in a block::
-
-    u8      bytes shared with the previous term (0 in the first)
-    u8      bytes that follow
-    ...     those bytes
-    varint  number of documents with the term
-    varint  length of its record in section postings
+big-endian number, so that a search reads few pages) and ``posting_offsets`` (the offset of the records of each
+block in section ``postings``). SPEC.md, section 5, "Terms", defines a term in a block.
 """
 
 from __future__ import annotations
@@ -30,16 +24,16 @@ from quarry.formats.errors import CorruptFile
 from quarry.formats.postings.term_blocks import (
     BLOCK_TERMS,
     UnpackedTerms,
+    get_term,
     pack,
-    stacked,
-    term_of,
+    stack_rows,
     unpack,
 )
 
-__all__ = ["TermDictionary", "TermDictionaryWriter", "TermEntry", "TermPart"]
+__all__ = ["TermDictionary", "TermDictionaryWriter", "TermEntry", "TermRange"]
 
 _KEY_BYTES = 8
-_PART_BLOCKS = 2048  # unpacked at a time: 32,768 terms, which take 8 MiB at most and 1 as a rule
+_RANGE_BLOCKS = 2048  # unpacked at a time: 32,768 terms, usually 1 MiB, at most 8 MiB
 
 
 class TermEntry(NamedTuple):
@@ -56,7 +50,7 @@ class TermEntry(NamedTuple):
     end: int
 
 
-class TermPart(NamedTuple):
+class TermRange(NamedTuple):
     """Consecutive terms with their entries.
 
     Attributes:
@@ -71,9 +65,9 @@ class TermPart(NamedTuple):
     starts: Int64Array
     ends: Int64Array
 
-    def between(self, low: int, high: int) -> TermPart:
+    def between(self, low: int, high: int) -> TermRange:
         """Return the terms low to high - 1."""
-        return TermPart(self.rows[low:high], self.n_docs[low:high], self.starts[low:high], self.ends[low:high])
+        return TermRange(self.rows[low:high], self.n_docs[low:high], self.starts[low:high], self.ends[low:high])
 
 
 class TermDictionaryWriter:
@@ -84,8 +78,8 @@ class TermDictionaryWriter:
         self._offsets = Spool(directory)
         self._keys = Spool(directory)
         self._record_offsets = Spool(directory)
-        self._waiting: list[UnpackedTerms] = []
-        self._n_waiting = 0
+        self._buffered: list[UnpackedTerms] = []
+        self._n_buffered = 0
         self._n_record_bytes = 0
 
     def add(self, rows: UInt8Array, n_docs: Int64Array, record_bytes: Int64Array) -> None:
@@ -96,18 +90,18 @@ class TermDictionaryWriter:
             n_docs: (n,) int64, the number of documents with each.
             record_bytes: (n,) int64, the size of its record.
         """
-        self._waiting.append(UnpackedTerms(rows, n_docs, record_bytes))
-        self._n_waiting += len(rows)
-        if self._n_waiting >= BLOCK_TERMS:
-            self._pack(self._n_waiting // BLOCK_TERMS * BLOCK_TERMS)
+        self._buffered.append(UnpackedTerms(rows, n_docs, record_bytes))
+        self._n_buffered += len(rows)
+        if self._n_buffered >= BLOCK_TERMS:
+            self._pack(self._n_buffered // BLOCK_TERMS * BLOCK_TERMS)
 
     def _pack(self, n_terms: int) -> None:
         """Pack the first `n_terms` of the buffered terms."""
-        rows, n_docs, record_bytes = zip(*self._waiting, strict=True)
-        terms = UnpackedTerms(stacked(rows), np.concatenate(n_docs), np.concatenate(record_bytes))
+        rows, n_docs, record_bytes = zip(*self._buffered, strict=True)
+        terms = UnpackedTerms(stack_rows(rows), np.concatenate(n_docs), np.concatenate(record_bytes))
         packed, sizes = pack(*terms.between(0, n_terms))
-        self._waiting = [terms.between(n_terms, None)]
-        self._n_waiting -= n_terms
+        self._buffered = [terms.between(n_terms, None)]
+        self._n_buffered -= n_terms
         record_starts = self._n_record_bytes + np.cumsum(terms.record_bytes) - terms.record_bytes
         self._offsets.write_array((self._blocks.n_bytes + np.cumsum(sizes) - sizes).astype(np.uint64))
         self._record_offsets.write_array(record_starts[:n_terms:BLOCK_TERMS].astype(np.uint64))
@@ -117,8 +111,8 @@ class TermDictionaryWriter:
 
     def write(self, container: ContainerWriter) -> None:
         """Write the four sections; nothing can be added afterwards."""
-        if self._n_waiting:
-            self._pack(self._n_waiting)
+        if self._n_buffered:
+            self._pack(self._n_buffered)
         self._offsets.write_array(np.array([self._blocks.n_bytes], np.uint64))
         self._record_offsets.write_array(np.array([self._n_record_bytes], np.uint64))
         container.add_chunks("terms", np.uint8, (self._blocks.n_bytes,), self._blocks.chunks())
@@ -147,42 +141,37 @@ class TermDictionary:
         self._offsets = container.section("term_offsets", np.uint64, (self._n_blocks + 1,))
         self._record_offsets = container.section("posting_offsets", np.uint64, (self._n_blocks + 1,))
 
-    def __len__(self) -> int:
-        """Return the number of terms."""
-        last = self._n_blocks - 1
-        return last * BLOCK_TERMS + sum(1 for _ in self._entries(last)) if self._n_blocks else 0
-
-    def parts(self) -> Iterator[TermPart]:
+    def parts(self) -> Iterator[TermRange]:
         """Yield all terms, ascending, some thousands at a time.
 
         Raises:
             CorruptFile: they do not ascend, or a block cannot be read.
         """
         last = b""
-        for low in range(0, self._n_blocks, _PART_BLOCKS):
-            part = self._part(low, min(low + _PART_BLOCKS, self._n_blocks))
-            if term_of(part.rows[0]) <= last:
-                raise self._corrupt((0, low + 1), "terms do not ascend")
-            last = term_of(part.rows[-1])
+        for low in range(0, self._n_blocks, _RANGE_BLOCKS):
+            part = self._read_part(low, min(low + _RANGE_BLOCKS, self._n_blocks))
+            if get_term(part.rows[0]) <= last:
+                raise self._make_error((0, low + 1), "terms do not ascend")
+            last = get_term(part.rows[-1])
             yield part
 
-    def _part(self, low: int, high: int) -> TermPart:
+    def _read_part(self, low: int, high: int) -> TermRange:
         """Unpack the blocks low to high - 1."""
         offsets = self._offsets.slice(low, high + 1).astype(np.int64)
         if offsets[0] < 0 or (offsets[1:] < offsets[:-1] + 2).any() or offsets[-1] > self._blocks.n_bytes:
-            raise self._corrupt((low, high), "block offsets that do not ascend")
+            raise self._make_error((low, high), "block offsets that do not ascend")
         data = self._blocks.slice(int(offsets[0]), int(offsets[-1]))
         try:
             rows, n_docs, record_bytes = unpack(data, offsets - offsets[0], is_end=high == self._n_blocks)
         except ValueError as error:
-            raise self._corrupt((low, high), str(error)) from error
+            raise self._make_error((low, high), str(error)) from error
         if n_docs.min() < 1 or n_docs.max() > self._n_docs:
-            raise self._corrupt((low, high), f"{n_docs.min()} or {n_docs.max()} documents")
+            raise self._make_error((low, high), f"{n_docs.min()} or {n_docs.max()} documents")
         starts = self._record_offsets.slice(low, high + 1).astype(np.int64)
         ends = starts[0] + np.cumsum(record_bytes)
         if not np.array_equal(np.append(ends[BLOCK_TERMS - 1 : -1 : BLOCK_TERMS], ends[-1]), starts[1:]):
-            raise self._corrupt((low, high), "records with gaps between them")
-        return TermPart(rows, n_docs, ends - record_bytes, ends)
+            raise self._make_error((low, high), "records with gaps between them")
+        return TermRange(rows, n_docs, ends - record_bytes, ends)
 
     def find(self, wanted: bytes) -> TermEntry | None:
         """Return the entry of a term, or None if there is none.
@@ -190,54 +179,54 @@ class TermDictionary:
         Raises:
             CorruptFile: its block cannot be read.
         """
-        block = self._block_of(wanted)
-        for term, entry in self._entries(block) if block >= 0 else ():
+        block = self._find_block(wanted)
+        for term, entry in self._iterate_entries(block) if block >= 0 else ():
             if term >= wanted:
                 return entry if term == wanted else None
         return None
 
-    def _block_of(self, wanted: bytes) -> int:
-        """The last block whose first term is not above `wanted`; -1 where there is none."""
-        key = np.uint64(_key(wanted))
+    def _find_block(self, wanted: bytes) -> int:
+        """Return the last block whose first term is not greater than `wanted`, or -1."""
+        key = np.uint64(_make_key(wanted))
         keys = self._keys.array()
         low, high = int(keys.searchsorted(key, "left")), int(keys.searchsorted(key, "right"))
-        return bisect_right(range(low, high), wanted, key=self._first_term) + low - 1
+        return bisect_right(range(low, high), wanted, key=self._read_first_term) + low - 1
 
-    def _first_term(self, block: int) -> bytes:
-        data = self._block(block)
+    def _read_first_term(self, block: int) -> bytes:
+        data = self._read_block(block)
         return data[2 : 2 + data[1]]
 
-    def _block(self, block: int) -> bytes:
+    def _read_block(self, block: int) -> bytes:
         low, high = self._offsets.slice(block, block + 2).tolist()
         if not low + 2 <= high <= self._blocks.n_bytes:
-            raise self._corrupt((block, block + 1), f"bytes {low} to {high}")
+            raise self._make_error((block, block + 1), f"bytes {low} to {high}")
         return self._blocks.slice(low, high).tobytes()
 
-    def _entries(self, block: int) -> Iterator[tuple[bytes, TermEntry]]:
+    def _iterate_entries(self, block: int) -> Iterator[tuple[bytes, TermEntry]]:
         """Yield the terms of a block, at least one."""
-        data = self._block(block)
+        data = self._read_block(block)
         start, end = self._record_offsets.slice(block, block + 2).tolist()
         at, term = 0, b""
         while at < len(data):
             try:
-                at, term, n_docs, record_bytes = _entry(data, at, term)
+                at, term, n_docs, record_bytes = _parse_entry(data, at, term)
             except (IndexError, ValueError) as error:
-                raise self._corrupt((block, block + 1), str(error)) from error
+                raise self._make_error((block, block + 1), str(error)) from error
             if not 1 <= n_docs <= self._n_docs or start + record_bytes > end:
-                raise self._corrupt((block, block + 1), f"{n_docs} documents, {record_bytes} bytes of postings")
+                raise self._make_error((block, block + 1), f"{n_docs} documents, {record_bytes} bytes of postings")
             yield term, TermEntry(n_docs, start, start + record_bytes)
             start += record_bytes
         if start != end:
-            raise self._corrupt((block, block + 1), "records with gaps between them")
+            raise self._make_error((block, block + 1), "records with gaps between them")
 
-    def _corrupt(self, blocks: tuple[int, int], actual: str) -> CorruptFile:
+    def _make_error(self, blocks: tuple[int, int], actual: str) -> CorruptFile:
         low, high = blocks
         which = f"block {low}" if high == low + 1 else f"a block from {low} to {high - 1}"
         return CorruptFile(f"{which} of the terms cannot be read", path=self._path, actual=actual)
 
 
-def _entry(data: bytes, at: int, before: bytes) -> tuple[int, bytes, int, int]:
-    """Parse the entry at `at`; return the position after it, the term and its numbers."""
+def _parse_entry(data: bytes, at: int, before: bytes) -> tuple[int, bytes, int, int]:
+    """Parse the entry at `at`; return its end, the term, its number of documents and its record's size."""
     shared, n_rest = data[at], data[at + 1]
     term = before[:shared] + data[at + 2 : at + 2 + n_rest]
     if len(term) != shared + n_rest or term <= before:
@@ -247,7 +236,7 @@ def _entry(data: bytes, at: int, before: bytes) -> tuple[int, bytes, int, int]:
     return at, term, n_docs, record_bytes
 
 
-def _key(term: bytes) -> int:
+def _make_key(term: bytes) -> int:
     return int.from_bytes(term[:_KEY_BYTES].ljust(_KEY_BYTES, b"\0"), "big")
 
 

@@ -108,6 +108,16 @@ class CentroidsWriter:
         for low in range(0, self.n_rows, _BATCH_ROWS):
             yield self.vectors(low, min(low + _BATCH_ROWS, self.n_rows))
 
+    def owned_batches(self) -> Iterator[tuple[Float32Array, Int64Array]]:
+        """Yield all rows in order with the (n,) int64 ordinals of their documents, a bounded number at a time."""
+        n_docs = self._offsets.n_bytes // 8 - 1
+        for first in range(0, n_docs, _BATCH_ROWS):
+            stop = min(first + _BATCH_ROWS, n_docs)
+            offsets = self._offsets.read_array(np.uint64, first, stop + 1).astype(np.int64)
+            for low in range(int(offsets[0]), int(offsets[-1]), _BATCH_ROWS):
+                high = min(low + _BATCH_ROWS, int(offsets[-1]))
+                yield self.vectors(low, high), first + _owners(offsets, low, high)
+
     def write(self, container: ContainerWriter, keep_rows: bool) -> None:
         """Write the sections; the rows themselves only if `keep_rows`."""
         n_offsets = self._offsets.n_bytes // 8
@@ -153,7 +163,7 @@ class CentroidTable:
         Raises:
             CorruptFile: they do not ascend from 0 to the number of rows; checked at first use.
         """
-        return _checked_offsets(self._offsets.array(), self.n_rows, self._path)
+        return _check_offsets(self._offsets.array(), self.n_rows, self._path)
 
     def stored(self, ordinals: Int64Array) -> tuple[AnyArray, Float32Array]:
         """Return rows as stored, (n, dim) int8 or float16, and their scales, (n,) float32 (1 for float16)."""
@@ -182,13 +192,22 @@ class CentroidTable:
         return np.arange(bounds[-1]) + np.repeat(starts - bounds[:-1], ends - starts), bounds
 
     def row_keep(self, keep: BoolArray | None) -> BoolArray | None:
-        """(n_rows,) bool, the rows of the documents to keep; None if all are kept."""
+        """Return the rows of the documents to keep, (n_rows,) bool; None if all are kept."""
         return None if keep is None else np.repeat(keep, np.diff(self.offsets))
 
     def batches(self, keep: BoolArray | None) -> Iterator[Float32Array]:
         """Yield the rows of the documents (n_docs,) `keep`, or all, as float32, verified and in batches."""
         for values, scales in self.iterate_kept(self.row_keep(keep)):
             yield values.astype(np.float32) * scales[:, None]
+
+    def owned_batches(self, keep: BoolArray | None) -> Iterator[tuple[Float32Array, Int64Array]]:
+        """Yield the rows of `batches` with the (n,) int64 ordinals of their documents."""
+        rows = self.row_keep(keep)
+        for low, (values, scales) in zip(range(0, self.n_rows, _BATCH_ROWS), self.iterate_kept(rows), strict=True):
+            high = min(low + _BATCH_ROWS, self.n_rows)
+            owners = _owners(self.offsets, low, high)
+            vectors = values.astype(np.float32) * scales[:, None]
+            yield vectors, owners if rows is None else owners[rows[low:high]]
 
     def iterate_kept(self, keep: BoolArray | None) -> Iterator[tuple[AnyArray, Float32Array]]:
         """Yield the kept rows as stored, with their scales; rows that are left out are verified too."""
@@ -197,6 +216,11 @@ class CentroidTable:
             values, scales = self.stored_slice(low, high)
             stays = slice(None) if keep is None else keep[low:high]
             yield values[stays], scales[stays]
+
+
+def _owners(offsets: Int64Array, low: int, high: int) -> Int64Array:
+    """Return the (high - low,) int64 positions in `offsets` of the documents that own rows low to high - 1."""
+    return np.searchsorted(offsets, np.arange(low, high), side="right") - 1
 
 
 def merge_centroids(
@@ -248,7 +272,7 @@ def _merge_rows(
         container.add("centroid_scales", scales)
 
 
-def _checked_offsets(raw: AnyArray, n_rows: int, path: Path) -> Int64Array:
+def _check_offsets(raw: AnyArray, n_rows: int, path: Path) -> Int64Array:
     if raw[0] != 0 or raw[-1] != n_rows or (raw[1:] <= raw[:-1]).any():
         raise CorruptFile("centroid offsets do not ascend from 0 to the number of rows", path=path)
     return raw.view(np.int64)

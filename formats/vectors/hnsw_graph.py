@@ -23,10 +23,9 @@ from quarry.formats.container.reader import ContainerReader
 from quarry.formats.container.writer import ContainerWriter
 from quarry.formats.errors import CorruptFile
 
-__all__ = ["MAX_GRAPH_ROWS", "NONE", "HnswGraph", "graph_name", "read_graph", "write_graph"]
+__all__ = ["NONE", "HnswGraph", "graph_name", "read_graph", "write_graph"]
 
 NONE = 0xFFFFFFFF
-MAX_GRAPH_ROWS = (1 << 31) - 1
 _MAX_M = 256
 _MAX_LEVELS = 32
 _BATCH = 1 << 20
@@ -97,12 +96,12 @@ def read_graph(directory: Directory, segment: FileRecord, n_rows: int) -> HnswGr
     """
     container = ContainerReader(directory, graph_name(segment.file_id), FileKind.HNSW_GRAPH)
     try:
-        return _read(container, segment, n_rows)
+        return _read_fields(container, segment, n_rows)
     finally:
         container.close()
 
 
-def _read(container: ContainerReader, segment: FileRecord, n_rows: int) -> HnswGraph:
+def _read_fields(container: ContainerReader, segment: FileRecord, n_rows: int) -> HnswGraph:
     fields, path = container.fields, container.path
     if (fields.binary("segment_id", 16), fields.binary("segment_digest", 16)) != (segment.file_id, segment.digest):
         raise CorruptFile("the graph belongs to another segment", path=path, expected=segment.file_id.hex())
@@ -115,11 +114,11 @@ def _read(container: ContainerReader, segment: FileRecord, n_rows: int) -> HnswG
     section = container.section("neighbors", np.uint32, (n_neighbors,))
     container.refuse_unknown()
     graph = HnswGraph(m, entry_point, levels, section.array().astype(np.uint32))
-    _check(graph, path)
+    _check_neighbors(graph, path)
     return graph
 
 
-def _check(graph: HnswGraph, path: Path) -> None:
+def _check_neighbors(graph: HnswGraph, path: Path) -> None:
     """Check that every neighbor is a row of the same level, and that the entry point is on the highest level."""
     levels, neighbors = graph.levels, graph.neighbors
     n_rows, top = len(levels), int(levels.max())

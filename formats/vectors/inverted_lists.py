@@ -89,8 +89,8 @@ class InvertedListsWriter:
         self._part_bytes = part_bytes
         self._nlist = nlist
         self._code_bytes = code_bytes
-        self._waiting: list[tuple[Int64Array, UInt8Array]] = []
-        self._n_waiting = 0
+        self._buffered: list[tuple[Int64Array, UInt8Array]] = []
+        self._n_buffered = 0
         self._rows = Spool(directory)
         self._codes = Spool(directory)
         self._runs: list[_SpooledRun] = []
@@ -100,10 +100,10 @@ class InvertedListsWriter:
         """Append rows: (n,) list numbers and (n, code_bytes) codes."""
         if len(list_numbers) and not 0 <= list_numbers.min() <= list_numbers.max() < self._nlist:
             raise ValueError(f"list number out of bounds: negative or not below {self._nlist}")
-        self._waiting.append((list_numbers, codes))
-        self._n_waiting += len(list_numbers)
+        self._buffered.append((list_numbers, codes))
+        self._n_buffered += len(list_numbers)
         self.n_rows += len(list_numbers)
-        if self._n_waiting * self._code_bytes >= self._run_bytes:
+        if self._n_buffered * self._code_bytes >= self._run_bytes:
             self._spill()
 
     def sizes(self) -> Int64Array:
@@ -115,7 +115,7 @@ class InvertedListsWriter:
 
     def runs(self) -> Sequence[ListRun]:
         """Return all rows so far as runs that are valid until `close`."""
-        if self._n_waiting:
+        if self._n_buffered:
             self._spill()
         return self._runs
 
@@ -132,15 +132,15 @@ class InvertedListsWriter:
 
     def _spill(self) -> None:
         """Sort the buffered rows by list and append them to the temporary files as a run."""
-        lists, codes = (np.concatenate(column) for column in zip(*self._waiting, strict=True))
-        self._waiting.clear()
+        lists, codes = (np.concatenate(column) for column in zip(*self._buffered, strict=True))
+        self._buffered.clear()
         order = np.argsort(lists, kind="stable").astype(np.uint32)
         offsets = offsets_from_sizes(np.bincount(lists, minlength=self._nlist))
-        first = self.n_rows - self._n_waiting
+        first = self.n_rows - self._n_buffered
         self._runs.append(_SpooledRun(offsets, self._rows, self._codes, first, self._code_bytes))
         self._rows.write_array(order + np.uint32(first))
         self._codes.write_array(codes[order])
-        self._n_waiting = 0
+        self._n_buffered = 0
 
 
 @dataclass(frozen=True, eq=False)
@@ -237,7 +237,7 @@ def merge_lists(
         FormatError: a segment is damaged.
     """
     all_sizes = np.add.reduce([np.diff(each.run.offsets) for each in runs])
-    parts = list(_parts(all_sizes, max(1, part_bytes // code_bytes)))
+    parts = list(_split_lists(all_sizes, max(1, part_bytes // code_bytes)))
     sizes = np.zeros(nlist, np.int64)
 
     def rows() -> Iterator[UInt32Array]:
@@ -253,7 +253,7 @@ def merge_lists(
     return sizes
 
 
-def _parts(sizes: Int64Array, limit: int) -> Iterator[tuple[int, int]]:
+def _split_lists(sizes: Int64Array, limit: int) -> Iterator[tuple[int, int]]:
     """Yield ranges of lists with at most `limit` rows together; a longer list is a range by itself."""
     low = n_rows = 0
     for number, size in enumerate(sizes.tolist()):
@@ -279,7 +279,7 @@ class _Part:
         self._stays = [stays for _, stays in found]
         self.sizes = np.array(
             [
-                _kept_sizes(each.run.offsets[low : high + 1], stays)
+                _count_kept(each.run.offsets[low : high + 1], stays)
                 for each, (_, stays) in zip(runs, found, strict=True)
             ]
         )
@@ -307,7 +307,7 @@ class _Part:
             firsts = firsts + sizes
 
 
-def _kept_sizes(offsets: Int64Array, stays: BoolArray | None) -> Int64Array:
+def _count_kept(offsets: Int64Array, stays: BoolArray | None) -> Int64Array:
     """Count the kept rows between each two offsets; the flags begin at the first offset."""
     if stays is None:
         return np.diff(offsets)

@@ -17,15 +17,29 @@ import numpy as np
 
 from quarry.formats.arrays import Float32Array
 from quarry.formats.container.directory import Directory
-from quarry.formats.container.layout import CANDIDATE_ROWS_FEATURE, FileKind, FileRecord
+from quarry.formats.container.layout import (
+    CANDIDATE_ROWS_FEATURE,
+    SEARCH_SETTINGS_FEATURE,
+    FileKind,
+    FileRecord,
+)
 from quarry.formats.container.reader import ContainerReader
 from quarry.formats.container.sections import digest
 from quarry.formats.container.spool import make_temporary_name
 from quarry.formats.container.writer import ContainerWriter
 from quarry.formats.errors import CorruptFile, FormatError
 from quarry.formats.vectors.quantization_error import QuantizationError
+from quarry.formats.vectors.search_setting import SearchSetting, read_settings
 
-__all__ = ["MAX_DIM", "MAX_NLIST", "Quantizer", "StoredQuantizer", "read_quantizer", "write_quantizer"]
+__all__ = [
+    "MAX_DIM",
+    "MAX_NLIST",
+    "Quantizer",
+    "StoredQuantizer",
+    "open_quantizer",
+    "read_quantizer",
+    "write_quantizer",
+]
 
 MAX_DIM = 1 << 16
 MAX_NLIST = 1 << 24
@@ -43,11 +57,13 @@ class Quantizer:
         score_codebook: (M, ksub, dsub) float32, codewords for scoring codes.
         rotation: (dim, input_dim) float32 applied to every vector first, or None.
         by_residual: whether a code encodes the vector minus its coarse centroid.
-        probe_recall: (nlist,) float32, ascending, from 0 to 1: the share of what is nearest that a search of i + 1
-            lists finds, as far as lists matter; None: not measured.
+        probe_recall: (nlist,) float32, ascending, from 0 to 1: element i is the share of the nearest rows that are
+            in the i + 1 lists with the largest inner products; None: not measured.
         fit: quantization error of the training rows; not part of the identity. None: not recorded.
-        candidate_rows: in how many of the rows that score best by their codes a search finds the best ten
-            documents, but for a few; not part of the identity. None: not measured.
+        candidate_rows: how many of the rows with the best scores of their codes contain nearly all of the best ten
+            documents; not part of the identity. None: not measured.
+        search_settings: calibrated settings, by ascending numbers of hits; not part of the identity. Empty: not
+            calibrated with queries.
     """
 
     coarse: Float32Array
@@ -58,6 +74,7 @@ class Quantizer:
     probe_recall: Float32Array | None = None
     fit: QuantizationError | None = None
     candidate_rows: int | None = None
+    search_settings: tuple[SearchSetting, ...] = ()
 
     @property
     def nlist(self) -> int:
@@ -87,7 +104,7 @@ class Quantizer:
         return sum(part.nbytes for part in parts.values())
 
     def rotate(self, vectors: Float32Array) -> Float32Array:
-        """(n, input_dim) float32 vectors as lists and codes take them: rotated, where there is a rotation."""
+        """Return (n, input_dim) float32 vectors rotated, (n, dim) float32; unchanged without a rotation."""
         return vectors if self.rotation is None else vectors @ self.rotation.T
 
     def identity(self) -> str:
@@ -112,14 +129,14 @@ class StoredQuantizer(NamedTuple):
 
 
 def write_quantizer(directory: Directory, quantizer: Quantizer) -> FileRecord:
-    """Write the quantizer under the name of its content, unless there is an intact file with that name."""
+    """Write the quantizer to a file named by its content, unless an intact file of that name exists."""
     identity = quantizer.identity()
     name = f"{identity}.quant"
     if name in directory.names():
-        with contextlib.suppress(FormatError):  # such as one of an interrupted writer
-            return _present(directory, name)
+        with contextlib.suppress(FormatError):  # for example of an interrupted writer
+            return open_quantizer(directory, name).record
         directory.delete(name)
-    record = _write(directory, quantizer, bytes.fromhex(identity))
+    record = _write_temporary(directory, quantizer, bytes.fromhex(identity))
     try:
         directory.rename(record.name, name)
     except BaseException:
@@ -128,10 +145,9 @@ def write_quantizer(directory: Directory, quantizer: Quantizer) -> FileRecord:
     return replace(record, name=name)
 
 
-def _write(directory: Directory, quantizer: Quantizer, file_id: bytes) -> FileRecord:
-    """Write it under a temporary name, so that no incomplete file has its final name."""
-    known = {} if quantizer.candidate_rows is None else {"candidate_rows": quantizer.candidate_rows}
-    features = CANDIDATE_ROWS_FEATURE if known else 0
+def _write_temporary(directory: Directory, quantizer: Quantizer, file_id: bytes) -> FileRecord:
+    """Write it under a temporary name, so that no incomplete file has the final name."""
+    known, features = _optional_fields(quantizer)
     writer = ContainerWriter(directory, make_temporary_name(), FileKind.QUANTIZER, file_id, features)
     writer.add("coarse", quantizer.coarse)
     writer.add("encode_codebook", quantizer.encode_codebook)
@@ -157,22 +173,44 @@ def _write(directory: Directory, quantizer: Quantizer, file_id: bytes) -> FileRe
     )
 
 
-def _present(directory: Directory, name: str) -> FileRecord:
+def _optional_fields(quantizer: Quantizer) -> tuple[dict[str, object], int]:
+    """Return the fields that older readers ignore, and the feature bits that announce them."""
+    known: dict[str, object] = {}
+    features = 0
+    if quantizer.candidate_rows is not None:
+        known["candidate_rows"] = quantizer.candidate_rows
+        features |= CANDIDATE_ROWS_FEATURE
+    if quantizer.search_settings:
+        known["search_settings"] = [setting.to_fields() for setting in quantizer.search_settings]
+        features |= SEARCH_SETTINGS_FEATURE
+    return known, features
+
+
+def open_quantizer(directory: Directory, name: str) -> StoredQuantizer:
+    """Read a quantizer file that no manifest names.
+
+    Args:
+        directory: its folder.
+        name: name of the file, that of its content.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        FormatError: it is damaged, or contradicts itself or its name.
+    """
     container = ContainerReader(directory, name, FileKind.QUANTIZER)
     container.close()
-    read_quantizer(directory, container.record)
-    return container.record
+    return StoredQuantizer(read_quantizer(directory, container.record), container.record)
 
 
 def read_quantizer(directory: Directory, record: FileRecord) -> Quantizer:
-    """Read a quantizer file completely: it is small compared with segments.
+    """Read a quantizer file completely; it is small compared with segments.
 
     Raises:
         FormatError: it is damaged, or contradicts itself or its name.
     """
     container = ContainerReader(directory, record.name, FileKind.QUANTIZER, record)
     try:
-        quantizer = _read(container)
+        quantizer = _read_fields(container)
     finally:
         container.close()
     if f"{quantizer.identity()}.quant" != record.name:
@@ -180,7 +218,7 @@ def read_quantizer(directory: Directory, record: FileRecord) -> Quantizer:
     return quantizer
 
 
-def _read(container: ContainerReader) -> Quantizer:
+def _read_fields(container: ContainerReader) -> Quantizer:
     fields = container.fields
     fields.choice("metric", (METRIC,))
     by_residual = fields.boolean("by_residual")
@@ -193,6 +231,9 @@ def _read(container: ContainerReader) -> Quantizer:
     candidate_rows = None
     if container.optional_features & CANDIDATE_ROWS_FEATURE:
         candidate_rows = fields.integer("candidate_rows", 1, MAX_CANDIDATE_ROWS)
+    search_settings: tuple[SearchSetting, ...] = ()
+    if container.optional_features & SEARCH_SETTINGS_FEATURE:
+        search_settings = read_settings(fields, "search_settings", nlist)
     if nbits not in (4, 8) or dim % n_sub or n_sub * nbits % 8:
         raise CorruptFile(
             "invalid code layout", path=container.path, actual=f"M {n_sub}, nbits {nbits}, dim {dim}"
@@ -200,23 +241,23 @@ def _read(container: ContainerReader) -> Quantizer:
     if not container.has("rotation") and input_dim != dim:
         raise CorruptFile("rotation is missing", path=container.path)
     shape = (n_sub, 1 << nbits, dim // n_sub)
-    encode = _floats(container, "encode_codebook", shape)
-    score = _floats(container, "score_codebook", shape) if container.has("score_codebook") else encode
-    rotation = _floats(container, "rotation", (dim, input_dim)) if container.has("rotation") else None
-    coarse = _floats(container, "coarse", (nlist, dim))
-    recall = _recall(container, nlist) if container.has("probe_recall") else None
+    encode = _read_floats(container, "encode_codebook", shape)
+    score = _read_floats(container, "score_codebook", shape) if container.has("score_codebook") else encode
+    rotation = _read_floats(container, "rotation", (dim, input_dim)) if container.has("rotation") else None
+    coarse = _read_floats(container, "coarse", (nlist, dim))
+    recall = _read_recall(container, nlist) if container.has("probe_recall") else None
     container.refuse_unknown()
-    return Quantizer(coarse, encode, score, rotation, by_residual, recall, fit, candidate_rows)
+    return Quantizer(coarse, encode, score, rotation, by_residual, recall, fit, candidate_rows, search_settings)
 
 
-def _recall(container: ContainerReader, nlist: int) -> Float32Array:
-    recall = _floats(container, "probe_recall", (nlist,))
+def _read_recall(container: ContainerReader, nlist: int) -> Float32Array:
+    recall = _read_floats(container, "probe_recall", (nlist,))
     if recall[0] < 0 or recall[-1] > 1 or (recall[1:] < recall[:-1]).any():
         raise CorruptFile("section probe_recall does not ascend within 0 to 1", path=container.path)
     return recall
 
 
-def _floats(container: ContainerReader, name: str, shape: tuple[int, ...]) -> Float32Array:
+def _read_floats(container: ContainerReader, name: str, shape: tuple[int, ...]) -> Float32Array:
     values = container.section(name, np.float32, shape).array().astype(np.float32)
     if not np.isfinite(values).all():
         raise CorruptFile(f"section {name} has values that are not finite", path=container.path)

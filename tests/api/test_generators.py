@@ -12,18 +12,20 @@ from pathlib import Path
 
 PACKAGES = ("engine", "exporters", "formats", "training", "bench")
 ALLOWED = {
+    "JsonArray.__iter__": "closes a file",
     "LineReader.__iter__": "closes a file",
     "_exit_on_sigterm": "a context manager: sets a signal handler",
-    "_quiet": "a context manager: sets the levels of loggers and warnings, and standard output",
     "_quiet_root_logger": "a context manager: sets the level of a logger",
-    "_silent": "a context manager: sets the level of a logger",
     "_run_concurrently": "a context manager: waits for a thread",
+    "_sample_memory": "a context manager: waits for a thread",
+    "_silent": "a context manager: sets the level of a logger",
+    "_suppress_output": "a context manager: sets the levels of loggers and warnings, and standard output",
     "_warnings_in_one_line": "a context manager: sets how warnings are shown",
     "_workspace": "a context manager: deletes a folder",
-    "encoders": "deletes a folder",
-    "measured": "deletes a folder",
+    "build_word_index": "a context manager: deletes a folder",
     "measure": "deletes a folder",
-    "measurements": "deletes a folder",
+    "measure_encoders": "deletes a folder",
+    "measure_settings": "deletes a folder",
 }
 
 

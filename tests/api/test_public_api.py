@@ -16,6 +16,8 @@ DOCUMENTED = {
     "Coverage",
     "Document",
     "Engine",
+    "FilePlace",
+    "SyncReport",
     "FirstM",
     "Hit",
     "Hits",

@@ -1,4 +1,4 @@
-"""One suite for all backends: whatever finds the candidates, the answer is that of the oracle below."""
+"""What every backend must do: its results are those of the oracle below."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import shutil
 import weakref
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from importlib.util import find_spec
 
 import numpy as np
@@ -15,22 +16,26 @@ from support.indexes.word_encoder import TableEncoder, table_of
 
 from quarry import engine
 from quarry.engine import Engine, KMeans
-from quarry.engine.backends.protocol import Resources, Wanted
+from quarry.engine.backends.protocol import Resources, SearchParameters
 from quarry.engine.backends.registry import BACKENDS, Adapter, open_backend
 from quarry.engine.filtering.allowed import Allowed
 from quarry.engine.gpu.device import Device
 from quarry.engine.options import OpenOptions, SearchOptions
 from quarry.engine.search.searcher import Searcher
+from quarry.engine.thresholds import Thresholds
 from quarry.formats.container.directory import Directory
 from quarry.formats.errors import BackendUnavailable, InvalidQuery, InvalidSetting
 from quarry.formats.snapshot import Snapshot
 
 DIM = 32
 N_DOCS = 600  # in the first segment; 300 in the second, 400 in the third
-EVERYTHING = 1 << 20  # candidates or nprobe of that number: all there are
+EVERYTHING = 1 << 20  # as number of candidates or nprobe: all
 
-LIBRARIES = {"gpu": "torch"}  # where one is missing, its backend is not tested
-DEVICES = {"gpu": os.environ.get("QUARRY_TEST_DEVICE", "cpu")}  # cuda where there is one; the code is the same
+SMALL = Thresholds(list_rows=1700, graph_rows=100)
+open_index, build = partial(Engine.open, thresholds=SMALL), partial(engine.build, thresholds=SMALL)
+
+LIBRARIES = {"gpu": "torch"}  # a backend is tested only if its library is installed
+DEVICES = {"gpu": os.environ.get("QUARRY_TEST_DEVICE", "cpu")}  # set it to cuda on a machine with a GPU
 COMBINATIONS = [
     ("exact", "int8"),
     ("exact", "float16"),
@@ -69,11 +74,11 @@ def documents(seed, n_docs):
     return docs
 
 
-# The oracle: float64, no shortcut, and nothing of the engine's.
+# The oracle: float64, without optimizations and without code of the engine.
 
 
 def stored_vectors(segment):
-    """The rows of a segment as they are on disk, dequantised: (n_rows, DIM) float64."""
+    """Read and dequantize the rows of a segment: (n_rows, DIM) float64."""
     table = segment.reader.centroids
     if table.kind != "none":
         values, scales = table.stored_slice(0, table.n_rows)
@@ -86,7 +91,7 @@ def stored_vectors(segment):
 
 
 class Oracle:
-    """All live documents of an index with their vectors, in the order of insertion."""
+    """Return all live documents of an index with their vectors, in the order of insertion."""
 
     def __init__(self, path):
         self.ids, self.vectors = [], []
@@ -103,7 +108,7 @@ class Oracle:
         self._starts = np.cumsum([0, *map(len, self.vectors)])[:-1]
 
     def scores(self, query):
-        """Score by id."""
+        """Return the score of each document by id."""
         scores = self._matrix @ query.astype(np.float64)
         best = np.maximum.reduceat(scores, self._starts)
         if self.beta is not None:
@@ -122,7 +127,7 @@ def skip_without_library(backend):
 
 
 def is_approximate(backend, stored):
-    """Whether documents are found by codes, or by a graph."""
+    """Whether documents are found by codes or by a graph."""
     return backend in ("cpu_faiss", "hnsw") or (backend == "gpu" and stored == "none")
 
 
@@ -139,55 +144,50 @@ class Case:
         return is_approximate(self.backend, self.stored)
 
     def open(self):
-        return Engine.open(self.path, backend=self.backend, device=DEVICES.get(self.backend))
+        return open_index(self.path, backend=self.backend, device=DEVICES.get(self.backend))
 
 
 @pytest.fixture(scope="module")
 def indexes(tmp_path_factory):
     """A function: (stored, beta, changed) -> (path, encoder, oracle), built at the first call."""
     made = {}
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("quarry.engine.indexer.segment_builder.IVF_ROWS", 1700)
-        patch.setattr("quarry.engine.backends.hnsw.GRAPH_ROWS", 100)
 
-        def index(stored, beta, changed):
-            key = (stored, beta, changed)
-            if key not in made:
-                made[key] = (changed_index if changed else plain_index)(stored, beta)
-            return made[key]
+    def index(stored, beta, changed):
+        key = (stored, beta, changed)
+        if key not in made:
+            made[key] = (changed_index if changed else plain_index)(stored, beta)
+        return made[key]
 
-        def plain_index(stored, beta):
-            path = tmp_path_factory.mktemp("plain") / "index"
-            encoder, docs = table_of(documents(1, N_DOCS) + documents(2, 300) + documents(3, 400), beta)
-            engine.build(
-                docs[:N_DOCS], path, encoder=encoder, representation=KMeans(4096), centroids=stored, code_bytes=16
-            )
-            with Engine.open(path, writable=True, encoder=encoder) as writer:
-                writer.optimize()
-            return path, encoder, docs, Oracle(path)
+    def plain_index(stored, beta):
+        path = tmp_path_factory.mktemp("plain") / "index"
+        encoder, docs = table_of(documents(1, N_DOCS) + documents(2, 300) + documents(3, 400), beta)
+        build(docs[:N_DOCS], path, encoder=encoder, representation=KMeans(4096), centroids=stored, code_bytes=16)
+        with open_index(path, writable=True, encoder=encoder) as writer:
+            writer.optimize()
+        return path, encoder, docs, Oracle(path)
 
-        def changed_index(stored, beta):
-            plain, encoder, docs, _ = index(stored, beta, False)
-            path = tmp_path_factory.mktemp("changed") / "index"
-            shutil.copytree(plain, path)
-            with Engine.open(path, writable=True, encoder=encoder) as writer:
-                writer.add(docs[N_DOCS : N_DOCS + 300])
-                writer.commit()
-                writer.delete([str(number) for number in range(0, N_DOCS + 300, 7)])
-                writer.add(docs[N_DOCS + 300 :])
-                writer.add([{"id": "50", "text": docs[51]["text"]}, {"id": "60", "text": docs[50]["text"]}])
-                writer.commit()
-                writer.delete([str(number) for number in range(N_DOCS + 300, N_DOCS + 700, 5)])
-                writer.commit()
-                writer.optimize()
-            return path, encoder, docs, Oracle(path)
+    def changed_index(stored, beta):
+        plain, encoder, docs, _ = index(stored, beta, False)
+        path = tmp_path_factory.mktemp("changed") / "index"
+        shutil.copytree(plain, path)
+        with open_index(path, writable=True, encoder=encoder) as writer:
+            writer.add(docs[N_DOCS : N_DOCS + 300])
+            writer.commit()
+            writer.delete([str(number) for number in range(0, N_DOCS + 300, 7)])
+            writer.add(docs[N_DOCS + 300 :])
+            writer.add([{"id": "50", "text": docs[51]["text"]}, {"id": "60", "text": docs[50]["text"]}])
+            writer.commit()
+            writer.delete([str(number) for number in range(N_DOCS + 300, N_DOCS + 700, 5)])
+            writer.commit()
+            writer.optimize()
+        return path, encoder, docs, Oracle(path)
 
-        yield index
+    return index
 
 
 @pytest.fixture(autouse=True)
 def graphs_are_searched(monkeypatch):
-    """However small the segments of these tests are; scoring all of their documents would be quicker."""
+    """Use candidates although the segments of these tests are small enough to score all documents."""
     monkeypatch.setattr("quarry.engine.backends.hnsw._ROWS_PER_STEP", 1)
 
 
@@ -256,7 +256,7 @@ def test_recall(indexes, backend, stored, beta):
     skip_without_library(backend)
     path, _, _, oracle = indexes(stored, beta, True)
     queries = some_queries(50, seed=5)
-    with Engine.open(path, backend=backend, device=DEVICES.get(backend)) as index:
+    with open_index(path, backend=backend, device=DEVICES.get(backend)) as index:
         found = index.search_vectors(queries, k=10)
     shares = [
         len(set(ids_of(hits)) & set(oracle.best(query, 10))) / 10
@@ -278,7 +278,7 @@ def test_equal_documents_come_in_the_order_of_insertion(case):
 
 
 def test_batches_are_single_queries(case):
-    many = 1000 if case.oracle.beta is None else 40  # one long batch for each backend is enough
+    many = 1000 if case.oracle.beta is None else 40  # a long batch once for each backend
     queries = np.concatenate([some_queries(many - 2), np.zeros((1, DIM), np.float32), some_queries(1, seed=9)])
     with case.open() as index:
         batch = index.search_vectors(queries, k=7)
@@ -352,14 +352,14 @@ def test_candidates_keep_the_contract(case, share):
         offsets = segment.reader.centroids.offsets
         best = np.maximum.reduceat(stored_vectors(segment) @ queries.T.astype(np.float64), offsets[:-1]).T
         for k, n in ((1, 1), (10, 10), (10, 100), (n_live - 1, n_live), (n_live + 1, EVERYTHING)):
-            found = backend.candidates(queries, Wanted(k, n, None, 2, allowed))
+            found = backend.candidates(queries, SearchParameters(k, n, None, 2, allowed))
             for each, scores in zip(found, best, strict=True):
                 assert each.docs.dtype == np.int64
                 assert len(np.unique(each.docs)) == len(each.docs)
                 assert len(each.docs) >= min(k, n_live)
                 assert findable[each.docs].all()
                 others = np.setdiff1d(np.flatnonzero(findable), each.docs)
-                assert scores[others].max(initial=-np.inf) <= each.ceiling
+                assert scores[others].max(initial=-np.inf) <= each.upper_bound
     snapshot.close()
 
 
@@ -372,7 +372,9 @@ def test_a_filter_leaves_the_best_of_what_passes(case, share):
         for segment, docs in zip(snapshot.segments, allowed, strict=True)
         for doc in docs.docs.tolist()
     }
-    searcher = Searcher(snapshot, OpenOptions(backend=case.backend, threads=1, device=DEVICES.get(case.backend)))
+    searcher = Searcher(
+        snapshot, OpenOptions(backend=case.backend, threads=1, device=DEVICES.get(case.backend), thresholds=SMALL)
+    )
     options = SearchOptions(k=10, candidates=200, nprobe=EVERYTHING)
     for query, found in zip(queries, searcher.search(queries, options, allowed), strict=True):
         scores = {doc_id: score for doc_id, score in case.oracle.scores(query).items() if doc_id in kept}
@@ -393,8 +395,8 @@ def test_a_filter_leaves_the_best_of_what_passes(case, share):
 def test_one_document(tmp_path, backend, stored):
     skip_without_library(backend)
     encoder, docs = table_of([unit(np.ones((1, DIM)))])
-    engine.build(docs, tmp_path / "index", encoder=encoder, representation=KMeans(4), centroids=stored)
-    with Engine.open(tmp_path / "index", backend=backend, device=DEVICES.get(backend)) as index:
+    build(docs, tmp_path / "index", encoder=encoder, representation=KMeans(4), centroids=stored)
+    with open_index(tmp_path / "index", backend=backend, device=DEVICES.get(backend)) as index:
         hits = index.search_vectors(unit(np.ones((2, DIM))), k=3)
     assert [ids_of(each) for each in hits] == [["0"], ["0"]]
     np.testing.assert_allclose(hits[0][0].score, 1, atol=1e-3)
@@ -414,21 +416,21 @@ def test_one_document(tmp_path, backend, stored):
         (np.zeros((1, 0)), "wrong shape"),
         ([], "wrong shape"),
         (np.float32(1), "wrong shape"),
-        ([["1"] * DIM], "no numbers"),
-        ([[None] * DIM], "no numbers"),
-        (np.zeros((1, DIM), np.complex64), "no numbers"),
-        ("text", "no numbers"),
-        ([[1.0], [1.0, 2.0]], "no array"),
+        ([["1"] * DIM], "not numbers"),
+        ([[None] * DIM], "not numbers"),
+        (np.zeros((1, DIM), np.complex64), "not numbers"),
+        ("text", "not numbers"),
+        ([[1.0], [1.0, 2.0]], "not an array"),
     ],
 )
 def test_queries_that_are_none(indexes, queries, message):
-    with Engine.open(indexes("int8", None, False)[0]) as index, pytest.raises(InvalidQuery, match=message):
+    with open_index(indexes("int8", None, False)[0]) as index, pytest.raises(InvalidQuery, match=message):
         index.search_vectors(queries)
 
 
 def test_queries_of_other_types_are_converted(indexes):
     query = np.round(some_queries(1) * 64)
-    with Engine.open(indexes("int8", None, False)[0]) as index:
+    with open_index(indexes("int8", None, False)[0]) as index:
         expected = index.search_vectors(query)
         for dtype in (np.float64, np.float16, np.int64, np.int8):
             assert index.search_vectors(query.astype(dtype)) == expected
@@ -442,7 +444,7 @@ def test_the_length_of_a_query_does_not_change_the_order(indexes, size):
     query = some_queries(1)
     query /= np.abs(query).max()
     tiny = size < 1e-37
-    with Engine.open(path) as index:
+    with open_index(path) as index:
         hits = index.search_vectors(query * np.float32(size), k=5)[0]
     assert len(hits) == 5
     if not tiny:
@@ -458,12 +460,12 @@ def test_two_searches_at_once_answer_as_each_alone(case):
 
 
 def test_memory_is_told_beforehand_and_freed_at_the_end(case):
-    with Engine.open(case.path, backend=case.backend, device=DEVICES.get(case.backend)) as index:
+    with open_index(case.path, backend=case.backend, device=DEVICES.get(case.backend)) as index:
         view = index._view.get()
         assert index.stats()["memory"]["resident_bytes"]["backends"] == 0
         index.search_vectors(some_queries(1))
-        opened = [segment.opened for segment in view._dense._segments]
-        told = sum(choice.needed_bytes for choice in view._dense.choices)
+        opened = view.searcher.backends
+        told = sum(choice.needed_bytes for choice in view.searcher.choices)
         held = sum(backend.resident_bytes for backend in opened)
         assert index.stats()["memory"]["resident_bytes"]["backends"] == held
         assert held <= told <= 1.3 * held  # what is deleted, of some backends, takes no memory
@@ -478,23 +480,23 @@ def test_memory_is_told_beforehand_and_freed_at_the_end(case):
 def test_many_segments(tmp_path, backend, stored):
     skip_without_library(backend)
     encoder, docs = table_of(documents(31, 60))
-    engine.build(docs[:5], tmp_path / "index", encoder=encoder, representation=KMeans(4096), centroids=stored)
-    with Engine.open(tmp_path / "index", writable=True, encoder=encoder) as writer:
+    build(docs[:5], tmp_path / "index", encoder=encoder, representation=KMeans(4096), centroids=stored)
+    with open_index(tmp_path / "index", writable=True, encoder=encoder) as writer:
         for low in range(5, 60, 5):
             writer.add(docs[low : low + 5])
             writer.commit()
     oracle = Oracle(tmp_path / "index")
-    with Engine.open(tmp_path / "index", backend=backend, device=DEVICES.get(backend)) as index:
+    with open_index(tmp_path / "index", backend=backend, device=DEVICES.get(backend)) as index:
         for query, hits in zip(some_queries(3), index.search_vectors(some_queries(3), k=60), strict=True):
             assert ids_of(hits) == oracle.best(query, 60)
 
 
 def test_unknown_backend(indexes):
     with pytest.raises(InvalidSetting, match="auto, exact, scan, cpu_faiss, hnsw, gpu; found 'gpu9'"):
-        Engine.open(indexes("int8", None, False)[0], backend="gpu9")
+        open_index(indexes("int8", None, False)[0], backend="gpu9")
 
 
 def test_a_missing_library_is_named(indexes, monkeypatch):
     monkeypatch.setitem(BACKENDS, "scan", Adapter("engine.backends.of_no_library:Backend", "gpu"))
     with pytest.raises(BackendUnavailable, match=r"pip install '\.\[gpu\]' in a checkout"):
-        Engine.open(indexes("int8", None, False)[0], backend="scan")
+        open_index(indexes("int8", None, False)[0], backend="scan")

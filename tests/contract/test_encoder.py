@@ -1,4 +1,4 @@
-"""What every encoder must do, whatever runs it."""
+"""What every encoder must do, with every runtime."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from support.indexes.word_encoder import WordEncoder
 from support.models.tiny_checkpoint import random_weights, write_checkpoint
 
 from quarry.engine.encoding.batched_encoder import BatchedEncoder
-from quarry.engine.encoding.encoder import Encoder, open_encoder, vector_kinds
+from quarry.engine.encoding.encoder import Encoder, open_encoder
 from quarry.engine.encoding.onnx_runner import OnnxRunner
 from quarry.engine.encoding.token_vectors import TokenVectors
 from quarry.exporters.export import export
-from quarry.formats.errors import InvalidDocument, InvalidQuery
+from quarry.formats.errors import InvalidDocument, InvalidQuery, InvalidSetting
 
 TEXTS = (
     "The cat sat on the mat.",
@@ -40,8 +40,8 @@ def tiny_fp32(folder: Path) -> Encoder:
     return open_encoder(export(checkpoint, folder / "bundle", "fp32").path)
 
 
-def tiny_unnormalised(folder: Path) -> Encoder:
-    checkpoint = write_checkpoint(folder / "tiny", pooling="cls_token", normalise=False)
+def tiny_unnormalized(folder: Path) -> Encoder:
+    checkpoint = write_checkpoint(folder / "tiny", pooling="cls_token", normalize=False)
     return open_encoder(export(checkpoint, folder / "bundle", "fp32").path)
 
 
@@ -67,7 +67,7 @@ ENCODERS: dict[str, Callable[[Path], Encoder]] = {
     "bundled int8": lambda _: open_encoder(None),
     "bundled lean": lambda _: open_encoder(None, lean=True),
     "tiny fp32": tiny_fp32,
-    "tiny unnormalised": tiny_unnormalised,
+    "tiny unnormalized": tiny_unnormalized,
     "tiny fp16": partial(tiny_variant, "fp16"),
     "tiny int8-weights": partial(tiny_variant, "int8-weights"),
     "tiny with two graphs": tiny_with_two_graphs,
@@ -82,7 +82,7 @@ def encoder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
 
 
 def as_bytes(encoder: Encoder, text: str) -> bytes:
-    """Everything an encoder says about a text."""
+    """Return everything that an encoder computes from a text."""
     parts = [encoder.encode_query(text)]
     for window in encoder.windows(text):
         parts += [window.values, window.starts, window.ends, window.text_mean, window.first]
@@ -95,8 +95,25 @@ def test_it_is_an_encoder_with_attributes_of_the_right_types(encoder: Encoder) -
     assert encoder.name
     assert encoder.identity
     assert encoder.dim > 0
-    assert isinstance(encoder.normalise, bool)
+    assert isinstance(encoder.normalize, bool)
     assert encoder.beta is None or encoder.beta > 0
+    assert encoder.vector_kinds <= {"token", "pooled"}
+    assert encoder.trained_representation is None or isinstance(encoder.trained_representation, str)
+
+
+@pytest.mark.parametrize("name", ["vector_kinds", "trained_representation", "normalize"])
+def test_an_object_that_lacks_an_attribute_is_not_an_encoder(name: str) -> None:
+    class Partial:
+        def windows(self, text: str) -> None: ...
+        def encode_query(self, text: str) -> None: ...
+
+    for attribute in ("name", "identity", "dim", "normalize", "beta", "vector_kinds", "trained_representation"):
+        if attribute != name:
+            setattr(Partial, attribute, None)
+    with pytest.raises(InvalidSetting, match="not an encoder"):
+        open_encoder(Partial())  # type: ignore[arg-type]
+    setattr(Partial, name, None)
+    assert isinstance(Partial(), Encoder)
 
 
 @pytest.mark.parametrize("text", TEXTS)
@@ -105,7 +122,7 @@ def test_a_query_is_one_finite_vector(encoder: Encoder, text: str) -> None:
     assert vector.shape == (encoder.dim,)
     assert vector.dtype == np.float32
     assert np.isfinite(vector).all()
-    if encoder.normalise:
+    if encoder.normalize:
         assert np.linalg.norm(vector) == pytest.approx(1, abs=1e-5)
 
 
@@ -158,7 +175,7 @@ def test_vectors_do_not_depend_on_neighbours_order_or_threads(encoder: Encoder, 
 @pytest.mark.parametrize("text", TEXTS)
 def test_pooled_vectors_of_documents_are_the_encoders_own(encoder: Encoder, text: str) -> None:
     windows = list(encoder.windows(text))
-    if "pooled" not in vector_kinds(encoder):
+    if "pooled" not in encoder.vector_kinds:
         assert all(window.pooled is None for window in windows)
         return
     assert {window.pooled.shape for window in windows} == {(encoder.dim,)}

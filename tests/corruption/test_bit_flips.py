@@ -12,14 +12,16 @@ from support.faults.torture import figure
 from support.indexes.small_index import DIM, current, everything, open_file, refusal
 
 from quarry.engine import Engine
-from quarry.engine.filtering.unknown_fields import UnknownFields
-from quarry.engine.index.view import IndexView
+from quarry.engine.encoding.encoder import open_encoder
+from quarry.engine.gpu.device import Device
+from quarry.engine.index.view import IndexView, ViewResources
 from quarry.engine.options import OpenOptions, SearchOptions
 from quarry.formats.errors import FormatError
 from quarry.formats.snapshot import Snapshot, check_files
 
 N_WHOLE_OPENS = 3000
 TEXT = "bador kofin mus"
+RESOURCES = ViewResources(OpenOptions(threads=1), Device(), open_encoder())
 QUERIES = np.random.default_rng(3).standard_normal((2, DIM)).astype(np.float32)
 
 
@@ -152,9 +154,10 @@ def answers(directory, before=None, changed=""):
     """
     segments = before.snapshot.segments if before else ()
     known = [segment for segment in segments if changed not in made_of(segment)]
-    view = IndexView(Snapshot(directory, known), OpenOptions(threads=1), UnknownFields(), before)
-    by_words = view.search_lexical([TEXT], SearchOptions(k=10, mode="lexical"))
-    return view, read([*view.search_dense(QUERIES, SearchOptions(k=10, mode="dense")), *by_words])
+    snapshot = Snapshot(directory, known)
+    view = before.next_view(snapshot, is_reusing=True) if before else IndexView(snapshot, RESOURCES)
+    by_words = view.search([TEXT], SearchOptions(k=10, mode="lexical"))
+    return view, read([*view.search_vectors(QUERIES, SearchOptions(k=10, mode="dense")), *by_words])
 
 
 def made_of(segment):

@@ -20,7 +20,7 @@ from pathlib import Path
 
 import pytest
 from support.faults.torture import SHARE, figure
-from support.indexes.changes import CHANGES, NEW, check_recovery, environment, make_everything_small, prepare, work
+from support.indexes.changes import CHANGES, NEW, check_recovery, environment, prepare, work
 
 from quarry import engine
 from quarry.formats.container.directory import Directory, OutputFile
@@ -277,6 +277,4 @@ if __name__ == "__main__":
     import quarry.engine.quantization.training
 
     signal.signal(signal.SIGINT, signal.default_int_handler)  # whatever who started the tests does about it
-    with pytest.MonkeyPatch.context() as patch:
-        make_everything_small(patch)
-        json.dump(main(*sys.argv[1:4], Path(sys.argv[4]), *sys.argv[5:]), sys.stdout)
+    json.dump(main(*sys.argv[1:4], Path(sys.argv[4]), *sys.argv[5:]), sys.stdout)

@@ -17,20 +17,20 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
 from support.faults.torture import SHARE, figure
+from support.indexes import changes
 from support.indexes.changes import (
     DELETED,
     NEW,
     OLD,
+    SMALL_MERGED_OFTEN,
     content,
     documents,
     environment,
-    make_everything_small,
-    merge_often,
-    open_index,
     options,
     prepare,
     stray_files,
@@ -45,6 +45,7 @@ from quarry.engine.indexer.document_encoder import DocumentEncoder, EncodedDocum
 from quarry.engine.representation.kmeans import KMeans
 
 REPEATS = (1, 12)
+open_index = partial(changes.open_index, thresholds=SMALL_MERGED_OFTEN)
 kept: list[object] = []  # what a state holds on to until the interpreter goes
 
 # States: each is brought about in an index that is there, and returns what is used in the end.
@@ -92,7 +93,7 @@ def is_half_read(path: Path) -> engine.Engine:
     """Iterators that nobody reads to their end."""
     index = open_index(path, writable=True)
     kept.append(iter(index.search(["old", "text"], k=4)))
-    how = DocumentEncoder(index._encoder, KMeans(2), Analyzer("english"))
+    how = DocumentEncoder(index._writer._encoder, KMeans(2), Analyzer("english"))
     kept.append(EncodedDocuments(read_documents(list(documents(NEW))), how, index._writer._pool))
     next(kept[0])
     next(kept[1])
@@ -233,8 +234,7 @@ def pairs() -> list[tuple[str, str]]:
 
 @pytest.mark.skipif(os.name == "nt", reason="signals end no program in order on this system")
 @pytest.mark.parametrize(("state", "end"), pairs())
-def test_the_interpreter_ends(state, end, tmp_path, monkeypatch, torture):
-    make_everything_small(monkeypatch)
+def test_the_interpreter_ends(state, end, tmp_path, torture):
     for number in range(figure(*REPEATS)):
         path = tmp_path / str(number) / "index"
         prepare("commit", path)
@@ -273,7 +273,4 @@ def main(path: Path, state: str, end: str) -> None:
 
 if __name__ == "__main__":
     logging.disable()  # what was added and not committed is forgotten, and the log says so
-    patch = pytest.MonkeyPatch()
-    make_everything_small(patch)
-    merge_often(patch)
     main(Path(sys.argv[1]), *sys.argv[2:])

@@ -9,24 +9,25 @@ import errno
 import itertools
 import os
 import shutil
+from dataclasses import replace
 
 import pytest
-from support.faults.system_calls import FALLIBLE, FailsAt, Killed, KilledAt, SystemCalls, let_go_of_locks
+from support.faults.system_calls import FALLIBLE, FailsAt, Killed, KilledAt, SystemCalls, release_locks
 from support.indexes.changes import (
     CHANGES,
     DELETED,
     NEW,
+    SMALL,
     check_recovery,
     documents,
-    make_everything_small,
     open_index,
     prepare,
     state_of,
     stray_files,
     work,
 )
-from support.indexes.limits import limit_memory
 
+from quarry.formats.container.directory import WriterLimits
 from quarry.formats.errors import (
     AccessFailed,
     CommitFailed,
@@ -38,10 +39,7 @@ from quarry.formats.errors import (
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "O_DIRECTORY"), reason="folders cannot be synced on this system")
 
-
-@pytest.fixture(autouse=True)
-def small(monkeypatch):
-    make_everything_small(monkeypatch)
+SPILLING = replace(SMALL, writing=WriterLimits(section_bytes=1024, posting_bytes=1024, sample_bytes=1024))
 
 
 @pytest.fixture
@@ -70,7 +68,7 @@ def killed(change, path, moment):
             work(change, path)
         except Killed:
             assert calls.struck
-        let_go_of_locks()
+        release_locks()
     return calls.struck
 
 
@@ -168,9 +166,8 @@ def check_failure(change, path, failed, problem, number):
 
 @pytest.mark.parametrize("error", ERRORS)
 @pytest.mark.parametrize("change", ["commit", "delete", "background merge"])
-def test_nothing_collected_is_lost(change, error, fresh, monkeypatch, torture):
+def test_nothing_collected_is_lost(change, error, fresh, torture):
     """A commit, or an addition, that failed is made by the same writer once the system is well."""
-    limit_memory(monkeypatch, posting_bytes=1024, sample_bytes=1024)
     n_failed = n_retried = 0
     for path, calls in failing_calls(change, error, fresh):
         with calls.installed():
@@ -193,7 +190,7 @@ def persist(change, path, calls):
     """
     problem = None
     try:
-        with open_index(path, writable=True) as index:
+        with open_index(path, writable=True, thresholds=SPILLING) as index:
             for act in (
                 lambda: None if change == "delete" else index.add(documents(NEW)),
                 lambda: index.delete(DELETED),

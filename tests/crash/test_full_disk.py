@@ -7,28 +7,30 @@ import logging
 import os
 import random
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from functools import partial
 
 import pytest
 from support.faults.system_calls import SystemCalls
 from support.faults.torture import SHARE, figure
-from support.indexes.changes import make_everything_small, merge_often, open_index, options, stray_files
-from support.indexes.limits import limit_memory
+from support.indexes import changes
+from support.indexes.changes import OFTEN, SMALL, stray_files
 
 from quarry import engine
+from quarry.formats.container.directory import WriterLimits
 from quarry.formats.errors import CommitFailed, MergeFailed
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "O_DIRECTORY"), reason="folders cannot be synced on this system")
 
 IDS = [f"d{number}" for number in range(40)]
 SEED = random.SystemRandom().randrange(1 << 32) if SHARE else 0
+LIMITS = WriterLimits(section_bytes=256, posting_bytes=512, sample_bytes=512)  # spill with every document
+THRESHOLDS = replace(SMALL, merging=OFTEN, writing=LIMITS)
+open_index, options = partial(changes.open_index, thresholds=THRESHOLDS), partial(changes.options, THRESHOLDS)
 
 
 @pytest.fixture(autouse=True)
-def small(monkeypatch):
-    """All that can be moved to a temporary file is, with every document."""
-    make_everything_small(monkeypatch)
-    merge_often(monkeypatch)
-    limit_memory(monkeypatch, section_bytes=256, posting_bytes=512, sample_bytes=512)
+def silent():
     logging.disable(logging.CRITICAL)  # of every merge that fails
     yield
     logging.disable(logging.NOTSET)
@@ -113,6 +115,7 @@ def test_threads_on_a_disk_that_is_full_now_and_then(tmp_path, torture):
                 texts = list(pool.map(lambda thread: on_a_thread(index, seed, thread), range(3)))  # noqa: B023
                 calls.rate = 0.0
                 last = Writer(index, {})
+                last.try_it(index._writer.wait_for_merges)  # of one that failed before, which close would raise
                 while last.try_it(index.commit):
                     pass
             check(path, {key: text for part in texts for key, text in part.items()}, seed)

@@ -4,39 +4,37 @@ from __future__ import annotations
 
 import os
 import shutil
+from dataclasses import replace
+from functools import partial
 
 import pytest
 from support.faults.interrupts import Interrupt
-from support.faults.system_calls import SystemCalls, let_go_of_locks
+from support.faults.system_calls import SystemCalls, release_locks
 from support.faults.torture import figure
+from support.indexes import changes
 from support.indexes.changes import (
     DELETED,
     NEW,
+    SMALL,
     documents,
-    make_everything_small,
-    open_index,
     prepare,
     state_of,
     stray_files,
 )
-from support.indexes.limits import limit_memory
 
+from quarry.formats.container.directory import WriterLimits
 from quarry.formats.errors import IndexClosed
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "O_DIRECTORY"), reason="folders cannot be synced on this system")
 
-CORE = {"committer.py", "index_writer.py", "contextlib.py"}
+CORE = {"committer.py", "contextlib.py", "failures.py", "generation.py", "index_writer.py", "publication.py"}
 WHOLE = CORE | {
     "deletions.py", "directory.py", "garbage.py", "ids.py", "inversion.py", "layout.py", "manifest.py",
     "quantizer.py", "reader.py", "segment.py", "segment_builder.py", "segment_merger.py", "snapshot.py",
     "spool.py", "store.py", "system_errors.py", "tombstones.py", "writer.py",
 }  # fmt: skip
-
-
-@pytest.fixture(autouse=True)
-def small(monkeypatch):
-    make_everything_small(monkeypatch)
-    limit_memory(monkeypatch, section_bytes=256, posting_bytes=512, sample_bytes=512)
+THRESHOLDS = replace(SMALL, writing=WriterLimits(section_bytes=256, posting_bytes=512, sample_bytes=512))
+open_index = partial(changes.open_index, thresholds=THRESHOLDS)
 
 
 def make(change, index):
@@ -73,7 +71,7 @@ def interrupted(change, path, interrupt):
 def test_interrupted_at_any_step(change, files, usual, full, tmp_path, torture):
     before, path = tmp_path / "before", tmp_path / "index"
     with SystemCalls().installed():
-        prepare(change, before)
+        prepare(change, before, THRESHOLDS)
         moment, n_places, step = 0, 1, 1
         while moment <= n_places:
             shutil.copytree(before, path)
@@ -89,5 +87,5 @@ def test_interrupted_at_any_step(change, files, usual, full, tmp_path, torture):
             else:
                 torture.add(interrupts=1)
             moment += step
-    let_go_of_locks()
+    release_locks()
     assert torture.counts["interrupts"] >= usual

@@ -15,7 +15,6 @@ from support.indexes.changes import (
     content,
     documents,
     environment,
-    make_everything_small,
     open_index,
     options,
     prepare,
@@ -31,9 +30,8 @@ from quarry.formats.write_lock import LOCK_NAME
 
 
 @pytest.fixture
-def path(tmp_path, monkeypatch):
+def path(tmp_path):
     """An index of two segments with tombstones, a quantizer and codes."""
-    make_everything_small(monkeypatch)
     prepare("commit", tmp_path / "index")
     return tmp_path / "index"
 

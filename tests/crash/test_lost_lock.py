@@ -10,7 +10,7 @@ import shutil
 import pytest
 from support.faults.system_calls import SystemCalls
 from support.faults.torture import SHARE
-from support.indexes.changes import AFTER, content, make_everything_small, prepare, stray_files, work
+from support.indexes.changes import AFTER, content, prepare, stray_files, work
 
 from quarry.formats.errors import QuarryError
 from quarry.formats.write_lock import LOCK_NAME
@@ -42,12 +42,11 @@ class Overtaken(SystemCalls):
 
 
 @pytest.mark.parametrize("failing", [None, 5])
-def test_another_writer_at_every_call(failing, tmp_path, monkeypatch, torture):
+def test_another_writer_at_every_call(failing, tmp_path, torture):
     """Both add the same documents, so that they train the same quantizer."""
     before, path = tmp_path / "before", tmp_path / "index"
     with SystemCalls().installed():
         prepare("commit", before)
-    make_everything_small(monkeypatch)
     for moment in itertools.count(1, 1 if SHARE else 3):
         shutil.copytree(before, path)
         (path / LOCK_NAME).unlink(missing_ok=True)

@@ -4,23 +4,16 @@ from __future__ import annotations
 
 import shutil
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from random import Random
 
-import pytest
 from support.faults.memory_directory import MemoryDirectory
 from support.faults.power_loss import Disk, File
 from support.faults.system_calls import Event, Recorder, SystemCalls
 from support.faults.torture import figure
-from support.indexes.changes import (
-    Texts,
-    documents,
-    make_everything_small,
-    merge_often,
-    open_index,
-    options,
-    stray_files,
-)
+from support.indexes import changes
+from support.indexes.changes import SMALL_MERGED_OFTEN, Texts, documents, stray_files
 
 from quarry import engine
 from quarry.formats.container.directory import Directory
@@ -30,12 +23,8 @@ from quarry.formats.snapshot import Snapshot, check_files
 STATES_A_HISTORY = 50
 SEED = 5
 STEPS = ("add", "add", "delete", "commit", "commit", "merge", "graphs", "rollback", "close", "build")
-
-
-@pytest.fixture(autouse=True)
-def small(monkeypatch):
-    make_everything_small(monkeypatch)
-    merge_often(monkeypatch)
+open_index = partial(changes.open_index, thresholds=SMALL_MERGED_OFTEN)
+options = partial(changes.options, SMALL_MERGED_OFTEN)
 
 
 def content(directory: Directory) -> Texts:

@@ -15,19 +15,24 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
 from support.faults.torture import figure
-from support.indexes.changes import environment, merge_often, open_index, options, stray_files
+from support.indexes import changes
+from support.indexes.changes import OFTEN, environment, stray_files
 
 from quarry import engine
 from quarry.engine import IndexLocked
+from quarry.engine.thresholds import Thresholds
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
 
 N_WRITERS, N_READERS, N_DOCS = 16, 8, 8
 DURATION_S = (12, 600)
+THRESHOLDS = Thresholds(merging=OFTEN)
+open_index, options = partial(changes.open_index, thresholds=THRESHOLDS), partial(changes.options, THRESHOLDS)
 
 
 def test_writers_and_readers(tmp_path, torture):
@@ -179,6 +184,4 @@ def run(folder: Path, duration_s: float) -> None:
 
 
 if __name__ == "__main__":
-    with pytest.MonkeyPatch.context() as patch:
-        merge_often(patch)
-        run(Path(sys.argv[1]), float(sys.argv[2]))
+    run(Path(sys.argv[1]), float(sys.argv[2]))

@@ -72,7 +72,7 @@ def all_scores(searcher, query):
     for segment, (docs, scores) in zip(searcher._segments, searcher.query(query).scores(), strict=True):
         assert (np.diff(docs) > 0).all()
         assert (scores > 0).all()
-        every = np.zeros(segment.n_places, np.float32)
+        every = np.zeros(segment.n_ordinals, np.float32)
         every[docs] = scores
         per_segment.append(every)
     return np.concatenate(per_segment)

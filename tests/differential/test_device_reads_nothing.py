@@ -12,15 +12,15 @@ from support.models.tiny_checkpoint import DIM as ENCODER_DIM
 from support.models.tiny_checkpoint import write_checkpoint
 
 from quarry.engine.backends.gpu.backend import GpuBackend
-from quarry.engine.backends.protocol import Resources, Wanted
+from quarry.engine.backends.protocol import Resources, SearchParameters
 from quarry.engine.encoding.batched_encoder import BatchedEncoder
 from quarry.engine.encoding.onnx_runner import OnnxRunner
+from quarry.engine.encoding.queries import encode_queries
 from quarry.engine.gpu.device import Device
 from quarry.engine.gpu.device_vectors import DeviceVectors
-from quarry.engine.indexer.document_groups import DocumentGroups
+from quarry.engine.indexer.document_encoder import DocumentGroups
 from quarry.engine.representation.kmeans import KMeans
 from quarry.engine.representation.pieces import Pieces
-from quarry.engine.search.queries import encode_queries
 from quarry.exporters.export import export
 from quarry.formats.container.directory import Directory
 from quarry.formats.errors import InvalidQuery
@@ -81,11 +81,11 @@ def test_both_stages(tmp_path, monkeypatch, coming_back, stored, beta, kind):
     backend = nowhere_backend(segment_of(Directory(tmp_path), documents, stored))
     backend._scan._scores.kind = kind
     queries = DeviceVectors(torch.empty((7, ENCODER_DIM), device=NOWHERE))
-    assert backend.takes(queries)
+    assert backend.accepts(queries)
     for wanted in (
-        Wanted(5, 20, None, 1, beta=beta),
-        Wanted(5, 20, None, 1, np.ones(302, bool), beta),
-        Wanted(5, 400, None, 1, beta=beta),
+        SearchParameters(5, 20, None, 1, beta=beta),
+        SearchParameters(5, 20, None, 1, np.ones(302, bool), beta),
+        SearchParameters(5, 400, None, 1, beta=beta),
     ):
         with pytest.raises(InvalidQuery, match="query vector 0 "):  # zeros say that no query is usable
             backend.candidates(queries, wanted)
@@ -103,9 +103,9 @@ def test_both_stages_by_codes_alone(tmp_path, coming_back, nbits, by_residual, b
     backend = nowhere_backend(segment)
     queries = DeviceVectors(torch.empty((7, DIM), device=NOWHERE))
     for wanted in (
-        Wanted(5, 20, 2, 1, beta=beta),
-        Wanted(5, 20, 2, 1, np.ones(302, bool), beta),
-        Wanted(5, 400, 2, 1, beta=beta),
+        SearchParameters(5, 20, 2, 1, beta=beta),
+        SearchParameters(5, 20, 2, 1, np.ones(302, bool), beta),
+        SearchParameters(5, 400, 2, 1, beta=beta),
     ):
         with pytest.raises(InvalidQuery, match="query vector 0 "):
             backend.candidates(queries, wanted)

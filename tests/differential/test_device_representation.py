@@ -25,11 +25,10 @@ from quarry.engine.encoding.batched_encoder import BatchedEncoder, PreparedText
 from quarry.engine.encoding.onnx_runner import OnnxRunner
 from quarry.engine.encoding.token_vectors import TokenVectors
 from quarry.engine.encoding.tokenizer import Tokens
-from quarry.engine.indexer.document_encoder import DocumentEncoder, EncodedDocuments
-from quarry.engine.indexer.document_groups import DocumentGroups
+from quarry.engine.indexer.document_encoder import DocumentEncoder, DocumentGroups, EncodedDocuments
 from quarry.engine.process.worker_pool import WorkerPool
 from quarry.engine.representation.first_m import Cls, FirstM
-from quarry.engine.representation.kmeans import MAX_ITERATIONS, KMeans, _nearest, _updated, kmeans
+from quarry.engine.representation.kmeans import MAX_ITERATIONS, KMeans, _assign, _update_centroids, kmeans
 from quarry.engine.representation.pieces import Pieces
 from quarry.engine.representation.single import Mean, Pooled
 from quarry.exporters.export import export
@@ -83,7 +82,7 @@ def made_documents(generator, lengths):
     return made
 
 
-def by_numpy(representation, document, normalise):
+def by_numpy(representation, document, normalize):
     text, prepared, values = document
     windows = [
         TokenVectors(
@@ -95,28 +94,28 @@ def by_numpy(representation, document, normalise):
         )
         for first, stop in prepared.bounds
     ]
-    return representation.represent(text, windows, normalise)
+    return representation.represent(text, windows, normalize)
 
 
-def on_device(representation, documents, normalise):
+def on_device(representation, documents, normalize):
     there = device_representation(representation)
     texts, prepared, values = zip(*documents, strict=True)
     offsets = np.concatenate([[0], np.cumsum([len(each) for each in values])])
     tokens = DeviceTokens(torch.from_numpy(np.concatenate(values)), offsets)
     plans = [there.plan(text, each) for text, each in zip(texts, prepared, strict=True)]
-    return there.represent(tokens, prepared, plans, normalise)
+    return there.represent(tokens, prepared, plans, normalize)
 
 
-@pytest.mark.parametrize("normalise", [True, False])
+@pytest.mark.parametrize("normalize", [True, False])
 @pytest.mark.parametrize("representation", REPRESENTATIONS, ids=repr)
 @pytest.mark.parametrize("seed", range(3))
-def test_random_documents(representation, normalise, seed):
+def test_random_documents(representation, normalize, seed):
     generator = np.random.default_rng(seed)
     documents = made_documents(generator, [1, 1, 2, 500, *generator.integers(1, 200, 30).tolist()])
-    found = on_device(representation, documents, normalise)
+    found = on_device(representation, documents, normalize)
     assert len(found) == len(documents)
     for document, each in zip(documents, found, strict=True):
-        expected = by_numpy(representation, document, normalise)
+        expected = by_numpy(representation, document, normalize)
         assert each.spans == expected.spans
         assert each.values.dtype == np.float32
         np.testing.assert_allclose(each.values, expected.values, atol=ROUNDING, rtol=0)
@@ -125,9 +124,9 @@ def test_random_documents(representation, normalise, seed):
 @pytest.mark.parametrize("representation", [Pieces(5), KMeans(3)], ids=repr)
 def test_a_document_does_not_depend_on_those_beside_it(representation):
     documents = made_documents(np.random.default_rng(5), [7, 1, 300, 45, 46, 45])
-    together = on_device(representation, documents, normalise=True)
+    together = on_device(representation, documents, normalize=True)
     for document, each in zip(documents, together, strict=True):
-        (alone,) = on_device(representation, [document], normalise=True)
+        (alone,) = on_device(representation, [document], normalize=True)
         np.testing.assert_array_equal(alone.values, each.values)
         assert alone.spans == each.spans
 
@@ -158,9 +157,9 @@ def _settles_exactly(values, n_clusters):
 
 def test_means_of_windows():
     vectors = torch.tensor([[1.0, 0.0], [0.0, 1.0], [3.0, 4.0], [0.0, 0.0]])
-    found = mean_over_windows(vectors, [[3, 1], [7], [2]], normalise=False)
+    found = mean_over_windows(vectors, [[3, 1], [7], [2]], normalize=False)
     assert found.tolist() == [[0.75, 0.25], [3.0, 4.0], [0.0, 0.0]]
-    found = mean_over_windows(vectors, [[1, 1], [7], [2]], normalise=True)
+    found = mean_over_windows(vectors, [[1, 1], [7], [2]], normalize=True)
     np.testing.assert_allclose(found, [[0.5**0.5, 0.5**0.5], [3.0, 4.0], [0.0, 0.0]], atol=1e-7)
 
 
@@ -193,7 +192,7 @@ def test_real_text(encoder, representation):
         if not expected:
             assert each == []
             continue
-        right = representation.represent(text, expected, encoder.normalise)
+        right = representation.represent(text, expected, encoder.normalize)
         values = np.concatenate([window.values for window in expected])
         if isinstance(representation, KMeans) and smallest_lead(values, representation.n_centroids) < EQUALLY_NEAR:
             n_close += 1  # a token may lie elsewhere, and then others may follow it
@@ -216,7 +215,7 @@ def smallest_lead(values, n_clusters):
         wide = centroids.astype(np.float64)
         distances = np.sort((wide**2).sum(1) - 2 * values.astype(np.float64) @ wide.T, axis=1)
         lead = min(lead, (distances[:, 1] - distances[:, 0]).min())
-        centroids = _updated(values, _nearest(values, centroids), centroids)
+        centroids = _update_centroids(values, _assign(values, centroids), centroids)
     return lead / (values.astype(np.float64) ** 2).sum(1).max()
 
 
@@ -232,7 +231,7 @@ def test_every_representation_of_an_encoder_in_batches(encoder, representation):
     assert len(skipped) == 1
     windows = [each for each in encoder.run([encoder.prepare(text) for text in texts]) if each]
     for each, expected in zip(found, windows, strict=True):
-        right = representation.represent(each.document.text, expected, encoder.normalise)
+        right = representation.represent(each.document.text, expected, encoder.normalize)
         np.testing.assert_allclose(each.vectors.values, right.values, atol=2e-5)
         assert each.n_tokens == sum(len(window.values) for window in expected)
 
@@ -248,7 +247,7 @@ def test_a_device_that_fails_is_done_without(encoder, monkeypatch, caplog):
     monkeypatch.setattr(encoder, "run_on_device", full)
     with caplog.at_level(logging.WARNING):
         for each, right in zip(groups.run(prepared), expected, strict=True):
-            found = Pieces().represent("one text.", each, encoder.normalise)
+            found = Pieces().represent("one text.", each, encoder.normalize)
             np.testing.assert_allclose(found.values, right.values, atol=ROUNDING)
     assert "out of memory" in caplog.text
     groups.run(prepared)

@@ -14,8 +14,8 @@ from quarry import engine
 from quarry.engine import Engine
 from quarry.engine.encoding.batched_encoder import BatchedEncoder
 from quarry.engine.encoding.onnx_runner import OnnxRunner
+from quarry.engine.encoding.queries import encode_queries
 from quarry.engine.gpu.device_vectors import DeviceVectors
-from quarry.engine.search.queries import encode_queries
 from quarry.exporters.export import export
 from quarry.formats.errors import BackendUnavailable, InvalidQuery
 
@@ -27,6 +27,7 @@ from torch.overrides import TorchFunctionMode  # noqa: E402
 
 import quarry.engine.gpu.transfer as back  # noqa: E402
 from quarry.engine.gpu.transfer import send  # noqa: E402
+from quarry.engine.thresholds import Thresholds  # noqa: E402
 
 WORDS = ["cat", "dog", "dough", "bread", "rook", "pawn", "the", "a", "of", "piece", "rest", "flour", "queen"]
 READS = {"cpu", "numpy", "__array__", "tolist", "item", "__int__", "__float__", "__bool__", "__index__", "nonzero"}
@@ -113,9 +114,14 @@ def index(request, encoder, tmp_path_factory):
 def coded_index(encoder, tmp_path_factory):
     """Of codes alone."""
     path = tmp_path_factory.mktemp("coded") / "index"
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("quarry.engine.indexer.segment_builder.IVF_ROWS", 300)
-        engine.build(texts(600, 1), path, encoder=encoder, centroids="none", code_bytes=8)
+    engine.build(
+        texts(600, 1),
+        path,
+        encoder=encoder,
+        centroids="none",
+        code_bytes=8,
+        thresholds=Thresholds(training_rows=300),
+    )
     return path
 
 
@@ -226,7 +232,7 @@ def test_they_are_found_out_in_an_empty_index_too(bundle, encoder, tmp_path):
 
 def test_vectors_of_another_length_are_found_out(index, bundle):
     shortened = BatchedEncoder(bundle, partial(Shortened, device="cpu"))
-    with on_device(index, shortened) as opened, pytest.raises(InvalidQuery, match="no usable vector"):
+    with on_device(index, shortened) as opened, pytest.raises(InvalidQuery, match="no valid vector"):
         opened.search("dog")
 
 
@@ -254,12 +260,12 @@ def test_a_device_that_fails_at_a_search_is_an_error(index, encoder, monkeypatch
 def test_chosen_by_itself_it_is_done_without(index, encoder, monkeypatch, caplog):
     monkeypatch.setattr("quarry.engine.backends.gpu.rows.DeviceRows.document_scores", failing)
     monkeypatch.setattr("quarry.engine.backends.selection.cuda_is_there", lambda: True)
-    monkeypatch.setattr("quarry.engine.backends.selection.wants_graph", lambda _: True)
-    with Engine.open(index, encoder=encoder, device="cpu") as opened:
-        assert {choice.backend for choice in opened._view.get()._dense.choices} == {"gpu"}
+    thresholds = Thresholds(graph_rows=0)
+    with Engine.open(index, encoder=encoder, device="cpu", thresholds=thresholds) as opened:
+        assert {choice.backend for choice in opened._view.get().searcher.choices} == {"gpu"}
         with caplog.at_level(logging.WARNING):
             found = opened.search(["dog", "rook"], k=5, mode="dense")
-        assert {choice.backend for choice in opened._view.get()._dense.choices} == {"scan"}
+        assert {choice.backend for choice in opened._view.get().searcher.choices} == {"scan"}
     assert "backend scan instead of gpu: device cpu failed" in caplog.text
     with Engine.open(index, encoder=encoder, backend="scan") as opened:
         assert columns(found) == columns(opened.search(["dog", "rook"], k=5, mode="dense"))

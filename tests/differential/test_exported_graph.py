@@ -96,10 +96,10 @@ def bundles(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, bool], 
     root = tmp_path_factory.mktemp("graphs")
     paths = {}
     for pooling in ("mean_tokens", "cls_token"):
-        for normalise in (True, False):
-            name = f"{pooling}-{normalise}"
-            checkpoint = write_checkpoint(root / name, pooling=pooling, normalise=normalise)
-            paths[pooling, normalise] = export(checkpoint, root / f"{name}.bundle", "fp32").path
+        for normalize in (True, False):
+            name = f"{pooling}-{normalize}"
+            checkpoint = write_checkpoint(root / name, pooling=pooling, normalize=normalize)
+            paths[pooling, normalize] = export(checkpoint, root / f"{name}.bundle", "fp32").path
     return paths
 
 
@@ -120,18 +120,18 @@ def test_token_vectors_equal_the_reference(bundles: dict[tuple[str, bool], Path]
 
 @pytest.mark.parametrize("mask", MASKS.values(), ids=MASKS)
 @pytest.mark.parametrize("pooling", ["mean_tokens", "cls_token"])
-@pytest.mark.parametrize("normalise", [True, False])
+@pytest.mark.parametrize("normalize", [True, False])
 def test_pooled_equals_the_reference(
-    bundles: dict[tuple[str, bool], Path], pooling: str, normalise: bool, mask: list[list[int]]
+    bundles: dict[tuple[str, bool], Path], pooling: str, normalize: bool, mask: list[list[int]]
 ) -> None:
     ids, attention, types = inputs_for(mask)
-    _, pooled = run(bundles[pooling, normalise], ids, attention, types)
+    _, pooled = run(bundles[pooling, normalize], ids, attention, types)
     vectors = reference(random_weights(), ids, attention, types)
     if pooling == "mean_tokens":
         expected = np.stack([rows[kept == 1].mean(0) for rows, kept in zip(vectors, attention, strict=True)])
     else:
         expected = vectors[:, 0]
-    if normalise:
+    if normalize:
         expected /= np.linalg.norm(expected, axis=1, keepdims=True)
     np.testing.assert_allclose(pooled, expected, atol=2e-5)
 

@@ -14,13 +14,14 @@ from support.indexes.word_encoder import table_of
 
 from quarry import engine
 from quarry.engine import Engine, KMeans
-from quarry.engine.backends.protocol import Resources, Wanted
+from quarry.engine.backends.protocol import Resources, SearchParameters
 from quarry.engine.backends.registry import open_backend
 from quarry.engine.gpu.device import Device
 from quarry.engine.scoring.aggregation import aggregate
-from quarry.engine.scoring.int8_query import IntegerQuery
+from quarry.engine.scoring.int8_query import Int8Query
 from quarry.engine.scoring.stored_vectors import StoredVectors
 from quarry.engine.search.rescorer import Rescorer
+from quarry.engine.thresholds import Thresholds
 from quarry.formats.container.directory import Directory
 from quarry.formats.errors import BackendUnavailable, InvalidSetting
 from quarry.formats.snapshot import Snapshot
@@ -66,7 +67,7 @@ class TestScan:
     def test_the_best_are_found_with_their_final_scores(self, segment, beta, n_queries):
         backend = open_backend("gpu", segment, on_cpu())
         queries = np.random.default_rng(2).standard_normal((n_queries, DIM)).astype(np.float32)
-        found = backend.candidates(queries, Wanted(10, 20, None, 1, beta=beta))
+        found = backend.candidates(queries, SearchParameters(10, 20, None, 1, beta=beta))
         assert len(found) == n_queries
         for query, each in list(zip(queries, found, strict=True))[:: max(1, n_queries // 20)]:
             expected = document_scores(segment, query, beta)
@@ -74,7 +75,7 @@ class TestScan:
             np.testing.assert_allclose(each.scores, expected[each.docs], atol=1e-5, rtol=1e-6)
             best_left_out = np.delete(expected, each.docs).max()
             largest = np.linalg.norm(query) * segment.reader.centroids.largest_norm
-            assert best_left_out <= each.ceiling < best_left_out + 1e-4 * largest
+            assert best_left_out <= each.upper_bound < best_left_out + 1e-4 * largest
 
     @pytest.mark.parametrize("beta", [None, 2.0])
     def test_documents_that_may_not_be_found_are_not(self, segment, beta):
@@ -84,11 +85,11 @@ class TestScan:
         for share in (0.5, 0.05):
             allowed = generator.random(segment.reader.n_docs) < share
             allowed.flags.writeable = False  # as a filter may give it
-            found = backend.candidates(queries, Wanted(5, 12, None, 1, allowed, beta))
+            found = backend.candidates(queries, SearchParameters(5, 12, None, 1, allowed, beta))
             for query, each in zip(queries, found, strict=True):
                 expected = np.where(allowed, document_scores(segment, query, beta), -np.inf)
                 assert set(each.docs) == set(np.argsort(-expected)[: min(12, allowed.sum())])
-        none = backend.candidates(queries, Wanted(5, 12, None, 1, np.zeros_like(allowed), beta))
+        none = backend.candidates(queries, SearchParameters(5, 12, None, 1, np.zeros_like(allowed), beta))
         assert [len(each.docs) for each in none] == [len(each.scores) for each in none] == [0] * 5
 
     def test_int8_scores_are_those_of_the_cpu_to_the_last_bit(self, directory):
@@ -96,13 +97,15 @@ class TestScan:
         backend = open_backend("gpu", segment, on_cpu())
         queries = np.random.default_rng(5).standard_normal((30, DIM)).astype(np.float32)
         stored, offsets = StoredVectors(segment), segment.reader.centroids.offsets
-        for query, each in zip(queries, backend.candidates(queries, Wanted(1, EVERYTHING, None, 1)), strict=True):
+        for query, each in zip(
+            queries, backend.candidates(queries, SearchParameters(1, EVERYTHING, None, 1)), strict=True
+        ):
             expected = aggregate(stored.scores(query, np.arange(offsets[-1])), offsets, None)
             assert each.scores.tolist() == expected[each.docs].tolist()
 
     def test_little_work_memory_makes_smaller_blocks_of_the_same_answer(self, segment, monkeypatch):
         queries = np.random.default_rng(6).standard_normal((3, DIM)).astype(np.float32)
-        wanted = Wanted(10, 20, None, 1, beta=1.0)
+        wanted = SearchParameters(10, 20, None, 1, beta=1.0)
         expected = open_backend("gpu", segment, on_cpu()).candidates(queries, wanted)
         monkeypatch.setattr("quarry.engine.gpu.device._LEAST_WORK_BYTES", 2000)
         backend = open_backend("gpu", segment, on_cpu(limit_bytes=16000 + segment.reader.n_rows * 100))
@@ -121,10 +124,10 @@ def test_sums_of_digits_are_the_same_query(dim):
     queries[4] *= np.float32(1e-38)
     rows = generator.integers(-127, 128, (50, dim)).astype(np.int8)
     rows_scales = generator.random(50).astype(np.float32)
-    exact = ExactQueries.of(torch.from_numpy(queries), for_integers=True)
+    exact = ExactQueries.of(torch.from_numpy(queries), for_int8=True)
     for query, values, scale in zip(queries, exact.values.numpy(), exact.scales.numpy(), strict=True):
         found = ((rows.astype(np.float64) @ values) * (rows_scales.astype(np.float64) * scale)).astype(np.float32)
-        assert found.tolist() == IntegerQuery(query).scores(rows, rows_scales).tolist()
+        assert found.tolist() == Int8Query(query).scores(rows, rows_scales).tolist()
 
 
 @pytest.mark.parametrize("apart", [False, True], ids=["one codebook", "two codebooks"])
@@ -143,7 +146,7 @@ class TestLists:
     def test_all_lists_are_the_exact_score_of_the_codes(self, segment):
         backend = open_backend("gpu", segment, on_cpu())
         queries = np.random.default_rng(7).standard_normal((20, DIM)).astype(np.float32)
-        found = backend.candidates(queries, Wanted(10, 10, EVERYTHING, 1))
+        found = backend.candidates(queries, SearchParameters(10, 10, EVERYTHING, 1))
         for query, each in zip(queries, found, strict=True):
             expected = document_scores(segment, query)
             np.testing.assert_allclose(expected[each.docs], np.sort(expected)[::-1][:10], atol=1e-4)
@@ -153,7 +156,7 @@ class TestLists:
         backend, rescorer = open_backend("gpu", segment, on_cpu()), Rescorer(segment, beta)
         queries = np.random.default_rng(12).standard_normal((20, DIM)).astype(np.float32)
         for n, nprobe in ((10, 2), (30, EVERYTHING), (EVERYTHING, None)):
-            wanted = Wanted(1, n, nprobe, 1, beta=beta)
+            wanted = SearchParameters(1, n, nprobe, 1, beta=beta)
             found = backend.candidates(queries, wanted)
             for number, each in enumerate(found):
                 expected = rescorer.scores(queries[number], each.docs)
@@ -164,7 +167,7 @@ class TestLists:
 
     def test_little_work_memory_makes_smaller_batches_of_the_same_answer(self, segment, monkeypatch):
         queries = np.random.default_rng(13).standard_normal((6, DIM)).astype(np.float32)
-        wanted = Wanted(5, 20, 3, 1, beta=1.0)
+        wanted = SearchParameters(5, 20, 3, 1, beta=1.0)
         expected = open_backend("gpu", segment, on_cpu()).candidates(queries, wanted)
         monkeypatch.setattr("quarry.engine.gpu.device._LEAST_WORK_BYTES", 2000)
         monkeypatch.setattr("quarry.engine.gpu.device._HOST_WORK_BYTES", 2000)
@@ -177,7 +180,7 @@ class TestLists:
         queries = np.random.default_rng(8).standard_normal((20, DIM)).astype(np.float32)
         allowed = np.random.default_rng(9).random(60) < 0.5
         for k in (1, 20, int(allowed.sum())):
-            for each in backend.candidates(queries, Wanted(k, max(k, 22), 1, 1, allowed)):
+            for each in backend.candidates(queries, SearchParameters(k, max(k, 22), 1, 1, allowed)):
                 assert len(each.docs) >= k
                 assert allowed[each.docs].all()
                 assert len(set(each.docs)) == len(each.docs)
@@ -207,9 +210,8 @@ def index(tmp_path_factory):
     vectors = generator.standard_normal((800, 3, 32)).astype(np.float32)
     vectors = list(vectors / np.linalg.norm(vectors, axis=2, keepdims=True))
     encoder, docs = table_of(vectors)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("quarry.engine.indexer.segment_builder.IVF_ROWS", 1000)
-        engine.build(docs, path, encoder=encoder, representation=KMeans(8), code_bytes=16)
+    thresholds = Thresholds(list_rows=1000)
+    engine.build(docs, path, encoder=encoder, representation=KMeans(8), code_bytes=16, thresholds=thresholds)
     return path, vectors
 
 
@@ -222,7 +224,7 @@ def test_where_the_centroids_do_not_fit_the_codes_are_taken(index):
     for limit, whole in ((None, True), ((1 << 20) + ROWS_BYTES - 1, False)):
         with Engine.open(path, backend="gpu", device="cpu", device_bytes=limit) as opened:
             hits = opened.search_vectors(queries, k=1)
-            backend = opened._view.get()._dense._segments[0].opened
+            backend = opened._view.get().searcher.backends[0]
         assert [each[0].id for each in hits] == [str(number) for number in range(50)]
         assert (backend._lists is None) == whole
         assert (backend._final is not None) == whole  # of centroids that stay on the host, stage 2 does too
@@ -241,7 +243,7 @@ def test_a_budget_that_nothing_fits_is_said(index):
 def test_closing_frees_the_device(index):
     opened = Engine.open(index[0], backend="gpu", device="cpu")
     opened.search_vectors(index[1][0], k=1)
-    backend = opened._view.get()._dense._segments[0].opened
+    backend = opened._view.get().searcher.backends[0]
     gone, device = weakref.ref(backend), opened._device
     assert device._used_bytes == backend.device_bytes
     del backend
@@ -254,7 +256,7 @@ def test_closing_frees_the_device(index):
 def test_closing_gives_memory_back_when_nothing_holds_it_any_more(index, monkeypatch):
     opened = Engine.open(index[0], backend="gpu", device="cpu")
     opened.search_vectors(index[1][0], k=1)
-    backend = weakref.ref(opened._view.get()._dense._segments[0].opened)
+    backend = weakref.ref(opened._view.get().searcher.backends[0])
     held = []
     monkeypatch.setattr("torch.cuda.empty_cache", lambda: held.append(backend()))
     opened._device.__dict__["place"] = torch.device("cuda")
@@ -291,7 +293,7 @@ def test_a_device_that_is_fuller_than_thought(index, monkeypatch):
     monkeypatch.setattr("quarry.engine.backends.gpu.rows.upload", full)
     resources = Resources(device=Device("cpu"))
     snapshot = Snapshot(Directory(index[0]))
-    with pytest.raises(InvalidSetting, match=r"has less memory than its budget says; expected \d+ bytes"):
+    with pytest.raises(InvalidSetting, match=r"has less memory than its budget; expected \d+ bytes"):
         open_backend("gpu", snapshot.segments[0], resources)
     gc.collect()
     assert resources.device._used_bytes == 0

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from support.indexes.one_segment import random_documents, random_quantizer, segment_of
 
-from quarry.engine.backends.protocol import Resources, Wanted
+from quarry.engine.backends.protocol import Resources, SearchParameters
 from quarry.engine.backends.registry import open_backend
 from quarry.engine.gpu.device import Device
 from quarry.formats.container.directory import Directory
@@ -94,7 +94,7 @@ def test_final_scores(directory, kind, beta):
     generator = np.random.default_rng(3)
     segment = segment_of(directory, documents(generator, 24), kind)
     queries = generator.standard_normal((4, 24)).astype(np.float32)
-    wanted = Wanted(1, 1 << 20, None, 1, beta=beta)
+    wanted = SearchParameters(1, 1 << 20, None, 1, beta=beta)
     answers = [backend_of(segment, kernels).candidates(queries, wanted) for kernels in (None, gpu_kernels)]
     for one, other in zip(*answers, strict=True):
         np.testing.assert_allclose(one.scores, other.scores, rtol=1e-6, atol=1e-6)

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from quarry.engine.scoring.int8_query import IntegerQuery
+from quarry.engine.scoring.int8_query import Int8Query
 
 
 def exact(query, rows, scales):
@@ -31,7 +31,7 @@ def test_scores(dim):
     generator = np.random.default_rng(dim)
     query = generator.standard_normal(dim).astype(np.float32)
     rows, scales = rows_and_scales(generator, 20, dim)
-    found = IntegerQuery(query).scores(rows, scales)
+    found = Int8Query(query).scores(rows, scales)
     assert found.dtype == np.float32
     bound = 4e-7 * np.linalg.norm(query.astype(np.float64)) * norms(rows, scales)
     assert (np.abs(found - exact(query, rows, scales)) <= bound).all()
@@ -44,9 +44,9 @@ def test_nothing_overflows(dim, sign):
     query = np.full(dim, 3.0, np.float32)
     rows = np.full((3, dim), 127 * sign, np.int8)
     scales = np.array([1, 0.5, 0], np.float32)
-    np.testing.assert_allclose(IntegerQuery(query).scores(rows, scales), exact(query, rows, scales), rtol=1e-6)
+    np.testing.assert_allclose(Int8Query(query).scores(rows, scales), exact(query, rows, scales), rtol=1e-6)
     np.testing.assert_allclose(
-        IntegerQuery(query).rough_scores(rows, scales), exact(query, rows, scales), rtol=1e-6
+        Int8Query(query).approximate_scores(rows, scales), exact(query, rows, scales), rtol=1e-6
     )
 
 
@@ -55,7 +55,7 @@ def test_queries_of_any_length(size):
     generator = np.random.default_rng(3)
     query = (generator.standard_normal(64) * size).astype(np.float32)
     rows, scales = rows_and_scales(generator, 10, 64)
-    found = IntegerQuery(query).scores(rows, scales)
+    found = Int8Query(query).scores(rows, scales)
     length = np.linalg.norm(query.astype(np.float64))
     subnormal = 1.5e-45  # float32 has nothing finer
     assert (np.abs(found - exact(query, rows, scales)) <= 4e-7 * length * norms(rows, scales) + subnormal).all()
@@ -68,41 +68,41 @@ def test_one_large_number_among_small_ones():
     query[17] = 1
     rows, scales = rows_and_scales(generator, 50, 384)
     rows[:, 17] = 0
-    whole = IntegerQuery(query)
+    whole = Int8Query(query)
     expected = exact(query, rows, scales)
     assert np.abs(whole.scores(rows, scales) - expected).max() < 1e-6 * norms(rows, scales).max()
-    assert not whole.rough_scores(rows, scales).any()
+    assert not whole.approximate_scores(rows, scales).any()
     assert (np.abs(expected) <= whole.rounding * norms(rows, scales)).all()
 
 
 def test_a_query_of_zeros():
     rows, scales = rows_and_scales(np.random.default_rng(5), 4, 32)
-    zero = IntegerQuery(np.zeros(32, np.float32))
-    assert zero.scores(rows, scales).tolist() == zero.rough_scores(rows, scales).tolist() == [0.0] * 4
+    zero = Int8Query(np.zeros(32, np.float32))
+    assert zero.scores(rows, scales).tolist() == zero.approximate_scores(rows, scales).tolist() == [0.0] * 4
     assert zero.rounding == 0
 
 
 def test_no_rows():
-    query = IntegerQuery(np.ones(8, np.float32))
+    query = Int8Query(np.ones(8, np.float32))
     none = np.empty((0, 8), np.int8), np.empty(0, np.float32)
-    assert query.scores(*none).shape == query.rough_scores(*none).shape == (0,)
+    assert query.scores(*none).shape == query.approximate_scores(*none).shape == (0,)
 
 
 def test_a_score_does_not_depend_on_the_other_rows():
     generator = np.random.default_rng(6)
-    query = IntegerQuery(generator.standard_normal(384).astype(np.float32))
+    query = Int8Query(generator.standard_normal(384).astype(np.float32))
     rows, scales = rows_and_scales(generator, 333, 384)
-    together, rough = query.scores(rows, scales), query.rough_scores(rows, scales)
+    together, rough = query.scores(rows, scales), query.approximate_scores(rows, scales)
     for number in range(0, 333, 17):
         one = slice(number, number + 1)
         assert query.scores(rows[one], scales[one])[0] == together[number]
-        assert query.rough_scores(rows[one], scales[one])[0] == rough[number]
+        assert query.approximate_scores(rows[one], scales[one])[0] == rough[number]
 
 
 def test_rows_that_are_not_their_own_memory():
     """Read-only views at odd places, as a mapped file gives them."""
     generator = np.random.default_rng(7)
-    query = IntegerQuery(generator.standard_normal(37).astype(np.float32))
+    query = Int8Query(generator.standard_normal(37).astype(np.float32))
     raw = bytes(generator.integers(0, 100, 37 * 5 + 3, np.uint8))
     rows = np.frombuffer(raw, np.int8, 37 * 5, 3).reshape(5, 37)
     scales = np.ones(5, np.float32)
@@ -117,11 +117,13 @@ def test_rows_that_are_not_their_own_memory():
 def test_bounds_hold(query, seed):
     query = np.array(query, np.float32)
     rows, scales = rows_and_scales(np.random.default_rng(seed), 9, len(query))
-    whole = IntegerQuery(query)
+    whole = Int8Query(query)
     expected, lengths = exact(query, rows, scales), norms(rows, scales)
     tolerance = 4e-7 * np.linalg.norm(query.astype(np.float64)) * lengths + 1.5e-45
     assert (np.abs(whole.scores(rows, scales) - expected) <= tolerance).all()
-    assert (np.abs(whole.rough_scores(rows, scales) - expected) <= whole.rounding * lengths + tolerance).all()
+    assert (
+        np.abs(whole.approximate_scores(rows, scales) - expected) <= whole.rounding * lengths + tolerance
+    ).all()
     assert np.abs(whole.digits.astype(int)).max() <= 127
 
 
@@ -129,8 +131,8 @@ def test_other_libraries_do_not_get_in_the_way():
     """USearch loads a library for the whole process whose symbols have the names of simsimd's."""
     pytest.importorskip("usearch")
     code = (
-        "import usearch.index, numpy as np; from quarry.engine.scoring.int8_query import IntegerQuery;"
-        "scores = IntegerQuery(np.ones(8, np.float32)).scores(np.ones((3, 8), np.int8), np.ones(3, np.float32));"
+        "import usearch.index, numpy as np; from quarry.engine.scoring.int8_query import Int8Query;"
+        "scores = Int8Query(np.ones(8, np.float32)).scores(np.ones((3, 8), np.int8), np.ones(3, np.float32));"
         "assert np.allclose(scores, 8)"
     )
     subprocess.run([sys.executable, "-c", code], check=True)

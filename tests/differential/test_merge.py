@@ -17,6 +17,7 @@ from quarry.engine.indexer.document_encoder import DocumentEncoder, EncodedDocum
 from quarry.engine.indexer.index_writer import IndexWriter
 from quarry.engine.indexer.segment_builder import SegmentBuilder
 from quarry.engine.process.worker_pool import WorkerPool
+from quarry.engine.thresholds import Thresholds
 from quarry.formats.container.directory import Directory
 from quarry.formats.snapshot import Snapshot
 from quarry.formats.vectors.quantizer import StoredQuantizer, write_quantizer
@@ -25,6 +26,7 @@ ENCODER = WordEncoder(dim=16)
 WORDS = [first + second for first in ("ba", "ko", "li", "mu", "te", "xy") for second in ("dor", "fin", "s", "way")]
 QUERIES = ["bador lis", "kofin", "tes xyway muway", "lidor bafin kos mus", "xys"]
 EVERYTHING = 1 << 20
+SMALL = Thresholds(list_rows=1200, training_rows=600)
 KINDS = [
     {"centroids": "int8", "code_bytes": 0},
     {"centroids": "int8", "code_bytes": 4},
@@ -49,7 +51,9 @@ def as_document(fields):
 
 def changed_at_random(path, generator, n_commits, live):
     """Commits of additions, replacements and deletions; `live` becomes what should be there."""
-    with closing(IndexWriter(Directory(path), ENCODER, 2)) as writer:  # which merges only when told to
+    with closing(
+        IndexWriter(Directory(path), ENCODER, 2, thresholds=SMALL)
+    ) as writer:  # which merges only when told to
         for _ in range(n_commits):
             numbers = generator.integers(0, 900, int(generator.integers(1, 60))).tolist()
             documents = [document(generator, number) for number in dict.fromkeys(numbers)]
@@ -63,9 +67,7 @@ def changed_at_random(path, generator, n_commits, live):
 
 
 @pytest.fixture(params=KINDS, ids=lambda kind: "-".join(map(str, kind.values())))
-def kind(request, monkeypatch):
-    monkeypatch.setattr("quarry.engine.indexer.segment_builder.IVF_ROWS", 1200)
-    monkeypatch.setattr("quarry.engine.indexer.segment_builder.MIN_TRAINING_ROWS", 600)
+def kind(request):
     return request.param
 
 
@@ -73,7 +75,7 @@ def history(path, kind, seed, n_documents=300):
     """An index after some commits, and the documents that are live in it."""
     generator = np.random.default_rng(seed)
     documents = [document(generator, number) for number in range(n_documents)]
-    engine.build(documents, path, encoder=ENCODER, representation=KMeans(4), **kind)
+    engine.build(documents, path, encoder=ENCODER, representation=KMeans(4), thresholds=SMALL, **kind)
     live = {each["id"]: each for each in documents}
     changed_at_random(path, generator, 6, live)
     return live
@@ -99,7 +101,7 @@ def rebuilt(path, target, live):
     if segment.quantizer:
         existing = StoredQuantizer(segment.quantizer, write_quantizer(directory, segment.quantizer))
     how = DocumentEncoder(ENCODER, KMeans(4), Analyzer(manifest.settings.language))
-    with closing(SegmentBuilder(directory, manifest.settings, 1)) as builder:
+    with closing(SegmentBuilder(directory, manifest.settings, 1, SMALL)) as builder:
         documents = (as_document(live[segment.reader.ids[doc]]) for doc in range(len(live)))
         with WorkerPool(1, "encode") as pool, EncodedDocuments(documents, how, pool) as encoded:
             for each in encoded:
@@ -113,7 +115,7 @@ def rebuilt(path, target, live):
 @pytest.mark.parametrize("seed", range(3))
 def test_merged_equals_rebuilt(tmp_path, kind, seed):
     live = history(tmp_path / "ix", kind, seed)
-    with Engine.open(tmp_path / "ix", writable=True, encoder=ENCODER) as index:
+    with Engine.open(tmp_path / "ix", writable=True, encoder=ENCODER, thresholds=SMALL) as index:
         before = found(index)
         assert index.stats()["n_segments"] > 1
         index.merge()

@@ -161,7 +161,7 @@ DENSE = {
 
 
 def write_modules(network: TorchNetwork, folder: Path, pooling: str, activation: str, biased: bool) -> Path:
-    """The network's folder with sentence-transformers' files beside it: pooling, a linear layer, normalisation."""
+    """The network's folder with sentence-transformers' files beside it: pooling, a linear layer, normalization."""
     folder.mkdir()
     for path in network.folder.iterdir():
         (folder / path.name).write_bytes(path.read_bytes())

@@ -15,11 +15,13 @@ from quarry.engine.indexer.document_encoder import EncodedDocument
 from quarry.engine.indexer.index_writer import IndexWriter
 from quarry.engine.quantization.drift import FINE, RETRAIN
 from quarry.engine.representation.base import DocumentVectors
+from quarry.engine.thresholds import Thresholds
 from quarry.formats.container.directory import Directory
 from quarry.formats.snapshot import Snapshot
 
 DIM, N = 48, 3000
 ENCODER = WordEncoder(dim=DIM)
+SMALL = Thresholds(list_rows=1000)
 BACKENDS = [("exact", {}), ("cpu_faiss", {}), ("gpu", {"device": "cpu"})]
 
 
@@ -35,7 +37,7 @@ def of_topics(seed, n, basis_seed=0):
 
 def add(path, vectors, first=0):
     """Documents of two of the vectors each."""
-    with closing(IndexWriter(Directory(path), ENCODER, 2)) as writer:
+    with closing(IndexWriter(Directory(path), ENCODER, 2, thresholds=SMALL)) as writer:
         for number, pair in enumerate(vectors.reshape(-1, 2, DIM), first):
             writer.add_encoded(
                 EncodedDocument(Document(str(number), "text"), DocumentVectors(pair, ((), ())), [], 1)
@@ -44,9 +46,8 @@ def add(path, vectors, first=0):
 
 
 @pytest.fixture
-def made(tmp_path, monkeypatch):
+def made(tmp_path):
     """A function of how centroids are stored: an index of two segments, coded with the quantizer of the first."""
-    monkeypatch.setattr("quarry.engine.indexer.segment_builder.IVF_ROWS", 1000)
 
     def index(centroids):
         path = tmp_path / centroids
@@ -101,7 +102,7 @@ def test_scores_are_those_of_what_is_stored(made, backend, device, centroids):
         pytest.importorskip("torch", reason="backend gpu needs torch")
     path = made(centroids)
     check(path, backend, device)
-    with Engine.open(path, writable=True, encoder=ENCODER) as index:
+    with Engine.open(path, writable=True, encoder=ENCODER, thresholds=SMALL) as index:
         assert index.stats()["n_segments"] == 2
         index.merge()
         assert index.stats()["n_segments"] == 1
@@ -115,7 +116,7 @@ def test_a_retraining_turns_to_where_vectors_vary_now(made):
     with Engine.open(path) as index:
         assert index.stats()["drift"]["advice"] == FINE
     add(path, of_topics(4, 2 * N, basis_seed=1), N)
-    with Engine.open(path, writable=True, encoder=ENCODER) as index:
+    with Engine.open(path, writable=True, encoder=ENCODER, thresholds=SMALL) as index:
         drift = index.stats()["drift"]
         assert drift["advice"].startswith(RETRAIN)
         assert "code_error_ratio" in drift["advice"]

@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 
 from quarry.formats.postings.term_blocks import (
-    ascend,
-    firsts_of_equal,
+    argsort_rows,
+    find_first_of_equal,
+    get_term,
+    is_ascending,
+    make_rows,
     pack,
-    rows_of,
-    sort_order,
-    stacked,
-    term_of,
+    stack_rows,
     unpack,
 )
 
@@ -62,7 +62,7 @@ def starts_of(sizes):
 
 
 def listed(rows):
-    return [term_of(row) for row in rows]
+    return [get_term(row) for row in rows]
 
 
 @pytest.mark.parametrize("n_terms", [1, 2, 15, 16, 17, 32, 33, 500])
@@ -71,7 +71,7 @@ def test_packed_and_unpacked(n_terms, seed):
     generator = np.random.default_rng(seed)
     terms = random_terms(generator, n_terms)
     n_docs, record_bytes = generator.choice(NUMBERS, (2, n_terms))
-    rows = rows_of(terms)
+    rows = make_rows(terms)
     assert listed(rows) == terms
     packed, sizes = pack(rows, n_docs, record_bytes)
     blocks = packed_one_by_one(terms, n_docs.tolist(), record_bytes.tolist())
@@ -89,22 +89,22 @@ def test_sorted_and_compared(seed):
     terms = random_terms(generator, 300)
     chosen = [[terms[n] for n in np.sort(generator.choice(300, 200, replace=False))] for _ in range(3)]
     chosen.append([b"x"])
-    rows = stacked([rows_of(part) for part in chosen])
+    rows = stack_rows([make_rows(part) for part in chosen])
     together = [term for part in chosen for term in part]
     assert listed(rows) == together
-    order = sort_order(rows)
+    order = argsort_rows(rows)
     assert order.tolist() == sorted(range(len(together)), key=lambda number: (together[number], number))
-    assert listed(rows[order][firsts_of_equal(rows[order])]) == sorted(set(together))
-    assert ascend(rows_of(terms))
-    assert not ascend(rows_of([*terms[:7], *terms[6:]]))
-    assert not ascend(rows_of([*terms[:7], terms[8], terms[7]]))
+    assert listed(rows[order][find_first_of_equal(rows[order])]) == sorted(set(together))
+    assert is_ascending(make_rows(terms))
+    assert not is_ascending(make_rows([*terms[:7], *terms[6:]]))
+    assert not is_ascending(make_rows([*terms[:7], terms[8], terms[7]]))
 
 
 def test_damaged_blocks_are_refused_or_read_within_bounds():
     generator = np.random.default_rng(0)
     terms = random_terms(generator, 40)
     n_docs, record_bytes = generator.integers(1, 1 << 32, (2, 40))
-    good, sizes = pack(rows_of(terms), n_docs, record_bytes)
+    good, sizes = pack(make_rows(terms), n_docs, record_bytes)
     n_refused = 0
     for _ in range(2000):
         bad = good.copy()

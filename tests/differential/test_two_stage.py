@@ -9,6 +9,7 @@ from support.indexes.word_encoder import WordEncoder, table_of
 from quarry import engine
 from quarry.engine import Engine, KMeans
 from quarry.engine.scoring.aggregation import aggregate
+from quarry.engine.thresholds import Thresholds
 from quarry.formats.container.directory import Directory
 from quarry.formats.snapshot import Snapshot
 
@@ -116,12 +117,12 @@ def test_the_answer_is_exact(tmp_path, collection, beta, stored, dim):
 
 
 @pytest.mark.parametrize("beta", [None, 5.0])
-def test_where_stage_1_is_approximate_the_scores_are_not(tmp_path, monkeypatch, beta):
-    monkeypatch.setattr("quarry.engine.indexer.segment_builder.IVF_ROWS", 1000)
+def test_where_stage_1_is_approximate_the_scores_are_not(tmp_path, beta):
     generator = np.random.default_rng(1)
     documents = plain(generator, 32)
     encoder, docs = table_of(documents, beta)
-    engine.build(docs, tmp_path / "index", encoder=encoder, representation=KMeans(4096))
+    small = Thresholds(list_rows=1000)
+    engine.build(docs, tmp_path / "index", encoder=encoder, representation=KMeans(4096), thresholds=small)
     queries = sphere(generator, 5, 32)
     stored_vectors = stored_documents(tmp_path / "index")
     with Engine.open(tmp_path / "index", backend="cpu_faiss") as index:

@@ -7,13 +7,11 @@ import shlex
 from pathlib import Path
 
 import pytest
+from support.bench.readme_run import ReadmeRun
 
-from bench.__main__ import COMMANDS, main, parser_of
-from bench.data.docstrings import docstrings_folder, write_docstrings
-from quarry.engine.cli.commands import main as quarry
-from quarry.engine.documents.stdlib_docstrings import stdlib_documents
+from bench.__main__ import COMMANDS, main, make_parser
+from bench.data.docstrings import docstrings_folder
 
-BLOCK = re.compile(r"^```console\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 COMMAND = re.compile(r"(?:^\$ |`)(python -m bench [^`\n]+)", re.MULTILINE)
 LINK = re.compile(r"\]\(([^)#:]+)\)")
 RAW = re.compile(r"bench/results/\w+\.\w+")
@@ -25,29 +23,12 @@ def page(repository: Path) -> str:
     return (repository / "bench" / "README.md").read_text(encoding="utf-8")
 
 
-def test_the_commands_of_the_first_section_run_in_sequence(
-    page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    for module in ("ir_measures", "bm25s", "matplotlib"):
-        pytest.importorskip(module, reason="the measurements need the extra bench")
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("QUARRY_BENCH_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setenv("QUARRY_DATA", str(tmp_path / "nowhere"))
-    tiny = tmp_path / "cache" / "tiny"
-    write_docstrings(tiny, stdlib_documents({"difflib", "inspect", "threading"}))
-    assert 40 < len((tiny / "corpus.jsonl").read_text(encoding="utf-8").splitlines()) < 150
-    monkeypatch.setattr("bench.data.collections.docstrings_folder", lambda cache: tiny)
-    (block,) = BLOCK.findall(page)
-    commands = [shlex.split(line.removeprefix("$ ")) for line in block.splitlines()]
-    assert len(commands) > 10
-    for words in commands:
-        status = quarry(words[1:]) if words[0] == "quarry" else main(words[3:])
-        assert status == 0, (words, capsys.readouterr().err)
-    results = {path.name for path in (tmp_path / "bench" / "results" / "runs").iterdir()}
-    assert {f"{words[3]}.jsonl" for words in commands if words[0] == "python"} - results == {
-        "collection.jsonl",
-        "report.jsonl",
-    }
+def test_the_commands_of_the_first_section_run_in_sequence(readme_run: ReadmeRun) -> None:
+    assert len(readme_run.statuses) > 10
+    assert set(readme_run.statuses.values()) == {0}
+    results = {path.name for path in readme_run.results.iterdir()}
+    names = [shlex.split(command)[3] for command in readme_run.statuses if command.startswith("python")]
+    assert {f"{name}.jsonl" for name in names} - results == {"collection.jsonl", "report.jsonl"}
     assert "report.md" in results
 
 
@@ -67,7 +48,7 @@ def test_every_command_on_the_page_has_valid_arguments(page: str) -> None:
     for name, *arguments in shown:
         if name in NEEDS_TORCH:
             pytest.importorskip("torch", reason="the measurement of GPUs needs torch")
-        parser_of(name).parse_args(arguments)
+        make_parser(name).parse_args(arguments)
 
 
 def test_the_links_and_raw_results_exist(page: str, repository: Path) -> None:

@@ -33,6 +33,8 @@ def test_what_a_page_shows_runs_from_top_to_bottom(page: Path, tmp_path: Path, m
     for name, ids in COLLECTIONS.items():
         lines = [json.dumps({"id": document_id, "text": f"About {document_id}."}) for document_id in ids]
         Path(name).write_text("\n".join(lines))
+    Path("papers").mkdir()
+    Path("papers/moon.md").write_text("# The Moon\n\nIts pull raises the tides.\n")
     names: dict[str, object] = {}
     for number, (kind, block) in enumerate(BLOCK.findall((ROOT / page).read_text(encoding="utf-8"))):
         if kind == "python":

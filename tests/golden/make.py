@@ -24,9 +24,9 @@ sys.path[:0] = [str(HERE.parent), str(HERE.parent.parent)]
 
 from support.indexes.word_encoder import Vector, WordEncoder  # noqa: E402
 
-import quarry.engine.indexer.segment_builder  # noqa: E402
 from quarry import engine  # noqa: E402
 from quarry.engine import Engine, Pieces  # noqa: E402
+from quarry.engine.thresholds import Thresholds  # noqa: E402
 from quarry.formats.container.layout import VERSION  # noqa: E402
 from quarry.formats.write_lock import LOCK_NAME  # noqa: E402
 
@@ -62,7 +62,7 @@ class GoldenEncoder(WordEncoder):
     """Vectors of small whole numbers: their sums are the same on every machine."""
 
     dim: int = 16
-    normalise: bool = False
+    normalize: bool = False
     name: str = "golden"
     _vectors: dict[str, Vector] = field(default_factory=dict, repr=False, compare=False)
 
@@ -91,25 +91,23 @@ def documents(n: int, first: int) -> Iterator[dict[str, object]]:
 
 @contextmanager
 def the_same_names() -> Iterator[None]:
-    """File ids are random, but the same ones each time; segments are small, and have lists all the same."""
+    """Draw the random file ids from a seed."""
     chance = random.Random("golden")
-    kept = secrets.token_bytes, quarry.engine.indexer.segment_builder.IVF_ROWS
+    kept = secrets.token_bytes
     secrets.token_bytes = lambda n=16: chance.randbytes(n)
-    quarry.engine.indexer.segment_builder.IVF_ROWS = 100
     try:
         yield
     finally:
-        secrets.token_bytes, quarry.engine.indexer.segment_builder.IVF_ROWS = kept
+        secrets.token_bytes = kept
 
 
 def make(path: Path) -> None:
     """Build the index: a segment with lists and one without, some documents of both deleted."""
-    encoder = GoldenEncoder()
+    encoder, small = GoldenEncoder(), Thresholds(list_rows=100)
     with the_same_names():
-        engine.build(
-            documents(60, 0), path, encoder=encoder, representation=Pieces(8), code_bytes=4, threads=1, seed=7
-        )
-        with Engine.open(path, writable=True, encoder=encoder, threads=1) as index:
+        how = {"representation": Pieces(8), "code_bytes": 4, "threads": 1, "seed": 7, "thresholds": small}
+        engine.build(documents(60, 0), path, encoder=encoder, **how)  # type: ignore[arg-type]
+        with Engine.open(path, writable=True, encoder=encoder, threads=1, thresholds=small) as index:
             index.add(documents(6, 58))
             index.delete([document["id"] for document in documents(2, 10)])  # type: ignore[misc]
             index.commit()

@@ -13,6 +13,7 @@ from support.indexes.word_encoder import table_of
 from quarry import engine
 from quarry.engine import Engine, KMeans
 from quarry.engine.scoring.ranking import Exactness
+from quarry.engine.thresholds import Thresholds
 from quarry.formats.container.directory import Directory
 from quarry.formats.snapshot import Snapshot
 
@@ -27,18 +28,18 @@ def indexes(tmp_path_factory):
     documents = [generator.standard_normal((n, DIM)) for n in generator.integers(1, 6, 1500)]
     documents = [(each / np.linalg.norm(each, axis=1, keepdims=True)).astype(np.float32) for each in documents]
     made = {}
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("quarry.engine.indexer.segment_builder.IVF_ROWS", 1024)
-        for beta in (None, 5.0):
-            path = tmp_path_factory.mktemp("index")
-            encoder, docs = table_of(documents, beta)
-            engine.build(docs[:700], path, encoder=encoder, representation=KMeans(4096), code_bytes=8)
-            with Engine.open(path, writable=True, encoder=encoder) as writer:
-                writer.add(docs[700:1400])
-                writer.commit()
-                writer.add(docs[1400:])
-                writer.commit()
-            made[beta] = path
+    small = Thresholds(list_rows=1024)
+    for beta in (None, 5.0):
+        path = tmp_path_factory.mktemp("index")
+        encoder, docs = table_of(documents, beta)
+        how = {"representation": KMeans(4096), "code_bytes": 8, "thresholds": small}
+        engine.build(docs[:700], path, encoder=encoder, **how)
+        with Engine.open(path, writable=True, encoder=encoder, thresholds=small) as writer:
+            writer.add(docs[700:1400])
+            writer.commit()
+            writer.add(docs[1400:])
+            writer.commit()
+        made[beta] = path
     return made
 
 

@@ -30,6 +30,7 @@ from quarry.formats.tombstones import read_tombstones, write_tombstones
 from quarry.formats.vectors.centroids import CentroidsWriter, CentroidTable, quantize_int8
 from quarry.formats.vectors.inverted_lists import InvertedLists, InvertedListsWriter
 from quarry.formats.vectors.quantizer import Quantizer, read_quantizer, write_quantizer
+from quarry.formats.vectors.search_setting import SearchSetting
 
 settings.register_profile("files", deadline=None, max_examples=60)
 files = settings(settings.get_profile("files"))
@@ -68,7 +69,7 @@ def count(value):
 @given(packable)
 def test_packed_maps(value):
     packed = pack(value)
-    assert unpack(packed, PATH, "it") == value
+    assert unpack(packed, PATH, "it").remaining() == value
     assert pack(dict(reversed(value.items()))) == packed
 
 
@@ -88,7 +89,7 @@ def test_any_bytes_are_a_map_or_an_error(data):
             value = unpack(unpacked, PATH, "it")
         except CorruptFile:
             continue
-        assert value == msgpack.unpackb(unpacked)
+        assert value.remaining() == msgpack.unpackb(unpacked)
 
 
 @given(st.lists(st.lists(st.tuples(st.integers(0, 1000), st.integers(0, 100_000)), max_size=5), max_size=20))
@@ -242,7 +243,9 @@ def test_quantizers(nlist, layout, dsub, apart, by_residual, input_dim, measured
     rotation = None if input_dim is None else normal(seed + 2, n_sub * dsub, input_dim)
     recall = np.linspace(0.5, 1, nlist, dtype=np.float32) if measured else None
     coarse, rows = normal(seed + 3, nlist, n_sub * dsub), seed % 1000 + 1 if measured else None
-    made = Quantizer(coarse, encode, score, rotation, by_residual, recall, candidate_rows=rows)
+    hits = sorted({1 + seed % 7, 10, 100 + seed % 13})
+    settings = tuple(SearchSetting(k, 1 + (seed + k) % nlist, 1 + seed % 999) for k in hits) if measured else ()
+    made = Quantizer(coarse, encode, score, rotation, by_residual, recall, None, rows, settings)
     with index() as directory:
         read = read_quantizer(directory, write_quantizer(directory, made))
         assert read.identity() == made.identity()
@@ -251,7 +254,7 @@ def test_quantizers(nlist, layout, dsub, apart, by_residual, input_dim, measured
         np.testing.assert_array_equal(read.score_codebook, score)
         np.testing.assert_array_equal(read.rotation, rotation)
         np.testing.assert_array_equal(read.probe_recall, recall)
-        assert read.candidate_rows == rows
+        assert (read.candidate_rows, read.search_settings) == (rows, settings)
         assert (read.by_residual, read.nbits) == (by_residual, nbits)
 
 

@@ -12,7 +12,6 @@ import tempfile
 import warnings
 from pathlib import Path
 
-import pytest
 from hypothesis import event, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule, run_state_machine_as_test
@@ -22,7 +21,7 @@ from support.indexes.word_encoder import WordEncoder
 
 from quarry import engine
 from quarry.engine import Engine, InvalidFilter, KMeans
-from quarry.engine.indexer.merge_policy import MergePolicy
+from quarry.engine.thresholds import MergeLimits, Thresholds
 
 ENCODER = WordEncoder(dim=8)
 WORDS = ("red", "green", "blue", "one", "two", "three")
@@ -34,9 +33,9 @@ SEARCHES = [
     {"mode": "hybrid", "fusion": "rrf"},
 ]
 LAYOUTS = [  # when segments are merged in the background: as usual, hardly ever, nearly always
-    MergePolicy,
-    functools.partial(MergePolicy, width=1000, dead_share=1.0),
-    functools.partial(MergePolicy, width=2, dead_bytes=0, dead_share=0.01),
+    MergeLimits(),
+    MergeLimits(width=1000, dead_share=1.0),
+    MergeLimits(width=2, dead_bytes=0, dead_share=0.01),
 ]
 documents = st.builds(
     lambda doc_id, title, words, metadata: {"id": doc_id, "title": title, "text": words, "metadata": metadata},
@@ -88,20 +87,19 @@ class Histories(RuleBasedStateMachine):
         super().__init__()
         self.folder = Path(tempfile.mkdtemp())
         self.path = self.folder / "index"
-        self.patch = pytest.MonkeyPatch()
 
     @initialize(
         first=st.lists(documents, min_size=4, max_size=9),
-        policy=st.sampled_from(LAYOUTS),
+        limits=st.sampled_from(LAYOUTS),
         stored=st.sampled_from(["int8", "float16"]),
     )
-    def build(self, first, policy, stored):
-        self.patch.setattr("quarry.engine.engine.MergePolicy", policy)
+    def build(self, first, limits, stored):
+        self.thresholds = Thresholds(merging=limits)
         self.stored = stored
         self.pending = {}
         self.take(first)
         self.made(first, self.path)
-        self.index = Engine.open(self.path, writable=True, encoder=ENCODER, threads=1)
+        self.index = Engine.open(self.path, writable=True, encoder=ENCODER, threads=1, thresholds=self.thresholds)
 
     def made(self, docs, path):
         how = {"representation": KMeans(3), "centroids": self.stored, "threads": 1}
@@ -147,7 +145,6 @@ class Histories(RuleBasedStateMachine):
         if hasattr(self, "index"):
             self.answers_like_a_new_index([])
             self.index.close()
-        self.patch.undo()
         shutil.rmtree(self.folder)
 
 

@@ -13,7 +13,7 @@ from support.indexes.metadata_oracle import KEYS, OPERATORS, found_at, metadata,
 
 from quarry.formats.container.directory import Directory, WriterLimits
 from quarry.formats.metadata.columns import MAX_PATHS, MetadataReader, MetadataWriter, merge_metadata
-from quarry.formats.metadata.values import scalar
+from quarry.formats.metadata.values import to_scalar
 
 collections = st.lists(metadata, min_size=1, max_size=30)
 few = settings(deadline=None, max_examples=40)
@@ -57,11 +57,11 @@ def check(reader, documents, operands):
 
 
 def agree(column, operator, operand, expected):
-    codes = column.dictionary.compare(operator, scalar(operand))
-    sure, doubtful = marked(column, codes.sure), marked(column, codes.doubtful)
-    assert sure <= expected <= sure | doubtful
+    codes = column.dictionary.compare(operator, to_scalar(operand))
+    sure, possible = marked(column, codes.certain), marked(column, codes.possible)
+    assert sure <= expected <= sure | possible
     if not isinstance(operand, str) or len(operand.encode()) < 61:
-        assert not codes.doubtful
+        assert not codes.possible
 
 
 @few

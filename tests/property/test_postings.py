@@ -9,6 +9,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.indexes.format_samples import reread
+from support.indexes.stored_postings import iterate_postings
 
 from quarry.formats.container.directory import Directory
 from quarry.formats.postings.elias_fano import Postings, decode, encode
@@ -107,7 +108,7 @@ def test_documents_come_back(tmp_path_factory, documents):
         write(Directory(tmp_path_factory.mktemp("index")), documents, "all.seg"), len(documents)
     )
     found = [[] for _ in documents]
-    for term, (docs, frequencies) in reader:
+    for term, (docs, frequencies) in iterate_postings(reader):
         for doc, frequency in zip(docs.tolist(), frequencies.tolist(), strict=True):
             found[doc] += [term.decode()] * frequency
         assert reader.postings(term.decode()).docs.tolist() == docs.tolist()

@@ -64,9 +64,9 @@ def test_every_cut_is_the_nearest_sentence_end_or_far_from_any(flags, tokens_per
 
 
 @given(documents(), representations, st.booleans())
-def test_values_and_spans_fit_together(document, representation, normalise):
+def test_values_and_spans_fit_together(document, representation, normalize):
     text, windows = document
-    found = representation.represent(text, iter(windows), normalise)
+    found = representation.represent(text, iter(windows), normalize)
     assert found.values.shape == (len(found.spans), DIM)
     assert found.values.dtype == np.float32
     assert len(found.values) >= 1
@@ -80,9 +80,9 @@ def test_values_and_spans_fit_together(document, representation, normalise):
 
 
 @given(documents(), representations, st.booleans())
-def test_twice_the_same(document, representation, normalise):
+def test_twice_the_same(document, representation, normalize):
     text, windows = document
-    first, second = (representation.represent(text, iter(windows), normalise) for _ in range(2))
+    first, second = (representation.represent(text, iter(windows), normalize) for _ in range(2))
     assert first.values.tobytes() == second.values.tobytes()
     assert first.spans == second.spans
 
@@ -91,7 +91,7 @@ def test_twice_the_same(document, representation, normalise):
 @given(document=documents(), setting=small)
 def test_spans_cover_every_token_once_and_centroids_are_their_means(family, document, setting):
     text, windows = document
-    found = family(setting).represent(text, iter(windows), normalise=False)
+    found = family(setting).represent(text, iter(windows), normalize=False)
     starts = np.concatenate([window.starts for window in windows])
     values = np.concatenate([window.values for window in windows])
     has_mean = family is Pieces and len(found.spans) > 1
@@ -108,7 +108,7 @@ def test_spans_cover_every_token_once_and_centroids_are_their_means(family, docu
 @given(documents(), small)
 def test_the_last_of_several_pieces_is_the_mean_of_all(document, setting):
     text, windows = document
-    found = Pieces(setting).represent(text, iter(windows), normalise=False)
+    found = Pieces(setting).represent(text, iter(windows), normalize=False)
     values = np.concatenate([window.values for window in windows])
     np.testing.assert_allclose(found.values[-1], values.mean(axis=0), rtol=1e-4, atol=1e-5)
     assert found.spans[-1] == ((0, int(windows[-1].ends[-1])),)

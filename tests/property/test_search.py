@@ -18,7 +18,7 @@ from hypothesis.stateful import (
     rule,
     run_state_machine_as_test,
 )
-from support.faults.system_calls import Killed, KilledAt, let_go_of_locks
+from support.faults.system_calls import Killed, KilledAt, release_locks
 from support.faults.torture import figure
 from support.indexes.changes import stray_files
 from support.indexes.word_encoder import TableEncoder, WordEncoder, table_of
@@ -35,7 +35,7 @@ ENCODER = WordEncoder(dim=8)
 
 def expected_score(text):
     """Of the question below, before its centroids are rounded."""
-    centroids = KMeans(3).represent(text, ENCODER.windows(text), normalise=True).values
+    centroids = KMeans(3).represent(text, ENCODER.windows(text), normalize=True).values
     return float((centroids @ ENCODER.encode_query("red two")).max())
 
 
@@ -123,7 +123,7 @@ class ChangingIndex(RuleBasedStateMachine):
         with KilledAt(moment).installed(), contextlib.suppress(Killed):
             self.index.commit()
             self.index.close()
-        let_go_of_locks()
+        release_locks()
         self.index = Engine.open(self.folder / "index", writable=True, encoder=ENCODER)
         found = {doc.id: doc.text for doc in self.index.get([*self.committed, *self.pending])}
         assert found in (self.committed, self.pending)

@@ -26,6 +26,7 @@ class Batch:
         numbers: (n_documents,) int64, the documents' numbers in the source.
         targets: (n_queries,) int64, the column of each query's relevant document.
         relevant: (n_queries, n_documents) bool, all known relevant documents.
+        positives: for each query (n,) int64, the numbers of all known relevant documents, in the batch or not.
     """
 
     source: str
@@ -34,6 +35,7 @@ class Batch:
     numbers: Numbers
     targets: Numbers
     relevant: npt.NDArray[np.bool_]
+    positives: tuple[Numbers, ...] = ()
 
 
 class BatchSource:
@@ -118,6 +120,7 @@ class BatchSource:
             numbers=np.array(list(columns), np.int64),
             targets=np.array([columns[document] for document in chosen], np.int64),
             relevant=relevant,
+            positives=tuple(positives),
         )
 
     def _negatives(self, example: int, rng: np.random.Generator) -> list[int]:

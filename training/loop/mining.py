@@ -40,7 +40,10 @@ class Miner:
         folder = self._folder / f"round-{number:04d}"
         folder.mkdir(parents=True, exist_ok=True)
         self._student.network.model.eval()
-        encoder = TorchEncoder(self._student.network, self._student.files, f"round {number}")
+        student = self._student
+        is_pooled = student.files.representation == "pooled"
+        pool = student.objective.represent_queries if is_pooled else None
+        encoder = TorchEncoder(student.network, student.files, f"round {number}", pool)
         for source in self._sources:
             path = folder / f"{source.name}.npy"
             if not path.is_file():

@@ -29,6 +29,8 @@ from quarry.training.objectives.teachers import Teacher
 
 __all__ = ["LoopSettings", "Student", "Trainer"]
 
+_QUERIES = "query"
+
 
 @dataclass(frozen=True, kw_only=True)
 class LoopSettings:
@@ -72,6 +74,7 @@ class Student:
         queries: tokenizes queries.
         documents: tokenizes documents.
         files: what a checkpoint says beside its weights.
+        document_network: the encoder of documents if it is another one, which is not trained.
     """
 
     network: EncoderNetwork
@@ -79,6 +82,23 @@ class Student:
     queries: TextBatcher
     documents: TextBatcher
     files: EncoderFiles
+    document_network: EncoderNetwork | None = None
+
+    def write(self, folder: Path) -> None:
+        """Write the checkpoint of an encoder; of two, that of queries lies in a folder of it."""
+        if self.document_network is None:
+            write_checkpoint(self.network, self.files, folder, self.objective.save)
+            return
+
+        def save_parts(within: Path) -> dict[str, object]:
+            return {**self.objective.save(within), "query_checkpoint": _QUERIES}
+
+        write_checkpoint(self.document_network, self.files, folder, save_parts)
+        write_checkpoint(self.network, self.files, folder / _QUERIES)
+
+    def trained_weights(self, folder: Path) -> Path:
+        """The file of the weights under training in a checkpoint that `write` wrote."""
+        return (folder if self.document_network is None else folder / _QUERIES) / WEIGHTS_NAME
 
 
 @dataclass
@@ -177,26 +197,22 @@ class Trainer:
             documents=torch.from_numpy(batch.numbers).to(place),
             source=batch.source,
             teacher_scores={name: each.scores(batch, step).to(place) for name, each in self.teachers.items()},
+            positives=tuple(torch.from_numpy(each).to(place) for each in batch.positives),
         )
 
     def _validate(self, step: int) -> None:
         if self.validation is None:
             return
         student = self.student
-        found = validate(
-            self.validation, student.network, student.objective, student.queries, student.documents, step
-        )
+        encoders = (student.network, student.document_network or student.network)
+        found = validate(self.validation, encoders, student.objective, student.queries, student.documents, step)
         # The record belongs to the step before, with which it is dropped or kept when the run resumes.
         self.history.append({"step": max(0, step - 1), "ndcg_10": found})
 
     def _save(self, step: int) -> None:
         own = {name: parameter.detach() for name, (parameter, _) in self.student.objective.parameters().items()}
         state = {"step": step, "optimizer": self._optimizer.state_dict(), "objective": own}
-
-        def write_model(folder: Path) -> None:
-            write_checkpoint(self.student.network, self.student.files, folder)
-
-        self._checkpoints.save(step, state, write_model)
+        self._checkpoints.save(step, state, self.student.write)
 
     def _resume(self) -> int:
         """Load the latest checkpoint; return the number of finished steps."""
@@ -212,14 +228,7 @@ class Trainer:
         return step
 
     def _load(self, folder: Path, state: dict[str, Any]) -> None:
-        missing, unexpected = self.student.network.model.load_state_dict(
-            load_file(folder / WEIGHTS_NAME), strict=False
-        )
-        buffers = dict(self.student.network.model.named_buffers())
-        if unexpected or set(missing) - set(buffers):
-            raise CorruptFile(
-                "the checkpoint is not of this model", path=folder, actual=[*missing, *unexpected][:3]
-            )
+        self.student.network.load_weights(load_file(self.student.trained_weights(folder)))
         for name, (parameter, _) in self.student.objective.parameters().items():
             with torch.no_grad():
                 parameter.copy_(state["objective"][name])

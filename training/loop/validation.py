@@ -15,7 +15,7 @@ from quarry.training.model.tokens import TextBatcher
 from quarry.training.objectives.objective import Objective
 from quarry.training.objectives.scoring import DocumentRows
 
-__all__ = ["ValidationSet", "validate", "validation_set"]
+__all__ = ["ValidationSet", "search", "validate", "validation_set"]
 
 _TEXTS_AT_ONCE = 32
 _DEPTH = 10
@@ -60,7 +60,7 @@ def validation_set(store: ExampleStore, n_documents: int, n_queries: int) -> Val
 
 def validate(
     data: ValidationSet,
-    network: EncoderNetwork,
+    encoders: tuple[EncoderNetwork, EncoderNetwork],
     objective: Objective,
     queries: TextBatcher,
     documents: TextBatcher,
@@ -70,22 +70,36 @@ def validate(
 
     Args:
         data: what to search.
-        network: encodes.
+        encoders: of queries and of documents, perhaps the same one.
         objective: makes vectors and scores.
         queries: tokenizes queries.
         documents: tokenizes documents, which are cut as in training.
         step: passed to the objective.
     """
+    return ndcg_10(data.qrels, search(data, encoders, objective, queries, documents, step))
+
+
+def search(
+    data: ValidationSet,
+    encoders: tuple[EncoderNetwork, EncoderNetwork],
+    objective: Objective,
+    queries: TextBatcher,
+    documents: TextBatcher,
+    step: int = 0,
+) -> dict[str, dict[str, float]]:
+    """The first ten documents of every query and their scores; see `validate`."""
+    network, document_network = encoders
     was_training = network.model.training
     network.model.eval()
+    document_network.model.eval()
     with torch.no_grad():
         parts = []
         for texts in _parts(list(data.documents.values())):
             tokens = documents.batch(texts)
-            parts.append(objective.represent_documents(network.hidden(tokens), tokens, step))
+            parts.append(objective.represent_documents(document_network.hidden(tokens), tokens, step))
         run = _search(data, network, objective, queries, DocumentRows.concatenate(parts))
     network.model.train(was_training)
-    return ndcg_10(data.qrels, run)
+    return run
 
 
 def _search(

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import torch
@@ -33,6 +33,7 @@ class EncoderFiles:
         query_prefix: before queries.
         document_prefix: before documents.
         card: README.md, with the licence in its front matter.
+        representation_settings: of the representation, such as the length of passages.
     """
 
     pooling: str
@@ -43,10 +44,11 @@ class EncoderFiles:
     query_prefix: str
     document_prefix: str
     card: str
+    representation_settings: Mapping[str, int] = field(default_factory=dict)
 
     def settings(self) -> dict[str, object]:
         """The members of quarry.json."""
-        return {
+        settings: dict[str, object] = {
             "format": 1,
             "pooling": self.pooling,
             "normalise": self.normalize,
@@ -56,27 +58,43 @@ class EncoderFiles:
             "beta": self.beta,
             "representation": self.representation,
         }
+        if self.representation_settings:
+            settings["representation_settings"] = dict(self.representation_settings)
+        return settings
 
 
-def write_checkpoint(network: EncoderNetwork, files: EncoderFiles, folder: Path) -> None:
-    """Write weights in float32, tokenizer, configuration and quarry.json into a new folder."""
+def write_checkpoint(
+    network: EncoderNetwork,
+    files: EncoderFiles,
+    folder: Path,
+    save_parts: Callable[[Path], Mapping[str, object]] = lambda _: {},
+) -> None:
+    """Write weights in float32, tokenizer, configuration and quarry.json into a new folder.
+
+    Args:
+        network: the weights.
+        files: what else a checkpoint says.
+        folder: to make.
+        save_parts: writes what follows the network into the folder, and returns more members of quarry.json.
+    """
     folder.mkdir(parents=True)
     for name in _COPIED:
         if (network.folder / name).is_file():
             shutil.copyfile(network.folder / name, folder / name)
-    (folder / "quarry.json").write_text(json.dumps(files.settings(), indent=1), "utf-8")
+    settings = files.settings() | dict(save_parts(folder))
+    (folder / "quarry.json").write_text(json.dumps(settings, indent=1), "utf-8")
     (folder / "README.md").write_text(files.card, "utf-8")
-    save_file(_weights(network.model.state_dict()), folder / WEIGHTS_NAME, {"format": "pt"})
+    save_file(network.weights(), folder / WEIGHTS_NAME, {"format": "pt"})
 
 
-def interpolate_weights(model: torch.nn.Module, original: Path, share: float) -> dict[str, torch.Tensor]:
+def interpolate_weights(network: EncoderNetwork, original: Path, share: float) -> dict[str, torch.Tensor]:
     """Mix a model's weights with those of the checkpoint it started from (Wortsman et al. 2022, Eq. 1).
 
     Fine-tuning gains on what it was trained on and loses a little elsewhere; between the two sets of weights
     most of the gain stays and most of the loss goes.
 
     Args:
-        model: the trained one; stays as it is.
+        network: the trained one; stays as it is.
         original: the folder of the checkpoint.
         share: of the original, 0 to 1.
 
@@ -90,16 +108,11 @@ def interpolate_weights(model: torch.nn.Module, original: Path, share: float) ->
         raise InvalidSetting("the share of the original weights is out of range", expected="0 to 1", actual=share)
     before = {_plain(name): values for name, values in load_file(original / WEIGHTS_NAME).items()}
     mixed = {}
-    for name, values in _weights(model.state_dict()).items():
+    for name, values in network.weights().items():
         if name not in before or before[name].shape != values.shape:
             raise InvalidSetting("the checkpoint lacks a weight of the model", path=original, expected=name)
         mixed[name] = values if share == 0 else (1 - share) * values + share * before[name].float()
     return mixed
-
-
-def _weights(state: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    floats = {name: values for name, values in state.items() if values.is_floating_point()}
-    return {name: values.detach().cpu().float().contiguous().clone() for name, values in floats.items()}
 
 
 def _plain(name: str) -> str:

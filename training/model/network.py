@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,6 +19,8 @@ Precision = str
 """``fp32``, or ``bf16``: matrix products in bfloat16 by autocast, weights and sums in float32."""
 
 _PRECISIONS = ("fp32", "bf16")
+_PREDICTOR = "cls.predictions."  # in the names of its weights
+_TIED = ("decoder.weight", "decoder.bias")
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,11 +31,13 @@ class EncoderNetwork:
         model: gives ``last_hidden_state`` for ``input_ids`` and ``attention_mask``.
         folder: of the checkpoint; its tokenizer.json belongs to the model.
         precision: of matrix products.
+        predictor: the masked-language-model head, None unless it was asked for.
     """
 
     model: torch.nn.Module
     folder: Path
     precision: Precision
+    predictor: torch.nn.Module | None = None
 
     @property
     def tokenizer_path(self) -> Path:
@@ -53,14 +57,82 @@ class EncoderNetwork:
     def hidden(self, tokens: TokenBatch) -> torch.Tensor:
         """The last hidden states: (n_texts, longest, dim) float32; those of padding mean nothing."""
         placed = tokens.to(self.device)
-        is_bf16 = self.precision == "bf16"
-        with torch.autocast(self.device.type, torch.bfloat16) if is_bf16 else nullcontext():
+        with self._precision():
             found = self.model(input_ids=placed.ids, attention_mask=placed.mask).last_hidden_state
         return found.float()
 
+    def word_logits(self, hidden: torch.Tensor) -> torch.Tensor:
+        """Logits over the vocabulary, by the masked-language-model head: (n_texts, longest, n_words) float32."""
+        assert self.predictor is not None
+        with self._precision():
+            found: torch.Tensor = self.predictor(hidden)
+        return found.float()
+
     def trained_parameters(self) -> Iterator[tuple[str, torch.nn.Parameter]]:
-        """Names and values of the parameters that are not frozen."""
-        return ((name, value) for name, value in self.model.named_parameters() if value.requires_grad)
+        """Names and values of the parameters that are not frozen, each once."""
+        seen: set[int] = set()
+        for name, value in self._named_parameters():
+            if value.requires_grad and id(value) not in seen:
+                seen.add(id(value))
+                yield name, value
+
+    def freeze(self, prefixes: tuple[str, ...]) -> None:
+        """Train all parameters but those whose names start with one of the prefixes.
+
+        Raises:
+            InvalidSetting: no parameter starts with one of them.
+        """
+        parameters = list(self._named_parameters())
+        for prefix in prefixes:
+            if not any(name.startswith(prefix) for name, _ in parameters):
+                raise InvalidSetting("no parameter to freeze has this name", path=self.folder, actual=repr(prefix))
+        for _, parameter in parameters:
+            parameter.requires_grad = True
+        for name, parameter in parameters:
+            if prefixes and name.startswith(prefixes):  # one that has two names is frozen by either
+                parameter.requires_grad = False
+
+    def weights(self) -> dict[str, torch.Tensor]:
+        """Copies of all weights by their names in a checkpoint: float32, on the CPU."""
+        state = dict(self.model.state_dict())
+        if self.predictor is not None:
+            tied = _TIED if self._has_tied_words() else _TIED[1:]
+            head = self.predictor.state_dict().items()
+            state |= {f"{_PREDICTOR}{name}": value for name, value in head if name not in tied}
+        floats = {name: values for name, values in state.items() if values.is_floating_point()}
+        return {name: values.detach().cpu().float().contiguous().clone() for name, values in floats.items()}
+
+    def load_weights(self, weights: Mapping[str, torch.Tensor]) -> None:
+        """Take over weights that `weights` returned.
+
+        Raises:
+            ValueError: some are missing, unknown, or of another shape.
+        """
+        expected = self.weights()
+        wrong = sorted(expected.keys() ^ weights.keys())
+        wrong += [name for name in expected.keys() & weights.keys() if expected[name].shape != weights[name].shape]
+        if wrong:
+            raise ValueError(f"the weights do not fit: {', '.join(wrong[:3])}")
+        own = {name: values for name, values in weights.items() if not name.startswith(_PREDICTOR)}
+        self.model.load_state_dict(own, strict=False)
+        if self.predictor is not None:
+            head = {name.removeprefix(_PREDICTOR): weights[name] for name in weights.keys() - own.keys()}
+            self.predictor.load_state_dict(head, strict=False)
+
+    def _named_parameters(self) -> Iterator[tuple[str, torch.nn.Parameter]]:
+        yield from self.model.named_parameters()
+        if self.predictor is not None:
+            for name, value in self.predictor.named_parameters():
+                yield f"{_PREDICTOR}{name}", value
+
+    def _has_tied_words(self) -> bool:
+        """Whether the head predicts words by the vectors that the network reads them with."""
+        assert self.predictor is not None
+        words = self.model.get_submodule("embeddings.word_embeddings").get_parameter("weight")
+        return self.predictor.get_submodule("decoder").get_parameter("weight") is words
+
+    def _precision(self) -> AbstractContextManager[object]:
+        return torch.autocast(self.device.type, torch.bfloat16) if self.precision == "bf16" else nullcontext()
 
 
 def load_network(
@@ -70,6 +142,7 @@ def load_network(
     device: str = "cpu",
     frozen: tuple[str, ...] = (),
     dropout: float = 0.0,
+    mlm: bool = False,
 ) -> EncoderNetwork:
     """Load a Hugging Face checkpoint.
 
@@ -81,19 +154,23 @@ def load_network(
         device: where to put the weights.
         frozen: parameters whose name starts with one of these are not trained.
         dropout: probability of the dropout of hidden states and attention, instead of the checkpoint's.
+        mlm: whether to load the masked-language-model head, too.
 
     Raises:
-        InvalidSetting: a file is missing, the precision is unknown, or no parameter begins with one of `frozen`.
+        InvalidSetting: a file is missing, the precision is unknown, no parameter begins with one of `frozen`, or
+            there is no masked-language-model head of BERT's kind.
     """
-    from transformers import AutoModel
+    from transformers import AutoModel, AutoModelForMaskedLM
 
     if precision not in _PRECISIONS:
         raise InvalidSetting("unknown precision", expected=" or ".join(_PRECISIONS), actual=repr(precision))
     for name in ("config.json", "model.safetensors", "tokenizer.json"):
         if not (folder / name).is_file():
             raise InvalidSetting("the checkpoint lacks a file", path=folder, expected=name)
+    if mlm:
+        _check_predictor(folder)
     with _silent():
-        model = AutoModel.from_pretrained(
+        model = (AutoModelForMaskedLM if mlm else AutoModel).from_pretrained(
             str(folder),
             attn_implementation="eager",
             dtype=torch.float32,
@@ -101,15 +178,27 @@ def load_network(
             attention_probs_dropout_prob=dropout,
             local_files_only=True,
         )
+    predictor = model.get_submodule("cls.predictions").to(device) if mlm else None
+    if mlm:
+        model = model.base_model
     if getattr(model, "pooler", None) is not None:
         model.pooler = None  # it follows the last hidden states, and is random when a checkpoint has none
-    names = [name for name, _ in model.named_parameters()]
-    for prefix in frozen:
-        if not any(name.startswith(prefix) for name in names):
-            raise InvalidSetting("no parameter to freeze has this name", path=folder, actual=repr(prefix))
-    for name, parameter in model.named_parameters():
-        parameter.requires_grad = not name.startswith(frozen)
-    return EncoderNetwork(model.to(device), folder, precision)
+    network = EncoderNetwork(model.to(device), folder, precision, predictor)
+    network.freeze(frozen)
+    return network
+
+
+def _check_predictor(folder: Path) -> None:
+    from safetensors import safe_open
+
+    with safe_open(folder / "model.safetensors", "pt") as file:
+        names = set(file.keys())
+    if f"{_PREDICTOR}bias" not in names:
+        raise InvalidSetting(
+            "the checkpoint has no masked-language-model head of BERT's kind",
+            path=folder / "model.safetensors",
+            expected=f"{_PREDICTOR}bias",
+        )
 
 
 @contextmanager

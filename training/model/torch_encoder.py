@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import numpy.typing as npt
@@ -19,6 +19,7 @@ from quarry.training.model.tokens import TextTokens, TokenBatch
 __all__ = ["TorchEncoder"]
 
 Vectors = npt.NDArray[np.float32]
+Pool = Callable[[torch.Tensor, TokenBatch], torch.Tensor]
 
 
 class TorchEncoder:
@@ -30,10 +31,13 @@ class TorchEncoder:
         network: in evaluation mode, as it is when a text is encoded.
         files: pooling, window and prefixes.
         identity: vectors of encoders with one identity may be compared; a new one whenever the weights change.
+        pool: makes the vectors of texts from hidden states and tokens; None: they are made of token vectors.
     """
 
-    def __init__(self, network: EncoderNetwork, files: EncoderFiles, identity: str) -> None:
-        self._network, self._files = network, files
+    def __init__(
+        self, network: EncoderNetwork, files: EncoderFiles, identity: str, pool: Pool | None = None
+    ) -> None:
+        self._network, self._files, self._pool = network, files, pool
         self._tokenizer = TextTokenizer(network.tokenizer_path)
         self._identity = identity
         self._query_frame = self._frame(files.query_prefix)
@@ -52,10 +56,10 @@ class TorchEncoder:
     @property
     def dim(self) -> int:
         """Length of a vector."""
-        return self._network.dim
+        return self._network.dim if self._pool is None else len(self.encode_query("a"))
 
     @property
-    def normalise(self) -> bool:
+    def normalize(self) -> bool:
         """Whether vectors have L2 norm 1."""
         return self._files.normalize
 
@@ -66,8 +70,8 @@ class TorchEncoder:
 
     @property
     def vector_kinds(self) -> frozenset[VectorKind]:
-        """``token``."""
-        return frozenset({"token"})
+        """``token``, or ``pooled`` if vectors are not made of token vectors."""
+        return frozenset({"token"} if self._pool is None else {"pooled"})
 
     @property
     def trained_representation(self) -> str | None:
@@ -78,7 +82,7 @@ class TorchEncoder:
         """Encode a document; see `quarry.engine.encoding.encoder.Encoder.windows`."""
         frame = self._document_frame
         for tokens in self._cut(text, frame):
-            vectors = self._run(tokens, frame)
+            vectors, pooled = self._run(tokens, frame)
             low = len(frame.before)
             yield TokenVectors(
                 values=vectors[low : low + len(tokens.ids)],
@@ -86,6 +90,7 @@ class TorchEncoder:
                 ends=tokens.ends,
                 text_mean=vectors.mean(axis=0),
                 first=vectors[0],
+                pooled=pooled,
             )
 
     def encode_query(self, text: str) -> Vectors:
@@ -93,8 +98,10 @@ class TorchEncoder:
         frame = self._query_frame
         pooled, n_tokens = [], []
         for tokens in self._cut(text, frame):
-            vectors = self._run(tokens, frame)
-            pooled.append(self._scaled(vectors[0] if self._files.pooling == "cls" else vectors.mean(axis=0)))
+            vectors, own = self._run(tokens, frame)
+            if own is None:
+                own = self._scaled(vectors[0] if self._files.pooling == "cls" else vectors.mean(axis=0))
+            pooled.append(own)
             n_tokens.append(len(tokens.ids))
         if not pooled:
             raise InvalidQuery("the query has no token", actual=repr(text[:80]))
@@ -110,15 +117,16 @@ class TorchEncoder:
         for low, high in window_bounds(text, tokens.starts, tokens.ends, self._files.window - frame.n_tokens):
             yield TextTokens(text, tokens.ids[low:high], tokens.starts[low:high], tokens.ends[low:high])
 
-    def _run(self, tokens: TextTokens, frame: TokenFrame) -> Vectors:
-        """(n, dim) vectors of the tokens of a window and of the frame around them."""
+    def _run(self, tokens: TextTokens, frame: TokenFrame) -> tuple[Vectors, Vectors | None]:
+        """(n, dim) vectors of the tokens of a window and of its frame, and the window's own vector or None."""
         framed: Ids = frame.around(tokens.ids)
         ids = torch.from_numpy(framed)[None]
         batch = TokenBatch(ids, torch.ones_like(ids), (tokens,), len(frame.before))
         with torch.no_grad():
             hidden = self._network.hidden(batch)
+            pooled = None if self._pool is None else self._pool(hidden, batch)[0].cpu().numpy()
         found: Vectors = hidden[0].cpu().numpy()
-        return found
+        return found, pooled
 
     def _scaled(self, vector: Vectors) -> Vectors:
         if not self._files.normalize:

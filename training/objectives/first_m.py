@@ -38,6 +38,11 @@ class FirstVectors(RankingObjective):
         """``first_m``, and ``cls`` for m = 1."""
         return "cls" if self._n_vectors == 1 else "first_m"
 
+    @property
+    def representation_settings(self) -> dict[str, int]:
+        """The number of vectors, unless it is 1."""
+        return {} if self._n_vectors == 1 else {"n_vectors": self._n_vectors}
+
     def document_rows(self, hidden: torch.Tensor, tokens: TokenBatch, step: int) -> DocumentRows:
         """[CLS] and the first m - 1 tokens; see `RankingObjective.document_rows`."""
         del step

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Protocol
 
 import torch
@@ -25,6 +26,7 @@ class StepTargets:
             objectives with a fixed document side (stored codes) find them by it.
         source: name of the step's source of data.
         teacher_scores: for each teacher by name (n_queries, n_documents) float32.
+        positives: for each query the numbers of all documents known to be relevant, in the batch or not.
     """
 
     targets: torch.Tensor
@@ -32,6 +34,7 @@ class StepTargets:
     documents: torch.Tensor
     source: str
     teacher_scores: Mapping[str, torch.Tensor]
+    positives: tuple[torch.Tensor, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,16 +42,18 @@ class Use:
     """How vectors of the trained encoder are to be made, as a checkpoint's quarry.json says it.
 
     Attributes:
-        pooling: of queries: ``mean``, ``cls`` or ``max``.
+        pooling: of queries: ``mean``, ``cls`` or ``aggretriever``.
         normalize: whether vectors have L2 norm 1.
         beta: inverse temperature of the softmax aggregation, None for the maximum.
         representation: name of the engine's representation of documents.
+        representation_settings: its settings, such as the length of passages.
     """
 
     pooling: str
     normalize: bool
     beta: float | None
     representation: str
+    representation_settings: Mapping[str, int] = field(default_factory=dict)
 
 
 class Objective(Protocol):
@@ -93,4 +98,12 @@ class Objective(Protocol):
 
     def use(self) -> Use:
         """What to write into the checkpoint."""
+        ...
+
+    def save(self, folder: Path) -> dict[str, object]:
+        """Write files of its own into the folder of a checkpoint (layers of a head, a quantizer).
+
+        Returns:
+            The members of quarry.json that say how to use them.
+        """
         ...

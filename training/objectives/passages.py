@@ -46,6 +46,11 @@ class Passages(RankingObjective):
         """``pieces``."""
         return "pieces"
 
+    @property
+    def representation_settings(self) -> dict[str, int]:
+        """The median of the lengths that were trained."""
+        return {"tokens_per_piece": sorted(self._lengths)[(len(self._lengths) - 1) // 2]}
+
     def tokens_per_piece(self, step: int) -> int:
         """The length of passages at a step."""
         return int(np.random.default_rng([self._seed, step]).choice(self._lengths))

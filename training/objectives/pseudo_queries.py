@@ -42,6 +42,11 @@ class PseudoQueries(RankingObjective):
         """``kmeans``."""
         return "kmeans"
 
+    @property
+    def representation_settings(self) -> dict[str, int]:
+        """The number of centroids."""
+        return {"n_centroids": self._n_centroids}
+
     def document_rows(self, hidden: torch.Tensor, tokens: TokenBatch, step: int) -> DocumentRows:
         """The centroids of each document; see `RankingObjective.document_rows`."""
         del step

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 import torch
 
@@ -81,6 +83,11 @@ class RankingObjective(ABC):
     def representation(self) -> str:
         """Name of the engine's representation that documents have."""
 
+    @property
+    def representation_settings(self) -> dict[str, int]:
+        """Its settings: the engine's defaults unless the objective has some of its own."""
+        return {}
+
     @abstractmethod
     def document_rows(self, hidden: torch.Tensor, tokens: TokenBatch, step: int) -> DocumentRows:
         """The rows of documents before normalization."""
@@ -105,14 +112,30 @@ class RankingObjective(ABC):
         """The contrastive term and one for each teacher; see `Objective.loss`."""
         if documents is None:
             raise InvalidSetting("this objective needs the rows of documents")
-        scores = self.scores(queries, documents)
+        return self.terms(self.scores(queries, documents), step.targets, step.relevant, step.teacher_scores)
+
+    def terms(
+        self,
+        scores: torch.Tensor,
+        targets: torch.Tensor,
+        relevant: torch.Tensor,
+        teacher_scores: Mapping[str, torch.Tensor],
+    ) -> dict[str, torch.Tensor]:
+        """The terms of the loss of some scores.
+
+        Args:
+            scores: (n_queries, n_documents) float32.
+            targets: (n_queries,) int64, the column of each query's document.
+            relevant: (n_queries, n_documents) bool, what is no negative, targets included.
+            teacher_scores: for each teacher by name the scores of the first documents, all or some of them.
+        """
         terms: dict[str, torch.Tensor] = {}
         if self.settings.contrastive_weight:
-            found = contrastive_loss(scores, step.targets, step.relevant, self.settings.scale)
+            found = contrastive_loss(scores, targets, relevant, self.settings.scale)
             terms["contrastive"] = self.settings.contrastive_weight * found
         for term in self.settings.distillation:
-            teacher_scores = step.teacher_scores[term.teacher]
-            found = distillation_loss(scores, teacher_scores, self.settings.scale, term.scale)
+            taught = teacher_scores[term.teacher]
+            found = distillation_loss(scores[:, : taught.shape[1]], taught, self.settings.scale, term.scale)
             terms[f"distillation from {term.teacher}"] = term.weight * found
         return terms
 
@@ -123,4 +146,15 @@ class RankingObjective(ABC):
     def use(self) -> Use:
         """What the checkpoint says; see `Objective.use`."""
         settings = self.settings
-        return Use(settings.pooling, settings.normalize, settings.beta, self.representation)
+        return Use(
+            settings.pooling,
+            settings.normalize,
+            settings.beta,
+            self.representation,
+            self.representation_settings,
+        )
+
+    def save(self, folder: Path) -> dict[str, object]:
+        """Nothing: the network is all there is; see `Objective.save`."""
+        del folder
+        return {}

@@ -7,11 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from quarry.formats.errors import InvalidSetting
+from quarry.training.model.network import EncoderNetwork
+from quarry.training.objectives.aggretriever import Aggretriever, AggretrieverSettings
 from quarry.training.objectives.first_m import FirstVectors
-from quarry.training.objectives.objective import Objective
 from quarry.training.objectives.passages import Passages
 from quarry.training.objectives.pseudo_queries import PseudoQueries
-from quarry.training.objectives.ranking import DistillationTerm, RankingSettings
+from quarry.training.objectives.ranking import DistillationTerm, RankingObjective, RankingSettings
 from quarry.training.objectives.single_vector import SingleVector
 
 __all__ = ["ObjectiveSettings", "TeacherSettings", "make_objective"]
@@ -53,7 +54,7 @@ class ObjectiveSettings:
     """The ``[objective]`` table.
 
     Attributes:
-        name: ``passages``, ``single_vector``, ``first_m`` or ``pseudo_queries``.
+        name: ``passages``, ``single_vector``, ``first_m``, ``pseudo_queries`` or ``aggretriever``.
         pooling: of queries, ``mean`` or ``cls``.
         normalize: whether vectors get L2 norm 1.
         scale: inverse temperature of the losses.
@@ -62,6 +63,11 @@ class ObjectiveSettings:
         tokens_per_piece: of ``passages``: mean lengths, one of which is drawn at each step.
         n_vectors: of ``first_m``.
         n_centroids: of ``pseudo_queries``.
+        n_cls: of ``aggretriever``, as the next three: dimensions of the [CLS] part.
+        n_dims: dimensions of the aggregated part.
+        signed: whether half of the words count as negative (agg*), or none (agg+).
+        part_weight: of the losses of either part alone.
+        mlm: of ``aggretriever``: whether words are those that the masked-language-model head predicts.
     """
 
     name: str
@@ -73,17 +79,30 @@ class ObjectiveSettings:
     tokens_per_piece: tuple[int, ...] = (24,)
     n_vectors: int = 8
     n_centroids: int = 8
+    n_cls: int = 128
+    n_dims: int = 640
+    signed: bool = True
+    part_weight: float = 0.5
+    mlm: bool = False
+
+    def __post_init__(self) -> None:
+        if self.mlm and self.name != "aggretriever":
+            raise InvalidSetting("mlm is a setting of aggretriever", actual=self.name)
 
 
 def make_objective(
-    settings: ObjectiveSettings, teachers: tuple[TeacherSettings, ...] = (), seed: int = 0
-) -> Objective:
+    settings: ObjectiveSettings,
+    teachers: tuple[TeacherSettings, ...] = (),
+    seed: int = 0,
+    network: EncoderNetwork | None = None,
+) -> RankingObjective:
     """Build the objective that a recipe names.
 
     Args:
         settings: the recipe's.
         teachers: whose scores it distills.
         seed: of its random choices.
+        network: whose token vectors it is made for; objectives without layers of their own need none.
 
     Raises:
         InvalidSetting: there is none of the name, or a setting is out of range.
@@ -96,12 +115,29 @@ def make_objective(
         settings.contrastive_weight,
         tuple(DistillationTerm(each.name, each.weight, each.scale) for each in teachers),
     )
-    makers: dict[str, Callable[[], Objective]] = {
+    makers: dict[str, Callable[[], RankingObjective]] = {
         "passages": lambda: Passages(shared, settings.tokens_per_piece, seed),
         "single_vector": lambda: SingleVector(shared),
         "first_m": lambda: FirstVectors(shared, settings.n_vectors),
         "pseudo_queries": lambda: PseudoQueries(shared, settings.n_centroids),
+        "aggretriever": lambda: _aggretriever(settings, shared, seed, network),
     }
     if settings.name not in makers:
         raise InvalidSetting("unknown objective", expected=", ".join(makers), actual=repr(settings.name))
     return makers[settings.name]()
+
+
+def _aggretriever(
+    settings: ObjectiveSettings, shared: RankingSettings, seed: int, network: EncoderNetwork | None
+) -> Aggretriever:
+    if network is None:
+        raise InvalidSetting("aggretriever has layers, which are made for a network", expected="a network")
+    return Aggretriever(
+        shared,
+        AggretrieverSettings(settings.n_cls, settings.n_dims, settings.signed, settings.part_weight),
+        network.dim,
+        seed,
+        network.word_logits if settings.mlm else None,
+        network.folder,
+        network.device,
+    )

@@ -6,35 +6,27 @@ As https://docs.trychroma.com/docs/collections/configure describes; batches as l
 from __future__ import annotations
 
 from importlib import import_module
-from pathlib import Path
 
-from bench.peers.protocol import Corpus, Found, Vector
+from bench.peers.protocol import Corpus, FolderIndex, Found, Vector
 
 REQUIREMENTS = ("chromadb",)
 IMPORTS = ("chromadb",)
 
 
-class Index:
+class Index(FolderIndex):
     """See `bench.peers.protocol.PeerIndex`."""
-
-    def __init__(self, folder: Path, settings: dict[str, object]) -> None:
-        del settings
-        self._folder = folder
 
     def build(self, corpus: Corpus) -> None:
         """Add in batches."""
         chromadb = import_module("chromadb")
 
         client = chromadb.PersistentClient(path=str(self._folder))
-        made = client.create_collection(
+        collection = client.create_collection(
             "docs", configuration={"hnsw": {"space": "cosine"}}, embedding_function=None
         )
-        step = client.get_max_batch_size()
-        for low in range(0, len(corpus.ids), step):
-            texts = corpus.texts[low : low + step] if corpus.texts else None
-            made.add(
-                ids=corpus.ids[low : low + step], embeddings=corpus.vectors[low : low + step], documents=texts
-            )
+        for batch in corpus.batches(client.get_max_batch_size()):
+            texts = corpus.texts[batch] if corpus.texts else None
+            collection.add(ids=corpus.ids[batch], embeddings=corpus.vectors[batch], documents=texts)
         if hasattr(client, "close"):
             client.close()
 

@@ -1,18 +1,16 @@
-"""hnswlib: HNSW over fp32 vectors in memory; ids are kept beside them.
+"""hnswlib: HNSW over fp32 vectors in memory; ids are stored separately.
 
-M=16 and ef_construction=200 as in the README's examples (https://github.com/nmslib/hnswlib), ef=50 there too, more
-if more hits are requested.
+M=16 and ef_construction=200 as in the README's examples (https://github.com/nmslib/hnswlib), also ef=50, or k if
+it is larger.
 """
 
 from __future__ import annotations
 
-import json
 from importlib import import_module
-from pathlib import Path
 
 import numpy as np
 
-from bench.peers.protocol import Corpus, Found, Vector
+from bench.peers.protocol import Corpus, FolderIndex, Found, Vector
 
 REQUIREMENTS = ("hnswlib",)
 IMPORTS = ("hnswlib",)
@@ -20,12 +18,8 @@ IMPORTS = ("hnswlib",)
 _EF = 50
 
 
-class Index:
+class Index(FolderIndex):
     """See `bench.peers.protocol.PeerIndex`."""
-
-    def __init__(self, folder: Path, settings: dict[str, object]) -> None:
-        del settings
-        self._folder = folder
 
     def build(self, corpus: Corpus) -> None:
         """Add all vectors on all threads, save."""
@@ -37,14 +31,15 @@ class Index:
         index.add_items(corpus.vectors, np.arange(n))
         self._folder.mkdir()
         index.save_index(str(self._folder / "index.hnsw"))
-        (self._folder / "ids.json").write_text(json.dumps([dim, corpus.ids]), encoding="utf-8")
+        (self._folder / "dim").write_text(str(dim), encoding="utf-8")
+        self._write_ids(corpus.ids)
 
     def open(self) -> None:
         """Load, one thread."""
         hnswlib = import_module("hnswlib")
 
-        dim, self._ids = json.loads((self._folder / "ids.json").read_text(encoding="utf-8"))
-        self._index = hnswlib.Index(space="ip", dim=dim)
+        self._read_ids()
+        self._index = hnswlib.Index(space="ip", dim=int((self._folder / "dim").read_text(encoding="utf-8")))
         self._index.load_index(str(self._folder / "index.hnsw"))
         self._index.set_num_threads(1)
 
@@ -53,5 +48,4 @@ class Index:
         k = min(k, len(self._ids))
         self._index.set_ef(max(_EF, k))
         found, distances = self._index.knn_query(vector, k=k)
-        pairs = zip(found[0].tolist(), distances[0].tolist(), strict=True)
-        return [(self._ids[number], 1 - distance) for number, distance in pairs]
+        return self._to_hits(found[0].tolist(), (1 - distances[0]).tolist())

@@ -6,9 +6,8 @@ As https://milvus.io/docs/quickstart.md shows, with string ids and metric IP.
 from __future__ import annotations
 
 from importlib import import_module
-from pathlib import Path
 
-from bench.peers.protocol import Corpus, Found, Vector
+from bench.peers.protocol import Corpus, FolderIndex, Found, Vector
 
 REQUIREMENTS = ("milvus-lite", "pymilvus")
 IMPORTS = ("pymilvus", "milvus_lite")
@@ -16,12 +15,8 @@ IMPORTS = ("pymilvus", "milvus_lite")
 _ROWS_AT_ONCE = 1000
 
 
-class Index:
+class Index(FolderIndex):
     """See `bench.peers.protocol.PeerIndex`."""
-
-    def __init__(self, folder: Path, settings: dict[str, object]) -> None:
-        del settings
-        self._folder = folder
 
     def build(self, corpus: Corpus) -> None:
         """Insert in batches, flush."""
@@ -34,8 +29,8 @@ class Index:
             {"id": name, "vector": vector, "text": text} if corpus.texts else {"id": name, "vector": vector}
             for name, text, vector in zip(corpus.ids, texts, corpus.vectors, strict=True)
         ]
-        for low in range(0, len(rows), _ROWS_AT_ONCE):
-            client.insert("docs", rows[low : low + _ROWS_AT_ONCE])
+        for batch in corpus.batches(_ROWS_AT_ONCE):
+            client.insert("docs", rows[batch])
         client.flush("docs")
         client.close()
 

@@ -1,4 +1,4 @@
-"""Qdrant Edge: one shard in the caller's process, default settings, optimized after loading.
+"""Qdrant Edge: one shard in the process, default settings, optimized after loading.
 
 Calls as https://qdrant.tech/documentation/edge/ shows them.
 """
@@ -6,9 +6,8 @@ Calls as https://qdrant.tech/documentation/edge/ shows them.
 from __future__ import annotations
 
 from importlib import import_module
-from pathlib import Path
 
-from bench.peers.protocol import Corpus, Found, Vector
+from bench.peers.protocol import Corpus, FolderIndex, Found, Vector
 
 REQUIREMENTS = ("qdrant-edge-py",)
 IMPORTS = ("qdrant_edge",)
@@ -16,12 +15,8 @@ IMPORTS = ("qdrant_edge",)
 _POINTS_AT_ONCE = 1000
 
 
-class Index:
+class Index(FolderIndex):
     """See `bench.peers.protocol.PeerIndex`."""
-
-    def __init__(self, folder: Path, settings: dict[str, object]) -> None:
-        del settings
-        self._folder = folder
 
     def build(self, corpus: Corpus) -> None:
         """Upsert in batches, optimize, flush."""
@@ -37,8 +32,8 @@ class Index:
             )
             for number, (name, text, vector) in enumerate(zip(corpus.ids, texts, corpus.vectors, strict=True))
         ]
-        for low in range(0, len(points), _POINTS_AT_ONCE):
-            shard.update(edge.UpdateOperation.upsert_points(points[low : low + _POINTS_AT_ONCE]))
+        for batch in corpus.batches(_POINTS_AT_ONCE):
+            shard.update(edge.UpdateOperation.upsert_points(points[batch]))
         shard.optimize()
         shard.flush()
         shard.close()

@@ -1,11 +1,10 @@
-"""Quarry itself, by the same calls as its peers."""
+"""Quarry, through the same interface as the other libraries."""
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from bench.peers.protocol import Corpus, Found, Vector
+from bench.peers.protocol import Corpus, FolderIndex, Found, Vector
 
 if TYPE_CHECKING:
     from quarry.engine.options import SearchKeywords
@@ -14,18 +13,14 @@ REQUIREMENTS: tuple[str, ...] = ()
 IMPORTS = ("quarry.engine.engine", "quarry.engine.encoding.onnx_encoder", "simsimd", "tokenizers", "Stemmer")
 
 
-class Index:
+class Index(FolderIndex):
     """See `bench.peers.protocol.PeerIndex`.
 
     Settings: ``representation`` (name and fields), ``build`` (keywords of `engine.build`), ``mode`` of search.
     """
 
-    def __init__(self, folder: Path, settings: dict[str, object]) -> None:
-        self._folder = folder
-        self._settings = settings
-
     def build(self, corpus: Corpus) -> None:
-        """Build from texts: encoding included, as applications do it."""
+        """Build from texts: encoding included, as an application does."""
         from quarry import engine
         from quarry.engine.representation.registry import representation_from
 
@@ -46,6 +41,6 @@ class Index:
         return [(hit.id, hit.score) for hit in self._index.search_vectors(vector[None], k)[0] if hit.text]
 
     def search_text(self, text: str, k: int) -> Found:
-        """Search by text, in the mode that the settings say; a hit's text is read too."""
+        """Search by text, in the mode of the settings; texts of hits are read."""
         options: SearchKeywords = {"mode": str(self._settings["mode"])}
         return [(hit.id, hit.score) for hit in self._index.search(text, k, **options) if hit.text]

@@ -1,15 +1,14 @@
 """tantivy: lexical search with stored texts, its English tokenizer.
 
-As https://github.com/quickwit-oss/tantivy-py shows; words of a question are alternatives.
+As https://github.com/quickwit-oss/tantivy-py shows; the words of a question are joined by OR.
 """
 
 from __future__ import annotations
 
 import re
 from importlib import import_module
-from pathlib import Path
 
-from bench.peers.protocol import Corpus, Found, Vector
+from bench.peers.protocol import Corpus, FolderIndex, Found, Vector
 
 REQUIREMENTS = ("tantivy",)
 IMPORTS = ("tantivy",)
@@ -17,12 +16,8 @@ IMPORTS = ("tantivy",)
 _WORD = re.compile(r"\w+")
 
 
-class Index:
+class Index(FolderIndex):
     """See `bench.peers.protocol.PeerIndex`; vectors are not used."""
-
-    def __init__(self, folder: Path, settings: dict[str, object]) -> None:
-        del settings
-        self._folder = folder
 
     def build(self, corpus: Corpus) -> None:
         """Add all, commit, wait for merges."""

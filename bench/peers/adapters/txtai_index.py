@@ -1,4 +1,4 @@
-"""txtai: an embeddings index with content, its default settings, vectors from outside.
+"""txtai: an embeddings index with content, its default settings, vectors from the caller.
 
 As https://neuml.github.io/txtai/embeddings/configuration/vectors/ describes for ``method: external``.
 """
@@ -7,29 +7,23 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from importlib import import_module
-from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
-from bench.peers.protocol import Corpus, Found, Vector
+from bench.peers.protocol import Corpus, FolderIndex, Found, Vector
 
 REQUIREMENTS = ("torch==2.13.0", "txtai")
 IMPORTS = ("txtai",)
 
 
-class Index:
+class Index(FolderIndex):
     """See `bench.peers.protocol.PeerIndex`."""
 
-    def __init__(self, folder: Path, settings: dict[str, object]) -> None:
-        del settings
-        self._folder = folder
-        self._vectors: dict[str, Vector] = {}
-
     def build(self, corpus: Corpus) -> None:
-        """Index texts by the vectors they are given, save."""
+        """Index texts with given vectors, save."""
         texts = corpus.texts or corpus.ids
-        self._vectors = dict(zip(texts, corpus.vectors, strict=True))
+        self._vectors: dict[str, Vector] = dict(zip(texts, corpus.vectors, strict=True))
         content = corpus.texts is not None
         index = import_module("txtai").Embeddings(method="external", transform=self._transform(), content=content)
         index.index((name, text, None) for name, text in zip(corpus.ids, texts, strict=True))
@@ -41,14 +35,14 @@ class Index:
         self._index.load(str(self._folder), config={"transform": self._transform()})
 
     def search(self, text: str, vector: Vector, k: int) -> Found:
-        """Search by a text whose vector is known."""
+        """Search by text, with a given vector."""
         self._vectors = {text: vector}
         return [(hit["id"], hit["score"]) for hit in self._index.search(text, k)]
 
     def _transform(self) -> Callable[[list[str]], npt.NDArray[np.float32]]:
-        """The vectors of texts, by a plain function: of other callables txtai thinks that they make one."""
+        """Return a function from texts to vectors; txtai does not accept other callables."""
 
-        def known(texts: list[str]) -> npt.NDArray[np.float32]:
+        def look_up(texts: list[str]) -> npt.NDArray[np.float32]:
             return np.stack([self._vectors[text] for text in texts])
 
-        return known
+        return look_up

@@ -6,9 +6,8 @@ As https://zvec.org/en/docs/quickstart/ shows; the README's own index parameters
 from __future__ import annotations
 
 from importlib import import_module
-from pathlib import Path
 
-from bench.peers.protocol import Corpus, Found, Vector
+from bench.peers.protocol import Corpus, FolderIndex, Found, Vector
 
 REQUIREMENTS = ("zvec",)
 IMPORTS = ("zvec",)
@@ -16,12 +15,8 @@ IMPORTS = ("zvec",)
 _DOCS_AT_ONCE = 1000
 
 
-class Index:
+class Index(FolderIndex):
     """See `bench.peers.protocol.PeerIndex`."""
-
-    def __init__(self, folder: Path, settings: dict[str, object]) -> None:
-        del settings
-        self._folder = folder
 
     def build(self, corpus: Corpus) -> None:
         """Insert in batches, optimize, flush."""
@@ -43,8 +38,8 @@ class Index:
             zvec.Doc(id=str(number), vectors={"v": vector.tolist()}, fields={"name": name, "text": text})
             for number, (name, text, vector) in enumerate(zip(corpus.ids, texts, corpus.vectors, strict=True))
         ]
-        for low in range(0, len(docs), _DOCS_AT_ONCE):
-            collection.insert(docs[low : low + _DOCS_AT_ONCE])
+        for batch in corpus.batches(_DOCS_AT_ONCE):
+            collection.insert(docs[batch])
         collection.optimize()
         collection.flush()
         collection.close()

@@ -2,8 +2,7 @@
 
 Start with `backend`. Centroids that fit are scanned exhaustively (`rows`, `scan`, `scores`); otherwise lists of
 PQ codes are searched (`lists`, `quantizer`, `coded_rows`). `document_rows` maps rows to documents, `queries`
-uploads
-queries.
+prepares queries on the device.
 
 May import: `quarry.engine.backends`, `quarry.engine.gpu`, and torch.
 """

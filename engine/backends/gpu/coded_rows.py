@@ -1,4 +1,4 @@
-"""The centroids of a segment that has nothing of them but codes, and exact scores of them, on a device."""
+"""Exact scores of the centroids of a segment that stores codes only, on a device."""
 
 from __future__ import annotations
 
@@ -15,26 +15,26 @@ from quarry.formats.snapshot import OpenSegment
 
 __all__ = ["CodedRows"]
 
-_LOOKUP_BYTES = 32  # of a look-up in flight: a place of 8 bytes twice, a code, a number of 8 bytes
-_COPIES = 3  # of a coarse centroid in float64, while it is multiplied
+_LOOKUP_BYTES = 32  # work memory for a table lookup
+_COPIES = 3  # float64 copies of a coarse centroid during a product
 _UNSIGNED = (1 << 32) - 1
-_TABLE_SHARE = 4  # a quarter of the work memory is for what queries look up
+_TABLE_SHARE = 4  # a quarter of the work memory is for lookup tables
 
 
 class CodedRows:
-    """Where the code of each centroid is in the inverted lists.
+    """The place of the code of each centroid in the inverted lists.
 
     Args:
-        segment: with lists, and without centroids.
-        lists: of the segment.
-        device: where they are.
+        segment: a segment with lists and without centroids.
+        lists: its lists on the device.
+        device: the device.
     """
 
     def __init__(self, segment: OpenSegment, lists: DeviceLists, device: Device) -> None:
         assert segment.reader.lists is not None
         self._documents = DocumentRows(segment.reader.centroids.offsets, device.place)
         self._lists = lists
-        places = segment.reader.lists.places().view(np.int32)  # unsigned, but torch looks up in no such type
+        places = segment.reader.lists.places().view(np.int32)  # unsigned, but torch does not index uint32
         self._places = upload(lambda low, high: places[low:high], len(places), device.place)
         quantizer = lists.quantizer
         row_bytes = _LOOKUP_BYTES * quantizer.n_sub + _COPIES * 8 * quantizer.coarse.shape[1]
@@ -42,36 +42,36 @@ class CodedRows:
         self._batch_queries = max(1, device.work_bytes // _TABLE_SHARE // quantizer.query_bytes)
 
     def document_scores(self, queries: torch.Tensor, docs: torch.Tensor, beta: float | None) -> torch.Tensor:
-        """Exact aggregated scores of some documents for each query, see `DocumentScores`.
+        """Return exact aggregated scores of some documents for each query, see `DocumentScores`.
 
-        Tables and sums are float64, where neither order nor batch can be seen in the rounded score.
+        Tables and sums are float64, so that the rounded score does not depend on order or batch.
         """
         parts = zip(queries.split(self._batch_queries), docs.split(self._batch_queries), strict=True)
         return torch.cat([self._scores(some, of_some, beta) for some, of_some in parts])
 
     def _scores(self, queries: torch.Tensor, docs: torch.Tensor, beta: float | None) -> torch.Tensor:
-        turned = self._lists.quantizer.turned(queries.double())
-        tables = self._lists.quantizer.sub_scores(turned)
-        return self._documents.scores(docs, beta, self._batch_rows, partial(self._row_scores, turned, tables))
+        rotated = self._lists.quantizer.rotate(queries.double())
+        tables = self._lists.quantizer.sub_scores(rotated)
+        return self._documents.scores(docs, beta, self._batch_rows, partial(self._row_scores, rotated, tables))
 
     def _row_scores(
-        self, turned: torch.Tensor, tables: torch.Tensor, numbers: torch.Tensor, rows: torch.Tensor
+        self, rotated: torch.Tensor, tables: torch.Tensor, numbers: torch.Tensor, rows: torch.Tensor
     ) -> torch.Tensor:
-        """(n,) float32 scores of rows, each with the query of that number."""
+        """Return (n,) float32 scores of rows, each for the query of that number."""
         scores = torch.empty(len(rows), dtype=torch.float32, device=rows.device)
         for low in range(0, len(rows), self._batch_rows):  # one document may have more rows than a batch
             part = slice(low, low + self._batch_rows)
             places = self._places[rows[part]].long() & _UNSIGNED
-            scores[part] = self._batch_scores(turned, tables, numbers[part], places)
+            scores[part] = self._batch_scores(rotated, tables, numbers[part], places)
         return scores
 
     def _batch_scores(
-        self, turned: torch.Tensor, tables: torch.Tensor, numbers: torch.Tensor, places: torch.Tensor
+        self, rotated: torch.Tensor, tables: torch.Tensor, numbers: torch.Tensor, places: torch.Tensor
     ) -> torch.Tensor:
-        """(n,) float64 scores of the codes at some places."""
+        """Return (n,) float64 scores of the codes at some places."""
         quantizer = self._lists.quantizer
-        scores = quantizer.looked_up(tables, numbers, self._lists.codes[places])
+        scores = quantizer.look_up(tables, numbers, self._lists.codes[places])
         if quantizer.by_residual:
             lists = torch.searchsorted(self._lists.starts, places, right=True) - 1
-            scores += (quantizer.coarse[lists].double() * turned[numbers]).sum(1)
+            scores += (quantizer.coarse[lists].double() * rotated[numbers]).sum(1)
         return scores

@@ -1,4 +1,4 @@
-"""Which rows the documents of a segment have, on a device, and documents' scores out of those of their rows."""
+"""The rows of the documents of a segment on a device, and scores of documents from those of their rows."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from quarry.engine.gpu.aggregation import aggregate_rows
 __all__ = ["DocumentRows", "DocumentScores", "RowScores", "most_rows"]
 
 RowScores = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
-"""(n,) int64 numbers of queries and (n,) int64 rows -> (n,) float32 scores, each of a row for its query."""
+"""(n,) int64 numbers of queries and (n,) int64 rows -> (n,) float32 scores of each row for its query."""
 
 
 class DocumentScores(Protocol):
-    """Gives final scores: it has on the device what the centroids of a segment are made of."""
+    """Computes final scores of documents whose centroids are on the device."""
 
     def document_scores(self, queries: torch.Tensor, docs: torch.Tensor, beta: float | None) -> torch.Tensor:
-        """Exact aggregated scores of some documents for each query; nothing is read back from the device.
+        """Return exact aggregated scores of some documents for each query; nothing is downloaded.
 
         Args:
             queries: (n_queries, dim) float32 on the device.
@@ -36,12 +36,12 @@ class DocumentScores(Protocol):
 
 
 class DocumentRows:
-    """Where each document's rows start, on the host and on a device.
+    """The offsets of the documents' rows, on the host and on a device.
 
     Attributes:
         offsets: (n_docs + 1,) int64 on the host.
         starts: the same on the device.
-        most_rows: rows of the document that has most.
+        most_rows: number of rows of the largest document.
     """
 
     def __init__(self, offsets: npt.NDArray[np.int64], place: torch.device) -> None:
@@ -56,13 +56,13 @@ class DocumentRows:
     def scores(
         self, docs: torch.Tensor, beta: float | None, batch_rows: int, row_scores: RowScores
     ) -> torch.Tensor:
-        """Aggregated scores of some documents for each query; nothing is read back from the device.
+        """Return aggregated scores of some documents for each query; nothing is downloaded.
 
         Args:
             docs: (n_queries, n) int64 on the device, those of a query distinct.
             beta: inverse temperature of the softmax aggregation, or None for the maximum.
             batch_rows: about how many rows to score at a time; one document may have more.
-            row_scores: of rows; what it gives for one must not depend on the others.
+            row_scores: scores rows; the score of a row must not depend on the others.
 
         Returns:
             (n_queries, n) float32 on the device.
@@ -73,7 +73,7 @@ class DocumentRows:
         return scores
 
     def _batches(self, n_queries: int, n: int, batch_rows: int) -> Iterator[tuple[slice, slice]]:
-        """Queries and places of documents that surely have no more rows, or are one document."""
+        """Yield ranges of queries and documents with at most `batch_rows` rows, or of one document."""
         n_docs = max(1, min(n, int(np.searchsorted(self._most_rows_of, batch_rows, side="right")) - 1))
         step = max(1, batch_rows // int(self._most_rows_of[n_docs]))
         for low in range(0, n_queries, step):
@@ -81,10 +81,10 @@ class DocumentRows:
                 yield slice(low, min(low + step, n_queries)), slice(first, min(first + n_docs, n))
 
     def _block(self, docs: torch.Tensor, first: int, beta: float | None, row_scores: RowScores) -> torch.Tensor:
-        """Scores of (n_queries, n) documents for the queries from `first` on.
+        """Return the scores of (n_queries, n) documents for the queries from `first` on.
 
-        How many rows they have is known to the device alone, how many they can have at most is known here: places
-        for so many are made, and those behind the last row belong to no document.
+        Only the device knows their number of rows, and the host knows its maximum: memory is allocated for the
+        maximum, and places behind the last row belong to no document.
         """
         chosen = docs.reshape(-1)
         starts = self.starts[chosen]
@@ -104,6 +104,6 @@ class DocumentRows:
 
 
 def most_rows(offsets: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """(n + 1,) int64: how many rows 0, 1, 2 ... of n documents, or lists, have at most."""
+    """Return how many rows 0, 1, 2, ... n of n documents, or lists, have at most: (n + 1,) int64."""
     longest_first = np.sort(np.diff(offsets))[::-1]
     return np.concatenate([[0], np.cumsum(longest_first)])

@@ -1,4 +1,4 @@
-"""Stage 1 on a device by codes: inverted lists of 4-bit or 8-bit PQ codes, for what does not fit otherwise."""
+"""Stage 1 on a device with inverted lists of 4-bit or 8-bit PQ codes, for centroids that do not fit."""
 
 from __future__ import annotations
 
@@ -17,20 +17,19 @@ from quarry.formats.snapshot import OpenSegment
 
 __all__ = ["DeviceLists"]
 
-_LOOKUP_BYTES = 24  # of a look-up in flight: a place of 8 bytes twice, a code, a number
-_DOCUMENT_BYTES = 12  # of a document and a query: its score, and what choosing the best takes
+_LOOKUP_BYTES = 24  # work memory for a table lookup
+_DOCUMENT_BYTES = 12  # work memory for a document and a query
 
 
 class DeviceLists:
-    """The inverted lists of one segment on a device; scores are those of codes (asymmetric distances).
+    """The inverted lists of one segment on a device; codes are scored by asymmetric distance computation.
 
     Attributes:
-        quantizer: what the codes are of.
+        quantizer: quantizer of the codes.
         codes: (n_rows, code_bytes) uint8, list after list.
-        starts: (nlist + 1,) int64, where each list starts.
-        nlist: how many lists there are.
-        default_nprobe: how many of them are read where a query does not say.
-        n_docs: documents of the segment.
+        starts: (nlist + 1,) int64, offset of each list.
+        nlist: number of lists.
+        n_docs: number of documents of the segment.
     """
 
     def __init__(self, segment: OpenSegment, device: Device) -> None:
@@ -43,7 +42,7 @@ class DeviceLists:
         self._work_bytes = device.work_bytes
         self.n_docs = segment.reader.n_docs
         self.nlist = segment.quantizer.nlist
-        self.default_nprobe = default_nprobe(segment.quantizer)
+        self._measured = segment.quantizer
         offsets = segment.reader.centroids.offsets
         rows, codes = lists.rows(), lists.codes()
         self._owners = upload(
@@ -54,10 +53,14 @@ class DeviceLists:
         self.codes = upload(lambda low, high: codes[low:high], len(codes), place)
         self.starts = torch.tensor(lists.offsets, device=place)
 
+    def default_nprobe(self, k: int) -> int:
+        """Return the default number of lists to read for k hits."""
+        return default_nprobe(self._measured, k)
+
     def find(
         self, queries: torch.Tensor, n: int, nprobe: int, allowed: torch.Tensor | None
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """The n documents that score best in the `nprobe` best lists for each query; nothing is read back.
+        """Find the n best documents in the `nprobe` best lists for each query; nothing is downloaded.
 
         Args:
             queries: (n_queries, dim) float32 on the device, n_queries at least 1.
@@ -66,8 +69,8 @@ class DeviceLists:
             allowed: (n_docs,) bool on the device, or None for all.
 
         Returns:
-            (n_queries, n) int64 documents, best first, those of a query distinct, and how many of them the probed
-            lists hold for each query: (n_queries,) int64; those behind are any.
+            (n_queries, n) int64 documents, best first, those of a query distinct; and (n_queries,) int64, how many
+            of them are in the lists that were read: the others are arbitrary.
         """
         query_bytes = _DOCUMENT_BYTES * self.n_docs + self.quantizer.query_bytes
         batch = max(1, self._work_bytes // (2 * query_bytes))
@@ -79,14 +82,14 @@ class DeviceLists:
     ) -> tuple[torch.Tensor, torch.Tensor]:
         tables = self.quantizer.tables(queries, nprobe)
         best = torch.full((len(queries), self.n_docs), -torch.inf, device=self.codes.device)
-        self._read(tables, best)
+        self._score_lists_into(tables, best)
         if allowed is not None:
             best.masked_fill_(~allowed, -torch.inf)
         scores, docs = best_documents(best.T, n)
         return docs, (scores > -torch.inf).sum(1)
 
-    def _read(self, tables: Tables, best: torch.Tensor) -> None:
-        """Raise the scores of all documents with a row in a probed list."""
+    def _score_lists_into(self, tables: Tables, best: torch.Tensor) -> None:
+        """Raise the scores of all documents with a row in a list that is read."""
         if self._score_lists is None:
             for numbers, places in self._batches(tables.probed):
                 self._score(tables, numbers, places, best)
@@ -103,10 +106,10 @@ class DeviceLists:
             )
 
     def _batches(self, probed: torch.Tensor) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-        """All rows of all probed lists, a bounded number at a time: pairs of list (flat) and place, (n,) each.
+        """Yield the rows of all lists that are read, in batches: (n,) flat numbers of lists, (n,) places.
 
-        How many they are is known to the device alone, how many they can be at most is known here. Those that are
-        too many have a list behind the last.
+        Only the device knows the number of rows, and the host knows its maximum. Places behind the last row have a
+        number behind the last list.
         """
         starts = self.starts[probed.ravel()]
         lengths = self.starts[probed.ravel() + 1] - starts
@@ -120,11 +123,11 @@ class DeviceLists:
             yield numbers, (rows - before).masked_fill_(numbers == len(ends), 0)
 
     def _score(self, tables: Tables, numbers: torch.Tensor, places: torch.Tensor, best: torch.Tensor) -> None:
-        """Raise the scores of the documents that own the rows at `places` to those of these rows."""
+        """Raise the scores of the documents of the rows at `places` to the scores of these rows."""
         beyond = numbers == tables.probed.numel()
         numbers = numbers.clamp(max=tables.probed.numel() - 1)
         queries = numbers // tables.probed.shape[1]
-        scores = self.quantizer.looked_up(tables.scores, queries, self.codes[places])
+        scores = self.quantizer.look_up(tables.scores, queries, self.codes[places])
         scores += tables.lists.ravel()[numbers]
         cells = queries * self.n_docs + self._owners[places]
         best.view(-1).scatter_reduce_(0, cells, scores.masked_fill_(beyond, -torch.inf), "amax")

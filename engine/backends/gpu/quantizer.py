@@ -1,4 +1,4 @@
-"""Coarse centroids and sub-vectors on a device, and the tables that codes are scored with."""
+"""A quantizer on a device, and the lookup tables for scores of codes."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ _FLOAT_BYTES = 8
 
 @dataclass(frozen=True, eq=False)
 class Tables:
-    """What a batch of queries looks up.
+    """Lookup tables of a batch of queries.
 
     Attributes:
         scores: (n_queries, M, ksub) float32, the score of each sub-vector.
         probed: (n_queries, nprobe) int64, the lists to read.
-        lists: (n_queries, nprobe) float32, what each list adds to the scores of its rows.
+        lists: (n_queries, nprobe) float32, the term that each list adds to the scores of its rows.
     """
 
     scores: torch.Tensor
@@ -32,10 +32,10 @@ class DeviceQuantizer:
     """A `quarry.formats.vectors.quantizer.Quantizer` on a device.
 
     Attributes:
-        coarse: (nlist, turned dim) float32.
-        by_residual: whether a code stands for what its vector has beside its coarse centroid.
-        n_sub: sub-vectors of a code.
-        query_bytes: about what is computed for a query before its codes are read.
+        coarse: (nlist, rotated dim) float32.
+        by_residual: whether codes encode the residual of the coarse centroid.
+        n_sub: number of sub-quantizers.
+        query_bytes: memory for the tables of a query.
     """
 
     def __init__(self, quantizer: Quantizer, place: torch.device) -> None:
@@ -49,23 +49,23 @@ class DeviceQuantizer:
             2 * self._codebook.shape[0] * self._codebook.shape[1] + len(self.coarse)
         )
 
-    def turned(self, queries: torch.Tensor) -> torch.Tensor:
-        """(n, dim) queries as codes were made of them, (n, turned dim), in their type."""
+    def rotate(self, queries: torch.Tensor) -> torch.Tensor:
+        """Return (n, dim) queries rotated to (n, rotated dim), with the same dtype."""
         return queries if self._rotation is None else queries @ self._rotation.to(queries.dtype).T
 
-    def sub_scores(self, turned: torch.Tensor) -> torch.Tensor:
-        """(n, M, ksub) scores of all sub-vectors for turned queries, in their type."""
-        parts = turned.view(len(turned), self.n_sub, -1)
-        return torch.einsum("mkd,nmd->nmk", self._codebook.to(turned.dtype), parts).contiguous()
+    def sub_scores(self, rotated: torch.Tensor) -> torch.Tensor:
+        """Return (n, M, ksub) scores of all sub-vectors for rotated queries, with the same dtype."""
+        parts = rotated.view(len(rotated), self.n_sub, -1)
+        return torch.einsum("mkd,nmd->nmk", self._codebook.to(rotated.dtype), parts).contiguous()
 
     def tables(self, queries: torch.Tensor, nprobe: int) -> Tables:
-        """What (n_queries, dim) float32 queries look up in their `nprobe` best lists."""
-        turned = self.turned(queries)
-        lists, probed = (turned @ self.coarse.T).topk(nprobe, dim=1)
-        return Tables(self.sub_scores(turned), probed, lists if self.by_residual else torch.zeros_like(lists))
+        """Return the tables of (n_queries, dim) float32 queries for their `nprobe` best lists."""
+        rotated = self.rotate(queries)
+        lists, probed = (rotated @ self.coarse.T).topk(nprobe, dim=1)
+        return Tables(self.sub_scores(rotated), probed, lists if self.by_residual else torch.zeros_like(lists))
 
-    def looked_up(self, tables: torch.Tensor, queries: torch.Tensor, codes: torch.Tensor) -> torch.Tensor:
-        """Scores of codes by their sub-vectors.
+    def look_up(self, tables: torch.Tensor, queries: torch.Tensor, codes: torch.Tensor) -> torch.Tensor:
+        """Return the scores of codes by table lookup.
 
         Args:
             tables: (n_queries, M, ksub), see `sub_scores`.
@@ -73,7 +73,7 @@ class DeviceQuantizer:
             codes: (n, code_bytes) uint8.
 
         Returns:
-            (n,) in the type of the tables.
+            (n,) scores with the dtype of the tables.
         """
         if self._nbits == 4:
             codes = torch.stack([codes & 0x0F, codes >> 4], dim=2).view(len(codes), -1)

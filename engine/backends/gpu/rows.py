@@ -14,17 +14,17 @@ from quarry.formats.vectors.centroids import CentroidTable
 
 __all__ = ["DeviceRows"]
 
-_COPIES = 3  # of a row in float64, while it is multiplied
+_COPIES = 3  # float64 copies of a row during a product
 
 
 class DeviceRows:
     """The stored centroids of one segment, "int8" or "float16".
 
     Attributes:
-        documents: which of them each document has.
+        documents: the rows of each document.
         values: (n_rows, dim) int8 or float16.
         scales: (n_rows,) float32, or None for float16.
-        largest_norm: no centroid is longer than this.
+        largest_norm: upper bound of the norms of the centroids.
     """
 
     def __init__(self, table: CentroidTable, device: Device) -> None:
@@ -39,11 +39,11 @@ class DeviceRows:
         self._batch_rows = max(1, device.work_bytes // (_COPIES * 8 * table.dim))
 
     def document_scores(self, queries: torch.Tensor, docs: torch.Tensor, beta: float | None) -> torch.Tensor:
-        """Exact aggregated scores of some documents for each query, see `DocumentScores`.
+        """Return exact aggregated scores of some documents for each query, see `DocumentScores`.
 
-        Products are summed up in float64, where neither order nor batch can be seen in the rounded score.
+        Products are summed in float64, so that the rounded score does not depend on order or batch.
         """
-        exact = ExactQueries.of(queries, for_integers=self.scales is not None)
+        exact = ExactQueries.of(queries, for_int8=self.scales is not None)
         if self._pair_scores is None:
             return self.documents.scores(docs, beta, self._batch_rows, partial(self._row_scores, exact))
         scores: torch.Tensor = self._pair_scores(
@@ -52,7 +52,7 @@ class DeviceRows:
         return scores
 
     def _row_scores(self, exact: ExactQueries, numbers: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
-        """(n,) float32 scores of rows, each with the query of that number."""
+        """Return (n,) float32 scores of rows, each for the query of that number."""
         products = self._products(exact.values, numbers, rows)
         scales = exact.scales[numbers]
         if self.scales is not None:
@@ -60,7 +60,7 @@ class DeviceRows:
         return (products * scales).float()
 
     def _products(self, queries: torch.Tensor, numbers: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
-        """(n,) float64 inner products of rows, each with the query of that number."""
+        """Return (n,) float64 inner products of rows, each with the query of that number."""
         products = torch.empty(len(rows), dtype=torch.float64, device=rows.device)
         for low in range(0, len(rows), self._batch_rows):  # one document may have more rows than a batch
             part = slice(low, low + self._batch_rows)

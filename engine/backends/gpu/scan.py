@@ -1,7 +1,6 @@
-"""Stage 1 on a device without lists: every centroid against every query, the best documents kept.
+"""Stage 1 on a device by exhaustive scan: all centroids against all queries.
 
-Documents are taken in blocks, so that no score is kept longer than its block: memory is bounded whatever the
-number of centroids and queries.
+Documents are scored in blocks and only the best are kept, so memory is bounded for any number of centroids.
 """
 
 from __future__ import annotations
@@ -18,12 +17,12 @@ from quarry.engine.gpu.device import Device
 __all__ = ["DeviceScan", "best_documents"]
 
 _BATCH_QUERIES = 256
-_GROUP = 64  # documents of which only the best is looked at first
-_PLACE_BYTES = 24  # of a document of the best groups, while the best of them are chosen
+_GROUP = 64  # documents in a group of `best_documents`
+_PLACE_BYTES = 24  # work memory for a document of the best groups
 
 
 class DeviceScan:
-    """Ranks the documents of a segment by all their centroids, with scores of known error."""
+    """Ranks the documents of a segment by all their centroids, with approximate scores of known error."""
 
     def __init__(self, rows: DeviceRows, device: Device) -> None:
         self._rows = rows
@@ -37,31 +36,31 @@ class DeviceScan:
     def find(
         self, queries: torch.Tensor, n: int, allowed: torch.Tensor | None, beta: float | None
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """The n documents that score best for each query; nothing is read back from the device.
+        """Find the n best documents for each query; nothing is downloaded.
 
         Args:
             queries: (n_queries, dim) float32 on the device, n_queries at least 1.
-            n: below the number of documents that may be found.
+            n: number of documents, below the number of allowed ones.
             allowed: (n_docs,) bool on the device, or None for all.
             beta: inverse temperature of the softmax aggregation that ranks them, or None for the maximum.
 
         Returns:
-            (n_queries, n) int64 documents, and (n_queries,) float64 that no other document's score is above.
+            (n_queries, n) int64 documents, and (n_queries,) float64 upper bounds of the scores of all others.
         """
         batch = max(1, min(_BATCH_QUERIES, self._work_bytes // (n * _GROUP * _PLACE_BYTES)))
         parts = [self._find(some, n, allowed, beta) for some in queries.split(batch)]
-        return torch.cat([docs for docs, _ in parts]), torch.cat([ceilings for _, ceilings in parts])
+        return torch.cat([docs for docs, _ in parts]), torch.cat([bounds for _, bounds in parts])
 
     def _find(
         self, queries: torch.Tensor, n: int, allowed: torch.Tensor | None, beta: float | None
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        scanned = ScanQueries.of(queries, beta, self._scores.kind, self._scores.wide_sums)
-        scores, docs = self._best(scanned, n + 1, allowed)
-        ceilings = scores[:, n].double() + scanned.slack * self._rows.largest_norm * self._spread(beta)
-        return docs[:, :n], ceilings * scanned.norms
+        unit_queries = ScanQueries.of(queries, beta, self._scores.kind, self._scores.wide_sums)
+        scores, docs = self._best(unit_queries, n + 1, allowed)
+        bounds = scores[:, n].double() + unit_queries.slack * self._rows.largest_norm * self._error_factor(beta)
+        return docs[:, :n], bounds * unit_queries.norms
 
-    def _spread(self, beta: float | None) -> float:
-        """How many times the error of its centroids' scores a document's score can be off.
+    def _error_factor(self, beta: float | None) -> float:
+        """Return the error of a document's score, relative to the largest error of its centroids' scores.
 
         The derivative of the softmax aggregation of n scores has an L1 norm of at most 1 + 2 W((n - 1) / e), with
         Lambert's W(x) at most log(1 + x).
@@ -71,7 +70,7 @@ class DeviceScan:
     def _best(
         self, queries: ScanQueries, n: int, allowed: torch.Tensor | None
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Scores of the units, descending, and documents: (n_queries, n) each; n is at most what may be found."""
+        """Return the best scores of unit queries, descending, and their documents: (n_queries, n) each."""
         place = self._rows.values.device
         scores = torch.full((len(queries), n), -torch.inf, device=place)
         docs = torch.zeros((len(queries), n), dtype=torch.int64, device=place)
@@ -83,10 +82,10 @@ class DeviceScan:
 
 
 def best_documents(scores: torch.Tensor, n: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """The largest n of (n_docs, n_queries) scores for each query, or all where there are fewer.
+    """Find the largest n of (n_docs, n_queries) scores for each query, or all if there are fewer.
 
-    Of many documents first the best of each group of 64, then the groups with the n largest: a document outside
-    them has n others that score at least as much.
+    For many documents, first the n groups of 64 with the largest maxima are found: for a document outside of them
+    there are n others that score at least as much.
 
     Returns:
         (n_queries, n) scores and (n_queries, n) int64 places.

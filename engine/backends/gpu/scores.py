@@ -1,4 +1,4 @@
-"""Aggregated scores of a block of documents: by a kernel that reads each centroid once, or in plain torch."""
+"""Scores a block of documents, with a Triton kernel that reads each centroid once, or in plain torch."""
 
 from __future__ import annotations
 
@@ -15,44 +15,44 @@ from quarry.engine.gpu.aggregation import aggregate_rows
 
 __all__ = ["BlockScores", "KernelScores", "TorchScores"]
 
-_LARGEST_HALF_NORM = 6e4  # longer centroids could give products beyond float16
-_DOCUMENT_BYTES = 8  # of a document and a query: its score, and what choosing the best takes
-_ROW_BYTES = 24  # of a centroid and a query: its score, and what aggregating takes
+_MAX_FLOAT16_NORM = 6e4  # products with longer centroids can exceed float16
+_DOCUMENT_BYTES = 8  # work memory for a document and a query
+_ROW_BYTES = 24  # work memory for a centroid and a query
 
 
 class BlockScores(Protocol):
     """Scores documents, a block at a time.
 
     Attributes:
-        kind: what queries are multiplied in, float16 or float32.
-        wide_sums: whether products are summed up, and given, in float32 though the factors are float16.
+        kind: dtype of the queries in products, float16 or float32.
+        wide_sums: whether products are summed in float32 although the factors are float16.
     """
 
     kind: torch.dtype
     wide_sums: bool
 
     def blocks(self, n_queries: int) -> Iterator[tuple[int, int]]:
-        """Ranges of documents, all in all, whose scores fit into the work memory; at least one document each."""
+        """Yield ranges of documents whose scores fit into the work memory, at least one document each."""
         ...
 
     def scores(self, queries: ScanQueries, low: int, high: int, allowed: torch.Tensor | None) -> torch.Tensor:
-        """Of the documents low to high - 1: (high - low, n_queries) float32.
+        """Return the scores of the documents low to high - 1: (high - low, n_queries) float32.
 
-        They are -inf where not `allowed`: (n_docs,) bool on the device, or None for all.
+        Documents that are not `allowed`, (n_docs,) bool on the device or None for all, score -inf.
         """
         ...
 
 
 class TorchScores:
-    """A matrix product, then the aggregation; the scores of all centroids of a block are written in between."""
+    """A matrix product, then the aggregation; the scores of all centroids of a block are stored in between."""
 
     wide_sums = False
 
     def __init__(self, rows: DeviceRows, work_bytes: int) -> None:
         self._rows = rows
         self._work_bytes = work_bytes
-        halves = rows.values.device.type == "cuda" and rows.largest_norm < _LARGEST_HALF_NORM
-        self.kind = torch.float16 if halves else torch.float32
+        is_float16 = rows.values.device.type == "cuda" and rows.largest_norm < _MAX_FLOAT16_NORM
+        self.kind = torch.float16 if is_float16 else torch.float32
 
     def blocks(self, n_queries: int) -> Iterator[tuple[int, int]]:
         """See `BlockScores`."""
@@ -76,10 +76,10 @@ class TorchScores:
 
 
 class KernelScores:
-    """One kernel for all: only the scores of documents are written.
+    """One kernel for product and aggregation: only the scores of documents are stored.
 
-    Documents are taken together with others of up to the same power of 2 of centroids, so that a program has the
-    same number of slots for each of its documents.
+    Documents are grouped by their number of centroids, rounded up to a power of 2, so that a program has the same
+    number of slots for each of its documents.
     """
 
     kind = torch.float16

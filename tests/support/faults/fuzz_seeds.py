@@ -1,4 +1,4 @@
-"""The targets of the fuzzer, each with sound inputs to start from: small files of every kind, taken apart."""
+"""The targets of the fuzzer with valid inputs to start from, made of small files of every kind."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ Read = Callable[[MemoryDirectory, FileRecord], None]
 
 
 class Target(NamedTuple):
-    """What is called, sound inputs, and of how many parts they are."""
+    """A function to call, valid inputs, and the number of their parts."""
 
     use: Callable[[bytes], object]
     seeds: list[bytes]
@@ -67,7 +67,7 @@ class Target(NamedTuple):
 
 
 def targets(folder: Path) -> dict[str, Target]:
-    """All targets by name; `folder` is there and empty, and some of them use it."""
+    """Return all targets by name; some of them use `folder`, an empty folder."""
     directory = Directory(folder)
     made = quantizer(nlist=NLIST, dim=DIM, n_sub=DIM, measured=True)
     coded = write_quantizer(directory, made)
@@ -95,7 +95,7 @@ def _of_sections(directory: Directory, record: FileRecord) -> dict[str, Target]:
 
 
 def _of_files(directory: Directory, segment: SegmentRecord, coded: FileRecord) -> dict[str, Target]:
-    """Targets that read whole files; the sections of a segment have targets of their own."""
+    """Make the targets that read whole files; the sections of a segment have other targets."""
 
     def target(name: str, read: Read, fixed: bool = False) -> Target:
         blob = (directory.path / name).read_bytes()
@@ -122,7 +122,7 @@ def _of_files(directory: Directory, segment: SegmentRecord, coded: FileRecord) -
 
 
 def a_graph() -> HnswGraph:
-    """A graph on two levels."""
+    """Make a graph with two levels."""
     levels = np.array([1] * 9 + [2] * 3, np.uint8)
     neighbors = [
         [n - 1 if n else 1, NONE, 0, 0] + ([9 if n > 9 else 10, NONE] if n > 8 else []) for n in range(12)
@@ -142,7 +142,7 @@ def _of_bytes() -> dict[str, Target]:
 
 
 def _on_disk(folder: Path) -> dict[str, Target]:
-    """Targets whose readers open a file of their own accord."""
+    """Make the targets whose readers open a file by its path."""
     encoder = write_bundle(folder / "encoder", ENCODER, FILES).path
     reranker = write_reranker_bundle(folder / "reranker", RERANKER, FILES).path
     plans = folder / "plans"
@@ -161,7 +161,7 @@ def _on_disk(folder: Path) -> dict[str, Target]:
 
 
 def a_graph_of_operators() -> bytes:
-    """An ONNX model: a node with a graph and tensors in its attributes, an initializer in another file."""
+    """Make an ONNX model: a node with a graph and tensors in its attributes, an initializer in another file."""
 
     def number(value: int) -> bytes:
         return bytes([value]) if value < 0x80 else bytes([value & 0x7F | 0x80, value >> 7])

@@ -1,7 +1,7 @@
-"""What the fuzzer calls: each target reads one thing that an input stands for, by every way there is to read it.
+"""The targets of the fuzzer: each reads the data that an input represents, in every way.
 
-An input is untrusted bytes. Checksums are made right all over, so that they keep nothing from being read. A target
-ends well or with a FormatError; whatever else comes out of it is a bug.
+An input is arbitrary bytes; checksums are corrected, so that they do not stop the reader. A target returns or
+raises FormatError; any other error is a bug.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import numpy as np
 import xxhash
 from support.faults.memory_directory import MemoryDirectory
 from support.indexes.format_samples import FILE_ID, container
+from support.indexes.stored_postings import iterate_postings
 
 from quarry.formats.container.layout import FOOTER, PREAMBLE, FileKind, FileRecord
 from quarry.formats.container.packing import unpack_bounded
@@ -28,7 +29,7 @@ from quarry.formats.documents.store import DocStore
 from quarry.formats.errors import FormatError, InvalidSetting
 from quarry.formats.manifest import Manifest
 from quarry.formats.metadata.columns import MetadataReader
-from quarry.formats.metadata.values import scalar
+from quarry.formats.metadata.values import to_scalar
 from quarry.formats.postings.postings import PostingsReader
 from quarry.formats.segment import SegmentReader
 from quarry.formats.shard_set import ShardSet
@@ -39,7 +40,7 @@ from quarry.formats.vectors.inverted_lists import InvertedLists
 from quarry.formats.vectors.quantizer import read_quantizer
 
 HERE = Path("memory")
-OPERANDS = [scalar(value) for value in (0, 1.5, "b", "long " * 40, None, True, 1 << 62)]
+OPERANDS = [to_scalar(value) for value in (0, 1.5, "b", "long " * 40, None, True, 1 << 62)]
 OPERATORS = ("eq", "lt", "lte", "gt", "gte")
 T = TypeVar("T")
 MAX_DOCS = 64
@@ -48,11 +49,11 @@ GRAPH_ROWS, GRAPH_OF = 12, FileRecord("a.seg", 1000, FILE_ID, bytes(16))
 
 
 class Parts(ContainerReader):
-    """Sections by name, as of an open file whose checksums are right."""
+    """An open file with these sections and correct checksums."""
 
     def __init__(self, arrays: Mapping[str, np.ndarray]) -> None:
         self.path = HERE
-        self._asked = set()
+        self._requested = set()
         self._sections = {name: _section(name, array) for name, array in arrays.items()}
 
 
@@ -63,7 +64,7 @@ def _section(name: str, array: np.ndarray) -> Section:
 
 
 def parts_of(data: bytes, n: int) -> list[bytes]:
-    """The n parts of an input: each but the last has its length in two bytes before it."""
+    """Split an input into n parts; each but the last is preceded by its length in two bytes."""
     parts, at = [], 0
     for _ in range(n - 1):
         end = at + 2 + int.from_bytes(data[at : at + 2], "little")
@@ -73,7 +74,7 @@ def parts_of(data: bytes, n: int) -> list[bytes]:
 
 
 def joined(parts: Sequence[bytes]) -> bytes:
-    """An input of these parts."""
+    """Join parts to an input."""
     sized = (len(part).to_bytes(2, "little") + part for part in parts[:-1])
     return b"".join([*sized, parts[-1]])
 
@@ -82,11 +83,11 @@ def joined(parts: Sequence[bytes]) -> bytes:
 class SectionsTarget:
     """A reader of some sections of a segment.
 
-    The first part of an input is the numbers of documents and of rows, a byte each; the others are the sections.
+    The first part of an input has the numbers of documents and of rows, a byte each; the others are the sections.
 
     Attributes:
-        kinds: of each section the type and the length of a row, None where it has one axis.
-        read: reads all of it.
+        kinds: type of each section and length of its rows, None for one axis.
+        read: reads all sections.
     """
 
     kinds: Mapping[str, tuple[str, int | None]]
@@ -107,7 +108,7 @@ class SectionsTarget:
         return array if row is None else array.reshape(-1, row)
 
     def seed(self, file: ContainerReader, n_docs: int, n_rows: int) -> bytes:
-        """The input that stands for the sections of a file."""
+        """Return the input that represents the sections of a file."""
         sections = [file._sections[name].array().tobytes() for name in self.kinds]
         return joined([bytes([n_docs - 1, n_rows - 1]), *sections])
 
@@ -116,14 +117,14 @@ class SectionsTarget:
 class FileTarget:
     """A reader of whole files of one kind.
 
-    An input has two parts: the sections with what is between them, and the table of contents. What that says of
-    checksums is put right where it can be.
+    An input has two parts: the sections with their padding, and the table of contents, whose checksums are
+    corrected if possible.
 
     Attributes:
         head: its preamble.
         name: of the file.
-        read: reads it; it gets what a manifest would say of the file.
-        fixed: the sections, where an input is the table of contents alone.
+        read: reads it; gets the record of the file.
+        fixed: the sections, if an input is only the table of contents.
     """
 
     head: bytes
@@ -140,23 +141,23 @@ class FileTarget:
         self.read(MemoryDirectory(HERE, {self.name: blob}), record)
 
     def seed(self, blob: bytes) -> bytes:
-        """The input that stands for a file."""
+        """Return the input that represents a file."""
         offset, length = FOOTER.unpack(blob[-64:])[:2]
         body, contents = blob[64:offset], blob[offset : offset + length]
         return joined([body, contents]) if self.fixed is None else contents
 
 
 def _signed(contents: bytes, body: bytes) -> bytes:
-    """A table of contents with the checksums of its sections, where it can be read that far."""
+    """Correct the checksums of the sections in a table of contents, if it can be parsed."""
     try:
         top = msgpack.unpackb(contents)
         right = [(entry, _digest(entry, body)) for entry in top["sections"].values()]
         if all(entry["chunks"] == digest for entry, digest in right):
-            return contents  # whatever another serialisation would make of it
+            return contents  # keeps the serialization of the input
         for entry, digest in right:
             entry["chunks"] = digest
         return bytes(msgpack.packb(top))
-    except Exception:  # any bytes; the reader shall say what is wrong with them
+    except Exception:  # any bytes; the reader must report the error
         return contents
 
 
@@ -169,13 +170,13 @@ def _digest(entry: dict, body: bytes) -> bytes:
 
 @dataclass(frozen=True)
 class DiskTarget:
-    """A reader that opens a file of its own accord; an input is all of its bytes."""
+    """A reader that opens a file by its path; an input is the content of the file."""
 
     path: Path
     read: Callable[[], object]
 
     def __call__(self, data: bytes) -> None:
-        with self.path.open("r+b", buffering=0) as file:  # truncated after it: some systems sync a file made anew
+        with self.path.open("r+b", buffering=0) as file:  # truncated later: some systems sync a recreated file
             file.write(data or b" ")
             file.truncate()
         try:
@@ -185,7 +186,7 @@ class DiskTarget:
 
 
 def frame(data: bytes) -> None:
-    """A whole file: preamble and footer are the input's, the checksums of both and of what they name are right."""
+    """Read a whole file with the preamble and footer of the input and correct checksums."""
     if len(data) < PREAMBLE.size + FOOTER.size:
         return
     head, body, foot = data[: PREAMBLE.size], data[PREAMBLE.size : -FOOTER.size], data[-FOOTER.size :]
@@ -197,17 +198,17 @@ def frame(data: bytes) -> None:
 
 
 def ids(file: ContainerReader, n_docs: int, _: int) -> None:
-    """Ids by ordinal, ordinals by id."""
+    """Read ids by ordinal and ordinals by id."""
     reader = DocIds(file, n_docs)
     found = both_or_neither(lambda: reader.many(np.arange(n_docs)), lambda: [reader[n] for n in range(n_docs)])
     for doc_id in found[:4]:
         assert all(reader[ordinal] == doc_id for ordinal in reader.ordinals_of(doc_id))
     reader.sorted_hashes()
-    reader.strings.lengths()
+    _ = reader.strings.offsets
 
 
 def both_or_neither(one: Callable[[], object], other: Callable[[], object]) -> object:
-    """What two ways of reading the same give: equal answers, or a FormatError from both."""
+    """Check that two ways of reading the same data give equal results, or both raise FormatError."""
     refusals, found = [], []
     for use in (one, other):
         try:
@@ -222,38 +223,36 @@ def both_or_neither(one: Callable[[], object], other: Callable[[], object]) -> o
 
 
 def documents(file: ContainerReader, n_docs: int, _: int) -> None:
-    """All documents, each by itself and together; their spans."""
+    """Read all documents, one by one and together, and their spans."""
     store = DocStore(file, n_docs)
     for packed in store.packed(np.arange(n_docs)):
         unpack_spans(packed.unpack().spans, HERE)
     assert list(store.records(np.array([0]))) == [store.packed(np.array([0]))[0].record()]
-    store.frames.lengths()
+    _ = store.frames.offsets
 
 
 def postings(file: ContainerReader, n_docs: int, _: int) -> None:
-    """All terms together as a merge reads them, and each as a query finds it."""
+    """Read all terms together as a merge does, and each as a query does."""
     reader = PostingsReader(file, n_docs)
     assert reader.total_length == int(reader.lengths.sum())
     reader.postings("text")
-    found = list(reader)
-    assert len(found) == reader.n_terms
-    for term, posted in found[:8]:
-        entry = sure(lambda term=term: reader.find(term.decode("utf-8", "surrogateescape")))
-        if entry:  # the keys of the blocks, or a term that is no text, may hide it
-            single = sure(lambda entry=entry: reader.read(entry))
+    for term, posted in list(iterate_postings(reader))[:8]:
+        entry = must_succeed(lambda term=term: reader.find(term.decode("utf-8", "surrogateescape")))
+        if entry:  # wrong keys of blocks, or a term that is not text, may hide it
+            single = must_succeed(lambda entry=entry: reader.read(entry))
             assert [column.tolist() for column in single] == [column.tolist() for column in posted]
 
 
-def sure(use: Callable[[], T]) -> T:
-    """What has been read in another way already cannot be damaged."""
+def must_succeed(use: Callable[[], T]) -> T:
+    """Read data that were already read in another way, so that no error is allowed."""
     try:
         return use()
     except FormatError as error:
-        raise AssertionError("one way of reading refuses what another does not") from error
+        raise AssertionError("one way of reading raises an error, another does not") from error
 
 
 def metadata(file: ContainerReader, n_docs: int, _: int) -> None:
-    """All columns, as filters and as a merge read them."""
+    """Read all columns as filters and as merges do."""
     reader = MetadataReader(file, n_docs)
     everyone, ordinals = np.ones(n_docs, bool), np.arange(n_docs, dtype=np.uint32)
     assert reader.beyond is None or len(reader.beyond) == n_docs
@@ -262,14 +261,14 @@ def metadata(file: ContainerReader, n_docs: int, _: int) -> None:
         for operator in OPERATORS:
             for operand in OPERANDS if operator == "eq" else OPERANDS[:4]:
                 codes = column.dictionary.compare(operator, operand)
-                assert len(column.find_docs([*codes.sure, *codes.doubtful])) == n_docs
+                assert len(column.find_docs([*codes.certain, *codes.possible])) == n_docs
         column.find_docs([column.dictionary.everything])
         for _kind, _value, docs in column.values(everyone, ordinals):
             assert docs.max() < n_docs
 
 
 def centroids(file: ContainerReader, n_docs: int, n_rows: int) -> None:
-    """All vectors, by document and by row."""
+    """Read all vectors by document and by row."""
     table = CentroidTable(file, n_docs, n_rows, DIM, "int8", 1.0)
     rows, bounds = table.rows_of(np.arange(n_docs))
     assert bounds[-1] == n_rows
@@ -279,7 +278,7 @@ def centroids(file: ContainerReader, n_docs: int, n_rows: int) -> None:
 
 
 def inverted_lists(file: ContainerReader, _: int, n_rows: int) -> None:
-    """All rows with their codes."""
+    """Read all rows with their codes."""
     lists = InvertedLists(file, NLIST, n_rows, CODE_BYTES)
     assert sorted(lists.rows().tolist()) == list(range(n_rows))
     assert lists.codes().shape == (n_rows, CODE_BYTES)
@@ -287,13 +286,13 @@ def inverted_lists(file: ContainerReader, _: int, n_rows: int) -> None:
 
 
 def spans(data: bytes) -> None:
-    """The spans of a document."""
+    """Read the spans of a document."""
     for each in unpack_spans(data, HERE):
         assert all(low <= high for low, high in each)
 
 
 def packed_value(data: bytes) -> None:
-    """A value in msgpack, with few values allowed and with many."""
+    """Read a msgpack value with a small and with a large limit of values."""
     found = []
     for most in (8, 1 << 20):
         try:
@@ -304,7 +303,7 @@ def packed_value(data: bytes) -> None:
 
 
 def manifest(directory: MemoryDirectory, _: FileRecord) -> None:
-    """A manifest, and again what it says, written anew."""
+    """Read a manifest."""
     found = Manifest.load(directory, 1)
     assert found.file_names()
 
@@ -316,25 +315,25 @@ def shard_set(directory: MemoryDirectory, _: FileRecord) -> None:
 
 
 def segment(directory: MemoryDirectory, record: FileRecord) -> None:
-    """A segment, opened and checked."""
+    """Open a segment and check its checksums."""
     reader = SegmentReader(directory, record, DIM)
     assert reader.n_docs <= reader.n_rows
     assert all(finding.path == reader.path for finding in reader._container.find_damage())
 
 
 def tombstones(directory: MemoryDirectory, record: FileRecord) -> None:
-    """Which documents are deleted."""
+    """Read the flags of deleted documents."""
     assert read_tombstones(directory, record, FILE_ID, N_DOCS).shape == (N_DOCS,)
 
 
 def quantizer(directory: MemoryDirectory, record: FileRecord) -> None:
-    """Codebooks."""
+    """Read a quantizer."""
     found = read_quantizer(directory, record)
     assert np.isfinite(found.coarse).all()
 
 
 def graph(directory: MemoryDirectory, _: FileRecord) -> None:
-    """A graph of a segment."""
+    """Read the graph of a segment."""
     found = read_graph(directory, GRAPH_OF, GRAPH_ROWS)
     assert len(found.levels) == GRAPH_ROWS
 

@@ -1,4 +1,4 @@
-"""Ctrl-C at a chosen place: a KeyboardInterrupt where the interpreter looks for signals, between two bytecodes."""
+"""Raises KeyboardInterrupt at a chosen point: wherever the interpreter checks for signals between bytecodes."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ _LOOKS = {"RESUME", "JUMP_BACKWARD"}  # and after each call
 
 
 class Interrupt:
-    """Raises KeyboardInterrupt at the n-th place.
+    """Raises KeyboardInterrupt at the n-th point.
 
     Args:
-        moment: which, from 1 on; 0: none, they are only counted.
+        moment: n, from 1; 0: points are only counted.
         files: names of the files whose code is interrupted.
     """
 
@@ -30,7 +30,7 @@ class Interrupt:
 
     @contextmanager
     def installed(self) -> Iterator[Interrupt]:
-        """In effect on this thread, for functions that are called from now on."""
+        """Trace functions that this thread calls from now on."""
         before = sys.gettrace()
         sys.settrace(self._trace)
         try:

@@ -1,8 +1,8 @@
-"""What may be left on a disk when the power goes: a model of a file system that promises no more than POSIX does.
+"""States of a disk after a power loss: a model of a file system that guarantees no more than POSIX does.
 
-Data are certain once their file was synced; names, renames and deletions once the folder was. Until then any
-part of them may have reached the disk, in any order: sectors of 512 bytes, each as it was written or zeros, a
-file of any length in between, any subset of the changes of names (each of them whole).
+Data are durable after a sync of their file; names, renames and deletions after a sync of the folder. Before that,
+any part of them may have reached the disk, in any order: sectors of 512 bytes as written or zeros, any length of a
+file, any subset of the changes of names.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ SECTOR = 512
 
 @dataclass(eq=False)
 class File:
-    """A file's data, of which the first `n_synced` bytes are certain."""
+    """The data of a file, of which the first `n_synced` bytes are durable."""
 
     data: bytearray = field(default_factory=bytearray)
     n_synced: int = 0
 
     def survivor(self, chance: Random) -> bytes:
-        """What is left of it."""
+        """Return a possible content after a power loss."""
         n_written = len(self.data)
         length = chance.choice([self.n_synced, n_written, n_written, chance.randint(self.n_synced, n_written)])
         left = self.data[:length]
@@ -37,10 +37,10 @@ class File:
 
 
 class Disk:
-    """The folder of an index on a disk, as the calls made so far leave it.
+    """The folder of an index on a disk after some system calls.
 
     Args:
-        files: name to content, all of it certain.
+        files: durable content by name.
     """
 
     def __init__(self, files: dict[str, bytes]) -> None:
@@ -49,12 +49,12 @@ class Disk:
         self._uncertain: list[tuple[str, str, File]] = []
 
     def apply(self, events: Iterable[Event]) -> None:
-        """Take the events of a `Recorder`."""
+        """Apply the events of a `Recorder`."""
         for event in events:
             getattr(self, f"_{event.kind}")(event)
 
     def after_power_loss(self, chance: Random) -> dict[str, bytes]:
-        """Name to content of one of the states that may be left."""
+        """Return the content by name of one possible state."""
         names = dict(self._certain)
         share = chance.choice([0.0, 0.5, 0.9, 1.0])
         for kind, name, file in self._uncertain:
@@ -63,10 +63,10 @@ class Disk:
         return {name: file.survivor(chance) for name, file in names.items()}
 
     def _mark(self, event: Event) -> None:
-        """A remark of the test changes nothing."""
+        """Ignore a remark of the test."""
 
     def _create(self, event: Event) -> None:
-        if event.name not in self._names:  # the lock's file is opened by every writer
+        if event.name not in self._names:  # every writer opens the lock file
             self._change(event, File())
 
     def _write(self, event: Event) -> None:

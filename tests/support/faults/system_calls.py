@@ -1,4 +1,4 @@
-"""Stand-ins for `os` in the modules that touch an index's files: they record, kill or fail at a chosen call."""
+"""Replacements of `os` in the modules that access index files: they record calls, or kill or fail at one."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ FALLIBLE = CHANGES | {"open", "read", "fstat", "listdir", "close", "mkdir", "rmd
 
 
 class Killed(BaseException):
-    """The process is no more: nothing that it does from here on reaches the disk."""
+    """The simulated end of the process: no later call reaches the disk."""
 
 
 class SystemCalls:
-    """Passes every call on to the system, but that nothing waits for a disk."""
+    """Passes all calls to the system, except syncs."""
 
     def __init__(self) -> None:
         self.names: dict[int, str] = {}
 
     @contextmanager
     def installed(self) -> Iterator[SystemCalls]:
-        """In effect for the folder of an index, for its lock, and where a build makes the folder."""
+        """Replace `os` for the files of an index, its lock, and the folders that builds make."""
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(quarry.engine.indexer.build_folder, "os", self)
             patch.setattr(quarry.formats.container.directory, "os", self)
@@ -41,7 +41,7 @@ class SystemCalls:
             yield self
 
     def call(self, kind: str, name: str, perform: Callable[[], Any]) -> Any:
-        """One call of the system about the file `name` ("" for the folder); to be overridden."""
+        """Make a system call for the file `name` ("" for the folder); to be overridden."""
         return perform()
 
     def __getattr__(self, name: str) -> Any:
@@ -59,7 +59,7 @@ class SystemCalls:
         return n_bytes
 
     def take(self, descriptor: int, data: memoryview) -> int:
-        """The system takes data, all of it or some; to be overridden."""
+        """Write all of the data or a part; to be overridden."""
         return os.write(descriptor, data)
 
     def fsync(self, descriptor: int) -> None:
@@ -94,13 +94,13 @@ class SystemCalls:
         return names
 
     def close(self, descriptor: int) -> None:
-        """The system closes a descriptor whatever it says."""
+        """Close the descriptor; an error is raised after that, as by the system."""
         os.close(descriptor)
         self.call("close", self.names.pop(descriptor, ""), lambda: None)
 
 
 class KilledAt(SystemCalls):
-    """Dies before the n-th change of the disk; every other write is taken by halves, and dies between them too."""
+    """Ends the process before the n-th change of the disk; every other write is split into two changes."""
 
     def __init__(self, moment: int) -> None:
         super().__init__()
@@ -109,7 +109,7 @@ class KilledAt(SystemCalls):
 
     @property
     def struck(self) -> bool:
-        """Whether the moment has come."""
+        """Whether the process has ended."""
         return self._left <= 0
 
     def call(self, kind: str, name: str, perform: Callable[[], Any]) -> Any:
@@ -124,8 +124,8 @@ class KilledAt(SystemCalls):
         return os.write(descriptor, data[: -(-len(data) // 2)] if self._halved else data)
 
 
-def let_go_of_locks() -> None:
-    """What the system does for a process that ends."""
+def release_locks() -> None:
+    """Release all locks, as the system does when a process ends."""
     for lock in list(quarry.formats.write_lock._held):
         lock.release()
 
@@ -137,7 +137,7 @@ class FailsAt(SystemCalls):
         moment: which call, from 1 on, of those that can fail.
         number: the error, of `errno`.
         kinds: the calls that count.
-        lasting: whether all calls of these kinds fail from then on, until `mend`.
+        lasting: whether all later calls of these kinds fail too, until `mend`.
     """
 
     def __init__(self, moment: int, number: int, kinds: frozenset[str] = FALLIBLE, lasting: bool = False) -> None:
@@ -149,7 +149,7 @@ class FailsAt(SystemCalls):
         self.failed = ""
 
     def mend(self) -> None:
-        """No more failures."""
+        """Let all calls succeed from now on."""
         self._kinds = frozenset()
 
     def call(self, kind: str, name: str, perform: Callable[[], Any]) -> Any:
@@ -162,7 +162,7 @@ class FailsAt(SystemCalls):
 
 
 class ReadOnlyMedium(SystemCalls):
-    """Whatever would change the disk is refused, and reported to the test as well."""
+    """Refuses and records all calls that would change the disk."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -177,7 +177,7 @@ class ReadOnlyMedium(SystemCalls):
 
 @dataclass(frozen=True)
 class Event:
-    """A change of the disk that was asked for.
+    """A requested change of the disk.
 
     Attributes:
         kind: one of CHANGES, or "mark" for a remark of the test.
@@ -191,12 +191,12 @@ class Event:
 
 
 class Recorder(SystemCalls):
-    """Keeps what was asked of the disk, in order."""
+    """Records the requested changes of the disk in order."""
 
     def __init__(self) -> None:
         super().__init__()
         self.events: list[Event] = []
-        self._lock = threading.RLock()  # the order of the record is the order of the disk
+        self._lock = threading.RLock()  # so that the order of events is that of the changes
 
     def mark(self, remark: str) -> None:
         """Note a remark between the events."""

@@ -1,7 +1,7 @@
-"""How much a test of endurance does: a little every time, much more when it is asked for.
+"""Sizes of stress tests: small by default, large on request.
 
-`QUARRY_TORTURE` in the environment is the share of the full figures to reach: 1 for all of them, 0.01 for a
-hundredth (never less than without it). `make torture` sets it. Each test then adds a line to
+The environment variable `QUARRY_TORTURE` is the share of the full numbers of cases: 1 for all, 0.01 for a
+hundredth (never fewer than by default). `make torture` sets it. Each test then adds a line to
 `bench/results/torture.jsonl`.
 """
 
@@ -18,18 +18,18 @@ RESULTS = Path(__file__).resolve().parents[3] / "bench" / "results" / "torture.j
 
 
 def figure(usual: int, full: int) -> int:
-    """How many of something: `usual`, or the share of `full` that is asked for."""
+    """Return a number of cases: `usual`, or the requested share of `full`."""
     return max(usual, round(full * SHARE))
 
 
 @dataclass
 class Tally:
-    """What one test did.
+    """The counts of one test.
 
     Attributes:
         test: its name.
-        seed: of its random choices; None where it makes none, or others each time.
-        counts: how many of what; a test adds to them.
+        seed: of its random choices; None if it makes none, or different ones each time.
+        counts: numbers by name.
     """
 
     test: str
@@ -38,15 +38,15 @@ class Tally:
     started: float = field(default_factory=time.perf_counter)
 
     def add(self, **counts: int) -> None:
-        """Count."""
+        """Add to the counts."""
         for name, n in counts.items():
             self.counts[name] = self.counts.get(name, 0) + n
 
     def save(self) -> None:
-        """Keep the result, at the torture level."""
+        """Append the result to the file, if `QUARRY_TORTURE` is set."""
         if not SHARE or not self.counts:
             return
-        from bench.harness.environment import circumstances
+        from bench.harness.environment import describe_environment
 
         line = {
             "test": self.test,
@@ -54,7 +54,7 @@ class Tally:
             "seed": self.seed,
             **self.counts,
             "duration_s": round(time.perf_counter() - self.started, 1),
-            **circumstances(),
+            **describe_environment(),
         }
         with RESULTS.open("a", encoding="utf-8") as file:
             file.write(json.dumps(line) + "\n")

@@ -1,28 +1,23 @@
-"""Changes to an index that tests interrupt: what is there before, what is done, what is there after.
+"""Changes of an index that tests interrupt: the state before, the change, the state after.
 
-Whatever happens in between, an index must hold exactly the one or the other.
+After an interrupted change the index must be exactly in one of the two states.
 """
 
 from __future__ import annotations
 
-import functools
 import os
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
-import pytest
-from support.indexes.limits import limit_memory
 from support.indexes.word_encoder import WordEncoder
 
-import quarry.engine.backends.hnsw
-import quarry.engine.engine
-import quarry.engine.indexer.segment_builder
 from quarry import engine
 from quarry.engine import Engine, IndexNotFound
 from quarry.engine.indexer.garbage import files_of
-from quarry.engine.indexer.merge_policy import MergePolicy
-from quarry.formats.container.directory import Directory
+from quarry.engine.thresholds import MergeLimits, Thresholds
+from quarry.formats.container.directory import Directory, WriterLimits
 from quarry.formats.manifest import Manifest, find_latest_generation
 
 Texts = dict[str, str]
@@ -32,60 +27,58 @@ DELETED = ("old1", "old3")
 LEFT: Texts = {doc_id: text for doc_id, text in OLD.items() if doc_id not in DELETED}
 AFTER: dict[str, Texts] = {
     "new": NEW,  # a first build
-    "overwrite": NEW,  # a build in the place of an index
+    "overwrite": NEW,  # a build that replaces an index
     "commit": LEFT | NEW,
-    "delete": LEFT,  # tombstones alone
+    "delete": LEFT,  # only tombstones
     "background merge": LEFT | NEW,  # started by a commit
     "merge": OLD,
     "retrain": OLD,  # a merge with a new quantizer
-    "graphs": OLD,  # files that may vanish
+    "graphs": OLD,  # files that may be missing
 }
 CHANGES = tuple(AFTER)
 
+SMALL = Thresholds(list_rows=30, graph_rows=8, writing=WriterLimits(section_bytes=1024))
+"""Lists, graphs and training with few documents, temporary files from the first kilobyte on."""
 
-def options() -> dict[str, object]:
-    """Of a build; the documents are few and short, and have all kinds of files all the same."""
-    return {"encoder": WordEncoder(dim=16), "representation": "kmeans", "code_bytes": 4, "threads": 1}
+OFTEN = MergeLimits(width=3, dead_bytes=0, dead_share=0.05)
+"""Merges in the background as soon as there are three segments, or anything is deleted."""
 
-
-def make_everything_small(patch: pytest.MonkeyPatch) -> None:
-    """Lists, graphs and training with few documents, temporary files from the first kilobyte on."""
-    patch.setattr(quarry.engine.indexer.segment_builder, "IVF_ROWS", 30)
-    patch.setattr(quarry.engine.backends.hnsw, "GRAPH_ROWS", 8)
-    limit_memory(patch, section_bytes=1024)
+SMALL_MERGED_OFTEN = replace(SMALL, merging=OFTEN)
 
 
-def merge_often(patch: pytest.MonkeyPatch) -> None:
-    """Merge in the background as soon as there are three segments, or anything is deleted."""
-    policy = functools.partial(MergePolicy, width=3, dead_bytes=0, dead_share=0.05)
-    patch.setattr(quarry.engine.engine, "MergePolicy", policy)
+def options(thresholds: Thresholds = SMALL) -> dict[str, object]:
+    """Return the arguments of a build; few and short documents have all kinds of files in spite of their size."""
+    kind = {"encoder": WordEncoder(dim=16), "representation": "kmeans", "code_bytes": 4}
+    return {**kind, "threads": 1, "thresholds": thresholds}
 
 
 def documents(texts: Texts) -> Iterator[dict[str, str]]:
-    """As `build` and `add` take them."""
+    """Yield documents for `build` and `add`."""
     return ({"id": doc_id, "text": text} for doc_id, text in texts.items())
 
 
-def open_index(path: Path, *, writable: bool = False) -> Engine:
+def open_index(path: Path, *, writable: bool = False, thresholds: Thresholds = SMALL) -> Engine:
     """Open an index of these changes."""
-    return Engine.open(path, writable=writable, encoder=WordEncoder(dim=16), threads=1)
+    encoder = WordEncoder(dim=16)
+    return Engine.open(path, writable=writable, encoder=encoder, threads=1, thresholds=thresholds)
 
 
 def environment() -> dict[str, str]:
-    """For a Python process that imports the packages and what the tests share."""
+    """Return the environment of a Python process that imports the packages and tests/support."""
     tests = Path(__file__).resolve().parents[2]
     folders = [str(tests.parent), str(tests), *filter(None, [os.environ.get("PYTHONPATH")])]
     return {**os.environ, "PYTHONPATH": os.pathsep.join(folders), "PYTHONHASHSEED": "0"}
 
 
-def prepare(change: str, path: Path) -> None:
-    """The state before: nothing, or an index of two segments or more, one of them with a deleted document."""
+def prepare(change: str, path: Path, thresholds: Thresholds = SMALL) -> None:
+    """Make the state before: nothing, or an index of two segments or more, one with a deleted document."""
     if change == "new":
         return
-    engine.build(documents({"gone": "gone", "old0": "old text0"}), path, **options())  # type: ignore[arg-type]
+    first = documents({"gone": "gone", "old0": "old text0"})
+    engine.build(first, path, **options(thresholds))  # type: ignore[arg-type]
     ids = sorted(OLD)[1:]
     n_commits = 6 if change == "background merge" else 2 if change in {"merge", "retrain"} else 1
-    with open_index(path, writable=True) as index:
+    with open_index(path, writable=True, thresholds=thresholds) as index:
         for number in range(n_commits):
             index.add(documents({doc_id: OLD[doc_id] for doc_id in ids[number::n_commits]}))
             index.delete(["gone"])
@@ -93,7 +86,7 @@ def prepare(change: str, path: Path) -> None:
 
 
 def work(change: str, path: Path, new: Callable[[], Iterable[dict[str, str]]] = lambda: documents(NEW)) -> None:
-    """Make the change; `new` gives the documents that are added."""
+    """Make the change; `new` returns the documents to add."""
     if change in {"new", "overwrite"}:
         engine.build(new(), path, overwrite=True, **options())  # type: ignore[arg-type]
         return
@@ -112,15 +105,15 @@ def work(change: str, path: Path, new: Callable[[], Iterable[dict[str, str]]] = 
 
 @contextmanager
 def typed_errors() -> Iterator[None]:
-    """A failing change says whether it was made: by the type of its error, not by that of the system."""
+    """Check that a failed change raises an error of Quarry, whose type says whether the change was made."""
     try:
         yield
     except OSError as error:
-        raise AssertionError("an error of the system came out of a change") from error
+        raise AssertionError("a change raised an error of the operating system") from error
 
 
 def content(path: Path) -> Texts:
-    """All that the index holds, every byte of it checked; nothing where there is no index."""
+    """Return the texts of the index after verifying it; empty if there is no index."""
     try:
         with Engine.open(path) as index:
             index.verify()
@@ -132,7 +125,7 @@ def content(path: Path) -> Texts:
 
 
 def state_of(change: str, path: Path) -> str:
-    """Which of the two states is there; anything else is an error."""
+    """Return which of the two states the index is in; any other state is an error."""
     found = content(path)
     before = {} if change == "new" else OLD
     if found == before != AFTER[change]:
@@ -144,20 +137,20 @@ def state_of(change: str, path: Path) -> str:
 
 
 def is_rewritten(change: str, path: Path) -> bool:
-    """Whether a change that keeps the documents was made."""
+    """Return whether a change that keeps the documents was made."""
     if change == "graphs":
         return any(file.suffix == ".hnsw" for file in path.iterdir())
     return len(newest(path).segments) == 1
 
 
 def newest(path: Path) -> Manifest:
-    """The current manifest."""
+    """Return the current manifest."""
     directory = Directory(path)
     return Manifest.load(directory, find_latest_generation(directory))
 
 
 def stray_files(path: Path) -> set[str]:
-    """Files that do not belong to the current generation."""
+    """Return the files that do not belong to the current generation."""
     if not path.exists():
         return set()
     try:
@@ -168,12 +161,12 @@ def stray_files(path: Path) -> set[str]:
 
 
 def check_recovery(change: str, path: Path, clean: bool = False) -> str:
-    """Which state was left; then the same work succeeds, and nothing else remains.
+    """Return the state after an interruption; check that the change then succeeds and leaves no orphan files.
 
     Args:
-        change: what was interrupted.
+        change: the interrupted change.
         path: of the index.
-        clean: whether nothing may be left over that nobody names, where the change was not made.
+        clean: whether a change that was not made must not have left orphan files.
     """
     state = state_of(change, path)
     if clean and state == "old":

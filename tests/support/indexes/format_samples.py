@@ -1,4 +1,4 @@
-"""Small parts of indexes for the tests of the formats, and containers put together by hand."""
+"""Makes small parts of indexes for the tests of the formats, and containers byte by byte."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from quarry.formats.segment import SegmentWriter
 from quarry.formats.tombstones import write_tombstones
 from quarry.formats.vectors.inverted_lists import InvertedListsWriter
 from quarry.formats.vectors.quantizer import Quantizer
+from quarry.formats.vectors.search_setting import SearchSetting
 
 FILE_ID = bytes(range(16))
 ODD_IDS = [
@@ -39,13 +40,13 @@ ODD_IDS = [
 
 
 def n_descriptors():
-    """How many file descriptors this process has open, those of forgotten objects left out."""
+    """Return the number of open file descriptors of this process, after garbage collection."""
     gc.collect()
     return sum(1 for _ in Path("/dev/fd").iterdir())
 
 
 def write_file(directory, sections, fields=None, kind=FileKind.SEGMENT, name="sample.seg"):
-    """Write a container of whole arrays; its record."""
+    """Write a container of whole arrays and return its record."""
     writer = ContainerWriter(directory, name, kind, FILE_ID)
     for section, array in sections.items():
         writer.add(section, array)
@@ -53,7 +54,7 @@ def write_file(directory, sections, fields=None, kind=FileKind.SEGMENT, name="sa
 
 
 def reread(directory, write, kind=FileKind.SEGMENT, name="sample.seg"):
-    """Let `write` put sections into a new container, and open it."""
+    """Write a container by calling `write` with its writer, and open it."""
     writer = ContainerWriter(directory, name, kind, FILE_ID)
     write(writer)
     writer.finish({})
@@ -71,13 +72,13 @@ def preamble(  # noqa: PLR0917
     reserved=bytes(10),
     file_id=FILE_ID,
 ):
-    """A preamble with a right checksum, whatever it says."""
+    """Make a preamble of any values with a correct checksum."""
     head = PREAMBLE.pack(magic, kind, *version, order, file_id, flags, writer, optional, reserved)
     return head + xxhash.xxh3_64_intdigest(head).to_bytes(8, "little")
 
 
 def container(contents, data=b"", head=None, **footer):
-    """A whole file with right checksums: `contents` is a value to be packed, or bytes to be taken as they are."""
+    """Make a whole file with correct checksums; `contents` is a value to be packed, or packed bytes."""
     head = preamble() if head is None else head
     packed = contents if isinstance(contents, bytes) else pack(contents)
     offset = len(head) + len(data)
@@ -93,13 +94,13 @@ def container(contents, data=b"", head=None, **footer):
 
 
 def section(offset=64, shape=(8,), dtype="uint8", n_chunks=1, data=bytes(8)):
-    """What a table of contents says of a section whose bytes are `data`."""
+    """Make the entry of a section with the bytes `data` in a table of contents."""
     digests = xxhash.xxh3_128_digest(data) * n_chunks
     return {"dtype": dtype, "shape": list(shape), "offset": offset, "chunks": digests}
 
 
 def store(directory, blob, name="sample.seg"):
-    """Put bytes into the folder; the path."""
+    """Write bytes to a file of the folder and return its path."""
     path: Path = directory.path / name
     path.write_bytes(blob)
     return path
@@ -108,7 +109,7 @@ def store(directory, blob, name="sample.seg"):
 def quantizer(
     seed=0, nlist=4, dim=8, n_sub=4, *, nbits=4, input_dim=None, apart=False, by_residual=False, measured=False
 ):
-    """A quantizer of random numbers."""
+    """Make a quantizer of random values."""
     generator = np.random.default_rng(seed)
 
     def floats(*shape):
@@ -119,11 +120,12 @@ def quantizer(
     rotation = None if input_dim is None else floats(dim, input_dim)
     recall = np.sort(generator.random(nlist, np.float32)) if measured else None
     coarse, rows = floats(nlist, dim), int(generator.integers(1, 1000)) if measured else None
-    return Quantizer(coarse, encode, score, rotation, by_residual, recall, candidate_rows=rows)
+    settings = (SearchSetting(10, 1, 7), SearchSetting(100, nlist, 1 << 32)) if measured else ()
+    return Quantizer(coarse, encode, score, rotation, by_residual, recall, None, rows, settings)
 
 
 def document(number=0, **changes):
-    """A document to be stored."""
+    """Make a document to be stored."""
     fields = {
         "title": f"title {number}",
         "text": f"text of {number}",
@@ -136,10 +138,9 @@ def document(number=0, **changes):
 def write_segment(  # noqa: PLR0917
     directory, ids, kind="int8", made_with=None, dim=8, keep=True, rows_per_doc=3, metadata=None, title=None
 ):
-    """A segment of random vectors, with inverted lists of random codes where there is a quantizer.
+    """Write a segment of random vectors, with inverted lists of random codes if there is a quantizer.
 
-    `metadata` makes that of a document from its number; else it is the number. So does `title`; then its words are
-    among the document's terms.
+    `metadata` and `title` make those of a document from its number; words of the title are then terms too.
     """
     generator = np.random.default_rng(len(ids))
     writer = SegmentWriter(directory, dim, kind)
@@ -166,7 +167,7 @@ def write_segment(  # noqa: PLR0917
 
 
 def segment_record(directory, ids, deleted=(), made_with=None, quantizer_name="", **options):
-    """A written segment as a manifest names it, some of its documents deleted."""
+    """Write a segment with deleted documents and return its entry in a manifest."""
     file = write_segment(directory, ids, made_with=made_with, **options)
     flags = np.isin(np.arange(len(ids)), deleted)
     return SegmentRecord(
@@ -179,7 +180,7 @@ def segment_record(directory, ids, deleted=(), made_with=None, quantizer_name=""
 
 
 def manifest(segments=(), quantizers=(), generation=1, **changes):
-    """A manifest."""
+    """Make a manifest."""
     settings = {
         "dim": 8,
         "representation": "pieces",

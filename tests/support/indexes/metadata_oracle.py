@@ -1,6 +1,6 @@
-"""What a filter means, said in plain Python over the metadata itself; and metadata made at random.
+"""A slow implementation of filters over plain dicts, as an oracle, and strategies for random metadata.
 
-A document is given as its metadata with its id and title among them, see `fields_of`.
+A document is its metadata together with its id and title, see `fields_of`.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ OPERATORS = {
 
 
 def fields_of(doc_id, title, metadata):
-    """Metadata with the document's own id, and its title if it has one, as further values at these paths."""
+    """Return metadata with the id of the document, and its title unless empty, added at these paths."""
     own = {"id": doc_id} | ({"title": title} if title else {})
     return metadata | {name: [value, metadata[name]] if name in metadata else value for name, value in own.items()}
 
 
 def found_at(metadata, path):
-    """All values at a path, lists taken apart; a mapping or an empty list stands for itself as `...`."""
+    """Return all values at a path, members of lists included; `...` for a mapping or an empty list."""
     found = []
 
     def walk(value, here):
@@ -44,7 +44,7 @@ def found_at(metadata, path):
 
 
 def type_of(value):
-    """What a value can be compared with: "number", "text", "bool", or nothing."""
+    """Return the type of a value for comparisons: "number", "text", "bool", or None."""
     if isinstance(value, bool):
         return "bool"
     return "number" if isinstance(value, int | float) else "text" if isinstance(value, str) else None
@@ -55,7 +55,7 @@ def same(value, operand):
 
 
 def passes(metadata, condition):
-    """Whether a document passes a filter."""
+    """Return whether a document satisfies a filter."""
     for name, value in condition.items():
         if name == "$and":
             holds = all(passes(metadata, part) for part in value)
@@ -87,7 +87,7 @@ def one_holds(values, name, operand):
 
 
 def clashes(documents, condition):
-    """Whether the filter compares something with values of other types alone."""
+    """Return whether the filter compares an operand with values of other types only."""
     for name, value in condition.items():
         if name in ("$and", "$or"):
             found = any(clashes(documents, part) for part in value)
@@ -107,14 +107,14 @@ def operators_clash(there, conditions):
         if name == "$not" and operators_clash(there, operand):
             return True
         if name not in ("$not", "$exists"):
-            asked = {type_of(each) for each in (operand if name in ("$in", "$nin") else [operand])}
-            if asked and there and None not in asked and not asked & there:
+            operands = {type_of(each) for each in (operand if name in ("$in", "$nin") else [operand])}
+            if operands and there and None not in operands and not operands & there:
                 return True
     return False
 
 
 def unknown_fields(documents, condition):
-    """The paths that the filter compares although no document has a value there."""
+    """Return the compared paths at which no document has a value."""
     found = set()
     for name, value in condition.items():
         if name in ("$and", "$or"):
@@ -129,7 +129,7 @@ def unknown_fields(documents, condition):
 
 
 def compares(conditions):
-    """Whether what stands at a path is more than a question whether it exists."""
+    """Return whether the operators of a path compare values, and do not only test existence."""
     if not isinstance(conditions, dict):
         return True
     return any(compares(operand) if name == "$not" else name != "$exists" for name, operand in conditions.items())

@@ -1,10 +1,10 @@
-"""A segment outside of any index, of given vectors and a given quantizer."""
+"""Makes a segment without an index, from given vectors and a quantizer."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from quarry.engine.quantization.training import VectorCoder
+from quarry.engine.quantization.coder import VectorCoder
 from quarry.formats.documents.store import StoredDocument
 from quarry.formats.manifest import SegmentRecord
 from quarry.formats.segment import SegmentReader, SegmentWriter
@@ -20,7 +20,7 @@ def random_documents(generator, n_docs=60):
 
 
 def segment_of(directory, documents, kind="int8", quantizer=None, keep_centroids=True):
-    """A segment with these centroids, opened; with a quantizer it has inverted lists too."""
+    """Write and open a segment with these centroids, and inverted lists if there is a quantizer."""
     writer = SegmentWriter(directory, DIM, kind)
     for number, vectors in enumerate(documents):
         writer.add(str(number), StoredDocument("", "text", {}, b""), vectors)
@@ -40,7 +40,7 @@ def segment_of(directory, documents, kind="int8", quantizer=None, keep_centroids
 
 
 def random_quantizer(generator, n_sub, nbits, by_residual, turned, apart):
-    """Of random parts: how well it codes does not matter here."""
+    """Make a quantizer of random values; its quantization error does not matter."""
     dim = 16 if turned else DIM
     shape = (n_sub, 1 << nbits, dim // n_sub)
     encode = generator.standard_normal(shape).astype(np.float32)

@@ -1,4 +1,4 @@
-"""A small real index, two segments with everything in them, and ways to damage it."""
+"""A small index of two segments with all kinds of sections, and functions that read or damage it."""
 
 from __future__ import annotations
 
@@ -8,9 +8,11 @@ import msgpack
 import numpy as np
 import xxhash
 from support.indexes.format_samples import container, manifest
+from support.indexes.stored_postings import iterate_postings
 
 from quarry.engine.options import OpenOptions, SearchOptions
-from quarry.engine.quantization.training import VectorCoder, measured, train_quantizer
+from quarry.engine.quantization.coder import VectorCoder
+from quarry.engine.quantization.training import measured, train_quantizer
 from quarry.engine.search.searcher import Searcher
 from quarry.formats.container.directory import Directory
 from quarry.formats.container.layout import FileKind
@@ -74,19 +76,19 @@ def _segment(directory, number, vectors, made, quantizer, generator):
 
 
 def current(directory):
-    """The newest manifest."""
+    """Return the newest manifest."""
     return Manifest.load(directory, find_latest_generation(directory))
 
 
 def open_file(directory, name, committed):
-    """Open one file as a reader of the generation does."""
+    """Open one file of the generation."""
     if name == committed.name:
         return Manifest.load(directory, committed.generation)
     return ContainerReader(directory, name, KINDS[name.rsplit(".")[-1]], records(committed)[name])
 
 
 def records(committed):
-    """What a manifest says of each file, by name."""
+    """Return the records of a manifest's files, by name."""
     found = list(committed.quantizers)
     for segment in committed.segments:
         found += [segment.file, segment.tombstones]
@@ -94,7 +96,7 @@ def records(committed):
 
 
 def everything(directory):
-    """Open the index and read all there is in it, by every way there is; what was read."""
+    """Open the index, read all of its data in every way, and return them."""
     snapshot = Snapshot(directory)
     read = [repr(snapshot.manifest)]
     for segment in snapshot.segments:
@@ -117,7 +119,7 @@ def _all_of(segment):
         arrays += list(reader.postings.postings(word))
     arrays += _columns(reader)
     terms = []
-    for term, postings in reader.postings:
+    for term, postings in iterate_postings(reader.postings):
         terms.append(term)
         arrays += list(postings)
     ordinals = [reader.ids.ordinals_of(doc_id) for doc_id in ids[::10]]

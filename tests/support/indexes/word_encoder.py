@@ -1,8 +1,7 @@
-"""Encoders for tests that need no understanding of language: complete implementations of
-`quarry.engine.encoding.encoder.Encoder`.
+"""Encoders without a language model: complete implementations of `quarry.engine.encoding.encoder.Encoder`.
 
-`WordEncoder` gives every word a random unit vector of its own, `TableEncoder` gives every number a row of a
-table, so that a test decides about every vector of a document.
+`WordEncoder` maps every word to a random unit vector, `TableEncoder` maps every number to a row of a table, so a
+test controls every vector of a document.
 """
 
 from __future__ import annotations
@@ -11,12 +10,13 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
 import xxhash
 
-from quarry.engine.encoding.token_vectors import TokenVectors
+from quarry.engine.encoding.token_vectors import TokenVectors, VectorKind
 from quarry.formats.errors import InvalidDocument, InvalidQuery
 
 Vector = npt.NDArray[np.float32]
@@ -24,7 +24,7 @@ _WORD = re.compile(r"\w+")
 
 
 def _word_windows(text: str, vector_of: Callable[[str], Vector], window: int) -> Iterator[TokenVectors]:
-    """The words of a text, `window` at a time; the mean stands for the special token too."""
+    """Yield the words of a text, `window` at a time; the mean is also the vector of the special token."""
     if not _is_utf8(text):
         raise InvalidDocument("the text holds a lone surrogate")
     words = list(_WORD.finditer(text))
@@ -36,13 +36,13 @@ def _word_windows(text: str, vector_of: Callable[[str], Vector], window: int) ->
         yield TokenVectors(values, bounds[:, 0], bounds[:, 1], mean, mean)
 
 
-def _query_vector(windows: Iterator[TokenVectors], normalise: bool) -> Vector:
+def _query_vector(windows: Iterator[TokenVectors], normalize: bool) -> Vector:
     values = np.concatenate([window.values for window in windows] or [np.empty((0, 1), np.float32)])
     if not len(values):
         raise InvalidQuery("the query has no token")
     mean = values.mean(axis=0)
     length = float(np.linalg.norm(mean))
-    return mean / np.float32(length) if normalise and length else mean
+    return mean / np.float32(length) if normalize and length else mean
 
 
 def _is_utf8(text: str) -> bool:
@@ -58,15 +58,18 @@ class WordEncoder:
     """A random unit vector for each word, the same in every process."""
 
     dim: int = 32
-    normalise: bool = True
+    normalize: bool = True
     beta: float | None = None
     name: str = "words"
     window: int = 64
     _known: dict[str, Vector] = field(default_factory=dict, repr=False, compare=False)
 
+    vector_kinds: ClassVar[frozenset[VectorKind]] = frozenset({"token"})
+    trained_representation: ClassVar[None] = None
+
     @property
     def identity(self) -> str:
-        return f"{self.name}-{self.dim}-{self.normalise}-{self.beta}"
+        return f"{self.name}-{self.dim}-{self.normalize}-{self.beta}"
 
     def vector(self, word: str) -> Vector:
         found = self._known.get(word)
@@ -84,7 +87,7 @@ class WordEncoder:
     def encode_query(self, text: str) -> Vector:
         if not _is_utf8(text):
             raise InvalidQuery("the query holds a lone surrogate")
-        return _query_vector(self.windows(text), self.normalise)
+        return _query_vector(self.windows(text), self.normalize)
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,9 +96,12 @@ class TableEncoder:
 
     table: Vector
     beta: float | None = None
-    normalise: bool = False
+    normalize: bool = False
     name: str = "table"
     window: int = 512
+
+    vector_kinds: ClassVar[frozenset[VectorKind]] = frozenset({"token"})
+    trained_representation: ClassVar[None] = None
 
     @cached_property
     def identity(self) -> str:
@@ -109,7 +115,7 @@ class TableEncoder:
         return _word_windows(text, lambda word: self.table[int(word)], self.window)
 
     def encode_query(self, text: str) -> Vector:
-        return _query_vector(self.windows(text), self.normalise)
+        return _query_vector(self.windows(text), self.normalize)
 
 
 def table_of(documents: list[Vector], beta: float | None = None) -> tuple[TableEncoder, list[dict[str, object]]]:

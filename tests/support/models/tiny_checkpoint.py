@@ -150,12 +150,12 @@ def write_checkpoint(
     weights: Weights | None = None,
     config: Mapping[str, object] = CONFIG,
     pooling: str = "mean_tokens",
-    normalise: bool = True,
+    normalize: bool = True,
     prompts: Mapping[str, str] | None = None,
 ) -> Path:
     """Write a sentence-transformers folder and return it."""
     (folder / "1_Pooling").mkdir(parents=True)
-    modules = ["", "1_Pooling", "2_Normalize"][: 3 if normalise else 2]
+    modules = ["", "1_Pooling", "2_Normalize"][: 3 if normalize else 2]
     kinds = ("Transformer", "Pooling", "Normalize")
     files = {
         "config.json": config,

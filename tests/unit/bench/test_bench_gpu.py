@@ -15,7 +15,7 @@ from bench.harness.records import Record, read_records
 torch = pytest.importorskip("torch", reason="backend gpu needs torch")
 
 from bench.gpu import command as gpu  # noqa: E402
-from bench.gpu.targets import figures  # noqa: E402
+from bench.gpu.targets import compare_with_targets  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("one_torch_thread")
 
@@ -42,7 +42,7 @@ def test_everything_runs_and_every_check_holds(tmp_path: Path) -> None:
 
 
 def test_a_wrong_answer_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    from bench.gpu.checks import checks
+    from bench.gpu.checks import run_checks
     from quarry.engine.backends.gpu import rows
 
     right = rows.DeviceRows.document_scores
@@ -51,16 +51,16 @@ def test_a_wrong_answer_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
         return right(self, queries, docs, beta) + np.float32(1e-4)
 
     monkeypatch.setattr(rows.DeviceRows, "document_scores", wrong)
-    record = next(checks(torch.device("cpu")))
+    record = next(run_checks(torch.device("cpu"), (1, 7)))
     assert record["sound"] is False
     assert record["error"] == pytest.approx(1e-4, rel=0.01)
 
 
 @pytest.mark.parametrize("kind", ["int8", "float16"])
 def test_made_rows_are_the_same_however_they_are_read(kind: str) -> None:
-    from bench.gpu.synthetic import MadeTable
+    from bench.gpu.synthetic import SyntheticTable
 
-    table = MadeTable(np.full(67_000, 4), 8, kind)
+    table = SyntheticTable(np.full(67_000, 4), 8, kind)
     whole, scales = table.stored_slice(0, table.n_rows)
     block = 1 << 18
     assert (whole[:-block] != whole[block:]).any(axis=1).all()
@@ -97,21 +97,21 @@ def test_what_fails_stops_nothing_and_says_how(tmp_path: Path, monkeypatch: pyte
 
 def test_a_part_has_a_process_and_a_time_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     out, ends = tmp_path / "gpu.jsonl", time.perf_counter() + 100
-    gpu._apart("ceilings", arguments(), out, ends)
+    gpu._run_in_process("ceilings", arguments(), out, ends)
     assert [record["what"] for record in read_records(out)] == ["copy", "upload", "matrix product"]
     out.unlink()
-    monkeypatch.setattr(gpu, "_MOST_S", {"ceilings": 0.1})
+    monkeypatch.setattr(gpu, "_MAX_S", {"ceilings": 0.1})
     monkeypatch.setattr(gpu, "_GRACE_S", 0)
-    gpu._apart("ceilings", arguments(), out, ends)
-    gpu._apart("ceilings", arguments(), out, time.perf_counter())
-    assert [record["left_out"] for record in read_records(out)] == ["ended after 0 s", "the time is up"]
+    gpu._run_in_process("ceilings", arguments(), out, ends)
+    gpu._run_in_process("ceilings", arguments(), out, time.perf_counter())
+    assert [record["left_out"] for record in read_records(out)] == ["ended after 0 s", "out of time"]
 
 
 def test_a_process_that_dies_is_a_record(tmp_path: Path) -> None:
     out = tmp_path / "gpu.jsonl"
     asked = arguments()
     asked.device = "nonsense"
-    gpu._apart("ceilings", asked, out, time.perf_counter() + 100)
+    gpu._run_in_process("ceilings", asked, out, time.perf_counter() + 100)
     assert [record["failed"] for record in read_records(out)] == ["ended with 1"]
 
 
@@ -137,7 +137,7 @@ def test_figures_are_told_by_their_targets() -> None:
             for name, rate in (("eager", 1e6), ("onnx", 3e6))
         ),
     ]
-    found = {str(record["name"]): record for record in figures(records)}
+    found = {str(record["name"]): record for record in compare_with_targets(records)}
     reads, share, torch_rate, cuvs, onnx, *missing = found.values()
     assert (reads["value"], reads["met"]) == (pytest.approx(1.6), True)
     assert (share["value"], share["met"]) == (pytest.approx(0.25), False)

@@ -9,12 +9,15 @@ from pathlib import Path
 import pytest
 from support.training.tiny_run import write_collection
 
+from bench.__main__ import COMMANDS, main
 from bench.data.collections import Collection
 from bench.harness.records import read_records
 from bench.training import encoders
 from bench.training.collections import held_out_articles, pairs_collection
 from quarry.engine.encoding.encoder import open_encoder
 from quarry.training.data.beir import held_out_titles
+
+SEARCHES = ["dense", "hybrid", "codes 24", "codes 8", "one vector"]
 
 
 @pytest.fixture
@@ -42,24 +45,31 @@ def test_pairs_are_a_collection(data: Path) -> None:
     assert collection.qrels["q2"] == {"d2": 1}
 
 
-def test_every_way_to_search_is_measured(
-    small_corpus: list[dict[str, object]], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+@pytest.fixture
+def collection(small_corpus: list[dict[str, object]]) -> Collection:
+    """Documents of which every fourth is a query too."""
     documents = {str(each["id"]): str(each["text"]) for each in small_corpus}
     first = [str(each["id"]) for each in small_corpus[::4]]
     queries = {f"q{name}": documents[name] for name in first}
-    collection = Collection("small", "test", documents, queries, {f"q{name}": {name: 1} for name in first})
+    return Collection("small", "test", documents, queries, {f"q{name}": {name: 1} for name in first})
+
+
+def test_every_way_to_search_is_measured(collection: Collection) -> None:
     found = dict(encoders.measure(collection, open_encoder()))
-    assert list(found) == ["dense", "hybrid", "codes 24", "codes 8", "one vector"]
+    assert list(found) == SEARCHES
     assert found["dense"].ndcg_10 == found["one vector"].ndcg_10 == 1
     assert found["hybrid"].ndcg_10 == 1
 
+
+def test_the_command_records_every_way_to_search(
+    collection: Collection, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    for module in COMMANDS["trained_encoders"].needs:
+        pytest.importorskip(module, reason=f"the measurement needs {module}")
     monkeypatch.setitem(encoders.COLLECTIONS, "cranfield", lambda: collection)
     out = tmp_path / "results.jsonl"
-    from bench.__main__ import main
-
     assert main(["trained_encoders", "bundled", "--on", "cranfield", "--out", str(out)]) == 0
     records = read_records(out)
-    assert [each["search"] for each in records] == list(found)
+    assert [each["search"] for each in records] == SEARCHES
     assert records[0]["ndcg_10"] == 1
     assert records[0]["encoder"] == "all-MiniLM-L6-v2"

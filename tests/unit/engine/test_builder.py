@@ -368,7 +368,7 @@ class TestSettings:
             ({"centroids": "int4"}, "int8 or float16 or none"),
             ({"code_bytes": 5}, "half a divisor of 16; found 5"),
             ({"code_bytes": 9}, "code_bytes is out of range"),
-            ({"code_bytes": 0, "centroids": "none"}, "neither"),
+            ({"code_bytes": 0, "centroids": "none"}, "centroids or codes"),
             ({"seed": -1}, "seed"),
             (
                 {"clusters": 3, "colour": 1},
@@ -543,18 +543,19 @@ import sys
 import tracemalloc
 from quarry.engine.builder import build
 from quarry.formats.container import sections, spool, writer
-from quarry.formats.container.directory import Directory, WriterLimits
+from quarry.engine.thresholds import Thresholds
+from quarry.formats.container.directory import WriterLimits
 from support.indexes.word_encoder import WordEncoder
 
 n, path, code_bytes = int(sys.argv[1]), sys.argv[2], int(sys.argv[3])
 small = dict.fromkeys(("section_bytes", "posting_bytes", "sample_bytes"), 1 << 16)
-Directory.limits = WriterLimits(**small, page_postings=1 << 6, batch_postings=1 << 10)
+limits = Thresholds(writing=WriterLimits(**small, page_postings=1 << 6, batch_postings=1 << 10))
 spool.CHUNK_BYTES = sections.CHUNK_BYTES = writer.CHUNK_BYTES = 1 << 14
 encoder = WordEncoder(dim=16)
 docs = ({"id": str(number), "text": "word%d" % (number % 50)} for number in range(n))
-build([{"text": "warm up"}], path + "-", encoder=encoder, threads=1)
+build([{"text": "warm up"}], path + "-", encoder=encoder, threads=1, thresholds=limits)
 tracemalloc.start()
-build(docs, path, encoder=encoder, code_bytes=code_bytes, threads=1)
+build(docs, path, encoder=encoder, code_bytes=code_bytes, threads=1, thresholds=limits)
 print(tracemalloc.get_traced_memory()[1])
 """
 

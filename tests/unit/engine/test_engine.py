@@ -17,14 +17,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 from support.indexes.format_samples import n_descriptors
-from support.indexes.limits import limit_memory
 from support.indexes.word_encoder import WordEncoder
 
 from quarry import engine
 from quarry.engine import Document, Engine, KMeans, open_encoder
 from quarry.engine.bundled import default_bundle_path
 from quarry.engine.indexer.index_writer import IndexWriter
-from quarry.formats.container.directory import Directory
+from quarry.engine.thresholds import Thresholds
+from quarry.formats.container.directory import Directory, WriterLimits
 from quarry.formats.errors import (
     ChecksumMismatch,
     CorruptFile,
@@ -225,12 +225,12 @@ class TestSearch:
             ("\x00", "query 0: the query has no token"),
             ("a \ud800", "query 0: .*surrogate"),
             (["fine", "..."], "query 1: the query has no token"),
-            (["fine", 7], "query 1 is no text; expected str; found int"),
-            ([None], "query 0 is no text"),
-            (b"bytes", "no text to search for; expected a str or several; found bytes"),
-            (None, "no text to search for"),
-            (7, "no text to search for"),
-            ({"text": "fine"}, "no text to search for; expected a str or several; found dict"),
+            (["fine", 7], "query 1 is not a text; expected str; found int"),
+            ([None], "query 0 is not a text"),
+            (b"bytes", "queries are not texts; expected a str or several; found bytes"),
+            (None, "queries are not texts"),
+            (7, "queries are not texts"),
+            ({"text": "fine"}, "queries are not texts; expected a str or several; found dict"),
         ],
     )
     def test_queries_that_are_none(self, reader, query, message):
@@ -315,7 +315,7 @@ class TestDocuments:
         for call in (index.get, index.delete):
             with pytest.raises(InvalidSetting, match=r"ids cannot be read.*DataFrame"):
                 call(table)
-        with pytest.raises(InvalidQuery, match=r"no text to search for.*DataFrame"):
+        with pytest.raises(InvalidQuery, match=r"queries are not texts.*DataFrame"):
             index.search(table)
         assert [doc.id for doc in index.get(table["d1"])] == ["d3", "d4"]
 
@@ -341,7 +341,7 @@ class TestDocuments:
         data[-200] ^= 1
         segment.unlink()
         segment.write_bytes(data)
-        with pytest.raises(FormatError, match="damages") as caught:
+        with pytest.raises(FormatError, match="errors") as caught:
             reader.verify()
         assert len(caught.value.findings) >= 1
         assert all(str(segment) in str(finding) for finding in caught.value.findings)
@@ -667,10 +667,10 @@ class TestFork:
             index.commit()
             assert len(index) == 27
 
-    def test_a_child_that_closes_harms_nothing(self, path, monkeypatch):
+    def test_a_child_that_closes_harms_nothing(self, path):
         """Neither the lock nor the temporary files are the child's."""
-        limit_memory(monkeypatch, section_bytes=16)
-        with Engine.open(path, writable=True, encoder=ENCODER) as index:
+        spilling = Thresholds(writing=WriterLimits(section_bytes=16))
+        with Engine.open(path, writable=True, encoder=ENCODER, thresholds=spilling) as index:
             index.add(docs(30, 31, 32))
             before = names(path)
             assert any(name.endswith(".tmp") for name in before)

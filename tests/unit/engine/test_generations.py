@@ -9,21 +9,22 @@ from support.indexes.word_encoder import WordEncoder
 
 from quarry import engine
 from quarry.engine import Engine, KMeans
+from quarry.engine.thresholds import Thresholds
 
 ENCODER = WordEncoder(dim=16)
+SMALL = Thresholds(list_rows=100)
 TEXTS = [" ".join(f"w{n}" for n in np.random.default_rng(seed).integers(0, 99, 9)) for seed in range(400)]
 
 
 @pytest.fixture
-def path(tmp_path, monkeypatch):
-    monkeypatch.setattr("quarry.engine.indexer.segment_builder.IVF_ROWS", 100)
+def path(tmp_path):
     docs = ({"id": str(number), "text": text} for number, text in enumerate(TEXTS))
-    engine.build(docs, tmp_path / "ix", encoder=ENCODER, representation=KMeans(3), code_bytes=4)
+    engine.build(docs, tmp_path / "ix", encoder=ENCODER, representation=KMeans(3), code_bytes=4, thresholds=SMALL)
     return tmp_path / "ix"
 
 
 def backends(index):
-    return [each.opened for each in index._view.get()._dense._segments]
+    return index._view.get().searcher.backends
 
 
 def best(index, k=20):
@@ -32,7 +33,7 @@ def best(index, k=20):
 
 @pytest.mark.parametrize("backend", ["cpu_faiss", "scan", "exact"])
 def test_a_backend_stays_until_much_is_deleted(path, backend):
-    with Engine.open(path, writable=True, encoder=ENCODER, backend=backend) as index:
+    with Engine.open(path, writable=True, encoder=ENCODER, thresholds=SMALL, backend=backend) as index:
         before, everything = backends(index), best(index, 400)
         assert before == [None]
         before = backends(index)
@@ -52,7 +53,7 @@ def test_each_file_is_mapped_once(path):
         best(index)
         n_read_only = n_descriptors()
     n_closed = n_descriptors()
-    with Engine.open(path, writable=True, encoder=ENCODER) as index:
+    with Engine.open(path, writable=True, encoder=ENCODER, thresholds=SMALL) as index:
         best(index)
         assert n_descriptors() - n_closed == n_read_only - n_closed + 1  # the lock
         index.add([{"id": "new", "text": "w1"}])
@@ -63,7 +64,10 @@ def test_each_file_is_mapped_once(path):
 
 
 def test_a_reader_shares_what_is_the_same(path):
-    with Engine.open(path, encoder=ENCODER) as reader, Engine.open(path, writable=True, encoder=ENCODER) as index:
+    with (
+        Engine.open(path, encoder=ENCODER) as reader,
+        Engine.open(path, writable=True, encoder=ENCODER, thresholds=SMALL) as index,
+    ):
         found = best(reader)
         before = backends(reader)
         index.add([{"id": "new", "text": "w1 w2 w3"}])

@@ -69,7 +69,7 @@ class TestBuildOptions:
             BuildOptions(centroids=centroids)
 
     def test_neither_centroids_nor_codes(self):
-        with pytest.raises(InvalidSetting, match="neither centroids nor codes"):
+        with pytest.raises(InvalidSetting, match="must store centroids or codes"):
             BuildOptions(centroids="none", code_bytes=0)
 
     def test_codes_alone_of_vectors_that_can_have_none(self):

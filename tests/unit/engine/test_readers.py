@@ -130,7 +130,7 @@ class TestVerify:
             data[-70] ^= 1
             segment.unlink()
             segment.write_bytes(data)
-        with pytest.raises(FormatError, match="2 damages") as caught:
+        with pytest.raises(FormatError, match="2 errors") as caught:
             verify_index(Directory(path))
         assert {finding.path for finding in caught.value.findings} == set(segments)
         assert {type(finding) for finding in caught.value.findings} == {ChecksumMismatch}

@@ -214,7 +214,7 @@ def test_what_is_no_graph_is_refused(checkpoint: Path, tmp_path: Path, content: 
 
 
 def test_an_old_graph_is_brought_to_a_later_opset(exact: EncoderBundle, checkpoint: Path, tmp_path: Path) -> None:
-    """Graphs of older tools have opset 11 to 17, where normalisation and GELU are made of smaller parts."""
+    """Graphs of older tools have opset 11 to 17, where normalization and GELU are made of smaller parts."""
     folder = graph_folder(exact, checkpoint, tmp_path / "folder", "model.onnx")
     old = small_graph(["input_ids"], {"last_hidden_state": (F, ["b", "l", DIM])}, opset=13)
     (folder / "model.onnx").write_bytes(old.SerializeToString())

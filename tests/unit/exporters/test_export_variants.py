@@ -22,7 +22,7 @@ from quarry.exporters.parity.encoder import LEAST_MEAN_COSINES, check_parity
 from quarry.exporters.parity.encoder_reference import check_bundle
 from quarry.exporters.parity.retrieval import measure_retrieval
 from quarry.exporters.parity.sample_texts import sample_questions
-from quarry.exporters.precision.fp16 import to_half
+from quarry.exporters.precision.fp16 import convert_to_fp16
 from quarry.exporters.precision.int8_weights import quantize_weights
 from quarry.formats.bundle.encoder import EncoderBundle, ParityRecord, load_bundle, write_bundle
 from quarry.formats.errors import ChecksumMismatch, CorruptFile, EncoderMismatch, InvalidSetting
@@ -277,7 +277,7 @@ def test_half_graphs_are_half_inside_and_whole_outside(variants: dict[str, Encod
 
 def test_numbers_too_large_for_half_become_its_largest() -> None:
     weights = np.array([[1e30, -1e30, 3.0]], np.float32)
-    half = to_half(product_model(weights))
+    half = convert_to_fp16(product_model(weights))
     (tensor,) = half.graph.initializer
     np.testing.assert_array_equal(numpy_helper.to_array(tensor), np.array([[65504, -65504, 3]], np.float16))
 
@@ -287,4 +287,4 @@ def test_a_graph_with_graphs_inside_has_no_half() -> None:
     node = helper.make_node("If", ["c"], ["y"], name="choice", then_branch=inner, else_branch=inner)
     model = helper.make_model(helper.make_graph([node], "g", [], []))
     with pytest.raises(InvalidSetting, match=r"subgraphs .*found If 'choice'"):
-        to_half(model)
+        convert_to_fp16(model)

@@ -300,7 +300,7 @@ def test_an_unknown_option_is_refused(checkpoint: Path, tmp_path: Path, option: 
         export(checkpoint, tmp_path / "out", **option)
 
 
-def test_pooling_and_normalisation_may_be_chosen(checkpoint: Path, tmp_path: Path) -> None:
+def test_pooling_and_normalization_may_be_chosen(checkpoint: Path, tmp_path: Path) -> None:
     usual = export(checkpoint, tmp_path / "usual", "fp32", texts=TEXTS)
     chosen = export(checkpoint, tmp_path / "out", "fp32", texts=TEXTS, head="cls", normalize=False)
     assert (chosen.settings.pooling, chosen.settings.normalize) == ("cls", False)

@@ -26,7 +26,7 @@ class File:
     def __init__(self, path, kind):
         blob = path.read_bytes()
         head, tail = struct.unpack("<9sBHHI16sIII10sQ", blob[:64]), struct.unpack("<QQ16sQ16s8s", blob[-64:])
-        assert head[:5] == (b"\x89QRRY\r\n\x1a\n", kind, 1, 0, 0x0A0B0C0D)
+        assert head[:5] == (b"\x89QRRY\r\n\x1a\n", kind, 1, 1, 0x0A0B0C0D)
         assert (head[6:8], head[9:]) == ((0, 0), (bytes(10), xxh3_64_intdigest(blob[:56])))
         offset, length, self.digest, self.n_bytes, self.id, end = tail
         table = blob[offset : offset + length]
@@ -34,7 +34,8 @@ class File:
         assert (offset % 64, self.digest) == (0, xxh3_128_digest(table))
         contents = msgpack.unpackb(table)
         self.fields, entries = contents["fields"], contents["sections"]
-        assert head[8] == (1 if kind == 3 and self.fields.get("candidate_rows", 0) > 0 else 0)
+        optional = [name in self.fields for name in ("candidate_rows", "search_settings")] if kind == 3 else [0, 0]
+        assert head[8] == optional[0] + 2 * optional[1]
         self.sections = {name: self._section(blob, entry) for name, entry in entries.items()}
         self._check_gaps(
             blob, sorted(entries.values(), key=lambda entry: (entry["offset"], len(entry["chunks"]))), offset

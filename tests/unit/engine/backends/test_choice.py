@@ -14,6 +14,7 @@ from quarry.engine.backends.registry import BACKENDS, Adapter
 from quarry.engine.backends.selection import choose_backends
 from quarry.engine.options import OpenOptions, SearchOptions
 from quarry.engine.search.searcher import Searcher
+from quarry.engine.thresholds import Thresholds
 from quarry.formats.errors import BackendUnavailable
 from quarry.formats.snapshot import Snapshot
 
@@ -26,10 +27,9 @@ def snapshot(tmp_path):
     snapshot.close()
 
 
-def names(snapshot, backend="auto", **options):
-    return [
-        choice.backend for choice in choose_backends(snapshot.segments, OpenOptions(backend=backend), **options)
-    ]
+def names(snapshot, backend="auto", graph_rows=20_000, **limits):
+    options = OpenOptions(backend=backend, thresholds=Thresholds(graph_rows=graph_rows))
+    return [choice.backend for choice in choose_backends(snapshot.segments, options, **limits)]
 
 
 def query():
@@ -40,10 +40,9 @@ def test_lists_are_the_rule(snapshot):
     assert names(snapshot) == ["cpu_faiss", "cpu_faiss"]
 
 
-def test_what_takes_the_place_of_a_backend_that_is_not_for_a_segment(snapshot, monkeypatch):
+def test_what_takes_the_place_of_a_backend_that_is_not_for_a_segment(snapshot):
     assert names(snapshot, "hnsw") == ["scan", "scan"]
-    monkeypatch.setattr("quarry.engine.backends.hnsw.GRAPH_ROWS", 100)
-    assert names(snapshot, "hnsw") == ["hnsw", "hnsw"]
+    assert names(snapshot, "hnsw", graph_rows=100) == ["hnsw", "hnsw"]
 
 
 def test_large_segments_take_the_memory_first(snapshot):
@@ -86,7 +85,7 @@ def loaded_or_broken(load):
 def test_the_last_resort_must_work(snapshot, monkeypatch):
     monkeypatch.setattr("quarry.engine.backends.selection.cuda_is_there", lambda: False)
     for name in ("cpu_faiss", "scan"):
-        monkeypatch.setitem(BACKENDS, name, Adapter("broken:Broken"))
+        monkeypatch.setitem(BACKENDS, name, BACKENDS[name]._replace(place="broken:Broken"))
     monkeypatch.setattr(Adapter, "load", loaded_or_broken(Adapter.load))
     with pytest.raises(BackendUnavailable):
         Searcher(snapshot, OpenOptions()).search(query(), SearchOptions(k=5))

@@ -10,11 +10,13 @@ import pytest
 from support.indexes import small_index
 
 from quarry.engine.backends.cpu_faiss import FaissBackend
-from quarry.engine.backends.faiss_lists import faiss_lists
-from quarry.engine.backends.protocol import Resources, Wanted
+from quarry.engine.backends.faiss_lists import build_faiss_lists
+from quarry.engine.backends.probing import ProbingPolicy
+from quarry.engine.backends.protocol import Resources, SearchParameters
 from quarry.engine.quantization.candidates import rows_per_candidate
 from quarry.engine.scoring.stored_vectors import StoredVectors
 from quarry.formats.snapshot import Snapshot
+from quarry.formats.vectors.search_setting import SearchSetting
 
 
 @pytest.fixture(scope="module")
@@ -46,51 +48,42 @@ def allowed_by(segment, share):
 
 @pytest.mark.parametrize("share", [0.0, 0.05, 0.3, 0.9, 1.0])
 @pytest.mark.parametrize("rows_per_scored", [1, 10, 1 << 40])
-def test_only_allowed_documents_and_enough_of_them(segments, queries, monkeypatch, share, rows_per_scored):
-    monkeypatch.setattr("quarry.engine.backends.cpu_faiss._ROWS_PER_SCORED", rows_per_scored)
+def test_only_allowed_documents_and_enough_of_them(segments, queries, share, rows_per_scored):
     for segment in segments:
-        backend, allowed = FaissBackend(segment, Resources()), allowed_by(segment, share)
+        policy = replace(ProbingPolicy.of(segment), rows_per_scored=rows_per_scored)
+        backend, allowed = FaissBackend(segment, Resources(), policy), allowed_by(segment, share)
         for k, n, nprobe in ((1, 1, 1), (10, 10, None), (10, 40, 2), (200, 200, 1)):
-            for found in backend.candidates(queries, Wanted(k, n, nprobe, 2, allowed)):
+            for found in backend.candidates(queries, SearchParameters(k, n, nprobe, 2, allowed)):
                 assert allowed[found.docs].all()
                 assert len(np.unique(found.docs)) == len(found.docs) >= min(k, allowed.sum())
-                assert found.ceiling == np.inf or len(found.docs) == allowed.sum()
+                assert found.upper_bound == np.inf or len(found.docs) == allowed.sum()
 
 
-def test_the_best_of_the_allowed_are_found(segments, queries, monkeypatch):
-    monkeypatch.setattr("quarry.engine.backends.cpu_faiss._ROWS_PER_SCORED", 1 << 40)
+def test_the_best_of_the_allowed_are_found(segments, queries):
     segment = segments[0]
-    allowed, backend = allowed_by(segment, 0.5), FaissBackend(segment, Resources())
+    policy = replace(ProbingPolicy.of(segment), rows_per_scored=1 << 40)
+    allowed, backend = allowed_by(segment, 0.5), FaissBackend(segment, Resources(), policy)
     scores = np.where(allowed, best_scores(segment, queries), -np.inf)
-    found = backend.candidates(queries, Wanted(10, 40, 16, 1, allowed))
+    found = backend.candidates(queries, SearchParameters(10, 40, 16, 1, allowed))
     first = [row.argmax() in each.docs for row, each in zip(scores, found, strict=True)]
     assert all(first)
-    all_allowed = backend.candidates(queries, Wanted(10, 40, 16, 1, ~segment.deleted))
-    unfiltered = backend.candidates(queries, Wanted(10, 40, 16, 1))
+    all_allowed = backend.candidates(queries, SearchParameters(10, 40, 16, 1, ~segment.deleted))
+    unfiltered = backend.candidates(queries, SearchParameters(10, 40, 16, 1))
     for one, other in zip(all_allowed, unfiltered, strict=True):
         assert sorted(one.docs) == sorted(other.docs)
 
 
-def test_a_filter_reads_more_lists_unless_told(segments):
-    backend = FaissBackend(segments[0], Resources())
-    backend._nlist, backend._default_nprobe = 1024, 224
-    assert [backend._nprobe(Wanted(1, 1, None, 1), share) for share in (1.0, 1 / 64, 1e-6)] == [224, 448, 1024]
-    assert backend._nprobe(Wanted(1, 1, 7, 1), 0.01) == 7
+def test_the_calibrated_number_of_lists_is_read(segments):
+    settings = (SearchSetting(10, 3, 1), SearchSetting(100, 7, 1))
+    segment = replace(segments[0], quantizer=replace(segments[0].quantizer, search_settings=settings))
+    policy = ProbingPolicy.of(segment)
+    assert [policy.first_probe(k, k, None, 1.0).nprobe for k in (1, 10, 100, 1 << 20)] == [3, 3, 7, 16]
 
 
-def test_a_filter_reads_no_more_lists_where_those_are_long(segments, monkeypatch):
-    backend = FaissBackend(segments[0], Resources())
-    monkeypatch.setattr("quarry.engine.backends.cpu_faiss._MOST_ROWS", backend._table.n_rows // 2)
-    backend._nlist = 1024
-    for usual, expected in ((224, 512), (600, 600)):
-        backend._default_nprobe = usual
-        assert backend._nprobe(Wanted(1, 1, None, 1), 1e-6) == pytest.approx(expected, abs=2)
-
-
-def test_coarser_codes_are_asked_for_more(segments):
-    """Of 32 numbers 8 bytes are two bits each; a quarter of a bit asks for four times as many."""
+def test_more_rows_are_collected_for_coarser_codes(segments):
+    """With 32 dimensions 8 bytes are two bits each; with a quarter of a bit four times as many rows are needed."""
     segment = segments[0]
-    usual = FaissBackend(segment, Resources())._rows_per_candidate
+    usual = ProbingPolicy.of(segment).rows_per_candidate
     generator = np.random.default_rng(0)
     shape = (2, 16, small_index.DIM // 2)
     codebook = generator.standard_normal(shape).astype(np.float32)
@@ -104,8 +97,8 @@ def test_searches_with_filters_by_turns(segments, queries):
     backend = FaissBackend(segment, Resources())
     filters = [allowed_by(segment, 0.7), None, allowed_by(segment, 0.8), allowed_by(segment, 0.7)]
     for allowed in [*filters, *filters]:
-        expected = FaissBackend(segment, Resources()).candidates(queries, Wanted(10, 20, 8, 1, allowed))
-        found = backend.candidates(queries, Wanted(10, 20, 8, 1, allowed))
+        expected = FaissBackend(segment, Resources()).candidates(queries, SearchParameters(10, 20, 8, 1, allowed))
+        found = backend.candidates(queries, SearchParameters(10, 20, 8, 1, allowed))
         assert [sorted(each.docs) for each in found] == [sorted(each.docs) for each in expected]
 
 
@@ -116,7 +109,7 @@ def test_lists_are_copied_part_by_part_as_a_whole(segments, queries, monkeypatch
     segment = segments[0]
     owners = np.arange(segment.reader.n_rows)
     owners[::5] = -1
-    index = faiss_lists(segment.quantizer, segment.reader.lists, owners)
+    index = build_faiss_lists(segment.quantizer, segment.reader.lists, owners)
     whole = interleaved_at_once(segment.quantizer, segment.reader.lists, owners)
     assert index.ntotal == (owners >= 0).sum()
     parameters = faiss.SearchParametersIVF(nprobe=small_index.NLIST)

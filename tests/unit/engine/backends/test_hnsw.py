@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from functools import partial
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from quarry import engine
 from quarry.engine import Engine, KMeans
 from quarry.engine.backends.hnsw_index import build_graph
 from quarry.engine.indexer.graphs import write_graphs
+from quarry.engine.thresholds import Thresholds
 from quarry.formats.container.directory import Directory
 from quarry.formats.container.layout import FileKind
 from quarry.formats.errors import FormatError, ReadOnlyIndex
@@ -19,11 +21,11 @@ from quarry.formats.snapshot import Snapshot
 from quarry.formats.vectors.hnsw_graph import NONE, HnswGraph, read_graph, write_graph
 
 N_DOCS, DIM = 400, 32
+open_index = partial(Engine.open, thresholds=Thresholds(graph_rows=1000))
 
 
 @pytest.fixture(autouse=True)
 def small_graphs(monkeypatch):
-    monkeypatch.setattr("quarry.engine.backends.hnsw.GRAPH_ROWS", 1000)
     monkeypatch.setattr("quarry.engine.backends.hnsw._ROWS_PER_STEP", 1)
 
 
@@ -58,7 +60,7 @@ def queries(n=20):
 
 
 def ids(path, backend):
-    with Engine.open(path, backend=backend) as index:
+    with open_index(path, backend=backend) as index:
         return [[hit.id for hit in hits] for hits in index.search_vectors(queries(), k=10)]
 
 
@@ -69,7 +71,7 @@ def recall(path):
 
 def test_a_graph_is_written_when_asked_for(index, caplog):
     path, encoder, docs = index
-    with Engine.open(path, writable=True, encoder=encoder, backend="hnsw") as writer:
+    with open_index(path, writable=True, encoder=encoder, backend="hnsw") as writer:
         assert graphs(path) == []
         assert writer.optimize() == 1
         assert writer.optimize() == 0
@@ -86,7 +88,7 @@ def test_a_graph_is_written_when_asked_for(index, caplog):
 
 def test_auto_searches_a_graph_as_soon_as_it_is_written(index):
     path, encoder, _ = index
-    with Engine.open(path, writable=True, encoder=encoder) as writer:
+    with open_index(path, writable=True, encoder=encoder) as writer:
         assert list(writer.stats()["backend"]["chosen"]) == ["scan"]
         before = [[hit.id for hit in hits] for hits in writer.search_vectors(queries(), k=10)]
         writer.optimize()
@@ -103,25 +105,26 @@ def test_a_reader_builds_what_is_not_there(index, caplog):
     assert graphs(path) == []
 
 
-def test_small_segments_have_no_graph(index, monkeypatch):
+def test_small_segments_have_no_graph(index):
     path, encoder, _ = index
-    monkeypatch.setattr("quarry.engine.backends.hnsw.GRAPH_ROWS", 4 * N_DOCS + 1)
-    with Engine.open(path, writable=True, encoder=encoder) as writer:
+    with Engine.open(
+        path, writable=True, encoder=encoder, thresholds=Thresholds(graph_rows=4 * N_DOCS + 1)
+    ) as writer:
         assert writer.optimize() == 0
 
 
 def test_a_reader_cannot_write_one(index):
-    with Engine.open(index[0]) as reader, pytest.raises(ReadOnlyIndex):
+    with open_index(index[0]) as reader, pytest.raises(ReadOnlyIndex):
         reader.optimize()
 
 
 def test_a_graph_lives_as_long_as_its_segment(index):
     path, encoder, docs = index
-    with Engine.open(path, writable=True, encoder=encoder) as writer:
+    with open_index(path, writable=True, encoder=encoder) as writer:
         writer.optimize()
     stranger = path / f"{'0' * 32}.hnsw"
     stranger.write_bytes(b"of a segment that is gone")
-    with Engine.open(path, writable=True, encoder=encoder) as writer:
+    with open_index(path, writable=True, encoder=encoder) as writer:
         assert not stranger.exists()
         writer.delete([docs[0]["id"]])
         writer.commit()
@@ -134,16 +137,16 @@ def test_a_graph_lives_as_long_as_its_segment(index):
 
 def test_a_graph_may_vanish_under_a_reader(index):
     path, encoder, _ = index
-    with Engine.open(path, writable=True, encoder=encoder) as writer:
+    with open_index(path, writable=True, encoder=encoder) as writer:
         writer.optimize()
-    with Engine.open(path, backend="hnsw") as reader:
+    with open_index(path, backend="hnsw") as reader:
         graphs(path)[0].unlink()
         assert len(reader.search_vectors(queries(), k=10)) == 20
 
 
 def test_a_damaged_graph_is_an_error_until_it_is_written_again(index):
     path, encoder, _ = index
-    with Engine.open(path, writable=True, encoder=encoder) as writer:
+    with open_index(path, writable=True, encoder=encoder) as writer:
         writer.optimize()
         blob = bytearray(graphs(path)[0].read_bytes())
         blob[200] ^= 1
@@ -184,7 +187,7 @@ def test_any_graph_within_bounds_is_searched_without_harm(index, seed):
         read_graph(directory, segment.record.file, segment.reader.n_rows).neighbors, graph.neighbors
     )
     snapshot.close()
-    with Engine.open(path, backend="hnsw") as poor, Engine.open(path, backend="exact") as exact:
+    with open_index(path, backend="hnsw") as poor, open_index(path, backend="exact") as exact:
         for k in (1, 10, N_DOCS):
             for hits, every in zip(
                 poor.search_vectors(queries(5), k=k), exact.search_vectors(queries(5), k=N_DOCS), strict=True
@@ -216,6 +219,6 @@ def test_one_thread_builds_the_same_graph_each_time(index):
 def test_writing_needs_a_kind_of_its_own(index):
     path, _, _ = index
     snapshot = Snapshot(Directory(path))
-    assert write_graphs(snapshot, 1) == 1
+    assert write_graphs(snapshot, 1000, 1) == 1
     assert graphs(path)[0].read_bytes()[9] == FileKind.HNSW_GRAPH == 5
     snapshot.close()

@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import tomllib
+from functools import partial
 from importlib import import_module, metadata
 from pathlib import Path
 
@@ -21,6 +22,7 @@ from quarry import engine
 from quarry.engine.cli.commands import main
 from quarry.engine.documents.document import Document
 from quarry.engine.search.hits import snippet
+from quarry.engine.thresholds import Thresholds
 
 
 class Output:
@@ -125,16 +127,16 @@ def test_search_keeps_to_a_filter(quarry, index: Path) -> None:
     (answer,) = quarry("search", index, "ship", "--filter", '{"letters": {"$gte": 4}}', "--json").json
     assert {hit["id"] for hit in answer["hits"]} == {"bread", "rain"}
     for given, message in (
-        ("{letters", "--filter is no JSON"),
-        ("[1]", "--filter is no JSON object"),
-        ("null", "--filter is no JSON object"),
+        ("{letters", "--filter is not JSON"),
+        ("[1]", "--filter is not a JSON object"),
+        ("null", "--filter is not a JSON object"),
         ('{"letters": {"$more": 4}}', "unknown operator"),
         ('{"letters": NaN}', "field 'letters'; expected a str, int"),
         ("[" * 100_000 + "]" * 100_000, "--filter is nested too deep"),
         ('{"letters": {"$in": ' + "[" * 100_000 + "]" * 100_000 + "}}", "--filter is nested too deep"),
         ('{"$not": ' * 100_000 + "{}" + "}" * 100_000, "--filter is nested too deep"),
         ('{"$not": ' * 300 + "{}" + "}" * 300, "a filter is nested too deep"),
-        ("[" * 300 + "]" * 300, "--filter is no JSON object"),
+        ("[" * 300 + "]" * 300, "--filter is not a JSON object"),
     ):
         output = quarry("search", index, "ship", "--filter", given)
         assert (output.code, output.out) == (1, "")
@@ -195,7 +197,8 @@ def test_info_and_verify_describe_the_index(quarry, index: Path) -> None:
 
 
 def test_merge_writes_graphs_on_demand(quarry, index: Path, monkeypatch) -> None:
-    monkeypatch.setattr("quarry.engine.backends.hnsw.GRAPH_ROWS", 1)
+    small = Thresholds(graph_rows=1)
+    monkeypatch.setattr(engine.Engine, "open", partial(engine.Engine.open, thresholds=small))
     assert quarry("merge", index, "--json").json[0]["n_graphs_written"] == 0
     assert not list(index.glob("*.hnsw"))
     (told,) = quarry("merge", index, "--graphs", "--json").json

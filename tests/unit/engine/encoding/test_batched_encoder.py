@@ -18,10 +18,10 @@ from quarry.engine.documents.document import Document
 from quarry.engine.encoding.batched_encoder import BatchedEncoder, batches
 from quarry.engine.encoding.onnx_encoder import OnnxEncoder
 from quarry.engine.encoding.onnx_runner import OnnxRunner
+from quarry.engine.encoding.queries import encode_queries
 from quarry.engine.indexer.document_encoder import DocumentEncoder, EncodedDocuments
 from quarry.engine.process.worker_pool import WorkerPool
 from quarry.engine.representation.pieces import Pieces
-from quarry.engine.search.queries import encode_queries
 from quarry.exporters.export import export
 from quarry.formats.errors import InvalidDocument, InvalidQuery
 

@@ -43,7 +43,7 @@ def rewritten(bundle: EncoderBundle, folder: Path, **changes: object) -> Encoder
 def test_the_default_is_the_bundled_encoder() -> None:
     encoder = open_encoder(None)
     assert isinstance(encoder, OnnxEncoder)
-    assert (encoder.name, encoder.dim, encoder.normalise, encoder.beta) == ("all-MiniLM-L6-v2", 384, True, None)
+    assert (encoder.name, encoder.dim, encoder.normalize, encoder.beta) == ("all-MiniLM-L6-v2", 384, True, None)
     assert encoder.identity == load_bundle(default_bundle_path()).identity
     assert "int8" in repr(encoder)
 
@@ -95,14 +95,14 @@ def test_windows_are_as_full_as_the_encoder_allows(tiny: EncoderBundle) -> None:
     assert OnnxEncoder(tiny).encode_query("z" * room).shape == (DIM,)
 
 
-@pytest.mark.parametrize("normalise", [True, False])
-def test_a_long_query_is_the_weighted_mean_of_its_windows(tmp_path: Path, normalise: bool) -> None:
-    checkpoint = write_checkpoint(tmp_path / "checkpoint", normalise=normalise)
+@pytest.mark.parametrize("normalize", [True, False])
+def test_a_long_query_is_the_weighted_mean_of_its_windows(tmp_path: Path, normalize: bool) -> None:
+    checkpoint = write_checkpoint(tmp_path / "checkpoint", normalize=normalize)
     encoder = OnnxEncoder(export(checkpoint, tmp_path / "bundle", "fp32"))
     parts = ["a" * 14, "b" * 14, "c" * 5]  # windows of 14 tokens
     vectors = np.stack([encoder.encode_query(part) for part in parts])
     expected = np.array([14, 14, 5]) @ vectors
-    expected /= np.linalg.norm(expected) if normalise else 33
+    expected /= np.linalg.norm(expected) if normalize else 33
     np.testing.assert_allclose(encoder.encode_query(" ".join(parts)), expected, atol=1e-6)
 
 

@@ -38,7 +38,7 @@ def variants(checkpoint: Path, tmp_path_factory: pytest.TempPathFactory) -> dict
 
 @pytest.fixture
 def map_everything(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(onnx_outline, "_LEAST_BYTES", 64)  # the tiny checkpoint has no larger ones
+    monkeypatch.setattr(onnx_outline, "_MIN_BYTES", 64)  # the tiny checkpoint has no larger ones
 
 
 def vectors(path: Path, lean: bool = False) -> np.ndarray:
@@ -118,7 +118,7 @@ def test_mapped_weights_give_the_same_vectors(
     path = variants[precision].path
     assert outline(path / "model.onnx") != (path / "model.onnx").read_bytes()
     mapped = vectors(path)
-    monkeypatch.setattr(onnx_outline, "_LEAST_BYTES", 2**40)
+    monkeypatch.setattr(onnx_outline, "_MIN_BYTES", 2**40)
     assert outline(path / "model.onnx") == (path / "model.onnx").read_bytes()
     np.testing.assert_array_equal(mapped, vectors(path))
 

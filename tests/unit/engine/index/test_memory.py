@@ -17,6 +17,7 @@ from quarry.engine.index.memory import memory_bytes, plan_memory
 from quarry.engine.indexer.document_encoder import EncodedDocument
 from quarry.engine.indexer.segment_builder import SegmentBuilder
 from quarry.engine.representation.base import DocumentVectors
+from quarry.engine.thresholds import Thresholds
 from quarry.formats.container.directory import Directory
 from quarry.formats.errors import InvalidSetting
 from quarry.formats.snapshot import Snapshot
@@ -67,7 +68,7 @@ def fill(directory, n_docs, n_each, quantizer):
     """Commit documents of so many random centroids each, and write such a graph."""
     generator, n_rows = np.random.default_rng(0), n_docs * n_each
     manifest = Snapshot(directory).manifest
-    builder = SegmentBuilder(directory, manifest.settings, 2)
+    builder = SegmentBuilder(directory, manifest.settings, 2, Thresholds())
     for doc in range(n_docs):
         vectors = DocumentVectors(generator.standard_normal((n_each, DIM), np.float32), ((),) * n_each)
         builder.add(EncodedDocument(Document(f"new {doc}", "text"), vectors, ["text", f"w{doc % 500}"], 0))
@@ -101,7 +102,7 @@ def test_auto_takes_what_fits(path):
     assert chosen(path) == ("hnsw", "a graph was written")
     name, reason = chosen(path, memory=graph)
     assert name == "cpu_faiss"
-    assert f"memory is short for hnsw ({graph} bytes)" in reason
+    assert f"not enough memory for hnsw ({graph} bytes)" in reason
     assert chosen(path, memory=2 * graph)[0] == "hnsw"
     assert chosen(path, memory=lists)[0] == "scan"
 
@@ -114,7 +115,7 @@ def test_a_backend_that_is_asked_for_must_fit(path, name):
 
 
 def test_the_least_memory(path):
-    with pytest.raises(InvalidSetting, match="too little for this index; expected at least 89275 bytes"):
+    with pytest.raises(InvalidSetting, match="too low for this index; expected at least 89275 bytes"):
         Engine.open(path, memory="30KB")
     assert chosen(path, memory=89_276)[0] == "scan"
 
@@ -142,7 +143,7 @@ def test_an_index_that_outgrows_its_memory(tmp_path):
     engine.build(["one"], tmp_path, encoder=encoder)
     with Engine.open(tmp_path, writable=True, encoder=encoder, memory="200B") as index:
         index.add([f"text {number}" for number in range(100)])
-        with pytest.raises(InvalidSetting, match="too little for this index") as caught:
+        with pytest.raises(InvalidSetting, match="too low for this index") as caught:
             index.commit()
         assert caught.value.__notes__ == ["Generation 2 was committed."]
         assert len(index.search("one")) == len(index) == 1

@@ -48,7 +48,7 @@ def test_what_is_told(path):
     assert sum(parts.values()) == size
     assert size == sum(file.stat().st_size for file in path.glob("*.seg"))
     assert json.loads(json.dumps(found | memory | backend)) == found | memory | backend
-    assert backend["asked_for"] == "auto"
+    assert backend["requested"] == "auto"
     reason = backend["chosen"]["scan"].pop("reason")
     assert "all centroids are read" in reason
     assert backend["chosen"] == {"scan": {"n_segments": 1, "n_centroids": 150}}

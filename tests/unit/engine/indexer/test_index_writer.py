@@ -5,16 +5,18 @@ import os
 
 import numpy as np
 import pytest
-from support.indexes.limits import limit_memory
 from support.indexes.word_encoder import WordEncoder
 
 from quarry import engine
 from quarry.engine import Engine
 from quarry.engine.documents.document import Document
 from quarry.engine.indexer.committer import Committer
+from quarry.engine.indexer.failures import WriterStatus
 from quarry.engine.indexer.index_writer import IndexWriter
+from quarry.engine.indexer.publication import Publication
 from quarry.engine.indexer.segment_builder import SegmentBuilder
-from quarry.formats.container.directory import Directory, OutputFile
+from quarry.engine.thresholds import Thresholds
+from quarry.formats.container.directory import Directory, OutputFile, WriterLimits
 from quarry.formats.documents.store import DocStore
 from quarry.formats.errors import (
     CommitFailed,
@@ -67,6 +69,12 @@ def writer(filled):
     opened = IndexWriter(filled, ENCODER, 2)
     yield opened
     opened.close()
+
+
+def spilling_writer(directory, **limits):
+    """A writer that moves everything out of memory at once."""
+    limited = Directory(directory.path, limits=WriterLimits(section_bytes=64, posting_bytes=64, **limits))
+    return IndexWriter(limited, ENCODER, 2)
 
 
 def live(directory):
@@ -249,7 +257,7 @@ class TestAdd:
             def vector(self, word):
                 return super().vector(word) * np.float32(value if word == "broken" else 1)
 
-        writer = IndexWriter(filled, Broken(dim=16, normalise=False), 2)
+        writer = IndexWriter(filled, Broken(dim=16, normalize=False), 2)
         with pytest.raises(InvalidDocument, match="document 'x': the encoder gave no usable vectors"):
             writer.add([Document("x", "a broken word")])
         writer.add(docs(10))
@@ -263,7 +271,7 @@ class TestAdd:
                 return np.resize(super().vector(word), 24)
 
         writer = IndexWriter(filled, Longer(dim=16), 1)
-        with pytest.raises(InvalidDocument, match=r"numbers up to 65504, 16 a vector; found shape \(2, 24\)"):
+        with pytest.raises(InvalidDocument, match=r"values up to 65504, 16 per vector; found shape \(2, 24\)"):
             writer.add([Document("x", "two words")])
         writer.close()
 
@@ -596,9 +604,9 @@ class TestFailures:
         IndexWriter(filled, ENCODER, 1).close()
         assert not leftover.exists()
 
-    def test_documents_that_cannot_be_moved_out_of_memory(self, writer, filled, monkeypatch):
+    def test_documents_that_cannot_be_moved_out_of_memory(self, filled, monkeypatch):
         """Those taken until then are kept, each of them whole."""
-        limit_memory(monkeypatch, section_bytes=64, posting_bytes=64, sample_bytes=64)
+        writer = spilling_writer(filled, sample_bytes=64)
         writer.add(docs(10))
         real, n_calls = OutputFile.write, itertools.count()
 
@@ -618,7 +626,7 @@ class TestFailures:
                 except CommitFailed as error:
                     failures.append(error)
         assert len(failures) > 10
-        assert all("stay collected" in str(error) and "No space left" in str(error) for error in failures)
+        assert all("are kept" in str(error) and "No space left" in str(error) for error in failures)
         assert writer.commit() == (2, 0)
         assert sorted(live(filled)) == sorted((f"d{number}", f"text{number} word") for number in range(40))
         writer.close()
@@ -642,28 +650,28 @@ class TestFailures:
 
     def test_nobody_sees_a_failure_that_is_undone(self, writer, monkeypatch):
         """It may be a merge's in the background, while another thread asks whether the writer is open."""
-        seen, real = [], Committer._is_newest
+        seen, real = [], Publication._is_current
 
-        def look(committer, generation):
-            seen.append(committer.failure)
-            return real(committer, generation)
+        def look(publication):
+            seen.append(writer._state.status)
+            return real(publication)
 
-        monkeypatch.setattr(Committer, "_is_newest", look)
+        monkeypatch.setattr(Publication, "_is_current", look)
         writer.add(docs(10))
         with monkeypatch.context() as patch:
             failing(patch, Directory, "rename", NO_SPACE)
             with pytest.raises(CommitFailed):
                 writer.commit()
-        assert seen == [None]
+        assert seen == [WriterStatus.CLEAN]
         assert writer.commit() == (2, 0)
 
     @pytest.mark.parametrize("what", ["commit", "merge"])
     def test_an_interrupt_just_after_a_generation_was_made(self, writer, filled, monkeypatch, what):
         """Its files are not taken for those of a commit that failed."""
-        settle = Committer._settle
+        advance = Committer._advance
 
         def interrupted(*args):
-            settle(*args)
+            advance(*args)
             raise KeyboardInterrupt
 
         writer.delete(["d0"])
@@ -672,7 +680,7 @@ class TestFailures:
         writer.delete(["d1"])
         writer.add(docs(11))
         with monkeypatch.context() as patch:
-            patch.setattr(Committer, "_settle", interrupted)
+            patch.setattr(Committer, "_advance", interrupted)
             with pytest.raises(KeyboardInterrupt):
                 getattr(writer, what)()
         assert len(live(filled)) == 10
@@ -685,9 +693,9 @@ class TestFailures:
         "where",
         ["quarry.formats.container.spool.Spool._spill", "quarry.formats.postings.inversion.PostingRuns._spill"],
     )
-    def test_an_interrupt_while_documents_are_moved_out_of_memory(self, writer, filled, monkeypatch, where):
+    def test_an_interrupt_while_documents_are_moved_out_of_memory(self, filled, monkeypatch, where):
         """How much of them was moved is not known."""
-        limit_memory(monkeypatch, section_bytes=64, posting_bytes=64)
+        writer = spilling_writer(filled)
         writer.add(docs(10))
         with monkeypatch.context() as patch:
             patch.setattr(where, lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
@@ -757,18 +765,20 @@ class TestFailures:
 
 
 class TestQuantizers:
+    SMALL = Thresholds(list_rows=300)
+    HOW = {"encoder": ENCODER, "representation": "kmeans", "code_bytes": 4, "thresholds": SMALL}  # noqa: RUF012
+
     @pytest.fixture
-    def path(self, tmp_path, monkeypatch):
-        monkeypatch.setattr("quarry.engine.indexer.segment_builder.IVF_ROWS", 300)
+    def path(self, tmp_path):
         texts = [{"id": str(number), "text": f"text{number} word{number % 7}"} for number in range(400)]
-        engine.build(texts, tmp_path / "index", encoder=ENCODER, representation="kmeans", code_bytes=4, threads=1)
+        engine.build(texts, tmp_path / "index", **self.HOW, threads=1)
         return tmp_path / "index"
 
     def test_later_segments_share_it(self, path):
         directory = Directory(path)
         first = Manifest.load(directory, 1)
         assert len(first.quantizers) == 1
-        with Engine.open(path, writable=True, encoder=ENCODER) as index:
+        with Engine.open(path, writable=True, encoder=ENCODER, thresholds=self.SMALL) as index:
             index.add([{"id": f"new{number}", "text": f"other{number} words"} for number in range(301)])
             index.commit()
             index.add([{"id": "alone", "text": "alone"}])
@@ -784,7 +794,7 @@ class TestQuantizers:
 
     def test_it_goes_with_its_last_segment(self, path):
         directory = Directory(path)
-        with Engine.open(path, writable=True, encoder=ENCODER) as index:
+        with Engine.open(path, writable=True, encoder=ENCODER, thresholds=self.SMALL) as index:
             index.add([{"id": "alone", "text": "alone"}])
             index.delete([str(number) for number in range(400)])
             index.commit()
@@ -794,18 +804,15 @@ class TestQuantizers:
 
     def test_the_same_documents_give_the_same_files(self, path, tmp_path):
         texts = [{"id": str(number), "text": f"text{number} word{number % 7}"} for number in range(400)]
-        options = {"encoder": ENCODER, "representation": "kmeans", "code_bytes": 4}
-        engine.build(texts, tmp_path / "again", **options, threads=3)
+        engine.build(texts, tmp_path / "again", **self.HOW, threads=3)
         assert next(path.glob("*.quant")).name == next((tmp_path / "again").glob("*.quant")).name
-        engine.build(texts, tmp_path / "other", **options, seed=5)
+        engine.build(texts, tmp_path / "other", **self.HOW, seed=5)
         assert next(path.glob("*.quant")).name != next((tmp_path / "other").glob("*.quant")).name
 
     def test_a_build_over_its_own_quantizer(self, path):
         name = next(path.glob("*.quant")).name
         texts = [{"id": str(number), "text": f"text{number} word{number % 7}"} for number in range(400)]
-        engine.build(
-            texts, path, encoder=ENCODER, representation="kmeans", code_bytes=4, threads=1, overwrite=True
-        )
+        engine.build(texts, path, **self.HOW, threads=1, overwrite=True)
         assert [file.name for file in path.glob("*.quant")] == [name]
         with Engine.open(path) as index:
             index.verify()

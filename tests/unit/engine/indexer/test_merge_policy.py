@@ -10,8 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from quarry.engine.indexer.merge_policy import MergePolicy, SegmentSize
+from quarry.engine.thresholds import MergeLimits
 
-POLICY = MergePolicy(width=4, floor_bytes=100, max_bytes=10_000, dead_share=0.2, dead_bytes=10)
+LIMITS = MergeLimits(width=4, floor_bytes=100, max_bytes=10_000, dead_share=0.2, dead_bytes=10)
+POLICY = MergePolicy(LIMITS)
 SIZES = st.lists(
     st.builds(SegmentSize, st.integers(1, 12_000), st.floats(0, 1)),
     max_size=40,
@@ -66,10 +68,10 @@ class TestFullMerge:
 
     @given(SIZES)
     def test_each_segment_once(self, segments):
-        groups = POLICY.packed(segments)
+        groups = POLICY.pack(segments)
         assert [number for group in groups for number in group] == list(range(len(segments)))
         for group in groups:
-            assert len(group) == 1 or sum(segments[number].live_bytes for number in group) <= POLICY.max_bytes
+            assert len(group) == 1 or sum(segments[number].live_bytes for number in group) <= LIMITS.max_bytes
 
 
 def at_rest(segments, check=lambda chosen, segments: None):
@@ -88,14 +90,14 @@ def at_rest(segments, check=lambda chosen, segments: None):
 def test_it_comes_to_rest_within_its_bounds(segments):
     def check(chosen, now):
         assert list(chosen) == sorted(set(chosen))
-        assert len(chosen) == 1 or sum(now[number].live_bytes for number in chosen) <= POLICY.max_bytes
+        assert len(chosen) == 1 or sum(now[number].live_bytes for number in chosen) <= LIMITS.max_bytes
         assert len(chosen) > 1 or now[chosen[0]].live_share < 1
 
     rest, _ = at_rest(segments, check)
-    large = [each for each in rest if each.live_bytes > POLICY.max_bytes / 2]
-    levels = 2 + math.ceil(math.log(POLICY.max_bytes / POLICY.floor_bytes, POLICY.width))
-    assert len(rest) - len(large) < POLICY.width * levels
-    assert all(each.dead_bytes <= max(POLICY.dead_bytes, POLICY.dead_share * each.n_bytes) for each in rest)
+    large = [each for each in rest if each.live_bytes > LIMITS.max_bytes / 2]
+    levels = 2 + math.ceil(math.log(LIMITS.max_bytes / LIMITS.floor_bytes, LIMITS.width))
+    assert len(rest) - len(large) < LIMITS.width * levels
+    assert all(each.dead_bytes <= max(LIMITS.dead_bytes, LIMITS.dead_share * each.n_bytes) for each in rest)
 
 
 @pytest.mark.parametrize(
@@ -117,9 +119,9 @@ def test_years_of_updates(n_live, batch):
         written += n_bytes
         dead = sum(each.dead_bytes for each in segments)
         assert sum(round(each.live_bytes) for each in segments) == n_live
-        assert len(segments) < 4 * POLICY.width + n_live / (POLICY.max_bytes / 2)
-        assert dead <= POLICY.dead_share * (n_live + dead) + POLICY.dead_bytes * len(segments)
-    assert written < 700 * batch * (20 + POLICY.floor_bytes / batch)
+        assert len(segments) < 4 * LIMITS.width + n_live / (LIMITS.max_bytes / 2)
+        assert dead <= LIMITS.dead_share * (n_live + dead) + LIMITS.dead_bytes * len(segments)
+    assert written < 700 * batch * (20 + LIMITS.floor_bytes / batch)
 
 
 @pytest.mark.parametrize("size", [0, 1])

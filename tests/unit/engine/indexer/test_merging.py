@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import threading
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -15,8 +16,8 @@ from quarry.engine import Engine, KMeans
 from quarry.engine.backends.hnsw_index import build_graph
 from quarry.engine.documents.document import Document
 from quarry.engine.indexer.index_writer import IndexWriter
-from quarry.engine.indexer.merge_policy import MergePolicy
 from quarry.engine.indexer.segment_merger import SegmentMerger
+from quarry.engine.thresholds import MergeLimits, Thresholds
 from quarry.formats.container.directory import Directory
 from quarry.formats.errors import (
     ChecksumMismatch,
@@ -31,7 +32,7 @@ from quarry.formats.manifest import Manifest, find_latest_generation
 from quarry.formats.snapshot import Snapshot
 
 ENCODER = WordEncoder(dim=16)
-EAGER = MergePolicy(width=3, dead_bytes=0)
+EAGER = Thresholds(merging=MergeLimits(width=3, dead_bytes=0))
 
 
 def docs(*numbers, word="word"):
@@ -54,7 +55,7 @@ def path(tmp_path):
 @pytest.fixture
 def writer(path):
     """A writer that merges three segments as soon as there are."""
-    opened = IndexWriter(Directory(path), ENCODER, 2, policy=EAGER)
+    opened = IndexWriter(Directory(path), ENCODER, 2, thresholds=EAGER, merges=True)
     yield opened
     opened.close()
 
@@ -193,12 +194,11 @@ class TestInTheBackground:
 
     def test_the_quantizer_of_new_documents_goes_meanwhile(self, tmp_path, monkeypatch, slow):
         """A merge leaves too few vectors for lists, while documents are coded with the quantizer it lets go."""
-        monkeypatch.setattr("quarry.engine.indexer.segment_builder.IVF_ROWS", 100)
-        monkeypatch.setattr("quarry.engine.engine.MergePolicy", lambda: EAGER)
+        small = replace(EAGER, list_rows=100)
         texts = {f"d{number}": f"text{number} one two three" for number in range(160)}
         given = [{"id": doc_id, "text": text} for doc_id, text in texts.items()]
         path = tmp_path / "ix"
-        engine.build(given[:80], path, encoder=ENCODER, representation=KMeans(3), code_bytes=4)
+        engine.build(given[:80], path, encoder=ENCODER, representation=KMeans(3), code_bytes=4, thresholds=small)
         real = IndexWriter._finish_pending
 
         def finish_after_the_merge(self):
@@ -208,7 +208,7 @@ class TestInTheBackground:
             assert find_latest_generation(Directory(path)) == 3
             return built
 
-        with Engine.open(path, writable=True, encoder=ENCODER) as index:
+        with Engine.open(path, writable=True, encoder=ENCODER, thresholds=small) as index:
             index.delete(f"d{number}" for number in range(70))
             index.commit()
             assert slow.began.wait(60)
@@ -307,10 +307,9 @@ class TestFailures:
         writer.wait_for_merges()
         assert not stray_files(path)
 
-    def test_it_is_told_at_the_next_commit(self, path, monkeypatch):
-        monkeypatch.setattr("quarry.engine.engine.MergePolicy", lambda: EAGER)
+    def test_it_is_told_at_the_next_commit(self, path):
         damage(path, 0)
-        with Engine.open(path, writable=True, encoder=ENCODER) as index:
+        with Engine.open(path, writable=True, encoder=ENCODER, thresholds=EAGER) as index:
             for number in (10, 11):
                 index.add([{"id": f"d{number}", "text": f"text{number} word"}])
                 index.commit()
@@ -323,17 +322,16 @@ class TestFailures:
             index.delete("d11")
             assert index.commit() >= 5
 
-    def test_it_is_told_at_close(self, path, monkeypatch):
-        monkeypatch.setattr("quarry.engine.engine.MergePolicy", lambda: EAGER)
+    def test_it_is_told_at_close(self, path):
         damage(path, 0)
-        index = Engine.open(path, writable=True, encoder=ENCODER)
+        index = Engine.open(path, writable=True, encoder=ENCODER, thresholds=EAGER)
         for number in (10, 11):
             index.add([{"id": f"d{number}", "text": f"text{number} word"}])
             index.commit()
         with pytest.raises(ChecksumMismatch):
             index.close()
         index.close()
-        Engine.open(path, writable=True, encoder=ENCODER).close()
+        Engine.open(path, writable=True, encoder=ENCODER, thresholds=EAGER).close()
 
     def test_asked_for(self, path):
         damage(path, 0)
@@ -359,7 +357,9 @@ class TestFailures:
         monkeypatch.setattr("quarry.formats.container.writer.ContainerWriter.add_pieces", full)
         writer._is_automatic = False
         writer.commit()
-        with pytest.raises(MergeFailed, match=r"could not be merged; what was committed stands; found .*No space"):
+        with pytest.raises(
+            MergeFailed, match=r"could not be merged; the last commit is still current; found .*No space"
+        ):
             writer.merge()
         monkeypatch.undo()
         assert writer.merge() == find_latest_generation(Directory(path))
@@ -392,9 +392,8 @@ class TestFailures:
 
     def test_a_commit_that_was_made_is_not_reported_as_failed(self, path, full_for_merges, monkeypatch):
         """Who adds again what was not committed must not add what was."""
-        monkeypatch.setattr("quarry.engine.engine.MergePolicy", lambda: EAGER)
         told = []
-        with Engine.open(path, writable=True, encoder=ENCODER) as index:
+        with Engine.open(path, writable=True, encoder=ENCODER, thresholds=EAGER) as index:
             for number in range(8):
                 index.add([f"no id {number}"])
                 try:
@@ -448,7 +447,7 @@ class TestFailures:
         gc.disable()
         try:
             before = n_descriptors()
-            opened = IndexWriter(Directory(path), ENCODER, 2, policy=EAGER)
+            opened = IndexWriter(Directory(path), ENCODER, 2, thresholds=EAGER, merges=True)
             assert self.commit_some(opened, range(10, 20)) > 1
             with pytest.raises(MergeFailed):
                 opened.merge()
@@ -460,10 +459,9 @@ class TestFailures:
 
     def test_graphs_of_segments_that_are_merged_away(self, path, monkeypatch):
         """They are written when all that such a merge leaves behind was deleted already."""
-        monkeypatch.setattr("quarry.engine.engine.MergePolicy", lambda: EAGER)
-        monkeypatch.setattr("quarry.engine.backends.hnsw.GRAPH_ROWS", 8)
+        small = replace(EAGER, graph_rows=8)
         real = build_graph
-        with Engine.open(path, writable=True, encoder=ENCODER) as index:
+        with Engine.open(path, writable=True, encoder=ENCODER, thresholds=small) as index:
 
             def merged_meanwhile(segment, threads):
                 graph = real(segment, threads)
@@ -484,8 +482,7 @@ class TestFailures:
         def no_more(self):
             raise RuntimeError("can't start new thread")
 
-        monkeypatch.setattr("quarry.engine.engine.MergePolicy", lambda: EAGER)
-        with Engine.open(path, writable=True, encoder=ENCODER) as index:
+        with Engine.open(path, writable=True, encoder=ENCODER, thresholds=EAGER) as index:
             with monkeypatch.context() as patch:
                 for number in range(10, 16):
                     index.add([{"id": f"d{number}", "text": f"text{number} word"}])
@@ -597,13 +594,19 @@ class TestAskedFor:
         with Engine.open(path) as index, pytest.raises(ReadOnlyIndex):
             index.merge()
 
-    def test_codes_cannot_be_trained_on(self, tmp_path, monkeypatch):
-        monkeypatch.setattr("quarry.engine.indexer.segment_builder.MIN_TRAINING_ROWS", 100)
+    def test_codes_cannot_be_trained_on(self, tmp_path):
+        small = Thresholds(training_rows=100)
         texts = [f"text{number} one two three" for number in range(80)]
         engine.build(
-            texts, tmp_path / "ix", encoder=ENCODER, representation=KMeans(3), centroids="none", code_bytes=4
+            texts,
+            tmp_path / "ix",
+            encoder=ENCODER,
+            representation=KMeans(3),
+            centroids="none",
+            code_bytes=4,
+            thresholds=small,
         )
-        with Engine.open(tmp_path / "ix", writable=True, encoder=ENCODER) as index:
+        with Engine.open(tmp_path / "ix", writable=True, encoder=ENCODER, thresholds=small) as index:
             before = Directory(tmp_path / "ix").names()
             with pytest.raises(InvalidSetting, match="build the index anew"):
                 index.merge(retrain=True)
@@ -613,13 +616,15 @@ class TestAskedFor:
             index.merge()
             assert (len(index), index.stats()["n_deleted"]) == (79, 0)
 
-    def test_segments_of_two_quantizers(self, tmp_path, monkeypatch):
+    def test_segments_of_two_quantizers(self, tmp_path):
         """What was coded before a retraining is coded anew when it is merged."""
-        monkeypatch.setattr("quarry.engine.indexer.segment_builder.IVF_ROWS", 100)
+        small = Thresholds(list_rows=100)
         generator = np.random.default_rng(0)
         texts = [" ".join(f"w{n}" for n in generator.integers(0, 300, 9)) for _ in range(300)]
-        engine.build(texts[:200], tmp_path / "ix", encoder=ENCODER, representation=KMeans(3), code_bytes=4)
-        with Engine.open(tmp_path / "ix", writable=True, encoder=ENCODER) as index:
+        engine.build(
+            texts[:200], tmp_path / "ix", encoder=ENCODER, representation=KMeans(3), code_bytes=4, thresholds=small
+        )
+        with Engine.open(tmp_path / "ix", writable=True, encoder=ENCODER, thresholds=small) as index:
             index.add(texts[200:])
             index.commit()
             before = [_best(index, text) for text in texts[::50]]

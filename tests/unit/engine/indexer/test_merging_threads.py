@@ -8,13 +8,13 @@ import threading
 
 import pytest
 from support.faults.system_calls import FailsAt
-from support.indexes.limits import limit_memory
 from support.indexes.word_encoder import WordEncoder
 
 from quarry import engine
 from quarry.engine import Engine, KMeans
 from quarry.engine.indexer.segment_merger import SegmentMerger
-from quarry.formats.container.directory import Directory
+from quarry.engine.thresholds import Thresholds
+from quarry.formats.container.directory import Directory, WriterLimits
 from quarry.formats.container.layout import FileKind
 from quarry.formats.container.reader import ContainerReader
 from quarry.formats.errors import FormatError
@@ -32,7 +32,7 @@ def documents(first, n_documents):
 
 
 @pytest.fixture
-def snapshot(tmp_path, monkeypatch):
+def snapshot(tmp_path):
     """Three segments, some documents of two of them deleted; temporary files and early syncs are the rule."""
     engine.build(documents(0, 90), tmp_path / "ix", encoder=ENCODER, representation=KMeans(3))
     with Engine.open(tmp_path / "ix", encoder=ENCODER, writable=True) as index:
@@ -40,15 +40,15 @@ def snapshot(tmp_path, monkeypatch):
         index.commit()
         index.add(documents(130, 30))
         index.commit()
-    limit_memory(monkeypatch, section_bytes=500, sync_bytes=1)
-    opened = Snapshot(Directory(tmp_path / "ix"))
+    limits = WriterLimits(section_bytes=500, sync_bytes=1)
+    opened = Snapshot(Directory(tmp_path / "ix", limits=limits))
     assert [segment.deleted is None for segment in opened.segments] == [False, False, True]
     yield opened
     opened.close()
 
 
 def merged(snapshot, threads):
-    merger = SegmentMerger(snapshot.directory, snapshot.manifest.settings, threads)
+    merger = SegmentMerger(snapshot.directory, snapshot.manifest.settings, threads, Thresholds())
     return merger.merge(snapshot.segments, None).record.file
 
 

@@ -11,9 +11,11 @@ from quarry.engine.options import OpenOptions, SearchOptions
 from quarry.engine.quantization import candidates as candidate_rows
 from quarry.engine.quantization import held_out
 from quarry.engine.quantization.candidates import default_candidates, measured_candidate_rows, rows_per_candidate
-from quarry.engine.quantization.training import VectorCoder, train_quantizer
+from quarry.engine.quantization.coder import VectorCoder
+from quarry.engine.quantization.training import train_quantizer
 from quarry.engine.search.searcher import Searcher
 from quarry.formats.snapshot import Snapshot
+from quarry.formats.vectors.search_setting import SearchSetting
 
 
 def decoded(made, lists, codes):
@@ -127,6 +129,14 @@ def test_the_default_grows_with_the_hits(segment):
     assert default_candidates(segment, 1) == default_candidates(segment, 10)
     assert default_candidates(segment, 10) == pytest.approx(50, abs=1)
     assert default_candidates(segment, 100) == pytest.approx(50 * 10**0.62, rel=0.03)
+
+
+def test_what_was_measured_with_queries_goes_before_rows(segment):
+    each = rows_per_candidate(segment)
+    settings = (SearchSetting(10, 1, round(50 * each)), SearchSetting(100, 1, round(300 * each)))
+    made = replace(segment.quantizer, candidate_rows=1, search_settings=settings)
+    found = [default_candidates(replace(segment, quantizer=made), k) for k in (1, 10, 100)]
+    assert found == pytest.approx([50, 50, 300], abs=1)
 
 
 @pytest.mark.parametrize("rows", [1, 1 << 32])

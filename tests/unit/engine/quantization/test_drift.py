@@ -14,8 +14,9 @@ from quarry.engine import Engine, KMeans
 from quarry.engine.documents.document import Document
 from quarry.engine.indexer.document_encoder import EncodedDocument
 from quarry.engine.indexer.index_writer import IndexWriter
-from quarry.engine.quantization.drift import FINE, REBUILD, RETRAIN, _advice
+from quarry.engine.quantization.drift import FINE, REBUILD, RETRAIN, _advise
 from quarry.engine.representation.base import DocumentVectors
+from quarry.engine.thresholds import Thresholds
 from quarry.formats.container.directory import Directory
 from quarry.formats.snapshot import Snapshot
 from quarry.formats.vectors.quantization_error import QuantizationError, combine_errors, list_imbalance
@@ -23,6 +24,7 @@ from quarry.formats.vectors.quantization_error import QuantizationError, combine
 DIM = 32
 ENCODER = WordEncoder(dim=DIM)
 N = 6000
+SMALL = Thresholds(list_rows=2000)
 
 
 def of_topics(seed, n):
@@ -36,7 +38,7 @@ def of_topics(seed, n):
 
 
 def add(path, vectors, first):
-    with closing(IndexWriter(Directory(path), ENCODER, 2)) as writer:
+    with closing(IndexWriter(Directory(path), ENCODER, 2, thresholds=SMALL)) as writer:
         for number, vector in enumerate(vectors, first):
             document = Document(str(number), "text")
             writer.add_encoded(EncodedDocument(document, DocumentVectors(vector[None], ((),)), [], 1))
@@ -44,8 +46,7 @@ def add(path, vectors, first):
 
 
 @pytest.fixture
-def path(tmp_path, monkeypatch):
-    monkeypatch.setattr("quarry.engine.indexer.segment_builder.IVF_ROWS", 2000)
+def path(tmp_path):
     folder = tmp_path / "ix"
     engine.build([], folder, encoder=ENCODER, representation=KMeans(1), code_bytes=8)
     add(folder, of_topics(1, N), 0)
@@ -91,7 +92,7 @@ def test_new_topics(path):
             [len({int(hit.id) for hit in hits} & set(true)) for hits, true in zip(found, nearest, strict=True)]
         )
 
-    with Engine.open(path, writable=True, encoder=ENCODER) as index:
+    with Engine.open(path, writable=True, encoder=ENCODER, thresholds=SMALL) as index:
         before, drift = recall(), index.stats()["drift"]
         assert drift["advice"].startswith(f"{RETRAIN}: coarse_error_ratio ")
         assert drift["coarse_error_ratio"] > 2
@@ -108,8 +109,7 @@ def test_new_topics(path):
         index.verify()
 
 
-def test_codes_alone_are_not_trained_on(tmp_path, monkeypatch):
-    monkeypatch.setattr("quarry.engine.indexer.segment_builder.IVF_ROWS", 2000)
+def test_codes_alone_are_not_trained_on(tmp_path):
     path = tmp_path / "ix"
     engine.build([], path, encoder=ENCODER, representation=KMeans(1), code_bytes=8, centroids="none")
     add(path, of_topics(1, N), 0)
@@ -147,5 +147,5 @@ def test_fits_together():
 def test_advice_names_every_reason():
     ratios = {"coarse_error_ratio": 1.5, "code_error_ratio": 1.0, "imbalance_ratio": 2.1, "growth": 4.0}
     why = "coarse_error_ratio 1.50 is above 1.4, imbalance_ratio 2.10 is above 2.0"
-    assert _advice(ratios, can_retrain=True) == f"{RETRAIN}: {why}"
-    assert _advice(ratios, can_retrain=False) == f"{REBUILD}: {why}"
+    assert _advise(ratios, can_retrain=True) == f"{RETRAIN}: {why}"
+    assert _advise(ratios, can_retrain=False) == f"{REBUILD}: {why}"

@@ -9,6 +9,7 @@ from support.indexes.format_samples import quantizer
 from quarry.engine.quantization import held_out
 from quarry.engine.quantization import nprobe as probe_curve
 from quarry.engine.quantization.nprobe import default_nprobe, probe_recall
+from quarry.formats.vectors.search_setting import SearchSetting
 
 
 def expected_recall(sample, coarse, held_out_rows, turned=None):
@@ -86,8 +87,15 @@ def test_half_of_the_lists_in_one_place():
 )
 def test_the_default_is_where_the_curve_reaches_its_aim(recall, nprobe):
     measured = None if recall is None else np.array(recall, np.float32)
-    assert default_nprobe(replace(quantizer(), probe_recall=measured)) == nprobe
+    for k in (1, 10, 1000):
+        assert default_nprobe(replace(quantizer(), probe_recall=measured), k) == nprobe
 
 
 def test_without_a_curve():
-    assert default_nprobe(quantizer(nlist=256)) == 112
+    assert default_nprobe(quantizer(nlist=256), 10) == 112
+
+
+def test_what_was_measured_with_queries_goes_before_the_curve():
+    settings = (SearchSetting(10, 2, 1), SearchSetting(100, 3, 1))
+    made = replace(quantizer(), probe_recall=np.ones(4, np.float32), search_settings=settings)
+    assert [default_nprobe(made, k) for k in (1, 10, 100, 1 << 20)] == [2, 2, 3, 4]

@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 
 from quarry.engine.quantization.training import (
-    MIN_TRAINING_ROWS,
     VectorCoder,
     n_training_rows,
     nlist_for,
     train_quantizer,
 )
+from quarry.engine.thresholds import Thresholds
 
 DIM = 32
 
@@ -73,7 +73,7 @@ def test_a_code_does_not_depend_on_the_batch(sample, quantizer):
         assert one_code[0].tolist() == codes[low].tolist()
 
 
-@pytest.mark.parametrize("n", [16, 100, MIN_TRAINING_ROWS])
+@pytest.mark.parametrize("n", [16, 100, Thresholds().training_rows])
 def test_small_samples_have_fewer_lists(n):
     trained = train_quantizer(vectors(n), 512, 4, seed=0, threads=2)
     assert trained.nlist == max(1, n // 16)
@@ -81,7 +81,7 @@ def test_small_samples_have_fewer_lists(n):
 
 def test_equal_vectors(capfd):
     """Nothing to learn from, but no reason to fail or to write on the terminal either."""
-    same = np.tile(vectors(1), (MIN_TRAINING_ROWS, 1))
+    same = np.tile(vectors(1), (Thresholds().training_rows, 1))
     trained = train_quantizer(same, 64, 8, seed=0, threads=1)
     assert np.isfinite(trained.coarse).all()
     assert np.isfinite(trained.encode_codebook).all()
@@ -101,6 +101,6 @@ def test_number_of_lists():
 @pytest.mark.parametrize("dim", [1, 384, 4096, 65536])
 @pytest.mark.parametrize("n_rows", [1024, 40_000, 1 << 24, 1 << 32])
 def test_training_rows_are_bounded(n_rows, dim):
-    n = n_training_rows(n_rows, dim)
+    n = n_training_rows(n_rows, nlist_for(n_rows), dim)
     assert 1000 <= n <= n_rows
     assert n * dim * 4 <= 256 << 20

@@ -7,8 +7,9 @@ import pytest
 
 from bench.data.prepared import cache_folder
 from quarry.engine.quantization import training as quantizer_training
-from quarry.engine.quantization.rotation import trained_rotation
-from quarry.engine.quantization.training import VectorCoder, measured, train_quantizer
+from quarry.engine.quantization.coder import VectorCoder
+from quarry.engine.quantization.rotation import train_rotation
+from quarry.engine.quantization.training import measured, train_quantizer
 
 DIM, INNER = 64, 12
 
@@ -29,7 +30,7 @@ def alike(n, dim=DIM):
 
 def without_rotation(monkeypatch, *arguments):
     with monkeypatch.context() as patch:
-        patch.setattr(quantizer_training, "trained_rotation", lambda *_: None)
+        patch.setattr(quantizer_training, "train_rotation", lambda *_: None)
         return train_quantizer(*arguments)
 
 
@@ -51,7 +52,7 @@ def found_by_codes(quantizer, vectors, queries, n):
 
 @pytest.mark.parametrize("n_sub", [2, 4, 8, 16])
 def test_rows_are_orthonormal(n_sub):
-    rotation = trained_rotation(correlated(3000), n_sub, 0)
+    rotation = train_rotation(correlated(3000), n_sub, 0)
     assert rotation.dtype == np.float32
     assert rotation.shape[1] == DIM
     assert rotation.shape[0] < DIM
@@ -61,7 +62,7 @@ def test_rows_are_orthonormal(n_sub):
 
 def test_what_varies_most_is_kept_and_shared_out():
     vectors = correlated(4000)
-    rotation = trained_rotation(vectors, 4, 0)
+    rotation = train_rotation(vectors, 4, 0)
     assert 4 < len(rotation) <= 2 * INNER
     kept = vectors @ rotation.T
     least = np.linalg.svd(vectors, compute_uv=False)[len(rotation) :]
@@ -72,23 +73,23 @@ def test_what_varies_most_is_kept_and_shared_out():
 
 def test_the_same_seed_gives_the_same_rotation():
     sample = correlated(2000)
-    first, second, other = (trained_rotation(sample, 4, seed) for seed in (1, 1, 2))
+    first, second, other = (train_rotation(sample, 4, seed) for seed in (1, 1, 2))
     assert first.tolist() == second.tolist()
     assert first.tolist() != other.tolist()
-    trained_rotation(sample, 4, (1 << 63) - 1)
+    train_rotation(sample, 4, (1 << 63) - 1)
 
 
 @pytest.mark.parametrize("n", [1024, 6000])
 def test_none_where_vectors_vary_alike_everywhere(n):
     """With as many rows the longest axes of those that are trained on are long by chance alone."""
-    assert trained_rotation(alike(n, 256), 64, 0) is None
+    assert train_rotation(alike(n, 256), 64, 0) is None
 
 
 def test_none_where_too_little_is_known(monkeypatch):
-    assert trained_rotation(correlated(1023), 4, 0) is None
-    assert trained_rotation(np.tile(correlated(1), (2000, 1)), 4, 0) is None
+    assert train_rotation(correlated(1023), 4, 0) is None
+    assert train_rotation(np.tile(correlated(1), (2000, 1)), 4, 0) is None
     monkeypatch.setattr("quarry.engine.quantization.rotation._MAX_DIM", DIM - 1)
-    assert trained_rotation(correlated(2000), 4, 0) is None
+    assert train_rotation(correlated(2000), 4, 0) is None
 
 
 @pytest.mark.parametrize(("code_bytes", "turned"), [(1, True), (2, True), (4, True), (8, False), (16, False)])
@@ -110,7 +111,7 @@ def test_codes_find_more_with_it(monkeypatch, code_bytes):
 
 
 def test_what_it_leaves_out_is_an_error_of_codes_and_lists(monkeypatch):
-    monkeypatch.setattr(quantizer_training, "_FIT_STRIDE", 1)
+    monkeypatch.setattr("quarry.engine.quantization.coder._ERROR_STRIDE", 1)
     quantizer, vectors = train_quantizer(correlated(3000), 16, 4, 0, 1), correlated(500, seed=7)
     coder = VectorCoder(quantizer, 1)
     lists, _ = coder.code(vectors)

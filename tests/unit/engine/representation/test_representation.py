@@ -52,7 +52,7 @@ ALL = (Pieces(4), KMeans(3), FirstM(5), Mean(), Cls(), Pooled())
 class TestPooled:
     def test_windows_count_by_their_tokens(self):
         windows = [word_window(LONG, 0, 7, seed=1), word_window(LONG, 8, seed=2)]
-        found = Pooled().represent(LONG, windows, normalise=False)
+        found = Pooled().represent(LONG, windows, normalize=False)
         expected = (4 * windows[0].pooled + 12 * windows[1].pooled) / 16
         np.testing.assert_allclose(found.values, expected[np.newaxis], rtol=1e-6)
         assert found.values.dtype == np.float32
@@ -61,12 +61,12 @@ class TestPooled:
     def test_token_vectors_are_not_read(self):
         window = word_window(TEXT)
         bare = replace(window, values=window.values[:, :0], first=window.first[:0], text_mean=window.first[:0])
-        found, expected = (Pooled().represent(TEXT, [each], normalise=True) for each in (bare, window))
+        found, expected = (Pooled().represent(TEXT, [each], normalize=True) for each in (bare, window))
         np.testing.assert_array_equal(found.values, expected.values)
 
     def test_an_encoder_without_pooled_vectors(self):
         with pytest.raises(InvalidDocument, match="no pooled vector"):
-            Pooled().represent(TEXT, [replace(word_window(TEXT), pooled=None)], normalise=False)
+            Pooled().represent(TEXT, [replace(word_window(TEXT), pooled=None)], normalize=False)
 
 
 @pytest.mark.parametrize(
@@ -94,7 +94,7 @@ def test_a_representation_of_vectors_that_are_not_there_is_refused():
 class TestPieces:
     def test_cuts_at_sentence_ends_and_adds_the_mean(self):
         window = word_window(TEXT)
-        found = Pieces(4).represent(TEXT, [window], normalise=False)
+        found = Pieces(4).represent(TEXT, [window], normalize=False)
         assert shown(TEXT, found) == [
             ["One two three four."],
             ["Five six seven."],
@@ -108,13 +108,13 @@ class TestPieces:
 
     def test_one_piece_has_no_second_vector(self):
         window = word_window(TEXT)
-        found = Pieces(32).represent(TEXT, [window], normalise=False)
+        found = Pieces(32).represent(TEXT, [window], normalize=False)
         assert shown(TEXT, found) == [[TEXT]]
         np.testing.assert_allclose(found.values, window.values.mean(axis=0)[np.newaxis], rtol=1e-5, atol=1e-6)
 
     def test_pieces_do_not_reach_into_the_next_window(self):
         windows = [word_window(LONG, 0, 15), word_window(LONG, 16, seed=1)]
-        found = Pieces(8).represent(LONG, iter(windows), normalise=False)
+        found = Pieces(8).represent(LONG, iter(windows), normalize=False)
         assert shown(LONG, found) == [["a b c d e f g h"], ["i j k l m n o p"], [LONG]]
         tokens = np.concatenate([window.values for window in windows])
         np.testing.assert_allclose(found.values[-1], tokens.mean(axis=0), rtol=1e-5, atol=1e-6)
@@ -161,7 +161,7 @@ class TestKMeans:
         window = word_window(text)
         values = (np.eye(DIM)[kinds] * 10 + window.values * 0.01).astype(np.float32)
         window = TokenVectors(values, window.starts, window.ends, window.text_mean, window.first)
-        found = KMeans(2).represent(text, [window], normalise=False)
+        found = KMeans(2).represent(text, [window], normalize=False)
         assert shown(text, found) == [["a b", "e f"], ["c d", "g h"]]
         expected = [values[kinds == 0].mean(axis=0), values[kinds == 1].mean(axis=0)]
         np.testing.assert_allclose(found.values, expected, rtol=1e-5, atol=1e-5)
@@ -171,15 +171,15 @@ class TestKMeans:
         together = word_window(LONG)
         values = np.concatenate([window.values for window in windows])
         whole = TokenVectors(values, together.starts, together.ends, together.text_mean, together.first)
-        found = KMeans(3).represent(LONG, iter(windows), normalise=True)
-        expected = KMeans(3).represent(LONG, [whole], normalise=True)
+        found = KMeans(3).represent(LONG, iter(windows), normalize=True)
+        expected = KMeans(3).represent(LONG, [whole], normalize=True)
         assert found.values.tobytes() == expected.values.tobytes()
         assert found.spans == expected.spans
 
     def test_no_more_centroids_than_tokens(self):
         text = "a b c"
         window = word_window(text)
-        found = KMeans(8).represent(text, [window], normalise=False)
+        found = KMeans(8).represent(text, [window], normalize=False)
         assert found.values.tobytes() == window.values.tobytes()
         assert shown(text, found) == [["a"], ["b"], ["c"]]
 
@@ -188,26 +188,26 @@ class TestKMeans:
         values = np.array([[1, 0], [0, 1], [1, 0]], np.float32)
         ones = np.ones(3, np.int64)
         window = TokenVectors(values, ones - 1, ones, values.mean(axis=0), values[0])
-        found = KMeans(2).represent("\N{GRINNING FACE}", [window], normalise=False)
+        found = KMeans(2).represent("\N{GRINNING FACE}", [window], normalize=False)
         assert found.spans == (((0, 1),), ((0, 1),))
 
 
 class TestFirstM:
     def test_cls_comes_first(self):
         window = word_window(TEXT)
-        found = FirstM(3).represent(TEXT, [window], normalise=False)
+        found = FirstM(3).represent(TEXT, [window], normalize=False)
         assert found.values.tolist() == [window.first.tolist(), *window.values[:2].tolist()]
         assert shown(TEXT, found) == [[TEXT], ["One"], ["two"]]
 
     def test_reaches_into_later_windows_whose_cls_it_leaves_out(self):
         windows = [word_window(LONG, 0, 15), word_window(LONG, 16, seed=1)]
-        found = FirstM(11).represent(LONG, iter(windows), normalise=False)
+        found = FirstM(11).represent(LONG, iter(windows), normalize=False)
         expected = [windows[0].first, *windows[0].values, *windows[1].values[:2]]
         assert found.values.tolist() == np.array(expected).tolist()
         assert shown(LONG, found)[-2:] == [["i"], ["j"]]
 
     def test_a_short_document_has_fewer(self):
-        found = FirstM(8).represent("a b", [word_window("a b")], normalise=False)
+        found = FirstM(8).represent("a b", [word_window("a b")], normalize=False)
         assert found.values.shape == (3, DIM)
         assert shown("a b", found) == [["a b"], ["a"], ["b"]]
 
@@ -217,37 +217,37 @@ class TestFirstM:
             yield word_window(LONG, 0, 15)
             raise AssertionError("the second window was read")
 
-        assert len(representation.represent(LONG, windows(), normalise=True).values) in {1, 9}
+        assert len(representation.represent(LONG, windows(), normalize=True).values) in {1, 9}
 
 
 class TestSingleVectors:
     def test_mean_of_one_window_is_the_encoders_own(self):
         window = word_window(TEXT)
-        found = Mean().represent(TEXT, [window], normalise=False)
+        found = Mean().represent(TEXT, [window], normalize=False)
         assert found.values.tolist() == [window.text_mean.tolist()]
         assert shown(TEXT, found) == [[TEXT]]
 
     def test_windows_are_weighted_by_their_tokens(self):
         windows = [word_window(LONG, 0, 15), word_window(LONG, 16, 23, seed=1)]
         assert [len(window.values) for window in windows] == [8, 4]
-        found = Mean().represent(LONG, iter(windows), normalise=False)
+        found = Mean().represent(LONG, iter(windows), normalize=False)
         expected = (8 * windows[0].text_mean + 4 * windows[1].text_mean) / 12
         np.testing.assert_allclose(found.values, [expected], rtol=1e-5, atol=1e-6)
         assert shown(LONG, found) == [[LONG[:23]]]
 
     def test_cls(self):
         windows = [word_window(LONG, 0, 15), word_window(LONG, 16, seed=1)]
-        found = Cls().represent(LONG, iter(windows), normalise=False)
+        found = Cls().represent(LONG, iter(windows), normalize=False)
         assert found.values.tolist() == [windows[0].first.tolist()]
         assert shown(LONG, found) == [["a b c d e f g h"]]
 
 
 @pytest.mark.parametrize("representation", ALL, ids=lambda each: each.name)
 class TestAll:
-    def test_normalises_where_asked(self, representation):
+    def test_normalizes_where_asked(self, representation):
         windows = [word_window(LONG, 0, 15), word_window(LONG, 16, seed=1)]
-        plain = representation.represent(LONG, windows, normalise=False).values
-        scaled = representation.represent(LONG, windows, normalise=True).values
+        plain = representation.represent(LONG, windows, normalize=False).values
+        scaled = representation.represent(LONG, windows, normalize=True).values
         np.testing.assert_allclose(np.linalg.norm(scaled, axis=1), 1, rtol=1e-6)
         np.testing.assert_allclose(scaled * np.linalg.norm(plain, axis=1, keepdims=True), plain, rtol=1e-5)
 
@@ -255,17 +255,17 @@ class TestAll:
         window = word_window(TEXT)
         zeros = np.zeros_like(window.values)
         silent = TokenVectors(zeros, window.starts, window.ends, zeros[0], zeros[0], zeros[0])
-        found = representation.represent(TEXT, [silent], normalise=True)
+        found = representation.represent(TEXT, [silent], normalize=True)
         assert not found.values.any()
 
     @pytest.mark.parametrize("windows", [[], [empty_window()]])
     def test_a_document_without_tokens_is_an_error(self, representation, windows):
         with pytest.raises(InvalidDocument, match="no token"):
-            representation.represent("", windows, normalise=True)
+            representation.represent("", windows, normalize=True)
 
     def test_a_window_without_tokens_is_passed_over(self, representation):
         window = word_window(TEXT)
-        found = representation.represent(TEXT, [empty_window(), window], normalise=True)
+        found = representation.represent(TEXT, [empty_window(), window], normalize=True)
         assert found.values.tobytes() == representation.represent(TEXT, [window], True).values.tobytes()
 
     def test_comes_back_from_its_name_and_settings(self, representation):

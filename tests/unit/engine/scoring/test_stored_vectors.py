@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from support.indexes.one_segment import DIM, random_documents, random_quantizer, segment_of
 
-from quarry.engine.backends.protocol import Wanted
+from quarry.engine.backends.protocol import SearchParameters
 from quarry.engine.backends.registry import open_backend
 from quarry.engine.scoring.stored_vectors import StoredVectors, unpack_codes
 from quarry.formats.container.directory import Directory
@@ -92,7 +92,7 @@ class TestCodes:
         backend = open_backend("cpu_faiss", segment)
         queries = generator.standard_normal((20, DIM)).astype(np.float32)
         best = np.maximum.reduceat(queries @ expected.T, segment.reader.centroids.offsets[:-1], axis=1)
-        found = backend.candidates(queries, Wanted(10, 10, 5, 1))
+        found = backend.candidates(queries, SearchParameters(10, 10, 5, 1))
         hits = [int(scores.argmax()) in each.docs for each, scores in zip(found, best, strict=True)]
         assert all(hits)
 

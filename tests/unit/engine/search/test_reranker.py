@@ -149,9 +149,9 @@ def test_lone_surrogates_are_refused(tiny: RerankerBundle, text: str) -> None:
 
 def test_what_is_no_string_is_refused(tiny: RerankerBundle) -> None:
     reranker = open_reranker(tiny.path)
-    with pytest.raises(InvalidQuery, match="no string but bytes"):
+    with pytest.raises(InvalidQuery, match="not a str but bytes"):
         reranker.scores(b"cat", TEXTS)  # type: ignore[arg-type]
-    with pytest.raises(InvalidDocument, match="text 1 is no string but NoneType"):
+    with pytest.raises(InvalidDocument, match="text 1 is not a str but NoneType"):
         reranker.scores(QUERY, ["a", None])  # type: ignore[list-item]
     with pytest.raises(InvalidDocument, match="one string instead of a sequence"):
         reranker.scores(QUERY, "a text")
@@ -187,7 +187,7 @@ def test_a_tokenizer_that_does_not_frame_pairs_is_refused(tiny: RerankerBundle, 
     tokenizer = json.loads(tiny.tokenizer_path.read_bytes())
     tokenizer["post_processor"]["pair"] = tokenizer["post_processor"]["single"]
     bundle = rewritten(tiny, tmp_path / "bundle", **{"tokenizer.json": json.dumps(tokenizer).encode()})
-    with pytest.raises(CorruptFile, match="does not frame pairs"):
+    with pytest.raises(CorruptFile, match="does not combine pairs"):
         OnnxReranker(bundle).scores(QUERY, TEXTS)
 
 

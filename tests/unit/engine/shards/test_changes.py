@@ -10,9 +10,10 @@ from support.indexes.sharded import ENCODER, columns, random_documents, random_q
 
 from quarry import engine
 from quarry.engine import Engine
-from quarry.engine.backends import hnsw
 from quarry.engine.cli.commands import main
-from quarry.formats.container.directory import Directory
+from quarry.engine.shards.shard_folders import shard_directory
+from quarry.engine.thresholds import MergeLimits, Thresholds
+from quarry.formats.container.directory import Directory, WriterLimits
 from quarry.formats.errors import (
     FormatError,
     IndexClosed,
@@ -23,6 +24,7 @@ from quarry.formats.errors import (
     ReadOnlyIndex,
 )
 from quarry.formats.shard_set import load_newest_shard_set, shard_of
+from quarry.formats.snapshot import Snapshot
 
 DOCUMENTS = random_documents(120)
 QUERIES = random_queries(5)
@@ -113,16 +115,18 @@ def test_merging_changes_no_score(tmp_path):
         assert index.verify().n_documents == len(index)
 
 
-def test_graphs_are_written_for_the_segments_of_all_shards(tmp_path, monkeypatch):
-    monkeypatch.setattr(hnsw, "GRAPH_ROWS", 1)
+def test_graphs_are_written_for_the_segments_of_all_shards(tmp_path):
+    thresholds = Thresholds(graph_rows=1)
     path = built(tmp_path / "idx")
     with opened(path, writable=True) as index:
+        assert index.optimize() == 0  # fewer centroids than the default threshold
+    with opened(path, writable=True, thresholds=thresholds) as index:
         before = found(index)
         assert index.optimize() == 3
         assert index.optimize() == 0
         assert found(index) == before
     assert len(list(path.glob("*/*.hnsw"))) == 3
-    with opened(path, backend="hnsw") as index:
+    with opened(path, backend="hnsw", thresholds=thresholds) as index:
         assert len(index.search("w1", k=5, mode="dense")) == 5
         assert index.verify().n_documents == 120
 
@@ -274,3 +278,40 @@ def test_a_damaged_shard_set_is_an_error(tmp_path):
     (path / load_newest_shard_set(Directory(path)).name).write_bytes(b"")
     with pytest.raises(FormatError):
         opened(path)
+
+
+def test_a_sharded_index_is_not_synchronized_with_a_folder(tmp_path, capsys):
+    path = built(tmp_path / "idx", documents=DOCUMENTS[:9])
+    texts = tmp_path / "texts"
+    texts.mkdir()
+    (texts / "new.txt").write_text("w1 w2")
+    with opened(path, writable=True) as index:
+        for is_dry_run in (True, False):
+            with pytest.raises(InvalidSetting, match="sharded index cannot be synchronized"):
+                index.sync(texts, dry_run=is_dry_run)
+        assert len(index) == 9
+        index.add(["a change that sync has not touched"])
+        index.commit()
+        assert len(index) == 10
+    assert main(["sync", str(texts), str(path)]) == 1
+    assert "sharded index cannot be synchronized" in capsys.readouterr().err
+
+
+def test_thresholds_reach_the_writers_of_all_shards(tmp_path):
+    """With inverted lists from one centroid on, and merges of two segments of any size."""
+    thresholds = Thresholds(
+        list_rows=1, nlist=3, merging=MergeLimits(width=2), writing=WriterLimits(section_bytes=1000)
+    )
+    path = built(tmp_path / "idx", thresholds=thresholds)
+    with opened(path, backend="cpu_faiss", thresholds=thresholds, writable=True) as index:
+        index.add([{"id": f"new {number}", "text": "w1 w2"} for number in range(20)])
+        index.commit()
+        assert len(index.search("w1 w2", k=30, filter={"id": {"$gte": "new"}})) == 20
+    with opened(path) as index:  # closing waits for merges
+        assert index.stats()["n_segments"] == 3
+    for name in load_newest_shard_set(Directory(path)).folders:
+        snapshot = Snapshot(Directory(path / name))
+        assert [segment.quantizer.nlist for segment in snapshot.segments] == [3]
+        snapshot.close()
+    limits = shard_directory(Directory(path, limits=thresholds.writing), name, 3).limits
+    assert limits == WriterLimits(section_bytes=1000, posting_bytes=(64 << 20) // 3, sample_bytes=(4 << 20) // 3)

@@ -133,7 +133,7 @@ def test_equal_scores_are_in_the_order_of_ids_however_many_shards_there_are(tmp_
 def test_backends_that_find_everything_agree_with_one_index(folder, backend):
     with opened(folder / "one", backend=backend) as one, opened(folder / "hashed 5", backend=backend) as sharded:
         assert answers(sharded, mode="dense") == answers(one, mode="dense")
-        assert sharded.stats()["backend"]["asked_for"] == backend
+        assert sharded.stats()["backend"]["requested"] == backend
 
 
 def test_a_filter_is_checked_against_the_values_of_all_shards(folder):
@@ -167,7 +167,7 @@ def test_vectors_and_invalid_queries(folder):
         assert columns(sharded.search("...", mode="lexical")) == []
         with pytest.raises(InvalidQuery, match="finite"):
             sharded.search_vectors([[float("nan")] * 32])
-        with pytest.raises(InvalidSetting, match="nothing to rerank"):
+        with pytest.raises(InvalidSetting, match="no reranker"):
             sharded.search("w1", rerank=10)
 
 

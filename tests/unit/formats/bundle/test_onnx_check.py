@@ -65,7 +65,7 @@ def test_known_domains(path, domain):
 def test_other_domains(path, domain):
     made = model(helper.make_node("Gelu", ["x"], ["y"], domain="PLACE.HOLDER" if "\udcff" in domain else domain))
     blob = made.SerializeToString().replace(b"PLACE.HOLDER", b"PLACE.HOLD\xff\xff")
-    refused(path, blob, "an operator of a domain that is not run")
+    refused(path, blob, "an operator of a domain that is not allowed")
 
 
 def nested(node, depth):

@@ -69,7 +69,7 @@ def everything(store):
 
 
 def n_bytes(store):
-    return int(store.frames.lengths().sum()) + sum(len(store.dictionary(run)) for run in range(n_runs(store)))
+    return int(store.frames.offsets[-1]) + sum(len(store.dictionary(run)) for run in range(n_runs(store)))
 
 
 def n_runs(store):

@@ -22,7 +22,7 @@ from quarry.formats.metadata.columns import (
     MetadataWriter,
     merge_metadata,
 )
-from quarry.formats.metadata.values import Kind, long_prefix, scalar
+from quarry.formats.metadata.values import Kind, to_scalar, truncate_long_text
 
 
 def written(directory, documents, name="sample.seg", max_paths=MAX_PATHS):
@@ -40,7 +40,7 @@ def stored(directory, documents, name="sample.seg", max_paths=MAX_PATHS):
 
 def equal(reader, path, value):
     column = reader.column(path)
-    return np.flatnonzero(column.find_docs(column.dictionary.compare("eq", scalar(value)).sure)).tolist()
+    return np.flatnonzero(column.find_docs(column.dictionary.compare("eq", to_scalar(value)).certain)).tolist()
 
 
 def test_no_metadata_no_bytes(directory):
@@ -95,11 +95,11 @@ def test_long_texts_are_told_apart_by_their_documents_only(directory):
     reader = stored(directory, [{"t": text} for text in [*long, "x" * 128]])
     column = reader.column("t")
     assert (column.counts[Kind.TEXT], column.counts[Kind.LONG_TEXT]) == (1, 2)
-    codes = column.dictionary.compare("eq", scalar(long[0]))
-    assert np.flatnonzero(column.find_docs(codes.doubtful)).tolist() == [0, 1, 2]
-    assert not codes.sure
+    codes = column.dictionary.compare("eq", to_scalar(long[0]))
+    assert np.flatnonzero(column.find_docs(codes.possible)).tolist() == [0, 1, 2]
+    assert not codes.certain
     assert equal(reader, "t", "x" * 128) == [3]
-    assert long_prefix(long[2]) == "x" * 63
+    assert truncate_long_text(long[2]) == "x" * 63
 
 
 def test_numbers_beyond_64_bits_are_refused(directory):
@@ -149,8 +149,8 @@ def read_all(reader):
     for path in reader.paths:
         column = reader.column(path)
         column.find_docs([column.dictionary.everything])
-        column.dictionary.compare("eq", scalar("text 7"))
-        column.dictionary.compare("gt", scalar(7))
+        column.dictionary.compare("eq", to_scalar("text 7"))
+        column.dictionary.compare("gt", to_scalar(7))
         list(column.values(everyone, ordinals))
 
 

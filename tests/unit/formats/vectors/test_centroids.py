@@ -95,6 +95,29 @@ def test_the_writer_reads_what_will_be_read_back(directory, kind):
     assert directory.names() == ["sample.seg"]
 
 
+@pytest.mark.parametrize("counts", [(1, 9000, 2, 20_000, 1), (2,) * 9000, (1,)])
+def test_rows_with_their_documents(directory, counts):
+    documents = made(counts=counts)
+    read, _ = table(directory, documents)
+    writer = CentroidsWriter(directory, DIM, "int8")
+    for vectors in documents:
+        writer.add(vectors)
+    owners = np.repeat(np.arange(len(counts)), counts)
+    keep = np.arange(len(counts)) % 3 != 1
+    nothing = np.zeros(len(counts), bool)
+    kept = np.repeat(keep, counts)
+    for batches, rows, expected in (
+        (writer.owned_batches(), writer.batches(), owners),
+        (read.owned_batches(None), read.batches(None), owners),
+        (read.owned_batches(keep), read.batches(keep), owners[kept]),
+        (read.owned_batches(nothing), read.batches(nothing), owners[:0]),
+    ):
+        found = list(batches)
+        np.testing.assert_array_equal(np.concatenate([docs for _, docs in found]), expected)
+        vectors = np.concatenate([vectors for vectors, _ in found])
+        np.testing.assert_array_equal(vectors, np.concatenate(list(rows)))
+
+
 @pytest.mark.parametrize("kind", ["int8", "float16"])
 def test_the_largest_norm_is_of_all_documents(directory, kind):
     writer = CentroidsWriter(directory, DIM, kind)

@@ -9,11 +9,12 @@ import pytest
 from support.indexes.format_samples import quantizer
 
 from quarry.formats.container.directory import Directory, OutputFile
-from quarry.formats.container.layout import FileKind, FileRecord
+from quarry.formats.container.layout import SEARCH_SETTINGS_FEATURE, FileKind, FileRecord
 from quarry.formats.container.reader import ContainerReader
 from quarry.formats.container.writer import ContainerWriter
 from quarry.formats.errors import CorruptFile, FormatError
 from quarry.formats.vectors.quantizer import Quantizer, read_quantizer, write_quantizer
+from quarry.formats.vectors.search_setting import SearchSetting
 
 KINDS = [
     quantizer(),
@@ -135,7 +136,7 @@ def test_a_file_under_the_name_of_another(directory):
 FIT = {"n_rows": 9, "coarse_error": 0.5, "code_error": 0.0, "imbalance": 1.0}
 
 
-def by_hand(directory: Directory, changes=(), sections=()) -> FileRecord:
+def by_hand(directory: Directory, changes=(), sections=(), features=0) -> FileRecord:
     """A file with other fields or sections, under its right name: what a hostile writer could make."""
     made = quantizer(dim=8, n_sub=4, input_dim=8)
     fields = {"metric": "inner_product", "by_residual": False, "nlist": 4, "dim": 8, "input_dim": 8, "M": 4}
@@ -145,7 +146,7 @@ def by_hand(directory: Directory, changes=(), sections=()) -> FileRecord:
     encode = arrays["encode_codebook"]
     parts = replace(parts, score_codebook=arrays.get("score_codebook", encode), rotation=arrays.get("rotation"))
     name = f"{parts.identity()}.quant"
-    writer = ContainerWriter(directory, name, FileKind.QUANTIZER, bytes(16))
+    writer = ContainerWriter(directory, name, FileKind.QUANTIZER, bytes(16), features)
     for section, array in arrays.items():
         if array is not None:
             writer.add(section, array)
@@ -204,19 +205,63 @@ def test_candidate_rows_that_cannot_be(directory, rows):
         read_quantizer(directory, write_quantizer(directory, replace(quantizer(), candidate_rows=rows)))
 
 
-def test_candidate_rows_are_no_part_of_the_name(directory):
+def test_search_settings_come_back(directory):
     made = quantizer(measured=True)
-    assert made.identity() == replace(made, candidate_rows=None).identity()
+    assert len(made.search_settings) == 2
+    assert read_quantizer(directory, write_quantizer(directory, made)).search_settings == made.search_settings
 
 
-def test_what_an_older_reader_sees(directory, monkeypatch):
-    """It does not know the feature, passes its field over, and finds the rest as it was."""
+def setting(k=10, nprobe=1, rows=1):
+    return SearchSetting(k, nprobe, rows)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        [setting(k=0)],
+        [setting(k=(1 << 20) + 1)],
+        [setting(nprobe=0)],
+        [setting(nprobe=5)],  # of four lists
+        [setting(rows=0)],
+        [setting(rows=(1 << 32) + 1)],
+        [setting(rows=1.0)],
+        [setting(k=True)],
+        [setting(), setting()],
+        [setting(k=20), setting()],
+        [setting(k=k) for k in range(1, 18)],
+    ],
+)
+def test_search_settings_that_cannot_be(directory, settings):
+    with pytest.raises(CorruptFile, match="search_settings"):
+        read_quantizer(
+            directory, write_quantizer(directory, replace(quantizer(), search_settings=tuple(settings)))
+        )
+
+
+@pytest.mark.parametrize(
+    "value", [[], None, 1, {"k": 1}, [1], [{"k": 1, "nprobe": 1}], [{"k": 1, "nprobe": 1, "rows": 1, "more": 1}]]
+)
+def test_a_field_that_holds_no_search_settings(directory, value):
+    with pytest.raises(CorruptFile, match="search_settings"):
+        read_quantizer(directory, by_hand(directory, {"search_settings": value}, features=SEARCH_SETTINGS_FEATURE))
+
+
+def test_what_was_measured_later_is_no_part_of_the_name(directory):
+    made = quantizer(measured=True)
+    assert made.identity() == replace(made, candidate_rows=None, search_settings=()).identity()
+
+
+@pytest.mark.parametrize("known", [0, 1], ids=["before 1.0", "1.0"])
+def test_what_an_older_reader_sees(directory, monkeypatch, known):
+    """It does not know the features, passes their fields over, and finds the rest as it was."""
     made = quantizer(measured=True)
     record = write_quantizer(directory, made)
-    monkeypatch.setattr("quarry.formats.container.reader.KNOWN_OPTIONAL_FEATURES", 0)
-    monkeypatch.setattr("quarry.formats.vectors.quantizer.CANDIDATE_ROWS_FEATURE", 0)
+    monkeypatch.setattr("quarry.formats.container.reader.KNOWN_OPTIONAL_FEATURES", known)
+    monkeypatch.setattr("quarry.formats.vectors.quantizer.CANDIDATE_ROWS_FEATURE", known & 1)
+    monkeypatch.setattr("quarry.formats.vectors.quantizer.SEARCH_SETTINGS_FEATURE", 0)
     read = read_quantizer(directory, record)
-    assert read.candidate_rows is None
+    assert read.candidate_rows == (made.candidate_rows if known else None)
+    assert read.search_settings == ()
     assert read.identity() == made.identity()
 
 

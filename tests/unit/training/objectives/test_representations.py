@@ -55,7 +55,17 @@ def network(tmp_path_factory: pytest.TempPathFactory) -> EncoderNetwork:
 
 
 def files(use: Use) -> EncoderFiles:
-    return EncoderFiles(use.pooling, use.normalize, use.beta, use.representation, WINDOW, "", "", "# Tiny\n")
+    return EncoderFiles(
+        use.pooling,
+        use.normalize,
+        use.beta,
+        use.representation,
+        WINDOW,
+        "",
+        "",
+        "# Tiny\n",
+        use.representation_settings,
+    )
 
 
 @pytest.mark.parametrize("normalize", [True, False])

@@ -1,0 +1,52 @@
+"""Builds an index from the stored vectors of another one, with other settings; nothing is encoded again."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from quarry.engine.documents.document import Document
+from quarry.engine.indexer.document_encoder import EncodedDocument
+from quarry.engine.indexer.segment_builder import SegmentBuilder
+from quarry.engine.representation.base import DocumentVectors
+from quarry.engine.scoring.stored_vectors import StoredVectors
+from quarry.engine.thresholds import Thresholds
+from quarry.formats.container.directory import Directory
+from quarry.formats.manifest import IndexSettings
+from quarry.formats.snapshot import Snapshot
+
+__all__ = ["recode_index"]
+
+
+def recode_index(
+    source: Snapshot,
+    folder: Path,
+    settings: IndexSettings,
+    n_docs: int | None = None,
+    thresholds: Thresholds | None = None,
+) -> Snapshot:
+    """Build an index of the first documents of the first segment: ids and dequantized vectors, without texts.
+
+    Args:
+        source: the index with the vectors.
+        folder: an empty folder.
+        settings: of the new index.
+        n_docs: number of documents; None: all.
+        thresholds: from which size on there are inverted lists; None: the defaults.
+    """
+    segment = source.segments[0]
+    vectors, table = StoredVectors(segment), segment.reader.centroids
+    builder = SegmentBuilder(Directory(folder), settings, 2, thresholds or Thresholds())
+    for doc in range(segment.record.n_docs if n_docs is None else n_docs):
+        rows, _ = table.rows_of(np.array([doc]))
+        values = DocumentVectors(vectors.vectors(rows), tuple(() for _ in rows))
+        builder.add(EncodedDocument(Document(segment.reader.ids[doc], "text"), values, [], 0))
+    built = builder.finish(None)
+    builder.close()
+    assert built is not None
+    quantizers = (built.quantizer,) if built.quantizer else ()
+    following = source.manifest.next((built.record,), quantizers)
+    replace(following, settings=settings).commit(Directory(folder))
+    return Snapshot(Directory(folder))

@@ -1,0 +1,61 @@
+"""The command ``quarry sync``: the documents of an index are made those of a folder's files."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from quarry import engine
+from quarry.formats.errors import IndexNotFound
+
+if TYPE_CHECKING:
+    from quarry.engine import SyncReport
+
+__all__ = ["SUMMARY", "add_arguments", "run"]
+
+SUMMARY = "add, update and delete documents as the files of a folder have changed"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of the command, without those that other commands have too."""
+    parser.add_argument("folder", metavar="FOLDER", type=Path, help="the folder with the files")
+    parser.add_argument("index", metavar="INDEX", type=Path, help="the folder of the index; made if it is missing")
+    parser.add_argument("--dry-run", action="store_true", help="change nothing, only say what would change")
+    parser.add_argument(
+        "--remove-all", action="store_true", help="go on if none of the files of the index is in the folder"
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    """Run the command; return 1 if a file could not be read, else 0."""
+    try:
+        opened = _opened(args)
+    except IndexNotFound:
+        if args.dry_run:
+            raise
+        engine.build([], args.index, encoder=args.encoder, threads=args.threads, progress=False)
+        opened = _opened(args)
+    with opened as index:
+        report = index.sync(args.folder, dry_run=args.dry_run, remove_all=args.remove_all)
+    print(json.dumps(asdict(report)) if args.json else "\n".join(_lines(report)))  # noqa: T201
+    return 1 if report.failed else 0
+
+
+def _opened(args: argparse.Namespace) -> engine.Engine:
+    return engine.Engine.open(args.index, writable=not args.dry_run, encoder=args.encoder, threads=args.threads)
+
+
+def _lines(report: SyncReport) -> list[str]:
+    """A line for each file that has changed, and one with the numbers."""
+    from quarry.engine.search.hits import snippet  # names of files may have characters that a terminal acts upon
+
+    marks = (("+", report.added), ("~", report.changed), ("-", report.removed), ("0", report.empty))
+    lines = [f"{mark} {snippet(name, 200)}" for mark, names in marks for name in names]
+    lines += [f"! {snippet(name, 200)}: {snippet(reason, 400)}" for name, reason in report.failed.items()]
+    counts = ((len(report.added), "added"), (len(report.changed), "changed"), (len(report.removed), "removed"))
+    ends = ((len(report.failed), "failed"), (len(report.empty), "without text"), (report.n_unchanged, "unchanged"))
+    state = "nothing was changed" if report.generation is None else f"generation {report.generation}"
+    return [*lines, ", ".join(f"{count} {what}" for count, what in (*counts, *ends)) + f"; {state}"]

@@ -1,0 +1,87 @@
+"""Books in EPUB 2 and 3: their chapters in reading order, with headings."""
+
+from __future__ import annotations
+
+import posixpath
+from urllib.parse import unquote
+
+from quarry.engine.documents.files.file_text import FileText, UnreadableError, decoded, printable
+from quarry.engine.documents.files.html_text import text_of_html
+from quarry.engine.documents.files.zipped import Archive, parse_xml
+from quarry.engine.documents.outline import Heading, Outline
+
+__all__ = ["read_epub"]
+
+_CONTAINER = "META-INF/container.xml"
+_ENCRYPTION = "META-INF/encryption.xml"
+_BETWEEN = "\n\n"
+_PAGES = ("application/xhtml+xml", "text/html")
+
+
+def read_epub(content: bytes) -> FileText:
+    """Make the document of a book.
+
+    Raises:
+        UnreadableError: it is damaged, protected or no such file.
+    """
+    archive = Archive(content)
+    package = _package_path(archive)
+    title, chapters = _read_package(archive.read(package))
+    parts: list[str] = []
+    headings: list[Heading] = []
+    position = 0
+    for chapter in chapters:
+        name = posixpath.normpath(posixpath.join(posixpath.dirname(package), unquote(chapter)))
+        try:
+            page = decoded(archive.read(name))
+        except UnreadableError as error:
+            hint = "; the book is encrypted" if _ENCRYPTION in archive else ""
+            raise UnreadableError(f"has a chapter {name[:200]!r} that cannot be read: {error}{hint}") from error
+        read = text_of_html(page, position)
+        parts.append(read.text)
+        headings += read.outline.headings
+        position += len(read.text) + len(_BETWEEN)
+    return FileText(_BETWEEN.join(parts), title, Outline(headings=tuple(headings)))
+
+
+def _package_path(archive: Archive) -> str:
+    found: list[str] = []
+
+    def start(name: str, attributes: dict[str, str]) -> None:
+        if name == "rootfile" and "full-path" in attributes:
+            found.append(attributes["full-path"])
+
+    parse_xml(archive.read(_CONTAINER), start)
+    if not found:
+        raise UnreadableError("is not a book: its container names no package")
+    return found[0]
+
+
+def _read_package(content: bytes) -> tuple[str, list[str]]:
+    """The title of the book, and the paths of its chapters in reading order."""
+    paths: dict[str, str] = {}
+    order: list[str] = []
+    titles: list[list[str]] = []
+    inside = False
+
+    def start(name: str, attributes: dict[str, str]) -> None:
+        nonlocal inside
+        inside = name == "title"
+        if inside:
+            titles.append([])
+        elif name == "item" and attributes.get("media-type") in _PAGES:
+            paths[attributes.get("id", "")] = attributes.get("href", "")
+        elif name == "itemref":
+            order.append(attributes.get("idref", ""))
+
+    def end(_: str) -> None:
+        nonlocal inside
+        inside = False
+
+    def text(piece: str) -> None:
+        if inside:
+            titles[-1].append(piece)
+
+    parse_xml(content, start, end, text)
+    title = " ".join(printable("".join(titles[0])).split()) if titles else ""
+    return title, [paths[each] for each in dict.fromkeys(order) if each in paths]

@@ -1,0 +1,141 @@
+"""The documents of one file, with what it takes to see later whether the file has changed."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import stat
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from quarry.engine.documents.document import Document, document_from
+from quarry.engine.documents.files.docx import read_docx
+from quarry.engine.documents.files.epub import read_epub
+from quarry.engine.documents.files.file_text import FileText, UnreadableError
+from quarry.engine.documents.files.html_text import read_html
+from quarry.engine.documents.files.kinds import KINDS, MAX_FILE_BYTES
+from quarry.engine.documents.files.mail import read_mailbox, read_message
+from quarry.engine.documents.files.markup import read_markdown, read_plain, read_rst
+from quarry.engine.documents.files.notebook import read_notebook
+from quarry.engine.documents.files.pdf import read_pdf
+from quarry.formats.errors import InvalidDocument
+from quarry.formats.system_errors import access_failed
+
+__all__ = ["FileContent", "documents_of_file", "read_content"]
+
+_READERS: dict[str, Callable[[bytes], FileText | Iterable[FileText]]] = {
+    "text": read_plain,
+    "code": read_plain,
+    "markdown": read_markdown,
+    "rst": read_rst,
+    "html": read_html,
+    "notebook": read_notebook,
+    "email": read_message,
+    "mailbox": read_mailbox,
+    "pdf": read_pdf,
+    "docx": read_docx,
+    "epub": read_epub,
+}
+assert _READERS.keys() == KINDS.keys()
+
+
+@dataclass(frozen=True, slots=True)
+class FileContent:
+    """The bytes of a file and its state when they were read.
+
+    Attributes:
+        content: all of it.
+        size: bytes, as the system said before reading.
+        modified: nanoseconds since 1970, likewise.
+        read: nanoseconds since 1970, when reading began.
+        hash: BLAKE2b of the content, 16 bytes in hexadecimal digits.
+    """
+
+    content: bytes
+    size: int
+    modified: int
+    read: int
+    hash: str
+
+
+def read_content(path: Path) -> FileContent:
+    """Read a file.
+
+    Raises:
+        AccessFailed: the system does not let it be opened or read, or it is gone.
+        InvalidDocument: it is no regular file, or too large.
+    """
+    now = time.time_ns()
+    try:
+        with open(path, "rb", opener=_open_at_once) as file:  # Path.open takes no opener
+            status = os.fstat(file.fileno())
+            if not stat.S_ISREG(status.st_mode):
+                raise InvalidDocument("is no regular file", path=path)
+            content = file.read(MAX_FILE_BYTES + 1)
+    except OSError as error:
+        raise access_failed(error, "read", path) from error
+    if len(content) > MAX_FILE_BYTES:
+        expected = f"at most {MAX_FILE_BYTES} bytes"
+        raise InvalidDocument("is too large", path=path, expected=expected, actual=status.st_size)
+    digest = hashlib.blake2b(content, digest_size=16).hexdigest()
+    return FileContent(content, status.st_size, status.st_mtime_ns, now, digest)
+
+
+def documents_of_file(file: FileContent, kind: str, name: str, path: Path) -> list[Document]:
+    """Make the documents of a file: one, or one for each message of a mailbox, without those that are blank.
+
+    Args:
+        file: what was read.
+        kind: of the file; see `quarry.engine.documents.files.kinds`.
+        name: the path of the file relative to the folder that is read, with slashes. It is the id of the document;
+            of several, with "#" and their number after it.
+        path: of the file, for errors.
+
+    Raises:
+        InvalidDocument: it is not of its kind, damaged, or exceeds a limit.
+    """
+    try:
+        read = _READERS[kind](file.content)
+        texts = [read] if isinstance(read, FileText) else list(read)
+    except UnreadableError as error:
+        raise InvalidDocument(f"the file {error}", path=path) from error
+    except (MemoryError, InvalidDocument):
+        raise
+    except Exception as error:
+        # Files are anybody's, and parsers of the standard library raise all kinds of errors for what they
+        # did not foresee: one such file must not end the reading of all others.
+        problem = f"the file cannot be read as {kind}: {type(error).__name__}: {error}"
+        raise InvalidDocument(problem, path=path) from error
+    return [
+        _document(text, file, kind, name, path)
+        for text in texts
+        if text.text.strip() or (text.part and text.title)
+    ]
+
+
+def _document(text: FileText, file: FileContent, kind: str, name: str, path: Path) -> Document:
+    source: dict[str, object] = {
+        "path": name,
+        "type": kind,
+        "size": file.size,
+        "modified": file.modified,
+        "read": file.read,
+        "hash": file.hash,
+    }
+    places = text.outline.packed()
+    source |= {"part": text.part} if text.part else {}
+    source |= {"places": places} if places else {}
+    fields = {
+        "id": f"{name}#{text.part.rpartition(' ')[2]}" if text.part else name,
+        "text": text.text,
+        "title": text.title,
+        "metadata": {**text.metadata, "file": source},
+    }
+    return document_from(fields, text.part or "the document", path)
+
+
+def _open_at_once(path: str, flags: int) -> int:
+    """Open without waiting for a pipe that nobody writes to."""
+    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOCTTY", 0))

@@ -1,0 +1,195 @@
+"""The text of HTML pages, with their headings."""
+
+from __future__ import annotations
+
+import re
+
+from quarry.engine.documents.files.file_text import FileText, decoded, printable
+from quarry.engine.documents.files.html_tokens import html_tokens
+from quarry.engine.documents.outline import Heading, Outline
+
+__all__ = ["read_html", "text_of_html"]
+
+_CHARSET = re.compile(rb"""(?:<meta[^>]{0,200}charset|<\?xml[^>]{0,200}encoding)\s*=\s*["']?([\w-]{1,40})""", re.I)
+_CHARSET_BYTES = 2048  # of the beginning: the standard says 1024
+_HIDDEN = frozenset({"script", "style", "template", "svg", "math", "object", "iframe", "noscript", "noembed"})
+_APART = frozenset(
+    {
+        "article",
+        "aside",
+        "blockquote",
+        "dl",
+        "figure",
+        "footer",
+        "header",
+        "h1",
+        "h2",
+        "h3",
+        "h4",
+        "h5",
+        "h6",
+        "main",
+        "nav",
+        "ol",
+        "p",
+        "pre",
+        "section",
+        "table",
+        "ul",
+    }
+)
+_CLOSE = frozenset(
+    {
+        "address",
+        "body",
+        "br",
+        "dd",
+        "details",
+        "dialog",
+        "div",
+        "dt",
+        "fieldset",
+        "figcaption",
+        "form",
+        "head",
+        "hr",
+        "html",
+        "li",
+        "option",
+        "select",
+        "summary",
+        "tbody",
+        "td",
+        "tfoot",
+        "th",
+        "thead",
+        "title",
+        "tr",
+    }
+)
+_BLOCKS = _APART | _CLOSE
+_CELLS = frozenset({"td", "th"})
+_SPACE = re.compile(r"[ \t\r\n\f\xa0]+")
+_HEADING = re.compile("h[1-6]")
+_MAX_HEADING = 500
+
+
+def read_html(content: bytes) -> FileText:
+    """Make the document of a page; its encoding is what it says itself, else as for every text."""
+    found = _CHARSET.search(content[:_CHARSET_BYTES])
+    page = _decoded_as(content, found[1].decode()) if found else None
+    return text_of_html(decoded(content) if page is None else page)
+
+
+def text_of_html(page: str, offset: int = 0) -> FileText:
+    """Make the document of a page.
+
+    Args:
+        page: HTML or XHTML.
+        offset: added to the positions of headings.
+    """
+    collected = _Collected()
+    hidden = ""  # the element whose content is left out; an element of its kind within it ends it early
+    for kind, value in html_tokens(page):
+        if hidden:
+            hidden = "" if kind == "end" and value == hidden else hidden
+        elif kind == "text":
+            collected.add_text(value)
+        elif kind == "start":
+            hidden = value if value in _HIDDEN else ""
+            collected.start(value)
+        else:
+            collected.end(value)
+    return collected.result(offset)
+
+
+def _decoded_as(content: bytes, charset: str) -> str | None:
+    """The characters of a page that says its encoding; None when that is unknown or does not fit."""
+    if charset.lower() in {"utf-16", "utf-16le", "utf-16be", "utf-32"}:  # it could not have been read then
+        return None
+    name = "cp1252" if charset.lower() in {"iso-8859-1", "latin1", "ascii", "us-ascii"} else charset
+    try:
+        return content.decode(name)
+    except (LookupError, UnicodeError):
+        return None
+
+
+class _Collected:
+    """Text in blocks, with white space as a browser shows it."""
+
+    def __init__(self) -> None:
+        self._parts: list[str] = []
+        self._length = 0
+        self._breaks = 0  # line breaks due before the next text
+        self._space = ""  # between words
+        self._pre = False
+        self._in_title = False
+        self._title: list[str] = []
+        self._heading: tuple[int, int] | None = None  # level, position
+        self._headings: list[Heading] = []
+
+    def add_text(self, text: str) -> None:
+        """Add text of the current block."""
+        if self._in_title:
+            self._title.append(text)
+            return
+        if self._pre:
+            self._append(text.replace("\r\n", "\n"))
+            return
+        words = _SPACE.sub(" ", text)
+        if words.startswith(" ") and not self._space:
+            self._space = " "
+        if core := words.strip(" "):
+            self._append(core)
+            self._space = " " if words.endswith(" ") else ""
+
+    def start(self, name: str) -> None:
+        """Begin an element."""
+        if name in _BLOCKS:
+            self._end_block(name)
+        if _HEADING.fullmatch(name):
+            self._heading = (int(name[1]), -1)
+        self._pre = self._pre or name == "pre"
+        self._in_title = name == "title"
+
+    def end(self, name: str) -> None:
+        """End an element."""
+        self._in_title = False
+        if name in _BLOCKS:
+            self._end_block(name)
+        if name == "pre":
+            self._pre = False
+
+    def result(self, offset: int) -> FileText:
+        """Return what was collected."""
+        self._end_heading()
+        title = " ".join(printable("".join(self._title)).split())
+        headings = tuple(Heading(level, start + offset, end + offset) for level, start, end in self._headings)
+        return FileText("".join(self._parts), title, Outline(headings=headings))
+
+    def _append(self, text: str) -> None:
+        text = printable(text)
+        if not text:
+            return
+        if self._parts:
+            between = "\n" * self._breaks or self._space
+            self._parts.append(between)
+            self._length += len(between)
+        if self._heading and self._heading[1] < 0:
+            self._heading = (self._heading[0], self._length)
+        self._breaks, self._space = 0, ""
+        self._parts.append(text)
+        self._length += len(text)
+
+    def _end_block(self, name: str) -> None:
+        self._end_heading()
+        if name in _CELLS:
+            self._space = "\t"
+        else:
+            self._breaks = max(self._breaks, 2 if name in _APART else 1)
+            self._space = ""
+
+    def _end_heading(self) -> None:
+        if self._heading and 0 <= self._heading[1] < self._length <= self._heading[1] + _MAX_HEADING:
+            self._headings.append(Heading(self._heading[0], self._heading[1], self._length))
+        self._heading = None

@@ -1,0 +1,123 @@
+"""Headings of Markdown and reStructuredText. The text is kept as it is, so its lines are those of the file."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from quarry.engine.documents.files.file_text import FileText, decoded
+from quarry.engine.documents.outline import Heading, Outline
+
+__all__ = ["markdown_headings", "read_markdown", "read_plain", "read_rst"]
+
+_FENCE = re.compile(r" {0,3}(`{3,}|~{3,})")
+_ATX = re.compile(r" {0,3}(#{1,6})(?:[ \t]+|$)")
+_CLOSING = re.compile(r"(?:^|[ \t]+)#+[ \t]*$")
+_SETEXT = re.compile(r" {0,3}(=+|-+)[ \t]*$")
+_ADORNMENT = re.compile(r"([!-/:-@\[-`{-~])\1*[ \t]*$")
+_LINE = re.compile(r"[^\n]*\n?")
+_MAX_HEADING = 500  # characters; what is longer is no heading
+
+
+def read_plain(content: bytes) -> FileText:
+    """Make the document of a text file or of source code."""
+    return FileText(decoded(content), outline=Outline("line"))
+
+
+def read_markdown(content: bytes) -> FileText:
+    """Make the document of a Markdown file."""
+    text = decoded(content)
+    return FileText(text, outline=Outline("line", headings=tuple(markdown_headings(text))))
+
+
+def read_rst(content: bytes) -> FileText:
+    """Make the document of a reStructuredText file."""
+    text = decoded(content)
+    return FileText(text, outline=Outline("line", headings=tuple(_rst_headings(text))))
+
+
+def markdown_headings(text: str, offset: int = 0) -> Iterator[Heading]:
+    """Yield the headings, ATX and setext (CommonMark 0.31, 4.2 and 4.3), that stand outside of fenced code.
+
+    Args:
+        text: Markdown.
+        offset: added to all positions.
+    """
+    fence = ""
+    above: tuple[int, str] | None = None  # the line before, if it may be the text of a heading
+    lines = list(_lines(text))
+    skipped = _front_matter_lines(lines)
+    for start, line in lines[skipped:]:
+        marks = _FENCE.match(line)
+        if fence or marks:
+            if not fence and marks:
+                fence = marks[1]
+            elif marks and marks[1].startswith(fence) and not line[marks.end() :].strip():
+                fence = ""
+            above = None
+            continue
+        heading = _atx(line, start, offset)
+        under = _SETEXT.match(line)
+        if heading is None and under and above is not None:
+            heading = _heading(1 if under[1][0] == "=" else 2, above[1], above[0] + offset)
+        if heading is not None:
+            yield heading
+        is_text = bool(line.strip()) and heading is None and not line.startswith(("    ", "\t", ">", "- ", "* "))
+        above = (start, line) if is_text else None
+
+
+def _atx(line: str, start: int, offset: int) -> Heading | None:
+    marks = _ATX.match(line)
+    if not marks:
+        return None
+    content = _CLOSING.sub("", line[marks.end() :][: _MAX_HEADING + 1])
+    return _heading(len(marks[1]), content, start + marks.end() + offset)
+
+
+def _front_matter_lines(lines: list[tuple[int, str]]) -> int:
+    """How many lines at the beginning are metadata between two lines of dashes."""
+    if not lines or lines[0][1].rstrip() != "---":
+        return 0
+    ends = (number for number, (_, line) in enumerate(lines[1:], 2) if line.rstrip() in {"---", "..."})
+    return next(ends, 0)
+
+
+def _rst_headings(text: str) -> Iterator[Heading]:
+    """Yield section titles: a line with an adornment of one character under it, perhaps over it too.
+
+    The level of an adornment is that in which it first appears (docutils, "reStructuredText Markup Specification",
+    sections).
+    """
+    styles: list[tuple[str, bool]] = []
+    lines = list(_lines(text))
+    for number in range(1, len(lines)):
+        under = _ADORNMENT.match(lines[number][1])
+        start, title = lines[number - 1]
+        if not under or not title.strip() or _ADORNMENT.match(title):
+            continue
+        before = lines[number - 2][1] if number > 1 else ""
+        over = _ADORNMENT.match(before)
+        is_over = over is not None and over[0].rstrip() == under[0].rstrip()
+        is_first = is_over or not before.strip()
+        if not is_first or len(under[0].rstrip()) < len(title.rstrip()) or (title[0].isspace() and not is_over):
+            continue
+        style = (under[1], is_over)
+        if style not in styles:
+            styles.append(style)
+        if heading := _heading(styles.index(style) + 1, title, start):
+            yield heading
+
+
+def _lines(text: str) -> Iterator[tuple[int, str]]:
+    """Yield (position, line without its line feed)."""
+    for match in _LINE.finditer(text):
+        if match[0]:
+            yield match.start(), match[0].removesuffix("\n")
+
+
+def _heading(level: int, line: str, start: int) -> Heading | None:
+    content = line.strip()
+    if not content or len(content) > _MAX_HEADING:
+        return None
+    first = start + line.index(content)
+    return Heading(level, first, first + len(content))

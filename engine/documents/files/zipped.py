@@ -1,0 +1,113 @@
+"""Members of zip archives and events of XML, bounded: archives and XML may be made to grow without end."""
+
+from __future__ import annotations
+
+import io
+import zipfile
+import zlib
+from collections.abc import Callable
+from xml.parsers import expat
+
+from quarry.engine.documents.files.file_text import UnreadableError
+
+__all__ = ["Archive", "parse_xml"]
+
+_MAX_MEMBERS = 20_000
+_MAX_MEMBER_BYTES = 64 << 20
+_MAX_TOTAL_BYTES = 256 << 20
+_MAX_DEPTH = 1000
+_ENCRYPTED = 0x1
+
+
+class Archive:
+    """A zip archive in memory.
+
+    Args:
+        content: its bytes.
+
+    Raises:
+        UnreadableError: it is no zip archive, or has too many members.
+    """
+
+    def __init__(self, content: bytes) -> None:
+        try:
+            self._archive = zipfile.ZipFile(io.BytesIO(content))
+        except (zipfile.BadZipFile, ValueError, OSError, NotImplementedError) as error:
+            raise UnreadableError(f"is not a zip archive: {error}") from error
+        self._names = set(self._archive.namelist())
+        self._left = _MAX_TOTAL_BYTES
+        if len(self._names) > _MAX_MEMBERS:
+            raise UnreadableError(f"has {len(self._names)} members, and at most {_MAX_MEMBERS} are read")
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._names
+
+    def read(self, name: str) -> bytes:
+        """Return the bytes of a member, at most 64 MiB, and 256 MiB of all members together.
+
+        Raises:
+            UnreadableError: it is missing, damaged, encrypted or too large.
+        """
+        if name not in self._names:
+            raise UnreadableError(f"has no member {name[:200]!r}")
+        limit = min(_MAX_MEMBER_BYTES, self._left)
+        try:
+            if self._archive.getinfo(name).flag_bits & _ENCRYPTED:
+                raise UnreadableError("is encrypted")
+            with self._archive.open(name) as member:
+                content = member.read(limit + 1)
+        except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError, OSError) as error:
+            raise UnreadableError(f"has a damaged member {name[:200]!r}: {error}") from error
+        if len(content) > limit:
+            raise UnreadableError(f"has a member {name[:200]!r} of more than {limit} bytes")
+        self._left -= len(content)
+        return content
+
+
+def parse_xml(
+    content: bytes,
+    start: Callable[[str, dict[str, str]], None],
+    end: Callable[[str], None] = lambda _: None,
+    text: Callable[[str], None] = lambda _: None,
+) -> None:
+    """Parse XML and call a function for each event; names are local ones, without namespace.
+
+    Args:
+        content: the document.
+        start: called with the name and attributes of an element that begins.
+        end: called with the name of an element that ends.
+        text: called with pieces of text.
+
+    Raises:
+        UnreadableError: it is not well-formed, declares entities or is nested too deep.
+    """
+    parser = expat.ParserCreate(namespace_separator=" ")
+    depth = 0
+
+    def on_start(name: str, attributes: dict[str, str]) -> None:
+        nonlocal depth
+        depth += 1
+        if depth > _MAX_DEPTH:
+            raise UnreadableError(f"has XML that is nested deeper than {_MAX_DEPTH} levels")
+        start(_local(name), {_local(key): value for key, value in attributes.items()})
+
+    def on_end(name: str) -> None:
+        nonlocal depth
+        depth -= 1
+        end(_local(name))
+
+    def on_entity(*_: object) -> None:
+        raise UnreadableError("has XML that declares entities")
+
+    parser.StartElementHandler = on_start
+    parser.EndElementHandler = on_end
+    parser.CharacterDataHandler = text
+    parser.EntityDeclHandler = on_entity
+    try:
+        parser.Parse(content, True)
+    except (expat.ExpatError, LookupError, ValueError) as error:
+        raise UnreadableError(f"has XML that is not well-formed: {error}") from error
+
+
+def _local(name: str) -> str:
+    return name.rpartition(" ")[2]

@@ -1,0 +1,7 @@
+"""Folders of files that are documents: which files count, in which order.
+
+`glob_pattern` matches patterns as git does, `ignore_rules` applies ``.gitignore`` files, `folder_files` lists the
+files of a folder, `sources` reads them as documents.
+
+May import: `quarry.formats`, the modules of `quarry.engine.documents` itself, `quarry.engine.documents.files`.
+"""

@@ -1,0 +1,120 @@
+"""The files of a folder that are documents, in an order that depends on their names alone."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from quarry.engine.documents.files.kinds import kind_of_name
+from quarry.engine.documents.folders.ignore_rules import IgnoreRules
+from quarry.formats.errors import AccessFailed, InvalidDocument, QuarryError
+from quarry.formats.system_errors import access_failed
+
+__all__ = ["FolderFile", "Unlisted", "folder_files"]
+
+_MAX_DEPTH = 100
+
+
+@dataclass(frozen=True, slots=True)
+class FolderFile:
+    """A file of a kind that is read.
+
+    Attributes:
+        name: its path relative to the folder, with slashes.
+        kind: see `quarry.engine.documents.files.kinds`.
+        path: of the file.
+    """
+
+    name: str
+    kind: str
+    path: Path
+
+
+class Unlisted(NamedTuple):
+    """A folder whose files are not known, or a file whose name cannot be an id.
+
+    Attributes:
+        name: its path relative to the folder that is listed, with slashes; "" for that folder itself.
+        error: why.
+    """
+
+    name: str
+    error: QuarryError
+
+
+def folder_files(folder: Path) -> Iterator[FolderFile | Unlisted]:
+    """Yield the files of a folder and of the folders in it.
+
+    Left out are files of other kinds, what a ``.gitignore`` file excludes, names that begin with a dot, and
+    symbolic links. Files come in the order of their names, those of a folder at the place of its name.
+
+    Args:
+        folder: an absolute path.
+    """
+    try:
+        rules = IgnoreRules.above(folder)
+    except AccessFailed as error:
+        yield Unlisted("", error)
+        return
+    yield from _files_of(folder, "", rules)
+
+
+def _files_of(top: Path, prefix: str, above: IgnoreRules) -> Iterator[FolderFile | Unlisted]:
+    waiting: list[tuple[Path, str, IgnoreRules]] = [(top, prefix, above)]
+    while waiting:
+        path, name, rules = waiting.pop()
+        if kind := kind_of_name(path.name) if name and not name.endswith("/") else None:
+            yield FolderFile(name, kind, path)
+            continue
+        try:
+            if name.count("/") > _MAX_DEPTH:
+                raise InvalidDocument("is nested too deep", path=path, expected=f"at most {_MAX_DEPTH} folders")
+            rules = rules.with_file_of(path)
+            entries = _listed(path)
+        except QuarryError as error:
+            yield Unlisted(name, error)
+            continue
+        found: list[tuple[Path, str, IgnoreRules]] = []
+        for entry, is_folder in entries:
+            if is_folder is None or entry.startswith(".") or rules.is_ignored(entry, is_folder):
+                continue
+            if not is_folder and kind_of_name(entry) is None:
+                continue
+            if not _is_text(entry):
+                yield Unlisted(name + ascii(entry)[1:-1], _bad_name(path / entry))
+                continue
+            here = f"{name}{entry}"
+            found.append(
+                (path / entry, f"{here}/", rules.below(entry)) if is_folder else (path / entry, here, rules)
+            )
+        waiting += reversed(found)
+
+
+def _listed(folder: Path) -> list[tuple[str, bool | None]]:
+    """The names in a folder, ascending, with whether each is a folder; None for what is no file either."""
+    try:
+        with os.scandir(folder) as entries:
+            return sorted((entry.name, _is_folder(entry)) for entry in entries)
+    except OSError as error:
+        raise access_failed(error, "listed", folder) from error
+
+
+def _is_folder(entry: os.DirEntry[str]) -> bool | None:
+    if entry.is_dir(follow_symlinks=False):
+        return True
+    return False if entry.is_file(follow_symlinks=False) else None
+
+
+def _is_text(name: str) -> bool:
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _bad_name(path: Path) -> InvalidDocument:
+    return InvalidDocument("its name is not UTF-8, so it cannot be an id", path=ascii(str(path))[1:-1])

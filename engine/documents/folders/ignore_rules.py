@@ -1,0 +1,129 @@
+"""``.gitignore`` files: which files and folders are left out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+from quarry.engine.documents.folders.glob_pattern import GlobPattern
+from quarry.formats.system_errors import access_failed
+
+__all__ = ["IgnoreRules"]
+
+_NAME = ".gitignore"
+_MAX_BYTES = 4 << 20
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+
+
+@dataclass(frozen=True, slots=True)
+class _Rule:
+    """A line of a file.
+
+    Attributes:
+        pattern: of a path relative to the folder of the file, or of a name.
+        is_of_path: whether it is matched with a path, and not with a name at any depth.
+        is_of_folder: whether only folders match.
+        is_exception: whether what matches is not left out.
+        depth: number of folders above that of the file.
+    """
+
+    pattern: GlobPattern
+    is_of_path: bool
+    is_of_folder: bool
+    is_exception: bool
+    depth: int
+
+
+class IgnoreRules:
+    """The rules that hold in one folder: those of its own file, and before them those of the folders above.
+
+    Args:
+        names: the path of the folder, relative to the one that the outermost file is in.
+        rules: in the order of reading; the last one that matches counts.
+    """
+
+    def __init__(self, names: tuple[str, ...] = (), rules: tuple[_Rule, ...] = ()) -> None:
+        self._names = names
+        self._rules = rules
+
+    @classmethod
+    def above(cls, folder: Path) -> Self:
+        """Return the rules that hold for a folder in a git work tree: those of the folders above it.
+
+        Args:
+            folder: an absolute path. In no work tree, or at its top, no rules hold.
+
+        Raises:
+            AccessFailed: the system does not let a file be read.
+        """
+        if (folder / ".git").exists():
+            return cls()
+        top = next((each for each in folder.parents if (each / ".git").exists()), None)
+        if top is None:
+            return cls()
+        rules = cls()
+        place = top
+        for name in folder.relative_to(top).parts:
+            rules = rules.with_file_of(place).below(name)
+            place /= name
+        return rules
+
+    def below(self, name: str) -> Self:
+        """Return the rules that hold in a folder of this one, without those of its own file."""
+        return type(self)((*self._names, name), self._rules)
+
+    def with_file_of(self, folder: Path) -> Self:
+        """Return these rules and after them those of the file in this folder, if there is one.
+
+        Raises:
+            AccessFailed: the system does not let the file be read.
+        """
+        path = folder / _NAME
+        try:
+            if path.is_symlink() or not path.is_file():  # git reads no links here
+                return self
+            with path.open("rb") as file:
+                content = file.read(_MAX_BYTES)
+        except OSError as error:
+            raise access_failed(error, "read", path) from error
+        lines = content.removeprefix(_BYTE_ORDER_MARK).decode("utf-8", "surrogateescape").split("\n")
+        found = (_rule(line, len(self._names)) for line in lines)
+        return type(self)(self._names, (*self._rules, *filter(None, found)))
+
+    def is_ignored(self, name: str, is_folder: bool) -> bool:
+        """Whether a file or folder of this folder is left out."""
+        path = (*self._names, name)
+        for rule in reversed(self._rules):
+            if rule.is_of_folder and not is_folder:
+                continue
+            if rule.pattern.matches(path[rule.depth :] if rule.is_of_path else (name,)):
+                return not rule.is_exception
+        return False
+
+
+def _rule(line: str, depth: int) -> _Rule | None:
+    """The rule of a line; None for a blank one and a comment."""
+    text = _without_spaces_at_end(line.removesuffix("\r"))
+    if not text or text.startswith("#"):
+        return None
+    is_exception = text.startswith("!")
+    text = text.removeprefix("!") if is_exception else text
+    is_of_folder = text.endswith("/")
+    text = text[:-1] if is_of_folder else text
+    is_of_path = "/" in text
+    text = text.removeprefix("/")
+    if not text:
+        return None
+    return _Rule(GlobPattern(text), is_of_path, is_of_folder, is_exception, depth)
+
+
+def _without_spaces_at_end(line: str) -> str:
+    """The line without spaces at its end, but for one after a backslash."""
+    end = len(line)
+    while end and line[end - 1] == " ":
+        n_backslashes = len(line[: end - 1]) - len(line[: end - 1].rstrip("\\"))
+        if n_backslashes % 2:
+            break
+        end -= 1
+    return line[:end]

@@ -1,0 +1,74 @@
+"""Documents that a caller gives as an iterable."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sized
+
+from quarry.engine.arguments import iterator_of
+from quarry.engine.documents.document import Document, document_from
+from quarry.engine.documents.entries import Entry
+from quarry.engine.documents.mistaken_sources import is_path
+from quarry.engine.documents.place import shown
+from quarry.engine.documents.tables.columns import Columns, RowEntry
+from quarry.formats.errors import InvalidDocument, InvalidSetting
+
+__all__ = ["GivenDocuments"]
+
+
+class GivenDocuments:
+    """The items of an iterable, numbered from 1.
+
+    Args:
+        items: str, mappings and Documents.
+        columns: given, mappings are rows of a table.
+    """
+
+    def __init__(self, items: Iterable[object], columns: Columns) -> None:
+        self._items = items
+        self._columns = columns
+        self._n_given = 0
+
+    def __iter__(self) -> Iterator[Entry]:
+        """Yield them.
+
+        Raises:
+            InvalidSetting: they cannot be iterated.
+        """
+        items = iterator_of(self._items)
+        if items is None:
+            kind = type(self._items).__name__
+            raise InvalidSetting("docs cannot be read", expected="an iterable of documents", actual=kind)
+        for item in items:
+            self._n_given += 1
+            if self._columns.is_given and isinstance(item, Mapping):
+                yield RowEntry(item, self._columns, f"document {self._n_given}")
+            else:
+                yield _Item(item, self._n_given)
+
+    def close(self) -> None:
+        """Do nothing: the items are the caller's."""
+
+    def fraction_read(self) -> float | None:
+        """How many of the items were taken, if their number is known."""
+        if not isinstance(self._items, Sized):
+            return None
+        return min(1.0, self._n_given / (len(self._items) or 1))
+
+
+class _Item:
+    """One item."""
+
+    def __init__(self, raw: object, number: int) -> None:
+        self._raw = raw
+        self._number = number
+
+    def document(self) -> Document:
+        where = f"document {self._number}"
+        if isinstance(self._raw, str | os.PathLike) and is_path(self._raw):
+            raise InvalidDocument(
+                f"{where}: the path of a file or folder in the place of a document",
+                expected="the path alone, to index the documents in it, or {'text': ...}, to index its words",
+                actual=shown(os.fspath(self._raw)),
+            )
+        return document_from(self._raw, where)

@@ -1,0 +1,135 @@
+"""Rows of Arrow data: Parquet and Arrow files, and objects that export it through the Arrow PyCapsule interface.
+
+The interface (Arrow project, "The Arrow PyCapsule Interface") is what pyarrow, DuckDB, polars and others have in
+common. This module is the one that imports pyarrow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from quarry.engine.documents.entries import Entry
+from quarry.engine.documents.tables.columns import Columns, RowEntry
+from quarry.formats.errors import InvalidDocument, InvalidSetting
+from quarry.formats.system_errors import access_failed
+
+__all__ = ["ArrowRows", "exports_arrow"]
+
+_BATCH_ROWS = 256
+_LIBRARY = "the library pyarrow: pip install 'quarry-search[tables]'"
+
+
+def exports_arrow(value: object) -> bool:
+    """Whether an object exports a stream of record batches, or one batch."""
+    return hasattr(type(value), "__arrow_c_stream__") or hasattr(type(value), "__arrow_c_array__")
+
+
+class ArrowRows:
+    """The rows of a file or object, a few at a time.
+
+    Args:
+        source: the path of a ``.parquet`` file, or of an Arrow file or stream; or an object that exports Arrow
+        data. columns: what its columns are.
+
+    Raises:
+        InvalidSetting: pyarrow is missing, a column that is named is missing, or the object is no table.
+        AccessFailed: the system does not let the file be opened.
+        InvalidDocument: the file is damaged, or of another kind.
+    """
+
+    def __init__(self, source: object, columns: Columns) -> None:
+        self._columns = columns
+        self._path = source if isinstance(source, Path) else None
+        self._n_read = 0
+        self._n_rows: int | None = None
+        self._file: Any = None
+        try:
+            import pyarrow
+        except ImportError as error:
+            raise InvalidSetting("cannot be read", path=self._path, expected=_LIBRARY) from error
+        self._arrow = pyarrow
+        try:
+            self._batches, names = self._opened(source)
+        except pyarrow.ArrowException as error:
+            self.close()
+            raise self._unreadable(error) from error
+        except OSError as error:
+            self.close()
+            raise access_failed(error, "opened", self._path or ".") from error
+        columns.check(names, self._path)
+
+    def __iter__(self) -> Iterator[Entry]:
+        """Yield the rows.
+
+        Raises:
+            InvalidDocument: rows cannot be read, or not converted; what follows is not read.
+        """
+        noun = "row" if self._path else "document"
+        while True:
+            try:
+                batch = next(self._batches, None)
+                rows = [] if batch is None else self._rows(batch)
+            except (self._arrow.ArrowException, OSError, ValueError, OverflowError) as error:
+                raise self._unreadable(error) from error
+            for row in rows:
+                self._n_read += 1
+                yield RowEntry(row, self._columns, f"{noun} {self._n_read}", self._path)
+            if batch is None:
+                return
+
+    def close(self) -> None:
+        """Close the file."""
+        if self._file is not None:
+            self._file.close()
+
+    def fraction_read(self) -> float | None:
+        """How many of the rows have been read."""
+        return None if self._n_rows is None else min(1.0, self._n_read / (self._n_rows or 1))
+
+    def _opened(self, source: object) -> tuple[Iterator[Any], list[str]]:
+        """The record batches, and the names of the columns."""
+        if self._path is None:
+            reader = self._exported(source)
+            return iter(reader), list(reader.schema.names)
+        if self._path.suffix.lower() == ".parquet":
+            from pyarrow import parquet
+
+            self._file = parquet.ParquetFile(self._path)
+            self._n_rows = self._file.metadata.num_rows
+            return self._file.iter_batches(_BATCH_ROWS), list(self._file.schema_arrow.names)
+        self._file = self._arrow.memory_map(str(self._path))
+        try:
+            opened = self._arrow.ipc.open_file(self._file)
+            batches = (opened.get_batch(number) for number in range(opened.num_record_batches))
+        except self._arrow.ArrowInvalid:  # not the format with a directory at the end
+            self._file.seek(0)
+            opened = self._arrow.ipc.open_stream(self._file)
+            batches = iter(opened)
+        return batches, list(opened.schema.names)
+
+    def _exported(self, source: object) -> Any:  # noqa: ANN401
+        try:
+            if hasattr(type(source), "__arrow_c_stream__"):
+                return self._arrow.RecordBatchReader.from_stream(source)
+            batch = self._arrow.record_batch(source)
+        except (self._arrow.ArrowException, TypeError, ValueError) as error:
+            kind = type(source).__name__
+            raise InvalidSetting("docs cannot be read", expected="a table with columns", actual=kind) from error
+        return self._arrow.RecordBatchReader.from_batches(batch.schema, [batch])
+
+    def _rows(self, batch: Any) -> Iterator[dict[object, object]]:  # noqa: ANN401
+        """The rows of a batch as dicts; Python's time stamps have microseconds, so nanoseconds are cut off."""
+        arrow = self._arrow
+        for number, field in enumerate(batch.schema):
+            if arrow.types.is_timestamp(field.type) and field.type.unit == "ns":
+                micro = arrow.timestamp("us", field.type.tz)
+                column = batch.column(number).cast(micro, safe=False)
+                batch = batch.set_column(number, arrow.field(field.name, micro), column)
+        for start in range(0, batch.num_rows, _BATCH_ROWS):
+            yield from batch.slice(start, _BATCH_ROWS).to_pylist()
+
+    def _unreadable(self, error: Exception) -> InvalidDocument:
+        where = f"rows after number {self._n_read} cannot be read"
+        return InvalidDocument(where, path=self._path, actual=" ".join(str(error).split())[:200])

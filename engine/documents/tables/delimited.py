@@ -1,0 +1,167 @@
+"""Rows of CSV and TSV files.
+
+The first line has the names of the columns. A file is read twice: first to find the columns that hold numbers
+only, then for its rows. So a number is a number in every row, and "007" stays a text in a column of such codes.
+"""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from quarry.engine.documents.document import MAX_TEXT_CHARACTERS
+from quarry.engine.documents.entries import Entry, RefusedEntry
+from quarry.engine.documents.lines import MAX_LINE_BYTES, LineReader
+from quarry.engine.documents.tables.columns import Columns, RowEntry
+from quarry.formats.errors import InvalidDocument
+
+__all__ = ["DelimitedRows"]
+
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+_COMMAS = ",;\t|"  # that may separate the columns of a CSV file
+_INTEGER = re.compile(r"-?(?:0|[1-9][0-9]{0,17})")  # as an integer of 64 bits is written
+_NUMBER = re.compile(r"-?(?:0|[1-9][0-9]{0,15})(?:\.[0-9]{1,17})?(?:[eE][-+]?[0-9]{1,2})?")
+_NUMBERS = (int, float)
+
+
+class DelimitedRows:
+    """The rows of one file.
+
+    Args:
+        path: a file in UTF-8, perhaps compressed.
+        columns: what its columns are.
+    """
+
+    def __init__(self, path: Path, columns: Columns) -> None:
+        self._path = path
+        self._columns = columns
+        self._lines = LineReader(path)
+        self._number = 0  # of the line that was read last
+
+    def __iter__(self) -> Iterator[Entry]:
+        """Yield the rows.
+
+        Raises:
+            InvalidDocument: the file is no table in UTF-8 from some line on; which rows follow is not known then.
+            InvalidSetting: a column that is named is missing.
+        """
+        kinds = self._kinds()
+        if kinds is None:
+            return
+        self._lines = LineReader(self._path)
+        rows = self._rows(self._lines)
+        names = _names(next(rows))
+        for row in rows:
+            where = f"line {self._number}"
+            if len(row) > len(names):
+                yield RefusedEntry(
+                    self._error("has too many values", f"{len(names)}, as there are columns", len(row))
+                )
+                continue
+            values = [_converted(value, kind) for value, kind in zip(row, kinds, strict=False)]
+            yield RowEntry(dict(zip(names, values, strict=False)), self._columns, where, self._path)
+
+    def close(self) -> None:
+        """Close the file."""
+        self._lines.close()
+
+    def fraction_read(self) -> float | None:
+        """How much of the file has been read as rows."""
+        return self._lines.fraction_read()
+
+    def _kinds(self) -> list[type | None] | None:
+        """Find what each column holds: int, float or, None, texts; None for a file without a header."""
+        lines = LineReader(self._path)
+        try:
+            rows = self._rows(lines)
+            header = next(rows, None)
+            if header is None:
+                return None
+            names = _names(header)
+            self._columns.check(names, self._path)
+            fields = {self._columns.id or "id", "_id", *(self._columns.text or ["text"])}
+            fields.add(self._columns.title or "title")
+            possible = [0 if name not in fields else len(_NUMBERS) for name in names]
+            seen = [False] * len(names)
+            for row in rows:
+                for column, value in enumerate(row[: len(names)]):
+                    if value:
+                        seen[column] = True
+                        while possible[column] < len(_NUMBERS) and not _is(value, _NUMBERS[possible[column]]):
+                            possible[column] += 1
+            return [
+                _NUMBERS[kind] if is_seen and kind < len(_NUMBERS) else None
+                for kind, is_seen in zip(possible, seen, strict=True)
+            ]
+        finally:
+            lines.close()
+
+    def _rows(self, lines: LineReader) -> Iterator[list[str]]:
+        """Yield the rows that are not blank, the header first."""
+        _allow_long_fields()
+        texts = self._texts(lines)
+        first = next(texts, None)
+        if first is None:
+            return
+        reader = csv.reader(_chained(first, texts), delimiter=_delimiter(first, self._path), strict=True)
+        while True:
+            try:
+                row = next(reader, None)
+            except csv.Error as error:
+                raise self._error(f"is not a row of a table: {error}") from error
+            if row is None:
+                return
+            if row:
+                yield row
+
+    def _texts(self, lines: LineReader) -> Iterator[str]:
+        for number, line in lines:
+            self._number = number
+            if line is None:
+                raise self._error("is too long", f"at most {MAX_LINE_BYTES} bytes")
+            content = line.removeprefix(_BYTE_ORDER_MARK) if number == 1 else line
+            try:
+                yield content.decode() + "\n"
+            except UnicodeDecodeError as error:
+                raise self._error(f"is not UTF-8 at byte {error.start}", "UTF-8") from error
+
+    def _error(self, problem: str, expected: object = None, actual: object = None) -> InvalidDocument:
+        message = f"line {self._number} {problem}"
+        return InvalidDocument(message, path=self._path, expected=expected, actual=actual)
+
+
+def _chained(first: str, others: Iterator[str]) -> Iterator[str]:
+    yield first
+    yield from others
+
+
+def _allow_long_fields() -> None:
+    """Let fields be as long as a text may be: the library's limit, of the whole process, is only ever raised."""
+    if csv.field_size_limit() < MAX_TEXT_CHARACTERS:
+        csv.field_size_limit(MAX_TEXT_CHARACTERS)
+
+
+def _delimiter(header: str, path: Path) -> str:
+    """Tab in a TSV file; in a CSV file the character that most separates the names of the columns."""
+    if ".tsv" in [suffix.lower() for suffix in path.suffixes[-2:]]:
+        return "\t"
+    outside = re.sub(r'"[^"]*"', "", header)
+    return max(_COMMAS, key=outside.count)
+
+
+def _names(header: Sequence[str]) -> list[str]:
+    """The names of the columns; one without a name gets its number."""
+    return [name.strip() or f"column {number}" for number, name in enumerate(header, 1)]
+
+
+def _is(value: str, kind: type) -> bool:
+    return (_INTEGER if kind is int else _NUMBER).fullmatch(value) is not None
+
+
+def _converted(value: str, kind: type | None) -> object:
+    """A value of a column; an empty one is missing. One that changed since the first pass stays a text."""
+    if not value:
+        return None
+    return kind(value) if kind is not None and _is(value, kind) else value

@@ -1,0 +1,109 @@
+"""Values of tables as the plain values that a document can have.
+
+The rules, which docs/documents.md gives to users:
+
+- None, NaN and the missing values of pandas and numpy are missing.
+- numpy scalars become Python's; arrays and tuples become lists.
+- Dates, times and time stamps become text in ISO 8601; durations become seconds.
+- Decimals become int when they are whole, else float; UUIDs become text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
+from typing import Final, TypeAlias
+from uuid import UUID
+
+import numpy as np
+
+__all__ = ["MISSING", "Missing", "id_from", "plain_value", "text_from"]
+
+_MAX_DEPTH = 10  # deeper values than metadata may have are refused there
+_MISSING_TYPES = frozenset({"NAType", "NaTType"})
+
+
+class Missing:
+    """The kind of `MISSING`."""
+
+
+MISSING: Final = Missing()
+"""What `plain_value` returns for a missing value."""
+
+_Plain: TypeAlias = "object"
+
+
+def plain_value(value: object, depth: int = 0) -> _Plain:
+    """Convert a value, or return `MISSING`; a value of a kind that is not known is returned as it is."""
+    if value is None or type(value).__name__ in _MISSING_TYPES:
+        return MISSING
+    if isinstance(value, np.generic):
+        return _of_numpy(value)
+    if isinstance(value, str | bool | int):
+        return value
+    if isinstance(value, float):
+        return MISSING if value != value else value  # noqa: PLR0124  # NaN
+    if isinstance(value, np.ndarray | list | tuple | Mapping):
+        return _of_container(value, depth) if depth < _MAX_DEPTH else value
+    return _of_library_type(value)
+
+
+def text_from(value: object) -> object:
+    """Convert a value of a column of texts or titles: "" for a missing one, the digits of a number."""
+    plain = plain_value(value)
+    if isinstance(plain, int | float) and not isinstance(plain, bool):
+        return str(plain)
+    return "" if plain is MISSING else plain
+
+
+def id_from(value: object) -> object:
+    """Convert a value of the column of ids: integers, also those that a table holds as floats, to their digits."""
+    plain = plain_value(value)
+    if isinstance(plain, float) and plain.is_integer() and abs(plain) < 1 << 53:
+        plain = int(plain)
+    return str(plain) if isinstance(plain, int) and not isinstance(plain, bool) else plain
+
+
+def _of_numpy(value: np.generic) -> object:
+    if isinstance(value, np.datetime64):
+        return MISSING if np.isnat(value) else str(value)
+    if isinstance(value, np.timedelta64):
+        is_duration = np.datetime_data(value.dtype)[0] not in {"generic", "Y", "M"}
+        return (MISSING if np.isnat(value) else _seconds(value)) if is_duration else value
+    if isinstance(value, np.longdouble):
+        return plain_value(float(value))
+    item = value.item()
+    return value if isinstance(item, np.generic) else plain_value(item)
+
+
+def _seconds(value: np.timedelta64) -> float:
+    return float(value / np.timedelta64(1, "s"))
+
+
+def _of_container(value: object, depth: int) -> object:
+    if isinstance(value, Mapping):
+        pairs = ((key, plain_value(member, depth + 1)) for key, member in value.items())
+        return {key: member for key, member in pairs if member is not MISSING}
+    members = (plain_value(member, depth + 1) for member in value)  # type: ignore[attr-defined]
+    return [None if member is MISSING else member for member in members]
+
+
+def _of_library_type(value: object) -> object:
+    if isinstance(value, datetime | date | time):
+        return value.isoformat()
+    if isinstance(value, timedelta):
+        return value.total_seconds()
+    if isinstance(value, UUID):
+        return str(value)
+    if isinstance(value, Decimal):
+        return _of_decimal(value)
+    return value
+
+
+def _of_decimal(value: Decimal) -> object:
+    if value.is_nan():
+        return MISSING
+    if value.is_infinite() or value.adjusted() > 308:  # not a finite float
+        return float("inf")
+    return int(value) if value == value.to_integral_value() else float(value)

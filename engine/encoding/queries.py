@@ -1,0 +1,59 @@
+"""Encodes query texts, on several threads or in batches, as the encoder prefers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from quarry.engine.encoding.batched_encoder import BatchedEncoder
+from quarry.engine.encoding.encoder import Encoder
+from quarry.engine.gpu.device_vectors import DeviceVectors
+from quarry.engine.process.worker_pool import map_on_threads
+from quarry.formats.errors import InvalidQuery
+
+__all__ = ["encode_queries"]
+
+T = TypeVar("T")
+
+
+def encode_queries(encoder: Encoder, texts: list[str], threads: int) -> npt.NDArray[np.float32] | DeviceVectors:
+    """Encode each of `texts`: (n, dim) float32, on the device of an encoder that works in batches there.
+
+    Raises:
+        InvalidQuery: a text has no token, or the encoder gives no usable vector; the message has its number.
+    """
+    if isinstance(encoder, BatchedEncoder) and texts:
+        vectors = encoder.run_queries(_each(encoder.prepare_query, texts, threads))
+        _check_shape(0, vectors.shape[1:], encoder.dim)
+        return vectors
+    encoded = np.empty((len(texts), encoder.dim), np.float32)
+    for number, vector in enumerate(_each(encoder.encode_query, texts, threads)):
+        _check_shape(number, vector.shape, encoder.dim)
+        encoded[number] = vector
+    return encoded
+
+
+def _each(work: Callable[[str], T], texts: list[str], threads: int) -> list[T]:
+    """Return the results for the texts in their order; the first error in that order is raised."""
+    return map_on_threads(partial(_numbered, work), list(enumerate(texts)), threads, "quarry-query")
+
+
+def _numbered(work: Callable[[str], T], numbered: tuple[int, str]) -> T:
+    number, text = numbered
+    try:
+        return work(text)
+    except InvalidQuery as error:
+        raise InvalidQuery(
+            f"query {number}: {error.message}", expected=error.expected, actual=error.actual
+        ) from error
+
+
+def _check_shape(number: int, shape: tuple[int, ...], dim: int) -> None:
+    if shape != (dim,):
+        raise InvalidQuery(
+            f"query {number}: the encoder gave no usable vector", expected=f"shape {(dim,)}", actual=shape
+        )

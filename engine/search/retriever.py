@@ -1,0 +1,217 @@
+"""Retrieves documents for queries: by vectors, by terms, or by both with fused scores."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from quarry.engine.filtering.allowed import AllowedDocs
+from quarry.engine.lexical.query import Bm25Query
+from quarry.engine.lexical.searcher import LexicalSearcher
+from quarry.engine.options import SearchOptions
+from quarry.engine.quantization.candidates import usual_candidates
+from quarry.engine.scoring.query_vectors import Queries, Vectors, host_vectors
+from quarry.engine.scoring.ranking import Exactness, Ranking
+from quarry.engine.search.searcher import Searcher
+
+__all__ = ["Answer", "Pool", "Retriever", "fuse", "pool_size"]
+
+_MIN_CANDIDATES = 300  # of each side in hybrid mode: as many for 10 hits as for 100, so that the first 10 agree
+_RANK_OFFSET = 60
+
+Ints = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float32]
+Flags = npt.NDArray[np.bool_]
+
+
+class Answer(NamedTuple):
+    """The documents found for one query.
+
+    Attributes:
+        ranking: the documents, best first.
+        vector: (dim,) float32, the query's vector in main memory, if `explain` needs it.
+        terms: the query's terms, if `explain` needs them.
+    """
+
+    ranking: Ranking
+    vector: Vectors | None = None
+    terms: Bm25Query | None = None
+
+
+class Pool(NamedTuple):
+    """The candidates of one hybrid query, ordered by segment and ordinal, each with both scores.
+
+    Attributes:
+        segments: (n,) int64, numbers of the segments.
+        docs: (n,) int64, ordinals in the segments.
+        dense: (n,) float32, exact dense scores.
+        lexical: (n,) float32, exact BM25 scores.
+        by_vector: (n,) bool, whether it is among the best by dense score.
+        by_terms: (n,) bool, whether it is among the best by BM25.
+    """
+
+    segments: Ints
+    docs: Ints
+    dense: Floats
+    lexical: Floats
+    by_vector: Flags
+    by_terms: Flags
+
+
+def pool_size(options: SearchOptions) -> int:
+    """Return the number of candidates that a hybrid search takes of each side."""
+    return options.candidates or max(usual_candidates(options.n_retrieved), _MIN_CANDIDATES)
+
+
+class Retriever:
+    """Searches one snapshot in any mode; safe to use from several threads.
+
+    Args:
+        dense: search by vectors.
+        lexical: search by terms.
+        n_docs: number of live documents of each segment.
+    """
+
+    def __init__(self, dense: Searcher, lexical: LexicalSearcher, n_docs: Sequence[int]) -> None:
+        self._dense = dense
+        self._lexical = lexical
+        self._n_docs = n_docs
+
+    def search_dense(self, vectors: Queries, options: SearchOptions, allowed: AllowedDocs) -> Iterator[Answer]:
+        """Yield the answer of each of (n, dim) query vectors."""
+        rankings = self._dense.search(vectors, options, allowed)
+        if not options.explain:
+            yield from map(Answer, rankings)
+            return
+        for vector, ranking in zip(host_vectors(vectors), rankings, strict=True):
+            yield Answer(ranking, vector)
+
+    def search_lexical(self, texts: list[str], options: SearchOptions, allowed: AllowedDocs) -> Iterator[Answer]:
+        """Yield the answer of each text, one after the other, since terms hold postings in memory."""
+        for text in texts:
+            terms = self._lexical.query(text)
+            ranking = terms.top(options.n_retrieved, allowed)
+            yield Answer(ranking, terms=terms if options.explain else None)
+
+    def search_hybrid(
+        self, texts: list[str], vectors: Queries, options: SearchOptions, allowed: AllowedDocs
+    ) -> Iterator[Answer]:
+        """Yield the answer of each query, given as a text and as its vector."""
+        for vector, terms, pool in self.find_pools(texts, vectors, options, allowed):
+            fused = fuse(pool.dense, pool.lexical, options.fusion, options.dense_weight)
+            order = np.lexsort((pool.docs, pool.segments, -fused))[: options.n_retrieved]
+            ranking = Ranking(
+                pool.segments[order], pool.docs[order], fused[order], pool.dense[order], pool.lexical[order]
+            )
+            if len(pool.docs) == self._count_allowed(allowed):
+                ranking = ranking._replace(exactness=Exactness.EXACT)
+            yield Answer(ranking, vector, terms) if options.explain else Answer(ranking)
+
+    def find_pools(
+        self,
+        texts: list[str],
+        vectors: Queries,
+        options: SearchOptions,
+        allowed: AllowedDocs,
+        keep_ties: bool = False,
+    ) -> Iterator[tuple[Floats, Bm25Query, Pool]]:
+        """Yield the vector, the terms and the candidates of each query, given as a text and as its vector.
+
+        Candidates are the best documents of both sides; those that only one side found are scored by the other, so
+        that every candidate has both scores before fusion.
+
+        Args:
+            texts: of the queries.
+            vectors: (n, dim), of the queries.
+            options: options of the search.
+            allowed: for each segment the documents that may be found; None: all.
+            keep_ties: whether all documents that tie with the last candidate of a side are candidates too.
+        """
+        n = pool_size(options)
+        rankings = self._dense.search(vectors, options, allowed, n_candidates=n, keep_ties=keep_ties)
+        for vector, text, by_vector in zip(host_vectors(vectors), texts, rankings, strict=True):
+            terms = self._lexical.query(text)
+            yield vector, terms, self._pool(vector, terms, by_vector, terms.top(n, allowed, keep_ties))
+
+    def _count_allowed(self, allowed: AllowedDocs) -> int:
+        return sum(n if docs is None else docs.n for n, docs in zip(self._n_docs, allowed, strict=True))
+
+    def _pool(self, vector: Floats, terms: Bm25Query, by_vector: Ranking, by_terms: Ranking) -> Pool:
+        parts = [
+            self._score_candidates(vector, terms, by_vector, by_terms, segment)
+            for segment in range(len(self._n_docs))
+        ]
+        return Pool(*(np.concatenate(column) for column in zip(_NO_CANDIDATES, *parts, strict=True)))
+
+    def _score_candidates(
+        self, vector: Floats, terms: Bm25Query, by_vector: Ranking, by_terms: Ranking, segment: int
+    ) -> Pool:
+        """Return the candidates of one segment."""
+        inside = by_vector.segments == segment
+        known, with_terms = by_vector.docs[inside], by_terms.docs[by_terms.segments == segment]
+        docs = np.union1d(known, with_terms)
+        dense = np.empty(len(docs), np.float32)
+        places = np.searchsorted(docs, known)
+        dense[places] = by_vector.scores[inside]
+        is_known, has_terms = np.zeros(len(docs), bool), np.zeros(len(docs), bool)
+        is_known[places] = True
+        has_terms[np.searchsorted(docs, with_terms)] = True
+        if not is_known.all():
+            dense[~is_known] = self._dense.scores(vector, segment, docs[~is_known])
+        segments = np.full(len(docs), segment, np.int64)
+        return Pool(segments, docs, dense, terms.score_documents(segment, docs), is_known, has_terms)
+
+
+_NO_CANDIDATES = Pool(
+    np.empty(0, np.int64),
+    np.empty(0, np.int64),
+    np.empty(0, np.float32),
+    np.empty(0, np.float32),
+    np.empty(0, bool),
+    np.empty(0, bool),
+)
+
+
+def fuse(dense: Floats, lexical: Floats, fusion: str, dense_weight: float) -> Floats:
+    """Combine the scores of one query's candidates.
+
+    "linear" is the interpolation of Luan et al. 2021 (section 6, "hybrid") of scores that are min-max normalized
+    over the candidates: weight x dense + (1 - weight) x lexical. "rrf" is reciprocal rank fusion (Cormack et al.
+    2009): the sum over both rankings of 1 / (60 + rank); a document without a term of the query has no rank in
+    the lexical ranking.
+
+    Args:
+        dense: (n,) float32, exact dense scores.
+        lexical: (n,) float32, exact BM25 scores, 0 for documents without a term of the query.
+        fusion: "linear" or "rrf".
+        dense_weight: weight of the dense scores in "linear", from 0 to 1.
+
+    Returns:
+        (n,) float32, larger is better; comparable within the query only.
+    """
+    if fusion == "rrf":
+        return _reciprocal_ranks(dense) + np.where(lexical > 0, _reciprocal_ranks(lexical), np.float32(0))
+    weight = np.float32(dense_weight)
+    mixed: Floats = weight * _normalize_min_max(dense) + (1 - weight) * _normalize_min_max(lexical)
+    return mixed
+
+
+def _normalize_min_max(scores: Floats) -> Floats:
+    """Scale scores to 0..1; equal scores become 1 if they are positive, else 0."""
+    if not len(scores):
+        return scores
+    low, high = scores.min(), scores.max()
+    if low == high:
+        return (scores > 0).astype(np.float32)
+    normalized: Floats = (scores - low) / (high - low)
+    return normalized
+
+
+def _reciprocal_ranks(scores: Floats) -> Floats:
+    """Return 1 / (60 + rank), with rank 1 for the best document; equal scores share the better rank."""
+    descending = np.sort(-scores)
+    ranks = np.searchsorted(descending, -scores, side="left") + 1
+    return (1 / (_RANK_OFFSET + ranks)).astype(np.float32)

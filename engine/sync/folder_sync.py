@@ -1,0 +1,201 @@
+"""Makes the documents of an index those of the files of a folder."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import stat
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from quarry.engine.documents.document import Document
+from quarry.engine.documents.files.file_documents import documents_of_file, read_content
+from quarry.engine.documents.folders.folder_files import FolderFile, Unlisted, folder_files
+from quarry.engine.indexer.index_writer import IndexWriter
+from quarry.engine.sync.stored_files import StoredFile, stored_files
+from quarry.formats.errors import AccessFailed, InvalidDocument, InvalidSetting, QuarryError
+from quarry.formats.snapshot import Snapshot
+from quarry.formats.system_errors import access_failed, mode_at
+
+__all__ = ["FolderSync", "SyncReport"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class SyncReport:
+    """What `Engine.sync` did, or would do; files are named by their paths in the folder, with slashes, ascending.
+
+    Attributes:
+        added: files that the index did not have.
+        changed: files whose content is another one now.
+        removed: files that are gone, or left out now, and whose documents were deleted.
+        failed: files and folders that could not be read, and why; what the index has of them stays.
+        empty: files without text.
+        n_unchanged: files whose content is the same.
+        generation: that the index has now; None for a dry run.
+    """
+
+    added: tuple[str, ...]
+    changed: tuple[str, ...]
+    removed: tuple[str, ...]
+    failed: dict[str, str]
+    empty: tuple[str, ...]
+    n_unchanged: int
+    generation: int | None
+
+
+@dataclass(slots=True)
+class _Found:
+    """What was found so far; see `SyncReport`."""
+
+    added: list[str] = field(default_factory=list)
+    changed: list[str] = field(default_factory=list)
+    removed: list[str] = field(default_factory=list)
+    failed: dict[str, str] = field(default_factory=dict)
+    empty: list[str] = field(default_factory=list)
+    n_unchanged: int = 0
+
+    def report(self, generation: int | None) -> SyncReport:
+        return SyncReport(
+            added=tuple(sorted(self.added)),
+            changed=tuple(sorted(self.changed)),
+            removed=tuple(sorted(self.removed)),
+            failed=dict(sorted(self.failed.items())),
+            empty=tuple(sorted(self.empty)),
+            n_unchanged=self.n_unchanged,
+            generation=generation,
+        )
+
+
+class FolderSync:
+    """Compares a folder with an index, once, and changes the index.
+
+    A file of the size and time of modification that the index knows is unchanged; any other is read, and a hash of
+    its content decides. All changes are one commit: a process that is killed before leaves the index as it
+    was, and the next run begins again.
+
+    Args:
+        snapshot: the index as it is.
+        folder: of the files.
+        remove_all: whether to go on if none of the files of the index is in the folder.
+
+    Raises:
+        InvalidSetting: there is no such folder.
+    """
+
+    def __init__(self, snapshot: Snapshot, folder: Path, remove_all: bool) -> None:
+        if not stat.S_ISDIR(mode_at(folder)):
+            raise InvalidSetting("there is no such folder to read files from", path=folder)
+        self._folder = folder.absolute()
+        self._stored = stored_files(snapshot)
+        self._remove_all = remove_all
+        self._found = _Found()
+        self._gone: list[str] = []  # ids of documents that nothing replaces
+        self._names: dict[str, str] = {}  # of files, by the origins of their documents
+        self._kept: set[str] = set()  # ids that documents of this run have
+
+    def report(self) -> SyncReport:
+        """Read the files and say what would change.
+
+        Raises:
+            InvalidSetting: none of the files of the index is in the folder.
+        """
+        for _ in self._documents():
+            pass
+        return self._found.report(None)
+
+    def carry_out(self, writer: IndexWriter) -> SyncReport:
+        """Change the index, in one commit; if that fails, nothing is changed or left to commit.
+
+        Raises:
+            InvalidSetting: something is not committed yet, or none of the files of the index is in the folder.
+            CommitFailed: the system failed.
+        """
+        if writer.has_changes():
+            raise InvalidSetting(
+                "there are additions or deletions that are not committed; commit or roll back first"
+            )
+        try:
+            writer.add(self._documents(), self._refuse)
+            writer.delete(self._gone)
+            generation, _ = writer.commit()
+        except BaseException:
+            with contextlib.suppress(QuarryError):  # a writer that gave up has nothing to roll back
+                writer.rollback()
+            raise
+        return self._found.report(generation)
+
+    def _documents(self) -> Iterator[Document]:
+        """Yield the documents of files that are new or changed; find what else there is to do."""
+        files = list(folder_files(self._folder))
+        there = {file.name for file in files if isinstance(file, FolderFile)}
+        unlisted = [file for file in files if isinstance(file, Unlisted)]
+        self._found.failed |= {file.name or ".": str(file.error) for file in unlisted}
+        missing = [
+            path
+            for path in self._stored
+            if path not in there and not any(_is_in(path, each.name) for each in unlisted)
+        ]
+        if self._stored and len(missing) == len(self._stored) and not self._remove_all:
+            raise InvalidSetting(
+                f"none of the {len(missing)} files that the index has is in the folder; if it is the right folder,"
+                " pass remove_all=True (on the command line --remove-all) to delete their documents",
+                path=self._folder,
+            )
+        for path in missing:
+            self._found.removed.append(path)
+            self._gone += self._stored[path].ids
+        for file in files:
+            if isinstance(file, FolderFile):
+                yield from self._documents_of(file)
+        self._gone = [doc_id for doc_id in self._gone if doc_id not in self._kept]
+
+    def _documents_of(self, file: FolderFile) -> Iterator[Document]:
+        known = self._stored.get(file.name)
+        try:
+            if known is not None and known.is_certainly(*_size_and_time(file.path)):
+                self._found.n_unchanged += 1
+                return
+            content = read_content(file.path)
+            if known is not None and known.hash == content.hash:
+                self._found.n_unchanged += 1
+                return
+            documents = documents_of_file(content, file.kind, file.name, file.path)
+        except (InvalidDocument, AccessFailed) as error:
+            self._found.failed[file.name] = str(error)
+            return
+        ids = {document.id for document in documents}
+        self._kept |= ids
+        self._gone += [doc_id for doc_id in (known.ids if known else []) if doc_id not in ids]
+        self._note(file.name, known, bool(documents))
+        self._names |= dict.fromkeys((document.origin for document in documents), file.name)
+        yield from documents
+
+    def _note(self, name: str, known: StoredFile | None, has_text: bool) -> None:
+        if not has_text:
+            self._found.empty.append(name)
+        if known is not None and not has_text:
+            self._found.removed.append(name)
+        elif has_text:
+            (self._found.added if known is None else self._found.changed).append(name)
+
+    def _refuse(self, error: InvalidDocument) -> None:
+        """Note a document that cannot be encoded; the one that it was to replace stays."""
+        name = next(name for origin, name in self._names.items() if error.message.startswith(f"{origin}: "))
+        for names in (self._found.added, self._found.changed):
+            with contextlib.suppress(ValueError):
+                names.remove(name)
+        self._found.failed[name] = str(error)
+
+
+def _size_and_time(path: Path) -> tuple[int, int]:
+    try:
+        status = os.lstat(path)
+    except OSError as error:
+        raise access_failed(error, "looked up", path) from error
+    return status.st_size, status.st_mtime_ns
+
+
+def _is_in(path: str, name: str) -> bool:
+    """Whether a file is the one of this name, or in the folder of this name (ending in a slash, or empty)."""
+    return path == name or (path.startswith(name) and (not name or name.endswith("/")))

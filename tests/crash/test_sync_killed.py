@@ -1,0 +1,92 @@
+"""`Engine.sync` killed at chosen moments: the index is the old one or the new one, and the next run goes on."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from support.indexes.changes import environment
+from support.indexes.word_encoder import WordEncoder
+
+from quarry import engine
+from quarry.engine import Engine
+
+pytestmark = pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="no SIGKILL on this system")
+
+SCRIPT = """
+import os, signal, sys
+from support.indexes.word_encoder import WordEncoder
+from quarry.engine import Engine
+from quarry.engine.sync import folder_sync
+from quarry.formats.container.directory import Directory
+from quarry.formats.manifest import Manifest
+
+folder, path, moment = sys.argv[1:]
+
+def strike(owner, name, number, after=False):
+    real, calls = getattr(owner, name), [0]
+    def struck(*arguments, **keywords):
+        calls[0] += 1
+        result = real(*arguments, **keywords) if after else None
+        if calls[0] == number:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return result if after else real(*arguments, **keywords)
+    setattr(owner, name, struck)
+
+strikes = {
+    "first file": (folder_sync, "read_content", 1),
+    "middle": (folder_sync, "read_content", 12),
+    "last file": (folder_sync, "read_content", 25, True),
+    "before manifest": (Manifest, "commit", 1),
+    "after manifest": (Manifest, "commit", 1, True),
+}
+with Engine.open(path, writable=True, encoder=WordEncoder(dim=16), threads=1) as index:
+    strike(*strikes[moment])
+    index.sync(folder)
+"""
+OLD = 1_600_000_000_000_000_000
+
+
+def write(path: Path, text: str, modified: int) -> None:
+    path.write_text(text)
+    os.utime(path, ns=(modified, modified))
+
+
+def texts(index: Engine) -> dict[str, str]:
+    return {hit.id: hit.text for hit in index.search("text", k=100, mode="dense")}
+
+
+@pytest.mark.parametrize("moment", ["first file", "middle", "last file", "before manifest", "after manifest"])
+def test_killed(tmp_path: Path, moment: str) -> None:
+    folder, path = tmp_path / "files", tmp_path / "index"
+    folder.mkdir()
+    for number in range(20):
+        write(folder / f"{number}.txt", f"old text {number}", OLD)
+    engine.build(folder, path, encoder=WordEncoder(dim=16), threads=1)
+    before = {f"{number}.txt": f"old text {number}" for number in range(20)}
+    after = dict(before)
+    for number in range(5, 30):  # 15 are changed, 10 are new
+        after[f"{number}.txt"] = f"new text {number}"
+        write(folder / f"{number}.txt", f"new text {number}", OLD + 1)
+    for number in range(5):
+        (folder / f"{number}.txt").unlink()
+        del after[f"{number}.txt"]
+    done = subprocess.run(
+        [sys.executable, "-c", SCRIPT, folder, path, moment],
+        env=environment(),
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+    )
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    with Engine.open(path, writable=True, encoder=WordEncoder(dim=16), threads=1) as index:
+        assert texts(index) == (after if moment == "after manifest" else before)
+        index.verify()
+        report = index.sync(folder)
+        assert len(report.added) == (0 if moment == "after manifest" else 10)
+        assert texts(index) == after

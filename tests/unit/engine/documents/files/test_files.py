@@ -1,0 +1,582 @@
+"""Files of every kind become documents whose passages know where they stand; hostile ones are refused in time."""
+
+from __future__ import annotations
+
+import json
+import threading
+from pathlib import Path
+
+import pytest
+from support.indexes.file_samples import docx, epub, paragraph, pdf, zipped
+
+from quarry import engine
+from quarry.engine.documents.document import Document
+from quarry.engine.documents.file_place import FilePlace, find_place
+from quarry.engine.documents.files import zipped as zipped_files
+from quarry.engine.documents.files.html_text import text_of_html
+from quarry.engine.documents.outline import Heading, Outline
+from quarry.engine.documents.reader import read_documents
+from quarry.formats.errors import InvalidDocument, InvalidSetting
+
+
+def read(folder: Path, name: str, content: bytes | str) -> list[Document]:
+    path = folder / name
+    path.write_bytes(content.encode() if isinstance(content, str) else content)
+    return list(read_documents(path))
+
+
+def one(folder: Path, name: str, content: bytes | str) -> Document:
+    (document,) = read(folder, name, content)
+    return document
+
+
+def place(document: Document, words: str) -> str:
+    """Where these words of a document stand."""
+    start = document.full_text.index(words)
+    found = find_place(document.text, document.title, document.metadata, ((start, start + len(words)),))
+    return str(found)
+
+
+def refused(folder: Path, name: str, content: bytes | str) -> str:
+    with pytest.raises(InvalidDocument) as caught:
+        read(folder, name, content)
+    assert caught.value.path == folder / name
+    return str(caught.value)
+
+
+# Text and code
+
+
+def test_text_is_kept_and_its_lines_are_counted(tmp_path: Path) -> None:
+    document = one(tmp_path, "a.txt", b"one\r\ntwo\rthree\nfour")
+    assert (document.id, document.title, document.text) == ("a.txt", "", "one\ntwo\nthree\nfour")
+    assert document.metadata["file"]["type"] == "text"
+    assert place(document, "one") == "a.txt, line 1"
+    assert place(document, "two\nthree") == "a.txt, lines 2-3"
+    assert place(document, "two\n") == "a.txt, line 2"
+    assert str(find_place(document.text, "", document.metadata)) == "a.txt"
+
+
+@pytest.mark.parametrize(
+    ("content", "text"),
+    [
+        ("naïve €".encode(), "naïve €"),
+        ("\ufeffnaïve".encode(), "naïve"),
+        ("naïve".encode("utf-16"), "naïve"),
+        ("naïve".encode("utf-32"), "naïve"),
+        ("naïve".encode("utf-16-be"), None),  # without a mark it has zero bytes
+        ("naïve “x” €".encode("cp1252"), "naïve “x” €"),
+        (b"a\x81b\xff", "a\ufffdbÿ"),  # Windows-1252 has no character 81
+        (b"\xff\xfea\x00\x00\xd8", "a\ufffd"),  # half a surrogate pair
+    ],
+)
+def test_encodings(tmp_path: Path, content: bytes, text: str | None) -> None:
+    if text is None:
+        assert "is a binary file" in refused(tmp_path, "a.txt", content)
+    else:
+        assert one(tmp_path, "a.txt", content).text == text
+
+
+def test_code_and_files_with_known_names(tmp_path: Path) -> None:
+    for name in ("a.py", "b.RS", "Makefile", "README"):
+        assert one(tmp_path, name, "x = 1\n").id == name
+    assert place(one(tmp_path, "a.c", "int x;\n\nint y;\n"), "int y") == "a.c, line 3"
+    assert one(tmp_path, "a.c", "x").metadata["file"]["type"] == "code"
+
+
+def test_blank_files_give_no_document(tmp_path: Path) -> None:
+    for name in ("a.txt", "a.md", "a.html"):
+        assert read(tmp_path, name, " \n\t\n") == []
+
+
+def test_a_text_that_is_too_long_is_refused(tmp_path: Path) -> None:
+    assert "is too long: split it" in refused(tmp_path, "a.txt", "x" * (4 << 20) + "y")
+    assert len(one(tmp_path, "b.txt", "x" * (4 << 20)).text) == 4 << 20  # one line
+
+
+def test_a_file_that_is_too_large_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "a.txt"
+    with path.open("wb") as file:
+        file.truncate((256 << 20) + 1)
+    with pytest.raises(InvalidDocument, match="too large"):
+        list(read_documents(path))
+
+
+# Markdown and reStructuredText
+
+MARKDOWN = """---
+title: no heading
+# comment: neither
+---
+Before.
+
+Guide
+=====
+
+# Install ##
+
+```sh
+# no heading
+```
+
+## On *Linux* #
+Text of it.
+
+    # indented
+
+- item
+---
+A paragraph
+in two lines
+---
+#hashtag
+### C#
+End.
+"""
+
+
+def test_headings_of_markdown(tmp_path: Path) -> None:
+    document = one(tmp_path, "a.md", MARKDOWN)
+    assert document.text == MARKDOWN
+    assert place(document, "Before") == "a.md, line 5"
+    assert place(document, "# no heading") == "a.md, line 13, Install"
+    assert place(document, "Text of it") == "a.md, line 17, Install > On *Linux*"
+    assert place(document, "indented") == "a.md, line 19, Install > On *Linux*"
+    assert place(document, "#hashtag") == "a.md, line 26, Install > in two lines"
+    assert place(document, "End.") == "a.md, line 28, Install > in two lines > C#"
+
+
+RST = """=====
+Title
+=====
+
+Intro.
+
+Part one
+--------
+
+Text.
+
+* * *
+
+Deep
+~~~~
+More.
+
+Part two
+--------
+Too long a title
+----
+Last.
+"""
+
+
+def test_headings_of_restructured_text(tmp_path: Path) -> None:
+    document = one(tmp_path, "a.rst", RST)
+    assert place(document, "Intro") == "a.rst, line 5, Title"
+    assert place(document, "Text.") == "a.rst, line 10, Title > Part one"
+    assert place(document, "More.") == "a.rst, line 16, Title > Part one > Deep"
+    assert place(document, "Last.") == "a.rst, line 22, Title > Part two"
+
+
+# HTML
+
+PAGE = """<!DOCTYPE html><html><head><title>Tides &amp; Moon</title><style>p { x: "<p>" }</style>
+<script>if (a < b) document.write("<p>no</p>")</script></head><body class="a>b" title='x > y'>
+<h1>The <em>Moon</em></h1>
+<p>It   orbits
+Earth.<br>Every&nbsp;month &lt;27 days&gt;.
+<p>Unclosed <b>bold</b>.
+<ul><li>One<li>Two</ul>
+<h2>Tides</h2><table><tr><td>High<td>Low</table>
+<pre>a
+  b</pre><!-- hidden <p> --> <svg><text>no</text></svg>After 1 < 2.</body>"""
+TEXT = """The Moon
+
+It orbits Earth.
+Every month <27 days>.
+
+Unclosed bold.
+
+One
+Two
+
+Tides
+
+High\tLow
+
+a
+  b
+
+After 1 < 2."""
+
+
+def test_the_text_of_a_page(tmp_path: Path) -> None:
+    document = one(tmp_path, "a.html", PAGE)
+    assert document.title == "Tides & Moon"
+    assert document.text == TEXT
+    assert place(document, "bold") == "a.html, The Moon"
+    assert place(document, "After") == "a.html, The Moon > Tides"
+    assert place(document, "Tides &") == "a.html"  # in the title
+
+
+@pytest.mark.parametrize(
+    ("page", "text"),
+    [
+        ('<meta charset="iso-8859-2">\xb1', "ą"),
+        ('<meta charset="latin1">\x93x\x94', "“x”"),
+        ('<meta charset="no-such">\xe9', "é"),
+        ('<meta charset="utf-16">\xe9', "é"),
+        ('<?xml version="1.0" encoding="koi8-r"?><p>\xc1</p>', "а"),
+        ("<p>\xe9", "é"),
+    ],
+)
+def test_encodings_of_pages(tmp_path: Path, page: str, text: str) -> None:
+    assert one(tmp_path, "a.htm", page.encode("latin-1")).text == text
+
+
+@pytest.mark.parametrize(
+    "piece",
+    [
+        "<div>",
+        "<!--",
+        "<a ",
+        "</",
+        "<script>",
+        "<![CDATA[",
+        "<a href='",
+        "<",
+        "<p>&",
+        "<pre>",
+        "<h1>",
+        "<svg>",
+        "<td>",
+        "&#",
+        "<title>",
+    ],
+)
+def test_broken_pages_take_linear_time(piece: str) -> None:
+    """Half a million characters of what takes other parsers minutes; the time limit of tests is the bound."""
+    text_of_html("<p>begin</p>" + piece * (500_000 // len(piece)))
+
+
+def test_unfinished_pieces_of_a_page() -> None:
+    for page in ("a<b", "a<!-- x", "a<b c='d", "a</", "a<?x", "<p>a<!--> "):
+        assert text_of_html(page).text.startswith("a")
+    assert text_of_html("<!-->a").text == "a"
+    assert text_of_html("1 < 2 <3").text == "1 < 2 <3"
+    assert text_of_html("<script>a</script >b").text == "b"
+    assert text_of_html("<h1></h1><h2>x</h2>").outline.headings == (Heading(2, 0, 1),)
+    assert text_of_html("a\x00\x1bb").text == "ab"
+
+
+# Notebooks
+
+
+def notebook(cells: list[dict[str, object]]) -> str:
+    return json.dumps({"nbformat": 4, "cells": cells})
+
+
+def test_the_cells_of_a_notebook(tmp_path: Path) -> None:
+    cells: list[dict[str, object]] = [
+        {"cell_type": "markdown", "source": ["# Load\n", "Read the data."]},
+        {"cell_type": "code", "source": "", "outputs": []},
+        {"cell_type": "code", "source": "# not a heading\nx = 1", "outputs": [{"text": "no"}]},
+        {"cell_type": "markdown", "source": "## Plot"},
+        {"cell_type": "code", "source": "plot(x)"},
+    ]
+    document = one(tmp_path, "a.ipynb", notebook(cells))
+    assert document.text == "# Load\nRead the data.\n\n\n\n# not a heading\nx = 1\n\n## Plot\n\nplot(x)"
+    assert place(document, "Read") == "a.ipynb, cell 1, Load"
+    assert place(document, "x = 1") == "a.ipynb, cell 3, Load"
+    assert place(document, "x = 1\n\n## Plot") == "a.ipynb, cells 3-4, Load"
+    assert place(document, "plot(x)") == "a.ipynb, cell 5, Load > Plot"
+    old = {"worksheets": [{"cells": [{"cell_type": "code", "input": ["y = 2"]}]}]}
+    assert one(tmp_path, "b.ipynb", json.dumps(old)).text == "y = 2"
+
+
+@pytest.mark.parametrize(
+    "content", ["{", "[]", '{"cells": 1}', '{"cells": [1]}', "[" * 100_000, '{"worksheets": [{"cells": 5}]}']
+)
+def test_what_is_no_notebook(tmp_path: Path, content: str) -> None:
+    assert "notebook" in refused(tmp_path, "a.ipynb", content)
+
+
+# Mail
+
+MESSAGE = b"""From: Ann <ann@example.org>
+To: bob@example.org
+Subject: =?utf-8?q?Tides_f=C3=BCr_alle?=
+Date: Mon, 06 May 2024 07:08:09 +0200
+Content-Type: multipart/alternative; boundary="b"
+
+--b
+Content-Type: text/plain; charset=iso-8859-1
+Content-Transfer-Encoding: quoted-printable
+
+The Moon raises the tides, caf=E9.
+--b
+Content-Type: text/html
+
+<p>Not <b>this</b></p>
+--b--
+"""
+
+
+def test_a_message(tmp_path: Path) -> None:
+    document = one(tmp_path, "a.eml", MESSAGE)
+    assert (document.title, document.text) == ("Tides für alle", "The Moon raises the tides, café.")
+    metadata = dict(document.metadata)
+    assert metadata.pop("file")["path"] == "a.eml"
+    assert metadata == {
+        "from": "Ann <ann@example.org>",
+        "to": "bob@example.org",
+        "date": "2024-05-06T07:08:09+02:00",
+    }
+
+
+def test_a_message_in_html_with_broken_headers(tmp_path: Path) -> None:
+    content = (
+        b"Subject: x\nDate: never\nFrom: \xff\xfe <\nContent-Type: text/html; charset=no-such\n\n<p>a</p><p>\xe9\n"
+    )
+    document = one(tmp_path, "a.eml", content)
+    assert document.text == "a\n\né"
+    assert "date" not in document.metadata
+    assert "is not a message" in refused(tmp_path, "b.eml", "no header\n\ntext")
+
+
+def test_a_mailbox_has_several_documents(tmp_path: Path) -> None:
+    content = (
+        b"From ann Mon\nSubject: one\n\nText\n>From here\n\nFrom bob Tue\nSubject: two\n\n>>From there\nFrom x\n"
+    )
+    first, second = read(tmp_path, "a.mbox", content)
+    assert (first.id, first.title, first.text) == ("a.mbox#1", "one", "Text\nFrom here")
+    assert (second.id, second.title, second.text) == ("a.mbox#2", "two", ">From there\nFrom x")
+    assert place(second, "there") == "a.mbox, message 2"
+    assert "is not a mailbox" in refused(tmp_path, "b.mbox", "Subject: x\n\ntext")
+    assert read(tmp_path, "c.mbox", "") == []
+
+
+def test_nested_mail_is_refused_and_not_followed_without_end(tmp_path: Path) -> None:
+    parts = b"Content-Type: multipart/mixed; boundary=b\n\n--b\n" * 5000
+    with pytest.raises(InvalidDocument, match="multipart"):
+        read(tmp_path, "a.eml", b"Subject: x\n" + parts + b"Content-Type: text/plain\n\nend\n")
+
+
+# Word
+
+
+def test_a_document_of_word(tmp_path: Path) -> None:
+    cells = "".join(f"<w:tc>{paragraph(word)}</w:tc>" for word in ("High", "Low"))
+    body = (
+        paragraph("")
+        + paragraph("Moon", "berschrift1")
+        + "<w:p><w:r><w:t>It orbits</w:t><w:tab/><w:t>Earth</w:t></w:r>"
+        + "<w:del><w:r><w:delText>no</w:delText></w:r></w:del></w:p>"
+        + paragraph("Tides", "berschrift2")
+        + f"<w:tbl><w:tr>{cells}</w:tr></w:tbl>"
+        + paragraph("The end &amp; more")
+    )
+    document = one(tmp_path, "a.docx", docx(body, "A title"))
+    assert document.title == "A title"
+    assert [line.split() for line in document.text.split("\n")] == [
+        ["Moon"],
+        ["It", "orbits", "Earth"],
+        ["Tides"],
+        ["High", "Low"],
+        ["The", "end", "&", "more"],
+    ]
+    assert place(document, "orbits") == "a.docx, Moon"
+    assert place(document, "end") == "a.docx, Moon > Tides"
+
+
+# Books
+
+
+def test_a_book(tmp_path: Path) -> None:
+    chapters = {
+        "one": "<html><body><h1>First</h1><p>Bees dance.</p></body></html>",
+        "two": "<html><body><h1>Second</h1><p>Lava cools.</p></body></html>",
+    }
+    document = one(tmp_path, "a.epub", epub(chapters, "A book"))
+    assert (document.title, document.text) == ("A book", "First\n\nBees dance.\n\nSecond\n\nLava cools.")
+    assert place(document, "Bees") == "a.epub, First"
+    assert place(document, "Lava") == "a.epub, Second"
+
+
+BOMB = '<!DOCTYPE x [<!ENTITY a "aaaaaaaaaa"><!ENTITY b "&a;&a;&a;&a;&a;&a;">]>'
+HOSTILE = {
+    "no archive": (b"PK no", "is not a zip archive"),
+    "nothing in it": (zipped({"a": "b"}), "has no member"),
+    "entities": (zipped({"word/document.xml": f"{BOMB}<x>&b;</x>"}), "declares entities"),
+    "deep": (zipped({"word/document.xml": "<a>" * 5000}), "nested deeper"),
+    "cut off": (zipped({"word/document.xml": "<a>"}), "not well-formed"),
+    "growing": (zipped({"word/document.xml": b" " * (65 << 20)}), "of more than 67108864 bytes"),
+}
+
+
+@pytest.mark.parametrize("kind", HOSTILE)
+def test_hostile_documents_of_word(tmp_path: Path, kind: str) -> None:
+    content, message = HOSTILE[kind]
+    assert message in refused(tmp_path, "a.docx", content)
+
+
+def test_hostile_books(tmp_path: Path, monkeypatch) -> None:
+    assert "has no member 'META-INF/container.xml'" in refused(tmp_path, "a.epub", zipped({"a": "b"}))
+    assert "names no package" in refused(tmp_path, "a.epub", zipped({"META-INF/container.xml": "<a/>"}))
+    container = '<container><rootfile full-path="b"/></container>'
+    lost = '<package><item id="x" href="../../x" media-type="text/html"/><itemref idref="x"/></package>'
+    content = zipped({"META-INF/container.xml": container, "b": lost})
+    assert "has a chapter '../../x' that cannot be read" in refused(tmp_path, "a.epub", content)
+    monkeypatch.setattr(zipped_files, "_MAX_TOTAL_BYTES", 1 << 20)
+    big = {f"c{number}": b"<p>" + b" " * (300 << 10) for number in range(5)}
+    items = "".join(f'<item id="{n}" href="{n}" media-type="text/html"/><itemref idref="{n}"/>' for n in big)
+    content = zipped({"META-INF/container.xml": container, "b": f"<package>{items}</package>", **big})
+    assert "of more than" in refused(tmp_path, "b.epub", content)
+
+
+def test_damaged_and_encrypted_members(tmp_path: Path) -> None:
+    content = bytearray(docx(paragraph("x" * 1000)))
+    content[60] ^= 255
+    assert "damaged member" in refused(tmp_path, "a.docx", bytes(content))
+    flagged = bytearray(docx(paragraph("x")))
+    directory = flagged.index(b"PK\x01\x02")
+    flagged[directory + 8] |= 1
+    assert "encrypted" in refused(tmp_path, "b.docx", bytes(flagged))
+
+
+# PDF
+
+
+def test_the_pages_of_a_pdf_file(tmp_path: Path) -> None:
+    pytest.importorskip("pypdfium2")
+    document = one(tmp_path, "manual.pdf", pdf(["Bees dance.", "", "Lava cools.\nIt becomes rock."], "Manual"))
+    assert document.title == "Manual"
+    assert document.text == "Bees dance.\n\n\n\nLava cools.\nIt becomes rock."
+    assert place(document, "Bees") == "manual.pdf, p. 1"
+    assert place(document, "rock") == "manual.pdf, p. 3"
+    assert place(document, "dance.\n\n\n\nLava") == "manual.pdf, pp. 1-3"
+
+
+def test_broken_pdf_files(tmp_path: Path) -> None:
+    pytest.importorskip("pypdfium2")
+    for content in (b"", b"%PDF-1.4\n", b"%PDF" * 1000, pdf(["a"])[:50]):
+        if content:
+            assert "PDF" in refused(tmp_path, "a.pdf", content)
+    assert read(tmp_path, "scan.pdf", pdf(["", ""])) == []
+
+
+def test_pdf_files_are_read_on_several_threads(tmp_path: Path) -> None:
+    pytest.importorskip("pypdfium2")
+    content = pdf([f"Page {number}" for number in range(40)])
+    texts: list[str] = []
+    threads = [
+        threading.Thread(target=lambda n=n: texts.append(one(tmp_path, f"{n}.pdf", content).text))
+        for n in range(4)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(texts) == 4
+    assert len(set(texts)) == 1
+
+
+def test_without_the_library_pdf_files_say_what_to_install(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setitem(__import__("sys").modules, "pypdfium2", None)
+    assert "pip install 'quarry-search[documents]'" in refused(tmp_path, "a.pdf", b"%PDF")
+
+
+# Places
+
+
+@pytest.mark.parametrize(
+    "outline",
+    [
+        Outline(),
+        Outline("line"),
+        Outline("page", (0, 10, 10, 500)),
+        Outline("cell", (0,), (Heading(1, 0, 4), Heading(3, 4, 9))),
+        Outline(headings=(Heading(2, 7, 8),)),
+    ],
+)
+def test_outlines_come_back(outline: Outline) -> None:
+    assert Outline.unpacked(outline.packed()) == outline
+
+
+@pytest.mark.parametrize("packed", [None, 5, "x", "line|1 2", "page -1", "page x", "|1 -5 2", "a|b"])
+def test_what_is_no_outline_is_an_empty_one(packed: object) -> None:
+    assert Outline.unpacked(packed) == Outline()
+
+
+def test_the_outline_of_a_long_document_keeps_the_upper_headings() -> None:
+    headings = tuple(Heading(1 + (number % 10 > 0), 100 * number, 100 * number + 50) for number in range(10_000))
+    packed = Outline("line", headings=headings).packed()
+    assert len(packed) <= 32 << 10
+    assert Outline.unpacked(packed).headings == headings[::10]
+    many = Outline("page", tuple(range(0, 10_000_000, 100)))
+    assert many.packed() == ""
+
+
+def test_metadata_of_a_caller_has_no_place() -> None:
+    for metadata in ({}, {"file": "a.txt"}, {"file": {"path": 5}}):
+        assert find_place("text", "", metadata, ((0, 4),)) is None
+    assert find_place("text", "", {"file": {"path": "a", "part": 7, "places": "?"}}, ((0, 4),)) == FilePlace("a")
+
+
+def test_a_hit_says_where_it_was_found(tmp_path: Path) -> None:
+    filler = "\n".join(f"Nothing to see in line {number} of this file." for number in range(2, 40))
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs" / "notes.md").write_text(
+        f"# Notes\n{filler}\n## Volcanoes\nLava becomes rock when it cools.\n"
+    )
+    engine.build(tmp_path / "docs", tmp_path / "index")
+    with engine.Engine.open(tmp_path / "index") as index:
+        (hit,) = index.search("molten stone turns solid", explain=True)
+        assert "Lava" in hit.matches[0].text
+        assert hit.place.path == "notes.md"
+        assert hit.place.unit == "line"
+        assert hit.place.first <= 41 == hit.place.last
+        assert hit.place_of(None) == FilePlace("notes.md")
+        (plain,) = index.search("lava")
+        assert plain.place == FilePlace("notes.md")
+        (given,) = index.search("lava", filter={"file.type": "markdown"})
+        assert given.id == "notes.md"
+
+
+# Folders
+
+
+def test_a_folder_is_read_in_the_order_of_its_names(tmp_path: Path) -> None:
+    for name in (
+        "b.txt",
+        "a/z.md",
+        "a.txt",
+        "a/b/c.py",
+        "a-b.txt",
+        ".hidden/x.txt",
+        ".y.txt",
+        "c.bin",
+        "d/empty.txt",
+    ):
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("" if "empty" in name else f"Text of {name}.")
+    (tmp_path / "link.txt").symlink_to(tmp_path / "b.txt")
+    (tmp_path / "loop").symlink_to(tmp_path)
+    stream = read_documents(tmp_path)
+    assert [document.id for document in stream] == ["a/b/c.py", "a/z.md", "a-b.txt", "a.txt", "b.txt"]
+    assert stream.fraction_read() == 1.0
+
+
+def test_one_bad_file_of_a_folder_can_be_skipped(tmp_path: Path) -> None:
+    (tmp_path / "a.docx").write_bytes(b"no")
+    (tmp_path / "b.txt").write_text("Text.")
+    with pytest.raises(InvalidDocument, match=r"a\.docx: the file is not a zip archive"):
+        list(read_documents(tmp_path))
+    stream = read_documents(tmp_path, skip_invalid=True)
+    assert [document.id for document in stream] == ["b.txt"]
+    assert stream.n_skipped == 1
+    (tmp_path / "none").mkdir()
+    with pytest.raises(InvalidSetting, match="without a file"):
+        read_documents(tmp_path / "none")

@@ -1,0 +1,381 @@
+"""Rows of tables: which column is which field, what becomes of values, and what errors say."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import random
+from collections.abc import Iterable
+from datetime import UTC, date, datetime, time, timedelta
+from decimal import Decimal
+from pathlib import Path
+from uuid import UUID
+
+import numpy as np
+import pytest
+
+from quarry import engine
+from quarry.engine.documents.document import Document
+from quarry.engine.documents.lines import MAX_LINE_BYTES
+from quarry.engine.documents.reader import read_documents
+from quarry.engine.documents.tables.columns import Columns
+from quarry.engine.documents.tables.values import MISSING, id_from, plain_value, text_from
+from quarry.formats.errors import InvalidDocument, InvalidSetting
+
+
+def read(source: object, **columns: object) -> list[Document]:
+    settings = Columns.of(columns.get("id"), columns.get("text"), columns.get("title"))
+    return list(read_documents(source, columns=settings))
+
+
+def write(folder: Path, name: str, text: str | bytes) -> Path:
+    path = folder / name
+    content = text.encode() if isinstance(text, str) else text
+    path.write_bytes(gzip.compress(content) if name.endswith(".gz") else content)
+    return path
+
+
+# Values
+
+MOMENT = datetime(2024, 5, 6, 7, 8, 9, tzinfo=UTC)
+VALUES = [
+    (None, MISSING),
+    (float("nan"), MISSING),
+    (np.float32("nan"), MISSING),
+    (np.datetime64("NaT"), MISSING),
+    (Decimal("NaN"), MISSING),
+    (True, True),
+    (np.bool_(False), False),
+    (np.int8(-3), -3),
+    (np.float64(0.5), 0.5),
+    (np.longdouble(2), 2.0),
+    (np.str_("a"), "a"),
+    (np.datetime64("2024-05-06"), "2024-05-06"),
+    (np.timedelta64(90, "m"), 5400.0),
+    (MOMENT, "2024-05-06T07:08:09+00:00"),
+    (date(2024, 5, 6), "2024-05-06"),
+    (time(7, 8), "07:08:00"),
+    (timedelta(minutes=1, milliseconds=500), 60.5),
+    (Decimal("3.00"), 3),
+    (Decimal("2.5"), 2.5),
+    (UUID(int=1), "00000000-0000-0000-0000-000000000001"),
+    (np.array([[1, 2], [3, 4]]), [[1, 2], [3, 4]]),
+    ((1, None, "a"), [1, None, "a"]),
+    ({"a": np.int64(1), "b": None}, {"a": 1}),
+]
+
+
+@pytest.mark.parametrize(("value", "expected"), VALUES, ids=[repr(value)[:40] for value, _ in VALUES])
+def test_values_become_plain_ones(value: object, expected: object) -> None:
+    plain = plain_value(value)
+    assert plain == expected
+    assert type(plain) is type(expected)
+
+
+def test_values_of_unknown_kinds_stay_and_are_refused() -> None:
+    for value in (b"bytes", 1j, np.timedelta64(1, "Y"), {1, 2}):
+        assert plain_value(value) is value
+        with pytest.raises(InvalidDocument, match=r"metadata\.x.*cannot be stored"):
+            read([{"body": "a", "x": value}], text="body")
+    with pytest.raises(InvalidDocument, match="found inf"):
+        read([{"body": "a", "x": Decimal("1e999")}], text="body")
+
+
+def test_nesting_without_end_is_refused() -> None:
+    loop: list[object] = []
+    loop.append(loop)
+    with pytest.raises(InvalidDocument, match=r"metadata\.x.*nested too deep"):
+        read([{"body": "a", "x": loop}], text="body")
+
+
+def test_ids_and_texts_of_numbers() -> None:
+    assert [id_from(value) for value in (7, np.int64(8), 9.0, "x", Decimal(3))] == ["7", "8", "9", "x", "3"]
+    assert [id_from(value) for value in (0.5, True)] == [0.5, True]
+    assert id_from(float("nan")) is MISSING
+    assert [text_from(value) for value in (2024, 0.5, None, date(2024, 1, 2))] == ["2024", "0.5", "", "2024-01-02"]
+    assert text_from(True) is True
+
+
+# Columns
+
+
+def test_columns_are_mapped() -> None:
+    row = {"key": 5, "head": "H", "body": "B", "more": None, "end": "E", "year": np.int32(2020), "gone": None}
+    (document,) = read([row], id="key", text=["body", "more", "end"], title="head")
+    assert (document.id, document.title, document.text) == ("5", "H", "B\nE")
+    assert document.metadata == {"year": 2020}
+
+
+def test_a_column_of_metadata_is_added_to_the_others() -> None:
+    (document,) = read([{"body": "a", "metadata": {"x": 1}, "y": 2}], text="body")
+    assert document.metadata == {"x": 1, "y": 2}
+    (document,) = read([{"body": "a", "metadata": "text"}], text="body")
+    assert document.metadata == {"metadata": "text"}
+    with pytest.raises(InvalidDocument, match="'metadata' and the row both have 'x'"):
+        read([{"body": "a", "metadata": {"x": 1}, "x": 2}], text="body")
+
+
+@pytest.mark.parametrize(
+    ("row", "columns", "message"),
+    [
+        (
+            {"a": "x", "b": "y"},
+            {"title": "a"},
+            r"no column 'text'; expected text='NAME'.*found the columns 'a', 'b'",
+        ),
+        ({"a": "x"}, {"text": "b"}, "no column 'b'"),
+        ({"a": "x", "k": None}, {"text": "a", "id": "k"}, "'k' is missing, and it is the id"),
+        ({"a": "x"}, {"text": "a", "id": "k"}, "'k' is missing, and it is the id"),
+        ({"a": "x", "k": 1.5}, {"text": "a", "id": "k"}, "'k' is not a str or an int.*found float"),
+        ({"a": ["x"]}, {"text": "a"}, "'a' is not a text.*found list"),
+        ({"a": None}, {"text": "a"}, "is blank"),
+    ],
+)
+def test_errors_of_rows_say_how_to_map(row: object, columns: dict[str, object], message: str) -> None:
+    with pytest.raises(InvalidDocument, match=f"document 1: .*{message}"):
+        read([row], **columns)
+
+
+@pytest.mark.parametrize("columns", [{"id": 3}, {"text": 3}, {"text": ["a", None]}, {"title": b"a"}, {"text": []}])
+def test_names_of_columns_are_checked(columns: dict[str, object]) -> None:
+    with pytest.raises(InvalidSetting, match=next(iter(columns))):
+        Columns.of(columns.get("id"), columns.get("text"), columns.get("title"))
+    with pytest.raises(InvalidSetting, match="named twice"):
+        Columns.of("a", ["b", "a"], None)
+
+
+def test_fields_of_its_own_in_a_document_are_explained() -> None:
+    with pytest.raises(InvalidDocument, match=r"unknown fields: 'body'.*text='NAME'"):
+        read([{"body": "a"}])
+
+
+# CSV and TSV
+
+
+@pytest.mark.parametrize("name", ["t.csv", "t.csv.gz", "T.TSV", "t.tsv.gz"])
+def test_delimited_files(tmp_path: Path, name: str) -> None:
+    mark = "\t" if "tsv" in name.lower() else ","
+    rows = [
+        ["id", "text", "year", "code", "share"],
+        ["1", '"a\nb"', "2020", "007", "0.5"],
+        ["2", "c", "", "12", "1"],
+    ]
+    path = write(tmp_path, name, "\ufeff" + "\r\n".join(mark.join(row) for row in rows) + "\r\n\r\n")
+    first, second = read(path)
+    assert (first.id, first.text) == ("1", "a\nb")
+    assert first.metadata == {"year": 2020, "code": "007", "share": 0.5}
+    assert second.metadata == {"code": "12", "share": 1.0}
+
+
+def test_the_comma_of_a_file_is_found(tmp_path: Path) -> None:
+    (document,) = read(write(tmp_path, "t.csv", 'id;"a;,,,b";text\n1;2;"x, y"\n'))
+    assert (document.text, document.metadata) == ("x, y", {"a;,,,b": 2})
+
+
+def test_numbers_are_those_that_come_back_as_they_were_written(tmp_path: Path) -> None:
+    columns = {
+        "i": "-5",
+        "plus": "+5",
+        "big": "12345678901234567890",
+        "f": "1.25",
+        "e": "1e3",
+        "nan": "nan",
+        "x": "0x1",
+    }
+    path = write(tmp_path, "t.csv", f"text,{','.join(columns)}\na,{','.join(columns.values())}\n")
+    (document,) = read(path)
+    assert document.metadata == {**columns, "i": -5, "f": 1.25, "e": 1000.0}
+
+
+def test_short_rows_miss_values_and_long_ones_are_refused(tmp_path: Path) -> None:
+    path = write(tmp_path, "t.csv", "id,text,n\na,x\nb,y,1,2\nc,z,3\n")
+    stream = read_documents(path, skip_invalid=True)
+    assert [document.id for document in stream] == ["a", "c"]
+    assert "line 3 has too many values; expected 3, as there are columns; found 4" in stream.first_errors[0]
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"id,text\na,\xff\n", "line 2 is not UTF-8 at byte 2"),
+        (b'id,text\na,"x', "line 2 is not a row"),
+        (b'id,text\na,"x"y\n', "line 2 is not a row"),
+        (b"id,text\na," + b"x" * (MAX_LINE_BYTES + 1), "line 2 is too long"),
+        (b'id,text\na,"' + b"x\n" * (3 << 20), "not a row"),
+    ],
+)
+def test_files_that_are_no_tables(tmp_path: Path, content: bytes, message: str) -> None:
+    with pytest.raises(InvalidDocument, match=message):
+        read(write(tmp_path, "t.csv", content))
+
+
+def test_columns_of_files_are_checked_before_rows(tmp_path: Path) -> None:
+    with pytest.raises(InvalidSetting, match=r"no column 'text'; expected text='NAME'.*'body'"):
+        read(write(tmp_path, "t.csv", "id,body\na,x\n"))
+    with pytest.raises(InvalidSetting, match=r"no column 'key'; expected id='NAME'"):
+        read(write(tmp_path, "t.csv", "id,text\na,x\n"), id="key")
+    with pytest.raises(InvalidSetting, match="two columns have the name 'a'"):
+        read(write(tmp_path, "t.csv", "a,a,text\n"))
+    assert read(write(tmp_path, "t.csv", "")) == []
+    assert read(write(tmp_path, "t.csv", "id,text\n")) == []
+    (document,) = read(write(tmp_path, "t.csv", ",text\n0,x\n"))
+    assert document.metadata == {"column 1": 0}
+
+
+# JSON
+
+
+def items(n_items: int, rng: random.Random) -> list[dict[str, str]]:
+    return [{"id": str(n), "text": "é" * rng.choice([1, 10, 70_000, 200_000])} for n in range(n_items)]
+
+
+@pytest.mark.parametrize("name", ["t.json", "t.json.gz"])
+@pytest.mark.parametrize("indent", [None, 2])
+def test_arrays_are_read_item_by_item(tmp_path: Path, name: str, indent: int | None) -> None:
+    given = items(60, random.Random(7))
+    path = write(tmp_path, name, "\ufeff \n" + json.dumps(given, indent=indent, ensure_ascii=False) + "\n ")
+    stream = read_documents(path)
+    assert stream.fraction_read() == 0.0
+    assert [{"id": document.id, "text": document.text} for document in stream] == given
+    assert stream.fraction_read() == 1.0
+    assert [document.text for document in read(path, text="text", id="id")] == [each["text"] for each in given]
+
+
+def test_json_may_hold_lines_too(tmp_path: Path) -> None:
+    assert [each.id for each in read(write(tmp_path, "t.json", '\n{"id": "a", "text": "x"}\n'))] == ["a"]
+    assert [each.id for each in read(write(tmp_path, "t.ndjson", '{"id": "a", "text": "x"}\n'))] == ["a"]
+    (document,) = read(write(tmp_path, "t.jsonl", '{"key": 1, "body": "x", "n": null}\n'), id="key", text="body")
+    assert (document.id, document.metadata) == ("1", {})
+    assert read(write(tmp_path, "t.json", "[ ]")) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('[{"text": "a"}', "item 2 does not follow the one before it; expected a comma or ]"),
+        ('[{"text": "a"} {"text": "b"}]', "item 2 does not follow"),
+        ('[{"text": "a"},]', "item 2 is not JSON"),
+        ('[{"text": "a"}] x', "follows the end of the array"),
+        ('[{"text": "a"}, 5]', "item 2 is not a JSON object; expected an object; found int"),
+        ("[" * 100_000, "item 1 is not JSON"),
+        (b'[{"text": "\xff"}]', "not UTF-8"),
+    ],
+)
+def test_broken_arrays_are_named(tmp_path: Path, text: str | bytes, message: str) -> None:
+    with pytest.raises(InvalidDocument, match=message):
+        read(write(tmp_path, "t.json", text))
+
+
+# Tables of other libraries
+
+ROWS = [
+    {"id": 1, "text": "one", "when": datetime(2024, 5, 6, 7, 8), "n": 1.5, "tags": ["a"]},
+    {"id": 2, "text": "two", "when": None, "n": None, "tags": None},
+]
+EXPECTED = [
+    ("1", "one", {"when": "2024-05-06T07:08:00", "n": 1.5, "tags": ["a"]}),
+    ("2", "two", {}),
+]
+
+
+class Exporter:
+    """An object of a library that nobody knows, which exports Arrow data."""
+
+    def __init__(self, table: object) -> None:
+        self._table = table
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        return self._table.__arrow_c_stream__(requested_schema)  # type: ignore[attr-defined]
+
+
+def table(kind: str, folder: Path) -> object:
+    if kind in {"pandas", "polars", "lazy"}:
+        library = pytest.importorskip("polars" if kind == "lazy" else kind)
+        frame = library.DataFrame(ROWS)
+        return frame.lazy() if kind == "lazy" else frame
+    arrow = pytest.importorskip("pyarrow")
+    made = arrow.Table.from_pylist(ROWS)
+    if kind == "parquet":
+        pytest.importorskip("pyarrow.parquet").write_table(made, folder / "t.parquet")
+        return folder / "t.parquet"
+    if kind in {"file", "stream"}:
+        path = folder / "t.arrow"
+        opened = arrow.ipc.new_file if kind == "file" else arrow.ipc.new_stream
+        with opened(path, made.schema) as writer:
+            writer.write_table(made)
+        return path
+    if kind == "duckdb":
+        return pytest.importorskip("duckdb").connect().from_arrow(made)
+    return {"table": made, "batch": made.to_batches()[0], "reader": made.to_reader(), "exporter": Exporter(made)}[
+        kind
+    ]
+
+
+KINDS = ["pandas", "polars", "lazy", "parquet", "file", "stream", "duckdb", "table", "batch", "reader", "exporter"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_kind_of_table_gives_the_same_documents(kind: str, tmp_path: Path) -> None:
+    documents = read(table(kind, tmp_path))
+    assert [(each.id, each.text, dict(each.metadata)) for each in documents] == EXPECTED
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_columns_of_every_kind_of_table_are_checked(kind: str, tmp_path: Path) -> None:
+    with pytest.raises(InvalidSetting, match=r"no column 'body'; expected text='NAME'.*found the columns 'id'"):
+        read(table(kind, tmp_path), text="body")
+
+
+def test_peculiarities_of_pandas() -> None:
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame(
+        {
+            "text": ["a", "b"],
+            "n": [1, None],
+            "c": pandas.Categorical(["x", None]),
+            "t": pandas.NaT,
+            5: [np.nan, 1],
+        },
+        index=pandas.Index(["k", "l"], name="id"),
+    )
+    first, second = read(frame)
+    assert (first.id, first.metadata) == ("k", {"n": 1.0, "c": "x"})
+    assert (second.id, second.metadata) == ("l", {"5": 1.0})
+    with pytest.raises(InvalidSetting, match="two columns have the name"):
+        read(pandas.DataFrame([["a", "b"]], columns=["text", "text"]))
+    with pytest.raises(InvalidDocument, match="'id' is missing, and it is the id"):
+        read(pandas.DataFrame({"id": ["a", None], "text": ["x", "y"]}))
+    assert len(read(pandas.DataFrame({"text": ["x"] * 3000}))) == 3000
+
+
+def test_arrow_with_nanoseconds_and_broken_files(tmp_path: Path) -> None:
+    arrow = pytest.importorskip("pyarrow")
+    moments = arrow.array([1_700_000_000_123_456_789], arrow.timestamp("ns", "UTC"))
+    (document,) = read(arrow.table({"text": ["a"], "at": moments}))
+    assert document.metadata == {"at": "2023-11-14T22:13:20.123456+00:00"}
+    for name in ("t.parquet", "t.arrow"):
+        for content in (b"", b"PAR1 and no more", b"ARROW1\0\0" * 100):
+            with pytest.raises(InvalidDocument, match="rows after number 0 cannot be read"):
+                read(write(tmp_path, name, content))
+    with pytest.raises(InvalidSetting, match="two columns"):
+        read(arrow.Table.from_arrays([arrow.array(["a"])] * 2, names=["text", "text"]))
+
+
+def test_a_table_is_built_and_added(tmp_path: Path) -> None:
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame({"key": [1, 2], "body": ["Bees dance.", "Lava cools."], "year": [2020, 2021]})
+    engine.build(frame, tmp_path / "index", id="key", text="body")
+    with engine.Engine.open(tmp_path / "index", writable=True) as index:
+        assert index.search("lava", k=1, filter={"year": 2021})[0].id == "2"
+        index.add(frame.assign(key=[3, 4]), id="key", text=["body", "year"])
+        index.commit()
+        assert index.get("4")[0].text == "Lava cools.\n2021"
+
+
+def test_what_exports_arrow_data_and_is_no_table() -> None:
+    arrow = pytest.importorskip("pyarrow")
+    with pytest.raises(InvalidSetting, match="a table with columns"):
+        read(arrow.chunked_array([["a", "b"]]))
+    for texts in (pytest.importorskip("polars").Series(["a"]), pytest.importorskip("pandas").Series(["a"])):
+        assert isinstance(texts, Iterable)
+        assert [document.text for document in read(texts)] == ["a"]

@@ -1,0 +1,286 @@
+"""What searches take, measured: against a count document by document, and against searches."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+
+import numpy as np
+import pytest
+from support.indexes.format_samples import quantizer
+from support.indexes.word_encoder import WordEncoder
+
+from quarry import engine
+from quarry.engine import Engine, KMeans
+from quarry.engine.quantization import calibration as search_calibration
+from quarry.engine.quantization.calibration import calibrated
+from quarry.engine.quantization.coder import VectorCoder
+from quarry.engine.quantization.training import train_quantizer
+from quarry.engine.thresholds import Thresholds
+from quarry.formats.container.directory import Directory
+from quarry.formats.snapshot import Snapshot
+
+DIM = 24
+
+
+def topics(generator, n, spread=1.5, dim=DIM):
+    centres = np.random.default_rng(99).standard_normal((40, dim))
+    vectors = centres[generator.integers(0, 40, n)] + spread * generator.standard_normal((n, dim))
+    return (vectors / np.linalg.norm(vectors, axis=1, keepdims=True)).astype(np.float32)
+
+
+def collection(n_docs=1500, seed=0):
+    """Rows with the document of each, one to five a document."""
+    generator = np.random.default_rng(seed)
+    owners = np.repeat(np.arange(n_docs), generator.integers(1, 6, n_docs))
+    return topics(generator, len(owners)), owners
+
+
+def queries(n=60):
+    return topics(np.random.default_rng(5), n)
+
+
+def in_batches(vectors, owners, size):
+    for low in range(0, len(vectors), size):
+        yield vectors[low : low + size], owners[low : low + size]
+
+
+def measured(made, vectors, owners, asked, size=700):
+    return calibrated(made, in_batches(vectors, owners, size), asked, 1).search_settings
+
+
+def needed_rows(made, vectors, owners, query, k, nprobe):
+    """For the best k documents the rows by their codes, of the first lists, up to the first of theirs; float64.
+
+    Where scores differ by less than rounding explains, what is wanted comes last.
+    """
+    turned = made.rotate(query[None])[0].astype(np.float64)
+    scores = vectors.astype(np.float64) @ query
+    best = {}
+    for owner, score in zip(owners.tolist(), scores, strict=True):
+        best[owner] = max(score, best.get(owner, -np.inf))
+    wanted = sorted(best, key=lambda owner: -best[owner])[:k]
+    lists, codes = VectorCoder(made, 1).code(vectors)
+    halves = codes if made.nbits == 8 else np.stack([codes & 15, codes >> 4], axis=2).reshape(len(codes), -1)
+    decoded = made.score_codebook.astype(np.float64)[np.arange(halves.shape[1]), halves].reshape(len(codes), -1)
+    if made.by_residual:
+        decoded = decoded + made.coarse[lists]
+    near = made.coarse.astype(np.float64) @ turned
+    first = set(np.argsort(-near)[:nprobe].tolist())
+    rough = decoded @ turned
+    read = np.array([each in first for each in lists.tolist()])
+    rows = []
+    for owner in wanted:
+        own = [row for row in np.flatnonzero(owners == owner) if read[row]]
+        rows.append(min((np.sum(rough[read] > rough[row] - 1e-5) for row in own), default=np.inf))
+    return rows
+
+
+def recall(made, vectors, owners, asked, k, nprobe, rows):
+    needed = [needed_rows(made, vectors, owners, query, k, nprobe) for query in asked]
+    return np.mean(np.array(needed) <= rows)
+
+
+@pytest.fixture(scope="module")
+def trained():
+    vectors, owners = collection()
+    return train_quantizer(vectors, 32, 4, 0, 1), vectors, owners
+
+
+@pytest.mark.parametrize(("k", "aim"), [(10, 0.991), (100, 0.981)])
+def test_as_much_is_found_as_was_aimed_at_and_no_less_would_do(trained, k, aim):
+    made, vectors, owners = trained
+    asked = queries(20)
+    setting = {each.k: each for each in measured(made, vectors, owners, asked)}[k]
+    found = recall(made, vectors, owners, asked, k, setting.nprobe, setting.rows)
+    assert aim <= found <= aim + 1 / (len(asked) * k) + 1e-9
+    assert recall(made, vectors, owners, asked, k, setting.nprobe, setting.rows - 1) < aim
+
+
+def test_the_cheapest_of_all_pairs(trained, monkeypatch):
+    """Where lists cost nothing all are read, and where rows do, fewer lists and more rows."""
+    made, vectors, owners = trained
+    found = {}
+    for price in (0.01, 1e6):
+        monkeypatch.setattr(search_calibration, "_CODES_PER_ROW", price)
+        found[price] = measured(made, vectors, owners, queries())[0]
+    assert found[0.01].nprobe < found[1e6].nprobe
+    assert found[0.01].rows > found[1e6].rows
+
+
+@pytest.mark.parametrize("variant", [{}, {"by_residual": True}, {"input_dim": DIM}, {"nbits": 8, "apart": True}])
+def test_all_kinds_of_quantizers(monkeypatch, variant):
+    monkeypatch.setattr(search_calibration, "_TARGETS", {5: 0.9})
+    vectors, owners = collection(300)
+    made = quantizer(nlist=6, dim=12 if "input_dim" in variant else DIM, n_sub=4, **variant)
+    asked = queries(8)
+    (setting,) = measured(made, vectors, owners, asked)
+    found = recall(made, vectors, owners, asked, 5, setting.nprobe, setting.rows)
+    assert found >= 0.9
+    assert recall(made, vectors, owners, asked, 5, setting.nprobe, setting.rows - 1) < 0.9
+
+
+@pytest.mark.parametrize("size", [1, 7, 100_000])
+def test_batches_do_not_matter(size):
+    """Documents may go on from one batch to the next, and to the one after that."""
+    vectors, owners = collection(250)
+    made = train_quantizer(vectors, 8, 4, 0, 1)
+    assert measured(made, vectors, owners, queries(), size) == measured(made, vectors, owners, queries(), 60)
+
+
+def test_only_what_is_kept_counts(trained, monkeypatch):
+    """More rows than are kept by their codes are not known of: what they would find counts as never found."""
+    made, vectors, owners = trained
+    monkeypatch.setattr(search_calibration, "_MAX_ROWS", 40)
+    (ten, hundred) = measured(made, vectors, owners, queries())
+    assert 1 <= ten.rows < 40
+    assert 1 <= hundred.rows < 40
+
+
+def test_what_older_readers_know_is_measured_alike(trained):
+    made, vectors, owners = trained
+    asked, before = queries(20), replace(made, probe_recall=np.ones(32, np.float32), candidate_rows=2000)
+    found = calibrated(before, in_batches(vectors, owners, 700), asked, 1)
+    assert found.candidate_rows == found.search_settings[0].rows
+    expected = [recall(made, vectors, owners, asked, 10, n, np.finfo(float).max) for n in (1, 2, 5, 13, 32)]
+    np.testing.assert_allclose(found.probe_recall[[0, 1, 4, 12, 31]], expected, atol=1e-6)
+    assert found.identity() != before.identity()
+
+
+def test_no_queries_measure_nothing(trained):
+    made, vectors, owners = trained
+    before = replace(made, candidate_rows=7)
+    assert calibrated(before, in_batches(vectors, owners, 99), np.empty((0, DIM), np.float32), 1) is before
+
+
+@pytest.mark.parametrize(("n_docs", "expected"), [(5, []), (10, []), (11, [10]), (100, [10]), (101, [10, 100])])
+def test_as_many_hits_as_documents_need_no_measurement(n_docs, expected):
+    vectors, owners = collection(n_docs)
+    made = train_quantizer(collection()[0], 8, 4, 0, 1)
+    assert [each.k for each in measured(made, vectors, owners, queries())] == expected
+
+
+class TestDegenerate:
+    @pytest.mark.parametrize("n_kinds", [1, 3])
+    @pytest.mark.parametrize("scatter", [0, 1e-8])
+    def test_identical_documents_say_nothing(self, n_kinds, scatter):
+        generator = np.random.default_rng(3)
+        vectors = topics(generator, n_kinds)[generator.integers(0, n_kinds, 2000)]
+        vectors += (scatter * generator.standard_normal(vectors.shape)).astype(np.float32)
+        made = train_quantizer(vectors, 16, 4, 0, 1)
+        assert measured(made, vectors, np.arange(2000), queries()) == ()
+
+    def test_groups_of_identical_documents(self):
+        """Of groups of thirty the ten best are not decided, but the hundred best may be."""
+        vectors = np.repeat(collection(300)[0][:200], 30, axis=0)
+        made = train_quantizer(vectors, 16, 4, 0, 1)
+        assert measured(made, vectors, np.arange(6000), queries()) == ()
+
+    def test_codes_that_tell_nothing_apart(self, trained):
+        """Whatever scores the same comes first: all rows that are read must be looked at."""
+        made, vectors, owners = trained
+        flat = np.ones_like(made.encode_codebook)
+        same = replace(made, encode_codebook=flat, score_codebook=flat)
+        asked, sizes = queries(), np.bincount(VectorCoder(made, 1).code(vectors)[0], minlength=32)
+        ranks = np.argsort(-(asked @ made.coarse.T), axis=1)
+        for setting in measured(same, vectors, owners, asked):
+            read = sizes[ranks[:, : setting.nprobe]].sum(axis=1)
+            assert setting.rows >= np.quantile(read, 0.95)
+
+    def test_lists_that_are_all_the_same(self, trained):
+        made, vectors, owners = trained
+        coarse = np.tile(made.coarse[:1], (32, 1))
+        assert {each.nprobe for each in measured(replace(made, coarse=coarse), vectors, owners, queries())} == {32}
+
+    def test_queries_that_say_nothing(self, trained):
+        made, vectors, owners = trained
+        assert measured(made, vectors, owners, np.zeros((20, DIM), np.float32)) == ()
+
+    def test_one_row_is_longer_than_all_others(self, trained):
+        """The differences of all others are not taken for rounding for that."""
+        made, vectors, owners = trained
+        longer = vectors.copy()
+        longer[100] *= 60_000
+        assert [each.k for each in measured(made, longer, owners, queries())] == [10, 100]
+
+
+WORDS = [f"w{number}" for number in range(300)]
+
+
+def texts(n, seed):
+    generator = np.random.default_rng(seed)
+    for number in range(n):
+        subject = generator.integers(0, 280)
+        words = generator.choice(WORDS[subject : subject + 20], generator.integers(6, 40))
+        yield {"id": f"{seed}-{number}", "text": " ".join(words), "title": WORDS[subject] if number % 3 else ""}
+
+
+def settings_of(path):
+    snapshot = Snapshot(Directory(path))
+    found = {segment.quantizer.search_settings for segment in snapshot.segments if segment.quantizer}
+    snapshot.close()
+    return found
+
+
+SMALL_LISTS = Thresholds(list_rows=1000)
+build = partial(engine.build, thresholds=SMALL_LISTS)
+
+
+class TestIndex:
+    def test_a_build_measures_what_real_queries_take(self, tmp_path):
+        """Queries that are none of its texts find what a scan finds, by default."""
+        encoder = WordEncoder()
+        build(texts(3000, 0), tmp_path, encoder=encoder, representation=KMeans(4))
+        (settings,) = settings_of(tmp_path)
+        assert [each.k for each in settings] == [10, 100]
+        generator = np.random.default_rng(9)
+        asked = [" ".join(generator.choice(WORDS[low : low + 15], 4)) for low in generator.integers(0, 285, 200)]
+        with Engine.open(tmp_path, encoder=encoder, backend="cpu_faiss") as fast:
+            found = {k: fast.search(asked, k=k, mode="dense") for k in (10, 100)}
+        with Engine.open(tmp_path, encoder=encoder, backend="scan") as exact:
+            for k, aim in ((10, 0.98), (100, 0.97)):
+                best = exact.search(asked, k=k, mode="dense")
+                shares = [
+                    len({hit.id for hit in hits} & {hit.id for hit in truth}) / k
+                    for hits, truth in zip(found[k], best, strict=True)
+                ]
+                assert np.mean(shares) > aim
+
+    @pytest.mark.parametrize("change", ["retrain", "grown"])
+    def test_a_merge_measures_too(self, tmp_path, change):
+        encoder = WordEncoder()
+        build(texts(800 if change == "retrain" else 100, 0), tmp_path, encoder=encoder, representation=KMeans(4))
+        with Engine.open(tmp_path, thresholds=SMALL_LISTS, writable=True, encoder=encoder) as index:
+            index.add(texts(200, 1))
+            index.delete([f"0-{number}" for number in range(0, 100, 3)])
+            index.commit()
+            if change == "grown":
+                index.add(texts(130, 2))
+                index.commit()
+            index.merge(retrain=change == "retrain")
+            assert index.stats()["n_segments"] == 1
+        (settings,) = settings_of(tmp_path)
+        assert [each.k for each in settings] == [10, 100]
+
+    def test_another_encoder_measures_nothing(self, tmp_path):
+        """An index may be changed without its encoder; vectors of another one say nothing about it."""
+        encoder = WordEncoder()
+        build(texts(800, 0), tmp_path, encoder=encoder, representation=KMeans(4))
+        before = settings_of(tmp_path)
+        with Engine.open(tmp_path, thresholds=SMALL_LISTS, writable=True) as index:
+            index.merge(retrain=True)
+        assert settings_of(tmp_path) == {()} != before
+
+    def test_the_same_documents_measure_the_same(self, tmp_path):
+        for name in ("one", "two"):
+            build(texts(800, 0), tmp_path / name, encoder=WordEncoder(), representation=KMeans(4))
+        assert settings_of(tmp_path / "one") == settings_of(tmp_path / "two") != {()}
+
+    def test_an_encoder_that_cannot_encode_queries_builds_all_the_same(self, tmp_path, caplog):
+        class Half(WordEncoder):
+            def encode_query(self, text):
+                raise RuntimeError("documents only")
+
+        build(texts(800, 0), tmp_path, encoder=Half(), representation=KMeans(4))
+        assert settings_of(tmp_path) == {()}
+        assert "documents only" in caplog.text

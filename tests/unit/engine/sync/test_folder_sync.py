@@ -1,0 +1,231 @@
+"""An index follows a folder: what is added, changed, removed, kept, and what is told."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from support.indexes.word_encoder import WordEncoder
+
+import quarry.engine.sync.folder_sync as module
+from quarry import engine
+from quarry.engine.cli.commands import main
+from quarry.engine.engine import Engine
+from quarry.formats.container.directory import Directory
+from quarry.formats.errors import CommitFailed, InvalidDocument, InvalidSetting, ReadOnlyIndex
+from quarry.formats.manifest import Manifest
+
+ENCODER = WordEncoder(dim=16)
+OLD = 1_600_000_000_000_000_000  # nanoseconds; a time of modification that no test is near to
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A folder with three files."""
+    for name in ("a.txt", "b.md", "sub/c.py"):
+        write(tmp_path / "files" / name, f"Text of {name}.")
+    return tmp_path / "files"
+
+
+@pytest.fixture
+def index(folder: Path, tmp_path: Path) -> Iterator[Engine]:
+    """An index of the folder and of one document more."""
+    engine.build(["Given by a caller."], tmp_path / "index", encoder=ENCODER, threads=1)
+    with Engine.open(tmp_path / "index", writable=True, encoder=ENCODER, threads=1) as opened:
+        opened.sync(folder)
+        yield opened
+
+
+def write(path: Path, text: str | bytes, modified: int = OLD) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(text.encode() if isinstance(text, str) else text)
+    os.utime(path, ns=(modified, modified))
+
+
+def texts(index: Engine) -> dict[str, str]:
+    found = index.search("text given", k=100, mode="dense")
+    return {hit.id: hit.text for hit in found if "file" in hit.metadata}
+
+
+def expected(folder: Path) -> dict[str, str]:
+    paths = (path for path in folder.rglob("*") if path.is_file() and path.read_bytes().strip())
+    return {path.relative_to(folder).as_posix(): path.read_text() for path in paths}
+
+
+def test_all_kinds_of_changes_in_one_commit(folder: Path, index: Engine) -> None:
+    assert texts(index) == expected(folder)
+    before = index.stats()["generation"]
+    write(folder / "a.txt", "Text anew.", OLD + 1)
+    (folder / "b.md").unlink()
+    write(folder / "d.txt", "Text of d.")
+    report = index.sync(folder)
+    assert (report.added, report.changed, report.removed) == (("d.txt",), ("a.txt",), ("b.md",))
+    assert (report.n_unchanged, report.failed, report.empty) == (1, {}, ())
+    assert report.generation == index.stats()["generation"] == before + 1
+    assert texts(index) == expected(folder)
+    assert len(index) == 4  # with the document of the caller
+    again = index.sync(folder)
+    assert (again.n_unchanged, again.generation) == (3, report.generation)
+
+
+def test_a_dry_run_changes_nothing_and_needs_no_writer(folder: Path, index: Engine, tmp_path: Path) -> None:
+    write(folder / "a.txt", "Text anew.", OLD + 1)
+    write(folder / "bad.docx", "no")
+    with Engine.open(tmp_path / "index") as reader:
+        report = reader.sync(folder, dry_run=True)
+        assert (report.changed, list(report.failed), report.generation) == (("a.txt",), ["bad.docx"], None)
+        with pytest.raises(ReadOnlyIndex):
+            reader.sync(folder)
+    assert index.get("a.txt")[0].text == "Text of a.txt."
+    assert index.sync(folder).changed == ("a.txt",)
+
+
+def test_time_and_size_are_enough_and_else_the_content_decides(folder: Path, index: Engine, monkeypatch) -> None:
+    read: list[str] = []
+    real = module.read_content
+    monkeypatch.setattr(module, "read_content", lambda path: (read.append(path.name), real(path))[1])
+    assert index.sync(folder).n_unchanged == 3
+    assert read == []
+    write(folder / "a.txt", "Text of a.txt.", OLD + 1)  # touched
+    assert index.sync(folder).n_unchanged == 3
+    assert read == ["a.txt"]
+    write(folder / "b.md", "Text of B.md.", OLD + 2)  # of the same size
+    assert index.sync(folder).changed == ("b.md",)
+
+
+def test_a_change_within_the_clock_of_the_file_system_is_found(folder: Path, index: Engine) -> None:
+    (folder / "e.txt").write_text("One.")
+    status = (folder / "e.txt").stat()
+    index.sync(folder)
+    write(folder / "e.txt", "Two.", status.st_mtime_ns)
+    assert index.sync(folder).changed == ("e.txt",)
+
+
+def test_what_cannot_be_read_is_not_taken_for_deleted(folder: Path, index: Engine, monkeypatch) -> None:
+    write(folder / "page.html", "<p>Text of a page.")
+    index.sync(folder)
+    known = texts(index)
+    write(folder / "page.html", b"\0\0", OLD + 1)
+    real = os.scandir
+
+    def refuse(path: object) -> object:
+        if str(path).endswith("sub"):
+            raise PermissionError(13, "Permission denied")
+        return real(path)  # type: ignore[call-overload]
+
+    monkeypatch.setattr(os, "scandir", refuse)
+    report = index.sync(folder)
+    assert set(report.failed) == {"page.html", "sub/"}
+    assert "binary" in report.failed["page.html"]
+    assert (report.removed, report.n_unchanged) == ((), 2)
+    assert texts(index) == known
+
+
+def test_a_document_that_cannot_be_encoded_is_told(folder: Path, tmp_path: Path) -> None:
+    class Picky(WordEncoder):
+        def windows(self, text: str):
+            if "poison" in text:
+                raise InvalidDocument("not this one")
+            return super().windows(text)
+
+    encoder = Picky(dim=16)
+    engine.build([], tmp_path / "picky", encoder=encoder, threads=1)
+    with Engine.open(tmp_path / "picky", writable=True, encoder=encoder, threads=1) as index:
+        index.sync(folder)
+        write(folder / "a.txt", "poison", OLD + 1)
+        write(folder / "n.txt", "poison", OLD + 1)
+        write(folder / "z.txt", "Text of z.", OLD + 1)
+        report = index.sync(folder)
+        assert (report.added, report.changed, set(report.failed)) == (("z.txt",), (), {"a.txt", "n.txt"})
+        assert index.get("a.txt")[0].text == "Text of a.txt."
+
+
+def test_files_that_are_ignored_or_blank_leave_the_index(folder: Path, index: Engine) -> None:
+    write(folder / ".gitignore", "sub/\n")
+    write(folder / "b.md", "\n", OLD + 1)
+    report = index.sync(folder)
+    assert (report.removed, report.empty) == (("b.md", "sub/c.py"), ("b.md",))
+    assert list(texts(index)) == ["a.txt"]
+
+
+def test_a_mailbox_that_shrinks_loses_its_last_messages(folder: Path, index: Engine) -> None:
+    messages = [f"From x\nSubject: Mail {number}\n\nText {number}.\n\n" for number in range(3)]
+    write(folder / "m.mbox", "".join(messages))
+    assert index.sync(folder).added == ("m.mbox",)
+    write(folder / "m.mbox", "".join(messages[:2]), OLD + 1)
+    assert index.sync(folder).changed == ("m.mbox",)
+    assert sorted(name for name in texts(index) if "#" in name) == ["m.mbox#1", "m.mbox#2"]
+    (folder / "m.mbox").unlink()
+    index.sync(folder)
+    assert texts(index) == expected(folder)
+
+
+def test_a_wrong_or_empty_folder_is_refused(folder: Path, index: Engine, tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    write(tmp_path / "other" / "x.txt", "Text.")
+    known = texts(index)
+    for wrong in ("empty", "other"):
+        with pytest.raises(InvalidSetting, match=r"none of the 3 files.*remove_all=True"):
+            index.sync(tmp_path / wrong)
+        with pytest.raises(InvalidSetting, match="none of the 3 files"):
+            index.sync(tmp_path / wrong, dry_run=True)
+    with pytest.raises(InvalidSetting, match="no such folder"):
+        index.sync(tmp_path / "none")
+    with pytest.raises(InvalidSetting, match="no such folder"):
+        index.sync(folder / "a.txt")
+    assert texts(index) == known
+    assert index.sync(tmp_path / "other", remove_all=True).removed == ("a.txt", "b.md", "sub/c.py")
+    assert list(texts(index)) == ["x.txt"]
+
+
+def test_changes_that_are_not_committed_are_not_mixed_in(folder: Path, index: Engine) -> None:
+    index.add(["More."])
+    with pytest.raises(InvalidSetting, match="not committed"):
+        index.sync(folder)
+    index.rollback()
+    assert index.sync(folder).n_unchanged == 3
+
+
+def test_a_commit_that_fails_leaves_nothing_behind(folder: Path, index: Engine, monkeypatch) -> None:
+    write(folder / "d.txt", "Text of d.")
+    known = texts(index)
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Manifest, "commit", full)
+        with pytest.raises(CommitFailed):
+            index.sync(folder)
+    assert texts(index) == known
+    assert index.sync(folder).added == ("d.txt",)
+    assert texts(index) == expected(folder)
+
+
+def test_a_build_from_the_folder_is_followed_too(folder: Path, tmp_path: Path) -> None:
+    engine.build(folder, tmp_path / "built", encoder=ENCODER, threads=1)
+    with Engine.open(tmp_path / "built", writable=True, encoder=ENCODER, threads=1) as index:
+        assert index.sync(folder).n_unchanged == 3
+        index.merge()
+        assert index.sync(folder).n_unchanged == 3
+    assert Directory(tmp_path / "built").names()
+
+
+def test_the_command(folder: Path, tmp_path: Path, capsys) -> None:
+    path = str(tmp_path / "new")
+    assert main(["sync", str(folder), path, "--dry-run"]) == 1  # there is no index yet
+    assert main(["sync", str(folder), path]) == 0
+    out = capsys.readouterr().out.splitlines()
+    assert out[:3] == ["+ a.txt", "+ b.md", "+ sub/c.py"]
+    assert out[3].startswith("3 added, 0 changed, 0 removed, 0 failed, 0 without text, 0 unchanged; generation")
+    write(folder / "bad.docx", "no")
+    assert main(["sync", str(folder), path, "--json"]) == 1
+    assert '"failed": {"bad.docx": ' in capsys.readouterr().out
+    (folder / "bad.docx").unlink()
+    (folder / "a.txt").unlink()
+    assert main(["sync", str(folder), path, "--dry-run"]) == 0
+    assert capsys.readouterr().out.splitlines()[0] == "- a.txt"
+    assert main(["search", path, "Text of b.md", "-k", "1"]) == 0
+    assert "b.md" in capsys.readouterr().out

@@ -1,0 +1,76 @@
+"""Product quantization as differentiable tensors."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from quarry.formats.vectors.quantizer import Quantizer
+
+__all__ = ["ProductQuantizer", "squared_distances"]
+
+_VALUES_AT_ONCE = 1 << 24  # of the table of distances
+
+
+@dataclass(frozen=True, eq=False)
+class ProductQuantizer:
+    """Codes vectors by the numbers of their nearest codewords (Jégou et al. 2011; Eq. 1-5 of Zhan et al. 2022).
+
+    Attributes:
+        rotation: (dim, input_dim) float32 that all vectors take first, queries too; or None.
+        encode_codebook: (M, K, dim / M) float32, the codewords that decide the codes.
+        score_codebook: the same shape, the codewords that codes stand for in scores. RepCONC and DPQ train one
+            codebook, which is both; JPQ trains the one for scores, while the codes stay as they are.
+    """
+
+    rotation: torch.Tensor | None
+    encode_codebook: torch.Tensor
+    score_codebook: torch.Tensor
+
+    @staticmethod
+    def from_arrays(quantizer: Quantizer, device: torch.device | str = "cpu") -> ProductQuantizer:
+        """Make one of stored arrays; its two codebooks are one tensor if they are one array."""
+        encode = torch.tensor(quantizer.encode_codebook, device=device)
+        is_one = quantizer.score_codebook is quantizer.encode_codebook
+        score = encode if is_one else torch.tensor(quantizer.score_codebook, device=device)
+        rotation = None if quantizer.rotation is None else torch.tensor(quantizer.rotation, device=device)
+        return ProductQuantizer(rotation, encode, score)
+
+    def to_arrays(self) -> Quantizer:
+        """The quantizer as it is stored: one inverted list, and no residuals."""
+        encode = _array(self.encode_codebook)
+        score = encode if self.score_codebook is self.encode_codebook else _array(self.score_codebook)
+        n_sub, _, dsub = encode.shape
+        rotation = None if self.rotation is None else _array(self.rotation)
+        return Quantizer(np.zeros((1, n_sub * dsub), np.float32), encode, score, rotation, by_residual=False)
+
+    def rotate(self, values: torch.Tensor) -> torch.Tensor:
+        """Rotate (n, input_dim) vectors to (n, dim)."""
+        return values if self.rotation is None else values @ self.rotation.to(values.dtype).T
+
+    def nearest(self, rotated: torch.Tensor) -> torch.Tensor:
+        """The nearest codeword of each part of (n, dim) rotated vectors (Eq. 3): (n, M) int64, no gradient."""
+        n_sub, n_words, _ = self.encode_codebook.shape
+        parts = rotated.detach().split(max(1, _VALUES_AT_ONCE // (n_sub * n_words)))
+        return torch.cat([squared_distances(part, self.encode_codebook.detach()).argmin(2).T for part in parts])
+
+    def decode(self, codes: torch.Tensor) -> torch.Tensor:
+        """What (n, M) codes stand for in scores (Eq. 5): (n, dim), differentiable by the codebook."""
+        book = self.score_codebook
+        parts = book[torch.arange(len(book), device=codes.device), codes]
+        return parts.flatten(1)
+
+
+def squared_distances(rotated: torch.Tensor, codebook: torch.Tensor) -> torch.Tensor:
+    """Squared distances of the parts of (n, dim) vectors to (M, K, dim / M) codewords: (M, n, K)."""
+    n_sub, _, dsub = codebook.shape
+    parts = rotated.unflatten(1, (n_sub, dsub)).transpose(0, 1)
+    lengths = parts.square().sum(2)[:, :, None] + codebook.square().sum(2)[:, None, :]
+    return (lengths - 2 * parts @ codebook.transpose(1, 2).to(parts.dtype)).clamp(min=0)
+
+
+def _array(values: torch.Tensor) -> np.ndarray:
+    found: np.ndarray = values.detach().cpu().float().numpy().copy()
+    return found
