@@ -15,6 +15,7 @@ from quarry.engine.documents.document import Document
 from quarry.engine.documents.reader import DocumentSource, DocumentStream, read_documents
 from quarry.engine.documents.tables.columns import Columns
 from quarry.engine.encoding.encoder import Encoder, open_encoder
+from quarry.engine.encoding.trained import trained_quantizer, trained_settings
 from quarry.engine.indexer.build_folder import BuildFolder
 from quarry.engine.indexer.index_writer import IndexWriter
 from quarry.engine.options import BuildKeywords, BuildOptions, OpenOptions
@@ -220,7 +221,7 @@ def make_settings(
             representation_settings=chosen.settings(),
             beta=opened.beta,
             centroids=options.centroids,
-            code_bytes=options.code_bytes_for(opened.dim),
+            code_bytes=_choose_code_bytes(options, opened),
             language=analyzer.language,
             analysis_rules=RULES,
             k1=float(options.k1),
@@ -231,10 +232,16 @@ def make_settings(
     )
 
 
+def _choose_code_bytes(options: BuildOptions, encoder: Encoder) -> int:
+    """Return the bytes of a code: the requested number, else that of the encoder's quantizer, else the default."""
+    trained = trained_quantizer(encoder, options.code_bytes)
+    return options.code_bytes_for(encoder.dim) if trained is None else trained.code_bytes
+
+
 def _choose_representation(requested: str | Representation | None, encoder: Encoder) -> Representation:
     kinds = encoder.vector_kinds
     if requested is None:
-        return representation_for(kinds, encoder.trained_representation)
+        return representation_for(kinds, encoder.trained_representation, trained_settings(encoder))
     chosen = representation_from(requested)
     check_readable(chosen, kinds)
     return chosen

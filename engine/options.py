@@ -53,9 +53,11 @@ class BuildOptions:
 
     Attributes:
         centroids: storage type of centroids: "int8" (dim + 4 bytes each), "float16" (2 dim bytes), or "none"
-            (codes only: the smallest index; segments too small to train codes on keep int8).
+            (codes only: the smallest index; segments too small to train codes on keep int8, unless the encoder was
+            trained with a quantizer).
         code_bytes: bytes of a centroid's PQ code in indexes large enough for inverted lists; dim must be
-            divisible by twice that. None: the largest possible value up to 48. 0: no lists, search is exact.
+            divisible by twice that. None: that of the quantizer that the encoder was trained with, otherwise
+            the largest possible value up to 48. 0: no lists, search is exact.
         language: language of the text analysis for lexical search: "english", another language of the Snowball
             stemmers, or "none" (no stemming and no stop words).
         k1: BM25's term frequency saturation, 0 or larger.

@@ -101,6 +101,10 @@ def export(  # noqa: PLR0913 - all but three are keywords with defaults
         checkpoints, networks[MODEL_NAME].n_hidden, precision, name or first.path.resolve().name
     )
     files = {TOKENIZER_NAME: first.tokenizer, **license_files(first.path), **(extra_files or {})}
+    if first.encoder_use.quantizer is not None and not (head is None and normalize is None):
+        raise InvalidSetting(
+            "the checkpoint's quantizer is for vectors of its own head", path=first.path, expected="no other head"
+        )
     files |= quantizer_file(first)
     exact, variant = _build_graphs(checkpoints, networks, precision)
     listed = list(sample_texts(_N_TEXTS) if texts is None else texts)

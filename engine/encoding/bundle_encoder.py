@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -13,7 +14,9 @@ from quarry.engine.encoding.token_vectors import TokenVectors, VectorKind
 from quarry.engine.encoding.tokenizer import BundleTokenizer, Ids, TokenFrame, Tokens, lone_surrogate
 from quarry.engine.encoding.windows import window_bounds
 from quarry.formats.bundle.encoder import EncoderBundle, EncoderSettings
-from quarry.formats.errors import InvalidDocument, InvalidQuery
+from quarry.formats.container.directory import Directory
+from quarry.formats.errors import CorruptFile, InvalidDocument, InvalidQuery
+from quarry.formats.vectors.quantizer import Quantizer, open_quantizer
 
 __all__ = ["BundleEncoder", "PreparedQuery", "check_document", "document_window"]
 
@@ -78,6 +81,20 @@ class BundleEncoder(ABC):
         """Name of the representation that the encoder was trained for, or None."""
         return self._bundle.settings.trained_representation
 
+    @property
+    def representation_settings(self) -> Mapping[str, int]:
+        """Settings of the representation that the encoder was trained for."""
+        return self._bundle.settings.representation_settings
+
+    @cached_property
+    def quantizer(self) -> Quantizer | None:
+        """The quantizer that the encoder was trained with, or None; read when it is first asked for.
+
+        Raises:
+            FormatError: it is damaged, or it is for vectors of another length.
+        """
+        return _read_quantizer(self._bundle)
+
     def __repr__(self) -> str:
         settings = self._bundle.settings
         return f"{type(self).__name__}({settings.name!r}, {settings.precision}, identity={self.identity})"
@@ -110,6 +127,24 @@ class BundleEncoder(ABC):
         """The windows of a text: (first, stop) token positions."""
         room = self._bundle.settings.window - frame.n_tokens
         return window_bounds(text, tokens.starts, tokens.ends, room)
+
+
+def _read_quantizer(bundle: EncoderBundle) -> Quantizer | None:
+    name = bundle.settings.quantizer
+    if name is None:
+        return None
+    try:
+        quantizer = open_quantizer(Directory(bundle.path), name).quantizer
+    except FileNotFoundError as error:  # deleted after the bundle was opened
+        raise CorruptFile("a file of the bundle is missing", path=bundle.path / name) from error
+    if quantizer.input_dim != bundle.settings.dim:
+        raise CorruptFile(
+            "the quantizer is for vectors of another length",
+            path=bundle.path / name,
+            expected=bundle.settings.dim,
+            actual=quantizer.input_dim,
+        )
+    return quantizer
 
 
 def check_document(text: str) -> None:

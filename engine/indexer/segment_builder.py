@@ -9,11 +9,12 @@ import numpy as np
 import numpy.typing as npt
 
 from quarry.engine.encoding.encoder import Encoder
+from quarry.engine.encoding.trained import trained_quantizer
 from quarry.engine.indexer.document_encoder import EncodedDocument
 from quarry.engine.quantization.calibration import calibrated
 from quarry.engine.quantization.coder import VectorCoder
 from quarry.engine.quantization.query_sample import QuerySample, sample_vectors
-from quarry.engine.quantization.training import train_on
+from quarry.engine.quantization.training import train_lists, train_on
 from quarry.engine.thresholds import Thresholds
 from quarry.formats.container.directory import Directory
 from quarry.formats.container.layout import FileRecord
@@ -29,7 +30,14 @@ __all__ = ["BuiltSegment", "SegmentBuilder", "has_lists"]
 
 
 def has_lists(settings: IndexSettings, thresholds: Thresholds, n_rows: int, has_quantizer: bool) -> bool:
-    """Whether a segment of `n_rows` centroids has inverted lists, in an index with or without a quantizer."""
+    """Whether a segment has inverted lists.
+
+    Args:
+        settings: of the index.
+        thresholds: minimum numbers of rows.
+        n_rows: number of centroids of the segment.
+        has_quantizer: whether the index has a quantizer, or the encoder was trained with one.
+    """
     if not settings.code_bytes:
         return False
     if settings.centroids == "none":
@@ -61,8 +69,8 @@ class SegmentBuilder:
         threads: for training and coding.
         thresholds: from which size on the segment has inverted lists.
         known: gives dictionaries of other texts of the index; see `quarry.formats.documents.store.DocStoreWriter`.
-        encoder: encoder of the documents, for calibrating a new quantizer with queries; None: it is calibrated
-            with rows only.
+        encoder: encoder of the documents, for calibrating a new quantizer with queries, and whose own quantizer is
+            used if it was trained with one; None: a new one is calibrated with rows only.
     """
 
     def __init__(
@@ -80,7 +88,9 @@ class SegmentBuilder:
         self._encoder = encoder
         self._queries = QuerySample(settings.seed)
         self._thresholds = thresholds
-        stored = "int8" if settings.centroids == "none" else settings.centroids
+        stored = settings.centroids
+        if stored == "none":  # until the rows are encoded, or permanently if they are too few to train a quantizer
+            stored = "int8" if trained_quantizer(encoder, settings.code_bytes) is None else "float16"
         self._writer = SegmentWriter(directory, settings.dim, stored, known)
         self._dead: set[int] = set()
 
@@ -118,7 +128,8 @@ class SegmentBuilder:
         """Write the segment, and return it, or None if no document is live; after an error it can be tried again.
 
         Args:
-            existing: quantizer of the index; None: if the segment is large enough, one is trained on it.
+            existing: quantizer of the index; None: the encoder's is used, or if it has none and the segment is
+                large enough, one is trained on it.
         """
         dead = np.zeros(len(self), bool)
         dead[list(self._dead)] = True
@@ -152,14 +163,21 @@ class SegmentBuilder:
 
     def _quantizer(self, existing: StoredQuantizer | None) -> StoredQuantizer | None:
         """Return the quantizer to encode with, if lists are wanted; the file of a new one is written."""
-        if not has_lists(self._settings, self._thresholds, self.n_rows, existing is not None):
+        codes = None if existing else trained_quantizer(self._encoder, self._settings.code_bytes)
+        if not has_lists(self._settings, self._thresholds, self.n_rows, existing is not None or codes is not None):
             return None
         if existing:
             return existing
         rows = self._writer.centroids
-        trained = train_on(rows.batches(), self.n_rows, self._settings, self._threads, self._thresholds.nlist)
-        queries = sample_vectors(self._encoder, self._queries.texts, self._threads)
-        trained = calibrated(trained, rows.owned_batches(), queries, self._threads)
+        if codes is None:
+            trained = train_on(rows.batches(), self.n_rows, self._settings, self._threads, self._thresholds.nlist)
+        else:
+            trained = train_lists(
+                codes, rows.batches(), self.n_rows, self._settings, self._threads, self._thresholds
+            )
+        if trained is not codes:
+            queries = sample_vectors(self._encoder, self._queries.texts, self._threads)
+            trained = calibrated(trained, rows.owned_batches(), queries, self._threads)
         return StoredQuantizer(trained, write_quantizer(self._directory, trained))
 
     def _write(self, quantizer: Quantizer | None) -> FileRecord:

@@ -11,11 +11,12 @@ import numpy as np
 import numpy.typing as npt
 
 from quarry.engine.encoding.encoder import Encoder
+from quarry.engine.encoding.trained import trained_quantizer
 from quarry.engine.indexer.segment_builder import has_lists
 from quarry.engine.quantization.calibration import calibrated
 from quarry.engine.quantization.coder import VectorCoder
 from quarry.engine.quantization.query_sample import QuerySample, sample_vectors
-from quarry.engine.quantization.training import train_on
+from quarry.engine.quantization.training import train_lists, train_on
 from quarry.engine.thresholds import Thresholds
 from quarry.formats.container.directory import Directory
 from quarry.formats.manifest import IndexSettings, SegmentRecord
@@ -53,8 +54,8 @@ class SegmentMerger:
         settings: of the index.
         threads: for training and encoding; from 2 on, postings are merged on another thread.
         thresholds: from which size on a segment has inverted lists.
-        encoder: encoder of the documents, for calibrating a new quantizer with queries; None: it is calibrated
-            with rows only.
+        encoder: encoder of the documents, for calibrating a new quantizer with queries, and whose own quantizer is
+            used if it was trained with one; None: a new one is calibrated with rows only.
     """
 
     def __init__(
@@ -110,13 +111,17 @@ class SegmentMerger:
 
     def _quantizer(self, inputs: Sequence[MergeInput], existing: StoredQuantizer | None) -> StoredQuantizer | None:
         n_rows = sum(each.n_rows for each in inputs)
-        if not has_lists(self._settings, self._thresholds, n_rows, existing is not None):
+        codes = None if existing else trained_quantizer(self._encoder, self._settings.code_bytes)
+        if not has_lists(self._settings, self._thresholds, n_rows, existing is not None or codes is not None):
             return None
         if existing:
             return existing
         batches = chain.from_iterable(each.reader.centroids.batches(each.keep) for each in inputs)
-        trained = train_on(batches, n_rows, self._settings, self._threads, self._thresholds.nlist)
-        if self._encoder is not None:
+        if codes is None:
+            trained = train_on(batches, n_rows, self._settings, self._threads, self._thresholds.nlist)
+        else:
+            trained = train_lists(codes, batches, n_rows, self._settings, self._threads, self._thresholds)
+        if self._encoder is not None and trained is not codes:
             queries = sample_vectors(self._encoder, _query_texts(inputs, self._settings.seed), self._threads)
             trained = calibrated(trained, _owned_rows(inputs), queries, self._threads)
         return StoredQuantizer(trained, write_quantizer(self._directory, trained))

@@ -15,6 +15,7 @@ from quarry.engine.quantization.coder import VectorCoder
 from quarry.engine.quantization.faiss_threads import set_faiss_threads
 from quarry.engine.quantization.nprobe import probe_recall
 from quarry.engine.quantization.rotation import train_rotation
+from quarry.engine.thresholds import Thresholds
 from quarry.formats.manifest import IndexSettings
 from quarry.formats.vectors.quantizer import Quantizer
 
@@ -22,6 +23,7 @@ __all__ = [
     "measured",
     "n_training_rows",
     "nlist_for",
+    "train_lists",
     "train_on",
     "train_quantizer",
 ]
@@ -118,6 +120,44 @@ def train_on(
         nlist: number of inverted lists; None: what `nlist_for` says.
     """
     nlist = nlist_for(n_rows) if nlist is None else nlist
+    sample = _draw_sample(batches, n_rows, nlist, settings)
+    trained = train_quantizer(sample, nlist, settings.code_bytes, settings.seed, threads)
+    return measured(trained, sample, n_rows, threads)
+
+
+def train_lists(
+    codes: Quantizer,
+    batches: Iterable[Floats],
+    n_rows: int,
+    settings: IndexSettings,
+    threads: int,
+    thresholds: Thresholds,
+) -> Quantizer:
+    """Train inverted lists of `n_rows` centroids for a quantizer that was trained with an encoder.
+
+    Its rotation and its codebooks stay, so that the code of a vector is the same in every index. The quantizer
+    itself is returned, with the lists that it has, if there are too few rows for more, or if it encodes residuals,
+    because such codes depend on their lists.
+
+    Args:
+        codes: the quantizer.
+        batches: the centroids, (n, dim) float32 each.
+        n_rows: their number.
+        settings: of the index.
+        threads: how many to use.
+        thresholds: minimum number of rows, and number of lists.
+    """
+    if codes.by_residual or n_rows < thresholds.list_rows:
+        return codes
+    nlist = nlist_for(n_rows) if thresholds.nlist is None else thresholds.nlist
+    sample = _draw_sample(batches, n_rows, nlist, settings)
+    n_lists = max(1, min(nlist, len(sample) // 16))
+    coarse = _train_coarse_centroids(codes.rotate(sample), n_lists, settings.seed, threads)
+    return measured(replace(codes, coarse=coarse, search_settings=()), sample, n_rows, threads)
+
+
+def _draw_sample(batches: Iterable[Floats], n_rows: int, nlist: int, settings: IndexSettings) -> Floats:
+    """Draw the rows that a quantizer with `nlist` lists is trained on: (n, dim) float32, in their order."""
     n_sample = n_training_rows(n_rows, nlist, settings.dim)
     generator = np.random.default_rng(settings.seed)
     # one row out of each of n_sample equal intervals
@@ -129,5 +169,4 @@ def train_on(
         stop = int(np.searchsorted(chosen, seen + len(batch)))
         sample[start:stop] = batch[chosen[start:stop] - seen]
         start, seen = stop, seen + len(batch)
-    trained = train_quantizer(sample, nlist, settings.code_bytes, settings.seed, threads)
-    return measured(trained, sample, n_rows, threads)
+    return sample

@@ -46,13 +46,22 @@ def representation_from(
     return source
 
 
-def representation_for(encoder_kinds: frozenset[VectorKind], trained_for: str | None) -> Representation:
+def representation_for(
+    encoder_kinds: frozenset[VectorKind], trained_for: str | None, settings: Mapping[str, object] | None = None
+) -> Representation:
     """Return the default for an encoder: what it was trained for, else pieces of token vectors, else pooled.
+
+    Args:
+        encoder_kinds: the vectors that it gives.
+        trained_for: name of the representation that it was trained for, or None.
+        settings: settings that it was trained for.
 
     Raises:
         InvalidSetting: it was trained for something unknown here.
     """
-    return representation_from(trained_for or ("pieces" if "token" in encoder_kinds else "pooled"))
+    if trained_for is None:
+        return representation_from("pieces" if "token" in encoder_kinds else "pooled")
+    return representation_from(trained_for, settings)
 
 
 def check_readable(representation: Representation, encoder_kinds: frozenset[VectorKind]) -> None:

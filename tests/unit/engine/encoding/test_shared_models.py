@@ -17,7 +17,7 @@ from quarry import engine
 from quarry.engine import Engine, IndexClosed, InvalidSetting, open_encoder
 from quarry.engine.bundled import default_bundle_path
 from quarry.engine.encoding.onnx_session import import_onnxruntime
-from quarry.engine.encoding.shared_models import SharedModels
+from quarry.engine.encoding.shared_models import SharedModels, shared_models
 from quarry.engine.search.reranker import open_reranker
 from quarry.exporters.export import export, export_reranker
 
@@ -31,8 +31,14 @@ def n_sessions() -> int:
     return sum(issubclass(type(each), session) for each in gc.get_objects())
 
 
+@pytest.fixture(autouse=True)
+def no_model_is_shared_yet(monkeypatch):
+    """Open models anew, even if a fixture of other tests in this process keeps one open."""
+    monkeypatch.setattr(shared_models, "_models", weakref.WeakValueDictionary())
+
+
 @pytest.fixture
-def sessions_before():
+def sessions_before(no_model_is_shared_yet):
     return n_sessions()
 
 

@@ -1,0 +1,323 @@
+import json
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from contextlib import closing
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from support.models.tiny_checkpoint import DIM
+from support.training.tiny_run import N_ARTICLES, write_recipe
+
+torch = pytest.importorskip("torch", reason="the loop is made of torch")
+pytest.importorskip("transformers", reason="transformers runs the networks that are trained")
+pytest.importorskip("matplotlib", reason="curves are drawn by matplotlib")
+
+from safetensors.numpy import load_file, save_file  # noqa: E402
+
+from quarry import engine  # noqa: E402
+from quarry.engine.scoring.stored_vectors import unpack_codes  # noqa: E402
+from quarry.exporters.export import export  # noqa: E402
+from quarry.formats.bundle.encoder import EncoderBundle  # noqa: E402
+from quarry.formats.container.directory import Directory  # noqa: E402
+from quarry.formats.errors import CorruptFile, FormatError, InvalidSetting  # noqa: E402
+from quarry.formats.snapshot import Snapshot  # noqa: E402
+from quarry.training.compression.product_quantizer import ProductQuantizer, squared_distances  # noqa: E402
+from quarry.training.compression.quantizer_file import checkpoint_quantizer  # noqa: E402
+from quarry.training.data.example_store import ExampleStore  # noqa: E402
+from quarry.training.loop.history import History  # noqa: E402
+from quarry.training.model.network import load_network  # noqa: E402
+from quarry.training.model.tokens import TextBatcher  # noqa: E402
+from quarry.training.objectives.passages import Passages  # noqa: E402
+from quarry.training.objectives.ranking import RankingSettings  # noqa: E402
+from quarry.training.run import train  # noqa: E402
+
+pytestmark = pytest.mark.usefixtures("one_torch_thread")
+
+METHODS = ("repconc", "dpq", "jpq")
+PROGRAM = """
+import sys
+from pathlib import Path
+import torch
+torch.set_num_threads(1)
+from quarry.training.run import train
+train(Path(sys.argv[1]), Path(sys.argv[2]))
+"""
+RECIPE = """\
+[model]
+checkpoint = "checkpoint"
+frozen = ["embeddings."]
+precision = "fp32"
+query_tokens = 16
+document_tokens = 32
+window = 32
+
+[objective]
+name = "passages"
+tokens_per_piece = [8]
+
+[[data]]
+name = "articles"
+kind = "beir"
+path = "collection"
+held_out = 2
+group_size = 4
+
+[[data]]
+name = "pairs"
+kind = "pairs"
+path = "pairs.jsonl"
+weight = 0.5
+
+[compression]
+method = "METHOD"
+code_bytes = 4
+dim = 24
+iterations = 20
+n_negatives = 5
+
+[training]
+steps = 5
+batch_size = 8
+chunk_size = 4
+checkpoint_every = 2
+
+[optimizer]
+learning_rate = 1e-3
+
+[validation]
+source = "articles"
+
+[output]
+name = "tiny"
+licence = "mit"
+"""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("recipes")
+    write_recipe(folder)
+    for method in METHODS:
+        (folder / f"{method}.toml").write_text(RECIPE.replace("METHOD", method), "utf-8")
+    return folder
+
+
+@pytest.fixture(scope="module", params=METHODS)
+def finished(request: pytest.FixtureRequest, folder: Path) -> Path:
+    """The folder of a run that nothing stopped."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    out = folder / request.param
+    train(folder / f"{request.param}.toml", out)
+    torch.set_num_threads(threads)
+    return out
+
+
+@pytest.fixture(scope="module")
+def bundle(finished: Path) -> EncoderBundle:
+    texts = ["abc def. ghi", "klm"]
+    return export(
+        finished / "final", finished.parent / f"{finished.name}-bundle", "fp32", texts=texts, n_recorded=1
+    )
+
+
+def trained_arrays(out: Path) -> dict[str, npt.NDArray[np.float32]]:
+    """All that a run trained."""
+    final = out / "final"
+    found = dict(load_file(final / "model.safetensors"))
+    if (final / "query").is_dir():
+        found |= {f"query.{name}": values for name, values in load_file(final / "query/model.safetensors").items()}
+    quantizer = checkpoint_quantizer(final)
+    assert quantizer is not None
+    assert quantizer.rotation is not None
+    codebooks = {"encode": quantizer.encode_codebook, "score": quantizer.score_codebook}
+    return found | codebooks | {"rotation": quantizer.rotation}
+
+
+def test_a_run_trains_codebook_and_encoder(finished: Path, folder: Path) -> None:
+    records = History(finished / "history.jsonl").records()
+    terms = {"contrastive"} | ({"quantization error"} if finished.name != "jpq" else set())
+    assert all(set(each["terms"]) == terms for each in records if "terms" in each)  # type: ignore[call-overload]
+    start, final = checkpoint_quantizer(finished / "start"), checkpoint_quantizer(finished / "final")
+    assert start is not None
+    assert final is not None
+    assert start.encode_codebook.shape == final.encode_codebook.shape == (8, 16, 3)
+    np.testing.assert_array_equal(start.rotation, final.rotation)
+    is_jpq = finished.name == "jpq"
+    assert np.array_equal(start.encode_codebook, final.encode_codebook) == is_jpq
+    assert (final.score_codebook is final.encode_codebook) != is_jpq
+    assert not np.allclose(start.score_codebook, final.score_codebook, atol=1e-4)
+    before = load_file(folder / "checkpoint/model.safetensors")
+    after = load_file(finished / "final/model.safetensors")
+    assert all(np.array_equal(values, before[name]) for name, values in after.items()) == is_jpq
+    if is_jpq:
+        queries = load_file(finished / "final/query/model.safetensors")
+        assert not all(np.array_equal(values, before[name]) for name, values in queries.items())
+
+
+def test_a_run_that_was_killed_ends_with_the_same_weights_and_codebooks(
+    finished: Path, folder: Path, tmp_path: Path
+) -> None:
+    recipe, out = folder / f"{finished.name}.toml", tmp_path / "killed"
+    process = subprocess.Popen([sys.executable, "-c", PROGRAM, str(recipe), str(out)], stderr=subprocess.DEVNULL)
+    try:
+        while process.poll() is None and not any(out.glob("checkpoints/step-*")):
+            time.sleep(0.01)
+    finally:
+        process.kill()
+        process.wait()
+    assert any(out.glob("checkpoints/step-*"))
+    assert process.returncode == -signal.SIGKILL or (out / "final").exists()
+    train(recipe, out)
+    found, expected = trained_arrays(out), trained_arrays(finished)
+    assert found.keys() == expected.keys()
+    for name, values in expected.items():
+        np.testing.assert_array_equal(found[name], values)
+    names = [sorted(path.name for path in (each / "start").iterdir()) for each in (out, finished)]
+    assert names[0] == names[1]
+
+
+def torch_rows(out: Path, texts: list[str]) -> list[torch.Tensor]:
+    """The rows of each text, by the encoder of documents as it was trained."""
+    network = load_network(out / "final")
+    network.model.eval()
+    tokens = TextBatcher(network.tokenizer_path, "", 32).batch(texts)
+    with torch.no_grad():
+        rows = Passages(RankingSettings(), (8,)).represent_documents(network.hidden(tokens), tokens, 0)
+    return list(rows.values.split(rows.counts))
+
+
+def test_codes_and_scores_of_an_index_are_those_that_were_trained(
+    finished: Path, bundle: EncoderBundle, tmp_path: Path
+) -> None:
+    store = ExampleStore(finished / "data" / "articles")
+    # Training cuts what is longer than its window.
+    texts = [" ".join(store.document(number).split()[:8]) for number in range(store.n_documents)]
+    assert len(texts) == 4 * (N_ARTICLES - 2)
+    documents = [{"id": str(number), "text": text} for number, text in enumerate(texts)]
+    engine.build(documents, tmp_path / "index", encoder=bundle.path, centroids="none", progress=False)
+    arrays = checkpoint_quantizer(finished / "final")
+    assert arrays is not None
+    quantizer = ProductQuantizer.from_arrays(arrays)
+    with closing(Snapshot(Directory(tmp_path / "index"))) as snapshot:
+        (segment,) = snapshot.segments
+        settings = snapshot.manifest.settings
+        assert (settings.representation, settings.representation_settings) == ("pieces", {"tokens_per_piece": 8})
+        assert settings.code_bytes == 4
+        assert segment.quantizer is not None
+        assert segment.quantizer.identity() == arrays.identity()  # nothing was trained
+        places = segment.reader.lists.places()
+        codes = unpack_codes(segment.reader.lists.codes()[places], 4)
+        offsets = segment.reader.centroids.offsets.tolist()
+        rows = torch_rows(finished, texts)
+        assert [len(each) for each in rows] == np.diff(offsets).tolist()
+        distances = squared_distances(quantizer.rotate(torch.cat(rows)), quantizer.encode_codebook)
+        of_index = distances.gather(2, torch.from_numpy(codes.T[:, :, None].astype(np.int64)))[:, :, 0]
+        assert (of_index <= distances.amin(2) + 1e-3).all()  # rows wait for their codes in half precision
+        assert (
+            torch.from_numpy(codes) == quantizer.nearest(quantizer.rotate(torch.cat(rows)))
+        ).float().mean() > 0.98
+
+    network = load_network(finished / "final" / ("query" if finished.name == "jpq" else ""))
+    network.model.eval()
+    queries = [store.query(number) for number in range(8)]
+    tokens = TextBatcher(network.tokenizer_path, "", 32).batch(queries)
+    with torch.no_grad():
+        asked = Passages(RankingSettings(), (8,)).represent_queries(network.hidden(tokens), tokens)
+    scores = (quantizer.rotate(asked) @ quantizer.decode(torch.from_numpy(codes.astype(np.int64))).T).numpy()
+    expected = np.stack([scores[:, low:high].max(1) for low, high in pairwise(offsets)], 1)
+    with engine.Engine.open(tmp_path / "index", encoder=bundle.path) as opened:
+        for number, query in enumerate(queries):
+            hits = opened.search(query, len(texts), mode="dense")
+            assert len(hits) == len(texts)
+            for hit in hits:
+                assert hit.score == pytest.approx(expected[number, int(hit.id)], abs=1e-3)
+
+
+def test_an_index_of_codes_grows_with_the_quantizer_of_its_bundle(bundle: EncoderBundle, tmp_path: Path) -> None:
+    engine.build(["abc"], tmp_path / "index", encoder=bundle.path, centroids="none", progress=False)
+    with engine.Engine.open(tmp_path / "index", encoder=bundle.path, writable=True) as opened:
+        for word in ("def ghi", "klm nop"):
+            opened.add([word])
+            opened.commit()
+        opened.merge()
+        assert len(opened.search("klm", 3, mode="dense")) == 3
+    with closing(Snapshot(Directory(tmp_path / "index"))) as snapshot:
+        assert {segment.reader.centroids.kind for segment in snapshot.segments} == {"none"}
+        assert len(snapshot.manifest.quantizers) == 1
+
+
+def test_codes_of_another_size_are_trained_by_the_engine(bundle: EncoderBundle, tmp_path: Path) -> None:
+    options = {"centroids": "none", "code_bytes": 8}
+    engine.build(["abc", "def"], tmp_path / "index", encoder=bundle.path, progress=False, **options)
+    with closing(Snapshot(Directory(tmp_path / "index"))) as snapshot:
+        assert snapshot.segments[0].reader.centroids.kind == "int8"  # too few rows to train on
+        assert snapshot.manifest.settings.code_bytes == 8
+
+
+def test_repconc_continues_as_jpq(folder: Path, tmp_path: Path) -> None:
+    """The two stages of the paper: the second starts from the codebook of the first."""
+    first = tmp_path / "first"
+    train(folder / "repconc.toml", first)
+    recipe = folder / "second.toml"
+    text = RECIPE.replace("METHOD", "jpq").replace('"checkpoint"', json.dumps(str(first / "final")), 1)
+    recipe.write_text(text.replace("steps = 5", "steps = 1"), "utf-8")
+    final = checkpoint_quantizer(train(recipe, tmp_path / "second"))
+    start = checkpoint_quantizer(first / "final")
+    assert start is not None
+    assert final is not None
+    np.testing.assert_array_equal(final.encode_codebook, start.encode_codebook)
+    assert not np.array_equal(final.score_codebook, start.score_codebook)
+    recipe.write_text(text.replace("code_bytes = 4", "code_bytes = 2"), "utf-8")
+    with pytest.raises(InvalidSetting, match="codes of another size"):
+        train(recipe, tmp_path / "third")
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "named"),
+    [
+        ('method = "jpq"', 'method = "pq"', "unknown method"),
+        ("code_bytes = 4", "code_bytes = 0", "out of range"),
+        ("code_bytes = 4", "code_bytes = 4\nbits = 6", "out of range"),
+        ("dim = 24", "dim = 20", "does not fit"),
+        ("tokens_per_piece = [8]", "tokens_per_piece = [4, 8]", "one length"),
+        ("[optimizer]", "[negatives]\ncount = 1\n\n[optimizer]", "its own negatives"),
+    ],
+)
+def test_bad_settings_are_named(folder: Path, tmp_path: Path, before: str, after: str, named: str) -> None:
+    text = RECIPE.replace("METHOD", "jpq")
+    assert before in text
+    recipe = folder / f"bad-{tmp_path.name}.toml"
+    recipe.write_text(text.replace(before, after), "utf-8")
+    with pytest.raises(InvalidSetting, match=named):
+        train(recipe, tmp_path / "out")
+
+
+def test_a_damaged_quantizer_is_named(bundle: EncoderBundle, finished: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "bundle"
+    shutil.copytree(bundle.path, copy)
+    (path,) = copy.glob("*.quant")
+    content = bytearray(path.read_bytes())
+    content[200] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(FormatError, match=path.name):
+        engine.build(["abc"], tmp_path / "index", encoder=copy, centroids="none", progress=False)
+    checkpoint = tmp_path / "checkpoint"
+    shutil.copytree(finished / "final", checkpoint)
+    next(checkpoint.glob("*.quant")).write_bytes(content)
+    with pytest.raises(FormatError, match="quant"):
+        export(checkpoint, tmp_path / "out", "fp32")
+
+
+def test_vectors_of_another_length_are_refused(finished: Path, tmp_path: Path) -> None:
+    checkpoint = tmp_path / "checkpoint"
+    shutil.copytree(finished / "final", checkpoint)
+    save_file({"projection.weight": np.ones((8, DIM), np.float32)}, checkpoint / "head.safetensors")
+    with pytest.raises(CorruptFile, match="another length; expected 8"):
+        export(checkpoint, tmp_path / "out", "fp32")
