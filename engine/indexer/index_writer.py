@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterable, Iterator
-
-import numpy as np
-import numpy.typing as npt
+from collections.abc import Callable, Iterable
 
 from quarry.engine.analysis.analyzer import Analyzer
 from quarry.engine.documents.document import Document
@@ -18,6 +15,7 @@ from quarry.engine.indexer.failures import WriterState, clear_frames
 from quarry.engine.indexer.garbage import collect_garbage
 from quarry.engine.indexer.generation import make_root
 from quarry.engine.indexer.merge_scheduler import MergeScheduler
+from quarry.engine.indexer.new_quantizer import TrainingRows
 from quarry.engine.indexer.segment_builder import BuiltSegment, SegmentBuilder, has_lists
 from quarry.engine.process.exit_gate import finishes_before_exit
 from quarry.engine.process.worker_pool import PoolClosed, WorkerPool
@@ -171,13 +169,9 @@ class IndexWriter:
             return not self._state.is_closed and (is_pending or self._committer.has_changes())
 
     @property
-    def n_pending_rows(self) -> int:
-        """Centroids collected since the last commit."""
-        return self._pending.n_rows if self._pending else 0
-
-    def pending_centroids(self) -> Iterator[npt.NDArray[np.float32]]:
-        """Yield the centroids collected since the last commit, (n, dim) float32 each."""
-        return self._pending.centroid_batches() if self._pending else iter(())
+    def pending_rows(self) -> TrainingRows | None:
+        """The centroids collected since the last commit, to train a quantizer on; None if there are none."""
+        return self._pending.training_rows if self._pending else None
 
     def use_quantizer(self, quantizer: Quantizer) -> None:
         """Use a quantizer when the index has none yet and needs one, instead of training one."""

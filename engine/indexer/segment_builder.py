@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,10 +10,9 @@ import numpy.typing as npt
 from quarry.engine.encoding.encoder import Encoder
 from quarry.engine.encoding.trained import trained_quantizer
 from quarry.engine.indexer.document_encoder import EncodedDocument
-from quarry.engine.quantization.calibration import calibrated
+from quarry.engine.indexer.new_quantizer import TrainingRows, make_quantizer
 from quarry.engine.quantization.coder import VectorCoder
-from quarry.engine.quantization.query_sample import QuerySample, sample_vectors
-from quarry.engine.quantization.training import train_lists, train_on
+from quarry.engine.quantization.query_sample import QuerySample
 from quarry.engine.thresholds import Thresholds
 from quarry.formats.container.directory import Directory
 from quarry.formats.container.layout import FileRecord
@@ -102,9 +100,11 @@ class SegmentBuilder:
         """Number of centroids collected so far."""
         return self._writer.centroids.n_rows
 
-    def centroid_batches(self) -> Iterator[npt.NDArray[np.float32]]:
-        """Yield the centroids collected so far, (n, dim) float32 each."""
-        return self._writer.centroids.batches()
+    @property
+    def training_rows(self) -> TrainingRows:
+        """The centroids collected so far, to train a quantizer on."""
+        rows = self._writer.centroids
+        return TrainingRows(len(self), self.n_rows, rows.batches, rows.owned_batches, lambda: self._queries.texts)
 
     def add(self, encoded: EncodedDocument) -> None:
         """Append a document."""
@@ -168,16 +168,9 @@ class SegmentBuilder:
             return None
         if existing:
             return existing
-        rows = self._writer.centroids
-        if codes is None:
-            trained = train_on(rows.batches(), self.n_rows, self._settings, self._threads, self._thresholds.nlist)
-        else:
-            trained = train_lists(
-                codes, rows.batches(), self.n_rows, self._settings, self._threads, self._thresholds
-            )
-        if trained is not codes:
-            queries = sample_vectors(self._encoder, self._queries.texts, self._threads)
-            trained = calibrated(trained, rows.owned_batches(), queries, self._threads)
+        trained = make_quantizer(
+            self.training_rows, self._settings, self._threads, self._thresholds, self._encoder
+        )
         return StoredQuantizer(trained, write_quantizer(self._directory, trained))
 
     def _write(self, quantizer: Quantizer | None) -> FileRecord:

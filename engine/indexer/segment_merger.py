@@ -12,11 +12,10 @@ import numpy.typing as npt
 
 from quarry.engine.encoding.encoder import Encoder
 from quarry.engine.encoding.trained import trained_quantizer
+from quarry.engine.indexer.new_quantizer import TrainingRows, make_quantizer
 from quarry.engine.indexer.segment_builder import has_lists
-from quarry.engine.quantization.calibration import calibrated
 from quarry.engine.quantization.coder import VectorCoder
-from quarry.engine.quantization.query_sample import QuerySample, sample_vectors
-from quarry.engine.quantization.training import train_lists, train_on
+from quarry.engine.quantization.query_sample import QuerySample
 from quarry.engine.thresholds import Thresholds
 from quarry.formats.container.directory import Directory
 from quarry.formats.manifest import IndexSettings, SegmentRecord
@@ -116,14 +115,14 @@ class SegmentMerger:
             return None
         if existing:
             return existing
-        batches = chain.from_iterable(each.reader.centroids.batches(each.keep) for each in inputs)
-        if codes is None:
-            trained = train_on(batches, n_rows, self._settings, self._threads, self._thresholds.nlist)
-        else:
-            trained = train_lists(codes, batches, n_rows, self._settings, self._threads, self._thresholds)
-        if self._encoder is not None and trained is not codes:
-            queries = sample_vectors(self._encoder, _query_texts(inputs, self._settings.seed), self._threads)
-            trained = calibrated(trained, _owned_rows(inputs), queries, self._threads)
+        rows = TrainingRows(
+            sum(each.n_docs for each in inputs),
+            n_rows,
+            lambda: chain.from_iterable(each.reader.centroids.batches(each.keep) for each in inputs),
+            lambda: _owned_rows(inputs),
+            lambda: _query_texts(inputs, self._settings.seed),
+        )
+        trained = make_quantizer(rows, self._settings, self._threads, self._thresholds, self._encoder)
         return StoredQuantizer(trained, write_quantizer(self._directory, trained))
 
     def _write(

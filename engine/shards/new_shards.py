@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import secrets
-from itertools import chain
 
 from quarry.engine.encoding.encoder import Encoder
+from quarry.engine.encoding.trained import trained_quantizer
 from quarry.engine.indexer.index_writer import IndexWriter
+from quarry.engine.indexer.new_quantizer import join_rows, make_quantizer
 from quarry.engine.indexer.segment_builder import has_lists
-from quarry.engine.quantization.training import train_on
 from quarry.engine.shards.shard_folders import (
     collect_shard_garbage,
     delete_folders,
@@ -52,6 +52,7 @@ class NewShards(ShardWriters):
     ) -> None:
         self._directory = directory
         self._lock = lock
+        self._encoder = encoder
         self._settings = settings
         self._thresholds = thresholds
         self._n_threads = threads
@@ -74,7 +75,8 @@ class NewShards(ShardWriters):
     def commit(self) -> tuple[int, int]:
         """Commit every shard, and then the shard set that names them; delete what it replaces.
 
-        If a shard needs a quantizer, one for all shards is trained on a sample of all documents.
+        If a shard needs a quantizer, one for all shards is trained on a sample of all documents, and calibrated on
+        all of them.
 
         Returns:
             The generation of the shard set, and how many documents were replaced by later ones of the same id.
@@ -104,14 +106,15 @@ class NewShards(ShardWriters):
 
     def _share_quantizer(self) -> None:
         """Train a quantizer for the documents of all shards together, if a shard is to have inverted lists."""
-        n_rows = [writer.n_pending_rows for writer in self.writers]
         settings, thresholds = self._settings, self._thresholds
-        if not has_lists(settings, thresholds, sum(n_rows), has_quantizer=False):
+        parts = [rows for writer in self.writers if (rows := writer.pending_rows) is not None]
+        rows = join_rows(parts)
+        has_codes = trained_quantizer(self._encoder, settings.code_bytes) is not None
+        if not has_lists(settings, thresholds, rows.n_rows, has_codes):
             return
-        if not any(has_lists(settings, thresholds, n, has_quantizer=True) for n in n_rows):
+        if not any(has_lists(settings, thresholds, part.n_rows, has_quantizer=True) for part in parts):
             return
-        batches = chain.from_iterable(writer.pending_centroids() for writer in self.writers)
-        trained = train_on(batches, sum(n_rows), settings, self._n_threads, thresholds.nlist)
+        trained = make_quantizer(rows, settings, self._n_threads, thresholds, self._encoder)
         for writer in self.writers:
             writer.use_quantizer(trained)
 

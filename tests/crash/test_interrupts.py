@@ -30,8 +30,8 @@ pytestmark = pytest.mark.skipif(not hasattr(os, "O_DIRECTORY"), reason="folders 
 CORE = {"committer.py", "contextlib.py", "failures.py", "generation.py", "index_writer.py", "publication.py"}
 WHOLE = CORE | {
     "deletions.py", "directory.py", "garbage.py", "ids.py", "inversion.py", "layout.py", "manifest.py",
-    "quantizer.py", "reader.py", "segment.py", "segment_builder.py", "segment_merger.py", "snapshot.py",
-    "spool.py", "store.py", "system_errors.py", "tombstones.py", "writer.py",
+    "new_quantizer.py", "quantizer.py", "reader.py", "segment.py", "segment_builder.py", "segment_merger.py",
+    "snapshot.py", "spool.py", "store.py", "system_errors.py", "tombstones.py", "writer.py",
 }  # fmt: skip
 THRESHOLDS = replace(SMALL, writing=WriterLimits(section_bytes=256, posting_bytes=512, sample_bytes=512))
 open_index = partial(changes.open_index, thresholds=THRESHOLDS)
