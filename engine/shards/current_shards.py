@@ -48,7 +48,7 @@ class CurrentShards:
 
     @property
     def is_forked(self) -> bool:
-        """Whether this is the copy of a forked child, where threads of the parent may hold locks for ever."""
+        """Whether this is a copy in a forked child, where threads of the parent may hold locks forever."""
         return os.getpid() != self._pid
 
     def get(self) -> ShardedView:
