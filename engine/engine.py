@@ -248,7 +248,9 @@ class Engine:
         """Make the documents of the index those of a folder's files, in one commit; see `quarry.engine.sync`.
 
         Files that are new or changed are added, documents whose files are gone are deleted. A file that cannot be
-        read keeps its document. Documents that were not read from files stay.
+        read keeps its document. Documents that were not read from files stay: a file that would replace one, as
+        its path is the same as the id, is reported in `SyncReport.failed`. A folder of the index inside `folder`
+        is left out.
 
         Args:
             folder: of the files.
@@ -256,8 +258,8 @@ class Engine:
             remove_all: whether to go on if none of the files that the index has is in the folder any more.
 
         Raises:
-            InvalidSetting: the index is sharded, there is no such folder, additions or deletions are not committed
-                yet, or none of the files of the index is in the folder.
+            InvalidSetting: the index is sharded, there is no such folder, it is the folder of the index, additions
+                or deletions are not committed yet, or none of the files of the index is in the folder.
             CommitFailed: an I/O error occurred; the index is unchanged.
             EncoderMismatch: the vectors of the index are of another encoder.
             ReadOnlyIndex: the index was not opened writable, and `dry_run` is false.
@@ -272,7 +274,12 @@ class Engine:
             )
         if writer is not None:
             view.check_encoder()
-        plan = FolderSync(view.snapshot, checked_path(folder, "folder"), checked_flag(remove_all, "remove_all"))
+        plan = FolderSync(
+            checked_path(folder, "folder"),
+            self._directory.path,
+            view.snapshot,
+            checked_flag(remove_all, "remove_all"),
+        )
         report = plan.report() if writer is None else plan.carry_out(writer)
         self._follow()
         return report

@@ -15,6 +15,8 @@ from quarry.formats.errors import InvalidSetting
 
 __all__ = ["MergeLimits", "Thresholds", "checked_thresholds"]
 
+_MOST = 1 << 40  # of a limit of writers; numbers that no machine reaches would overflow in native code
+
 
 @dataclass(frozen=True, kw_only=True)
 class MergeLimits:
@@ -71,6 +73,13 @@ class Thresholds:
         for name, kind in (("merging", MergeLimits), ("writing", WriterLimits)):
             _check_type(getattr(self, name), name, kind)
         _check_least(self.writing, **{each.name: 1 for each in fields(WriterLimits)})
+        for each in fields(WriterLimits):
+            if getattr(self.writing, each.name) > _MOST:
+                raise InvalidSetting(
+                    f"{each.name} is out of range",
+                    expected=f"a number up to {_MOST}",
+                    actual=shown(getattr(self.writing, each.name)),
+                )
 
 
 def checked_thresholds(value: Thresholds | None) -> Thresholds:

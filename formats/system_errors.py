@@ -93,7 +93,8 @@ def checked_path(value: str | os.PathLike[str], name: str) -> Path:
         name: its name, for messages.
 
     Raises:
-        InvalidSetting: it is not a path, it cannot be encoded, or it is relative to a folder that was deleted.
+        InvalidSetting: it is not a path, or an empty one, it cannot be encoded, or it is relative to a folder that
+            was deleted.
     """
     given: object = value
     with contextlib.suppress(TypeError):  # not a path
@@ -102,6 +103,8 @@ def checked_path(value: str | os.PathLike[str], name: str) -> Path:
         raise InvalidSetting(
             f"{name} is not a path", expected="a str or an os.PathLike of str", actual=type(given).__name__
         )
+    if not given:
+        raise InvalidSetting(f"{name} is empty", expected="a path; '.' is the working directory")
     if "\0" in given or not _is_encodable(given):
         raise InvalidSetting(f"{name} has a character that is not allowed in paths", actual=ascii(given))
     path = Path(given)

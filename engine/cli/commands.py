@@ -87,6 +87,13 @@ def _decode_text(word: str) -> str:
         return word
 
 
+def _parse_path(word: str) -> Path:
+    """Convert a word of the command line to a path; an empty one, such as an unset variable, is refused."""
+    if not word:
+        raise argparse.ArgumentTypeError("an empty path; '.' is the working directory")
+    return Path(word)
+
+
 def _print_error(message: str, code: int) -> int:
     print("quarry:", " ".join(message.split()), file=sys.stderr)
     return code
@@ -168,14 +175,14 @@ def _add_json(parser: argparse.ArgumentParser, what: str) -> None:
 
 
 def _add_index(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("index", metavar="INDEX", type=Path, help="the folder of the index")
+    parser.add_argument("index", metavar="INDEX", type=_parse_path, help="the folder of the index")
 
 
 def _add_source(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "source",
         metavar="SOURCE",
-        type=Path,
+        type=_parse_path,
         help="documents: a table, JSON, a text, a PDF or other file, or a folder",
     )
     parser.add_argument("--id", metavar="COLUMN", type=_decode_text, help="the column of a table that has the ids")
@@ -188,7 +195,9 @@ def _add_source(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_encoder(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--encoder", type=Path, help="folder of an encoder bundle (default: the bundled encoder)")
+    parser.add_argument(
+        "--encoder", type=_parse_path, help="folder of an encoder bundle (default: the bundled encoder)"
+    )
     parser.add_argument("--threads", type=int, metavar="N", help="number of threads (default: all processors)")
 
 
@@ -198,7 +207,7 @@ def _add_demo(commands: _Subparsers) -> None:
     )
     parser.add_argument(
         "folder",
-        type=Path,
+        type=_parse_path,
         nargs="?",
         default=_DEMO_FOLDER,
         help=f"folder of the index, which is reused (default: {_DEMO_FOLDER})",

@@ -31,17 +31,24 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Run the command; return 1 if a file could not be read, else 0."""
+    report = _report(args)
+    print(json.dumps(asdict(report)) if args.json else "\n".join(_lines(report)))  # noqa: T201
+    return 1 if report.failed else 0
+
+
+def _report(args: argparse.Namespace) -> SyncReport:
     try:
         opened = _opened(args)
     except IndexNotFound:
+        from quarry.engine.sync.folder_sync import FolderSync
+
+        plan = FolderSync(args.folder, args.index, None, args.remove_all)  # which checks the folder
         if args.dry_run:
-            raise
+            return plan.report()
         engine.build([], args.index, encoder=args.encoder, threads=args.threads, progress=False)
         opened = _opened(args)
     with opened as index:
-        report = index.sync(args.folder, dry_run=args.dry_run, remove_all=args.remove_all)
-    print(json.dumps(asdict(report)) if args.json else "\n".join(_lines(report)))  # noqa: T201
-    return 1 if report.failed else 0
+        return index.sync(args.folder, dry_run=args.dry_run, remove_all=args.remove_all)
 
 
 def _opened(args: argparse.Namespace) -> engine.Engine:

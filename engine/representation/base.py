@@ -110,7 +110,12 @@ def scale_rows(values: npt.NDArray[np.float32], normalize: bool) -> npt.NDArray[
     """Return rows scaled to length 1 if `normalize`; a row of zeros stays zero."""
     if not normalize:
         return values
-    lengths = np.sqrt(np.einsum("ij,ij->i", values, values))
+    with np.errstate(over="ignore"):
+        lengths = np.sqrt(np.einsum("ij,ij->i", values, values))
+    if np.isinf(lengths).any():  # a square overflowed
+        wide = values.astype(np.float64)
+        wide /= np.maximum(np.abs(wide).max(axis=1, keepdims=True), np.finfo(np.float64).tiny)
+        return scale_rows(wide.astype(np.float32), normalize)
     scaled: npt.NDArray[np.float32] = values / np.maximum(lengths, np.finfo(np.float32).tiny)[:, np.newaxis]
     return scaled
 

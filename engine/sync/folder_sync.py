@@ -12,6 +12,7 @@ from pathlib import Path
 from quarry.engine.documents.document import Document
 from quarry.engine.documents.files.file_documents import documents_of_file, read_content
 from quarry.engine.documents.folders.folder_files import FolderFile, Unlisted, folder_files
+from quarry.engine.documents.place import shown
 from quarry.engine.indexer.index_writer import IndexWriter
 from quarry.engine.sync.stored_files import StoredFile, stored_files
 from quarry.formats.errors import AccessFailed, InvalidDocument, InvalidSetting, QuarryError
@@ -29,7 +30,8 @@ class SyncReport:
         added: files that the index did not have.
         changed: files whose content is another one now.
         removed: files that are gone, or left out now, and whose documents were deleted.
-        failed: files and folders that could not be read, and why; what the index has of them stays.
+        failed: files and folders that could not be read, and why; what the index has of them stays. Also files
+            whose id is that of a document that was not read from a file.
         empty: files without text.
         n_unchanged: files whose content is the same.
         generation: that the index has now; None for a dry run.
@@ -75,19 +77,23 @@ class FolderSync:
     was, and the next run begins again.
 
     Args:
-        snapshot: the index as it is.
         folder: of the files.
+        index: the folder of the index; if it lies inside the folder of the files, it is left out.
+        snapshot: the index as it is; None: there is none yet.
         remove_all: whether to go on if none of the files of the index is in the folder.
 
     Raises:
-        InvalidSetting: there is no such folder.
+        InvalidSetting: there is no such folder, or it is that of the index.
     """
 
-    def __init__(self, snapshot: Snapshot, folder: Path, remove_all: bool) -> None:
+    def __init__(self, folder: Path, index: Path, snapshot: Snapshot | None, remove_all: bool) -> None:
         if not stat.S_ISDIR(mode_at(folder)):
             raise InvalidSetting("there is no such folder to read files from", path=folder)
         self._folder = folder.absolute()
-        self._stored = stored_files(snapshot)
+        self._left_out = _place_in(folder, index)
+        self._snapshot = snapshot
+        self._stored = stored_files(snapshot) if snapshot is not None else {}
+        self._from_files = {doc_id for file in self._stored.values() for doc_id in file.ids}
         self._remove_all = remove_all
         self._found = _Found()
         self._gone: list[str] = []  # ids of documents that nothing replaces
@@ -127,7 +133,7 @@ class FolderSync:
 
     def _documents(self) -> Iterator[Document]:
         """Yield the documents of files that are new or changed; find what else there is to do."""
-        files = list(folder_files(self._folder))
+        files = list(folder_files(self._folder, self._left_out))
         there = {file.name for file in files if isinstance(file, FolderFile)}
         unlisted = [file for file in files if isinstance(file, Unlisted)]
         self._found.failed |= {file.name or ".": str(file.error) for file in unlisted}
@@ -161,6 +167,7 @@ class FolderSync:
                 self._found.n_unchanged += 1
                 return
             documents = documents_of_file(content, file.kind, file.name, file.path)
+            self._check_ids(documents, file.path)
         except (InvalidDocument, AccessFailed) as error:
             self._found.failed[file.name] = str(error)
             return
@@ -170,6 +177,19 @@ class FolderSync:
         self._note(file.name, known, bool(documents))
         self._names |= dict.fromkeys((document.origin for document in documents), file.name)
         yield from documents
+
+    def _check_ids(self, documents: list[Document], path: Path) -> None:
+        """Raise InvalidDocument if a document that was not read from a file has the id of one of these."""
+        if self._snapshot is None:
+            return
+        for document in documents:
+            if document.id not in self._from_files and self._snapshot.find(document.id) is not None:
+                raise InvalidDocument(
+                    f"the index has a document with the id {shown(document.id)} that was not read from a file;"
+                    " it stays",
+                    path=path,
+                    expected="another name of the file, or that document deleted or under another id",
+                )
 
     def _note(self, name: str, known: StoredFile | None, has_text: bool) -> None:
         if not has_text:
@@ -186,6 +206,20 @@ class FolderSync:
             with contextlib.suppress(ValueError):
                 names.remove(name)
         self._found.failed[name] = str(error)
+
+
+def _place_in(folder: Path, index: Path) -> str:
+    """Return the path of the index relative to the folder of the files, with slashes; "" if it is not inside.
+
+    Raises:
+        InvalidSetting: both are the same folder.
+    """
+    files, stored = folder.resolve(), index.resolve()
+    if files == stored or (stored.exists() and files.samefile(stored)):
+        raise InvalidSetting(
+            "this is the folder of the index", path=folder, expected="a folder of documents other than the index"
+        )
+    return stored.relative_to(files).as_posix() if stored.is_relative_to(files) else ""
 
 
 def _size_and_time(path: Path) -> tuple[int, int]:

@@ -174,6 +174,17 @@ def test_folders_and_files_that_are_left_out(tmp_path: Path) -> None:
     assert [each.name for each in folder_files(tmp_path)] == ["keep.txt", "src/a.py"]
 
 
+def test_the_spelling_of_the_path_makes_no_difference(tmp_path: Path) -> None:
+    (tmp_path / "tree" / ".git").mkdir(parents=True)
+    (tmp_path / "tree" / "src").mkdir()
+    (tmp_path / "tree" / ".gitignore").write_text("drop.txt\n")
+    for name in ("keep.txt", "drop.txt"):
+        (tmp_path / "tree" / "src" / name).write_text("x")
+    (tmp_path / "link").symlink_to(tmp_path / "tree" / "src")
+    for folder in ("tree/src", "link", "tree/src/../src", "link/../src"):
+        assert [each.name for each in folder_files(tmp_path / folder)] == ["keep.txt"]
+
+
 def test_a_name_that_is_no_text_is_told(tmp_path: Path) -> None:
     try:
         (tmp_path / os.fsdecode(b"a\xff.txt")).write_text("x")

@@ -45,7 +45,7 @@ class Unlisted(NamedTuple):
     error: QuarryError
 
 
-def folder_files(folder: Path) -> Iterator[FolderFile | Unlisted]:
+def folder_files(folder: Path, left_out: str = "") -> Iterator[FolderFile | Unlisted]:
     """Yield the files of a folder and of the folders in it.
 
     Left out are files of other kinds, what a ``.gitignore`` file excludes, names that begin with a dot, and
@@ -53,17 +53,18 @@ def folder_files(folder: Path) -> Iterator[FolderFile | Unlisted]:
 
     Args:
         folder: an absolute path.
+        left_out: the path of a folder in it that is left out, relative to it and with slashes; "" for none.
     """
     try:
         rules = IgnoreRules.above(folder)
     except AccessFailed as error:
         yield Unlisted("", error)
         return
-    yield from _files_of(folder, "", rules)
+    yield from _files_of(folder, rules, left_out)
 
 
-def _files_of(top: Path, prefix: str, above: IgnoreRules) -> Iterator[FolderFile | Unlisted]:
-    waiting: list[tuple[Path, str, IgnoreRules]] = [(top, prefix, above)]
+def _files_of(top: Path, above: IgnoreRules, left_out: str) -> Iterator[FolderFile | Unlisted]:
+    waiting: list[tuple[Path, str, IgnoreRules]] = [(top, "", above)]
     while waiting:
         path, name, rules = waiting.pop()
         if kind := kind_of_name(path.name) if name and not name.endswith("/") else None:
@@ -87,6 +88,8 @@ def _files_of(top: Path, prefix: str, above: IgnoreRules) -> Iterator[FolderFile
                 yield Unlisted(name + ascii(entry)[1:-1], _bad_name(path / entry))
                 continue
             here = f"{name}{entry}"
+            if is_folder and here == left_out:
+                continue
             found.append(
                 (path / entry, f"{here}/", rules.below(entry)) if is_folder else (path / entry, here, rules)
             )

@@ -52,11 +52,13 @@ class IgnoreRules:
         """Return the rules that hold for a folder in a git work tree: those of the folders above it.
 
         Args:
-            folder: an absolute path. In no work tree, or at its top, no rules hold.
+            folder: in no work tree, or at its top, no rules hold. Links in its path are resolved first, so that
+                the spelling of the path makes no difference.
 
         Raises:
             AccessFailed: the system does not let a file be read.
         """
+        folder = folder.resolve()
         if (folder / ".git").exists():
             return cls()
         top = next((each for each in folder.parents if (each / ".git").exists()), None)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
@@ -80,6 +80,16 @@ class Columns:
                     raise InvalidSetting(
                         f"the table has no column {name!r}", path=path, expected=hint, actual=_names(there)
                     )
+
+    def n_required(self, names: Sequence[str]) -> int:
+        """Return how many values a row must at least have: up to its id and the first column of its text.
+
+        Args:
+            names: of the columns of a table that `check` has passed, in the order of the values.
+        """
+        texts = [names.index(name) for name in self.text or ("text",)]
+        ids = [names.index(name) for name in (self.id or "id", "_id") if name in names][:1]
+        return max(min(texts), *ids) + 1 if ids else min(texts) + 1
 
     def fields_of(self, row: Mapping[object, object], place: Place) -> dict[str, object]:
         """Make the fields of a document of a row.

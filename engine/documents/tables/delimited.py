@@ -53,12 +53,17 @@ class DelimitedRows:
         self._lines = LineReader(self._path)
         rows = self._rows(self._lines)
         names = _names(next(rows))
+        n_required = self._columns.n_required(names)
+        expected = n_required if n_required == len(names) else f"at least {n_required}, up to the id and the text"
         for row in rows:
             where = f"line {self._number}"
             if len(row) > len(names):
                 yield RefusedEntry(
                     self._error("has too many values", f"{len(names)}, as there are columns", len(row))
                 )
+                continue
+            if len(row) < n_required:
+                yield RefusedEntry(self._error("has too few values", expected, len(row)))
                 continue
             values = [_converted(value, kind) for value, kind in zip(row, kinds, strict=False)]
             yield RowEntry(dict(zip(names, values, strict=False)), self._columns, where, self._path)

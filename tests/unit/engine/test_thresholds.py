@@ -21,6 +21,7 @@ ENCODER = WordEncoder(dim=16)
         (Thresholds, {"merging": {"width": 3}}),
         (Thresholds, {"writing": None}),
         (Thresholds, {"writing": WriterLimits(page_postings=0)}),
+        (Thresholds, {"writing": WriterLimits(page_postings=1 << 80)}),
         (MergeLimits, {"width": 1}),
         (MergeLimits, {"floor_bytes": 0}),
         (MergeLimits, {"max_bytes": "5 GB"}),

@@ -84,6 +84,8 @@ def test_paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for given in (5, None, b"x", [], object()):
         with pytest.raises(InvalidSetting, match=r"^name is not a path; expected a str or an os.PathLike of str"):
             checked_path(given, "name")  # type: ignore[arg-type]
+    with pytest.raises(InvalidSetting, match=r"^name is empty"):
+        checked_path("", "name")
     for given in ("a\0b", "\ud800"):
         with pytest.raises(InvalidSetting, match=r"^name has a character that is not allowed in paths"):
             checked_path(given, "name")

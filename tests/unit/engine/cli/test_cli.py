@@ -278,7 +278,9 @@ def test_a_wrong_number_is_an_error_of_the_library(quarry, index: Path, k: int) 
     assert quarry("search", index, "text", "-k", k).code == 1
 
 
-@pytest.mark.parametrize("words", [[], ["nonsense"], ["search"], ["build", "only"], ["info", "a", "b"]])
+@pytest.mark.parametrize(
+    "words", [[], ["nonsense"], ["search"], ["build", "only"], ["info", "a", "b"], ["info", ""]]
+)
 def test_wrong_usage_is_exit_code_2(words: list[str], capsys) -> None:
     with pytest.raises(SystemExit) as caught:
         main(words)

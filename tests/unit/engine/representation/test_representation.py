@@ -242,6 +242,27 @@ class TestSingleVectors:
         assert shown(LONG, found) == [["a b c d e f g h"]]
 
 
+@pytest.mark.parametrize(
+    "representation", [each for each in ALL if each.name != "kmeans"], ids=lambda each: each.name
+)
+def test_squares_that_overflow_are_normalized(representation):
+    windows = [word_window(LONG, 0, 15), word_window(LONG, 16, seed=1)]
+    large = [
+        TokenVectors(
+            each.values * np.float32(1e30),
+            each.starts,
+            each.ends,
+            each.text_mean * np.float32(1e30),
+            each.first * np.float32(1e30),
+            each.pooled * np.float32(1e30),
+        )
+        for each in windows
+    ]
+    usual = representation.represent(LONG, windows, normalize=True).values
+    found = representation.represent(LONG, large, normalize=True).values
+    np.testing.assert_allclose(found, usual, rtol=1e-4, atol=1e-6)
+
+
 @pytest.mark.parametrize("representation", ALL, ids=lambda each: each.name)
 class TestAll:
     def test_normalizes_where_asked(self, representation):

@@ -180,6 +180,59 @@ def test_a_wrong_or_empty_folder_is_refused(folder: Path, index: Engine, tmp_pat
     assert list(texts(index)) == ["x.txt"]
 
 
+def test_documents_that_came_from_elsewhere_are_not_replaced(folder: Path, index: Engine) -> None:
+    messages = [f"From x\nSubject: Mail {number}\n\nText {number}.\n\n" for number in range(3)]
+    write(folder / "m.mbox", "".join(messages[:2]))
+    index.sync(folder)
+    foreign = {"d.txt": "Text of a caller.", "m.mbox#3": "Text of another."}
+    index.add([{"id": doc_id, "text": text} for doc_id, text in foreign.items()])
+    index.commit()
+    write(folder / "d.txt", "Text of d.")
+    write(folder / "m.mbox", "".join(messages), OLD + 1)
+    write(folder / "e.txt", "Text of e.")
+    for is_dry in (True, False):
+        report = index.sync(folder, dry_run=is_dry)
+        assert (report.added, report.changed, report.removed) == (("e.txt",), (), ())
+        assert list(report.failed) == ["d.txt", "m.mbox"]
+        assert "the id 'd.txt' that was not read from a file" in report.failed["d.txt"]
+        assert "the id 'm.mbox#3' that was not read from a file" in report.failed["m.mbox"]
+    (folder / "d.txt").unlink()
+    (folder / "m.mbox").unlink()
+    assert index.sync(folder).removed == ("m.mbox",)
+    assert {doc_id: index.get(doc_id)[0].text for doc_id in foreign} == foreign
+    index.delete("d.txt")
+    index.commit()
+    write(folder / "d.txt", "Text of d.")
+    assert index.sync(folder).added == ("d.txt",)
+
+
+def test_an_index_inside_the_folder_is_left_out(folder: Path, tmp_path: Path, capsys) -> None:
+    path = folder / "sub" / "index"
+    (tmp_path / "link").symlink_to(folder)
+    for place in (folder, tmp_path / "link"):
+        assert main(["sync", str(place), str(path)]) == 0
+        write(path / "stray.txt", "Text inside of the index.")
+    write(folder / "sub" / "index.txt", "Text beside the index.")
+    with Engine.open(path) as index:
+        report = index.sync(folder, dry_run=True)
+    assert (report.added, report.n_unchanged) == (("sub/index.txt",), 3)
+    capsys.readouterr()
+
+
+@pytest.mark.parametrize("place", ["files", "link"])
+def test_the_folder_of_the_index_is_refused(
+    place: str, folder: Path, index: Engine, tmp_path: Path, capsys
+) -> None:
+    (tmp_path / "link").symlink_to(folder)
+    before = sorted(path.name for path in folder.iterdir())
+    for more in ([], ["--dry-run"]):
+        assert main(["sync", str(folder), str(tmp_path / place), *more]) == 1  # there is no index yet
+        assert "this is the folder of the index" in capsys.readouterr().err
+    assert sorted(path.name for path in folder.iterdir()) == before
+    with pytest.raises(InvalidSetting, match="this is the folder of the index"):
+        index.sync(tmp_path / "index")
+
+
 def test_changes_that_are_not_committed_are_not_mixed_in(folder: Path, index: Engine) -> None:
     index.add(["More."])
     with pytest.raises(InvalidSetting, match="not committed"):
@@ -215,7 +268,11 @@ def test_a_build_from_the_folder_is_followed_too(folder: Path, tmp_path: Path) -
 
 def test_the_command(folder: Path, tmp_path: Path, capsys) -> None:
     path = str(tmp_path / "new")
-    assert main(["sync", str(folder), path, "--dry-run"]) == 1  # there is no index yet
+    assert main(["sync", str(folder), path, "--dry-run"]) == 0  # there is no index yet
+    planned = capsys.readouterr().out.splitlines()
+    assert planned[:3] == ["+ a.txt", "+ b.md", "+ sub/c.py"]
+    assert planned[3].endswith("nothing was changed")
+    assert not Path(path).exists()
     assert main(["sync", str(folder), path]) == 0
     out = capsys.readouterr().out.splitlines()
     assert out[:3] == ["+ a.txt", "+ b.md", "+ sub/c.py"]

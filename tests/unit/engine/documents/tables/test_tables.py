@@ -195,6 +195,25 @@ def test_short_rows_miss_values_and_long_ones_are_refused(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize(
+    ("content", "columns", "message"),
+    [
+        ("id,text\na,x\nb\n", {}, "line 3 has too few values; expected 2; found 1"),
+        ("text,id\nx,a\ny\n", {}, "line 3 has too few values; expected 2; found 1"),
+        ("n,text,m\n1,x,2\n1\n", {}, "line 3 has too few values; expected at least 2, up to the id"),
+        ("k,t,u,m\na,x,y,2\nb\n", {"id": "k", "text": ["u", "t"]}, "expected at least 2, up to the id"),
+    ],
+)
+def test_rows_that_end_before_their_id_or_text(
+    tmp_path: Path, content: str, columns: dict[str, object], message: str
+) -> None:
+    path = write(tmp_path, "t.csv", content)
+    mapping = Columns.of(columns.get("id"), columns.get("text"), None)
+    stream = read_documents(path, skip_invalid=True, columns=mapping)
+    assert len(list(stream)) == 1
+    assert message in stream.first_errors[0]
+
+
+@pytest.mark.parametrize(
     ("content", "message"),
     [
         (b"id,text\na,\xff\n", "line 2 is not UTF-8 at byte 2"),
