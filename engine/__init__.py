@@ -24,11 +24,13 @@ if TYPE_CHECKING:
     from quarry.engine.representation.kmeans import KMeans
     from quarry.engine.representation.pieces import Pieces
     from quarry.engine.representation.single import Mean, Pooled
+    from quarry.engine.search.coverage import Coverage
     from quarry.engine.search.hits import Hit, Hits, Match
     from quarry.engine.sync.folder_sync import SyncReport
 
 _PLACES = {
     "BuildReport": "quarry.engine.builder",
+    "Coverage": "quarry.engine.search.coverage",
     "build": "quarry.engine.builder",
     "Document": "quarry.engine.documents.document",
     "Engine": "quarry.engine.engine",
@@ -52,6 +54,7 @@ __all__ = [  # noqa: PLE0604 - the errors are listed where they are defined
     *_errors.__all__,
     "BuildReport",
     "Cls",
+    "Coverage",
     "Document",
     "Engine",
     "FilePlace",

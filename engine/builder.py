@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Unpack
 
 from quarry.engine.analysis.analyzer import RULES, Analyzer
-from quarry.engine.arguments import checked_flag
+from quarry.engine.arguments import checked_flag, shown
 from quarry.engine.documents.document import Document
 from quarry.engine.documents.reader import DocumentSource, DocumentStream, read_documents
 from quarry.engine.documents.tables.columns import Columns
@@ -22,9 +22,12 @@ from quarry.engine.options import BuildKeywords, BuildOptions, OpenOptions
 from quarry.engine.progress import Progress, ProgressSetting
 from quarry.engine.representation.base import Representation
 from quarry.engine.representation.registry import check_readable, representation_for, representation_from
+from quarry.engine.shards.new_shards import NewShards
 from quarry.engine.thresholds import Thresholds, checked_thresholds
 from quarry.formats.container.directory import Directory
-from quarry.formats.manifest import IndexSettings, Manifest
+from quarry.formats.errors import IndexExists, IndexNotFound, InvalidSetting
+from quarry.formats.manifest import IndexSettings, Manifest, find_latest_generation
+from quarry.formats.shard_set import MAX_SHARDS, ShardSet, has_shard_set
 from quarry.formats.system_errors import checked_path
 
 __all__ = ["BuildReport", "build", "make_settings"]
@@ -68,6 +71,7 @@ def build(  # noqa: PLR0913  # keywords, each with a default
     skip_invalid: bool = False,
     progress: ProgressSetting = None,
     threads: int | None = None,
+    shards: int | None = None,
     thresholds: Thresholds | None = None,
     **settings: Unpack[BuildKeywords],
 ) -> BuildReport:
@@ -95,13 +99,15 @@ def build(  # noqa: PLR0913  # keywords, each with a default
         skip_invalid: whether invalid documents are left out and counted, instead of failing.
         progress: True, False, None (only on a terminal), or a function of (documents done, total or None).
         threads: threads for encoding; None: one for each available CPU.
+        shards: number of folders that the documents are divided among, by a hash of their ids; None: no shards.
+            The number is fixed: to change it, build the index again with `overwrite`.
         thresholds: advanced settings, such as the memory of writers; see `quarry.engine.thresholds`. None: the
             defaults.
         **settings: fields of `quarry.engine.options.BuildOptions`: `centroids`, `code_bytes`,
             `language`, `k1`, `b`, `seed`.
 
     Raises:
-        IndexExists: there is an index, and `overwrite` is false.
+        IndexExists: there is an index, and `overwrite` is false, or one has shards and the other has not.
         IndexLocked: another process, or another part of this one, is writing to it.
         InvalidDocument: a document is not valid.
         InvalidSetting: a setting is not valid.
@@ -111,37 +117,80 @@ def build(  # noqa: PLR0913  # keywords, each with a default
     started = time.perf_counter()
     index_settings, opened = make_settings(encoder, representation, settings)
     resources = OpenOptions(threads=threads, thresholds=checked_thresholds(thresholds))
+    n_shards = _checked_shards(shards)
     columns = Columns.of(id, text, title)
     stream = read_documents(docs, checked_flag(skip_invalid, "skip_invalid"), columns)
     folder = BuildFolder(checked_path(path, "path").absolute(), checked_flag(overwrite, "overwrite"))
-    with folder, _open_writer(folder, index_settings, opened, resources) as writer:
-        with Progress(progress, "building") as shown, contextlib.closing(stream):
-            writer.add(_count_documents(stream, shown), stream.skip)
+    with folder, _open_writer(folder, index_settings, opened, resources, n_shards) as writer:
+        with Progress(progress, "building") as bar, contextlib.closing(stream):
+            writer.add(_count_documents(stream, bar), stream.skip)
         generation, n_replaced = writer.commit()
-        directory = Directory(folder.path)
-        manifest = Manifest.load(directory, generation)
+        n_documents, size_bytes = _measure(Directory(folder.path), generation, n_shards)
         return BuildReport(
-            n_documents=sum(segment.n_docs - segment.n_deleted for segment in manifest.segments),
+            n_documents=n_documents,
             n_replaced=n_replaced,
             n_skipped=stream.n_skipped,
             skipped=tuple(stream.first_errors),
             n_centroids=writer.n_rows,
             n_tokens=writer.n_tokens,
-            size_bytes=sum(map(directory.size_bytes, manifest.file_names())),
+            size_bytes=size_bytes,
             duration_s=time.perf_counter() - started,
         )
 
 
 def _open_writer(
-    folder: BuildFolder, settings: IndexSettings, encoder: Encoder, resources: OpenOptions
-) -> contextlib.closing[IndexWriter]:
+    folder: BuildFolder, settings: IndexSettings, encoder: Encoder, resources: OpenOptions, n_shards: int | None
+) -> contextlib.closing[IndexWriter] | contextlib.closing[NewShards]:
     thresholds = resources.thresholds
     directory = Directory(folder.path, limits=thresholds.writing)
+    _check_kind(directory, n_shards)
+    if n_shards is not None:
+        return contextlib.closing(
+            NewShards(directory, encoder, resources.n_threads, settings, thresholds, n_shards, folder.lock)
+        )
     return contextlib.closing(
         IndexWriter(
             directory, encoder, resources.n_threads, fresh=settings, thresholds=thresholds, lock=folder.lock
         )
     )
+
+
+def _checked_shards(shards: object) -> int | None:
+    if shards is not None and (type(shards) is not int or not 1 <= shards <= MAX_SHARDS):
+        raise InvalidSetting(
+            "shards is out of range", expected=f"an integer from 1 to {MAX_SHARDS}, or None", actual=shown(shards)
+        )
+    return shards
+
+
+def _check_kind(directory: Directory, n_shards: int | None) -> None:
+    """Refuse to replace an index with shards by one without, or the other way round."""
+    if n_shards is None:
+        if has_shard_set(directory):
+            raise IndexExists(
+                "the index there has shards: build one with shards=..., or delete the folder", path=directory.path
+            )
+        return
+    with contextlib.suppress(IndexNotFound):
+        generation = find_latest_generation(directory)
+        raise IndexExists(
+            "the index there has no shards: build one without, or delete the folder",
+            path=directory.path,
+            actual=f"generation {generation}",
+        )
+
+
+def _measure(directory: Directory, generation: int, n_shards: int | None) -> tuple[int, int]:
+    """Return the number of documents and the size of all files of an index that was built."""
+    if n_shards is not None:
+        shard_set = ShardSet.load(directory, generation)
+        shards = [Directory(directory.path / folder) for folder in shard_set.folders]
+        sizes = [_measure(shard, find_latest_generation(shard), None) for shard in shards]
+        own_bytes = directory.size_bytes(shard_set.name)
+        return sum(n_docs for n_docs, _ in sizes), own_bytes + sum(n_bytes for _, n_bytes in sizes)
+    manifest = Manifest.load(directory, generation)
+    n_documents = sum(segment.n_docs - segment.n_deleted for segment in manifest.segments)
+    return n_documents, sum(map(directory.size_bytes, manifest.file_names()))
 
 
 def _count_documents(stream: DocumentStream, progress: Progress) -> Iterator[Document]:

@@ -23,20 +23,24 @@ from quarry.engine.filtering.filter import parse_filter
 from quarry.engine.gpu.device import Device
 from quarry.engine.index.current_view import CurrentView
 from quarry.engine.index.memory import memory_bytes
-from quarry.engine.index.statistics import index_statistics
 from quarry.engine.index.verification import VerifyReport, verify_index
 from quarry.engine.index.view import IndexView, ViewResources
-from quarry.engine.indexer.graphs import drop_graphs, write_graphs
 from quarry.engine.indexer.index_writer import IndexWriter
 from quarry.engine.options import OpenOptions, SearchKeywords, SearchOptions
 from quarry.engine.process.exit_gate import finishes_before_exit
 from quarry.engine.search.hits import Hits
 from quarry.engine.search.queries import query_texts
 from quarry.engine.search.reranker import Reranker, open_reranker
+from quarry.engine.shards.current_shards import CurrentShards
+from quarry.engine.shards.sharded_writer import ShardedWriter
+from quarry.engine.shards.verification import verify_shards
+from quarry.engine.shards.view import ShardedView
 from quarry.engine.sync.folder_sync import FolderSync, SyncReport
 from quarry.engine.thresholds import Thresholds, checked_thresholds
 from quarry.formats.container.directory import Directory
 from quarry.formats.errors import IndexClosed, InvalidSetting, ReadOnlyIndex
+from quarry.formats.shard_set import has_shard_set
+from quarry.formats.snapshot import Snapshot
 from quarry.formats.system_errors import checked_path
 
 __all__ = ["Engine"]
@@ -62,8 +66,10 @@ class Engine:
         self._thresholds = resources.options.thresholds
         self._is_writable = is_writable
         self._is_refreshing = is_refreshing
-        self._writer: IndexWriter | None = None
-        self._view = CurrentView(directory, resources)
+        self._writer: IndexWriter | ShardedWriter | None = None
+        self._view: CurrentView | CurrentShards = (
+            CurrentShards(directory, resources) if has_shard_set(directory) else CurrentView(directory, resources)
+        )
         try:
             if is_writable:
                 self._writer = self._open_writer(resources.encoder)
@@ -168,7 +174,7 @@ class Engine:
             k: number of hits; fewer are returned only if the index has fewer documents, fewer pass the filter, or
                 in lexical mode fewer contain a term of the query.
             **options: the other fields of `quarry.engine.options.SearchOptions`: `mode`, `filter`, `candidates`,
-                `nprobe`, `explain`, `fusion`, `dense_weight`, `rerank`.
+                `nprobe`, `explain`, `fusion`, `dense_weight`, `rerank`, `partial`, `timeout`.
 
         Returns:
             The hits of the text, or a list with the hits of each text. `Hits.exactness` states whether a better
@@ -183,6 +189,7 @@ class Engine:
             InvalidFilter: the filter is malformed, or compares values of different types.
             InvalidSetting: an option is out of range or unknown.
             EncoderMismatch: the vectors of the index are of another encoder (lexical mode works).
+            ShardTimeout: a shard of the index did not answer within `timeout`, and not `partial`.
         """
         chosen = SearchOptions.of(k, options)
         found = self._view_to_search().search(query_texts(queries), chosen)
@@ -251,14 +258,20 @@ class Engine:
             remove_all: whether to go on if none of the files that the index has is in the folder any more.
 
         Raises:
-            InvalidSetting: there is no such folder, it is the folder of the index, additions or deletions are not
-                committed yet, or none of the files of the index is in the folder.
+            InvalidSetting: the index is sharded, there is no such folder, it is the folder of the index, additions
+                or deletions are not committed yet, or none of the files of the index is in the folder.
             CommitFailed: an I/O error occurred; the index is unchanged.
             EncoderMismatch: the vectors of the index are of another encoder.
             ReadOnlyIndex: the index was not opened writable, and `dry_run` is false.
         """
         writer = None if checked_flag(dry_run, "dry_run") else self._require_writer()
         view = self._view.get()
+        if isinstance(view, ShardedView) or isinstance(writer, ShardedWriter):
+            raise InvalidSetting(
+                "a sharded index cannot be synchronized with a folder: its shards are not committed together;"
+                " use an index without shards",
+                path=self._directory.path,
+            )
         if writer is not None:
             view.check_encoder()
         plan = FolderSync(
@@ -346,10 +359,7 @@ class Engine:
             ReadOnlyIndex: the index was not opened writable.
         """
         self._require_writer()
-        before = self._view.get().snapshot
-        n_written = write_graphs(before, self._thresholds.graph_rows, self._n_threads)
-        drop_graphs(before, self._view.reopen())
-        return n_written
+        return self._view.optimize()
 
     @finishes_before_exit
     def refresh(self) -> bool:
@@ -369,10 +379,10 @@ class Engine:
         return self._view.get().documents(id_list(ids))
 
     def __contains__(self, doc_id: object) -> bool:
-        return self._view.get().snapshot.find(checked_id(doc_id, "the id")) is not None
+        return self._view.get().has(checked_id(doc_id, "the id"))
 
     def __len__(self) -> int:
-        return len(self._view.get().snapshot)
+        return self._view.get().n_documents
 
     @finishes_before_exit
     def count(self, filter: Mapping[str, object]) -> int:  # noqa: A002  # as in search
@@ -384,13 +394,15 @@ class Engine:
         Raises:
             InvalidFilter: the filter is malformed, or compares values of different types.
         """
-        return self._view.get().filter.count(parse_filter(filter))
+        return self._view.get().count(parse_filter(filter))
 
     @finishes_before_exit
     def stats(self) -> dict[str, object]:
-        """Return statistics of the index, its backends and its memory, see `quarry.engine.index.statistics`."""
-        view = self._view.get()
-        return index_statistics(view.snapshot) | view.resources()
+        """Return statistics of the index, its backends and its memory, see `quarry.engine.index.statistics`.
+
+        Those of a sharded index are described in `quarry.engine.shards.statistics`.
+        """
+        return self._view.get().statistics()
 
     @finishes_before_exit
     def verify(self) -> VerifyReport:
@@ -399,7 +411,10 @@ class Engine:
         Raises:
             FormatError: files are damaged; the message lists all errors, and `findings` holds them.
         """
-        return verify_index(self._directory, self._view.get().snapshot.manifest)
+        view = self._view.get()
+        if isinstance(view, ShardedView):
+            return verify_shards(self._directory)
+        return verify_index(self._directory, view.snapshot.manifest)
 
     def close(self) -> None:
         """Close all files and release the lock; hits stay valid, and closing twice is harmless.
@@ -440,7 +455,7 @@ class Engine:
             self._view.close()
             self._device.trim()
 
-    def _open_writer(self, encoder: Encoder) -> IndexWriter:
+    def _open_writer(self, encoder: Encoder) -> IndexWriter | ShardedWriter:
         """Open a writer that does not keep this object alive: if it is dropped, the lock is released with it."""
         this = weakref.ref(self)
 
@@ -449,6 +464,8 @@ class Engine:
             if index is not None:
                 index._follow()
 
+        if isinstance(self._view, CurrentShards):
+            return ShardedWriter(self._directory, encoder, self._n_threads, self._thresholds, after_merge=follow)
         return IndexWriter(
             self._directory,
             encoder,
@@ -460,9 +477,16 @@ class Engine:
 
     def _follow(self) -> None:
         """Answer from the generation that the writer made last."""
-        self._view.follow(lambda: self._writer.snapshot() if self._writer else None)
+        if isinstance(self._view, CurrentShards):
+            self._view.follow()
+        else:
+            self._view.follow(self._written)
 
-    def _require_writer(self) -> IndexWriter:
+    def _written(self) -> Snapshot | None:
+        writer = self._writer
+        return writer.snapshot() if isinstance(writer, IndexWriter) else None
+
+    def _require_writer(self) -> IndexWriter | ShardedWriter:
         self._view.get()
         writer = self._writer
         if writer is None and self._is_writable:  # another thread is closing it
@@ -473,7 +497,7 @@ class Engine:
             )
         return writer
 
-    def _view_to_search(self) -> IndexView:
+    def _view_to_search(self) -> IndexView | ShardedView:
         if self._is_refreshing:
             self._view.refresh()
         return self._view.get()

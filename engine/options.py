@@ -29,6 +29,7 @@ __all__ = [
 ]
 
 MAX_K = 1 << 20
+_MAX_TIMEOUT_S = 86_400
 MODES = ("hybrid", "dense", "lexical")
 FUSIONS = ("linear", "rrf")
 DEFAULT_K1 = 1.2
@@ -131,6 +132,8 @@ class SearchKeywords(TypedDict, total=False):
     dense_weight: float
     rerank: int | None
     filter: Mapping[str, object] | None
+    partial: bool
+    timeout: float | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -149,6 +152,10 @@ class SearchOptions:
         dense_weight: weight of the dense scores in "linear", from 0 to 1.
         rerank: number of hits that the index's reranker scores again, at least k; None: no reranking.
         filter: filter of metadata, id and title (see `quarry.engine.filtering.filter`); None: all documents.
+        partial: whether shards of the index that fail or are late are left out, as `Hits.coverage` and
+            `Hits.exactness` then state; otherwise the search raises an error. It concerns sharded indexes only.
+        timeout: seconds that the shards of an index have to answer each request of the search, of which there are
+            up to five: for the filter, statistics, terms, candidates and texts. None: no limit.
     """
 
     k: int = 10
@@ -160,6 +167,8 @@ class SearchOptions:
     dense_weight: float = 0.6
     rerank: int | None = None
     filter: Mapping[str, object] | None = None
+    partial: bool = False
+    timeout: float | None = None
 
     @classmethod
     def of(cls, k: int, others: SearchKeywords) -> Self:
@@ -183,7 +192,10 @@ class SearchOptions:
             _check_integer(self, "candidates", self.n_retrieved, MAX_K)
         if self.nprobe is not None:
             _check_integer(self, "nprobe", 1, MAX_K)
+        if self.timeout is not None:
+            _check_number(self, "timeout", 0, _MAX_TIMEOUT_S)
         object.__setattr__(self, "explain", checked_flag(self.explain, "explain"))
+        object.__setattr__(self, "partial", checked_flag(self.partial, "partial"))
         _ = self.condition
 
     @property

@@ -14,6 +14,7 @@
     │   └── InvalidFilter     a filter is malformed, or compares different types
     ├── InvalidSetting        a setting has a value that is not valid
     ├── BackendUnavailable    a requested backend cannot be used here
+    ├── ShardTimeout          a shard of the index did not answer in time
     ├── AccessFailed          a system call failed for a file or folder (also an OSError)
     ├── CommitFailed          nothing was committed; the last commit is still current
     ├── MergeFailed           segments could not be merged; the last commit is still current
@@ -52,6 +53,7 @@ __all__ = [
     "MergeFailed",
     "QuarryError",
     "ReadOnlyIndex",
+    "ShardTimeout",
     "TruncatedFile",
 ]
 
@@ -132,6 +134,10 @@ class InvalidSetting(QuarryError):
 
 class BackendUnavailable(QuarryError):
     """A requested backend cannot be used here; the message names the extra to install."""
+
+
+class ShardTimeout(QuarryError):
+    """A shard of the index did not answer in time; the message names it."""
 
 
 class AccessFailed(QuarryError, OSError):

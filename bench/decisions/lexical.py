@@ -69,7 +69,7 @@ class _Indexed:
         analyzed = {query: analyzer.terms(text) for query, text in collection.queries.items()}
         self.queries = {query: terms for query, terms in analyzed.items() if terms}
 
-    def engine_search(self, deleted: Any = None, **settings: int) -> Search:  # noqa: ANN401
+    def engine_search(self, deleted: Any = None, **settings: Any) -> Search:  # noqa: ANN401
         """Return the engine's search, after a first query, which reads the lengths of all documents."""
         bm25 = Bm25([self.reader], [deleted], **settings)
 

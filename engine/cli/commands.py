@@ -246,6 +246,7 @@ def _add_build(commands: _Subparsers) -> None:
         metavar="N",
         help="bytes of a vector's PQ code (default: 48, or what fits the dimensions)",
     )
+    parser.add_argument("--shards", type=int, metavar="N", help="divide the documents among N folders")
     _add_json(parser, "the report as one JSON object")
 
 
@@ -264,6 +265,7 @@ def _run_build(args: argparse.Namespace) -> int:
         centroids=args.centroids,
         code_bytes=args.code_bytes,
         threads=args.threads,
+        shards=args.shards,
     )
     _print_fields(asdict(report), args.json)
     return 0
@@ -291,6 +293,8 @@ def _add_search(commands: _Subparsers) -> None:
         type=_decode_text,
         help="""condition on metadata, id and title, such as '{"year": {"$gte": 2020}}'""",
     )
+    parser.add_argument("--partial", action="store_true", help="leave out shards that fail or are late")
+    parser.add_argument("--timeout", type=float, metavar="SECONDS", help="how long shards have to answer")
     _add_json(parser, "one JSON object per query")
 
 
@@ -298,7 +302,15 @@ def _run_search(args: argparse.Namespace) -> int:
     only = _parse_filter(args.filter)
     with engine.Engine.open(args.index, encoder=args.encoder, threads=args.threads) as index:
         for query in _read_queries(args.query):
-            hits = index.search(query, k=args.k, explain=args.explain, mode=args.mode, filter=only)
+            hits = index.search(
+                query,
+                k=args.k,
+                explain=args.explain,
+                mode=args.mode,
+                filter=only,
+                partial=args.partial,
+                timeout=args.timeout,
+            )
             _print_hits(query, hits, args.json)
     return 0
 
@@ -335,10 +347,19 @@ def _read_queries(words: Iterable[str]) -> Iterator[str]:
 
 def _print_hits(query: str, hits: engine.Hits, as_json: bool) -> None:
     if as_json:
-        found = {"query": query, "exactness": hits.exactness, "hits": [hit.to_dict() for hit in hits]}
+        found: dict[str, object] = {
+            "query": query,
+            "exactness": hits.exactness,
+            "hits": [hit.to_dict() for hit in hits],
+        }
+        if hits.coverage is not None:
+            found["coverage"] = hits.coverage.to_dict()
         print(json.dumps(found), flush=True)
         return
     print(query)
+    if hits.coverage is not None and not hits.coverage.is_complete:
+        reached = f"{hits.coverage.n_reached} of {hits.coverage.n_documents} documents were searched"
+        _print_error(f"warning: {reached}; missing: {', '.join(hits.coverage.missing)}", 0)
     for hit in hits:
         print(*format_hit(hit), sep="\n")
     print(flush=True)
@@ -433,10 +454,10 @@ def _add_verify(commands: _Subparsers) -> None:
 
 
 def _run_verify(args: argparse.Namespace) -> int:
-    from quarry.engine.index.verification import verify_index
+    from quarry.engine.shards.verification import verify_folder
     from quarry.formats.container.directory import Directory
 
-    report = verify_index(Directory(Path(args.index)))  # opening it would stop at the first damage
+    report = verify_folder(Directory(Path(args.index)))  # opening it would stop at the first damage
     _print_fields(asdict(report), args.json)
     return 0
 

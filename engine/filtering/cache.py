@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from quarry.engine.filtering.allowed import Allowed, AllowedDocs
-from quarry.engine.filtering.evaluation import evaluate
+from quarry.engine.filtering.evaluation import Kinds, evaluate, find_unknown_paths
 from quarry.engine.filtering.filter import Condition
 from quarry.engine.filtering.own_fields import OWN_FIELDS
 from quarry.engine.filtering.unknown_fields import UnknownFields, find_nearest_names
@@ -43,7 +43,7 @@ class DocumentFilter:
         n_docs = sum(segment.record.n_docs for segment in segments)
         self._result_bytes = n_docs * _DOC_BYTES + _RESULT_BYTES
         self._n_kept = cache_bytes // self._result_bytes
-        self._results: OrderedDict[Condition, AllowedDocs] = OrderedDict()
+        self._results: OrderedDict[Condition, tuple[AllowedDocs, Kinds]] = OrderedDict()
         self._lock = threading.Lock()
 
     @property
@@ -62,17 +62,41 @@ class DocumentFilter:
         """
         if condition is None:
             return [None] * len(self._segments)
+        known = self._find_known(condition)
+        if known is None:
+            known = self._evaluate(condition)
+            if self._segments:
+                for field in find_unknown_paths(condition, known[1]):
+                    self._unknown.warn(field, partial(self.find_nearest, field))
+            self._keep(condition, known)
+        return known[0]
+
+    def evaluate(self, condition: Condition) -> tuple[AllowedDocs, Kinds]:
+        """Return for each segment the documents that satisfy the condition, and the kinds of the compared values.
+
+        For a part of a collection: types and fields are not checked, because that needs all documents.
+
+        Raises:
+            FormatError: a segment is damaged.
+        """
+        known = self._find_known(condition)
+        if known is None:
+            known = self._evaluate(condition)
+            self._keep(condition, known)
+        return known
+
+    def _find_known(self, condition: Condition) -> tuple[AllowedDocs, Kinds] | None:
         with self._lock:
             known = self._results.get(condition)
             if known is not None:
                 self._results.move_to_end(condition)
-                return known
-        result = self._evaluate(condition)
+            return known
+
+    def _keep(self, condition: Condition, result: tuple[AllowedDocs, Kinds]) -> None:
         with self._lock:
             self._results[condition] = result
             while len(self._results) > self._n_kept:
                 self._results.popitem(last=False)
-        return result
 
     def count(self, condition: Condition) -> int:
         """Return the number of documents that satisfy the condition."""
@@ -81,18 +105,16 @@ class DocumentFilter:
             for segment, allowed in zip(self._segments, self.allowed(condition), strict=True)
         )
 
-    def _evaluate(self, condition: Condition) -> AllowedDocs:
-        flags, unknown = evaluate(condition, self._segments, self._terms)
-        for field in unknown:
-            self._unknown.warn(field, partial(self._find_nearest, field))
+    def _evaluate(self, condition: Condition) -> tuple[AllowedDocs, Kinds]:
+        flags, kinds = evaluate(condition, self._segments, self._terms)
         result: list[Allowed | None] = []
         for segment, found in zip(self._segments, flags, strict=True):
             allowed = Allowed(found)
             is_all = allowed.n == segment.record.n_docs - segment.record.n_deleted
             result.append(None if is_all else allowed)
-        return result
+        return result, kinds
 
-    def _find_nearest(self, field: str) -> list[str]:
+    def find_nearest(self, field: str) -> list[str]:
         """Return the most similar names of fields that live documents have values for in columns."""
         names = OWN_FIELDS.union(*(segment.reader.metadata.paths for segment in self._segments))
         return find_nearest_names(field, names, self._is_known)

@@ -30,7 +30,7 @@ from quarry.formats.metadata.dictionary import Codes
 from quarry.formats.metadata.values import Kind, Scalar, iterate_values
 from quarry.formats.snapshot import OpenSegment
 
-__all__ = ["Evaluation", "evaluate"]
+__all__ = ["Evaluation", "Kinds", "evaluate", "find_unknown_paths"]
 
 _BATCH_DOCS = 256  # read at a time, if columns are not enough
 
@@ -42,12 +42,11 @@ class Evaluation(NamedTuple):
 
     Attributes:
         flags: for each segment (n_docs,) bool, the live documents that satisfy it.
-        unknown: the compared paths at which no live document has a value, in the order of the condition; empty if
-            there is no live document.
+        kinds: for each path whose values are compared the kinds of values that live documents have there.
     """
 
     flags: list[BoolArray]
-    unknown: list[str]
+    kinds: Kinds
 
 
 def evaluate(
@@ -63,17 +62,26 @@ def evaluate(
         terms: the analyzer of the postings: returns the terms of a text.
 
     Raises:
-        InvalidFilter: an operand has another type than all values at its path.
         FormatError: a segment is damaged.
     """
     paths = dict.fromkeys(comparison.path for comparison in iterate_comparisons(condition))
     kinds: Kinds = {path: frozenset({Kind.TEXT}) if path in OWN_FIELDS else frozenset() for path in paths}
-    flags = [_SegmentEvaluation(segment, terms, kinds).evaluate(condition) for segment in segments]
-    if not segments:
-        return Evaluation(flags, [])
+    return Evaluation([_SegmentEvaluation(each, terms, kinds).evaluate(condition) for each in segments], kinds)
+
+
+def find_unknown_paths(condition: Condition, kinds: Kinds) -> list[str]:
+    """Return the compared paths at which no live document has a value, in the order of the condition.
+
+    Args:
+        condition: the evaluated condition.
+        kinds: of the values that live documents of the whole collection have, see `Evaluation`.
+
+    Raises:
+        InvalidFilter: an operand has another type than all values at its path.
+    """
     for comparison in iterate_comparisons(condition):
         _check_types(comparison, kinds[comparison.path])
-    return Evaluation(flags, [path for path in paths if not kinds[path]])
+    return [path for path, found in kinds.items() if not found]
 
 
 class _SegmentEvaluation:

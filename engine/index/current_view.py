@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable
 
 from quarry.engine.index.view import IndexView, ViewResources
+from quarry.engine.indexer.graphs import drop_graphs, write_graphs
 from quarry.formats.container.directory import Directory
 from quarry.formats.errors import IndexClosed
 from quarry.formats.snapshot import Snapshot
@@ -28,6 +29,7 @@ class CurrentView:
 
     def __init__(self, directory: Directory, resources: ViewResources) -> None:
         self._directory = directory
+        self._options = resources.options
         self._pid = os.getpid()
         self._lock = threading.Lock()
         snapshot = Snapshot(directory)
@@ -63,6 +65,16 @@ class CurrentView:
                 return False
             self._replace(view, Snapshot(self._directory, view.snapshot.segments))
         return True
+
+    def optimize(self) -> int:
+        """Write HNSW graphs for large segments that have none; return how many were written.
+
+        The writer's lock must be held.
+        """
+        before = self.get().snapshot
+        n_written = write_graphs(before, self._options.thresholds.graph_rows, self._options.n_threads)
+        drop_graphs(before, self.reopen())
+        return n_written
 
     def reopen(self) -> Snapshot:
         """Open the newest generation, and choose a backend for each segment again."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import numpy.typing as npt
 
@@ -11,19 +12,21 @@ from quarry.engine.documents.document import Document
 from quarry.engine.encoding.encoder import Encoder
 from quarry.engine.encoding.queries import encode_queries
 from quarry.engine.filtering.cache import DocumentFilter
+from quarry.engine.filtering.filter import Condition
 from quarry.engine.filtering.unknown_fields import UnknownFields
 from quarry.engine.gpu.device import Device
 from quarry.engine.index.memory import plan_memory
-from quarry.engine.index.statistics import resource_statistics
+from quarry.engine.index.statistics import index_statistics, resource_statistics
 from quarry.engine.lexical.searcher import LexicalSearcher
 from quarry.engine.options import OpenOptions, SearchOptions
-from quarry.engine.scoring.query_vectors import check_host_vectors, query_vectors
+from quarry.engine.scoring.query_vectors import Queries, check_host_vectors, query_vectors
 from quarry.engine.search.hit_builder import HitBuilder
 from quarry.engine.search.hits import Hits
 from quarry.engine.search.reranker import Reranker, rerank
 from quarry.engine.search.retriever import Retriever
 from quarry.engine.search.searcher import Searcher
 from quarry.formats.errors import EncoderMismatch, InvalidSetting
+from quarry.formats.manifest import EncoderRecord
 from quarry.formats.snapshot import Snapshot
 
 __all__ = ["IndexView", "ViewResources"]
@@ -46,6 +49,46 @@ class ViewResources:
     encoder: Encoder
     reranker: Reranker | None = None
     unknown_fields: UnknownFields = field(default_factory=UnknownFields)
+
+    def check_encoder(self, expected: EncoderRecord, path: Path) -> None:
+        """Raise unless the encoder is the one that an index was built with.
+
+        Args:
+            expected: the encoder of the index.
+            path: folder of the index, for the message.
+
+        Raises:
+            EncoderMismatch: it is another one.
+        """
+        if expected.identity != self.encoder.identity:
+            raise EncoderMismatch(
+                "the vectors of this index are of another encoder; open it with encoder=...",
+                path=path,
+                expected=f"{expected.name} ({expected.identity})",
+                actual=f"{self.encoder.name} ({self.encoder.identity})",
+            )
+
+    def encode(self, texts: list[str]) -> Queries:
+        """Return the (n, dim) vectors of query texts.
+
+        Raises:
+            InvalidQuery: a text has no token, or the encoder returns no usable vector for it.
+        """
+        vectors = encode_queries(self.encoder, texts, self.options.n_threads)
+        check_host_vectors(vectors)
+        return vectors
+
+    def find_reranker(self, options: SearchOptions, path: Path) -> Reranker | None:
+        """Return the reranker of a search; None if the search does not rerank.
+
+        Raises:
+            InvalidSetting: it reranks, and the index was opened without a reranker.
+        """
+        if not options.rerank:
+            return None
+        if self.reranker is None:
+            raise InvalidSetting("there is no reranker; open the index with reranker=...", path=path)
+        return self.reranker
 
 
 class IndexView:
@@ -95,36 +138,41 @@ class IndexView:
         Raises:
             EncoderMismatch: it is another one.
         """
-        encoder, expected = self._resources.encoder, self.snapshot.manifest.encoder
-        if expected.identity != encoder.identity:
-            raise EncoderMismatch(
-                "the vectors of this index are of another encoder; open it with encoder=...",
-                path=self.snapshot.directory.path,
-                expected=f"{expected.name} ({expected.identity})",
-                actual=f"{encoder.name} ({encoder.identity})",
-            )
+        self._resources.check_encoder(self.snapshot.manifest.encoder, self.snapshot.directory.path)
+
+    @property
+    def n_documents(self) -> int:
+        """Number of documents that are not deleted."""
+        return len(self.snapshot)
+
+    def has(self, doc_id: str) -> bool:
+        """Return whether there is a document with an id."""
+        return self.snapshot.find(doc_id) is not None
+
+    def count(self, condition: Condition) -> int:
+        """Return the number of documents that satisfy a condition."""
+        return self.filter.count(condition)
+
+    def statistics(self) -> dict[str, object]:
+        """Return the statistics of the generation and its backends, see `quarry.engine.index.statistics`."""
+        return index_statistics(self.snapshot) | self.resources()
 
     def search(self, texts: list[str], options: SearchOptions) -> list[Hits]:
         """Return the hits of each text, see `quarry.engine.engine.Engine.search`."""
-        reranker = self._resources.reranker
-        if options.rerank and reranker is None:
-            raise InvalidSetting(
-                "there is no reranker; open the index with reranker=...", path=self.snapshot.directory.path
-            )
+        reranker = self._resources.find_reranker(options, self.snapshot.directory.path)
         if options.mode == "lexical":
             allowed = self.filter.allowed(options.condition)
             answers = self._retriever.search_lexical(texts, options, allowed)
         else:
             self.check_encoder()
-            vectors = encode_queries(self._resources.encoder, texts, self._resources.options.n_threads)
-            check_host_vectors(vectors)
+            vectors = self._resources.encode(texts)
             allowed = self.filter.allowed(options.condition)
             if options.mode == "dense":
                 answers = self._retriever.search_dense(vectors, options, allowed)
             else:
                 answers = self._retriever.search_hybrid(texts, vectors, options, allowed)
         found = [self._hits.build(answer) for answer in answers]
-        if reranker is None or not options.rerank:
+        if reranker is None:
             return found
         return [rerank(text, hits, reranker, options.k) for text, hits in zip(texts, found, strict=True)]
 

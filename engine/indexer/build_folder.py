@@ -11,6 +11,7 @@ from typing import Self
 from quarry.formats.container.directory import Directory, is_folder, sync_folder
 from quarry.formats.errors import IndexExists, IndexLocked, IndexNotFound, QuarryError
 from quarry.formats.manifest import find_latest_generation
+from quarry.formats.shard_set import find_latest_shard_set
 from quarry.formats.system_errors import access_failed
 from quarry.formats.write_lock import WriteLock
 
@@ -166,10 +167,11 @@ class BuildFolder:
 
 
 def _generation(folder: Path) -> int:
-    try:
-        return find_latest_generation(Directory(folder))
-    except IndexNotFound:
-        return 0
+    """The generation of the index in a folder, sharded or not; 0 if there is none."""
+    for find in (find_latest_generation, find_latest_shard_set):
+        with contextlib.suppress(IndexNotFound):
+            return find(Directory(folder))
+    return 0
 
 
 def _is_there(path: Path) -> bool:

@@ -15,7 +15,8 @@ from quarry.engine.indexer.failures import WriterState, clear_frames
 from quarry.engine.indexer.garbage import collect_garbage
 from quarry.engine.indexer.generation import make_root
 from quarry.engine.indexer.merge_scheduler import MergeScheduler
-from quarry.engine.indexer.segment_builder import BuiltSegment, SegmentBuilder
+from quarry.engine.indexer.new_quantizer import TrainingRows
+from quarry.engine.indexer.segment_builder import BuiltSegment, SegmentBuilder, has_lists
 from quarry.engine.process.exit_gate import finishes_before_exit
 from quarry.engine.process.worker_pool import PoolClosed, WorkerPool
 from quarry.engine.representation.base import Representation
@@ -25,6 +26,7 @@ from quarry.formats.container.directory import Directory
 from quarry.formats.errors import AccessFailed, CommitFailed, FormatError, InvalidDocument
 from quarry.formats.manifest import IndexSettings
 from quarry.formats.snapshot import Snapshot
+from quarry.formats.vectors.quantizer import Quantizer, StoredQuantizer, write_quantizer
 from quarry.formats.write_lock import WriteLock
 
 __all__ = ["IndexWriter"]
@@ -83,6 +85,7 @@ class IndexWriter:
         self._lock = lock or WriteLock(directory.path)
         self._state = WriterState(directory.path)
         self._pending: SegmentBuilder | None = None
+        self._given_quantizer: Quantizer | None = None
         self.n_tokens = self.n_rows = 0
         try:
             root = make_root(directory, fresh, encoder) if fresh else None
@@ -103,6 +106,11 @@ class IndexWriter:
             self.close()
             raise
 
+    @property
+    def document_encoder(self) -> DocumentEncoder:
+        """The encoder of the documents of this index."""
+        return DocumentEncoder(self._encoder, self._representation, self._analyzer)
+
     def snapshot(self) -> Snapshot:
         """Return a snapshot of the current generation that shares the files this writer has open."""
         return self._committer.snapshot()
@@ -120,7 +128,7 @@ class IndexWriter:
             CommitFailed: an I/O error occurred; the documents until then are collected.
         """
         self._check_open()
-        how = DocumentEncoder(self._encoder, self._representation, self._analyzer)
+        how = self.document_encoder
         n_taken = 0
         try:
             with EncodedDocuments(documents, how, self._pool, on_invalid) as encoded:
@@ -159,6 +167,15 @@ class IndexWriter:
         with self._mutex:
             is_pending = self._pending is not None and len(self._pending) > 0
             return not self._state.is_closed and (is_pending or self._committer.has_changes())
+
+    @property
+    def pending_rows(self) -> TrainingRows | None:
+        """The centroids collected since the last commit, to train a quantizer on; None if there are none."""
+        return self._pending.training_rows if self._pending else None
+
+    def use_quantizer(self, quantizer: Quantizer) -> None:
+        """Use a quantizer when the index has none yet and needs one, instead of training one."""
+        self._given_quantizer = quantizer
 
     def delete(self, doc_ids: Iterable[str]) -> int:
         """Delete the documents with these ids, and return how many there were."""
@@ -346,4 +363,8 @@ class IndexWriter:
     def _finish_pending(self) -> BuiltSegment | None:
         if self._pending is None or not len(self._pending):
             return None
-        return self._pending.finish(self._committer.quantizer_for_commit())
+        existing, given = self._committer.quantizer_for_commit(), self._given_quantizer
+        n_rows = self._pending.n_rows
+        if existing is None and given is not None and has_lists(self._settings, self._thresholds, n_rows, True):
+            existing = StoredQuantizer(given, write_quantizer(self._directory, given))
+        return self._pending.finish(existing)

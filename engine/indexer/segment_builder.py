@@ -100,6 +100,12 @@ class SegmentBuilder:
         """Number of centroids collected so far."""
         return self._writer.centroids.n_rows
 
+    @property
+    def training_rows(self) -> TrainingRows:
+        """The centroids collected so far, to train a quantizer on."""
+        rows = self._writer.centroids
+        return TrainingRows(len(self), self.n_rows, rows.batches, rows.owned_batches, lambda: self._queries.texts)
+
     def add(self, encoded: EncodedDocument) -> None:
         """Append a document."""
         document = encoded.document
@@ -162,9 +168,9 @@ class SegmentBuilder:
             return None
         if existing:
             return existing
-        centroids = self._writer.centroids
-        rows = TrainingRows(self.n_rows, centroids.batches, centroids.owned_batches, lambda: self._queries.texts)
-        trained = make_quantizer(rows, self._settings, self._threads, self._thresholds, self._encoder)
+        trained = make_quantizer(
+            self.training_rows, self._settings, self._threads, self._thresholds, self._encoder
+        )
         return StoredQuantizer(trained, write_quantizer(self._directory, trained))
 
     def _write(self, quantizer: Quantizer | None) -> FileRecord:

@@ -116,6 +116,7 @@ class SegmentMerger:
         if existing:
             return existing
         rows = TrainingRows(
+            sum(each.n_docs for each in inputs),
             n_rows,
             lambda: chain.from_iterable(each.reader.centroids.batches(each.keep) for each in inputs),
             lambda: _owned_rows(inputs),

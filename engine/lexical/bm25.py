@@ -21,7 +21,7 @@ import threading
 from collections import Counter, OrderedDict
 from collections.abc import Iterable, Sequence
 from functools import cached_property
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
@@ -33,12 +33,30 @@ from quarry.formats.arrays import BoolArray, Float32Array
 from quarry.formats.errors import InvalidSetting
 from quarry.formats.postings.postings import PostingsReader
 
-__all__ = ["MAX_QUERY_TERMS", "Bm25"]
+__all__ = ["MAX_QUERY_TERMS", "Bm25", "Collection"]
 
 MAX_QUERY_TERMS = 1000  # distinct terms; of more terms the rarest are used
 
 _CACHE_BYTES = 128 << 20
 _TERM_BYTES, _PART_BYTES = 256, 320  # approximate size of the Python objects
+
+
+class Collection(Protocol):
+    """The statistics that BM25 takes from a collection of live documents; they never change."""
+
+    @property
+    def n_docs(self) -> int:
+        """Number of documents."""
+        ...
+
+    @property
+    def average_length(self) -> float:
+        """Mean number of terms of a document."""
+        ...
+
+    def document_frequency(self, term: str) -> int:
+        """Return the number of documents with a term."""
+        ...
 
 
 class Bm25:
@@ -50,6 +68,7 @@ class Bm25:
         k1: term frequency saturation, 0 or larger; 0 ignores frequencies.
         b: length normalization, from 0 (none) to 1.
         cache_bytes: memory for the decoded postings of recently used terms.
+        collection: the collection that the documents of the segments are a part of; None: they are all of it.
 
     Raises:
         InvalidSetting: k1 or b is out of bounds.
@@ -62,6 +81,7 @@ class Bm25:
         k1: float = DEFAULT_K1,
         b: float = DEFAULT_B,
         cache_bytes: int = _CACHE_BYTES,
+        collection: Collection | None = None,
     ) -> None:
         if not (0 <= k1 < math.inf and 0 <= b <= 1):
             raise InvalidSetting("settings of BM25 out of bounds", expected="k1 >= 0, 0 <= b <= 1", actual=(k1, b))
@@ -70,6 +90,8 @@ class Bm25:
         self._k1 = k1
         self._b = b
         self._cache = _TermCache(cache_bytes)
+        self._collection: Collection = collection or self
+        self._is_whole = collection is None
 
     def query(self, query_terms: Iterable[str]) -> Bm25Query:
         """Look up the terms and return the query."""
@@ -86,14 +108,23 @@ class Bm25:
         return sum(segment.n_docs for segment in self._segments)
 
     @cached_property
+    def total_length(self) -> int:
+        """The number of terms of all live documents, repetitions counted."""
+        return sum(segment.total_length for segment in self._segments)
+
+    @cached_property
     def average_length(self) -> float:
         """The mean number of terms of a live document."""
-        return sum(segment.total_length for segment in self._segments) / max(1, self.n_docs)
+        return self.total_length / max(1, self.n_docs)
+
+    def document_frequency(self, term: str) -> int:
+        """Return the number of live documents of all segments with a term."""
+        return sum(each.document_frequency(term) for each in self._segments)
 
     @cached_property
     def _norms(self) -> list[Float32Array]:
         """For each segment k1 (1 - b + b |d| / average) of each document, (n_docs,) float32."""
-        slope = self._k1 * self._b / max(self.average_length, 1e-9)
+        slope = self._k1 * self._b / max(self._collection.average_length, 1e-9)
         least = self._k1 * (1 - self._b)
         return [(segment.lengths * slope + least).astype(np.float32) for segment in self._segments]
 
@@ -110,13 +141,15 @@ class Bm25:
         return terms
 
     def _select_rarest(self, names: Iterable[str]) -> list[str]:
-        frequencies = [(sum(each.document_frequency(name) for each in self._segments), name) for name in names]
+        frequencies = [(self._collection.document_frequency(name), name) for name in names]
         return [name for frequency, name in sorted(frequencies) if frequency][:MAX_QUERY_TERMS]
 
     def _read_term(self, name: str) -> _Term:
         postings = [segment.postings(name) for segment in self._segments]
         n_docs = sum(len(each.docs) for each in postings)
-        idf = math.log1p((self.n_docs - n_docs + 0.5) / (n_docs + 0.5))
+        if not self._is_whole:
+            n_docs = self._collection.document_frequency(name)
+        idf = math.log1p((self._collection.n_docs - n_docs + 0.5) / (n_docs + 0.5))
         parts = [TermScores.of(each, norms, idf) for each, norms in zip(postings, self._norms, strict=True)]
         term = _Term(n_docs, tuple(parts))
         self._cache.put(name, term)

@@ -50,19 +50,20 @@ class Bm25Query:
         """Return for each segment the live documents with a term of the query, ascending, and their scores."""
         return [scorer.scores(parts) for scorer, parts in zip(self._scorers, self._parts, strict=True)]
 
-    def top(self, n: int, allowed: AllowedDocs | None = None) -> Ranking:
+    def top(self, n: int, allowed: AllowedDocs | None = None, keep_ties: bool = False) -> Ranking:
         """Return the n >= 1 best live documents, or fewer if fewer contain a term of the query.
 
         Args:
             n: number of documents.
             allowed: for each segment the documents that may be found; None: all.
+            keep_ties: whether all documents that tie with the last one are kept too.
         """
         each = [None] * len(self._scorers) if allowed is None else allowed
         found = [
             scorer.find_best(parts, n, docs)
             for scorer, parts, docs in zip(self._scorers, self._parts, each, strict=True)
         ]
-        ranking = merge_rankings(found, n)
+        ranking = merge_rankings(found, n, keep_ties)
         return ranking._replace(lexical=ranking.scores, exactness=Exactness.EXACT)
 
     def score_documents(self, segment: int, docs: Int64Array) -> Float32Array:

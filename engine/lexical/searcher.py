@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cached_property
 
 from quarry.engine.analysis.analyzer import Analyzer
-from quarry.engine.lexical.bm25 import Bm25
+from quarry.engine.lexical.bm25 import Bm25, Collection
 from quarry.engine.lexical.query import Bm25Query
 from quarry.formats.snapshot import Snapshot
 
@@ -20,9 +20,11 @@ class LexicalSearcher:
     Args:
         snapshot: the generation that is searched.
         cache_bytes: memory for the decoded postings of recently used terms.
+        collection: the collection that the snapshot is a part of; None: it is all of it.
     """
 
-    def __init__(self, snapshot: Snapshot, cache_bytes: int) -> None:
+    def __init__(self, snapshot: Snapshot, cache_bytes: int, collection: Collection | None = None) -> None:
+        self._collection = collection
         self._cache_bytes = cache_bytes
         self._segments = snapshot.segments
         self._settings = snapshot.manifest.settings
@@ -48,4 +50,5 @@ class LexicalSearcher:
     def _bm25(self) -> Bm25:
         readers = [segment.reader.postings for segment in self._segments]
         deleted = [segment.deleted for segment in self._segments]
-        return Bm25(readers, deleted, self._settings.k1, self._settings.b, self._cache_bytes)
+        settings = self._settings
+        return Bm25(readers, deleted, settings.k1, settings.b, self._cache_bytes, self._collection)

@@ -22,11 +22,11 @@ from quarry.engine.encoding.windows import sentence_end_flags
 from quarry.engine.scoring.query_vectors import MAX_MAGNITUDE, host_vectors
 from quarry.formats.errors import InvalidQuery
 
-__all__ = ["QuerySample", "sample_vectors"]
+__all__ = ["MAX_TEXTS", "QuerySample", "sample_vectors"]
 
 Floats = npt.NDArray[np.float32]
 
-_N_TEXTS = 512
+MAX_TEXTS = 512
 _MIN_QUERIES = 32  # fewer distinct texts do not represent other queries
 _TITLES = 0.25  # probability of taking the title of a document that has one
 _MAX_TITLE_WORDS = 30
@@ -60,15 +60,15 @@ class QuerySample:
     @staticmethod
     def places(n_docs: int) -> list[int]:
         """Return the ordinals, evenly spaced and ascending, of the documents to add if they can be looked up."""
-        n_texts = min(n_docs, _N_TEXTS)
+        n_texts = min(n_docs, MAX_TEXTS)
         return [place * n_docs // n_texts for place in range(n_texts)]
 
     def add(self, title: str, text: str) -> None:
         """Offer a document to the sample."""
         self._n_seen += 1
-        if len(self.texts) < _N_TEXTS:
+        if len(self.texts) < MAX_TEXTS:
             self.texts.append(_query_like(title, text, self._random))
-        elif (place := _below(self._random, self._n_seen)) < _N_TEXTS:
+        elif (place := _below(self._random, self._n_seen)) < MAX_TEXTS:
             self.texts[place] = _query_like(title, text, self._random)
 
 

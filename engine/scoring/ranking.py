@@ -29,6 +29,8 @@ class Exactness(StrEnum):
     """No other document with a vector in one of the inverted lists that were read has a better score."""
     APPROXIMATE = "approximate"
     """Candidates were found by codes or a graph: a better document may have been missed."""
+    PARTIAL = "partial"
+    """A shard of the index did not answer; see `Hits.coverage`."""
 
     @staticmethod
     def weakest(parts: Iterable[Exactness]) -> Exactness:
@@ -63,13 +65,21 @@ class Ranking(NamedTuple):
         return Ranking(self.segments[:n], self.docs[:n], self.scores[:n], dense, lexical, self.exactness)
 
 
-def merge_rankings(answers: Sequence[tuple[Ints, Floats]], n: int) -> Ranking:
-    """Merge the documents found in each segment, given with their scores, into the n best."""
+def merge_rankings(answers: Sequence[tuple[Ints, Floats]], n: int, keep_ties: bool = False) -> Ranking:
+    """Merge the documents found in each segment, given with their scores, into the n best.
+
+    Args:
+        answers: for each segment documents and their scores.
+        n: number of documents.
+        keep_ties: whether all documents that tie with the n-th are kept too.
+    """
     segments = np.repeat(np.arange(len(answers)), [len(docs) for docs, _ in answers])
     docs = np.concatenate([docs for docs, _ in answers] or [np.empty(0, np.int64)])
     scores = np.concatenate([scores for _, scores in answers] or [np.empty(0, np.float32)])
     if len(scores) > n:
         kept = np.flatnonzero(scores >= np.partition(scores, len(scores) - n)[len(scores) - n])
         segments, docs, scores = segments[kept], docs[kept], scores[kept]
-    order = np.lexsort((docs, segments, -scores))[:n]
+    order = np.lexsort((docs, segments, -scores))
+    if not keep_ties:
+        order = order[:n]
     return Ranking(segments[order], docs[order], scores[order])

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, field
 
 from quarry.engine.documents.file_place import FilePlace, find_place
 from quarry.engine.scoring.ranking import Exactness
+from quarry.engine.search.coverage import Coverage
 from quarry.formats.documents.store import PackedDocument
 
 __all__ = ["Hit", "Hits", "Match", "snippet"]
@@ -100,12 +101,19 @@ class Hits(list[Hit]):
 
     Attributes:
         exactness: what is known about the documents that are not in it; "exact", "exact over probed lists" or
-            "approximate".
+            "approximate"; "partial" if a shard of the index did not answer.
+        coverage: which shards answered; None for an index without shards.
     """
 
-    def __init__(self, hits: Iterable[Hit] = (), exactness: Exactness = Exactness.APPROXIMATE) -> None:
+    def __init__(
+        self,
+        hits: Iterable[Hit] = (),
+        exactness: Exactness = Exactness.APPROXIMATE,
+        coverage: Coverage | None = None,
+    ) -> None:
         super().__init__(hits)
         self.exactness = exactness
+        self.coverage = coverage
 
 
 def snippet(text: str, n_characters: int = 88) -> str:

@@ -18,6 +18,7 @@ from quarry.engine.encoding.shared_models import bundle_key, shared_models
 from quarry.engine.encoding.tokenizer import Ids, TextTokenizer, lone_surrogate
 from quarry.engine.encoding.windows import window_bounds
 from quarry.engine.process.worker_pool import map_on_threads
+from quarry.engine.scoring.ranking import Exactness
 from quarry.engine.search.hits import Hits
 from quarry.formats.bundle.folder import MODEL_NAME, TOKENIZER_NAME
 from quarry.formats.bundle.reranker import RerankerBundle, load_reranker_bundle
@@ -283,4 +284,6 @@ def rerank(query: str, hits: Hits, reranker: Reranker, k: int) -> Hits:
         return hits
     scores = reranker.scores(query, [full_text(hit.title, hit.text) for hit in hits]).tolist()
     scored = [replace(hit, score=score) for hit, score in zip(hits, scores, strict=True)]
-    return Hits(sorted(scored, key=lambda hit: -hit.score)[:k])
+    is_partial = hits.exactness is Exactness.PARTIAL
+    exactness = Exactness.PARTIAL if is_partial else Exactness.APPROXIMATE
+    return Hits(sorted(scored, key=lambda hit: -hit.score)[:k], exactness, hits.coverage)

@@ -17,13 +17,14 @@ from quarry.engine.scoring.query_vectors import Queries, Vectors, host_vectors
 from quarry.engine.scoring.ranking import Exactness, Ranking
 from quarry.engine.search.searcher import Searcher
 
-__all__ = ["Answer", "Retriever", "fuse"]
+__all__ = ["Answer", "Pool", "Retriever", "fuse", "pool_size"]
 
 _MIN_CANDIDATES = 300  # of each side in hybrid mode: as many for 10 hits as for 100, so that the first 10 agree
 _RANK_OFFSET = 60
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float32]
+Flags = npt.NDArray[np.bool_]
 
 
 class Answer(NamedTuple):
@@ -38,6 +39,31 @@ class Answer(NamedTuple):
     ranking: Ranking
     vector: Vectors | None = None
     terms: Bm25Query | None = None
+
+
+class Pool(NamedTuple):
+    """The candidates of one hybrid query, ordered by segment and ordinal, each with both scores.
+
+    Attributes:
+        segments: (n,) int64, numbers of the segments.
+        docs: (n,) int64, ordinals in the segments.
+        dense: (n,) float32, exact dense scores.
+        lexical: (n,) float32, exact BM25 scores.
+        by_vector: (n,) bool, whether it is among the best by dense score.
+        by_terms: (n,) bool, whether it is among the best by BM25.
+    """
+
+    segments: Ints
+    docs: Ints
+    dense: Floats
+    lexical: Floats
+    by_vector: Flags
+    by_terms: Flags
+
+
+def pool_size(options: SearchOptions) -> int:
+    """Return the number of candidates that a hybrid search takes of each side."""
+    return options.candidates or max(usual_candidates(options.n_retrieved), _MIN_CANDIDATES)
 
 
 class Retriever:
@@ -73,56 +99,80 @@ class Retriever:
     def search_hybrid(
         self, texts: list[str], vectors: Queries, options: SearchOptions, allowed: AllowedDocs
     ) -> Iterator[Answer]:
-        """Yield the answer of each query, given as a text and as its vector.
+        """Yield the answer of each query, given as a text and as its vector."""
+        for vector, terms, pool in self.find_pools(texts, vectors, options, allowed):
+            fused = fuse(pool.dense, pool.lexical, options.fusion, options.dense_weight)
+            order = np.lexsort((pool.docs, pool.segments, -fused))[: options.n_retrieved]
+            ranking = Ranking(
+                pool.segments[order], pool.docs[order], fused[order], pool.dense[order], pool.lexical[order]
+            )
+            if len(pool.docs) == self._count_allowed(allowed):
+                ranking = ranking._replace(exactness=Exactness.EXACT)
+            yield Answer(ranking, vector, terms) if options.explain else Answer(ranking)
+
+    def find_pools(
+        self,
+        texts: list[str],
+        vectors: Queries,
+        options: SearchOptions,
+        allowed: AllowedDocs,
+        keep_ties: bool = False,
+    ) -> Iterator[tuple[Floats, Bm25Query, Pool]]:
+        """Yield the vector, the terms and the candidates of each query, given as a text and as its vector.
 
         Candidates are the best documents of both sides; those that only one side found are scored by the other, so
         that every candidate has both scores before fusion.
+
+        Args:
+            texts: of the queries.
+            vectors: (n, dim), of the queries.
+            options: options of the search.
+            allowed: for each segment the documents that may be found; None: all.
+            keep_ties: whether all documents that tie with the last candidate of a side are candidates too.
         """
-        n = options.candidates or max(usual_candidates(options.n_retrieved), _MIN_CANDIDATES)
-        rankings = self._dense.search(vectors, options, allowed, n_candidates=n)
+        n = pool_size(options)
+        rankings = self._dense.search(vectors, options, allowed, n_candidates=n, keep_ties=keep_ties)
         for vector, text, by_vector in zip(host_vectors(vectors), texts, rankings, strict=True):
             terms = self._lexical.query(text)
-            ranking = self._fuse(vector, terms, by_vector, terms.top(n, allowed), options)
-            if len(ranking.docs) == self._count_allowed(allowed):
-                ranking = ranking._replace(exactness=Exactness.EXACT)
-            ranking = ranking.first(options.n_retrieved)
-            yield Answer(ranking, vector, terms) if options.explain else Answer(ranking)
+            yield vector, terms, self._pool(vector, terms, by_vector, terms.top(n, allowed, keep_ties))
 
     def _count_allowed(self, allowed: AllowedDocs) -> int:
         return sum(n if docs is None else docs.n for n, docs in zip(self._n_docs, allowed, strict=True))
 
-    def _fuse(
-        self, vector: Floats, terms: Bm25Query, by_vector: Ranking, by_terms: Ranking, options: SearchOptions
-    ) -> Ranking:
-        """Return all candidates of both sides, ranked by fused scores."""
-        if not self._n_docs:
-            return by_terms
+    def _pool(self, vector: Floats, terms: Bm25Query, by_vector: Ranking, by_terms: Ranking) -> Pool:
         parts = [
             self._score_candidates(vector, terms, by_vector, by_terms, segment)
             for segment in range(len(self._n_docs))
         ]
-        lengths = [len(docs) for docs, _, _ in parts]
-        docs, dense, lexical = (np.concatenate(column) for column in zip(*parts, strict=True))
-        fused = fuse(dense, lexical, options.fusion, options.dense_weight)
-        segments = np.repeat(np.arange(len(lengths)), lengths)
-        order = np.lexsort((docs, segments, -fused))
-        return Ranking(segments[order], docs[order], fused[order], dense[order], lexical[order])
+        return Pool(*(np.concatenate(column) for column in zip(_NO_CANDIDATES, *parts, strict=True)))
 
     def _score_candidates(
         self, vector: Floats, terms: Bm25Query, by_vector: Ranking, by_terms: Ranking, segment: int
-    ) -> tuple[Ints, Floats, Floats]:
-        """Return the candidates of one segment, ascending, with their dense and lexical scores."""
+    ) -> Pool:
+        """Return the candidates of one segment."""
         inside = by_vector.segments == segment
-        known = by_vector.docs[inside]
-        docs = np.union1d(known, by_terms.docs[by_terms.segments == segment])
+        known, with_terms = by_vector.docs[inside], by_terms.docs[by_terms.segments == segment]
+        docs = np.union1d(known, with_terms)
         dense = np.empty(len(docs), np.float32)
         places = np.searchsorted(docs, known)
         dense[places] = by_vector.scores[inside]
-        missing = np.ones(len(docs), bool)
-        missing[places] = False
-        if missing.any():
-            dense[missing] = self._dense.scores(vector, segment, docs[missing])
-        return docs, dense, terms.score_documents(segment, docs)
+        is_known, has_terms = np.zeros(len(docs), bool), np.zeros(len(docs), bool)
+        is_known[places] = True
+        has_terms[np.searchsorted(docs, with_terms)] = True
+        if not is_known.all():
+            dense[~is_known] = self._dense.scores(vector, segment, docs[~is_known])
+        segments = np.full(len(docs), segment, np.int64)
+        return Pool(segments, docs, dense, terms.score_documents(segment, docs), is_known, has_terms)
+
+
+_NO_CANDIDATES = Pool(
+    np.empty(0, np.int64),
+    np.empty(0, np.int64),
+    np.empty(0, np.float32),
+    np.empty(0, np.float32),
+    np.empty(0, bool),
+    np.empty(0, bool),
+)
 
 
 def fuse(dense: Floats, lexical: Floats, fusion: str, dense_weight: float) -> Floats:

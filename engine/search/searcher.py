@@ -91,6 +91,7 @@ class Searcher:
         allowed: AllowedDocs | None = None,
         *,
         n_candidates: int | None = None,
+        keep_ties: bool = False,
     ) -> list[Ranking]:
         """Return the best documents for each query, with exact scores.
 
@@ -100,6 +101,7 @@ class Searcher:
             allowed: for each segment the documents that may be found; None: all.
             n_candidates: number of candidates, all of which are returned; None: candidates as `options` say, of
                 which the best `options.n_retrieved` are returned.
+            keep_ties: whether all documents that tie with the last one are returned too.
         """
         if not len(queries):
             return []
@@ -119,7 +121,9 @@ class Searcher:
                 beta=self._beta,
             )
             answers.append(segment.search(batch, parameters, n_kept))
-        return [_merge([answer[number] for answer in answers], n_kept) for number in range(len(queries))]
+        return [
+            _merge([answer[number] for answer in answers], n_kept, keep_ties) for number in range(len(queries))
+        ]
 
     @property
     def choices(self) -> list[Choice]:
@@ -314,8 +318,8 @@ class _SegmentSearcher:
         return found.docs, self.rescorer.scores(query, found.docs)
 
 
-def _merge(parts: list[_Scored], n: int) -> Ranking:
+def _merge(parts: list[_Scored], n: int, keep_ties: bool) -> Ranking:
     """Merge the documents of all segments into the n best."""
-    ranking = merge_rankings([(part.docs, part.scores) for part in parts], n)
+    ranking = merge_rankings([(part.docs, part.scores) for part in parts], n, keep_ties)
     exactness = Exactness.weakest(part.exactness for part in parts)
     return ranking._replace(dense=ranking.scores, exactness=exactness)

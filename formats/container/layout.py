@@ -67,6 +67,7 @@ class FileKind(IntEnum):
     QUANTIZER = 3
     TOMBSTONES = 4
     HNSW_GRAPH = 5
+    SHARDS = 6
 
 
 @dataclass(frozen=True)

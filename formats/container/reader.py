@@ -24,6 +24,8 @@ from quarry.formats.errors import ChecksumMismatch, CorruptFile, FormatError, Tr
 
 __all__ = ["ContainerReader"]
 
+_LOADED = (FileKind.MANIFEST, FileKind.SHARDS)  # small, and deleted while others read them
+
 
 class ContainerReader:
     """A container file that is open for reading; its preamble, table of contents and footer are verified.
@@ -46,7 +48,7 @@ class ContainerReader:
     def __init__(self, directory: Directory, name: str, kind: FileKind, record: FileRecord | None = None) -> None:
         self.path = directory.path / name
         self._file: MappedFile | LoadedFile = (
-            directory.load(name, MAX_MANIFEST_BYTES) if kind == FileKind.MANIFEST else directory.map(name)
+            directory.load(name, MAX_MANIFEST_BYTES) if kind in _LOADED else directory.map(name)
         )
         self._sections: dict[str, Section] = {}
         self._requested: set[str] = set()

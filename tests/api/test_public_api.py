@@ -13,6 +13,7 @@ from quarry.formats import errors
 DOCUMENTED = {
     "BuildReport",
     "Cls",
+    "Coverage",
     "Document",
     "Engine",
     "FilePlace",

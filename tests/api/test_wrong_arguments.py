@@ -139,6 +139,8 @@ def builds(value: Value, world: Path) -> Calls:
     for name in names if callable(value()) else [*names, "progress"]:
         yield f"build {name}", lambda name=name: build(**{name: value()})
     yield "build docs", lambda: build(value())
+    sharded = options() | {"overwrite": True}
+    yield "build shards", lambda: engine.build(DOCS, world / "shards", shards=value(), **sharded)  # type: ignore[arg-type]
     for kind in (engine.Pieces, engine.KMeans, engine.FirstM):
         yield kind.__name__, lambda kind=kind: kind(value())
 
@@ -154,6 +156,8 @@ def searches(value: Value, index: Engine) -> Calls:
         "dense_weight",
         "rerank",
         "filter",
+        "partial",
+        "timeout",
         "unheard_of",
     )
     for mode in ("dense", "lexical", "hybrid"):

@@ -134,7 +134,8 @@ def test_modes(indexes):
 
 
 def test_an_answer_of_parts_promises_what_its_weakest_part_does():
-    exact, lists, approximate = Exactness
+    exact, lists, approximate, partial = Exactness
     assert Exactness.weakest([exact, lists]) == lists
     assert Exactness.weakest([approximate, lists, exact]) == approximate
+    assert Exactness.weakest([approximate, partial, exact]) == partial
     assert Exactness.weakest([]) == exact

@@ -29,6 +29,7 @@ from quarry.formats.container.packing import pack
 from quarry.formats.container.reader import ContainerReader
 from quarry.formats.documents.spans import pack_spans
 from quarry.formats.manifest import SegmentRecord
+from quarry.formats.shard_set import ShardSet
 from quarry.formats.tombstones import write_tombstones
 from quarry.formats.vectors.hnsw_graph import NONE, HnswGraph, graph_name, write_graph
 from quarry.formats.vectors.quantizer import write_quantizer
@@ -106,9 +107,12 @@ def _of_files(directory: Directory, segment: SegmentRecord, coded: FileRecord) -
     deleted = write_tombstones(directory, FILE_ID, np.arange(N_DOCS) % 3 == 0)
     committed = manifest([segment, segment_record(directory, ["0"], dim=DIM)], [coded, apart], beta=1.5)
     committed.commit(directory)
+    shards = ShardSet(generation=1, set_id=FILE_ID, parent_id=bytes(16), folders=("shard-0", "shard-1", "shard-2"))
+    shards.commit(directory)
     write_graph(directory, GRAPH_OF, a_graph())
     return {
         "manifest": target(committed.name, read.manifest, fixed=True),
+        "shards": target(shards.name, read.shard_set, fixed=True),
         "segment": target(segment.file.name, read.segment, fixed=True),
         "tombstones": target(deleted.name, read.tombstones),
         "quantizer": target(coded.name, read.quantizer),

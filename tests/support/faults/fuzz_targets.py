@@ -32,6 +32,7 @@ from quarry.formats.metadata.columns import MetadataReader
 from quarry.formats.metadata.values import to_scalar
 from quarry.formats.postings.postings import PostingsReader
 from quarry.formats.segment import SegmentReader
+from quarry.formats.shard_set import ShardSet
 from quarry.formats.tombstones import read_tombstones
 from quarry.formats.vectors.centroids import CentroidTable
 from quarry.formats.vectors.hnsw_graph import read_graph
@@ -305,6 +306,12 @@ def manifest(directory: MemoryDirectory, _: FileRecord) -> None:
     """Read a manifest."""
     found = Manifest.load(directory, 1)
     assert found.file_names()
+
+
+def shard_set(directory: MemoryDirectory, _: FileRecord) -> None:
+    """A shard set."""
+    found = ShardSet.load(directory, 1)
+    assert len(found.folders) == len(set(found.folders)) > 0
 
 
 def segment(directory: MemoryDirectory, record: FileRecord) -> None:

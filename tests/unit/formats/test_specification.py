@@ -10,8 +10,10 @@ import numpy as np
 import pytest
 import zstandard
 from support.indexes.format_samples import ODD_IDS, document, manifest, quantizer, segment_record, write_file
+from support.indexes.word_encoder import WordEncoder
 from xxhash import xxh3_64_intdigest, xxh3_128_digest, xxh3_128_hexdigest
 
+from quarry.engine import build
 from quarry.formats.container.layout import FileKind
 from quarry.formats.documents.spans import pack_spans
 from quarry.formats.snapshot import Snapshot
@@ -320,6 +322,24 @@ def test_the_columns_of_metadata(directory):
         "inside.list.k": [1, 2],
     }
     assert not any(columns.values())
+
+
+def test_shards(directory):
+    """Section 14: every document is in the shard that the hash of its id gives, and in no other."""
+    path = directory.path / "sharded"
+    ids = [each for each in ODD_IDS if each] + [str(number) for number in range(40)]
+    build([{"id": doc_id, "text": "word"} for doc_id in ids], path, encoder=WordEncoder(), shards=3)
+    (root,) = path.glob("SHARDS-*")
+    shard_set = File(root, 6)
+    folders = [folder["name"] for folder in shard_set.fields["folders"]]
+    assert root.name == "SHARDS-00000000000000000001"
+    assert folders == [f"shard-{shard_set.id.hex()}-{number:04d}" for number in range(3)]
+    expected = {"generation": 1, "parent_id": bytes(16), "routing": "xxh3-64"}
+    assert {name: value for name, value in shard_set.fields.items() if name != "folders"} == expected
+    assert not shard_set.sections
+    for number, folder in enumerate(folders):
+        found = [doc_id for doc_id, *_ in Index(path / folder).documents()]
+        assert found == [doc_id for doc_id in ids if xxh3_64_intdigest(doc_id.encode()) % 3 == number]
 
 
 @pytest.mark.parametrize("made", [made["made_with"] for made in KINDS if "made_with" in made])

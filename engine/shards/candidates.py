@@ -1,0 +1,69 @@
+"""What a shard returns for one query: candidates with their scores, without texts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from quarry.engine.scoring.ranking import Exactness, Floats, Ints
+from quarry.formats.arrays import BoolArray
+
+__all__ = ["ShardCandidates", "best_places"]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ShardCandidates:
+    """The best documents of one shard for one query, by dense score, by BM25 or by both.
+
+    Attributes:
+        ids: of the documents.
+        segments: (n,) int64, number of each document's segment in the shard.
+        docs: (n,) int64, ordinals there.
+        dense: (n,) float32, exact dense scores; None in lexical mode.
+        lexical: (n,) float32, exact BM25 scores; None in dense mode.
+        by_vector: (n,) bool, which are among the best of the shard by dense score.
+        by_terms: (n,) bool, which are among the best of the shard by BM25.
+        n_allowed: documents of the shard that may be found.
+        exactness: of the dense scores' ranking.
+    """
+
+    ids: Sequence[str]
+    segments: Ints
+    docs: Ints
+    dense: Floats | None
+    lexical: Floats | None
+    by_vector: BoolArray
+    by_terms: BoolArray
+    n_allowed: int
+    exactness: Exactness
+
+    def take(self, places: Ints) -> ShardCandidates:
+        """Return the candidates at these places."""
+        return ShardCandidates(
+            ids=[self.ids[place] for place in places.tolist()],
+            segments=self.segments[places],
+            docs=self.docs[places],
+            dense=None if self.dense is None else self.dense[places],
+            lexical=None if self.lexical is None else self.lexical[places],
+            by_vector=self.by_vector[places],
+            by_terms=self.by_terms[places],
+            n_allowed=self.n_allowed,
+            exactness=self.exactness,
+        )
+
+
+def best_places(scores: Floats, ids: Sequence[str], n: int) -> Ints:
+    """Return the places of the n best documents, best first; equal scores are in the order of their ids.
+
+    Args:
+        scores: (m,) float32.
+        ids: of the m documents, distinct.
+        n: how many, at least 1.
+    """
+    places = np.arange(len(scores))
+    if len(scores) > n:
+        places = np.flatnonzero(scores >= np.partition(scores, len(scores) - n)[len(scores) - n])
+    keys = zip((-scores[places]).tolist(), [ids[place] for place in places.tolist()], places.tolist(), strict=True)
+    return np.array([place for _, _, place in sorted(keys)[:n]], np.int64)

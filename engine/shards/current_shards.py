@@ -1,0 +1,194 @@
+"""Which generations of its shards an open index answers from, replaced in one step."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+from collections.abc import Sequence
+from dataclasses import replace
+
+from quarry.engine.index.view import ViewResources
+from quarry.engine.indexer.graphs import drop_graphs, write_graphs
+from quarry.engine.options import OpenOptions
+from quarry.engine.shards.gathering import ShardThreads
+from quarry.engine.shards.shard import Shard
+from quarry.engine.shards.shard_folders import shard_directory
+from quarry.engine.shards.view import ShardedView
+from quarry.formats.container.directory import Directory
+from quarry.formats.errors import CorruptFile, IndexClosed, IndexNotFound
+from quarry.formats.shard_set import ShardSet, load_newest_shard_set
+from quarry.formats.snapshot import Snapshot
+
+__all__ = ["CurrentShards"]
+
+_ATTEMPTS = 100  # a build may delete the folders after the shard set was read
+
+
+class CurrentShards:
+    """The view of the shards of an index, until a newer one takes its place; for several threads, in one process.
+
+    Args:
+        directory: of the index; the newest generation of each of its shards is opened.
+        resources: resources of all views; memory and threads are divided equally among the shards.
+
+    Raises:
+        IndexNotFound: there is no sharded index.
+        FormatError: a file of the index is damaged, or a shard is missing.
+    """
+
+    def __init__(self, directory: Directory, resources: ViewResources) -> None:
+        self._directory = directory
+        self._resources = resources
+        self._options = resources.options
+        self._pid = os.getpid()
+        self._lock = threading.Lock()
+        self._threads: ShardThreads | None = None
+        self._view: ShardedView | None = self._open_all()
+
+    @property
+    def is_forked(self) -> bool:
+        """Whether this is a copy in a forked child, where threads of the parent may hold locks forever."""
+        return os.getpid() != self._pid
+
+    def get(self) -> ShardedView:
+        """Return what is open.
+
+        Raises:
+            IndexClosed: the index was closed, or was opened by another process.
+        """
+        view = self._view
+        if view is None:
+            raise IndexClosed("the index is closed", path=self._directory.path)
+        if self.is_forked:
+            raise IndexClosed(
+                "the index was opened by another process; open it again after a fork",
+                path=self._directory.path,
+            )
+        return view
+
+    def refresh(self) -> bool:
+        """Open the newest generation of every shard; return whether one of them was newer."""
+        self.get()
+        with self._lock:
+            view = self.get()
+            if not view.shard_set.is_newest(self._directory):
+                self._view = self._open_all()
+                return True
+            snapshots = [_refreshed(shard.snapshot) for shard in view.shards]
+            if all(new is shard.snapshot for new, shard in zip(snapshots, view.shards, strict=True)):
+                return False
+            self._view = self._make(view.shard_set, snapshots, view.shards)
+        return True
+
+    def follow(self) -> None:
+        """Open the newest generation of every shard, after a writer of this process; nothing after `close`."""
+        with contextlib.suppress(IndexClosed):
+            self.refresh()
+
+    def optimize(self) -> int:
+        """Write HNSW graphs for large segments that have none; return how many were written.
+
+        The write locks of the shards must be held.
+        """
+        before = [shard.snapshot for shard in self.get().shards]
+        graph_rows, threads = self._options.thresholds.graph_rows, self._options.n_threads
+        n_written = sum(write_graphs(snapshot, graph_rows, threads) for snapshot in before)
+        with self._lock:
+            view = self.get()
+            snapshots = [Snapshot(each.snapshot.directory, each.snapshot.segments) for each in view.shards]
+            self._view = self._make(view.shard_set, snapshots, ())
+        for old, new in zip(before, snapshots, strict=True):
+            drop_graphs(old, new)
+        return n_written
+
+    def close(self) -> None:
+        """Close all files; further calls do nothing. A forked child releases them without a lock."""
+        if self.is_forked:
+            self._view = None
+            return
+        with self._lock:
+            view, self._view = self._view, None
+            threads, self._threads = self._threads, None
+        if threads:
+            threads.close()
+        if view:
+            for shard in view.shards:
+                shard.snapshot.close()
+
+    def _open_all(self) -> ShardedView:
+        for _ in range(_ATTEMPTS):
+            shard_set = load_newest_shard_set(self._directory)
+            try:
+                snapshots = _open_shards(self._directory, shard_set)
+            except IndexNotFound as error:
+                if shard_set.is_newest(self._directory):
+                    raise CorruptFile("a shard of the index is missing", path=error.path) from error
+            else:
+                return self._make(shard_set, snapshots, ())
+        raise CorruptFile("the shards of the index cannot be opened", path=self._directory.path)
+
+    def _make(self, shard_set: ShardSet, snapshots: Sequence[Snapshot], before: Sequence[Shard]) -> ShardedView:
+        """Make a view; if that fails, close the snapshots that are not those of shards `before`."""
+        try:
+            _check_settings(snapshots)
+            shards = self._shards(shard_set, snapshots, before)
+        except BaseException:
+            old = [shard.snapshot for shard in before]
+            for snapshot in snapshots:
+                if snapshot not in old:
+                    snapshot.close()
+            raise
+        if self._threads is None or self._threads.n_shards != len(shards):
+            self._threads = ShardThreads(
+                len(shards), self._options.n_threads
+            )  # searches under way keep the old ones
+        return ShardedView(self._directory.path, shard_set, shards, self._threads, self._resources)
+
+    def _shards(self, shard_set: ShardSet, snapshots: Sequence[Snapshot], before: Sequence[Shard]) -> list[Shard]:
+        options = _share_of(self._options, len(snapshots))
+        known: Sequence[Shard | None] = list(before) or [None] * len(snapshots)
+        return [
+            old
+            if old is not None and old.snapshot is snapshot
+            else Shard(name, snapshot, options, self._resources.device, old)
+            for name, snapshot, old in zip(shard_set.folders, snapshots, known, strict=True)
+        ]
+
+
+def _open_shards(directory: Directory, shard_set: ShardSet) -> list[Snapshot]:
+    snapshots: list[Snapshot] = []
+    try:
+        for folder in shard_set.folders:
+            snapshots.append(Snapshot(shard_directory(directory, folder, len(shard_set.folders))))  # noqa: PERF401
+    except BaseException:
+        for snapshot in snapshots:
+            snapshot.close()
+        raise
+    return snapshots
+
+
+def _refreshed(snapshot: Snapshot) -> Snapshot:
+    """The newest generation of a shard: the same snapshot if it is that."""
+    if snapshot.manifest.is_newest(snapshot.directory):
+        return snapshot
+    return Snapshot(snapshot.directory, snapshot.segments)
+
+
+def _check_settings(snapshots: Sequence[Snapshot]) -> None:
+    """Check that all shards were built with the same settings and encoder."""
+    first = snapshots[0].manifest
+    for snapshot in snapshots[1:]:
+        if (snapshot.manifest.settings, snapshot.manifest.encoder) != (first.settings, first.encoder):
+            raise CorruptFile(
+                "a shard has other settings or another encoder than the first one",
+                path=snapshot.directory.path,
+                expected=f"{first.settings}, {first.encoder}",
+                actual=f"{snapshot.manifest.settings}, {snapshot.manifest.encoder}",
+            )
+
+
+def _share_of(options: OpenOptions, n_shards: int) -> OpenOptions:
+    """The resources of each shard."""
+    memory_bytes = None if options.memory_bytes is None else max(1, options.memory_bytes // n_shards)
+    return replace(options, memory_bytes=memory_bytes, threads=max(1, options.n_threads // n_shards))

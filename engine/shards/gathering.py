@@ -1,0 +1,130 @@
+"""Asks all shards at once and waits for their answers: until a deadline, and with or without those that fail."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Future, wait
+from typing import TypeVar
+
+from quarry.engine.process.worker_pool import PoolClosed, WorkerPool, result_of
+from quarry.formats.errors import IndexClosed, InvalidQuery, InvalidSetting, ShardTimeout
+
+__all__ = ["Gathering", "ShardThreads"]
+
+R = TypeVar("R")
+
+_OF_THE_CALLER = (InvalidQuery, InvalidSetting, IndexClosed)  # errors that are no failure of a shard
+
+
+class ShardThreads:
+    """Threads of their own for each shard, so that one that hangs does not take those of the others.
+
+    Args:
+        n_shards: number of shards.
+        threads: for all shards together; each has at least one.
+
+    Attributes:
+        n_shards: number of shards.
+    """
+
+    def __init__(self, n_shards: int, threads: int) -> None:
+        self.n_shards = n_shards
+        each = max(1, threads // n_shards)
+        self._pools = [WorkerPool(each, f"quarry-shard-{number}") for number in range(n_shards)]
+
+    def submit(self, shard: int, work: Callable[[int], R]) -> Future[R]:
+        """Start work on a shard, given its number.
+
+        Raises:
+            PoolClosed: after `close`.
+        """
+        return self._pools[shard].submit(work, shard)
+
+    def close(self) -> None:
+        """Cancel what has not begun, wait for what has, and end the threads."""
+        for pool in self._pools:
+            pool.close()
+
+
+class Gathering:
+    """The requests of one search to the shards: a shard that did not answer one of them is not asked again.
+
+    Args:
+        threads: of the shards.
+        names: of the shards, for messages.
+        allow_partial: whether a shard may fail or be late; it is then left out and recorded in `missing`.
+        timeout: seconds that the shards have to answer each request; None: no limit.
+
+    Attributes:
+        missing: for each shard that did not answer, by its number, the reason.
+    """
+
+    def __init__(
+        self,
+        threads: ShardThreads,
+        names: Sequence[str],
+        allow_partial: bool = False,
+        timeout: float | None = None,
+    ) -> None:
+        self.missing: dict[int, str] = {}
+        self._threads = threads
+        self._names = names
+        self._allow_partial = allow_partial
+        self._timeout = timeout
+
+    def run(self, work: Callable[[int], R], shards: Iterable[int] | None = None) -> dict[int, R]:
+        """Do work for shards, given their numbers; return the results of those that answered, in their order.
+
+        Args:
+            work: safe to call on several threads.
+            shards: numbers; None: all. Missing ones are left out.
+
+        Raises:
+            ShardTimeout: a shard is late, and must not be, or none answered in time.
+            Exception: of a shard that failed, and must not, or of the last one if none answered; or an error of
+                the caller, such as an invalid query.
+        """
+        wanted = range(len(self._names)) if shards is None else shards
+        asked = [shard for shard in wanted if shard not in self.missing]
+        try:
+            futures = {shard: self._threads.submit(shard, work) for shard in asked}
+        except PoolClosed:
+            raise IndexClosed("the index is closed") from None
+        try:
+            return self._collect(futures)
+        finally:
+            for future in futures.values():
+                future.cancel()
+
+    def _collect(self, futures: Mapping[int, Future[R]]) -> dict[int, R]:
+        found: dict[int, R] = {}
+        deadline = None if self._timeout is None else time.monotonic() + self._timeout
+        for shard, future in futures.items():
+            try:
+                found[shard] = self._result(shard, future, deadline)
+            except PoolClosed:
+                raise IndexClosed("the index is closed") from None
+            except _OF_THE_CALLER:
+                raise
+            except Exception as error:
+                error.add_note(f"This is an error of the shard {self._names[shard]}.")
+                if not self._allow_partial or len(self.missing) + 1 == len(self._names):
+                    raise
+                self.missing[shard] = str(error) or type(error).__name__
+        return found
+
+    def _result(self, shard: int, future: Future[R], deadline: float | None) -> R:
+        """The result of a shard, or its error.
+
+        Raises:
+            ShardTimeout: it has not answered by the deadline.
+            PoolClosed: the index was closed before the shard was asked.
+        """
+        seconds = None if deadline is None else max(0.0, deadline - time.monotonic())
+        if not wait([future], seconds).done:
+            raise ShardTimeout(
+                f"the shard {self._names[shard]} did not answer in time",
+                expected=f"an answer within {self._timeout} s; partial=True does without it",
+            )
+        return result_of(future)

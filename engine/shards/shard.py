@@ -1,0 +1,217 @@
+"""One shard: an open generation of an ordinary index, which returns candidates instead of hits."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from quarry.engine.filtering.allowed import AllowedDocs
+from quarry.engine.filtering.cache import DocumentFilter
+from quarry.engine.filtering.evaluation import Kinds
+from quarry.engine.filtering.filter import Condition
+from quarry.engine.filtering.unknown_fields import UnknownFields
+from quarry.engine.gpu.device import Device
+from quarry.engine.index.memory import plan_memory
+from quarry.engine.index.statistics import resource_statistics
+from quarry.engine.lexical.bm25 import Bm25
+from quarry.engine.lexical.query import Bm25Query
+from quarry.engine.lexical.searcher import LexicalSearcher
+from quarry.engine.options import OpenOptions, SearchOptions
+from quarry.engine.scoring.query_vectors import Queries
+from quarry.engine.scoring.ranking import Exactness, Ranking
+from quarry.engine.search.hit_builder import HitBuilder
+from quarry.engine.search.retriever import Pool, Retriever
+from quarry.engine.search.searcher import Searcher
+from quarry.engine.shards.candidates import ShardCandidates, best_places
+from quarry.engine.shards.collection import ShardedCollection, ShardSize
+from quarry.formats.snapshot import Snapshot
+
+__all__ = ["Shard", "ShardSearcher", "find_dense"]
+
+Ints = npt.NDArray[np.int64]
+
+
+class Shard:
+    """A snapshot of one shard with its searchers; safe to use from several threads.
+
+    Args:
+        name: of its folder.
+        snapshot: what is searched.
+        options: resources to use.
+        device: of backend "gpu".
+        before: this shard at another generation, whose backends are reused for the segments that are the same.
+
+    Attributes:
+        name: of its folder.
+        snapshot: what is searched.
+        segments: of the snapshot; they stay, even if the snapshot is closed.
+        dense: dense search.
+        filter: evaluates filters.
+        hits: builds hits.
+        posting_bytes: memory for decoded postings.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        snapshot: Snapshot,
+        options: OpenOptions,
+        device: Device,
+        before: Shard | None = None,
+    ) -> None:
+        self.name = name
+        self.snapshot = snapshot
+        self.segments = snapshot.segments
+        self._options = options
+        self._plan = plan_memory(snapshot, options.memory_bytes)
+        self.posting_bytes = self._plan.posting_bytes
+        self.dense: Searcher = Searcher(
+            snapshot, options, self._plan.backend_bytes, device, before.dense if before is not None else None
+        )
+        self.hits = HitBuilder(snapshot, self.dense)
+        analysis = LexicalSearcher(snapshot, 0)
+        self.filter = DocumentFilter(self.segments, self._plan.filter_bytes, analysis.terms, UnknownFields())
+        readers = [segment.reader.postings for segment in self.segments]
+        self._terms = Bm25(readers, [segment.deleted for segment in self.segments], cache_bytes=0)
+
+    @property
+    def n_documents(self) -> int:
+        """Number of documents that are not deleted."""
+        return len(self.snapshot)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether it has no live document."""
+        return not self.segments
+
+    def measure(self) -> ShardSize:
+        """Return its size."""
+        return ShardSize(self._terms.n_docs, self._terms.total_length)
+
+    def document_frequencies(self, terms: Sequence[str]) -> list[int]:
+        """Return for each term the number of live documents that have it."""
+        return [self._terms.document_frequency(term) for term in terms]
+
+    def evaluate(self, condition: Condition) -> Kinds | None:
+        """Evaluate a filter, and remember the documents; return the kinds of values, None without documents."""
+        return None if self.is_empty else self.filter.evaluate(condition)[1]
+
+    def allowed(self, condition: Condition | None) -> AllowedDocs:
+        """Return for each segment the documents that pass a filter; None: all."""
+        return [None] * len(self.segments) if condition is None else self.filter.evaluate(condition)[0]
+
+    def count_allowed(self, allowed: AllowedDocs) -> int:
+        """Return the number of documents that may be found."""
+        return sum(
+            segment.record.n_docs - segment.record.n_deleted if docs is None else docs.n
+            for segment, docs in zip(self.segments, allowed, strict=True)
+        )
+
+    def resources(self, posting_bytes: int) -> dict[str, object]:
+        """Describe what searches it, and the memory held for it; see `quarry.engine.index.statistics`.
+
+        Args:
+            posting_bytes: of decoded postings that are held now.
+        """
+        held = {
+            "backends": self.dense.resident_bytes,
+            "postings": posting_bytes,
+            "filters": self.filter.resident_bytes,
+            "documents": self._plan.document_bytes,
+            "quantizers": self._plan.quantizer_bytes,
+        }
+        return resource_statistics(self.snapshot, self._options, self.dense.choices, held, self.dense.device_bytes)
+
+
+class ShardSearcher:
+    """Searches one shard as a part of a collection; safe to use from several threads.
+
+    Args:
+        shard: the shard.
+        collection: statistics of all documents.
+    """
+
+    def __init__(self, shard: Shard, collection: ShardedCollection) -> None:
+        self._shard = shard
+        self._lexical = LexicalSearcher(shard.snapshot, shard.posting_bytes, collection)
+        n_docs = [segment.record.n_docs - segment.record.n_deleted for segment in shard.segments]
+        self._retriever = Retriever(shard.dense, self._lexical, n_docs)
+
+    @property
+    def posting_bytes(self) -> int:
+        """Memory of the decoded postings that are kept now."""
+        return self._lexical.resident_bytes
+
+    def find_lexical(self, texts: list[str], options: SearchOptions) -> list[ShardCandidates]:
+        """Return the best documents by BM25 for each text."""
+        allowed = self._shard.allowed(options.condition)
+        n = options.n_retrieved
+        rankings = (self._lexical.query(text).top(n, allowed, keep_ties=True) for text in texts)
+        return [_of_ranking(self._shard, ranking, n, allowed) for ranking in rankings]
+
+    def find_both(self, vectors: Queries, texts: list[str], options: SearchOptions) -> list[ShardCandidates]:
+        """Return the candidates of a hybrid search for each vector and text, each with both scores."""
+        allowed = self._shard.allowed(options.condition)
+        pools = self._retriever.find_pools(texts, vectors, options, allowed, keep_ties=True)
+        n_allowed = self._shard.count_allowed(allowed)
+        return [_of_pool(self._shard, pool, n_allowed) for _, _, pool in pools]
+
+    def query(self, text: str) -> Bm25Query:
+        """Return the terms of a text, with their postings."""
+        return self._lexical.query(text)
+
+
+def find_dense(shard: Shard, vectors: Queries, options: SearchOptions) -> list[ShardCandidates]:
+    """Return the best documents of a shard by dense score for each of (n, dim) vectors."""
+    allowed = shard.allowed(options.condition)
+    rankings = shard.dense.search(vectors, options, allowed, keep_ties=True)
+    return [_of_ranking(shard, ranking, options.n_retrieved, allowed) for ranking in rankings]
+
+
+def _of_ranking(shard: Shard, ranking: Ranking, n: int, allowed: AllowedDocs) -> ShardCandidates:
+    """Return the n best documents of a ranking by one score, which has all that tie with the last one."""
+    ids = _ids(shard, ranking.segments, ranking.docs)
+    is_dense, none = ranking.dense is not None, np.zeros(len(ids), bool)
+    found = ShardCandidates(
+        ids=ids,
+        segments=ranking.segments,
+        docs=ranking.docs,
+        dense=ranking.dense,
+        lexical=ranking.lexical,
+        by_vector=~none if is_dense else none,
+        by_terms=none if is_dense else ~none,
+        n_allowed=shard.count_allowed(allowed),
+        exactness=ranking.exactness,
+    )
+    return found.take(best_places(ranking.scores, ids, n))
+
+
+def _of_pool(shard: Shard, pool: Pool, n_allowed: int) -> ShardCandidates:
+    return ShardCandidates(
+        ids=_ids(shard, pool.segments, pool.docs),
+        segments=pool.segments,
+        docs=pool.docs,
+        dense=pool.dense,
+        lexical=pool.lexical,
+        by_vector=pool.by_vector,
+        by_terms=pool.by_terms,
+        n_allowed=n_allowed,
+        exactness=Exactness.APPROXIMATE,
+    )
+
+
+def _ids(shard: Shard, segments: Ints, docs: Ints) -> list[str]:
+    """Return the ids of documents, in their order."""
+    found = [""] * len(docs)
+    for number, places in _by_segment(segments):
+        ids = shard.segments[number].reader.ids.many(docs[places])
+        for place, doc_id in zip(places.tolist(), ids, strict=True):
+            found[place] = doc_id
+    return found
+
+
+def _by_segment(segments: Ints) -> Iterator[tuple[int, Ints]]:
+    for number in np.unique(segments).tolist():
+        yield number, np.flatnonzero(segments == number)

@@ -1,0 +1,144 @@
+"""Changes to the shards of an index: every document goes to the shard that its id belongs to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import TypeVar
+
+from quarry.engine.documents.document import Document
+from quarry.engine.indexer.document_encoder import EncodedDocuments, OnInvalid
+from quarry.engine.indexer.index_writer import IndexWriter
+from quarry.engine.process.worker_pool import PoolClosed, WorkerPool
+from quarry.formats.errors import IndexClosed
+from quarry.formats.shard_set import shard_of
+
+__all__ = ["ShardWriters"]
+
+R = TypeVar("R")
+
+
+class ShardWriters:
+    """The writers of all shards, used as one; see `quarry.engine.indexer.index_writer.IndexWriter`.
+
+    Each shard is committed in one step, but not all of them together: if a commit fails, the shards before the one
+    that failed are committed, and all others keep what was collected for them until the commit is tried again.
+
+    Args:
+        names: of the shards, for messages.
+        writers: of the shards, in the same order; closed by `close`.
+        threads: for encoding.
+
+    Attributes:
+        writers: of the shards.
+    """
+
+    def __init__(self, names: Sequence[str], writers: Sequence[IndexWriter], threads: int) -> None:
+        self._names = names
+        self.writers = writers
+        self._pool = WorkerPool(threads, "quarry-encode")
+
+    @property
+    def n_tokens(self) -> int:
+        """Tokens encoded so far."""
+        return sum(writer.n_tokens for writer in self.writers)
+
+    @property
+    def n_rows(self) -> int:
+        """Centroids made so far."""
+        return sum(writer.n_rows for writer in self.writers)
+
+    def add(self, documents: Iterable[Document], on_invalid: OnInvalid | None = None) -> int:
+        """Encode and collect documents; one whose id exists replaces it. Return how many were taken.
+
+        Args:
+            documents: what to add.
+            on_invalid: called for each document that cannot be encoded, which is then left out; None: raise.
+
+        Raises:
+            InvalidDocument: a document cannot be indexed; those before it are collected.
+            IndexClosed: a writer is closed, or another thread closed it meanwhile.
+            CommitFailed: an I/O error occurred; the documents taken before it are collected.
+        """
+        how, n_taken = self.writers[0].document_encoder, 0
+        try:
+            with EncodedDocuments(documents, how, self._pool, on_invalid) as encoded:
+                for each in encoded:
+                    self._owner(each.document.id).add_encoded(each)
+                    n_taken += 1
+        except PoolClosed:  # by `close` on another thread
+            raise IndexClosed("this writer is closed") from None
+        return n_taken
+
+    def delete(self, doc_ids: Iterable[str]) -> int:
+        """Delete the documents of these ids; return how many there were."""
+        return sum(self._owner(doc_id).delete([doc_id]) for doc_id in doc_ids)
+
+    def has_changes(self) -> bool:
+        """Return whether something was collected since the last commit."""
+        return any(writer.has_changes() for writer in self.writers)
+
+    def commit(self) -> tuple[int, int]:
+        """Commit every shard that has changes, one after the other.
+
+        Returns:
+            The generations of all shards added up, and how many documents were replaced by later ones of the same
+            id within this commit.
+
+        Raises:
+            QuarryError: as `IndexWriter.commit` raises it for one of the shards; a note says which are committed.
+        """
+        committed = self._each(lambda writer: writer.commit(), "committed")
+        return sum(generation for generation, _ in committed), sum(n_replaced for _, n_replaced in committed)
+
+    def merge(self, retrain: bool = False) -> int:
+        """Merge the segments of every shard; return the generations of all shards added up.
+
+        Raises:
+            QuarryError: as `IndexWriter.merge` raises it for one of the shards; a note says which are merged.
+        """
+        return sum(self._each(lambda writer: writer.merge(retrain), "merged"))
+
+    def rollback(self) -> None:
+        """Discard everything collected since the last commit."""
+        for writer in self.writers:
+            writer.rollback()
+
+    def raise_merge_failure(self) -> None:
+        """Raise the first error of a background merge that was not raised yet."""
+        for writer in self.writers:
+            writer.raise_merge_failure()
+
+    def close(self, *, abandon: bool = False) -> None:
+        """Discard what was not committed and release the locks; closing twice is harmless.
+
+        Args:
+            abandon: whether merges in the background are given up instead of waited for.
+
+        Raises:
+            Exception: the first error of a background merge that was not raised yet; all is closed.
+        """
+        self._pool.close()
+        failure: BaseException | None = None
+        for writer in self.writers:
+            try:
+                writer.close(abandon=abandon)
+            except BaseException as error:
+                failure = failure or error
+        if failure is not None:
+            raise failure
+
+    def _owner(self, doc_id: str) -> IndexWriter:
+        return self.writers[shard_of(doc_id, len(self.writers))]
+
+    def _each(self, change: Callable[[IndexWriter], R], participle: str) -> list[R]:
+        done: list[R] = []
+        for name, writer in zip(self._names, self.writers, strict=True):
+            try:
+                done.append(change(writer))
+            except BaseException as error:
+                error.add_note(
+                    f"This is an error of the shard {name}; "
+                    f"{len(done)} of {len(self._names)} shards were {participle} before."
+                )
+                raise
+        return done

@@ -1,0 +1,298 @@
+"""The shards of one index at their generations, searched as one index: what changes together at a refresh."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from quarry.engine.documents.document import Document
+from quarry.engine.filtering.evaluation import Kinds, find_unknown_paths
+from quarry.engine.filtering.filter import Condition
+from quarry.engine.filtering.unknown_fields import find_nearest_names
+from quarry.engine.index.view import ViewResources
+from quarry.engine.lexical.searcher import LexicalSearcher
+from quarry.engine.options import SearchOptions
+from quarry.engine.scoring.query_vectors import Queries, Vectors, host_vectors, query_vectors
+from quarry.engine.scoring.ranking import Exactness, Ranking
+from quarry.engine.search.coverage import Coverage
+from quarry.engine.search.hits import Hit, Hits
+from quarry.engine.search.reranker import rerank
+from quarry.engine.search.retriever import Answer
+from quarry.engine.shards.candidates import ShardCandidates
+from quarry.engine.shards.collection import ShardedCollection
+from quarry.engine.shards.gathering import Gathering, ShardThreads
+from quarry.engine.shards.merging import MergedRanking, merge_candidates
+from quarry.engine.shards.shard import Shard, ShardSearcher, find_dense
+from quarry.engine.shards.statistics import sharded_statistics
+from quarry.formats.shard_set import ShardSet, shard_of
+
+__all__ = ["ShardedView"]
+
+_MAX_CHECKED = 256
+_MAX_COLLECTIONS = 4
+
+Answers = Mapping[int, Sequence[ShardCandidates]]
+"""For each shard that answered, by its number, its candidates for each query."""
+
+
+class ShardedView:
+    """Shards with their searchers, from queries to hits; safe to use from several threads.
+
+    Every shard returns its best candidates with both scores, computed with the statistics of all shards. They are
+    ranked here as one index ranks them; texts are then read from the shards of the hits alone.
+
+    Args:
+        path: folder of the index.
+        shard_set: names the shards.
+        shards: at their generations.
+        threads: of the shards.
+        resources: shared resources.
+
+    Attributes:
+        shard_set: names the shards.
+        shards: at their generations.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        shard_set: ShardSet,
+        shards: Sequence[Shard],
+        threads: ShardThreads,
+        resources: ViewResources,
+    ) -> None:
+        self._path = path
+        self.shard_set = shard_set
+        self.shards = tuple(shards)
+        self._threads = threads
+        self._resources = resources
+        self._names = [shard.name for shard in shards]
+        self._analysis = LexicalSearcher(shards[0].snapshot, 0)
+        self._lock = threading.Lock()
+        self._collections: dict[frozenset[int], _SearchedCollection] = {}  # by the shards that are missing
+        self._checked: set[Condition] = set()
+
+    @property
+    def n_documents(self) -> int:
+        """Number of documents that are not deleted, in all shards."""
+        return sum(shard.n_documents for shard in self.shards)
+
+    def has(self, doc_id: str) -> bool:
+        """Return whether there is a document with an id."""
+        return self._owner(doc_id).snapshot.find(doc_id) is not None
+
+    def documents(self, ids: Iterable[str]) -> list[Document]:
+        """Return the documents with these ids, in their order; ids that no document has are ignored."""
+        found = []
+        for doc_id in ids:
+            place = self._owner(doc_id).snapshot.find(doc_id)
+            if place:
+                stored = place[0].reader.documents[place[1]]
+                found.append(Document(doc_id, stored.text, stored.title, stored.metadata))
+        return found
+
+    def _owner(self, doc_id: str) -> Shard:
+        return self.shards[shard_of(doc_id, len(self.shards))]
+
+    def count(self, condition: Condition) -> int:
+        """Return the number of documents that satisfy a condition."""
+        gathering = Gathering(self._threads, self._names)
+        self._check_filter(condition, gathering)
+
+        def count(number: int) -> int:
+            shard = self.shards[number]
+            return shard.count_allowed(shard.allowed(condition))
+
+        return sum(gathering.run(count).values())
+
+    def statistics(self) -> dict[str, object]:
+        """Describe the shards and what searches them; see `quarry.engine.shards.statistics`."""
+        made = self._collections.get(frozenset())
+        n_bytes = [made.searchers[number].posting_bytes if made else 0 for number in range(len(self.shards))]
+        return sharded_statistics(self.shards, n_bytes)
+
+    def check_encoder(self) -> None:
+        """Raise unless the encoder is the one that the index was built with.
+
+        Raises:
+            EncoderMismatch: it is another one.
+        """
+        self._resources.check_encoder(self.shards[0].snapshot.manifest.encoder, self._path)
+
+    def search(self, texts: list[str], options: SearchOptions) -> list[Hits]:
+        """Return the hits of each text, see `quarry.engine.engine.Engine.search`."""
+        reranker = self._resources.find_reranker(options, self._path)
+        vectors = None
+        if options.mode != "lexical":
+            self.check_encoder()
+            vectors = self._resources.encode(texts)
+        found = self._search(texts, vectors, options)
+        if reranker is None:
+            return found
+        return [rerank(text, hits, reranker, options.k) for text, hits in zip(texts, found, strict=True)]
+
+    def search_vectors(self, queries: npt.ArrayLike, options: SearchOptions) -> list[Hits]:
+        """Return the hits of each of (n, dim) query vectors, see `quarry.engine.engine.Engine.search_vectors`."""
+        vectors = query_vectors(queries, self.shards[0].snapshot.manifest.settings.dim)
+        return self._search(None, vectors, options)
+
+    def _search(self, texts: list[str] | None, vectors: Queries | None, options: SearchOptions) -> list[Hits]:
+        """Return the hits of each query, given by what its mode needs: a text, a vector, or both."""
+        gathering = Gathering(self._threads, self._names, options.partial, options.timeout)
+        self._check_filter(options.condition, gathering)
+        if texts is None or options.mode == "dense":
+            assert vectors is not None
+            answers = gathering.run(lambda number: find_dense(self.shards[number], vectors, options))
+            return self._all_hits(answers, _Queries(options, host_vectors(vectors), None), gathering)
+        collection = self._collection(texts, gathering)
+        if vectors is None:
+            answers = gathering.run(lambda number: collection.searchers[number].find_lexical(texts, options))
+            return self._all_hits(answers, _Queries(options, None, texts), gathering, collection)
+        answers = gathering.run(lambda number: collection.searchers[number].find_both(vectors, texts, options))
+        return self._all_hits(answers, _Queries(options, host_vectors(vectors), texts), gathering, collection)
+
+    def _check_filter(self, condition: Condition | None, gathering: Gathering) -> None:
+        """Evaluate a filter on all shards; check types and fields against the values of all of them together.
+
+        Raises:
+            InvalidFilter: an operand is of another type than all values at its path.
+        """
+        if condition is None or condition in self._checked:
+            return
+        found = gathering.run(lambda number: self.shards[number].evaluate(condition))
+        kinds = [each for each in found.values() if each is not None]
+        if not kinds or gathering.missing:  # what all documents have is not known
+            return
+        together: Kinds = {path: frozenset().union(*(each[path] for each in kinds)) for path in kinds[0]}
+        for field in find_unknown_paths(condition, together):
+            self._resources.unknown_fields.warn(field, partial(self._find_nearest, field))
+        with self._lock:
+            if len(self._checked) >= _MAX_CHECKED:
+                self._checked = set()
+            self._checked.add(condition)
+
+    def _find_nearest(self, field: str) -> list[str]:
+        names = {name for shard in self.shards for name in shard.filter.find_nearest(field)}
+        return find_nearest_names(field, names, lambda _: True)
+
+    def _collection(self, texts: Sequence[str], gathering: Gathering) -> _SearchedCollection:
+        """Return searchers that know the frequencies of the terms of these texts in all shards that answer."""
+        terms = [term for text in texts for term in self._analysis.terms(text)]
+        while True:
+            missing = frozenset(gathering.missing)
+            made = self._collections.get(missing)
+            if made is None:
+                sizes = gathering.run(lambda number: self.shards[number].measure())
+                if missing != gathering.missing.keys():
+                    continue
+                collection = ShardedCollection(sizes.values())
+                made = self._keep(missing, _SearchedCollection(collection, self.shards, missing))
+            new = made.statistics.find_unknown(terms)
+            if new:
+                found = gathering.run(lambda number, new=new: self.shards[number].document_frequencies(new))  # type: ignore[misc]
+                if missing != gathering.missing.keys():
+                    continue
+                made.statistics.learn(new, found.values())
+            return made
+
+    def _keep(self, missing: frozenset[int], made: _SearchedCollection) -> _SearchedCollection:
+        with self._lock:
+            if len(self._collections) >= _MAX_COLLECTIONS:
+                self._collections = {key: each for key, each in self._collections.items() if not key}
+            return self._collections.setdefault(missing, made)
+
+    def _all_hits(
+        self,
+        answers: Answers,
+        queries: _Queries,
+        gathering: Gathering,
+        collection: _SearchedCollection | None = None,
+    ) -> list[Hits]:
+        """Merge the candidates for each query and read the hits; again if a shard fails that has some of them."""
+        while True:
+            answers = {number: each for number, each in answers.items() if number not in gathering.missing}
+            n_queries = len(next(iter(answers.values())))
+            rankings = [
+                merge_candidates({number: each[query] for number, each in answers.items()}, queries.options)
+                for query in range(n_queries)
+            ]
+            missing = set(gathering.missing)
+            owners = sorted({int(number) for ranking in rankings for number in np.unique(ranking.shards)})
+            parts = gathering.run(partial(self._read, rankings, queries, collection), owners)
+            if missing == gathering.missing.keys():
+                break
+        coverage = self._coverage(gathering)
+        return [_hits(ranking, number, parts, coverage) for number, ranking in enumerate(rankings)]
+
+    def _read(
+        self,
+        rankings: Sequence[MergedRanking],
+        queries: _Queries,
+        collection: _SearchedCollection | None,
+        number: int,
+    ) -> list[list[Hit]]:
+        """Read the hits of one shard: for each query those in its ranking, in their order."""
+        found: list[list[Hit]] = []
+        for query, ranking in enumerate(rankings):
+            own = np.flatnonzero(ranking.shards == number)
+            documents = Ranking(
+                ranking.segments[own],
+                ranking.docs[own],
+                ranking.scores[own],
+                None if ranking.dense is None else ranking.dense[own],
+                None if ranking.lexical is None else ranking.lexical[own],
+            )
+            answer = Answer(documents)
+            if queries.options.explain:
+                vector = None if queries.vectors is None else queries.vectors[query]
+                answer = Answer(documents, vector)
+                if queries.texts is not None and collection is not None:
+                    terms = collection.searchers[number].query(queries.texts[query])
+                    answer = answer._replace(terms=terms)
+            found.append(self.shards[number].hits.build(answer))
+        return found
+
+    def _coverage(self, gathering: Gathering) -> Coverage:
+        missing = gathering.missing
+        n_missing = sum(self.shards[number].n_documents for number in missing)
+        return Coverage(
+            n_shards=len(self.shards),
+            n_documents=self.n_documents,
+            n_reached=self.n_documents - n_missing,
+            missing={self._names[number]: missing[number] for number in sorted(missing)},
+        )
+
+
+class _SearchedCollection:
+    """The statistics of the shards that answer, and searchers that use them."""
+
+    def __init__(self, statistics: ShardedCollection, shards: Sequence[Shard], missing: frozenset[int]) -> None:
+        self.statistics = statistics
+        self.searchers = {
+            number: ShardSearcher(shard, statistics)
+            for number, shard in enumerate(shards)
+            if number not in missing
+        }
+
+
+class _Queries:
+    """What a search is for: texts, their vectors, or both."""
+
+    def __init__(self, options: SearchOptions, vectors: Vectors | None, texts: Sequence[str] | None) -> None:
+        self.options = options
+        self.vectors = vectors
+        self.texts = texts
+
+
+def _hits(
+    ranking: MergedRanking, query: int, parts: Mapping[int, Sequence[Sequence[Hit]]], coverage: Coverage
+) -> Hits:
+    """The hits of one query, those of all shards in the order of the ranking."""
+    following = {number: iter(each[query]) for number, each in parts.items()}
+    found = [next(following[number]) for number in ranking.shards.tolist()]
+    return Hits(found, ranking.exactness if coverage.is_complete else Exactness.PARTIAL, coverage)

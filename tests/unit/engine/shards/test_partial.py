@@ -1,0 +1,231 @@
+"""Shards that fail or are late: an error by default, with `partial` the rest, labeled as such."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import threading
+
+import numpy as np
+import pytest
+from support.indexes.sharded import ENCODER, columns, random_documents, random_queries
+
+from quarry import engine
+from quarry.engine import Engine
+from quarry.engine.cli.commands import main
+from quarry.engine.shards.gathering import Gathering, ShardThreads
+from quarry.formats.container.directory import Directory
+from quarry.formats.container.layout import FileKind
+from quarry.formats.container.reader import ContainerReader
+from quarry.formats.errors import (
+    ChecksumMismatch,
+    CorruptFile,
+    FormatError,
+    InvalidFilter,
+    InvalidQuery,
+    ShardTimeout,
+)
+from quarry.formats.shard_set import load_newest_shard_set, shard_of
+
+DOCUMENTS = random_documents(200)
+QUERIES = random_queries(6)
+BROKEN = 2
+
+
+@pytest.fixture(scope="module")
+def sound(tmp_path_factory):
+    path = tmp_path_factory.mktemp("partial") / "idx"
+    engine.build(DOCUMENTS, path, encoder=ENCODER, shards=4)
+    return path
+
+
+@pytest.fixture
+def folder(sound, tmp_path):
+    return shutil.copytree(sound, tmp_path / "idx")
+
+
+def damage(folder, section):
+    """Change a byte of a section of the one segment of a shard; the name of the shard's folder."""
+    name = load_newest_shard_set(Directory(folder)).folders[BROKEN]
+    (path,) = (folder / name).glob("*.seg")
+    container = ContainerReader(Directory(path.parent), path.name, FileKind.SEGMENT)
+    offset = container._sections[section].offset
+    container.close()
+    content = bytearray(path.read_bytes())
+    content[offset] ^= 1
+    path.write_bytes(content)
+    return name
+
+
+def opened(path, **options):
+    return Engine.open(path, encoder=ENCODER, **({"backend": "exact", "threads": 4} | options))
+
+
+def others():
+    """The ids of the documents of all other shards."""
+    return {document["id"] for document in DOCUMENTS if shard_of(document["id"], 4) != BROKEN}
+
+
+@pytest.mark.parametrize(
+    ("section", "mode"),
+    [
+        ("centroids", "dense"),
+        ("centroids", "hybrid"),
+        ("posting_offsets", "lexical"),
+        ("doc_lengths", "lexical"),
+        ("postings", "hybrid"),
+        ("ids", "lexical"),
+    ],
+)
+def test_a_shard_that_fails(folder, section, mode):
+    name = damage(folder, section)
+    with opened(folder) as index:
+        with pytest.raises(ChecksumMismatch, match=name) as caught:
+            index.search(QUERIES, mode=mode)
+        assert f"This is an error of the shard {name}." in caught.value.__notes__
+        for hits in index.search(QUERIES, k=200, mode=mode, partial=True):
+            assert hits.exactness == "partial"
+            assert {hit.id for hit in hits} <= others()
+            assert len(hits) == len(others()) or mode == "lexical"
+            coverage = hits.coverage
+            assert (coverage.n_shards, coverage.n_documents, coverage.n_reached) == (4, 200, len(others()))
+            assert list(coverage.missing) == [name]
+            assert section in coverage.missing[name]
+            assert not coverage.is_complete
+            assert json.loads(json.dumps(coverage.to_dict()))["n_reached"] == len(others())
+
+
+@pytest.mark.parametrize("mode", ["dense", "lexical", "hybrid"])
+def test_the_ranking_of_a_partial_answer_is_that_of_the_shards_that_answered(folder, tmp_path, mode):
+    """Also if it shows only when texts are read: then the statistics are still those of all shards."""
+    damage(folder, "doc_lengths")
+    kept = [document for document in DOCUMENTS if document["id"] in others()]
+    engine.build(kept, tmp_path / "one", encoder=ENCODER)
+    with opened(tmp_path / "one") as one, opened(folder) as index:
+        found = index.search(QUERIES, mode=mode, partial=True)
+        if mode == "dense":  # reads no lengths
+            assert all(hits.coverage.is_complete for hits in found)
+        else:
+            assert list(map(columns, found)) == list(map(columns, one.search(QUERIES, mode=mode)))
+
+
+def test_a_shard_whose_texts_cannot_be_read_is_left_out_of_the_hits(folder):
+    damage(folder, "document_offsets")
+    with opened(folder) as index:
+        with pytest.raises(FormatError):
+            index.search(QUERIES, mode="dense")
+        for hits in index.search(QUERIES, k=30, mode="dense", partial=True):
+            assert len(hits) == 30
+            assert {hit.id for hit in hits} <= others()
+            assert hits.exactness == "partial"
+            assert all(hit.text for hit in hits)
+
+
+def test_reranked_hits_of_a_partial_answer_are_labeled_too(folder):
+    class Reranker:
+        name = "length"
+
+        def scores(self, query, texts):
+            return np.array([len(text) for text in texts], np.float32)
+
+    damage(folder, "centroids")
+    with opened(folder, reranker=Reranker()) as index:
+        hits = index.search(QUERIES[0], k=3, rerank=9, partial=True)
+        assert (len(hits), hits.exactness, hits.coverage.n_reached) == (3, "partial", len(others()))
+
+
+def test_a_partial_answer_is_complete_if_every_shard_answers(sound):
+    with opened(sound) as index:
+        for hits, alike in zip(
+            index.search(QUERIES, partial=True, timeout=60), index.search(QUERIES), strict=True
+        ):
+            assert columns(hits) == columns(alike)
+            assert hits.coverage == alike.coverage
+            assert hits.coverage.is_complete
+            assert hits.exactness == alike.exactness == "exact"
+
+
+@pytest.mark.parametrize("mode", ["dense", "hybrid"])
+def test_a_shard_that_is_late(sound, mode):
+    """It does not take the time of the others: they are asked on after it was found to be missing."""
+    with opened(sound) as index:
+        name = load_newest_shard_set(Directory(sound)).folders[BROKEN]
+        hangs = threading.Event()
+        threads = index._view._threads
+        busy = [threads.submit(BROKEN, lambda _: hangs.wait(60)) for _ in range(4)]
+        try:
+            with pytest.raises(ShardTimeout, match=r"did not answer in time.*within 0\.05 s"):
+                index.search(QUERIES[0], mode=mode, timeout=0.05)
+            hits = index.search(QUERIES[0], k=200, mode=mode, timeout=3, partial=True)
+            assert hits.exactness == "partial"
+            assert list(hits.coverage.missing) == [name]
+            assert {hit.id for hit in hits} == others()
+        finally:
+            hangs.set()
+        assert all(future.result(60) for future in busy)
+        assert index.search(QUERIES[0], mode=mode, timeout=60).exactness == "exact"
+
+
+def test_errors_of_the_caller_are_raised_in_any_case(sound):
+    with opened(sound) as index:
+        with pytest.raises(InvalidFilter):
+            index.search("w1", filter={"number": "four"}, partial=True)
+        with pytest.raises(InvalidQuery):
+            index.search_vectors([[float("inf")] * 32], partial=True)
+
+
+def test_an_answer_of_no_shard_is_an_error(folder):
+    for path in folder.glob("shard-*/*.seg"):
+        container = ContainerReader(Directory(path.parent), path.name, FileKind.SEGMENT)
+        offset = container._sections["centroids"].offset
+        container.close()
+        content = bytearray(path.read_bytes())
+        content[offset] ^= 1
+        path.write_bytes(content)
+    with opened(folder) as index, pytest.raises(ChecksumMismatch):
+        index.search("w1", mode="dense", partial=True)
+
+
+def test_a_missing_shard_is_an_error_when_the_index_is_opened(folder):
+    name = load_newest_shard_set(Directory(folder)).folders[BROKEN]
+    shutil.rmtree(folder / name)
+    with pytest.raises(CorruptFile, match=f"{name}: a shard of the index is missing"):
+        opened(folder)
+
+
+def test_shards_of_different_settings_are_refused(folder, tmp_path):
+    name = load_newest_shard_set(Directory(folder)).folders[BROKEN]
+    shutil.rmtree(folder / name)
+    engine.build(DOCUMENTS[:9], folder / name, encoder=ENCODER, language="german")
+    with pytest.raises(CorruptFile, match="other settings"):
+        opened(folder)
+
+
+def test_a_gathering_does_not_ask_a_missing_shard_again():
+    def answer(shard):
+        asked.append(shard)
+        if shard == 1:
+            raise CorruptFile("broken")
+        return -shard
+
+    threads, asked = ShardThreads(3, 1), []
+    gathering = Gathering(threads, ["a", "b", "c"], allow_partial=True)
+    assert gathering.run(answer) == {0: 0, 2: -2}
+    assert gathering.missing == {1: "broken"}
+    assert gathering.run(answer, [1, 2]) == {2: -2}
+    assert sorted(asked) == [0, 1, 2, 2]
+    threads.close()
+
+
+def test_the_command_line_says_what_is_missing(folder, capsys):
+    name = damage(folder, "postings")
+    words = ["search", str(folder), "w1", "--mode", "lexical"]
+    assert main(words) == 1
+    assert name in capsys.readouterr().err
+    assert main([*words, "--partial", "--timeout", "60"]) == 0
+    printed = capsys.readouterr()
+    assert f"warning: {len(others())} of 200 documents were searched; missing: {name}" in printed.err
+    assert "document" in printed.out
+    assert main([*words, "--partial", "--json"]) == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert (answer["exactness"], list(answer["coverage"]["missing"])) == ("partial", [name])

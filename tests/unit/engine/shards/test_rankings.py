@@ -1,0 +1,202 @@
+"""A search over shards has the ranking of one index, to the last bit of every score."""
+
+from __future__ import annotations
+
+import random
+import warnings
+from concurrent.futures import ThreadPoolExecutor
+from itertools import product
+
+import numpy as np
+import pytest
+from support.indexes.sharded import (
+    ENCODER,
+    build_contiguous,
+    columns,
+    random_documents,
+    random_queries,
+    random_text,
+)
+
+from quarry import engine
+from quarry.engine import Engine, UnknownFieldWarning
+from quarry.formats.errors import InvalidFilter, InvalidQuery, InvalidSetting
+
+DOCUMENTS = random_documents(260)
+QUERIES = random_queries(12)
+LAYOUTS = ["hashed 1", "hashed 2", "hashed 5", "hashed 13", "contiguous 2", "contiguous 5"]
+FILTERS = [None, {"number": {"$gte": 4}}, {"$not": {"number": 2}}, {"number": 99}]
+
+
+def change(index):
+    """Delete and replace some documents, in two commits."""
+    index.delete([f"document {number:04d}" for number in range(0, 260, 3)])
+    index.commit()
+    index.add([{"id": f"document {number:04d}", "text": f"w1 w{number % 90} new"} for number in range(0, 260, 10)])
+    index.commit()
+
+
+def opened(path, **options):
+    return Engine.open(path, encoder=ENCODER, **({"backend": "exact", "threads": 2} | options))
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Indexes of the same documents: whole ("one"), and divided; "... changed" are those after deletions."""
+    root = tmp_path_factory.mktemp("shards")
+    for suffix in ("", " changed"):
+        engine.build(DOCUMENTS, root / f"one{suffix}", encoder=ENCODER)
+        for layout in LAYOUTS:
+            kind, n_shards = layout.split()
+            if kind == "hashed":
+                engine.build(DOCUMENTS, root / (layout + suffix), encoder=ENCODER, shards=int(n_shards))
+            elif not suffix:  # shards that are not filled by the hash cannot be changed
+                build_contiguous(DOCUMENTS, root / layout, int(n_shards))
+    for path in root.glob("* changed"):
+        with opened(path, writable=True) as index:
+            change(index)
+    return root
+
+
+def answers(index, *, queries=QUERIES, **options):
+    return [(columns(hits), hits.exactness) for hits in index.search(queries, **options)]
+
+
+CASES = [
+    {"mode": mode, "filter": only, "candidates": candidates, "fusion": fusion}
+    for mode, only, candidates, fusion in product(
+        ("hybrid", "dense", "lexical"), FILTERS, (None, 20), ("linear", "rrf")
+    )
+    if mode == "hybrid" or (fusion == "linear" and candidates is None)
+]
+
+
+@pytest.mark.parametrize(
+    "layout", [*LAYOUTS, *(f"{each} changed" for each in LAYOUTS if each.startswith("hashed"))]
+)
+def test_rankings_are_those_of_one_index(folder, layout):
+    whole = folder / ("one changed" if layout.endswith("changed") else "one")
+    with opened(whole) as one, opened(folder / layout) as sharded:
+        assert len(one) == len(sharded)
+        for case in CASES:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", UnknownFieldWarning)
+                assert answers(sharded, **case) == answers(one, **case), case
+
+
+@pytest.mark.parametrize("mode", ["hybrid", "dense", "lexical"])
+def test_explanations_are_those_of_one_index(folder, mode):
+    with opened(folder / "one changed") as one, opened(folder / "hashed 5 changed") as sharded:
+        for query in QUERIES:
+            alone = one.search(query, mode=mode, explain=True)
+            together = sharded.search(query, mode=mode, explain=True)
+            assert [hit.to_dict() for hit in together] == [hit.to_dict() for hit in alone]
+
+
+def test_merging_fused_hits_of_shards_is_not_the_same(folder):
+    """Scores fused within a shard are normalized over other candidates: the comparison above would find it."""
+    parts = [opened(path) for path in sorted((folder / "contiguous 5").glob("shard-*"))]
+    with opened(folder / "one") as one:
+        whole = [columns(hits) for hits in one.search(QUERIES)]
+    merged = []
+    for query in QUERIES:
+        found = [hit for part in parts for hit in columns(part.search(query))]
+        merged.append(sorted(found, key=lambda hit: -hit[1])[:10])
+    for part in parts:
+        part.close()
+    assert len(parts) == 5
+    assert (
+        sum(
+            [hit[0] for hit in ours] != [hit[0] for hit in theirs]
+            for ours, theirs in zip(merged, whole, strict=True)
+        )
+        > 6
+    )
+
+
+@pytest.mark.parametrize("mode", ["hybrid", "dense", "lexical"])
+def test_equal_scores_are_in_the_order_of_ids_however_many_shards_there_are(tmp_path, mode):
+    documents = [{"id": f"copy {number:03d}", "text": f"w1 w{number % 3}"} for number in range(150)]
+    found = []
+    for n_shards in (None, 1, 2, 5, 13):
+        path = tmp_path / str(n_shards)
+        engine.build(documents, path, encoder=ENCODER, shards=n_shards)
+        with opened(path) as index:
+            found.append([columns(hits) for hits in index.search(["w1 w2", "w2"], k=70, mode=mode)])
+    assert all(each == found[0] for each in found)
+    tied = [hit[0] for hit in found[0][0] if hit[1] == found[0][0][0][1]]
+    assert tied == sorted(tied)
+    assert len(tied) == 50
+
+
+@pytest.mark.parametrize("backend", ["auto", "scan"])
+def test_backends_that_find_everything_agree_with_one_index(folder, backend):
+    with opened(folder / "one", backend=backend) as one, opened(folder / "hashed 5", backend=backend) as sharded:
+        assert answers(sharded, mode="dense") == answers(one, mode="dense")
+        assert sharded.stats()["backend"]["requested"] == backend
+
+
+def test_a_filter_is_checked_against_the_values_of_all_shards(folder):
+    with opened(folder / "one") as one, opened(folder / "hashed 13") as sharded:
+        for only in ({"mixed": "50"}, {"mixed": {"$gt": 3}}, {"id": {"$in": ["document 0007", "document 0100"]}}):
+            assert answers(sharded, filter=only) == answers(one, filter=only)
+            assert sharded.count(only) == one.count(only) > 0
+        for index in (one, sharded):
+            with pytest.raises(InvalidFilter, match="number"):
+                index.search("w1", filter={"number": "four"})
+            with pytest.warns(UnknownFieldWarning, match="nearest fields are 'number'"):
+                index.search("w1", filter={"numbre": 4})
+            index.search("w2", filter={"numbre": 4})  # the second warning would be an error
+
+
+def test_documents_are_found_by_their_ids(folder):
+    with opened(folder / "one changed") as one, opened(folder / "hashed 5 changed") as sharded:
+        ids = ["document 0001", "no such", "document 0000", "document 0003", "\ud800"]
+        assert sharded.get(ids) == one.get(ids)
+        assert (
+            [each in sharded for each in ids] == [each in one for each in ids] == [True, False, True, False, False]
+        )
+
+
+def test_vectors_and_invalid_queries(folder):
+    with opened(folder / "one") as one, opened(folder / "hashed 5") as sharded:
+        vectors = [ENCODER.encode_query(query) for query in QUERIES]
+        alone = [columns(hits) for hits in one.search_vectors(vectors)]
+        assert [columns(hits) for hits in sharded.search_vectors(vectors)] == alone
+        assert sharded.search([]) == []
+        assert columns(sharded.search("...", mode="lexical")) == []
+        with pytest.raises(InvalidQuery, match="finite"):
+            sharded.search_vectors([[float("nan")] * 32])
+        with pytest.raises(InvalidSetting, match="no reranker"):
+            sharded.search("w1", rerank=10)
+
+
+def test_many_threads_may_search_while_terms_are_learned(folder):
+
+    generator = random.Random(5)
+    queries = [random_text(generator, 4) for _ in range(40)]
+    with opened(folder / "one") as one, opened(folder / "hashed 5") as sharded:
+        expected = [columns(one.search(query)) for query in queries]
+        with ThreadPoolExecutor(4) as pool:
+            assert list(pool.map(lambda query: columns(sharded.search(query)), queries)) == expected
+
+
+class CountingReranker:
+    """Scores a text by how often the first word of the query is in it."""
+
+    name = "count"
+
+    def scores(self, query, texts):
+        return np.array([text.split().count(query.split()[0]) for text in texts], np.float32)
+
+
+def test_reranked_hits_are_those_of_one_index(folder):
+    reranker = CountingReranker()
+    with (
+        opened(folder / "one", reranker=reranker) as one,
+        opened(folder / "hashed 5", reranker=reranker) as sharded,
+    ):
+        alone, together = (index.search(QUERIES, k=5, rerank=30) for index in (one, sharded))
+        assert [columns(hits) for hits in together] == [columns(hits) for hits in alone]
+        assert all(hits.coverage.is_complete for hits in together)
+        assert [hits.coverage for hits in alone] == [None] * len(QUERIES)
