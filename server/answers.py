@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import asdict
-
-from quarry.engine import Document, FilePlace, Hit, Hits, Match
+from quarry.engine import Document, Hit, Hits
 
 __all__ = ["document_json", "hits_json"]
 
@@ -35,31 +32,7 @@ def document_json(document: Document) -> dict[str, object]:
 
 
 def _hit_json(hit: Hit, has_text: bool) -> dict[str, object]:
-    found: dict[str, object] = {
-        "id": hit.id,
-        "score": hit.score,
-        "dense_score": hit.dense_score,
-        "lexical_score": hit.lexical_score,
-        "title": hit.title,
-        "metadata": dict(hit.metadata),
-        "place": _place_json(hit.place),
-        "passages": [_passage_json(hit, match) for match in hit.matches],
-        "terms": dict(hit.terms),
-    }
-    if has_text:
-        found["text"] = hit.text
+    found = hit.to_dict() | {"place": None if hit.place is None else str(hit.place)}
+    if not has_text:
+        del found["text"]
     return found
-
-
-def _passage_json(hit: Hit, match: Match) -> dict[str, object]:
-    return {
-        "text": match.text,
-        "spans": match.spans,
-        "score": match.score,
-        "weight": match.weight,
-        "place": _place_json(hit.place_of(match)),
-    }
-
-
-def _place_json(place: FilePlace | None) -> Mapping[str, object] | None:
-    return None if place is None else {"label": str(place), **asdict(place)}

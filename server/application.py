@@ -62,7 +62,7 @@ class SearchApp:
         self._watchers = Workers(1, limits.max_waiting, "quarry-watch")
         try:
             for name, path in paths.items():
-                self.indexes[name] = ServedIndex(name, path, models)
+                self.indexes[name] = ServedIndex(name, path, models, limits.timeout_s)
         except BaseException:
             self.close()
             raise

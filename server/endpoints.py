@@ -12,7 +12,7 @@ from starlette.responses import Response
 from quarry.server.answers import document_json, hits_json
 from quarry.server.http.bodies import JSON_TYPES, NDJSON_TYPES, read_body, received_file
 from quarry.server.http.failures import RequestError
-from quarry.server.http.json_schema import Schema, check, parse_json
+from quarry.server.http.json_schema import Schema, parse_json, parsed
 from quarry.server.http.metrics import Metrics
 from quarry.server.http.operations import Operation, encode_json, json_bytes_response, json_response
 from quarry.server.limits import Limits
@@ -55,6 +55,7 @@ class IndexOperations:
         self._workers = workers
         self._limits = limits
         self._metrics = metrics
+        self._listing = listing_schema(limits)
 
     def operations(self) -> list[Operation]:
         """Return the descriptions of all operations."""
@@ -141,6 +142,26 @@ class IndexOperations:
             ),
             Operation(
                 method="POST",
+                path=f"{_INDEX}/list",
+                needs="read",
+                answer=self._list_documents,
+                summary="List the documents that pass a filter",
+                body=(JSON, self._listing),
+                result=(JSON, _object(documents={"type": "array", "items": _DOCUMENT}, n_documents=_COUNT)),
+                statuses=(404, 408, 413, 415),
+            ),
+            Operation(
+                method="POST",
+                path=f"{_INDEX}/facets",
+                needs="read",
+                answer=self._count_facets,
+                summary="Count the documents that have each value of some fields",
+                body=(JSON, _FACETS),
+                result=(JSON, _object(facets={"type": "object", "additionalProperties": _FACET})),
+                statuses=(404, 408, 413, 415),
+            ),
+            Operation(
+                method="POST",
                 path=f"{_INDEX}/delete",
                 needs="write",
                 answer=self._delete,
@@ -168,8 +189,7 @@ class IndexOperations:
         return await self._answer_search(request, self._search_several)
 
     async def _answer_search(self, request: Request, search: Callable[[ServedIndex, bytes], bytes]) -> Response:
-        index = self._index(request)
-        body = await read_body(request, self._limits.max_body_bytes, self._limits.timeout_s)
+        index, body = self._index(request), await self._read(request)
         return json_bytes_response(await self._run(partial(search, index, body)))
 
     def _search_one(self, index: ServedIndex, body: bytes) -> bytes:
@@ -203,6 +223,26 @@ class IndexOperations:
             raise _no_document(doc_id)
         return json_response(document_json(found[0]))
 
+    async def _list_documents(self, request: Request) -> Response:
+        index, body = self._index(request), await self._read(request)
+
+        def list_documents() -> bytes:
+            wanted = parsed(body, self._listing)
+            found, total = index.list_documents(wanted["filter"], wanted["offset"], wanted["limit"])
+            return encode_json({"documents": [document_json(each) for each in found], "n_documents": total})
+
+        return json_bytes_response(await self._run(list_documents))
+
+    async def _count_facets(self, request: Request) -> Response:
+        index, body = self._index(request), await self._read(request)
+
+        def count_facets() -> bytes:
+            wanted = parsed(body, _FACETS)
+            found = index.facets(wanted["fields"], wanted["query"], wanted["filter"], wanted["limit"])
+            return encode_json({"facets": {facets.field: facets.to_dict() for facets in found}})
+
+        return json_bytes_response(await self._run(count_facets))
+
     async def _add(self, request: Request) -> Response:
         index = self._index(request)
         async with received_file(request, self._limits.max_upload_bytes, self._limits.timeout_s) as path:
@@ -210,11 +250,9 @@ class IndexOperations:
         return self._written(index, "added", written)
 
     async def _delete(self, request: Request) -> Response:
-        index = self._index(request)
-        body = parse_json(await read_body(request, self._limits.max_body_bytes, self._limits.timeout_s))
-        check(body, _DELETION)
-        assert isinstance(body, dict)
-        return self._written(index, "deleted", await wait_for(index.delete(body["ids"]), None))
+        index, body = self._index(request), await self._read(request)
+        wanted = parsed(body, _DELETION)
+        return self._written(index, "deleted", await wait_for(index.delete(wanted["ids"]), None))
 
     async def _delete_document(self, request: Request) -> Response:
         index, doc_id = self._index(request), request.path_params["id"]
@@ -233,6 +271,9 @@ class IndexOperations:
         if index is None:
             raise RequestError(404, "there is no such index", name="UnknownIndex", field="index", found=name[:60])
         return index
+
+    async def _read(self, request: Request) -> bytes:
+        return await read_body(request, self._limits.max_body_bytes, self._limits.timeout_s)
 
     async def _run(self, call: Callable[[], T]) -> T:
         return await self._workers.run(call, self._limits.timeout_s)
@@ -269,4 +310,58 @@ _DELETION: Schema = {
     **_object(ids={"type": "array", "items": _ID, "minItems": 1, "maxItems": 100_000}),
     "additionalProperties": False,
 }
+_FILTER: Schema = {"type": ["object", "null"], "default": None, "description": "see search"}
+_FACETS: Schema = {
+    "type": "object",
+    "additionalProperties": False,
+    "required": ["fields"],
+    "properties": {
+        "fields": {
+            "type": "array",
+            "items": {"type": "string", "minLength": 1, "maxLength": 200},
+            "minItems": 1,
+            "maxItems": 20,
+            "description": "paths of metadata, as in a filter",
+        },
+        "query": {
+            "type": ["string", "null"],
+            "maxLength": 10_000,
+            "default": None,
+            "description": "only documents with one of its words are counted",
+        },
+        "filter": _FILTER,
+        "limit": {
+            "type": "integer",
+            "minimum": 0,
+            "maximum": 1000,
+            "default": 20,
+            "description": "number of values of each field, the most frequent ones",
+        },
+    },
+}
+_FACET = _object(
+    field=_TEXT,
+    values={
+        "type": "array",
+        "items": _object(value={"type": ["string", "number", "boolean", "null"]}, n_documents=_COUNT),
+    },
+    n_values=_COUNT,
+    n_documents=_COUNT,
+    n_missing=_COUNT,
+)
+
+
+def listing_schema(limits: Limits) -> Schema:
+    """Return the schema of a list of documents that is asked for."""
+    return {
+        "type": "object",
+        "additionalProperties": False,
+        "properties": {
+            "filter": _FILTER,
+            "offset": {"type": "integer", "minimum": 0, "maximum": 1 << 40, "default": 0},
+            "limit": {"type": "integer", "minimum": 0, "maximum": limits.max_k, "default": 10},
+        },
+    }
+
+
 _DELETED = _object(n_deleted=_COUNT, generation=_COUNT)

@@ -185,29 +185,24 @@ def _options_schema(limits: Limits) -> Mapping[str, Schema]:
 
 
 _SCORE: Schema = {"type": ["number", "null"]}
-_PLACE: Schema = {
-    "type": ["object", "null"],
-    "description": "where it was read, for documents read from files",
-    "properties": {"label": {"type": "string", "examples": ["manual.pdf, p. 12"]}, "path": {"type": "string"}},
+_SPANS: Schema = {
+    "type": "array",
+    "description": "start and end in code points of the title, a line break and the text",
+    "items": {"type": "array", "items": {"type": "integer"}, "minItems": 2, "maxItems": 2},
 }
-_PASSAGE: Schema = {
+_MATCH: Schema = {
     "type": "object",
-    "required": ["text", "spans", "score", "weight", "place"],
+    "required": ["text", "spans", "score", "weight"],
     "properties": {
         "text": {"type": "string"},
-        "spans": {
-            "type": "array",
-            "description": "start and end, in code points, in the title, a line break and the text",
-            "items": {"type": "array", "items": {"type": "integer"}, "minItems": 2, "maxItems": 2},
-        },
+        "spans": _SPANS,
         "score": {"type": "number", "description": "inner product of the query and the passage"},
         "weight": {"type": "number", "description": "its share in the dense score of the document"},
-        "place": _PLACE,
     },
 }
 _HIT: Schema = {
     "type": "object",
-    "required": ["id", "score", "title", "metadata", "passages", "terms"],
+    "required": ["id", "score", "dense_score", "lexical_score", "title", "metadata", "place", "matches", "terms"],
     "properties": {
         "id": {"type": "string"},
         "score": {"type": "number", "description": "score of the ranking; larger is better"},
@@ -216,8 +211,12 @@ _HIT: Schema = {
         "title": {"type": "string"},
         "text": {"type": "string", "description": "missing if the request has `texts` false"},
         "metadata": {"type": "object"},
-        "place": _PLACE,
-        "passages": {"type": "array", "items": _PASSAGE, "description": "with `explain`, best first"},
+        "place": {"type": ["string", "null"], "examples": ["manual.pdf, p. 12"]},
+        "matches": {
+            "type": "array",
+            "items": _MATCH,
+            "description": "with `explain`, the passages that contribute to the dense score, best first",
+        },
         "terms": {
             "type": "object",
             "additionalProperties": {"type": "number"},

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from quarry.engine import Document, Engine, Hits
+from quarry.engine import Document, Engine, Facets, Hits
 from quarry.engine.encoding.encoder import Encoder
 from quarry.engine.options import SearchKeywords
 from quarry.engine.search.reranker import Reranker
@@ -56,15 +56,17 @@ class ServedIndex:
         name: name of the index for clients.
         path: folder of the index.
         models: how it is opened.
+        wait_s: seconds that a write waits for another process that holds the write lock.
 
     Raises:
         QuarryError: what `Engine.open` raises.
     """
 
-    def __init__(self, name: str, path: Path, models: Models) -> None:
+    def __init__(self, name: str, path: Path, models: Models, wait_s: float) -> None:
         self.name = name
         self._path = path
         self._models = models
+        self._wait_s = wait_s
         self._engine = Engine.open(
             path, encoder=models.encoder, reranker=models.reranker, threads=models.threads, refresh=True
         )
@@ -78,6 +80,21 @@ class ServedIndex:
         """Return the documents with these ids; ids that no document has are ignored."""
         self._engine.refresh()
         return self._engine.get(ids)
+
+    def list_documents(
+        self, condition: Mapping[str, object] | None, offset: int, limit: int
+    ) -> tuple[list[Document], int]:
+        """Return some of the documents that pass a filter, see `Engine.documents`, and the number of all."""
+        self._engine.refresh()
+        total = len(self._engine) if condition is None else self._engine.count(condition)
+        return list(self._engine.documents(filter=condition, offset=offset, limit=limit)), total
+
+    def facets(
+        self, names: Sequence[str], query: str | None, condition: Mapping[str, object] | None, limit: int
+    ) -> list[Facets]:
+        """Return the values of each of these fields with their numbers of documents, see `Engine.facets`."""
+        self._engine.refresh()
+        return [self._engine.facets(name, query=query, filter=condition, limit=limit) for name in names]
 
     def statistics(self) -> dict[str, object]:
         """Return the statistics of the newest generation, see `Engine.stats`."""
@@ -116,7 +133,11 @@ class ServedIndex:
             return
         try:
             with Engine.open(
-                self._path, writable=True, encoder=self._models.encoder, threads=self._models.threads
+                self._path,
+                writable=True,
+                wait=self._wait_s,
+                encoder=self._models.encoder,
+                threads=self._models.threads,
             ) as index:
                 count = change(index)
                 done.set_result(Written(count, index.commit()))

@@ -10,11 +10,11 @@ import json
 import math
 import reprlib
 from collections.abc import Mapping, Sequence
-from typing import Any, NoReturn, TypeAlias
+from typing import Any, NoReturn, TypeAlias, cast
 
 from quarry.server.http.failures import RequestError
 
-__all__ = ["Schema", "check", "parse_json"]
+__all__ = ["Schema", "check", "parse_json", "parsed"]
 
 Schema: TypeAlias = Mapping[str, Any]
 
@@ -46,6 +46,19 @@ def parse_json(body: bytes) -> object:
         raise _not_json("it is nested too deeply") from None
     except ValueError as error:
         raise _not_json(str(error)) from None
+
+
+def parsed(body: bytes, schema: Schema) -> dict[str, Any]:
+    """Parse a body that is an object with a schema; what it leaves out has the defaults of the schema.
+
+    Raises:
+        RequestError: 400, the body is not JSON; 422, it does not satisfy the schema.
+    """
+    value = parse_json(body)
+    check(value, schema)
+    properties: Mapping[str, Schema] = schema["properties"]
+    defaults = {name: each["default"] for name, each in properties.items() if "default" in each}
+    return defaults | cast("dict[str, Any]", value)
 
 
 def check(value: object, schema: Schema, field: str = "") -> None:

@@ -52,11 +52,14 @@ def reader(indexes: dict[str, Path]) -> Iterator[RunningServer]:
         yield server
 
 
-@pytest.fixture(params=[None, 2])
+BOTH_KINDS = pytest.mark.parametrize("path", [None, 2], indirect=True, ids=["whole", "sharded"])
+
+
+@pytest.fixture
 def path(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     """A small index to be changed, alone or of two shards."""
     documents = [{"id": "moon", "text": "the moon and the tides"}, {"id": "bread", "text": "bread and butter"}]
-    engine.build(documents, tmp_path / "index", encoder=ENCODER, shards=request.param)
+    engine.build(documents, tmp_path / "index", encoder=ENCODER, shards=getattr(request, "param", None))
     return tmp_path / "index"
 
 
@@ -67,37 +70,6 @@ def writer(path: Path) -> Iterator[RunningServer]:
     limits = Limits(max_upload_bytes=100_000, timeout_s=0.5)
     with app([path], encoder=ENCODER, access=access, limits=limits) as served, running(served) as server:
         yield server
-
-
-def expected(hits: engine.Hits) -> list[tuple[object, ...]]:
-    return [
-        (
-            hit.id,
-            hit.score,
-            hit.dense_score,
-            hit.lexical_score,
-            hit.title,
-            hit.text,
-            hit.metadata,
-            hit.terms,
-            [
-                (match.text, [list(span) for span in match.spans], match.score, match.weight)
-                for match in hit.matches
-            ],
-        )
-        for hit in hits
-    ]
-
-
-def received(answer: dict[str, list[dict[str, object]]]) -> list[tuple[object, ...]]:
-    fields = ("id", "score", "dense_score", "lexical_score", "title", "text", "metadata", "terms")
-    return [
-        (
-            *(hit[field] for field in fields),
-            [(p["text"], p["spans"], p["score"], p["weight"]) for p in hit["passages"]],
-        )
-        for hit in answer["hits"]
-    ]
 
 
 @pytest.mark.parametrize("name", ["whole", "sharded"])
@@ -118,7 +90,8 @@ def test_a_search_has_the_hits_of_the_engine(reader: RunningServer, indexes, nam
         for query in random_queries(4):
             hits = index.search(query, **options)
             answer = reader.search(name, query=query, **options).json
-            assert received(answer) == expected(hits)
+            wanted = [hit.to_dict() | {"place": None} for hit in hits]
+            assert answer["hits"] == json.loads(json.dumps(wanted))
             assert answer["exactness"] == hits.exactness
             assert answer["coverage"] == (None if hits.coverage is None else hits.coverage.to_dict())
 
@@ -149,6 +122,27 @@ def test_documents_are_found_by_odd_ids(reader: RunningServer, name: str) -> Non
     found = reader.ask("GET", f"/v1/indexes/{name}/documents?{query}").json
     assert [each["id"] for each in found["documents"]] == ODD_IDS
     assert found["missing"] == ["nobody"]
+
+
+@pytest.mark.parametrize("name", ["whole", "sharded"])
+def test_documents_are_listed(reader: RunningServer, indexes, name: str) -> None:
+    with engine.Engine.open(indexes[name], encoder=ENCODER) as index:
+        for request in ({}, {"filter": {"number": 3}, "offset": 2, "limit": 5}, {"offset": 10**12}, {"limit": 0}):
+            answer = reader.post(f"/v1/indexes/{name}/list", request).json
+            wanted = {"limit": 10} | request
+            assert [each["id"] for each in answer["documents"]] == list(index.ids(**wanted))
+            assert answer["n_documents"] == index.count(request.get("filter", {}))
+    assert reader.post(f"/v1/indexes/{name}/list", {"limit": 51}).error["field"] == "limit"
+
+
+@pytest.mark.parametrize("name", ["whole", "sharded"])
+def test_values_are_counted(reader: RunningServer, indexes, name: str) -> None:
+    request = {"query": "w3", "filter": {"number": {"$lt": 5}}, "limit": 3}
+    answer = reader.post(f"/v1/indexes/{name}/facets", {"fields": ["number", "mixed", "none"], **request}).json
+    with engine.Engine.open(indexes[name], encoder=ENCODER) as index:
+        for field in ("number", "mixed", "none"):
+            assert answer["facets"][field] == json.loads(json.dumps(index.facets(field, **request).to_dict()))
+    assert reader.post(f"/v1/indexes/{name}/facets", {"fields": []}).error["field"] == "fields"
 
 
 def test_indexes_are_listed_and_described(reader: RunningServer) -> None:
@@ -187,9 +181,9 @@ FILTER = '{"query": "w1", "filter": '
         ("POST", SEARCH, FILTER + '{"$what": 1}' + '}', JSON, 422, "InvalidFilter", "filter"),
         ("POST", SEARCH, FILTER + '{"number": "1"}' + '}', JSON, 422, "InvalidFilter", "filter"),
         ("POST", SEARCH, FILTER + '{"number": 1e300}' + '}', JSON, 200, None, None),
-        ("POST", SEARCH, FILTER + f'{{"number": {10**399}}}' + '}', JSON, 200, None, None),
+        ("POST", SEARCH, FILTER + '{"number": 1' + 399 * "0" + "}}", JSON, 200, None, None),
         ("POST", SEARCH, FILTER + '{"id": "\\ud800"}' + '}', JSON, 422, "InvalidFilter", "filter"),
-        ("POST", SEARCH, FILTER + ('{"$not":' * 900 + "{}" + "}" * 900) + '}', JSON, 422, "InvalidFilter", "filter"),
+        ("POST", SEARCH, FILTER + '{"$not":' * 900 + "{}" + "}" * 901, JSON, 422, "InvalidFilter", "filter"),
         ("POST", SEARCH, "[" * 15_000, JSON, 400, "InvalidJson", "body"),
         ("POST", SEARCH, " " * 20_001, JSON, 413, "BodyTooLong", "body"),
         ("POST", SEARCH, "{}", {}, 415, "UnsupportedType", "content-type"),
@@ -226,6 +220,7 @@ def test_a_body_without_a_stated_length_is_limited_too(reader: RunningServer) ->
         assert connection.recv(1000).startswith(b"HTTP/1.1 413 ")
 
 
+@BOTH_KINDS
 def test_documents_are_added_in_one_commit(writer: RunningServer, path: Path) -> None:
     before = generations(path)
     documents = [{"id": f"n{n}", "text": f"word{n}", "title": "T", "metadata": {"n": n}} for n in range(50)]
@@ -296,6 +291,7 @@ def test_too_many_documents_are_refused(writer: RunningServer) -> None:
     assert (answer.status, answer.error["type"]) == (413, "BodyTooLong")
 
 
+@BOTH_KINDS
 def test_documents_are_deleted(writer: RunningServer, path: Path) -> None:
     writer.add("index", [{"id": each, "text": "odd"} for each in ODD_IDS])
     quoted = urllib.parse.quote(ODD_IDS[0], safe="")
@@ -323,6 +319,7 @@ def test_keys_are_needed(writer: RunningServer, path: Path) -> None:
         assert len(index) == 2
 
 
+@BOTH_KINDS
 def test_commits_of_others_are_followed(writer: RunningServer, path: Path) -> None:
     def find(query: str) -> list[str]:
         answer = writer.post("/v1/indexes/index/search", {"query": query, "mode": "lexical"}, **bearer())
@@ -534,7 +531,7 @@ def test_the_description_has_every_operation(reader: RunningServer) -> None:
         for name in reference.split("/"):
             value = value[name]
     names = [each["operationId"] for methods in described["paths"].values() for each in methods.values()]
-    assert len(names) == len(set(names)) == 13
+    assert len(names) == len(set(names)) == 15
     for path, methods in described["paths"].items():
         filled = path.replace("{index}", "whole").replace("{id}", "a")
         for method, operation in methods.items():
@@ -588,6 +585,7 @@ def test_what_cannot_be_served_is_refused(indexes: dict[str, Path], tmp_path: Pa
             app(given, encoder=ENCODER)
 
 
+@BOTH_KINDS
 def test_two_servers_may_write_to_one_index(path: Path) -> None:
     access = Access(write_key=WRITE_KEY)
     with (
@@ -599,16 +597,14 @@ def test_two_servers_may_write_to_one_index(path: Path) -> None:
         statuses: list[int] = []
 
         def add(server: RunningServer, name: str) -> None:
-            for number in range(10):
-                while (status := server.add("index", [{"id": f"{name} {number}", "text": "new"}]).status) == 409:
-                    statuses.append(status)
-                statuses.append(status)
+            for number in range(4):
+                statuses.append(server.add("index", [{"id": f"{name} {number}", "text": "new"}]).status)
 
         threads = [threading.Thread(target=add, args=each) for each in ((first, "a"), (second, "b"), (first, "c"))]
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join()
-        assert set(statuses) <= {200, 409}
+        assert statuses == [200] * 12
         for server in (first, second):
-            assert server.ask("GET", "/v1/indexes").json["indexes"][0]["documents"] == 32
+            assert server.ask("GET", "/v1/indexes").json["indexes"][0]["documents"] == 14

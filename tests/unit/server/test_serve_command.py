@@ -115,9 +115,11 @@ def test_a_key_in_the_environment_is_enough_for_other_machines(small_index: Path
 
 @pytest.mark.parametrize(
     ("host", "expected"),
-    [("127.0.0.1", True), ("127.9.9.9", True), ("::1", True), ("localhost", True), ("0.0.0.0", False), ("::", False),
-     ("192.168.0.1", False), ("example.org", False), ("", False)],
-)  # fmt: skip
+    [
+        *((host, True) for host in ("127.0.0.1", "127.9.9.9", "::1", "localhost")),
+        *((host, False) for host in ("0.0.0.0", "::", "192.168.0.1", "example.org", "")),
+    ],
+)
 def test_only_loopback_is_this_machine_alone(host: str, expected: bool) -> None:
     assert is_loopback(host) is expected
 
