@@ -6,8 +6,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 
 from quarry.engine.documents.file_place import FilePlace, find_place
+from quarry.engine.lexical.query_words import MatchedWord
 from quarry.engine.scoring.ranking import Exactness
 from quarry.engine.search.coverage import Coverage
+from quarry.engine.search.passages import Passage, PassageFinder
 from quarry.formats.documents.store import PackedDocument
 
 __all__ = ["Hit", "Hits", "Match", "snippet"]
@@ -36,10 +38,13 @@ class Hit:
 
     Attributes:
         id: the document's id.
-        score: score of the ranking; larger is better.
+        score: what the hits of one query are ranked by; larger is better. It is not comparable between queries: in
+            hybrid mode scores are scaled for each query, so that the best document of any query gets a high one.
         matches: with ``explain=True`` the passages that contribute, by descending weight; otherwise empty.
         terms: with ``explain=True`` the analyzed terms of the query that the document contains, and the lexical
             score of each; otherwise empty.
+        words: with ``explain=True`` the words of the document's full text (its title, a line break, its text) that
+            match words of the query, with their positions; otherwise empty.
         dense_score: aggregated inner products of vectors, None if not computed.
         lexical_score: BM25 score, None if not computed.
     """
@@ -51,6 +56,16 @@ class Hit:
     terms: Mapping[str, float] = field(default_factory=dict)
     dense_score: float | None = None
     lexical_score: float | None = None
+    words: tuple[MatchedWord, ...] = ()
+    _finder: PassageFinder | None = field(default=None, compare=False)
+    _passages: tuple[Passage, ...] | None = field(default=None, compare=False)
+
+    @property
+    def passages(self) -> tuple[Passage, ...]:
+        """Its best passage for the query, and up to two others that score nearly as high, best first."""
+        if self._passages is None:
+            self._passages = () if self._finder is None else self._finder.find(self._document.unpack())
+        return self._passages
 
     @property
     def text(self) -> str:
@@ -69,8 +84,8 @@ class Hit:
 
     @property
     def place(self) -> FilePlace | None:
-        """Where its best match was read, or without ``explain=True`` the document; see `place_of`."""
-        return self.place_of(self.matches[0] if self.matches else None)
+        """Where its best passage was read: "manual.pdf, p. 12"; None if the document was not read from a file."""
+        return self.passages[0].place if self.passages else self.place_of(None)
 
     def place_of(self, match: Match | None) -> FilePlace | None:
         """Find where a match was read: "manual.pdf, p. 12"; None when the document was not read from a file."""
@@ -85,8 +100,10 @@ class Hit:
             "title": self.title,
             "text": self.text,
             "metadata": dict(self.metadata),
+            "passages": [passage.to_dict() for passage in self.passages],
             "matches": [asdict(match) for match in self.matches],
             "terms": dict(self.terms),
+            "words": [asdict(word) for word in self.words],
             "dense_score": self.dense_score,
             "lexical_score": self.lexical_score,
         }
