@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from quarry.engine.representation.kmeans import KMeans
     from quarry.engine.representation.pieces import Pieces
     from quarry.engine.representation.single import Mean, Pooled
+    from quarry.engine.reuse.snapshot import SnapshotReport
     from quarry.engine.search.coverage import Coverage
     from quarry.engine.search.hits import Hit, Hits, Match
     from quarry.engine.search.passages import Passage
@@ -37,6 +38,7 @@ _PLACES = {
     "Document": "quarry.engine.documents.document",
     "Engine": "quarry.engine.engine",
     "FilePlace": "quarry.engine.documents.file_place",
+    "SnapshotReport": "quarry.engine.reuse.snapshot",
     "SyncReport": "quarry.engine.sync.folder_sync",
     "UnknownFieldWarning": "quarry.engine.filtering.unknown_fields",
     "VerifyReport": "quarry.engine.index.verification",
@@ -72,6 +74,7 @@ __all__ = [  # noqa: PLE0604 - the errors are listed where they are defined
     "Passage",
     "Pieces",
     "Pooled",
+    "SnapshotReport",
     "SyncReport",
     "UnknownFieldWarning",
     "VerifyReport",
