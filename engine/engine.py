@@ -13,6 +13,7 @@ from typing import NoReturn, Self, Unpack, overload
 import numpy.typing as npt
 
 from quarry.engine.arguments import checked_flag
+from quarry.engine.attempts.staging import collect_staging
 from quarry.engine.backends.registry import check_backend
 from quarry.engine.documents.document import Document
 from quarry.engine.documents.id_list import checked_id, id_list
@@ -73,6 +74,7 @@ class Engine:
         try:
             if is_writable:
                 self._writer = self._open_writer(resources.encoder)
+                collect_staging(directory.path, self._writer.lock)
                 self._follow()  # another writer may have committed before this one held the lock
         except BaseException:
             self.close()
