@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from quarry.engine.representation.kmeans import KMeans
     from quarry.engine.representation.pieces import Pieces
     from quarry.engine.representation.single import Mean, Pooled
+    from quarry.engine.reuse.snapshot import SnapshotReport
     from quarry.engine.search.coverage import Coverage
     from quarry.engine.search.hits import Hit, Hits, Match
     from quarry.engine.sync.folder_sync import SyncReport
@@ -35,6 +36,7 @@ _PLACES = {
     "Document": "quarry.engine.documents.document",
     "Engine": "quarry.engine.engine",
     "FilePlace": "quarry.engine.documents.file_place",
+    "SnapshotReport": "quarry.engine.reuse.snapshot",
     "SyncReport": "quarry.engine.sync.folder_sync",
     "UnknownFieldWarning": "quarry.engine.filtering.unknown_fields",
     "VerifyReport": "quarry.engine.index.verification",
@@ -66,6 +68,7 @@ __all__ = [  # noqa: PLE0604 - the errors are listed where they are defined
     "Mean",
     "Pieces",
     "Pooled",
+    "SnapshotReport",
     "SyncReport",
     "UnknownFieldWarning",
     "VerifyReport",

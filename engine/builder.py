@@ -35,7 +35,7 @@ from quarry.formats.manifest import IndexSettings, Manifest, find_latest_generat
 from quarry.formats.shard_set import MAX_SHARDS, ShardSet, has_shard_set
 from quarry.formats.system_errors import checked_path
 
-__all__ = ["BuildReport", "build", "make_settings", "measure", "open_writer"]
+__all__ = ["BuildReport", "build", "checked_shards", "make_settings", "measure_index", "open_new_writer"]
 
 _MAX_WORKERS = 1024
 
@@ -129,12 +129,12 @@ def build(  # noqa: PLR0913  # keywords, each with a default
     started = time.perf_counter()
     index_settings, opened = make_settings(encoder, representation, settings)
     resources = OpenOptions(threads=threads, thresholds=checked_thresholds(thresholds))
-    n_shards, n_workers = _checked_shards(shards), _checked_workers(workers)
+    n_shards, n_workers = checked_shards(shards), _checked_workers(workers)
     columns = Columns.of(id, text, title)
     is_skipping = checked_flag(skip_invalid, "skip_invalid")
     stream = read_documents(docs, is_skipping, columns)
     folder = BuildFolder(checked_path(path, "path").absolute(), checked_flag(overwrite, "overwrite"))
-    with folder, open_writer(folder, index_settings, opened, resources, n_shards) as writer:
+    with folder, open_new_writer(folder, index_settings, opened, resources, n_shards) as writer:
         with Progress(progress, "building") as bar, contextlib.closing(stream):
             if n_workers is None:
                 writer.add(_count_documents(stream, bar), stream.skip)
@@ -144,7 +144,7 @@ def build(  # noqa: PLR0913  # keywords, each with a default
                     folder.path, writer, index_settings, opened, resources.thresholds, is_skipping
                 )
                 generation, n_replaced = _commit_in_processes(attempt, stream, bar, n_workers)
-        n_documents, size_bytes = measure(Directory(folder.path), generation, n_shards)
+        n_documents, size_bytes = measure_index(Directory(folder.path), generation, n_shards)
         return BuildReport(
             n_documents=n_documents,
             n_replaced=n_replaced,
@@ -157,13 +157,20 @@ def build(  # noqa: PLR0913  # keywords, each with a default
         )
 
 
-def open_writer(
+def open_new_writer(
     folder: BuildFolder, settings: IndexSettings, encoder: Encoder, resources: OpenOptions, n_shards: int | None
 ) -> contextlib.closing[IndexWriter] | contextlib.closing[NewShards]:
-    """Return the writer of a new index, in a context that closes it; deletes what attempts before have left.
+    """Open the writer of a new index, whose first commit creates it; delete what attempts before have left.
+
+    Args:
+        folder: of the index, locked.
+        settings: of the index.
+        encoder: of its documents.
+        resources: threads and thresholds.
+        n_shards: number of shards; None: no shards.
 
     Raises:
-        IndexExists: there is an index that has shards and the new one has not, or the other way round.
+        IndexExists: there is an index with shards, and the new one has none, or the other way round.
     """
     collect_staging(folder.path, folder.lock)
     thresholds = resources.thresholds
@@ -210,7 +217,12 @@ def _checked_workers(workers: object) -> int | None:
     return workers
 
 
-def _checked_shards(shards: object) -> int | None:
+def checked_shards(shards: object) -> int | None:
+    """Return a number of shards, or None for an index without shards.
+
+    Raises:
+        InvalidSetting: it is out of range.
+    """
     if shards is not None and (type(shards) is not int or not 1 <= shards <= MAX_SHARDS):
         raise InvalidSetting(
             "shards is out of range", expected=f"an integer from 1 to {MAX_SHARDS}, or None", actual=shown(shards)
@@ -235,12 +247,12 @@ def _check_kind(directory: Directory, n_shards: int | None) -> None:
         )
 
 
-def measure(directory: Directory, generation: int, n_shards: int | None) -> tuple[int, int]:
+def measure_index(directory: Directory, generation: int, n_shards: int | None) -> tuple[int, int]:
     """Return the number of documents and the size of all files of an index that was built."""
     if n_shards is not None:
         shard_set = ShardSet.load(directory, generation)
         shards = [Directory(directory.path / folder) for folder in shard_set.folders]
-        sizes = [measure(shard, find_latest_generation(shard), None) for shard in shards]
+        sizes = [measure_index(shard, find_latest_generation(shard), None) for shard in shards]
         own_bytes = directory.size_bytes(shard_set.name)
         return sum(n_docs for n_docs, _ in sizes), own_bytes + sum(n_bytes for _, n_bytes in sizes)
     manifest = Manifest.load(directory, generation)

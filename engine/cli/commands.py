@@ -134,6 +134,7 @@ def _make_parser(words: Sequence[str]) -> argparse.ArgumentParser:
         _add_merge,
         _add_info,
         _add_verify,
+        _add_snapshot,
     ):
         add(commands)
     if not words or words[0] not in commands.choices:
@@ -199,6 +200,12 @@ def _add_encoder(parser: argparse.ArgumentParser) -> None:
         "--encoder", type=_parse_path, help="folder of an encoder bundle (default: the bundled encoder)"
     )
     parser.add_argument("--threads", type=int, metavar="N", help="number of threads (default: all processors)")
+
+
+def _add_wait(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--wait", type=float, metavar="SECONDS", help="how long to wait while another process writes to the index"
+    )
 
 
 def _add_demo(commands: _Subparsers) -> None:
@@ -374,11 +381,14 @@ def _add_add(commands: _Subparsers) -> None:
     _add_index(parser)
     _add_source(parser)
     _add_encoder(parser)
+    _add_wait(parser)
     _add_json(parser, "one JSON object")
 
 
 def _run_add(args: argparse.Namespace) -> int:
-    with engine.Engine.open(args.index, writable=True, encoder=args.encoder, threads=args.threads) as index:
+    with engine.Engine.open(
+        args.index, writable=True, wait=args.wait, encoder=args.encoder, threads=args.threads
+    ) as index:
         n_added = index.add(args.source, id=args.id, text=args.text, title=args.title)
         _print_fields({"n_added": n_added, "generation": index.commit()}, args.json)
     return 0
@@ -394,11 +404,12 @@ def _add_delete(commands: _Subparsers) -> None:
         nargs="+",
         help="id of a document; an unknown id is ignored",
     )
+    _add_wait(parser)
     _add_json(parser, "one JSON object")
 
 
 def _run_delete(args: argparse.Namespace) -> int:
-    with engine.Engine.open(args.index, writable=True) as index:
+    with engine.Engine.open(args.index, writable=True, wait=args.wait) as index:
         n_deleted = index.delete(args.ids)
         _print_fields({"n_deleted": n_deleted, "generation": index.commit()}, args.json)
     return 0
@@ -461,6 +472,21 @@ def _run_verify(args: argparse.Namespace) -> int:
 
     report = verify_folder(Directory(Path(args.index)))  # opening it would stop at the first damage
     _print_fields(asdict(report), args.json)
+    return 0
+
+
+def _add_snapshot(commands: _Subparsers) -> None:
+    parser = _add_command(
+        commands, "snapshot", "copy an index to another folder, by hard links if possible", _run_snapshot
+    )
+    _add_index(parser)
+    parser.add_argument("path", metavar="PATH", type=_parse_path, help="the folder of the copy")
+    _add_json(parser, "the report as one JSON object")
+
+
+def _run_snapshot(args: argparse.Namespace) -> int:
+    with engine.Engine.open(args.index) as index:
+        _print_fields(asdict(index.snapshot(args.path)), args.json)
     return 0
 
 

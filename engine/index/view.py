@@ -26,7 +26,7 @@ from quarry.engine.search.reranker import Reranker, rerank
 from quarry.engine.search.retriever import Retriever
 from quarry.engine.search.searcher import Searcher
 from quarry.formats.errors import EncoderMismatch, InvalidSetting
-from quarry.formats.manifest import EncoderRecord
+from quarry.formats.manifest import EncoderRecord, IndexSettings
 from quarry.formats.snapshot import Snapshot
 
 __all__ = ["IndexView", "ViewResources"]
@@ -139,6 +139,11 @@ class IndexView:
             EncoderMismatch: it is another one.
         """
         self._resources.check_encoder(self.snapshot.manifest.encoder, self.snapshot.directory.path)
+
+    @property
+    def settings(self) -> IndexSettings:
+        """The settings of the index."""
+        return self.snapshot.manifest.settings
 
     @property
     def n_documents(self) -> int:

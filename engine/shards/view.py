@@ -29,6 +29,7 @@ from quarry.engine.shards.gathering import Gathering, ShardThreads
 from quarry.engine.shards.merging import MergedRanking, merge_candidates
 from quarry.engine.shards.shard import Shard, ShardSearcher, find_dense
 from quarry.engine.shards.statistics import sharded_statistics
+from quarry.formats.manifest import IndexSettings
 from quarry.formats.shard_set import ShardSet, shard_of
 
 __all__ = ["ShardedView"]
@@ -76,6 +77,11 @@ class ShardedView:
         self._lock = threading.Lock()
         self._collections: dict[frozenset[int], _SearchedCollection] = {}  # by the shards that are missing
         self._checked: set[Condition] = set()
+
+    @property
+    def settings(self) -> IndexSettings:
+        """The settings of the index, which all shards have."""
+        return self.shards[0].snapshot.manifest.settings
 
     @property
     def n_documents(self) -> int:

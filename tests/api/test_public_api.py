@@ -17,6 +17,7 @@ DOCUMENTED = {
     "Document",
     "Engine",
     "FilePlace",
+    "SnapshotReport",
     "SyncReport",
     "FirstM",
     "Hit",
