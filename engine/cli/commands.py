@@ -240,6 +240,7 @@ def _add_build(commands: _Subparsers) -> None:
         help="bytes of a vector's PQ code (default: 48, or what fits the dimensions)",
     )
     parser.add_argument("--shards", type=int, metavar="N", help="divide the documents among N folders")
+    parser.add_argument("--workers", type=int, metavar="N", help="encode with N processes, each on one thread")
     _add_json(parser, "the report as one JSON object")
 
 
@@ -259,6 +260,7 @@ def _run_build(args: argparse.Namespace) -> int:
         code_bytes=args.code_bytes,
         threads=args.threads,
         shards=args.shards,
+        workers=args.workers,
     )
     _print_fields(asdict(report), args.json)
     return 0
