@@ -13,6 +13,7 @@ from typing import NoReturn, Self, Unpack, overload
 import numpy.typing as npt
 
 from quarry.engine.arguments import checked_flag, checked_seconds
+from quarry.engine.attempts.staging import collect_staging
 from quarry.engine.backends.registry import check_backend
 from quarry.engine.creation import NewIndex
 from quarry.engine.documents.document import Document
@@ -84,6 +85,7 @@ class Engine:
         try:
             if is_writable:
                 self._writer = self._open_writer(resources.encoder, wait_s)
+                collect_staging(directory.path, self._writer.lock)
                 self._follow()  # another writer may have committed before this one held the lock
         except BaseException:
             self.close()

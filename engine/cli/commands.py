@@ -22,7 +22,7 @@ from typing import Any, TypeAlias, cast
 from quarry import engine
 from quarry.engine.cli import export_docs_command, sync_command
 from quarry.engine.cli.demo import run_demo
-from quarry.engine.cli.output import format_hit
+from quarry.engine.cli.output import format_hit, marks_words
 from quarry.engine.cli.words import decode_text, parse_filter_option, parse_path
 from quarry.formats.errors import InvalidQuery, QuarryError
 
@@ -240,6 +240,7 @@ def _add_build(commands: _Subparsers) -> None:
         help="bytes of a vector's PQ code (default: 48, or what fits the dimensions)",
     )
     parser.add_argument("--shards", type=int, metavar="N", help="divide the documents among N folders")
+    parser.add_argument("--workers", type=int, metavar="N", help="encode with N processes, each on one thread")
     _add_json(parser, "the report as one JSON object")
 
 
@@ -259,6 +260,7 @@ def _run_build(args: argparse.Namespace) -> int:
         code_bytes=args.code_bytes,
         threads=args.threads,
         shards=args.shards,
+        workers=args.workers,
     )
     _print_fields(asdict(report), args.json)
     return 0
@@ -337,8 +339,9 @@ def _print_hits(query: str, hits: engine.Hits, as_json: bool) -> None:
     if hits.coverage is not None and not hits.coverage.is_complete:
         reached = f"{hits.coverage.n_reached} of {hits.coverage.n_documents} documents were searched"
         _print_error(f"warning: {reached}; missing: {', '.join(hits.coverage.missing)}", 0)
+    is_marking = marks_words(sys.stdout)
     for hit in hits:
-        print(*format_hit(hit), sep="\n")
+        print(*format_hit(hit, is_marking), sep="\n")
     print(flush=True)
 
 

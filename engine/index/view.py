@@ -189,10 +189,10 @@ class IndexView:
             vectors = self._resources.encode(texts)
             allowed = self.filter.allowed(options.condition)
             if options.mode == "dense":
-                answers = self._retriever.search_dense(vectors, options, allowed)
+                answers = self._retriever.search_dense(vectors, options, allowed, texts)
             else:
                 answers = self._retriever.search_hybrid(texts, vectors, options, allowed)
-        found = [self._hits.build(answer) for answer in answers]
+        found = [self._hits.build(answer, options) for answer in answers]
         if reranker is None:
             return found
         return [rerank(text, hits, reranker, options.k) for text, hits in zip(texts, found, strict=True)]
@@ -201,7 +201,8 @@ class IndexView:
         """Return the hits of each of (n, dim) query vectors, see `quarry.engine.engine.Engine.search_vectors`."""
         vectors = query_vectors(queries, self.snapshot.manifest.settings.dim)
         allowed = self.filter.allowed(options.condition)
-        return [self._hits.build(answer) for answer in self._retriever.search_dense(vectors, options, allowed)]
+        answers = self._retriever.search_dense(vectors, options, allowed)
+        return [self._hits.build(answer, options) for answer in answers]
 
     def documents(self, ids: Iterable[str]) -> list[Document]:
         """Return the documents with these ids, in their order; ids that no document has are ignored."""

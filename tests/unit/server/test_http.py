@@ -597,8 +597,8 @@ def test_two_servers_may_write_to_one_index(path: Path) -> None:
         statuses: list[int] = []
 
         def add(server: RunningServer, name: str) -> None:
-            for number in range(4):
-                statuses.append(server.add("index", [{"id": f"{name} {number}", "text": "new"}]).status)
+            documents = [{"id": f"{name} {number}", "text": "new"} for number in range(4)]
+            statuses.extend(server.add("index", [document]).status for document in documents)
 
         threads = [threading.Thread(target=add, args=each) for each in ((first, "a"), (second, "b"), (first, "c"))]
         for thread in threads:
