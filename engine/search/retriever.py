@@ -82,7 +82,7 @@ class Retriever:
 
     def search_dense(self, vectors: Queries, options: SearchOptions, allowed: AllowedDocs) -> Iterator[Answer]:
         """Yield the answer of each of (n, dim) query vectors."""
-        rankings = self._dense.search(vectors, options, allowed)
+        rankings = [each.skip(options.n_skipped) for each in self._dense.search(vectors, options, allowed)]
         if not options.explain:
             yield from map(Answer, rankings)
             return
@@ -93,7 +93,7 @@ class Retriever:
         """Yield the answer of each text, one after the other, since terms hold postings in memory."""
         for text in texts:
             terms = self._lexical.query(text)
-            ranking = terms.top(options.n_retrieved, allowed)
+            ranking = terms.top(options.n_retrieved, allowed).skip(options.n_skipped)
             yield Answer(ranking, terms=terms if options.explain else None)
 
     def search_hybrid(
@@ -102,7 +102,7 @@ class Retriever:
         """Yield the answer of each query, given as a text and as its vector."""
         for vector, terms, pool in self.find_pools(texts, vectors, options, allowed):
             fused = fuse(pool.dense, pool.lexical, options.fusion, options.dense_weight)
-            order = np.lexsort((pool.docs, pool.segments, -fused))[: options.n_retrieved]
+            order = np.lexsort((pool.docs, pool.segments, -fused))[options.n_skipped : options.n_retrieved]
             ranking = Ranking(
                 pool.segments[order], pool.docs[order], fused[order], pool.dense[order], pool.lexical[order]
             )
