@@ -22,7 +22,7 @@ from typing import Any, TypeAlias, cast
 from quarry import engine
 from quarry.engine.cli import export_docs_command, sync_command
 from quarry.engine.cli.demo import run_demo
-from quarry.engine.cli.output import format_hit
+from quarry.engine.cli.output import format_hit, marks_words
 from quarry.engine.cli.words import decode_text, parse_filter_option, parse_path
 from quarry.formats.errors import InvalidQuery, QuarryError
 
@@ -120,6 +120,7 @@ def _make_parser(words: Sequence[str]) -> argparse.ArgumentParser:
         _add_merge,
         _add_info,
         _add_verify,
+        _add_snapshot,
     ):
         add(commands)
     if not words or words[0] not in commands.choices:
@@ -185,6 +186,12 @@ def _add_encoder(parser: argparse.ArgumentParser) -> None:
         "--encoder", type=parse_path, help="folder of an encoder bundle (default: the bundled encoder)"
     )
     parser.add_argument("--threads", type=int, metavar="N", help="number of threads (default: all processors)")
+
+
+def _add_wait(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--wait", type=float, metavar="SECONDS", help="how long to wait while another process writes to the index"
+    )
 
 
 def _add_demo(commands: _Subparsers) -> None:
@@ -332,8 +339,9 @@ def _print_hits(query: str, hits: engine.Hits, as_json: bool) -> None:
     if hits.coverage is not None and not hits.coverage.is_complete:
         reached = f"{hits.coverage.n_reached} of {hits.coverage.n_documents} documents were searched"
         _print_error(f"warning: {reached}; missing: {', '.join(hits.coverage.missing)}", 0)
+    is_marking = marks_words(sys.stdout)
     for hit in hits:
-        print(*format_hit(hit), sep="\n")
+        print(*format_hit(hit, is_marking), sep="\n")
     print(flush=True)
 
 
@@ -344,11 +352,14 @@ def _add_add(commands: _Subparsers) -> None:
     _add_index(parser)
     _add_source(parser)
     _add_encoder(parser)
+    _add_wait(parser)
     _add_json(parser, "one JSON object")
 
 
 def _run_add(args: argparse.Namespace) -> int:
-    with engine.Engine.open(args.index, writable=True, encoder=args.encoder, threads=args.threads) as index:
+    with engine.Engine.open(
+        args.index, writable=True, wait=args.wait, encoder=args.encoder, threads=args.threads
+    ) as index:
         n_added = index.add(args.source, id=args.id, text=args.text, title=args.title)
         _print_fields({"n_added": n_added, "generation": index.commit()}, args.json)
     return 0
@@ -367,11 +378,12 @@ def _add_delete(commands: _Subparsers) -> None:
     parser.add_argument(
         "--filter", metavar="JSON", type=decode_text, help="delete the documents that pass this filter instead"
     )
+    _add_wait(parser)
     _add_json(parser, "one JSON object")
 
 
 def _run_delete(args: argparse.Namespace) -> int:
-    with engine.Engine.open(args.index, writable=True) as index:
+    with engine.Engine.open(args.index, writable=True, wait=args.wait) as index:
         n_deleted = index.delete(args.ids or None, filter=parse_filter_option(args.filter))
         _print_fields({"n_deleted": n_deleted, "generation": index.commit()}, args.json)
     return 0
@@ -440,6 +452,21 @@ def _run_verify(args: argparse.Namespace) -> int:
 
     report = verify_folder(Directory(Path(args.index)))  # opening it would stop at the first damage
     _print_fields(asdict(report), args.json)
+    return 0
+
+
+def _add_snapshot(commands: _Subparsers) -> None:
+    parser = _add_command(
+        commands, "snapshot", "copy an index to another folder, by hard links if possible", _run_snapshot
+    )
+    _add_index(parser)
+    parser.add_argument("path", metavar="PATH", type=parse_path, help="the folder of the copy")
+    _add_json(parser, "the report as one JSON object")
+
+
+def _run_snapshot(args: argparse.Namespace) -> int:
+    with engine.Engine.open(args.index) as index:
+        _print_fields(asdict(index.snapshot(args.path)), args.json)
     return 0
 
 

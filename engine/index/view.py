@@ -29,7 +29,7 @@ from quarry.engine.search.reranker import Reranker, rerank
 from quarry.engine.search.retriever import Retriever
 from quarry.engine.search.searcher import Searcher
 from quarry.formats.errors import EncoderMismatch, InvalidSetting
-from quarry.formats.manifest import EncoderRecord
+from quarry.formats.manifest import EncoderRecord, IndexSettings
 from quarry.formats.snapshot import Snapshot
 
 __all__ = ["IndexView", "ViewResources"]
@@ -145,6 +145,11 @@ class IndexView:
         self._resources.check_encoder(self.snapshot.manifest.encoder, self.snapshot.directory.path)
 
     @property
+    def settings(self) -> IndexSettings:
+        """The settings of the index."""
+        return self.snapshot.manifest.settings
+
+    @property
     def n_documents(self) -> int:
         """Number of documents that are not deleted."""
         return len(self.snapshot)
@@ -189,10 +194,10 @@ class IndexView:
             vectors = self._resources.encode(texts)
             allowed = self.filter.allowed(options.condition)
             if options.mode == "dense":
-                answers = self._retriever.search_dense(vectors, options, allowed)
+                answers = self._retriever.search_dense(vectors, options, allowed, texts)
             else:
                 answers = self._retriever.search_hybrid(texts, vectors, options, allowed)
-        found = [self._hits.build(answer) for answer in answers]
+        found = [self._hits.build(answer, options) for answer in answers]
         if reranker is None:
             return found
         return [
@@ -204,7 +209,8 @@ class IndexView:
         """Return the hits of each of (n, dim) query vectors, see `quarry.engine.engine.Engine.search_vectors`."""
         vectors = query_vectors(queries, self.snapshot.manifest.settings.dim)
         allowed = self.filter.allowed(options.condition)
-        return [self._hits.build(answer) for answer in self._retriever.search_dense(vectors, options, allowed)]
+        answers = self._retriever.search_dense(vectors, options, allowed)
+        return [self._hits.build(answer, options) for answer in answers]
 
     def documents(self, ids: Iterable[str]) -> list[Document]:
         """Return the documents with these ids, in their order; ids that no document has are ignored."""

@@ -31,6 +31,7 @@ from quarry.engine.shards.gathering import Gathering, ShardThreads
 from quarry.engine.shards.merging import MergedRanking, merge_candidates
 from quarry.engine.shards.shard import Shard, ShardSearcher, find_dense
 from quarry.engine.shards.statistics import sharded_statistics
+from quarry.formats.manifest import IndexSettings
 from quarry.formats.shard_set import ShardSet, shard_of
 
 __all__ = ["ShardedView"]
@@ -78,6 +79,11 @@ class ShardedView:
         self._lock = threading.Lock()
         self._collections: dict[frozenset[int], _SearchedCollection] = {}  # by the shards that are missing
         self._checked: set[Condition] = set()
+
+    @property
+    def settings(self) -> IndexSettings:
+        """The settings of the index, which all shards have."""
+        return self.shards[0].snapshot.manifest.settings
 
     @property
     def n_documents(self) -> int:
@@ -130,7 +136,7 @@ class ShardedView:
             shard = self.shards[number]
             terms = None
             if collection is not None and query is not None:
-                terms = collection.searchers[number].query(query)
+                terms = collection.searchers[number].lexical.query(query)
             docs = select_documents(shard.segments, shard.allowed(condition), terms)
             return [
                 count_values(each, request.field, flags) for each, flags in zip(shard.segments, docs, strict=True)
@@ -179,7 +185,7 @@ class ShardedView:
         if texts is None or options.mode == "dense":
             assert vectors is not None
             answers = gathering.run(lambda number: find_dense(self.shards[number], vectors, options))
-            return self._all_hits(answers, _Queries(options, host_vectors(vectors), None), gathering)
+            return self._all_hits(answers, _Queries(options, host_vectors(vectors), texts), gathering)
         collection = self._collection(texts, gathering)
         if vectors is None:
             answers = gathering.run(lambda number: collection.searchers[number].find_lexical(texts, options))
@@ -281,14 +287,16 @@ class ShardedView:
                 None if ranking.dense is None else ranking.dense[own],
                 None if ranking.lexical is None else ranking.lexical[own],
             )
-            answer = Answer(documents)
-            if queries.options.explain:
-                vector = None if queries.vectors is None else queries.vectors[query]
-                answer = Answer(documents, vector)
-                if queries.texts is not None and collection is not None:
-                    terms = collection.searchers[number].query(queries.texts[query])
-                    answer = answer._replace(terms=terms)
-            found.append(self.shards[number].hits.build(answer))
+            vector = None if queries.vectors is None else queries.vectors[query]
+            terms = words = None
+            if queries.texts is not None:
+                text, lexical = queries.texts[query], self._analysis
+                if collection is not None:
+                    lexical = collection.searchers[number].lexical
+                    terms = lexical.query(text)
+                words = lexical.words(text, terms)
+            answer = Answer(documents, vector, terms, words)
+            found.append(self.shards[number].hits.build(answer, queries.options))
         return found
 
     def _coverage(self, gathering: Gathering) -> Coverage:
