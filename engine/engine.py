@@ -58,7 +58,13 @@ class Engine:
     """
 
     def __init__(
-        self, directory: Directory, resources: ViewResources, *, is_writable: bool, is_refreshing: bool
+        self,
+        directory: Directory,
+        resources: ViewResources,
+        *,
+        is_writable: bool,
+        is_refreshing: bool,
+        requires_encoder: bool,
     ) -> None:
         self._directory = directory
         self._device = resources.device
@@ -74,6 +80,8 @@ class Engine:
             if is_writable:
                 self._writer = self._open_writer(resources.encoder)
                 self._follow()  # another writer may have committed before this one held the lock
+            if requires_encoder:
+                self._view.get().check_encoder()
         except BaseException:
             self.close()
             raise
@@ -146,14 +154,13 @@ class Engine:
             open_encoder(encoder),
             None if reranker is None else open_reranker(reranker, options.n_threads),
         )
-        index = cls(folder, resources, is_writable=is_writable, is_refreshing=is_refreshing)
-        if encoder is not None:
-            try:
-                index._view.get().check_encoder()
-            except BaseException:
-                index.close()
-                raise
-        return index
+        return cls(
+            folder,
+            resources,
+            is_writable=is_writable,
+            is_refreshing=is_refreshing,
+            requires_encoder=encoder is not None,
+        )
 
     @overload
     def search(  # type: ignore[overload-overlap]  # a str is a sequence of str
