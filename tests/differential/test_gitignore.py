@@ -177,6 +177,7 @@ def test_the_files_that_are_left_are_those_of_git(tmp_path: Path, seed: int) -> 
         ["[!a]"],
         ["[!a]*", "!*[!é]?.txt"],
         ["é[[:space:]]*"],
+        ["[b-a]", "[]-[]"],
     ],
 )
 def test_rules_of_the_manual(tmp_path: Path, lines: list[str]) -> None:

@@ -139,13 +139,11 @@ def _bracket(part: str, position: int) -> tuple[str, int] | None:
     members: list[str] = []
     while position < len(part):
         if part[position] == "]" and position > first:
-            if not members:  # only ranges that hold nothing
-                return ("." if is_negated else "(?!)"), position + 1
             return f"[{'^' if is_negated else ''}{''.join(members)}]", position + 1
         found = _class(part, position) or _range(part, position)
         if found is None or found[0] is None:
             return None
-        members += filter(None, [found[0]])
+        members.append(found[0])
         position = found[1]
     return None
 
@@ -171,7 +169,7 @@ def _range(part: str, position: int) -> tuple[str, int] | None:
     high, position = _member(part, position + 1)
     if high is None:
         return None
-    return (f"{re.escape(low)}-{re.escape(high)}" if low <= high else ""), position
+    return (f"{re.escape(low)}-{re.escape(high)}" if low <= high else re.escape(low)), position  # as in git
 
 
 def _member(part: str, position: int) -> tuple[str | None, int]:
