@@ -195,11 +195,7 @@ class Engine:
 
         index = opened() if new is None else new.open(folder, opened)
         try:
-            view = index._view.get()
-            if encoder is not None:
-                view.check_encoder()
-            if new is not None:
-                new.check(view.settings, len(view.shards) if isinstance(view, ShardedView) else None, folder)
+            index._check_opened(new, requires_encoder=encoder is not None)
         except BaseException:
             index.close()
             raise
@@ -642,6 +638,15 @@ class Engine:
             after_merge=follow,
             wait_s=wait_s,
         )
+
+    def _check_opened(self, new: NewIndex | None, *, requires_encoder: bool) -> None:
+        """Raise unless the index has the encoder and the settings that it was opened with."""
+        view = self._view.get()
+        if requires_encoder:
+            view.check_encoder()
+        if new is not None:
+            n_shards = len(view.shards) if isinstance(view, ShardedView) else None
+            new.check(view.settings, n_shards, self._directory.path)
 
     def _follow(self) -> None:
         """Answer from the generation that the writer made last."""
