@@ -6,7 +6,7 @@ import contextlib
 import logging
 import os
 import weakref
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import NoReturn, Self, Unpack, overload
 
@@ -27,6 +27,8 @@ from quarry.engine.index.memory import memory_bytes
 from quarry.engine.index.verification import VerifyReport, verify_index
 from quarry.engine.index.view import IndexView, ViewResources
 from quarry.engine.indexer.index_writer import IndexWriter
+from quarry.engine.listing.documents import StoredDocuments
+from quarry.engine.listing.facets import FacetRequest, Facets
 from quarry.engine.options import BuildKeywords, OpenOptions, SearchKeywords, SearchOptions
 from quarry.engine.process.exit_gate import finishes_before_exit
 from quarry.engine.representation.base import Representation
@@ -478,6 +480,76 @@ class Engine:
         """
         return self._view.get().count(parse_filter(filter))
 
+    def documents(
+        self,
+        *,
+        filter: Mapping[str, object] | None = None,  # noqa: A002  # as in search
+        offset: int = 0,
+        limit: int | None = None,
+    ) -> Iterator[Document]:
+        """Iterate over the documents in the order in which they are stored, in memory that does not grow.
+
+        The order is the same until the index answers from another generation (see `refresh`), and a merge may
+        change it. An iterator reads the generation that it was made for, whatever is committed, refreshed or
+        closed meanwhile. ``for document in index`` iterates over all documents.
+
+        Args:
+            filter: only documents that pass it; see `search`.
+            offset: number of documents to leave out at the beginning; their texts are not read.
+            limit: largest number of documents; None: no limit.
+
+        Warns:
+            UnknownFieldWarning: the filter compares a field that no document has.
+
+        Raises:
+            InvalidFilter: the filter is malformed, or compares values of different types.
+            InvalidSetting: `offset` or `limit` is not an integer of 0 or more.
+        """
+        return self._stored(filter).documents(offset, limit)
+
+    def ids(
+        self,
+        *,
+        filter: Mapping[str, object] | None = None,  # noqa: A002
+        offset: int = 0,
+        limit: int | None = None,
+    ) -> Iterator[str]:
+        """Iterate over the ids of documents without reading the documents; see `documents`."""
+        return self._stored(filter).ids(offset, limit)
+
+    def __iter__(self) -> Iterator[Document]:
+        return self.documents()
+
+    @finishes_before_exit
+    def facets(
+        self,
+        field: str,
+        *,
+        query: str | None = None,
+        filter: Mapping[str, object] | None = None,  # noqa: A002
+        limit: int | None = 100,
+    ) -> Facets:
+        """Count the documents that have each value at a path of the metadata.
+
+        Args:
+            field: the path, as in a filter: keys joined by dots, ``id`` or ``title``.
+            query: only documents with one of its analyzed terms are counted: those that a search in mode "lexical"
+                finds with a large enough k. Vectors have no part in it, because they rank all documents and
+                exclude none. None: all documents.
+            filter: only documents that pass it; see `search`.
+            limit: largest number of values to return, the most frequent ones; None: all.
+
+        Warns:
+            UnknownFieldWarning: the filter compares a field that no document has.
+
+        Raises:
+            InvalidQuery: the query is not a text.
+            InvalidFilter: the filter is malformed, or compares values of different types.
+            InvalidSetting: `field` is not a text, or `limit` is not an integer of 0 or more.
+        """
+        request = FacetRequest.of(field, query, limit)
+        return self._view.get().facets(request, None if filter is None else parse_filter(filter))
+
     @finishes_before_exit
     def stats(self) -> dict[str, object]:
         """Return statistics of the index, its backends and its memory, see `quarry.engine.index.statistics`.
@@ -603,6 +675,9 @@ class Engine:
                 "the index was opened for reading; open it with writable=True", path=self._directory.path
             )
         return writer
+
+    def _stored(self, only: Mapping[str, object] | None) -> StoredDocuments:
+        return self._view.get().stored(None if only is None else parse_filter(only))
 
     def _view_to_search(self) -> IndexView | ShardedView:
         if self._is_refreshing:
