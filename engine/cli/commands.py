@@ -239,7 +239,7 @@ def _add_build(commands: _Subparsers) -> None:
     )
     parser.add_argument("--shards", type=int, metavar="N", help="divide the documents among N folders")
     parser.add_argument(
-        "--like", type=_parse_path, metavar="INDEX", help="take settings and quantizer of another index"
+        "--like", type=parse_path, metavar="INDEX", help="take settings and quantizer of another index"
     )
     _add_json(parser, "the report as one JSON object")
 
@@ -400,7 +400,7 @@ def _add_add_indexes(commands: _Subparsers) -> None:
         _run_add_indexes,
     )
     _add_index(parser)
-    parser.add_argument("others", metavar="OTHER", type=_parse_path, nargs="+", help="the folder of another index")
+    parser.add_argument("others", metavar="OTHER", type=parse_path, nargs="+", help="the folder of another index")
     _add_wait(parser)
     _add_json(parser, "the report as one JSON object")
 

@@ -188,7 +188,7 @@ class _Addition:
             return None
         if n_deleted == 0:
             return replace(record, tombstones=None, n_deleted=0)
-        if record.tombstones is not None and np.array_equal(deleted, segment.deleted):
+        if record.tombstones is not None and segment.deleted is not None and (deleted == segment.deleted).all():
             return record
         tombstones = write_tombstones(self._directory, record.file.file_id, deleted)
         names.append(tombstones.name)
