@@ -16,7 +16,9 @@ if TYPE_CHECKING:
     from quarry.engine.builder import BuildReport, build
     from quarry.engine.documents.document import Document
     from quarry.engine.documents.file_place import FilePlace
-    from quarry.engine.encoding.encoder import open_encoder
+    from quarry.engine.encoding.encoder import Encoder, open_encoder
+    from quarry.engine.encoding.functions.function_encoder import FunctionEncoder
+    from quarry.engine.encoding.token_vectors import TokenVectors
     from quarry.engine.engine import Engine
     from quarry.engine.filtering.unknown_fields import UnknownFieldWarning
     from quarry.engine.index.verification import VerifyReport
@@ -33,9 +35,12 @@ _PLACES = {
     "Coverage": "quarry.engine.search.coverage",
     "build": "quarry.engine.builder",
     "Document": "quarry.engine.documents.document",
+    "Encoder": "quarry.engine.encoding.encoder",
     "Engine": "quarry.engine.engine",
     "FilePlace": "quarry.engine.documents.file_place",
+    "FunctionEncoder": "quarry.engine.encoding.functions.function_encoder",
     "SyncReport": "quarry.engine.sync.folder_sync",
+    "TokenVectors": "quarry.engine.encoding.token_vectors",
     "UnknownFieldWarning": "quarry.engine.filtering.unknown_fields",
     "VerifyReport": "quarry.engine.index.verification",
     "open_encoder": "quarry.engine.encoding.encoder",
@@ -56,9 +61,11 @@ __all__ = [  # noqa: PLE0604 - the errors are listed where they are defined
     "Cls",
     "Coverage",
     "Document",
+    "Encoder",
     "Engine",
     "FilePlace",
     "FirstM",
+    "FunctionEncoder",
     "Hit",
     "Hits",
     "KMeans",
@@ -67,6 +74,7 @@ __all__ = [  # noqa: PLE0604 - the errors are listed where they are defined
     "Pieces",
     "Pooled",
     "SyncReport",
+    "TokenVectors",
     "UnknownFieldWarning",
     "VerifyReport",
     "build",
