@@ -29,9 +29,9 @@ Floats = npt.NDArray[np.float32]
 MAX_TEXTS = 512
 _MIN_QUERIES = 32  # fewer distinct texts do not represent other queries
 _TITLES = 0.25  # probability of taking the title of a document that has one
-_MAX_TITLEWORDS = 30
-_SENTENCEWORDS = (8, 16)  # least and most words kept of a sentence
-_MIN_SENTENCEWORDS = 3  # shorter sentences are taken only if there are no others
+_MAX_TITLE_WORDS = 30
+_SENTENCE_WORDS = (8, 16)  # least and most words kept of a sentence
+_MIN_SENTENCE_WORDS = 3  # shorter sentences are taken only if there are no others
 _READ_CHARS = 2000  # length of the part of a document that is read
 
 _log = logging.getLogger(__name__)
@@ -110,7 +110,7 @@ def _encode_one_by_one(encoder: Encoder, texts: list[str]) -> Floats:
 def _query_like(title: str, text: str, generator: random.Random) -> str:
     if title and generator.random() < _TITLES:
         words = [match.end() for match in WORD.finditer(title[:_READ_CHARS])]
-        return title[: words[:_MAX_TITLEWORDS][-1]] if words else title
+        return title[: words[:_MAX_TITLE_WORDS][-1]] if words else title
     start = _below(generator, len(text) - _READ_CHARS) if len(text) > _READ_CHARS else 0
     return _truncated_sentence(text[start : start + _READ_CHARS], start > 0, generator)
 
@@ -125,9 +125,9 @@ def _truncated_sentence(part: str, is_inside: bool, generator: random.Random) ->
     bounds = [0, *stops.tolist(), len(words)]
     sentences = [(low, high) for low, high in pairwise(bounds) if low < high]
     whole = sentences[1:] if is_inside and len(sentences) > 1 else sentences
-    long = [(low, high) for low, high in whole if high - low >= _MIN_SENTENCEWORDS] or whole
+    long = [(low, high) for low, high in whole if high - low >= _MIN_SENTENCE_WORDS] or whole
     low, high = long[_below(generator, len(long))]
-    n_words = _SENTENCEWORDS[0] + _below(generator, _SENTENCEWORDS[1] - _SENTENCEWORDS[0] + 1)
+    n_words = _SENTENCE_WORDS[0] + _below(generator, _SENTENCE_WORDS[1] - _SENTENCE_WORDS[0] + 1)
     return part[words[low][0] : words[min(high, low + n_words) - 1][1]]
 
 

@@ -17,7 +17,7 @@ from quarry.engine.encoding.batch_encoder import BatchLimits
 from quarry.engine.encoding.bundle_encoder import check_document, check_query
 from quarry.engine.encoding.functions.passages import Passage, PreparedPassages, cut_passages, is_invisible
 from quarry.engine.encoding.functions.results import checked_vectors, listed, unit_rows
-from quarry.engine.encoding.functions.sources import Embed, embedding_source
+from quarry.engine.encoding.functions.sources import Embed, EmbeddingSource, embedding_source
 from quarry.engine.encoding.onnx_session import PerProcess
 from quarry.engine.encoding.token_vectors import TokenVectors, VectorKind
 from quarry.engine.encoding.tokenizer import lone_surrogate
@@ -83,11 +83,11 @@ class FunctionEncoder:
     ) -> None:
         if embed_queries is not None and not callable(embed_queries):
             raise InvalidSetting("embed_queries is not a function", actual=shown(embed_queries))
-        source = embedding_source(embed_documents, needs_dim=dim is None)
+        source = embedding_source(embed_documents)
         self._embed_documents = source.embed_documents
         self._embed_queries = embed_queries or source.embed_queries or source.embed_documents
         self.name = _checked_name(source.name if name is None else name)
-        self.dim = _checked_int(_stated(source.dim if dim is None else dim, "dim", "384"), "dim", MAX_DIM)
+        self.dim = _checked_int(_stated(_found_dim(source) if dim is None else dim, "dim", "384"), "dim", MAX_DIM)
         self.normalize = source.is_cosine if normalize is None else checked_flag(normalize, "normalize")
         self._batch_size = _checked_int(batch_size, "batch_size", _MAX_BATCH)
         self._passage_words = _checked_int(passage_words, "passage_words", _MAX_BATCH)
@@ -180,6 +180,12 @@ class FunctionEncoder:
         vectors = checked_vectors(found, len(texts), self.dim, call)
         with np.errstate(over="ignore"):  # infinite numbers are refused with the name of the document or query
             return (unit_rows(vectors) if self.normalize else vectors).astype(np.float32)
+
+
+def _found_dim(source: EmbeddingSource) -> int | None:
+    if source.dim is None and source.measure_dim is not None:
+        return source.measure_dim()
+    return source.dim
 
 
 def _identity(name: str, revision: str, encoder: FunctionEncoder) -> str:

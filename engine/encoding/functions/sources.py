@@ -6,6 +6,7 @@ import hashlib
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -29,6 +30,7 @@ class EmbeddingSource:
         embed_documents: function of a list of texts.
         embed_queries: the same for queries; None: that for documents.
         dim: length of a vector; None if it is not stated.
+        measure_dim: finds the length of a vector by encoding one text; None for a function.
         name: name of the model; None if it has none that is the same on every machine.
         revision: distinguishes models of one name.
         is_cosine: whether vectors are compared by their angles; otherwise by inner product.
@@ -37,6 +39,7 @@ class EmbeddingSource:
     embed_documents: Embed
     embed_queries: Embed | None = None
     dim: int | None = None
+    measure_dim: Callable[[], int] | None = None
     name: str | None = None
     revision: str = ""
     is_cosine: bool = True
@@ -49,7 +52,7 @@ def is_embedding_source(source: object) -> bool:
     return callable(source) or _is_langchain(source) or _has(source, "encode")
 
 
-def embedding_source(source: object, needs_dim: bool) -> EmbeddingSource:
+def embedding_source(source: object) -> EmbeddingSource:
     """Return what a function or a model offers.
 
     Recognized are objects with ``embed_documents`` and ``embed_query`` (LangChain's `Embeddings`), with ``encode``
@@ -58,15 +61,13 @@ def embedding_source(source: object, needs_dim: bool) -> EmbeddingSource:
 
     Args:
         source: the function or model.
-        needs_dim: whether the length of a vector is unknown; LangChain's models are then called with one text.
 
     Raises:
         InvalidSetting: it is none of these.
-        EncodingFailed: the call with one text failed.
     """
     if is_embedding_source(source):
         if _is_langchain(source):
-            return _from_langchain(source, needs_dim)
+            return _from_langchain(source)
         if _has(source, "encode"):
             return _from_encode(source)
         if callable(source):
@@ -79,16 +80,14 @@ def embedding_source(source: object, needs_dim: bool) -> EmbeddingSource:
     )
 
 
-def _from_langchain(model: object, needs_dim: bool) -> EmbeddingSource:
+def _from_langchain(model: object) -> EmbeddingSource:
     embed_query: Callable[[str], object] = getattr(model, "embed_query")  # noqa: B009
-    dim = _integer(getattr(model, "dimensions", None))
-    if dim is None and needs_dim:
-        dim = _measured_dim(embed_query)
     names = (getattr(model, name, None) for name in _NAMES)
     return EmbeddingSource(
         embed_documents=getattr(model, "embed_documents"),  # noqa: B009
         embed_queries=lambda texts: [embed_query(text) for text in texts],
-        dim=dim,
+        dim=_integer(getattr(model, "dimensions", None)),
+        measure_dim=partial(_measured_dim, embed_query),
         name=next((name for name in names if isinstance(name, str) and name), None),
     )
 
