@@ -22,12 +22,16 @@ if TYPE_CHECKING:
     from quarry.engine.engine import Engine
     from quarry.engine.filtering.unknown_fields import UnknownFieldWarning
     from quarry.engine.index.verification import VerifyReport
+    from quarry.engine.lexical.query_words import MatchedWord
+    from quarry.engine.listing.facets import Facets, FacetValue
     from quarry.engine.representation.first_m import Cls, FirstM
     from quarry.engine.representation.kmeans import KMeans
     from quarry.engine.representation.pieces import Pieces
     from quarry.engine.representation.single import Mean, Pooled
+    from quarry.engine.reuse.snapshot import SnapshotReport
     from quarry.engine.search.coverage import Coverage
     from quarry.engine.search.hits import Hit, Hits, Match
+    from quarry.engine.search.passages import Passage
     from quarry.engine.sync.folder_sync import SyncReport
 
 _PLACES = {
@@ -39,6 +43,9 @@ _PLACES = {
     "Engine": "quarry.engine.engine",
     "FilePlace": "quarry.engine.documents.file_place",
     "FunctionEncoder": "quarry.engine.encoding.functions.function_encoder",
+    "SnapshotReport": "quarry.engine.reuse.snapshot",
+    "FacetValue": "quarry.engine.listing.facets",
+    "Facets": "quarry.engine.listing.facets",
     "SyncReport": "quarry.engine.sync.folder_sync",
     "TokenVectors": "quarry.engine.encoding.token_vectors",
     "UnknownFieldWarning": "quarry.engine.filtering.unknown_fields",
@@ -47,6 +54,8 @@ _PLACES = {
     "Hit": "quarry.engine.search.hits",
     "Hits": "quarry.engine.search.hits",
     "Match": "quarry.engine.search.hits",
+    "MatchedWord": "quarry.engine.lexical.query_words",
+    "Passage": "quarry.engine.search.passages",
     "Cls": "quarry.engine.representation.first_m",
     "FirstM": "quarry.engine.representation.first_m",
     "KMeans": "quarry.engine.representation.kmeans",
@@ -63,6 +72,8 @@ __all__ = [  # noqa: PLE0604 - the errors are listed where they are defined
     "Document",
     "Encoder",
     "Engine",
+    "FacetValue",
+    "Facets",
     "FilePlace",
     "FirstM",
     "FunctionEncoder",
@@ -70,9 +81,12 @@ __all__ = [  # noqa: PLE0604 - the errors are listed where they are defined
     "Hits",
     "KMeans",
     "Match",
+    "MatchedWord",
     "Mean",
+    "Passage",
     "Pieces",
     "Pooled",
+    "SnapshotReport",
     "SyncReport",
     "TokenVectors",
     "UnknownFieldWarning",

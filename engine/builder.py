@@ -30,7 +30,7 @@ from quarry.formats.manifest import IndexSettings, Manifest, find_latest_generat
 from quarry.formats.shard_set import MAX_SHARDS, ShardSet, has_shard_set
 from quarry.formats.system_errors import checked_path
 
-__all__ = ["BuildReport", "build", "make_settings"]
+__all__ = ["BuildReport", "build", "checked_shards", "make_settings", "open_new_writer"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,11 +119,11 @@ def build(  # noqa: PLR0913  # keywords, each with a default
     started = time.perf_counter()
     index_settings, opened = make_settings(encoder, representation, settings)
     resources = OpenOptions(threads=threads, thresholds=checked_thresholds(thresholds))
-    n_shards = _checked_shards(shards)
+    n_shards = checked_shards(shards)
     columns = Columns.of(id, text, title)
     stream = read_documents(docs, checked_flag(skip_invalid, "skip_invalid"), columns)
     folder = BuildFolder(checked_path(path, "path").absolute(), checked_flag(overwrite, "overwrite"))
-    with folder, _open_writer(folder, index_settings, opened, resources, n_shards) as writer:
+    with folder, open_new_writer(folder, index_settings, opened, resources, n_shards) as writer:
         with Progress(progress, "building") as bar, contextlib.closing(stream):
             writer.add(_count_documents(stream, bar), stream.skip)
         generation, n_replaced = writer.commit()
@@ -140,9 +140,21 @@ def build(  # noqa: PLR0913  # keywords, each with a default
         )
 
 
-def _open_writer(
+def open_new_writer(
     folder: BuildFolder, settings: IndexSettings, encoder: Encoder, resources: OpenOptions, n_shards: int | None
 ) -> contextlib.closing[IndexWriter] | contextlib.closing[NewShards]:
+    """Open the writer of a new index, whose first commit creates it.
+
+    Args:
+        folder: of the index, locked.
+        settings: of the index.
+        encoder: of its documents.
+        resources: threads and thresholds.
+        n_shards: number of shards; None: no shards.
+
+    Raises:
+        IndexExists: there is an index with shards, and the new one has none, or the other way round.
+    """
     thresholds = resources.thresholds
     directory = Directory(folder.path, limits=thresholds.writing)
     _check_kind(directory, n_shards)
@@ -157,7 +169,12 @@ def _open_writer(
     )
 
 
-def _checked_shards(shards: object) -> int | None:
+def checked_shards(shards: object) -> int | None:
+    """Return a number of shards, or None for an index without shards.
+
+    Raises:
+        InvalidSetting: it is out of range.
+    """
     if shards is not None and (type(shards) is not int or not 1 <= shards <= MAX_SHARDS):
         raise InvalidSetting(
             "shards is out of range", expected=f"an integer from 1 to {MAX_SHARDS}, or None", actual=shown(shards)

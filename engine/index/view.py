@@ -18,6 +18,8 @@ from quarry.engine.gpu.device import Device
 from quarry.engine.index.memory import plan_memory
 from quarry.engine.index.statistics import index_statistics, resource_statistics
 from quarry.engine.lexical.searcher import LexicalSearcher
+from quarry.engine.listing.documents import StoredDocuments
+from quarry.engine.listing.facets import FacetRequest, Facets, count_values, select_documents
 from quarry.engine.options import OpenOptions, SearchOptions
 from quarry.engine.scoring.query_vectors import Queries, check_host_vectors, query_vectors
 from quarry.engine.search.hit_builder import HitBuilder
@@ -26,7 +28,7 @@ from quarry.engine.search.reranker import Reranker, rerank
 from quarry.engine.search.retriever import Retriever
 from quarry.engine.search.searcher import Searcher
 from quarry.formats.errors import EncoderMismatch, InvalidSetting
-from quarry.formats.manifest import EncoderRecord
+from quarry.formats.manifest import EncoderRecord, IndexSettings
 from quarry.formats.snapshot import Snapshot
 
 __all__ = ["IndexView", "ViewResources"]
@@ -112,6 +114,7 @@ class IndexView:
         before: Searcher | None = None,
     ) -> None:
         self.snapshot = snapshot
+        self._segments = snapshot.segments
         self._resources = resources
         self._plan = plan_memory(snapshot, resources.options.memory_bytes)
         self.searcher = Searcher(snapshot, resources.options, self._plan.backend_bytes, resources.device, before)
@@ -141,6 +144,11 @@ class IndexView:
         self._resources.check_encoder(self.snapshot.manifest.encoder, self.snapshot.directory.path)
 
     @property
+    def settings(self) -> IndexSettings:
+        """The settings of the index."""
+        return self.snapshot.manifest.settings
+
+    @property
     def n_documents(self) -> int:
         """Number of documents that are not deleted."""
         return len(self.snapshot)
@@ -152,6 +160,19 @@ class IndexView:
     def count(self, condition: Condition) -> int:
         """Return the number of documents that satisfy a condition."""
         return self.filter.count(condition)
+
+    def stored(self, condition: Condition | None) -> StoredDocuments:
+        """Return the documents that satisfy a condition, to be read one after another; None: all."""
+        return StoredDocuments(self._segments, self.filter.allowed(condition), self.snapshot.directory.path)
+
+    def facets(self, request: FacetRequest, condition: Condition | None) -> Facets:
+        """Return counts of values, see `quarry.engine.engine.Engine.facets`."""
+        terms = None if request.query is None else self._lexical.query(request.query)
+        docs = select_documents(self._segments, self.filter.allowed(condition), terms)
+        counts = (
+            count_values(each, request.field, flags) for each, flags in zip(self._segments, docs, strict=True)
+        )
+        return request.sum(counts)
 
     def statistics(self) -> dict[str, object]:
         """Return the statistics of the generation and its backends, see `quarry.engine.index.statistics`."""
@@ -168,10 +189,10 @@ class IndexView:
             vectors = self._resources.encode(texts)
             allowed = self.filter.allowed(options.condition)
             if options.mode == "dense":
-                answers = self._retriever.search_dense(vectors, options, allowed)
+                answers = self._retriever.search_dense(vectors, options, allowed, texts)
             else:
                 answers = self._retriever.search_hybrid(texts, vectors, options, allowed)
-        found = [self._hits.build(answer) for answer in answers]
+        found = [self._hits.build(answer, options) for answer in answers]
         if reranker is None:
             return found
         return [rerank(text, hits, reranker, options.k) for text, hits in zip(texts, found, strict=True)]
@@ -180,7 +201,8 @@ class IndexView:
         """Return the hits of each of (n, dim) query vectors, see `quarry.engine.engine.Engine.search_vectors`."""
         vectors = query_vectors(queries, self.snapshot.manifest.settings.dim)
         allowed = self.filter.allowed(options.condition)
-        return [self._hits.build(answer) for answer in self._retriever.search_dense(vectors, options, allowed)]
+        answers = self._retriever.search_dense(vectors, options, allowed)
+        return [self._hits.build(answer, options) for answer in answers]
 
     def documents(self, ids: Iterable[str]) -> list[Document]:
         """Return the documents with these ids, in their order; ids that no document has are ignored."""

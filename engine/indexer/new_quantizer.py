@@ -85,4 +85,6 @@ def make_quantizer(
         trained = train_lists(codes, rows.batches(), rows.n_rows, settings, threads, thresholds)
     if encoder is None or trained is codes:
         return trained
-    return calibrated(trained, rows.owned_batches(), sample_vectors(encoder, rows.texts(), threads), threads)
+    queries = sample_vectors(encoder, rows.texts(), threads)
+    codes_only = settings.centroids == "none"
+    return calibrated(trained, rows.owned_batches(), queries, threads, codes_only=codes_only)

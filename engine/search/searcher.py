@@ -153,9 +153,9 @@ class Searcher:
         """Return exact aggregated scores of documents of one segment: (len(docs),) float32."""
         return self._segments[segment].rescorer.scores(query, docs)
 
-    def centroid_scores(self, query: Query, segment: int, doc: int) -> Scores:
-        """Return the scores of the centroids of one document: (n_centroids,) float32."""
-        return self._segments[segment].rescorer.centroid_scores(query, doc)
+    def centroid_scores(self, query: Query, segment: int, docs: Docs) -> list[Scores]:
+        """Return the scores of the centroids of each of some documents of one segment: (n_centroids,) float32."""
+        return self._segments[segment].rescorer.centroid_scores(query, docs)
 
 
 class _QueryBatch:
