@@ -13,6 +13,7 @@ from typing import NoReturn, Self, Unpack, overload
 import numpy.typing as npt
 
 from quarry.engine.arguments import checked_flag, checked_seconds
+from quarry.engine.attempts.staging import collect_staging
 from quarry.engine.backends.registry import check_backend
 from quarry.engine.creation import NewIndex
 from quarry.engine.documents.document import Document
@@ -84,6 +85,7 @@ class Engine:
         try:
             if is_writable:
                 self._writer = self._open_writer(resources.encoder, wait_s)
+                collect_staging(directory.path, self._writer.lock)
                 self._follow()  # another writer may have committed before this one held the lock
         except BaseException:
             self.close()
@@ -194,11 +196,7 @@ class Engine:
 
         index = opened() if new is None else new.open(folder, opened)
         try:
-            view = index._view.get()
-            if encoder is not None:
-                view.check_encoder()
-            if new is not None:
-                new.check(view.settings, len(view.shards) if isinstance(view, ShardedView) else None, folder)
+            index._check_opened(new, requires_encoder=encoder is not None)
         except BaseException:
             index.close()
             raise
@@ -222,8 +220,8 @@ class Engine:
             queries: one text, or several.
             k: number of hits; fewer are returned only if the index has fewer documents, fewer pass the filter, or
                 in lexical mode fewer contain a term of the query.
-            **options: the other fields of `quarry.engine.options.SearchOptions`: `mode`, `filter`, `candidates`,
-                `nprobe`, `explain`, `fusion`, `dense_weight`, `rerank`, `partial`, `timeout`.
+            **options: the other fields of `quarry.engine.options.SearchOptions`: `mode`, `filter`, `offset`,
+                `candidates`, `nprobe`, `explain`, `fusion`, `dense_weight`, `rerank`, `partial`, `timeout`.
 
         Returns:
             The hits of the text, or a list with the hits of each text. `Hits.exactness` states whether a better
@@ -337,17 +335,40 @@ class Engine:
         return report
 
     @finishes_before_exit
-    def delete(self, ids: Iterable[str] | str) -> int:
-        """Delete documents in the next commit and return how many of the ids existed.
+    def delete(
+        self,
+        ids: Iterable[str] | str | None = None,
+        *,
+        filter: Mapping[str, object] | None = None,  # noqa: A002  # as in search
+    ) -> int:
+        """Delete documents in the next commit and return how many; give either ids or a filter.
+
+        Documents that were added and not committed yet are deleted too, and only their newest versions count: a
+        document that one of them replaces is not looked at. Documents that are added afterwards stay.
 
         Args:
             ids: one id, or several; ids that no document has are ignored.
+            filter: which documents to delete, see `search`; ``{}`` deletes all of them.
+
+        Warns:
+            UnknownFieldWarning: the filter compares a field that no document has.
 
         Raises:
-            InvalidSetting: not a str or an iterable of str; nothing was deleted.
+            InvalidSetting: `ids` is not a str or an iterable of str, or both or neither are given; nothing was
+                deleted.
+            InvalidFilter: the filter is malformed, or compares values of different types; nothing was deleted.
             ReadOnlyIndex: the index was not opened writable.
         """
-        return self._require_writer().delete(id_list(ids))
+        writer = self._require_writer()
+        if (ids is None) == (filter is None):
+            raise InvalidSetting("ids or a filter say what to delete", expected="one of them")
+        if filter is None:
+            return writer.delete(id_list(ids))
+        condition = parse_filter(filter)
+        kinds = writer.find_kinds(condition)
+        if kinds is not None:
+            self._view.get().check_filter(condition, kinds)
+        return writer.delete_matching(condition)
 
     @finishes_before_exit
     def commit(self) -> int:
@@ -621,6 +642,15 @@ class Engine:
             after_merge=follow,
             wait_s=wait_s,
         )
+
+    def _check_opened(self, new: NewIndex | None, *, requires_encoder: bool) -> None:
+        """Raise unless the index has the encoder and the settings that it was opened with."""
+        view = self._view.get()
+        if requires_encoder:
+            view.check_encoder()
+        if new is not None:
+            n_shards = len(view.shards) if isinstance(view, ShardedView) else None
+            new.check(view.settings, n_shards, self._directory.path)
 
     def _follow(self) -> None:
         """Answer from the generation that the writer made last."""
