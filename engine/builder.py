@@ -19,7 +19,7 @@ from quarry.engine.attempts.worker_processes import WorkerProcesses
 from quarry.engine.documents.document import Document
 from quarry.engine.documents.reader import DocumentSource, DocumentStream, read_documents
 from quarry.engine.documents.tables.columns import Columns
-from quarry.engine.encoding.encoder import Encoder, open_encoder
+from quarry.engine.encoding.encoder import Encoder, EncoderSource, open_encoder
 from quarry.engine.encoding.trained import trained_quantizer, trained_settings
 from quarry.engine.indexer.build_folder import BuildFolder
 from quarry.engine.indexer.index_writer import IndexWriter
@@ -73,7 +73,7 @@ def build(  # noqa: PLR0913  # keywords, each with a default
     id: str | None = None,  # noqa: A002  # the field
     text: str | Sequence[str] | None = None,
     title: str | None = None,
-    encoder: str | os.PathLike[str] | Encoder | None = None,
+    encoder: EncoderSource = None,
     representation: str | Representation | None = None,
     overwrite: bool = False,
     skip_invalid: bool = False,
@@ -102,7 +102,8 @@ def build(  # noqa: PLR0913  # keywords, each with a default
         text: column of the texts, or several, whose values are joined by line breaks; None: "text".
         title: column of the titles; None: "title", if there is one. The other columns become metadata. With any of
             these three, mappings and objects of JSON are rows too.
-        encoder: a bundle's folder, an `Encoder`, or None for the bundled all-MiniLM-L6-v2.
+        encoder: a bundle's folder, an `Encoder`, a model of another library that `FunctionEncoder` recognizes, or
+            None for the bundled all-MiniLM-L6-v2.
         representation: "pieces", "kmeans", "first_m", "mean", "cls", "pooled", or one of the classes; None for
             what the encoder was trained for, or else "pieces" ("pooled" if it gives no token vectors).
         overwrite: whether an index that exists is replaced.
@@ -128,6 +129,7 @@ def build(  # noqa: PLR0913  # keywords, each with a default
         IndexNotFound: there is no index at `like`.
         EncoderMismatch: the index at `like` has another encoder.
         InvalidDocument: a document is not valid.
+        EncodingFailed: an embedding function failed; there is no new index.
         InvalidSetting: a setting is not valid.
         AccessFailed: the operating system refuses the folder, a file of the documents or of the encoder.
         CommitFailed: an I/O error occurred; there is no new index.
@@ -283,7 +285,7 @@ def _count_documents(stream: DocumentStream, progress: Progress) -> Iterator[Doc
 
 
 def make_settings(
-    encoder: str | os.PathLike[str] | Encoder | None,
+    encoder: EncoderSource,
     representation: str | Representation | None,
     settings: BuildKeywords,
 ) -> tuple[IndexSettings, Encoder]:
