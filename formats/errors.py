@@ -55,6 +55,7 @@ __all__ = [
     "ReadOnlyIndex",
     "ShardTimeout",
     "TruncatedFile",
+    "WorkerFailed",
 ]
 
 
@@ -138,6 +139,10 @@ class BackendUnavailable(QuarryError):
 
 class ShardTimeout(QuarryError):
     """A shard of the index did not answer in time; the message names it."""
+
+
+class WorkerFailed(QuarryError):
+    """A process that encoded documents ended again and again; the message names the documents."""
 
 
 class AccessFailed(QuarryError, OSError):

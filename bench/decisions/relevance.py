@@ -2,14 +2,14 @@
 
 ``python -m bench relevance COLLECTION COLLECTION ... [--only-measure NAME] [--indexes FOLDER] [--write BUNDLE]``
 searches each collection with its own queries and with those of all others, and fits logistic models of the
-features in `quarry.formats.bundle.relevance`: positive examples are hits that are judged relevant, negative ones the
-first hits of queries of other collections; collections weigh the same, and both kinds within each.
+features in `quarry.formats.bundle.relevance`: positive examples are hits that are judged relevant, negative ones
+the first hits of queries of other collections; collections weigh the same, and both kinds within each.
 
 Every collection is measured with a model that was fitted without it, neither as a collection nor as a source of
-queries: AUC of the largest relevance of the first ten hits, own queries against foreign ones, beside the AUC of the
-best score of the mode (fused, cosine, BM25). Foreign queries may happen to be answered, for example questions about
-Wikipedia articles by other articles, so 1 cannot be reached. ``--write`` fits on all collections, except those that
-are only to be measured, and adds the calibration to a bundle.
+queries: AUC of the largest relevance of the first ten hits, own queries against foreign ones, beside the AUC of
+the best score of the mode (fused, cosine, BM25). Foreign queries may happen to be answered, for example
+questions about Wikipedia articles by other articles, so 1 cannot be reached. ``--write`` fits on all
+collections, except those that are only to be measured, and adds the calibration to a bundle.
 """
 
 from __future__ import annotations

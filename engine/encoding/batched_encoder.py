@@ -17,10 +17,12 @@ from quarry.engine.encoding.token_vectors import TokenVectors
 from quarry.engine.encoding.tokenizer import BundleTokenizer, Ids, Tokens
 from quarry.engine.gpu.device_vectors import DeviceVectors
 from quarry.engine.process.exit_gate import in_progress
-from quarry.formats.bundle.encoder import EncoderBundle
+from quarry.formats.bundle.encoder import EncoderBundle, load_bundle
 from quarry.formats.bundle.folder import MODEL_NAME, QUERY_MODEL_NAME
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     import torch
 
     from quarry.engine.encoding.device_batches import Batch, DeviceTokens
@@ -94,11 +96,16 @@ class BatchedEncoder(BundleEncoder):
 
     def __init__(self, bundle: EncoderBundle, make_runner: MakeRunner) -> None:
         super().__init__(bundle)
+        self._make_runner = make_runner
         self._tokenizers = PerProcess(partial(BundleTokenizer, bundle))
         self._documents = PerProcess(partial(_Graph, make_runner, bundle, MODEL_NAME))
         self._queries = self._documents
         if QUERY_MODEL_NAME in bundle.files:
             self._queries = PerProcess(partial(_Graph, make_runner, bundle, QUERY_MODEL_NAME))
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Pickle as the folder of the bundle, which another process opens on its device."""
+        return _open_again, (self._bundle.path, self._make_runner)
 
     def prepare(self, text: str) -> PreparedText:
         """Tokenize a document and cut it into windows.
@@ -217,3 +224,7 @@ def _pad(rows: Sequence[Ids]) -> tuple[Ids, Ids]:
         ids[number, : len(row)] = row
         mask[number, : len(row)] = 1
     return ids, mask
+
+
+def _open_again(folder: Path, make_runner: MakeRunner) -> BatchedEncoder:
+    return BatchedEncoder(load_bundle(folder), make_runner)

@@ -33,6 +33,15 @@ class Match:
     score: float
     weight: float
 
+    def to_dict(self) -> dict[str, object]:
+        """Return all attributes as JSON-compatible values."""
+        return {
+            "spans": [[int(start), int(end)] for start, end in self.spans],
+            "text": self.text,
+            "score": float(self.score),
+            "weight": float(self.weight),
+        }
+
 
 @dataclass(slots=True, repr=False)
 class Hit:
@@ -99,20 +108,22 @@ class Hit:
         return find_place(stored.text, stored.title, stored.metadata, match.spans if match else ())
 
     def to_dict(self) -> dict[str, object]:
-        """Return all attributes as JSON-compatible values."""
+        """Return all attributes as JSON-compatible values: scalars of NumPy are replaced by Python numbers."""
+        place = self.place
         return {
             "id": self.id,
-            "score": self.score,
+            "score": float(self.score),
             "relevance": self.relevance,
             "title": self.title,
             "text": self.text,
             "metadata": dict(self.metadata),
+            "place": None if place is None else str(place),
+            "matches": [match.to_dict() for match in self.matches],
+            "terms": {term: float(score) for term, score in self.terms.items()},
+            "dense_score": None if self.dense_score is None else float(self.dense_score),
+            "lexical_score": None if self.lexical_score is None else float(self.lexical_score),
             "passages": [passage.to_dict() for passage in self.passages],
-            "matches": [asdict(match) for match in self.matches],
-            "terms": dict(self.terms),
             "words": [asdict(word) for word in self.words],
-            "dense_score": self.dense_score,
-            "lexical_score": self.lexical_score,
         }
 
     def __repr__(self) -> str:
@@ -151,6 +162,14 @@ class Hits(list[Hit]):
             return self
         kept = [hit for hit in self if hit.relevance is not None and hit.relevance >= relevance]
         return Hits(kept, self.exactness, self.coverage)
+
+    def to_dict(self) -> dict[str, object]:
+        """Return the hits and all attributes as JSON-compatible values, for ``json.dumps`` or a web framework."""
+        return {
+            "exactness": str(self.exactness),
+            "coverage": None if self.coverage is None else self.coverage.to_dict(),
+            "hits": [hit.to_dict() for hit in self],
+        }
 
 
 def snippet(text: str, n_characters: int = 88) -> str:
