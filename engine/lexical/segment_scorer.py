@@ -80,7 +80,8 @@ class TermScores(NamedTuple):
             return self.scores.take(docs) > 0
         if not self.n_docs:
             return np.zeros(len(docs), bool)
-        return self.docs.take(self.docs.searchsorted(docs), mode="clip") == docs
+        found: BoolArray = self.docs.take(self.docs.searchsorted(docs), mode="clip") == docs
+        return found
 
     def look_up(self, docs: Int64Array) -> Float32Array:
         """Return the scores of the term in (n,) documents, 0 without it."""
