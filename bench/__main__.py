@@ -18,6 +18,7 @@ __all__ = ["COMMANDS", "Command", "main", "make_parser"]
 _INSTALL = {
     **dict.fromkeys(("bm25s", "ir_measures", "matplotlib"), "'.[bench]'"),
     **dict.fromkeys(("onnx", "safetensors"), "'.[export]'"),
+    **dict.fromkeys(("starlette", "uvicorn"), "'.[server]'"),
 }
 
 
@@ -62,6 +63,9 @@ COMMANDS = {
     "ivf_switch": Command("decisions.ivf_switch", "the number of centroids from which inverted lists are faster"),
     "lexical": Command("decisions.lexical", "BM25 of Quarry and of bm25s", ("ir_measures", "bm25s")),
     "durability": Command("system.durability", "commits, merges, updates, and searches during merges"),
+    "serve": Command(
+        "system.serving", "requests a second of a server while documents are added", ("starlette", "uvicorn")
+    ),
     "export": Command(
         "system.export", "time and memory to export and to start an encoder", ("onnx", "safetensors")
     ),
