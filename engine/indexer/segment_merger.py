@@ -18,9 +18,11 @@ from quarry.engine.quantization.coder import VectorCoder
 from quarry.engine.quantization.query_sample import QuerySample
 from quarry.engine.thresholds import Thresholds
 from quarry.formats.container.directory import Directory
+from quarry.formats.documents.store import KnownDictionary
 from quarry.formats.manifest import IndexSettings, SegmentRecord
 from quarry.formats.segment import SegmentReader
 from quarry.formats.segment_merge import MergeInput, merge_segments
+from quarry.formats.segment_rewrite import Rewrite, rewrite_documents
 from quarry.formats.snapshot import OpenSegment
 from quarry.formats.vectors.inverted_lists import InvertedListsWriter
 from quarry.formats.vectors.quantizer import StoredQuantizer, write_quantizer
@@ -71,7 +73,12 @@ class SegmentMerger:
         self._encoder = encoder
         self._thresholds = thresholds
 
-    def merge(self, sources: Sequence[OpenSegment], quantizer: StoredQuantizer | None) -> Merged:
+    def merge(
+        self,
+        sources: Sequence[OpenSegment],
+        quantizer: StoredQuantizer | None,
+        rewrite: Rewrite | None = None,
+    ) -> Merged:
         """Write the live documents of the sources as one segment.
 
         If it is large enough for inverted lists, the codes of sources that were encoded with `quantizer` are
@@ -79,7 +86,8 @@ class SegmentMerger:
 
         Args:
             sources: the segments; those without stored centroids have codes of `quantizer`.
-            quantizer: of the index; None: one is trained if needed.
+            quantizer: of the index; None: one is trained if needed, unless documents are rewritten.
+            rewrite: changes the metadata of each document; None: nothing is changed.
 
         Raises:
             FormatError: a source is damaged.
@@ -88,8 +96,8 @@ class SegmentMerger:
             inputs = [self._open(source, stack) for source in sources]
             if not any(each.n_docs for each in inputs):
                 return Merged(tuple(sources), None, None)
-            chosen = self._quantizer(inputs, quantizer)
-            record = self._write(sources, inputs, chosen, stack)
+            chosen = None if rewrite and quantizer is None else self._quantizer(inputs, quantizer)
+            record = self._write(sources, inputs, chosen, stack, rewrite)
         return Merged(tuple(sources), record, chosen)
 
     def train(self, sources: Sequence[OpenSegment]) -> StoredQuantizer | None:
@@ -131,6 +139,7 @@ class SegmentMerger:
         inputs: Sequence[MergeInput],
         chosen: StoredQuantizer | None,
         stack: ExitStack,
+        rewrite: Rewrite | None,
     ) -> SegmentRecord:
         name, nlist, code_bytes = "", 0, 0
         if chosen:
@@ -140,9 +149,25 @@ class SegmentMerger:
                 for source, each in zip(sources, inputs, strict=True)
             ]
         keep_centroids = not chosen or self._settings.centroids != "none"
-        file = merge_segments(self._directory, inputs, nlist, code_bytes, keep_centroids, self._threads)
+        if rewrite is None:
+            file = merge_segments(self._directory, inputs, nlist, code_bytes, keep_centroids, self._threads)
+        else:
+            file = rewrite_documents(
+                self._directory, inputs, nlist, code_bytes, keep_centroids, rewrite, self._known_dictionary(inputs)
+            )
         n_docs = sum(each.n_docs for each in inputs)
         return SegmentRecord(file=file, tombstones=None, quantizer=name, n_docs=n_docs, n_deleted=0)
+
+    @staticmethod
+    def _known_dictionary(inputs: Sequence[MergeInput]) -> KnownDictionary:
+        """Return a function that returns the newest dictionary of the sources, whatever its size."""
+
+        def known(_: int) -> bytes:
+            documents = inputs[-1].reader.documents
+            documents.check_dictionary(documents.n_runs - 1)
+            return documents.dictionary(documents.n_runs - 1)
+
+        return known
 
     def _with_lists(
         self, each: MergeInput, record: SegmentRecord, chosen: StoredQuantizer, stack: ExitStack
