@@ -13,13 +13,14 @@ from typing import NoReturn, Self, Unpack, overload
 import numpy.typing as npt
 
 from quarry.engine.arguments import checked_flag, checked_seconds
+from quarry.engine.attempts.staging import collect_staging
 from quarry.engine.backends.registry import check_backend
 from quarry.engine.creation import NewIndex
 from quarry.engine.documents.document import Document
 from quarry.engine.documents.id_list import checked_id, id_list
 from quarry.engine.documents.reader import DocumentSource, read_documents
 from quarry.engine.documents.tables.columns import Columns
-from quarry.engine.encoding.encoder import Encoder, open_encoder
+from quarry.engine.encoding.encoder import Encoder, EncoderSource, open_encoder
 from quarry.engine.filtering.filter import parse_filter
 from quarry.engine.gpu.device import Device
 from quarry.engine.index.current_view import CurrentView
@@ -86,6 +87,7 @@ class Engine:
         try:
             if is_writable:
                 self._writer = self._open_writer(resources.encoder, wait_s)
+                collect_staging(directory.path, self._writer.lock)
                 self._follow()  # another writer may have committed before this one held the lock
         except BaseException:
             self.close()
@@ -101,7 +103,7 @@ class Engine:
         wait: float | None = None,
         create: bool = False,
         backend: str = "auto",
-        encoder: str | os.PathLike[str] | Encoder | None = None,
+        encoder: EncoderSource = None,
         representation: str | Representation | None = None,
         shards: int | None = None,
         reranker: str | os.PathLike[str] | Reranker | None = None,
@@ -126,9 +128,10 @@ class Engine:
             backend: "auto", "exact" (numpy, slow, the reference), "scan" (SIMD over all centroids), "cpu_faiss"
                 (inverted lists, if the index has them), "hnsw" (graphs; see `optimize`) or "gpu" (all centroids
                 on a device, or inverted lists if the centroids do not fit into its memory).
-            encoder: the encoder that the index was built with: the folder of a bundle, an `Encoder`, or None for
-                the bundled default. Without the right encoder an index can still be opened, searched with
-                `search_vectors` and in lexical mode, and changed except by `add`.
+            encoder: the encoder that the index was built with: the folder of a bundle, an `Encoder`, a model of
+                another library that `FunctionEncoder` recognizes, or None for the bundled default. Without the
+                right encoder an index can still be opened, searched with `search_vectors` and in lexical mode, and
+                changed except by `add`.
             representation: with `create`, as in `build`. An index that exists must have the same.
             shards: with `create`, as in `build`. An index that exists must have as many.
             reranker: the folder of a cross-encoder's bundle, or a `Reranker`, for searches with `rerank`.
@@ -195,11 +198,7 @@ class Engine:
 
         index = opened() if new is None else new.open(folder, opened)
         try:
-            view = index._view.get()
-            if encoder is not None:
-                view.check_encoder()
-            if new is not None:
-                new.check(view.settings, len(view.shards) if isinstance(view, ShardedView) else None, folder)
+            index._check_opened(new, requires_encoder=encoder is not None)
         except BaseException:
             index.close()
             raise
@@ -223,8 +222,8 @@ class Engine:
             queries: one text, or several.
             k: number of hits; fewer are returned only if the index has fewer documents, fewer pass the filter, or
                 in lexical mode fewer contain a term of the query.
-            **options: the other fields of `quarry.engine.options.SearchOptions`: `mode`, `filter`, `candidates`,
-                `nprobe`, `explain`, `fusion`, `dense_weight`, `rerank`, `partial`, `timeout`.
+            **options: the other fields of `quarry.engine.options.SearchOptions`: `mode`, `filter`, `offset`,
+                `candidates`, `nprobe`, `explain`, `fusion`, `dense_weight`, `rerank`, `partial`, `timeout`.
 
         Returns:
             The hits of the text, or a list with the hits of each text. `Hits.exactness` states whether a better
@@ -239,6 +238,7 @@ class Engine:
             InvalidFilter: the filter is malformed, or compares values of different types.
             InvalidSetting: an option is out of range or unknown.
             EncoderMismatch: the vectors of the index are of another encoder (lexical mode works).
+            EncodingFailed: an embedding function failed.
             ShardTimeout: a shard of the index did not answer within `timeout`, and not `partial`.
         """
         chosen = SearchOptions.of(k, options)
@@ -282,6 +282,8 @@ class Engine:
             InvalidDocument: a document is not valid; those before it are kept for the next commit, or `rollback`.
             InvalidSetting: documents cannot be read from `docs`, or a column is missing; the message says what
             helps.
+            EncodingFailed: an embedding function failed; the documents added before it are kept, and the error has
+                those that were read and not added.
             CommitFailed: an I/O error occurred; the documents added before it are kept and can be committed.
             EncoderMismatch: the vectors of the index are of another encoder.
             ReadOnlyIndex: the index was not opened writable.
@@ -335,17 +337,40 @@ class Engine:
         return report
 
     @finishes_before_exit
-    def delete(self, ids: Iterable[str] | str) -> int:
-        """Delete documents in the next commit and return how many of the ids existed.
+    def delete(
+        self,
+        ids: Iterable[str] | str | None = None,
+        *,
+        filter: Mapping[str, object] | None = None,  # noqa: A002  # as in search
+    ) -> int:
+        """Delete documents in the next commit and return how many; give either ids or a filter.
+
+        Documents that were added and not committed yet are deleted too, and only their newest versions count: a
+        document that one of them replaces is not looked at. Documents that are added afterwards stay.
 
         Args:
             ids: one id, or several; ids that no document has are ignored.
+            filter: which documents to delete, see `search`; ``{}`` deletes all of them.
+
+        Warns:
+            UnknownFieldWarning: the filter compares a field that no document has.
 
         Raises:
-            InvalidSetting: not a str or an iterable of str; nothing was deleted.
+            InvalidSetting: `ids` is not a str or an iterable of str, or both or neither are given; nothing was
+                deleted.
+            InvalidFilter: the filter is malformed, or compares values of different types; nothing was deleted.
             ReadOnlyIndex: the index was not opened writable.
         """
-        return self._require_writer().delete(id_list(ids))
+        writer = self._require_writer()
+        if (ids is None) == (filter is None):
+            raise InvalidSetting("ids or a filter say what to delete", expected="one of them")
+        if filter is None:
+            return writer.delete(id_list(ids))
+        condition = parse_filter(filter)
+        kinds = writer.find_kinds(condition)
+        if kinds is not None:
+            self._view.get().check_filter(condition, kinds)
+        return writer.delete_matching(condition)
 
     @finishes_before_exit
     def update_metadata(
@@ -691,6 +716,15 @@ class Engine:
             after_merge=follow,
             wait_s=wait_s,
         )
+
+    def _check_opened(self, new: NewIndex | None, *, requires_encoder: bool) -> None:
+        """Raise unless the index has the encoder and the settings that it was opened with."""
+        view = self._view.get()
+        if requires_encoder:
+            view.check_encoder()
+        if new is not None:
+            n_shards = len(view.shards) if isinstance(view, ShardedView) else None
+            new.check(view.settings, n_shards, self._directory.path)
 
     def _follow(self) -> None:
         """Answer from the generation that the writer made last."""

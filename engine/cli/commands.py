@@ -238,6 +238,7 @@ def _add_build(commands: _Subparsers) -> None:
         help="bytes of a vector's PQ code (default: 48, or what fits the dimensions)",
     )
     parser.add_argument("--shards", type=int, metavar="N", help="divide the documents among N folders")
+    parser.add_argument("--workers", type=int, metavar="N", help="encode with N processes, each on one thread")
     parser.add_argument(
         "--like", type=parse_path, metavar="INDEX", help="take settings and quantizer of another index"
     )
@@ -258,6 +259,7 @@ def _run_build(args: argparse.Namespace) -> int:
         skip_invalid=args.skip_invalid,
         threads=args.threads,
         shards=args.shards,
+        workers=args.workers,
         like=args.like,
         **cast("Any", {name: value for name, value in given.items() if value is not None}),
     )
@@ -277,6 +279,7 @@ def _add_search(commands: _Subparsers) -> None:
     )
     _add_encoder(parser)
     parser.add_argument("-k", type=int, default=10, help="number of hits (default: 10)")
+    parser.add_argument("--offset", type=int, default=0, metavar="N", help="leave out the first N hits")
     parser.add_argument("--explain", action="store_true", help="show the passages that matched")
     parser.add_argument(
         "--mode", default="hybrid", help="hybrid (default), dense (by meaning) or lexical (by words)"
@@ -299,6 +302,7 @@ def _run_search(args: argparse.Namespace) -> int:
             hits = index.search(
                 query,
                 k=args.k,
+                offset=args.offset,
                 explain=args.explain,
                 mode=args.mode,
                 filter=only,
@@ -371,8 +375,11 @@ def _add_delete(commands: _Subparsers) -> None:
         "ids",
         metavar="ID",
         type=decode_text,
-        nargs="+",
+        nargs="*",
         help="id of a document; an unknown id is ignored",
+    )
+    parser.add_argument(
+        "--filter", metavar="JSON", type=decode_text, help="delete the documents that pass this filter instead"
     )
     _add_wait(parser)
     _add_json(parser, "one JSON object")
@@ -380,7 +387,7 @@ def _add_delete(commands: _Subparsers) -> None:
 
 def _run_delete(args: argparse.Namespace) -> int:
     with engine.Engine.open(args.index, writable=True, wait=args.wait) as index:
-        n_deleted = index.delete(args.ids)
+        n_deleted = index.delete(args.ids or None, filter=parse_filter_option(args.filter))
         _print_fields({"n_deleted": n_deleted, "generation": index.commit()}, args.json)
     return 0
 

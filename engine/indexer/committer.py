@@ -94,6 +94,23 @@ class Committer:
             found = self.current.find(doc_id)
             return self._deletions.mark(*found) if found else False
 
+    def live_segments(self) -> list[OpenSegment]:
+        """Return the segments with the documents that are deleted by now, without those that have no other."""
+        with self._mutex:
+            segments = [replace(each, deleted=self._deletions.flags(each)) for each in self.current.segments]
+            return [each for each in segments if each.deleted is not None and not each.deleted.all()]
+
+    def delete_matching(self, find: Callable[[Sequence[OpenSegment]], Sequence[Flags]]) -> int:
+        """Delete documents at the next commit; return how many.
+
+        Args:
+            find: returns for each segment the documents to delete, (n_docs,) bool.
+        """
+        with self._mutex:
+            segments = self.live_segments()
+            found = find(segments)
+            return sum(self._deletions.mark_all(*pair) for pair in zip(segments, found, strict=True))
+
     def replace(self, doc_id: str, add: Callable[[], object]) -> None:
         """Call `add`, and if it succeeds delete the document with that id that was live before.
 

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from quarry.engine.analysis.analyzer import Analyzer
 from quarry.engine.documents.document import Document
 from quarry.engine.documents.place import shown
 from quarry.engine.encoding.encoder import Encoder
+from quarry.engine.filtering.evaluation import Kinds, evaluate
+from quarry.engine.filtering.filter import Condition
+from quarry.engine.filtering.one_document import DocumentValues
+from quarry.engine.indexer.adopted_segments import MAX_OPEN, AdoptedSegments, StagedSegment
 from quarry.engine.indexer.committer import Committer, Compose
 from quarry.engine.indexer.deletions import Deletions
 from quarry.engine.indexer.document_encoder import DocumentEncoder, EncodedDocument, EncodedDocuments, OnInvalid
@@ -90,7 +94,7 @@ class IndexWriter:
         self._owns_lock = lock is None
         self._lock = lock or WriteLock(directory.path, wait_s)
         self._state = WriterState(directory.path)
-        self._pending: SegmentBuilder | None = None
+        self._pending: SegmentBuilder | AdoptedSegments | None = None
         self._given_quantizer: Quantizer | None = None
         self.n_tokens = self.n_rows = 0
         try:
@@ -112,6 +116,11 @@ class IndexWriter:
         except BaseException:
             self.close()
             raise
+
+    @property
+    def lock(self) -> WriteLock:
+        """The lock of the index, held until `close`."""
+        return self._lock
 
     @property
     def document_encoder(self) -> DocumentEncoder:
@@ -154,7 +163,7 @@ class IndexWriter:
                 raise self._state.closed_error()
             try:
                 self._committer.replace(encoded.document.id, lambda: self._builder().add(encoded))
-            except (InvalidDocument, FormatError):  # before anything of it was taken
+            except (InvalidDocument, InvalidSetting, FormatError):  # before anything of it was taken
                 raise
             except BaseException as error:  # half a document may have been taken
                 self._fail(error)
@@ -168,6 +177,44 @@ class IndexWriter:
                     error, "documents could not be moved to temporary files; those added until then are kept"
                 )
                 raise
+
+    @finishes_before_exit
+    def adopt(self, segments: Sequence[StagedSegment], n_tokens: int = 0, max_open: int = MAX_OPEN) -> int:
+        """Collect the documents of segments that other processes wrote; return how many documents there are.
+
+        A document replaces one with the same id in the index or in an earlier segment. The files are read by the
+        next commit, which writes their documents to one segment as if they had been added in this order.
+
+        Args:
+            segments: in the order of their documents; their files stay until the commit.
+            n_tokens: encoded for them.
+            max_open: how many files may be open at once.
+
+        Raises:
+            InvalidSetting: documents were collected already since the last commit.
+            FormatError: a file is damaged; nothing was collected.
+        """
+        with self._mutex:
+            self._check_open()
+            if self._pending is not None:
+                raise InvalidSetting("documents were collected already; commit or roll back first")
+            if not segments:
+                return 0
+            encoder = self._encoder_of_vectors()
+            merger = SegmentMerger(self._directory, self._settings, self._threads, self._thresholds, encoder)
+            adopted = AdoptedSegments(segments, merger, self._settings, max_open)
+            try:
+                if self._committer.current.segments:
+                    for doc_id in adopted.ids():
+                        self._committer.delete(doc_id)
+            except BaseException as error:  # some of the documents that they replace may be deleted
+                adopted.close()
+                self._fail(error)
+                raise
+            self._pending = adopted
+            self.n_tokens += n_tokens
+            self.n_rows += adopted.n_rows
+            return len(adopted)
 
     def has_changes(self) -> bool:
         """Whether something was collected since the last commit, and this writer is open."""
@@ -236,6 +283,39 @@ class IndexWriter:
         with self._mutex:
             self._check_open()
             self._updates.add(changes)
+
+    def find_kinds(self, condition: Condition) -> Kinds | None:
+        """Return the kinds of the values that a condition compares; None if there is no document.
+
+        Documents that were collected and not committed are read too; deleted ones are ignored.
+        """
+        with self._mutex:
+            self._check_open()
+            segments, is_empty = self._committer.live_segments(), True
+            kinds = evaluate(condition, segments, self._analyzer.terms).kinds
+            for _, doc_id, stored in self._pending.live_documents() if self._pending else ():
+                DocumentValues(doc_id, stored.title, stored.metadata).add_kinds(kinds)
+                is_empty = False
+            return None if is_empty and not segments else kinds
+
+    def delete_matching(self, condition: Condition) -> int:
+        """Delete the documents that satisfy a condition, and return how many there were.
+
+        Documents that were collected and not committed are deleted too; those that they replace count no more.
+        """
+        with self._mutex:
+            self._check_open()
+            pending = [
+                ordinal
+                for ordinal, doc_id, stored in (self._pending.live_documents() if self._pending else ())
+                if DocumentValues(doc_id, stored.title, stored.metadata).satisfy(condition)
+            ]
+            n_deleted = self._committer.delete_matching(
+                lambda segments: evaluate(condition, segments, self._analyzer.terms).flags
+            )
+            if self._pending:
+                self._pending.delete_ordinals(pending)
+            return n_deleted + len(pending)
 
     @finishes_before_exit
     def commit(self) -> tuple[int, int]:
@@ -429,6 +509,8 @@ class IndexWriter:
             self._pending = SegmentBuilder(
                 self._directory, self._settings, self._threads, self._thresholds, known, encoder
             )
+        if isinstance(self._pending, AdoptedSegments):
+            raise InvalidSetting("segments were adopted; commit or roll back before documents are added")
         return self._pending
 
     def _encoder_of_vectors(self) -> Encoder | None:

@@ -13,7 +13,7 @@ from quarry.engine.lexical.query import Bm25Query
 from quarry.engine.lexical.query_words import QueryWords
 from quarry.engine.lexical.searcher import LexicalSearcher
 from quarry.engine.options import SearchOptions
-from quarry.engine.quantization.candidates import usual_candidates
+from quarry.engine.quantization.candidates import get_uncalibrated_candidates
 from quarry.engine.scoring.query_vectors import Queries, Vectors, host_vectors
 from quarry.engine.scoring.ranking import Exactness, Ranking
 from quarry.engine.search.searcher import Searcher
@@ -66,7 +66,7 @@ class Pool(NamedTuple):
 
 def pool_size(options: SearchOptions) -> int:
     """Return the number of candidates that a hybrid search takes of each side."""
-    return options.candidates or max(usual_candidates(options.n_retrieved), _MIN_CANDIDATES)
+    return options.candidates or max(get_uncalibrated_candidates(options.n_retrieved), _MIN_CANDIDATES)
 
 
 class Retriever:
@@ -87,7 +87,7 @@ class Retriever:
         self, vectors: Queries, options: SearchOptions, allowed: AllowedDocs, texts: list[str] | None = None
     ) -> Iterator[Answer]:
         """Yield the answer of each of (n, dim) query vectors, with the words of the texts they are of, if any."""
-        rankings = self._dense.search(vectors, options, allowed)
+        rankings = [each.skip(options.n_skipped) for each in self._dense.search(vectors, options, allowed)]
         for number, (vector, ranking) in enumerate(zip(host_vectors(vectors), rankings, strict=True)):
             yield Answer(ranking, vector, words=None if texts is None else self._lexical.words(texts[number]))
 
@@ -95,7 +95,7 @@ class Retriever:
         """Yield the answer of each text, one after the other, since terms hold postings in memory."""
         for text in texts:
             terms = self._lexical.query(text)
-            ranking = terms.top(options.n_retrieved, allowed)
+            ranking = terms.top(options.n_retrieved, allowed).skip(options.n_skipped)
             yield Answer(ranking, terms=terms, words=self._lexical.words(text, terms))
 
     def search_hybrid(
@@ -105,7 +105,7 @@ class Retriever:
         pools = self.find_pools(texts, vectors, options, allowed)
         for text, (vector, terms, pool) in zip(texts, pools, strict=True):
             fused = fuse(pool.dense, pool.lexical, options.fusion, options.dense_weight)
-            order = np.lexsort((pool.docs, pool.segments, -fused))[: options.n_retrieved]
+            order = np.lexsort((pool.docs, pool.segments, -fused))[options.n_skipped : options.n_retrieved]
             ranking = Ranking(
                 pool.segments[order], pool.docs[order], fused[order], pool.dense[order], pool.lexical[order]
             )

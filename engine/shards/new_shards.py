@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import secrets
+from collections.abc import Mapping, Sequence
 
 from quarry.engine.encoding.encoder import Encoder
 from quarry.engine.encoding.trained import trained_quantizer
+from quarry.engine.indexer.adopted_segments import MAX_OPEN, StagedSegment
 from quarry.engine.indexer.index_writer import IndexWriter
 from quarry.engine.indexer.new_quantizer import join_rows, make_quantizer
 from quarry.engine.indexer.segment_builder import has_lists
@@ -72,6 +74,18 @@ class NewShards(ShardWriters):
             delete_folders(directory, self._folders)
             raise
         super().__init__(self._folders, writers, threads)
+
+    def adopt(self, batches: Sequence[Mapping[int, StagedSegment]], n_tokens: int = 0) -> None:
+        """Collect the documents of segments that other processes wrote; see `IndexWriter.adopt`.
+
+        Args:
+            batches: in the order of their documents, segments by the number of their shard.
+            n_tokens: encoded for them.
+        """
+        max_open = max(2, MAX_OPEN // len(self.writers))
+        for number, writer in enumerate(self.writers):
+            own = [batch[number] for batch in batches if number in batch]
+            writer.adopt(own, n_tokens if number == 0 else 0, max_open)
 
     def use_quantizer(self, quantizer: Quantizer) -> None:
         """Use a quantizer for all shards, instead of training one."""

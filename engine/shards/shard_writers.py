@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TypeVar
 
 from quarry.engine.documents.document import Document
+from quarry.engine.filtering.evaluation import Kinds, join_kinds
+from quarry.engine.filtering.filter import Condition
 from quarry.engine.indexer.document_encoder import EncodedDocuments, OnInvalid
 from quarry.engine.indexer.index_writer import IndexWriter
 from quarry.engine.process.worker_pool import PoolClosed, WorkerPool
@@ -86,6 +88,14 @@ class ShardWriters:
         """Change metadata when its shard is committed next; see `check_updates`."""
         for doc_id, each in changes.items():
             self._owner(doc_id).update({doc_id: each})
+
+    def find_kinds(self, condition: Condition) -> Kinds | None:
+        """Return the kinds of the values that a condition compares; None if no shard has a document."""
+        return join_kinds(writer.find_kinds(condition) for writer in self.writers)
+
+    def delete_matching(self, condition: Condition) -> int:
+        """Delete the documents that satisfy a condition; return how many there were."""
+        return sum(writer.delete_matching(condition) for writer in self.writers)
 
     def has_changes(self) -> bool:
         """Return whether something was collected since the last commit."""
