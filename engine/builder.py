@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Unpack
 
 from quarry.engine.analysis.analyzer import RULES, Analyzer
 from quarry.engine.arguments import checked_flag, shown
-from quarry.engine.documents.document import Document
-from quarry.engine.documents.reader import DocumentSource, DocumentStream, read_documents
+from quarry.engine.choices import RepresentationName
+from quarry.engine.documents.reader import DocumentSource, read_documents
 from quarry.engine.documents.tables.columns import Columns
 from quarry.engine.encoding.encoder import Encoder, open_encoder
 from quarry.engine.encoding.trained import trained_quantizer, trained_settings
 from quarry.engine.indexer.build_folder import BuildFolder
 from quarry.engine.indexer.index_writer import IndexWriter
 from quarry.engine.options import BuildKeywords, BuildOptions, OpenOptions
-from quarry.engine.progress import Progress, ProgressSetting
+from quarry.engine.progress import Progress, ProgressSetting, count_items
 from quarry.engine.representation.base import Representation
 from quarry.engine.representation.registry import check_readable, representation_for, representation_from
 from quarry.engine.shards.new_shards import NewShards
@@ -31,6 +32,8 @@ from quarry.formats.shard_set import MAX_SHARDS, ShardSet, has_shard_set
 from quarry.formats.system_errors import checked_path
 
 __all__ = ["BuildReport", "build", "checked_shards", "make_settings", "open_new_writer"]
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,7 +69,7 @@ def build(  # noqa: PLR0913  # keywords, each with a default
     text: str | Sequence[str] | None = None,
     title: str | None = None,
     encoder: str | os.PathLike[str] | Encoder | None = None,
-    representation: str | Representation | None = None,
+    representation: RepresentationName | Representation | None = None,
     overwrite: bool = False,
     skip_invalid: bool = False,
     progress: ProgressSetting = None,
@@ -123,9 +126,12 @@ def build(  # noqa: PLR0913  # keywords, each with a default
     folder = BuildFolder(checked_path(path, "path").absolute(), checked_flag(overwrite, "overwrite"))
     with folder, open_new_writer(folder, index_settings, opened, resources, n_shards) as writer:
         with Progress(progress, "building") as bar, contextlib.closing(stream):
-            writer.add(_count_documents(stream, bar), stream.skip)
+            writer.add(count_items(stream, bar, stream.n_expected), stream.skip)
         generation, n_replaced = writer.commit()
         n_documents, size_bytes = _measure(Directory(folder.path), generation, n_shards)
+        _log.info(
+            "%s: built generation %d, %d documents in %d bytes", folder.path, generation, n_documents, size_bytes
+        )
         return BuildReport(
             n_documents=n_documents,
             n_replaced=n_replaced,
@@ -208,13 +214,6 @@ def _measure(directory: Directory, generation: int, n_shards: int | None) -> tup
     manifest = Manifest.load(directory, generation)
     n_documents = sum(segment.n_docs - segment.n_deleted for segment in manifest.segments)
     return n_documents, sum(map(directory.size_bytes, manifest.file_names()))
-
-
-def _count_documents(stream: DocumentStream, progress: Progress) -> Iterator[Document]:
-    """Yield the documents of a stream; each is counted as done when the next one is requested."""
-    for number, document in enumerate(stream, 1):
-        yield document
-        progress.update(number, stream.n_expected())
 
 
 def make_settings(
