@@ -22,6 +22,7 @@ __all__ = [
     "DEFAULT_B",
     "DEFAULT_K1",
     "FUSIONS",
+    "MODES",
     "BuildKeywords",
     "BuildOptions",
     "OpenOptions",

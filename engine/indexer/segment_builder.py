@@ -169,6 +169,14 @@ class SegmentBuilder:
             n_replaced=n_replaced,
         )
 
+    def finish_without_lists(self) -> FileRecord:
+        """Write the segment, of at least one document, with its centroids only; documents that are replaced stay.
+
+        Such a segment is a part of one that is made later, see
+        `quarry.engine.indexer.adopted_segments.AdoptedSegments`.
+        """
+        return self._write(None)
+
     def close(self) -> None:
         """Discard the documents, and delete all temporary files."""
         self._writer.close()

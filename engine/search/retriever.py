@@ -13,7 +13,7 @@ from quarry.engine.lexical.query import Bm25Query
 from quarry.engine.lexical.query_words import QueryWords
 from quarry.engine.lexical.searcher import LexicalSearcher
 from quarry.engine.options import SearchOptions
-from quarry.engine.quantization.candidates import usual_candidates
+from quarry.engine.quantization.candidates import get_uncalibrated_candidates
 from quarry.engine.scoring.query_vectors import Queries, Vectors, host_vectors
 from quarry.engine.scoring.ranking import Exactness, Ranking
 from quarry.engine.search.searcher import Searcher
@@ -66,7 +66,7 @@ class Pool(NamedTuple):
 
 def pool_size(options: SearchOptions) -> int:
     """Return the number of candidates that a hybrid search takes of each side."""
-    return options.candidates or max(usual_candidates(options.n_retrieved), _MIN_CANDIDATES)
+    return options.candidates or max(get_uncalibrated_candidates(options.n_retrieved), _MIN_CANDIDATES)
 
 
 class Retriever:

@@ -11,6 +11,7 @@ from quarry import engine
 from quarry.formats import errors
 
 DOCUMENTED = {
+    "AddIndexesReport",
     "AsyncEngine",
     "BuildReport",
     "Cls",
@@ -24,6 +25,7 @@ DOCUMENTED = {
     "SnapshotReport",
     "SyncReport",
     "FirstM",
+    "FunctionEncoder",
     "Hit",
     "Hits",
     "KMeans",
@@ -33,6 +35,7 @@ DOCUMENTED = {
     "Passage",
     "Pieces",
     "Pooled",
+    "TokenVectors",
     "UnknownFieldWarning",
     "VerifyReport",
     "build",
