@@ -1,8 +1,8 @@
 """Compares settings of ONNX Runtime on the CPU for the bundled encoder: time, and whether vectors change.
 
 One text at a time on one thread, as the engine runs it, each text with every setting before the next one. A
-setting that this processor or version does not know has no effect. Matrix products in bfloat16 are tried by a graph
-of one product, because the bundled graph has int8 products; it needs the package ``onnx``.
+setting that this processor or version does not know has no effect. Matrix products in bfloat16 are tried by a
+graph of one product, because the bundled graph has int8 products; it needs the package ``onnx``.
 """
 
 from __future__ import annotations

@@ -46,9 +46,8 @@ def run(arguments: argparse.Namespace) -> int:
     """Measure, print and record a median of each way."""
     for record in _measure(arguments):
         append_result(arguments.out, record)
-        print(
-            f"{record['way']:<20}{record['calls']:>5} calls{record['build_s']:>8.3f} s, CPU {record['cpu_s']:.3f} s"
-        )
+        times = f"{record['build_s']:.3f} s, CPU {record['cpu_s']:.3f} s"
+        print(f"{record['way']:<20} {record['calls']} calls, {times}")
     return 0
 
 
@@ -127,4 +126,5 @@ class _OneByOne:
 
     def encode_query(self, text: str) -> npt.NDArray[np.float32]:
         """Return the vector of a query."""
-        return self._service([text])[0]
+        vector: npt.NDArray[np.float32] = self._service([text])[0]
+        return vector
