@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from quarry.engine.representation.kmeans import KMeans
     from quarry.engine.representation.pieces import Pieces
     from quarry.engine.representation.single import Mean, Pooled
+    from quarry.engine.reuse.added_indexes import AddIndexesReport
     from quarry.engine.reuse.snapshot import SnapshotReport
     from quarry.engine.search.coverage import Coverage
     from quarry.engine.search.hits import Hit, Hits, Match
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from quarry.engine.sync.folder_sync import SyncReport
 
 _PLACES = {
+    "AddIndexesReport": "quarry.engine.reuse.added_indexes",
     "BuildReport": "quarry.engine.builder",
     "Coverage": "quarry.engine.search.coverage",
     "build": "quarry.engine.builder",
@@ -66,6 +68,7 @@ _PLACES = {
 
 __all__ = [  # noqa: PLE0604 - the errors are listed where they are defined
     *_errors.__all__,
+    "AddIndexesReport",
     "BuildReport",
     "Cls",
     "Coverage",

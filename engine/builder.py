@@ -27,6 +27,7 @@ from quarry.engine.options import BuildKeywords, BuildOptions, OpenOptions
 from quarry.engine.progress import Progress, ProgressSetting
 from quarry.engine.representation.base import Representation
 from quarry.engine.representation.registry import check_readable, representation_for, representation_from
+from quarry.engine.reuse.reused_settings import reuse_settings
 from quarry.engine.shards.new_shards import NewShards
 from quarry.engine.thresholds import Thresholds, checked_thresholds
 from quarry.formats.container.directory import Directory
@@ -80,6 +81,7 @@ def build(  # noqa: PLR0913  # keywords, each with a default
     threads: int | None = None,
     shards: int | None = None,
     workers: int | None = None,
+    like: str | os.PathLike[str] | None = None,
     thresholds: Thresholds | None = None,
     **settings: Unpack[BuildKeywords],
 ) -> BuildReport:
@@ -113,6 +115,9 @@ def build(  # noqa: PLR0913  # keywords, each with a default
         workers: number of processes that encode documents, each on one thread; None: this process alone. They are
             started by "spawn", so a script has to call `build` under ``if __name__ == "__main__":``. `threads` are
             then used to join what they write; the index is the same.
+        like: folder of an index with the same encoder. The new one gets its representation and settings, which
+            then cannot be given, and its newest quantizer instead of one of its own, so that codes of both can be
+            compared and `Engine.add_indexes` can put them together. The number of shards is not taken over.
         thresholds: advanced settings, such as the memory of writers; see `quarry.engine.thresholds`. None: the
             defaults.
         **settings: fields of `quarry.engine.options.BuildOptions`: `centroids`, `code_bytes`,
@@ -121,6 +126,8 @@ def build(  # noqa: PLR0913  # keywords, each with a default
     Raises:
         IndexExists: there is an index, and `overwrite` is false, or one has shards and the other has not.
         IndexLocked: another process, or another part of this one, is writing to it.
+        IndexNotFound: there is no index at `like`.
+        EncoderMismatch: the index at `like` has another encoder.
         InvalidDocument: a document is not valid.
         EncodingFailed: an embedding function failed; there is no new index.
         InvalidSetting: a setting is not valid.
@@ -129,7 +136,13 @@ def build(  # noqa: PLR0913  # keywords, each with a default
         WorkerFailed: processes of `workers` ended again and again, for example for lack of memory.
     """
     started = time.perf_counter()
-    index_settings, opened = make_settings(encoder, representation, settings)
+    quantizer = None
+    if like is None:
+        index_settings, opened = make_settings(encoder, representation, settings)
+    else:
+        opened = open_encoder(encoder)
+        reused = reuse_settings(checked_path(like, "like"), opened, {"representation": representation, **settings})
+        index_settings, quantizer = reused.settings, reused.quantizer
     resources = OpenOptions(threads=threads, thresholds=checked_thresholds(thresholds))
     n_shards, n_workers = checked_shards(shards), _checked_workers(workers)
     columns = Columns.of(id, text, title)
@@ -137,6 +150,8 @@ def build(  # noqa: PLR0913  # keywords, each with a default
     stream = read_documents(docs, is_skipping, columns)
     folder = BuildFolder(checked_path(path, "path").absolute(), checked_flag(overwrite, "overwrite"))
     with folder, open_new_writer(folder, index_settings, opened, resources, n_shards) as writer:
+        if quantizer is not None:
+            writer.use_quantizer(quantizer)
         with Progress(progress, "building") as bar, contextlib.closing(stream):
             if n_workers is None:
                 writer.add(_count_documents(stream, bar), stream.skip)

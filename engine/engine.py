@@ -33,6 +33,7 @@ from quarry.engine.listing.facets import FacetRequest, Facets
 from quarry.engine.options import BuildKeywords, OpenOptions, SearchKeywords, SearchOptions
 from quarry.engine.process.exit_gate import finishes_before_exit
 from quarry.engine.representation.base import Representation
+from quarry.engine.reuse.added_indexes import AddIndexesReport, add_indexes
 from quarry.engine.reuse.snapshot import SnapshotReport, write_snapshot
 from quarry.engine.search.hits import Hits
 from quarry.engine.search.queries import query_texts
@@ -221,7 +222,8 @@ class Engine:
             k: number of hits; fewer are returned only if the index has fewer documents, fewer pass the filter, or
                 in lexical mode fewer contain a term of the query.
             **options: the other fields of `quarry.engine.options.SearchOptions`: `mode`, `filter`, `offset`,
-                `candidates`, `nprobe`, `explain`, `fusion`, `dense_weight`, `rerank`, `partial`, `timeout`.
+                `candidates`, `nprobe`, `explain`, `fusion`, `dense_weight`, `rerank`, `min_relevance`, `partial`,
+                `timeout`.
 
         Returns:
             The hits of the text, or a list with the hits of each text. `Hits.exactness` states whether a better
@@ -369,6 +371,41 @@ class Engine:
         if kinds is not None:
             self._view.get().check_filter(condition, kinds)
         return writer.delete_matching(condition)
+
+    @finishes_before_exit
+    def add_indexes(self, paths: Iterable[str | os.PathLike[str]] | str | os.PathLike[str]) -> AddIndexesReport:
+        """Take all segments of other indexes into this one, in one commit, without encoding anything again.
+
+        Files are hard-linked if the file system supports that, or else copied; the other indexes are not changed,
+        may be in use, and may be deleted afterwards. They must have the encoder and, except for `k1`, `b` and
+        `seed`, the settings of this index; see `build(..., like=)`. If they have shards, all of them are taken. Of
+        documents with the same id the last one stays: one of another index replaces one of this index, and one of
+        a later index that of an earlier one. What is deleted in another index is left out, and nothing else is
+        deleted because of it.
+
+        Args:
+            paths: folders of the other indexes.
+
+        Raises:
+            IndexNotFound: there is no index at a path.
+            EncoderMismatch: an index has another encoder; nothing was added.
+            InvalidSetting: an index has other settings, is this index, or is not a path; this index is sharded,
+                because its documents are divided by their ids; or changes of this index are not committed.
+            FormatError: a file of an index is damaged; nothing was added. Sections that were not read are not
+                checked, see `verify`.
+            CommitFailed: an I/O error occurred; nothing was added.
+            ReadOnlyIndex: the index was not opened writable.
+        """
+        writer = self._require_writer()
+        if isinstance(writer, ShardedWriter):
+            raise InvalidSetting(
+                "indexes cannot be added to a sharded index, whose documents are divided by their ids; add them to"
+                " an index without shards, or build it again",
+                path=self._directory.path,
+            )
+        report = add_indexes(writer, self._directory, paths)
+        self._follow()
+        return report
 
     @finishes_before_exit
     def commit(self) -> int:

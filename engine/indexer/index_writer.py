@@ -13,7 +13,7 @@ from quarry.engine.filtering.evaluation import Kinds, evaluate
 from quarry.engine.filtering.filter import Condition
 from quarry.engine.filtering.one_document import DocumentValues
 from quarry.engine.indexer.adopted_segments import MAX_OPEN, AdoptedSegments, StagedSegment
-from quarry.engine.indexer.committer import Committer
+from quarry.engine.indexer.committer import Committer, Compose
 from quarry.engine.indexer.document_encoder import DocumentEncoder, EncodedDocument, EncodedDocuments, OnInvalid
 from quarry.engine.indexer.failures import WriterState, clear_frames
 from quarry.engine.indexer.garbage import collect_garbage
@@ -224,7 +224,7 @@ class IndexWriter:
         return self._pending.training_rows if self._pending else None
 
     def use_quantizer(self, quantizer: Quantizer) -> None:
-        """Use a quantizer when the index has none yet and needs one, instead of training one."""
+        """Use a quantizer when the index has none yet and has inverted lists, instead of training one."""
         self._given_quantizer = quantizer
 
     def delete(self, doc_ids: Iterable[str]) -> int:
@@ -324,6 +324,39 @@ class IndexWriter:
                     self._fail(error)
                 raise
             return self._committer.current.manifest.generation
+
+    @finishes_before_exit
+    def rewrite(self, compose: Compose) -> int:
+        """Make a generation that `compose` returns, after background merges have ended; return its number.
+
+        Args:
+            compose: see `quarry.engine.indexer.committer.Compose`.
+
+        Raises:
+            InvalidSetting: something was collected that is not committed.
+            QuarryError: as `commit` raises it, or as `compose` does; if nothing was committed, the new files are
+                deleted.
+        """
+        with self._mutex:
+            self._check_open()
+            if self.has_changes():
+                raise InvalidSetting(
+                    "there are additions or deletions that are not committed; commit or roll back first",
+                    path=self._directory.path,
+                )
+            try:
+                self._merges.join()
+                generation = self._committer.rewrite(compose)
+            except BaseException as error:
+                self._fail(error, "nothing was committed")
+                raise
+            if self._is_automatic:
+                self._merges.start()
+            return generation
+
+    def wait_for_merges(self) -> None:
+        """Wait for merges in the background to end; see `raise_merge_failure`."""
+        self._merges.wait()
 
     def raise_merge_failure(self) -> None:
         """Raise the error that a merge in the background failed with, once.

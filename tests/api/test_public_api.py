@@ -11,6 +11,7 @@ from quarry import engine
 from quarry.formats import errors
 
 DOCUMENTED = {
+    "AddIndexesReport",
     "BuildReport",
     "Cls",
     "Coverage",
