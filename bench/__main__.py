@@ -66,6 +66,8 @@ COMMANDS = {
     "serve": Command(
         "system.serving", "requests a second of a server while documents are added", ("starlette", "uvicorn")
     ),
+    "cpu_settings": Command("system.cpu_settings", "settings of ONNX Runtime on the CPU"),
+    "functions": Command("system.functions", "time to build an index with a slow embedding function"),
     "export": Command(
         "system.export", "time and memory to export and to start an encoder", ("onnx", "safetensors")
     ),
