@@ -500,6 +500,26 @@ class Engine:
             return self._require_writer().merge(checked_flag(retrain, "retrain"), bar.update)
 
     @finishes_before_exit
+    def set_dense_weight(self, weight: float | None) -> int:
+        """Store the weight of dense scores that hybrid searches of this index use by default; return the generation.
+
+        It is committed at once. `quarry.engine.evaluation.tuning.tune` chooses a weight by judged queries.
+
+        Args:
+            weight: from 0 to 1; None: the default of all indexes, 0.6.
+
+        Raises:
+            InvalidSetting: it is out of range, or there are additions or deletions that are not committed.
+            CommitFailed: nothing was committed.
+            ReadOnlyIndex: the index was not opened writable.
+        """
+        writer = self._require_writer()
+        checked = SearchOptions(dense_weight=weight).dense_weight
+        generation = writer.set_dense_weight(None if checked is None else float(checked))
+        self._follow()
+        return generation
+
+    @finishes_before_exit
     def rollback(self) -> None:
         """Discard additions and deletions since the last commit."""
         self._require_writer().rollback()

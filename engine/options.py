@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import Self, TypedDict
 
@@ -20,6 +20,7 @@ from quarry.formats.vectors.quantizer import MAX_DIM
 
 __all__ = [
     "DEFAULT_B",
+    "DEFAULT_DENSE_WEIGHT",
     "DEFAULT_K1",
     "FUSIONS",
     "MODES",
@@ -33,6 +34,7 @@ __all__ = [
 MAX_K = 1 << 20
 _MAX_TIMEOUT_S = 86_400
 DEFAULT_K1 = 1.2
+DEFAULT_DENSE_WEIGHT = 0.6
 DEFAULT_B = 0.75
 
 
@@ -130,7 +132,7 @@ class SearchKeywords(TypedDict, total=False):
     explain: bool
     mode: Mode
     fusion: Fusion
-    dense_weight: float
+    dense_weight: float | None
     rerank: int | None
     min_relevance: float | None
     filter: Mapping[str, object] | None
@@ -155,7 +157,8 @@ class SearchOptions:
         mode: "hybrid" (fused dense and lexical scores), "dense" (vectors), or "lexical" (BM25).
         fusion: fusion of hybrid scores: "linear" (weighted mean of min-max normalized scores) or "rrf" (reciprocal
             rank fusion).
-        dense_weight: weight of the dense scores in "linear", from 0 to 1.
+        dense_weight: weight of the dense scores in "linear", from 0 to 1; None: the weight that was chosen for the
+            index (see `quarry.engine.evaluation.tuning`), otherwise 0.6.
         rerank: number of hits that the index's reranker scores again, at least `offset` + k; None: no reranking.
         min_relevance: the least `Hit.relevance` of a hit, from 0 to 1; the others are left out. None: no limit.
         filter: filter of metadata, id and title (see `quarry.engine.filtering.filter`); None: all documents.
@@ -172,7 +175,7 @@ class SearchOptions:
     explain: bool = False
     mode: Mode = "hybrid"
     fusion: Fusion = "linear"
-    dense_weight: float = 0.6
+    dense_weight: float | None = None
     rerank: int | None = None
     min_relevance: float | None = None
     filter: Mapping[str, object] | None = None
@@ -193,7 +196,8 @@ class SearchOptions:
     def __post_init__(self) -> None:
         _check_choice("mode", self.mode, MODES)
         _check_choice("fusion", self.fusion, FUSIONS)
-        _check_number(self, "dense_weight", 0, 1)
+        if self.dense_weight is not None:
+            _check_number(self, "dense_weight", 0, 1)
         _check_integer(self, "k", 1, MAX_K)
         _check_integer(self, "offset", 0, MAX_K - self.k)
         if self.rerank is not None:
@@ -209,6 +213,17 @@ class SearchOptions:
         object.__setattr__(self, "explain", checked_flag(self.explain, "explain"))
         object.__setattr__(self, "partial", checked_flag(self.partial, "partial"))
         _ = self.condition
+
+    @property
+    def fusion_weight(self) -> float:
+        """The weight of the dense scores, the default if none is given."""
+        return DEFAULT_DENSE_WEIGHT if self.dense_weight is None else self.dense_weight
+
+    def for_index(self, dense_weight: float | None) -> SearchOptions:
+        """Return the options of a search in an index for which a weight was chosen; None: none was."""
+        if self.dense_weight is not None or dense_weight is None:
+            return self
+        return replace(self, dense_weight=dense_weight)
 
     @property
     def n_retrieved(self) -> int:

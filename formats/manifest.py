@@ -15,7 +15,7 @@ from pathlib import Path
 
 from quarry.formats.container.directory import Directory
 from quarry.formats.container.fields import Fields
-from quarry.formats.container.layout import FILE_ID, PREAMBLE_BYTES, FileKind, FileRecord
+from quarry.formats.container.layout import FILE_ID, PREAMBLE_BYTES, SEARCH_DEFAULTS_FEATURE, FileKind, FileRecord
 from quarry.formats.container.reader import ContainerReader
 from quarry.formats.container.spool import TEMPORARY_SUFFIX
 from quarry.formats.container.writer import ContainerWriter
@@ -121,6 +121,8 @@ class Manifest:
         encoder: of the vectors.
         segments: oldest first.
         quantizers: the quantizer files that the segments name.
+        dense_weight: weight of the dense scores in linear fusion that searches use by default, chosen for this
+            index; None: none was chosen.
         unknown_features: bits of the features that a writer must support and this version does not.
     """
 
@@ -131,6 +133,7 @@ class Manifest:
     encoder: EncoderRecord
     segments: tuple[SegmentRecord, ...]
     quantizers: tuple[FileRecord, ...]
+    dense_weight: float | None = None
     unknown_features: int = 0
 
     @property
@@ -148,6 +151,10 @@ class Manifest:
             segments=segments,
             quantizers=quantizers,
         )
+
+    def with_dense_weight(self, weight: float | None) -> Manifest:
+        """Return the manifest of the next commit, which changes nothing but the default weight of dense scores."""
+        return replace(self.next(self.segments, self.quantizers), dense_weight=weight)
 
     def file_names(self) -> set[str]:
         """Return the names of all files of this generation, the manifest included."""
@@ -186,7 +193,11 @@ class Manifest:
             CorruptFile: the manifest was not read back as it was written; nothing was committed.
         """
         temporary = f"manifest-{self.commit_id.hex()}{TEMPORARY_SUFFIX}"
-        ContainerWriter(directory, temporary, FileKind.MANIFEST, self.commit_id).finish(_manifest_to_fields(self))
+        features = 0 if self.dense_weight is None else SEARCH_DEFAULTS_FEATURE
+        container = ContainerWriter(
+            directory, temporary, FileKind.MANIFEST, self.commit_id, optional_features=features
+        )
+        container.finish(_manifest_to_fields(self))
         try:
             self._rename_verified(directory, temporary)
         except BaseException:
@@ -239,6 +250,8 @@ def _read(directory: Directory, name: str) -> Manifest:
     container = ContainerReader(directory, name, FileKind.MANIFEST)
     try:
         manifest = _parse_manifest(container.fields, container.record.file_id, container.path)
+        if container.optional_features & SEARCH_DEFAULTS_FEATURE:
+            manifest = replace(manifest, dense_weight=_parse_dense_weight(container.fields))
         container.refuse_unknown()
         manifest = replace(manifest, unknown_features=container.unknown_writer_features)
     finally:
@@ -247,7 +260,9 @@ def _read(directory: Directory, name: str) -> Manifest:
 
 
 def _manifest_to_fields(manifest: Manifest) -> dict[str, object]:
+    weight = manifest.dense_weight
     return {
+        **({} if weight is None else {"search_defaults": {"dense_weight": weight}}),
         "generation": manifest.generation,
         "parent_id": manifest.parent_id,
         "settings": _settings_to_fields(manifest.settings),
@@ -255,6 +270,13 @@ def _manifest_to_fields(manifest: Manifest) -> dict[str, object]:
         "segments": [_segment_to_fields(segment) for segment in manifest.segments],
         "quantizers": [record.to_fields() for record in manifest.quantizers],
     }
+
+
+def _parse_dense_weight(fields: Fields) -> float:
+    defaults = fields.child("search_defaults")
+    weight = defaults.number("dense_weight", 0.0, 1.0)
+    defaults.refuse_unknown()
+    return weight
 
 
 def _settings_to_fields(settings: IndexSettings) -> dict[str, object]:

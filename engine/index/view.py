@@ -193,6 +193,7 @@ class IndexView:
 
     def search(self, texts: list[str], options: SearchOptions) -> list[Hits]:
         """Return the hits of each text, see `quarry.engine.engine.Engine.search`."""
+        options = options.for_index(self.snapshot.manifest.dense_weight)
         reranker = self._resources.find_reranker(options, self.snapshot.directory.path)
         if options.mode == "lexical":
             allowed = self.filter.allowed(options.condition)

@@ -43,7 +43,7 @@ class HitBuilder:
         dense_scores = unknown if ranking.dense is None else ranking.dense.tolist()
         lexical_scores = unknown if ranking.lexical is None else ranking.lexical.tolist()
         scores = self._centroid_scores(answer)
-        weight = {"dense": 1.0, "lexical": 0.0}.get(options.mode, options.dense_weight)
+        weight = {"dense": 1.0, "lexical": 0.0}.get(options.mode, options.fusion_weight)
         finders = [
             PassageFinder(own, answer.words, weight, self._segments[segment].reader.path)
             for own, segment in zip(scores, ranking.segments.tolist(), strict=True)

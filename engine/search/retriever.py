@@ -107,7 +107,7 @@ class Retriever:
         """Yield the answer of each query, given as a text and as its vector."""
         pools = self.find_pools(texts, vectors, options, allowed)
         for text, (vector, terms, pool) in zip(texts, pools, strict=True):
-            fused = fuse(pool.dense, pool.lexical, options.fusion, options.dense_weight)
+            fused = fuse(pool.dense, pool.lexical, options.fusion, options.fusion_weight)
             order = np.lexsort((pool.docs, pool.segments, -fused))[options.n_skipped : options.n_retrieved]
             ranking = Ranking(
                 pool.segments[order], pool.docs[order], fused[order], pool.dense[order], pool.lexical[order]

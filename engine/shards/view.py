@@ -183,6 +183,7 @@ class ShardedView:
 
     def _search(self, texts: list[str] | None, vectors: Queries | None, options: SearchOptions) -> list[Hits]:
         """Return the hits of each query, given by what its mode needs: a text, a vector, or both."""
+        options = options.for_index(self.shards[0].snapshot.manifest.dense_weight)
         gathering = Gathering(self._threads, self._names, options.partial, options.timeout)
         if options.min_relevance is not None:
             self._estimator(BackgroundSample.empty).require(options.mode)
