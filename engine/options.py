@@ -133,6 +133,7 @@ class SearchKeywords(TypedDict, total=False):
     dense_weight: float
     rerank: int | None
     min_relevance: float | None
+    typos: bool
     filter: Mapping[str, object] | None
     partial: bool
     timeout: float | None
@@ -158,6 +159,8 @@ class SearchOptions:
         dense_weight: weight of the dense scores in "linear", from 0 to 1.
         rerank: number of hits that the index's reranker scores again, at least `offset` + k; None: no reranking.
         min_relevance: the least `Hit.relevance` of a hit, from 0 to 1; the others are left out. None: no limit.
+        typos: whether words of the query that no document has are replaced by close ones, at a lower weight; see
+            `quarry.engine.lexical.close_terms`.
         filter: filter of metadata, id and title (see `quarry.engine.filtering.filter`); None: all documents.
         partial: whether shards of the index that fail or are late are left out, as `Hits.coverage` and
             `Hits.exactness` then state; otherwise the search raises an error. It concerns sharded indexes only.
@@ -175,6 +178,7 @@ class SearchOptions:
     dense_weight: float = 0.6
     rerank: int | None = None
     min_relevance: float | None = None
+    typos: bool = True
     filter: Mapping[str, object] | None = None
     partial: bool = False
     timeout: float | None = None
@@ -207,6 +211,7 @@ class SearchOptions:
         if self.timeout is not None:
             _check_number(self, "timeout", 0, _MAX_TIMEOUT_S)
         object.__setattr__(self, "explain", checked_flag(self.explain, "explain"))
+        object.__setattr__(self, "typos", checked_flag(self.typos, "typos"))
         object.__setattr__(self, "partial", checked_flag(self.partial, "partial"))
         _ = self.condition
 
