@@ -15,12 +15,13 @@ import numpy.typing as npt
 from quarry.engine.arguments import checked_flag, checked_seconds
 from quarry.engine.attempts.staging import collect_staging
 from quarry.engine.backends.registry import check_backend
+from quarry.engine.choices import BackendName, RepresentationName
 from quarry.engine.creation import NewIndex
 from quarry.engine.documents.document import Document
 from quarry.engine.documents.id_list import checked_id, id_list
 from quarry.engine.documents.reader import DocumentSource, read_documents
 from quarry.engine.documents.tables.columns import Columns
-from quarry.engine.encoding.encoder import Encoder, open_encoder
+from quarry.engine.encoding.encoder import Encoder, EncoderSource, open_encoder
 from quarry.engine.filtering.filter import parse_filter
 from quarry.engine.gpu.device import Device
 from quarry.engine.index.current_view import CurrentView
@@ -28,11 +29,14 @@ from quarry.engine.index.memory import memory_bytes
 from quarry.engine.index.verification import VerifyReport, verify_index
 from quarry.engine.index.view import IndexView, ViewResources
 from quarry.engine.indexer.index_writer import IndexWriter
+from quarry.engine.indexer.metadata_updates import checked_changes
 from quarry.engine.listing.documents import StoredDocuments
 from quarry.engine.listing.facets import FacetRequest, Facets
 from quarry.engine.options import BuildKeywords, OpenOptions, SearchKeywords, SearchOptions
 from quarry.engine.process.exit_gate import finishes_before_exit
+from quarry.engine.progress import Progress, ProgressSetting, count_items
 from quarry.engine.representation.base import Representation
+from quarry.engine.reuse.added_indexes import AddIndexesReport, add_indexes
 from quarry.engine.reuse.snapshot import SnapshotReport, write_snapshot
 from quarry.engine.search.hits import Hits
 from quarry.engine.search.queries import query_texts
@@ -90,6 +94,8 @@ class Engine:
         except BaseException:
             self.close()
             raise
+        mode = "writing" if is_writable else "reading"
+        _log.info("%s: opened for %s, %d documents", directory.path, mode, self._view.get().n_documents)
 
     @classmethod
     @finishes_before_exit
@@ -100,9 +106,9 @@ class Engine:
         writable: bool = False,
         wait: float | None = None,
         create: bool = False,
-        backend: str = "auto",
-        encoder: str | os.PathLike[str] | Encoder | None = None,
-        representation: str | Representation | None = None,
+        backend: BackendName = "auto",
+        encoder: EncoderSource = None,
+        representation: RepresentationName | Representation | None = None,
         shards: int | None = None,
         reranker: str | os.PathLike[str] | Reranker | None = None,
         threads: int | None = None,
@@ -126,9 +132,10 @@ class Engine:
             backend: "auto", "exact" (numpy, slow, the reference), "scan" (SIMD over all centroids), "cpu_faiss"
                 (inverted lists, if the index has them), "hnsw" (graphs; see `optimize`) or "gpu" (all centroids
                 on a device, or inverted lists if the centroids do not fit into its memory).
-            encoder: the encoder that the index was built with: the folder of a bundle, an `Encoder`, or None for
-                the bundled default. Without the right encoder an index can still be opened, searched with
-                `search_vectors` and in lexical mode, and changed except by `add`.
+            encoder: the encoder that the index was built with: the folder of a bundle, an `Encoder`, a model of
+                another library that `FunctionEncoder` recognizes, or None for the bundled default. Without the
+                right encoder an index can still be opened, searched with `search_vectors` and in lexical mode, and
+                changed except by `add`.
             representation: with `create`, as in `build`. An index that exists must have the same.
             shards: with `create`, as in `build`. An index that exists must have as many.
             reranker: the folder of a cross-encoder's bundle, or a `Reranker`, for searches with `rerank`.
@@ -236,6 +243,7 @@ class Engine:
             InvalidFilter: the filter is malformed, or compares values of different types.
             InvalidSetting: an option is out of range or unknown.
             EncoderMismatch: the vectors of the index are of another encoder (lexical mode works).
+            EncodingFailed: an embedding function failed.
             ShardTimeout: a shard of the index did not answer within `timeout`, and not `partial`.
         """
         chosen = SearchOptions.of(k, options)
@@ -266,6 +274,7 @@ class Engine:
         id: str | None = None,  # noqa: A002  # the field
         text: str | Sequence[str] | None = None,
         title: str | None = None,
+        progress: ProgressSetting = False,
     ) -> int:
         """Add documents to the next commit and return their number; a document replaces one with the same id.
 
@@ -274,19 +283,24 @@ class Engine:
             id: column of a table that has the ids; see `build`.
             text: column of the texts, or several.
             title: column of the titles.
+            progress: False, True (a bar), None (a bar on a terminal), or a function of (documents done, total or
+                None).
 
         Raises:
             InvalidDocument: a document is not valid; those before it are kept for the next commit, or `rollback`.
             InvalidSetting: documents cannot be read from `docs`, or a column is missing; the message says what
             helps.
+            EncodingFailed: an embedding function failed; the documents added before it are kept, and the error has
+                those that were read and not added.
             CommitFailed: an I/O error occurred; the documents added before it are kept and can be committed.
             EncoderMismatch: the vectors of the index are of another encoder.
             ReadOnlyIndex: the index was not opened writable.
         """
         writer = self._require_writer()
         self._view.get().check_encoder()
-        with contextlib.closing(read_documents(docs, columns=Columns.of(id, text, title))) as stream:
-            return writer.add(stream)
+        stream = read_documents(docs, columns=Columns.of(id, text, title))
+        with Progress(progress, "adding") as bar, contextlib.closing(stream):
+            return writer.add(count_items(stream, bar, stream.n_expected))
 
     @finishes_before_exit
     def sync(
@@ -368,6 +382,78 @@ class Engine:
         return writer.delete_matching(condition)
 
     @finishes_before_exit
+    def update_metadata(
+        self,
+        ids: Iterable[str] | str | None = None,
+        changes: Mapping[str, object] | None = None,
+        *,
+        filter: Mapping[str, object] | None = None,  # noqa: A002  # as in search
+    ) -> int:
+        """Change metadata of documents in the next commit, without encoding them again; return how many there are.
+
+        Titles, texts and vectors stay as they are, to the last bit. At the commit the documents are copied to a
+        new segment, and the old copies count as deleted, so many changes should be in one commit.
+
+        Args:
+            ids: of committed documents; ids that no document has are ignored.
+            changes: fields and their new values; None removes a field. Other fields stay; the value of a field is
+                replaced as a whole, also if it is a mapping.
+            filter: instead of ids, committed documents that pass it; see `search`. Those that were added again
+                since are left out.
+
+        Raises:
+            InvalidSetting: neither or both of ids and filter are given, no changes are, or a document of these ids
+                was added and is not committed yet. Nothing is changed, as after the errors below.
+            InvalidDocument: a value cannot be stored, or the metadata of a document becomes too large.
+            InvalidFilter: the filter is malformed, or compares values of different types.
+            FormatError: a document is damaged.
+            ReadOnlyIndex: the index was not opened writable.
+        """
+        writer = self._require_writer()
+        if (ids is None) == (filter is None):
+            raise InvalidSetting("documents are selected either by ids or by a filter", expected="one of the two")
+        checked = checked_changes(changes)
+        chosen = self.ids(filter=filter) if ids is None else id_list(ids)
+        together = writer.check_updates(chosen, checked, is_skipping=ids is None)
+        writer.update(together)
+        return len(together)
+
+    @finishes_before_exit
+    def add_indexes(self, paths: Iterable[str | os.PathLike[str]] | str | os.PathLike[str]) -> AddIndexesReport:
+        """Take all segments of other indexes into this one, in one commit, without encoding anything again.
+
+        Files are hard-linked if the file system supports that, or else copied; the other indexes are not changed,
+        may be in use, and may be deleted afterwards. They must have the encoder and, except for `k1`, `b` and
+        `seed`, the settings of this index; see `build(..., like=)`. If they have shards, all of them are taken. Of
+        documents with the same id the last one stays: one of another index replaces one of this index, and one of
+        a later index that of an earlier one. What is deleted in another index is left out, and nothing else is
+        deleted because of it.
+
+        Args:
+            paths: folders of the other indexes.
+
+        Raises:
+            IndexNotFound: there is no index at a path.
+            EncoderMismatch: an index has another encoder; nothing was added.
+            InvalidSetting: an index has other settings, is this index, or is not a path; this index is sharded,
+                because its documents are divided by their ids; or changes of this index are not committed.
+            FormatError: a file of an index is damaged; nothing was added. Sections that were not read are not
+                checked, see `verify`.
+            CommitFailed: an I/O error occurred; nothing was added.
+            ReadOnlyIndex: the index was not opened writable.
+        """
+        writer = self._require_writer()
+        if isinstance(writer, ShardedWriter):
+            raise InvalidSetting(
+                "indexes cannot be added to a sharded index, whose documents are divided by their ids; add them to"
+                " an index without shards, or build it again",
+                path=self._directory.path,
+            )
+        report = add_indexes(writer, self._directory, paths)
+        self._follow()
+        return report
+
+    @finishes_before_exit
     def commit(self) -> int:
         """Make all additions and deletions visible and durable in one step; return the generation.
 
@@ -394,7 +480,7 @@ class Engine:
         return generation
 
     @finishes_before_exit
-    def merge(self, retrain: bool = False) -> int:
+    def merge(self, retrain: bool = False, *, progress: ProgressSetting = False) -> int:
         """Merge all segments into as few as possible, without deleted documents; return the generation.
 
         Commits merge in the background anyway when it pays. Uncommitted additions and deletions are kept.
@@ -402,6 +488,7 @@ class Engine:
         Args:
             retrain: whether to train a new quantizer on the stored centroids and encode them again, for an index
                 whose documents have drifted from those it was trained on (see `stats`).
+            progress: see `add`; it is reported when segments have been merged into one.
 
         Raises:
             FormatError: a file is damaged; the index is unchanged.
@@ -409,7 +496,8 @@ class Engine:
                 codes finds fewer neighbors than the old one, so such an index has to be built again.
             MergeFailed: an I/O error occurred; the last commit is still current.
         """
-        return self._require_writer().merge(checked_flag(retrain, "retrain"))
+        with Progress(progress, "merging") as bar:
+            return self._require_writer().merge(checked_flag(retrain, "retrain"), bar.update)
 
     @finishes_before_exit
     def rollback(self) -> None:
@@ -417,19 +505,23 @@ class Engine:
         self._require_writer().rollback()
 
     @finishes_before_exit
-    def optimize(self) -> int:
+    def optimize(self, *, progress: ProgressSetting = False) -> int:
         """Write HNSW graphs for segments of 20,000 centroids or more that have none; return how many were written.
 
         This takes minutes for millions of centroids, and memory for their vectors; searches in this and other
         processes continue meanwhile. Graphs cover committed documents only, so commit first. A graph is optional
         data: it can be deleted and written again at any time.
 
+        Args:
+            progress: see `add`; it is reported when a graph has been written.
+
         Raises:
             MergeFailed: an I/O error occurred, for example on a full disk; no incomplete file is left.
             ReadOnlyIndex: the index was not opened writable.
         """
         self._require_writer()
-        return self._view.optimize()
+        with Progress(progress, "writing graphs of") as bar:
+            return self._view.optimize(bar.update)
 
     @finishes_before_exit
     def refresh(self) -> bool:

@@ -116,6 +116,7 @@ def _make_parser(words: Sequence[str]) -> argparse.ArgumentParser:
         _add_add,
         _add_delete,
         _add_sync,
+        _add_add_indexes,
         _add_export_docs,
         _add_merge,
         _add_info,
@@ -224,12 +225,9 @@ def _add_build(commands: _Subparsers) -> None:
         metavar="NAME",
         help="how a document becomes vectors: pieces (default), kmeans, ...",
     )
-    parser.add_argument(
-        "--language", default="english", help="language of the analyzer: english (default), german, ..., none"
-    )
+    parser.add_argument("--language", help="language of the analyzer: english (default), german, ..., none")
     parser.add_argument(
         "--centroids",
-        default="int8",
         metavar="TYPE",
         help="how vectors are stored: int8 (default), float16, or none: only codes, the smallest index",
     )
@@ -241,10 +239,14 @@ def _add_build(commands: _Subparsers) -> None:
     )
     parser.add_argument("--shards", type=int, metavar="N", help="divide the documents among N folders")
     parser.add_argument("--workers", type=int, metavar="N", help="encode with N processes, each on one thread")
+    parser.add_argument(
+        "--like", type=parse_path, metavar="INDEX", help="take settings and quantizer of another index"
+    )
     _add_json(parser, "the report as one JSON object")
 
 
 def _run_build(args: argparse.Namespace) -> int:
+    given = {"language": args.language, "centroids": args.centroids, "code_bytes": args.code_bytes}
     report = engine.build(
         args.source,
         args.index,
@@ -255,12 +257,11 @@ def _run_build(args: argparse.Namespace) -> int:
         representation=args.representation,
         overwrite=args.overwrite,
         skip_invalid=args.skip_invalid,
-        language=args.language,
-        centroids=args.centroids,
-        code_bytes=args.code_bytes,
         threads=args.threads,
         shards=args.shards,
         workers=args.workers,
+        like=args.like,
+        **cast("Any", {name: value for name, value in given.items() if value is not None}),
     )
     _print_fields(asdict(report), args.json)
     return 0
@@ -400,6 +401,25 @@ def _add_sync(commands: _Subparsers) -> None:
     sync_command.add_arguments(parser)
     _add_encoder(parser)
     _add_json(parser, "the report as one JSON object")
+
+
+def _add_add_indexes(commands: _Subparsers) -> None:
+    parser = _add_command(
+        commands,
+        "add-indexes",
+        "take the documents of other indexes over, without encoding again",
+        _run_add_indexes,
+    )
+    _add_index(parser)
+    parser.add_argument("others", metavar="OTHER", type=parse_path, nargs="+", help="the folder of another index")
+    _add_wait(parser)
+    _add_json(parser, "the report as one JSON object")
+
+
+def _run_add_indexes(args: argparse.Namespace) -> int:
+    with engine.Engine.open(args.index, writable=True, wait=args.wait) as index:
+        _print_fields(asdict(index.add_indexes(args.others)), args.json)
+    return 0
 
 
 def _add_export_docs(commands: _Subparsers) -> None:
