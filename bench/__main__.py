@@ -58,6 +58,7 @@ COMMANDS = {
     "relevance": Command(
         "decisions.relevance", "whether relevance tells queries that a collection answers from others"
     ),
+    "typos": Command("decisions.typos", "quality and latency of queries with a typing error", ("ir_measures",)),
     "hybrid_latency": Command("decisions.hybrid_latency", "query latency by mode on a large collection"),
     "filters": Command("decisions.filters", "query latency with filters, by the share of documents that pass"),
     "ivf_switch": Command("decisions.ivf_switch", "the number of centroids from which inverted lists are faster"),

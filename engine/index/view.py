@@ -200,7 +200,9 @@ class IndexView:
             answers = self._retriever.search_lexical(texts, options, allowed)
         else:
             self.check_encoder()
-            vectors = self._resources.encode(texts)
+            is_corrected = options.mode == "hybrid" and options.typos
+            meant = [self._lexical.correct(text) for text in texts] if is_corrected else texts
+            vectors = self._resources.encode(meant)
             allowed = self.filter.allowed(options.condition)
             if options.mode == "dense":
                 answers = self._retriever.search_dense(vectors, options, allowed, texts)

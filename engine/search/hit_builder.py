@@ -128,6 +128,8 @@ class HitBuilder:
             hit.matches = find_matches(stored, scores, self._beta, self._segments[segment].reader.path)
         if answer.terms is not None:
             hit.terms = answer.terms.term_scores(segment, doc)
+            mistyped = answer.terms.mistyped
+            hit.mistyped = {term: mistyped[term] for term in hit.terms if term in mistyped}
         if answer.words is not None:
             hit.words = answer.words.find(full_text(stored.title, stored.text))
 

@@ -97,7 +97,7 @@ class Retriever:
     def search_lexical(self, texts: list[str], options: SearchOptions, allowed: AllowedDocs) -> Iterator[Answer]:
         """Yield the answer of each text, one after the other, since terms hold postings in memory."""
         for text in texts:
-            terms = self._lexical.query(text)
+            terms = self._lexical.query(text, options.typos)
             ranking = terms.top(options.n_retrieved, allowed).skip(options.n_skipped)
             yield Answer(ranking, terms=terms, words=self._lexical.words(text, terms))
 
@@ -139,7 +139,7 @@ class Retriever:
         n = pool_size(options)
         rankings = self._dense.search(vectors, options, allowed, n_candidates=n, keep_ties=keep_ties)
         for vector, text, by_vector in zip(host_vectors(vectors), texts, rankings, strict=True):
-            terms = self._lexical.query(text)
+            terms = self._lexical.query(text, options.typos)
             yield vector, terms, self._pool(vector, terms, by_vector, terms.top(n, allowed, keep_ties))
 
     def _count_allowed(self, allowed: AllowedDocs) -> int:

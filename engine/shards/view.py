@@ -15,6 +15,7 @@ from quarry.engine.filtering.evaluation import Kinds, find_unknown_paths, join_k
 from quarry.engine.filtering.filter import Condition
 from quarry.engine.filtering.unknown_fields import find_nearest_names
 from quarry.engine.index.view import ViewResources
+from quarry.engine.lexical.close_terms import CloseTerm
 from quarry.engine.lexical.searcher import LexicalSearcher
 from quarry.engine.listing.documents import StoredDocuments
 from quarry.engine.listing.facets import FacetCounts, FacetRequest, Facets, count_values, select_documents
@@ -164,10 +165,9 @@ class ShardedView:
     def search(self, texts: list[str], options: SearchOptions) -> list[Hits]:
         """Return the hits of each text, see `quarry.engine.engine.Engine.search`."""
         reranker = self._resources.find_reranker(options, self._path)
-        vectors = None
         if options.mode != "lexical":
             self.check_encoder()
-            vectors = self._resources.encode(texts)
+        vectors = self._resources.encode(texts) if options.mode == "dense" else None
         found = self._search(texts, vectors, options)
         if reranker is None:
             return found
@@ -192,10 +192,12 @@ class ShardedView:
             assert vectors is not None
             answers = gathering.run(lambda number: find_dense(self.shards[number], vectors, options))
             return self._all_hits(answers, _Queries(options, host_vectors(vectors), texts), gathering)
-        collection = self._collection(texts, gathering)
-        if vectors is None:
+        collection = self._collection(texts, gathering, options.typos)
+        if options.mode == "lexical":
             answers = gathering.run(lambda number: collection.searchers[number].find_lexical(texts, options))
             return self._all_hits(answers, _Queries(options, None, texts), gathering, collection)
+        lexical = next(iter(collection.searchers.values())).lexical  # all know the terms of all shards
+        vectors = self._resources.encode([lexical.correct(text) for text in texts] if options.typos else texts)
         answers = gathering.run(lambda number: collection.searchers[number].find_both(vectors, texts, options))
         return self._all_hits(answers, _Queries(options, host_vectors(vectors), texts), gathering, collection)
 
@@ -226,7 +228,7 @@ class ShardedView:
         names = {name for shard in self.shards for name in shard.filter.find_nearest(field)}
         return find_nearest_names(field, names, lambda _: True)
 
-    def _collection(self, texts: Sequence[str], gathering: Gathering) -> _SearchedCollection:
+    def _collection(self, texts: Sequence[str], gathering: Gathering, typos: bool) -> _SearchedCollection:
         """Return searchers that know the frequencies of the terms of these texts in all shards that answer."""
         terms = [term for text in texts for term in self._analysis.terms(text)]
         while True:
@@ -244,7 +246,27 @@ class ShardedView:
                 if missing != gathering.missing.keys():
                     continue
                 made.statistics.learn(new, found.values())
-            return made
+            if not typos or all(self._learn_expansions(made, terms, n_edits, gathering) for n_edits in (1, 2)):
+                return made
+
+    def _learn_expansions(
+        self, made: _SearchedCollection, terms: Sequence[str], n_edits: int, gathering: Gathering
+    ) -> bool:
+        """Learn what stands for the terms that no document has; return whether the same shards are missing."""
+        mistyped = made.statistics.find_unexpanded(terms, n_edits)
+        if not mistyped:
+            return True
+        n_missing = len(gathering.missing)
+        close = gathering.run(lambda number: self.shards[number].close_terms(mistyped, n_edits))
+        together = [set[CloseTerm]().union(*several) for several in zip(*close.values(), strict=True)]
+        new = made.statistics.find_unknown(each.name for several in together for each in several)
+        found = gathering.run(lambda number: self.shards[number].document_frequencies(new)) if new else {}
+        if len(gathering.missing) > n_missing:
+            return False
+        made.statistics.learn(new, found.values())
+        for term, several in zip(mistyped, together, strict=True):
+            made.statistics.learn_expansions(term, several, n_edits)
+        return True
 
     def _find_estimator(self, mode: str, gathering: Gathering) -> RelevanceEstimator:
         """Return what estimates relevance with the background of the shards that answer."""
@@ -322,7 +344,7 @@ class ShardedView:
                 text, lexical = queries.texts[query], self._analysis
                 if collection is not None:
                     lexical = collection.searchers[number].lexical
-                    terms = lexical.query(text)
+                    terms = lexical.query(text, queries.options.typos)
                 words = lexical.words(text, terms)
             relevance = estimator.prepare(queries.options.mode, vector)
             answer = Answer(documents, vector, terms, words, relevance)
