@@ -459,7 +459,7 @@ def test_two_searches_at_once_answer_as_each_alone(case):
     assert at_once == alone * 4
 
 
-def test_memory_is_told_beforehand_and_freed_at_the_end(case):
+def test_memory_is_estimated_before_opening_and_freed_at_the_end(case):
     with open_index(case.path, backend=case.backend, device=DEVICES.get(case.backend)) as index:
         view = index._view.get()
         assert index.stats()["memory"]["resident_bytes"]["backends"] == 0

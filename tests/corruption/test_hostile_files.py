@@ -269,7 +269,7 @@ def spans_of(packed):
         frame_of(spans_of(b"\1\0")),
     ],
 )
-def test_frames_that_lie(directory, change):
+def test_frames_with_false_sizes(directory, change):
     resign(directory, a_segment(directory), change)
     tracemalloc.start()
     try:

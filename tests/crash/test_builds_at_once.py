@@ -126,7 +126,7 @@ def build_second(path: Path, broken: str) -> str:
     return outcome(path, "b", is_broken=broken == "the second")
 
 
-def test_a_lock_that_was_lost_is_nobodys_to_delete(tmp_path):
+def test_a_lost_lock_file_is_not_deleted(tmp_path):
     """The lock file is deleted under a build that then fails: what another writer put there stays."""
     path = tmp_path / "index"
 

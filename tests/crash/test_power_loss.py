@@ -181,7 +181,7 @@ class TestModel:
         assert all(left["b"].startswith(b"x" * 700) and "a" not in left for left in found)
         assert len({left["b"] for left in found}) > 3
 
-    def test_a_rename_is_whole(self):
+    def test_a_rename_is_atomic(self):
         found = self.outcomes(("create", "a"), ("fsync", ""), ("rename", "a b"))
         assert {frozenset(left) for left in found} == {frozenset({"old", "a"}), frozenset({"old", "b"})}
 

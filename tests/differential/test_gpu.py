@@ -264,7 +264,7 @@ def test_closing_gives_memory_back_when_nothing_holds_it_any_more(index, monkeyp
     assert held == [None]
 
 
-def test_without_a_device_it_says_so(index):
+def test_a_missing_device_is_reported(index):
     if torch.cuda.is_available():
         pytest.skip("there is a device")
     with pytest.raises(BackendUnavailable, match=r"no device cuda; device='cpu' runs the same code"):

@@ -59,7 +59,7 @@ def test_documents_about_as_short_as_there_are_clusters(n_tokens):
     assert_same(topical_tokens(n_tokens, n_tokens), 8)
 
 
-def test_a_document_that_has_not_settled_when_the_rounds_are_over():
+def test_a_document_that_has_not_converged_after_all_iterations():
     """Points on a line settle slowly."""
     tokens = np.linspace(0, 1, 600, dtype=np.float32)[:, np.newaxis] ** 6
     labels = slow_kmeans(tokens, 8)[1]

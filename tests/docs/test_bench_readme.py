@@ -58,7 +58,7 @@ def test_the_links_and_raw_results_exist(page: str, repository: Path) -> None:
         assert (repository / path).exists(), path
 
 
-def test_what_is_missing_is_named_in_one_line(
+def test_missing_parts_are_named_in_one_line(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     monkeypatch.setenv("QUARRY_DATA", str(tmp_path))

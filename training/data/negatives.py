@@ -1,4 +1,4 @@
-"""Hard negatives: what an index of Quarry finds for a query and nobody marked as relevant."""
+"""Hard negatives: documents that an index of Quarry finds for a query and that are not marked as relevant."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class NegativeSettings:
         every: steps between mining with the current checkpoint (ANCE, Xiong et al. 2021); 0: once, at the start.
         depth: hits that are looked at.
         count: negatives kept of each query, drawn from the hits that pass.
-        skip: the first hits, which are never taken: many of them are relevant though nobody marked them.
+        skip: the first hits, which are never taken: many of them are relevant although they are not marked.
         margin: a hit that scores at least this share of the relevant document's score is taken for relevant, too,
             and left out.
     """
@@ -72,7 +72,7 @@ def mine_negatives(
         encoder: makes the vectors.
         settings: how to mine.
         seed: of the draw.
-        folder: where the temporary index lies; None: where temporary files do.
+        folder: of the temporary index; None: the folder of temporary files.
 
     Returns:
         (n_examples, settings.count) int64 document numbers, -1 when a query has fewer.

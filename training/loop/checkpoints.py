@@ -25,7 +25,7 @@ class Checkpoints:
     """The checkpoints of a run: folders ``step-00000100`` that are written aside and renamed when complete.
 
     Args:
-        folder: where they are.
+        folder: of the checkpoints.
         kept: how many of the latest to keep, at least 1.
     """
 

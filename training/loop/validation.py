@@ -15,7 +15,7 @@ from quarry.training.model.tokens import TextBatcher
 from quarry.training.objectives.objective import Objective
 from quarry.training.objectives.scoring import DocumentRows
 
-__all__ = ["ValidationSet", "search", "validate", "validation_set"]
+__all__ = ["ValidationSet", "make_validation_set", "search", "validate"]
 
 _TEXTS_AT_ONCE = 32
 _DEPTH = 10
@@ -36,7 +36,7 @@ class ValidationSet:
     qrels: dict[str, dict[str, int]]
 
 
-def validation_set(store: ExampleStore, n_documents: int, n_queries: int) -> ValidationSet:
+def make_validation_set(store: ExampleStore, n_documents: int, n_queries: int) -> ValidationSet:
     """Take the first documents of a store, and queries on them at equal distances.
 
     Raises:

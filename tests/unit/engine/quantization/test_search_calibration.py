@@ -213,7 +213,7 @@ class TestCodesOnly:
 class TestDegenerate:
     @pytest.mark.parametrize("n_kinds", [1, 3])
     @pytest.mark.parametrize("scatter", [0, 1e-8])
-    def test_identical_documents_say_nothing(self, n_kinds, scatter):
+    def test_identical_documents_are_not_enough(self, n_kinds, scatter):
         generator = np.random.default_rng(3)
         vectors = topics(generator, n_kinds)[generator.integers(0, n_kinds, 2000)]
         vectors += (scatter * generator.standard_normal(vectors.shape)).astype(np.float32)
@@ -242,7 +242,7 @@ class TestDegenerate:
         coarse = np.tile(made.coarse[:1], (32, 1))
         assert {each.nprobe for each in measured(replace(made, coarse=coarse), vectors, owners, queries())} == {32}
 
-    def test_queries_that_say_nothing(self, trained):
+    def test_queries_of_zeros_are_not_enough(self, trained):
         made, vectors, owners = trained
         assert measured(made, vectors, owners, np.zeros((20, DIM), np.float32)) == ()
 
