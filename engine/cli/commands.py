@@ -116,6 +116,7 @@ def _make_parser(words: Sequence[str]) -> argparse.ArgumentParser:
         _add_add,
         _add_delete,
         _add_sync,
+        _add_add_indexes,
         _add_export_docs,
         _add_merge,
         _add_info,
@@ -224,12 +225,9 @@ def _add_build(commands: _Subparsers) -> None:
         metavar="NAME",
         help="how a document becomes vectors: pieces (default), kmeans, ...",
     )
-    parser.add_argument(
-        "--language", default="english", help="language of the analyzer: english (default), german, ..., none"
-    )
+    parser.add_argument("--language", help="language of the analyzer: english (default), german, ..., none")
     parser.add_argument(
         "--centroids",
-        default="int8",
         metavar="TYPE",
         help="how vectors are stored: int8 (default), float16, or none: only codes, the smallest index",
     )
@@ -240,10 +238,15 @@ def _add_build(commands: _Subparsers) -> None:
         help="bytes of a vector's PQ code (default: 48, or what fits the dimensions)",
     )
     parser.add_argument("--shards", type=int, metavar="N", help="divide the documents among N folders")
+    parser.add_argument("--workers", type=int, metavar="N", help="encode with N processes, each on one thread")
+    parser.add_argument(
+        "--like", type=parse_path, metavar="INDEX", help="take settings and quantizer of another index"
+    )
     _add_json(parser, "the report as one JSON object")
 
 
 def _run_build(args: argparse.Namespace) -> int:
+    given = {"language": args.language, "centroids": args.centroids, "code_bytes": args.code_bytes}
     report = engine.build(
         args.source,
         args.index,
@@ -254,11 +257,11 @@ def _run_build(args: argparse.Namespace) -> int:
         representation=args.representation,
         overwrite=args.overwrite,
         skip_invalid=args.skip_invalid,
-        language=args.language,
-        centroids=args.centroids,
-        code_bytes=args.code_bytes,
         threads=args.threads,
         shards=args.shards,
+        workers=args.workers,
+        like=args.like,
+        **cast("Any", {name: value for name, value in given.items() if value is not None}),
     )
     _print_fields(asdict(report), args.json)
     return 0
@@ -276,6 +279,7 @@ def _add_search(commands: _Subparsers) -> None:
     )
     _add_encoder(parser)
     parser.add_argument("-k", type=int, default=10, help="number of hits (default: 10)")
+    parser.add_argument("--offset", type=int, default=0, metavar="N", help="leave out the first N hits")
     parser.add_argument("--explain", action="store_true", help="show the passages that matched")
     parser.add_argument(
         "--mode", default="hybrid", help="hybrid (default), dense (by meaning) or lexical (by words)"
@@ -298,6 +302,7 @@ def _run_search(args: argparse.Namespace) -> int:
             hits = index.search(
                 query,
                 k=args.k,
+                offset=args.offset,
                 explain=args.explain,
                 mode=args.mode,
                 filter=only,
@@ -370,8 +375,11 @@ def _add_delete(commands: _Subparsers) -> None:
         "ids",
         metavar="ID",
         type=decode_text,
-        nargs="+",
+        nargs="*",
         help="id of a document; an unknown id is ignored",
+    )
+    parser.add_argument(
+        "--filter", metavar="JSON", type=decode_text, help="delete the documents that pass this filter instead"
     )
     _add_wait(parser)
     _add_json(parser, "one JSON object")
@@ -379,7 +387,7 @@ def _add_delete(commands: _Subparsers) -> None:
 
 def _run_delete(args: argparse.Namespace) -> int:
     with engine.Engine.open(args.index, writable=True, wait=args.wait) as index:
-        n_deleted = index.delete(args.ids)
+        n_deleted = index.delete(args.ids or None, filter=parse_filter_option(args.filter))
         _print_fields({"n_deleted": n_deleted, "generation": index.commit()}, args.json)
     return 0
 
@@ -389,6 +397,25 @@ def _add_sync(commands: _Subparsers) -> None:
     sync_command.add_arguments(parser)
     _add_encoder(parser)
     _add_json(parser, "the report as one JSON object")
+
+
+def _add_add_indexes(commands: _Subparsers) -> None:
+    parser = _add_command(
+        commands,
+        "add-indexes",
+        "take the documents of other indexes over, without encoding again",
+        _run_add_indexes,
+    )
+    _add_index(parser)
+    parser.add_argument("others", metavar="OTHER", type=parse_path, nargs="+", help="the folder of another index")
+    _add_wait(parser)
+    _add_json(parser, "the report as one JSON object")
+
+
+def _run_add_indexes(args: argparse.Namespace) -> int:
+    with engine.Engine.open(args.index, writable=True, wait=args.wait) as index:
+        _print_fields(asdict(index.add_indexes(args.others)), args.json)
+    return 0
 
 
 def _add_export_docs(commands: _Subparsers) -> None:

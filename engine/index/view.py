@@ -12,6 +12,7 @@ from quarry.engine.documents.document import Document
 from quarry.engine.encoding.encoder import Encoder
 from quarry.engine.encoding.queries import encode_queries
 from quarry.engine.filtering.cache import DocumentFilter
+from quarry.engine.filtering.evaluation import Kinds
 from quarry.engine.filtering.filter import Condition
 from quarry.engine.filtering.unknown_fields import UnknownFields
 from quarry.engine.gpu.device import Device
@@ -161,6 +162,10 @@ class IndexView:
         """Return the number of documents that satisfy a condition."""
         return self.filter.count(condition)
 
+    def check_filter(self, condition: Condition, kinds: Kinds) -> None:
+        """Raise InvalidFilter or warn, see `quarry.engine.filtering.cache.DocumentFilter.check`."""
+        self.filter.check(condition, kinds)
+
     def stored(self, condition: Condition | None) -> StoredDocuments:
         """Return the documents that satisfy a condition, to be read one after another; None: all."""
         return StoredDocuments(self._segments, self.filter.allowed(condition), self.snapshot.directory.path)
@@ -195,7 +200,10 @@ class IndexView:
         found = [self._hits.build(answer, options) for answer in answers]
         if reranker is None:
             return found
-        return [rerank(text, hits, reranker, options.k) for text, hits in zip(texts, found, strict=True)]
+        return [
+            rerank(text, hits, reranker, options.k, options.offset)
+            for text, hits in zip(texts, found, strict=True)
+        ]
 
     def search_vectors(self, queries: npt.ArrayLike, options: SearchOptions) -> list[Hits]:
         """Return the hits of each of (n, dim) query vectors, see `quarry.engine.engine.Engine.search_vectors`."""

@@ -87,7 +87,7 @@ class Retriever:
         self, vectors: Queries, options: SearchOptions, allowed: AllowedDocs, texts: list[str] | None = None
     ) -> Iterator[Answer]:
         """Yield the answer of each of (n, dim) query vectors, with the words of the texts they are of, if any."""
-        rankings = self._dense.search(vectors, options, allowed)
+        rankings = [each.skip(options.n_skipped) for each in self._dense.search(vectors, options, allowed)]
         for number, (vector, ranking) in enumerate(zip(to_host_vectors(vectors), rankings, strict=True)):
             yield Answer(ranking, vector, words=None if texts is None else self._lexical.words(texts[number]))
 
@@ -95,7 +95,7 @@ class Retriever:
         """Yield the answer of each text, one after the other, since terms hold postings in memory."""
         for text in texts:
             terms = self._lexical.query(text)
-            ranking = terms.top(options.n_retrieved, allowed)
+            ranking = terms.top(options.n_retrieved, allowed).skip(options.n_skipped)
             yield Answer(ranking, terms=terms, words=self._lexical.words(text, terms))
 
     def search_hybrid(
@@ -105,7 +105,7 @@ class Retriever:
         pools = self.find_pools(texts, vectors, options, allowed)
         for text, (vector, terms, pool) in zip(texts, pools, strict=True):
             fused = fuse(pool.dense, pool.lexical, options.fusion, options.dense_weight)
-            order = np.lexsort((pool.docs, pool.segments, -fused))[: options.n_retrieved]
+            order = np.lexsort((pool.docs, pool.segments, -fused))[options.n_skipped : options.n_retrieved]
             ranking = Ranking(
                 pool.segments[order], pool.docs[order], fused[order], pool.dense[order], pool.lexical[order]
             )

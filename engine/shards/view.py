@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from quarry.engine.documents.document import Document
-from quarry.engine.filtering.evaluation import Kinds, find_unknown_paths
+from quarry.engine.filtering.evaluation import Kinds, find_unknown_paths, join_kinds
 from quarry.engine.filtering.filter import Condition
 from quarry.engine.filtering.unknown_fields import find_nearest_names
 from quarry.engine.index.view import ViewResources
@@ -168,7 +168,10 @@ class ShardedView:
         found = self._search(texts, vectors, options)
         if reranker is None:
             return found
-        return [rerank(text, hits, reranker, options.k) for text, hits in zip(texts, found, strict=True)]
+        return [
+            rerank(text, hits, reranker, options.k, options.offset)
+            for text, hits in zip(texts, found, strict=True)
+        ]
 
     def search_vectors(self, queries: npt.ArrayLike, options: SearchOptions) -> list[Hits]:
         """Return the hits of each of (n, dim) query vectors, see `quarry.engine.engine.Engine.search_vectors`."""
@@ -199,16 +202,19 @@ class ShardedView:
         if condition is None or condition in self._checked:
             return
         found = gathering.run(lambda number: self.shards[number].evaluate(condition))
-        kinds = [each for each in found.values() if each is not None]
-        if not kinds or gathering.missing:  # what all documents have is not known
+        kinds = join_kinds(found.values())
+        if kinds is None or gathering.missing:  # what all documents have is not known
             return
-        together: Kinds = {path: frozenset().union(*(each[path] for each in kinds)) for path in kinds[0]}
-        for field in find_unknown_paths(condition, together):
-            self._resources.unknown_fields.warn(field, partial(self._find_nearest, field))
+        self.check_filter(condition, kinds)
         with self._lock:
             if len(self._checked) >= _MAX_CHECKED:
                 self._checked = set()
             self._checked.add(condition)
+
+    def check_filter(self, condition: Condition, kinds: Kinds) -> None:
+        """Raise InvalidFilter or warn, see `quarry.engine.filtering.cache.DocumentFilter.check`."""
+        for field in find_unknown_paths(condition, kinds):
+            self._resources.unknown_fields.warn(field, partial(self._find_nearest, field))
 
     def _find_nearest(self, field: str) -> list[str]:
         names = {name for shard in self.shards for name in shard.filter.find_nearest(field)}

@@ -11,6 +11,7 @@ from quarry import engine
 from quarry.formats import errors
 
 DOCUMENTED = {
+    "AddIndexesReport",
     "BuildReport",
     "Cls",
     "Coverage",
@@ -23,6 +24,7 @@ DOCUMENTED = {
     "SnapshotReport",
     "SyncReport",
     "FirstM",
+    "FunctionEncoder",
     "Hit",
     "Hits",
     "KMeans",
@@ -32,6 +34,7 @@ DOCUMENTED = {
     "Passage",
     "Pieces",
     "Pooled",
+    "TokenVectors",
     "UnknownFieldWarning",
     "VerifyReport",
     "build",
