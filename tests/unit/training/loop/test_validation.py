@@ -12,8 +12,11 @@ from quarry.formats.errors import InvalidSetting  # noqa: E402
 from quarry.training.data.example_store import ExampleStore  # noqa: E402
 from quarry.training.data.refusal import Refusal  # noqa: E402
 from quarry.training.data.sources import SourceSettings, open_source_store  # noqa: E402
-from quarry.training.loop.measures import ndcg_10  # noqa: E402
-from quarry.training.loop.validation import make_validation_set, validate  # noqa: E402
+from quarry.training.loop.validation import (  # noqa: E402
+    make_validation_set,
+    ndcg_10,
+    validate,
+)
 from quarry.training.model.checkpoint_files import EncoderFiles  # noqa: E402
 from quarry.training.model.network import load_network  # noqa: E402
 from quarry.training.model.tokens import TextBatcher  # noqa: E402

@@ -8,8 +8,7 @@ torch = pytest.importorskip("torch", reason="objectives are made of torch")
 
 from quarry.engine.scoring.aggregation import aggregate  # noqa: E402
 from quarry.formats.errors import InvalidSetting  # noqa: E402
-from quarry.training.objectives.contrastive import contrastive_loss  # noqa: E402
-from quarry.training.objectives.distillation import distillation_loss  # noqa: E402
+from quarry.training.objectives.losses import contrastive_loss, distillation_loss  # noqa: E402
 from quarry.training.objectives.objective import StepTargets  # noqa: E402
 from quarry.training.objectives.ranking import DistillationTerm, RankingSettings  # noqa: E402
 from quarry.training.objectives.scoring import DocumentRows, score_documents  # noqa: E402
