@@ -132,6 +132,7 @@ class SearchKeywords(TypedDict, total=False):
     fusion: str
     dense_weight: float
     rerank: int | None
+    min_relevance: float | None
     filter: Mapping[str, object] | None
     partial: bool
     timeout: float | None
@@ -156,11 +157,12 @@ class SearchOptions:
             rank fusion).
         dense_weight: weight of the dense scores in "linear", from 0 to 1.
         rerank: number of hits that the index's reranker scores again, at least `offset` + k; None: no reranking.
+        min_relevance: the least `Hit.relevance` of a hit, from 0 to 1; the others are left out. None: no limit.
         filter: filter of metadata, id and title (see `quarry.engine.filtering.filter`); None: all documents.
         partial: whether shards of the index that fail or are late are left out, as `Hits.coverage` and
             `Hits.exactness` then state; otherwise the search raises an error. It concerns sharded indexes only.
         timeout: seconds that the shards of an index have to answer each request of the search, of which there are
-            up to five: for the filter, statistics, terms, candidates and texts. None: no limit.
+            up to six: for the filter, statistics, terms, candidates, background and texts. None: no limit.
     """
 
     k: int = 10
@@ -172,6 +174,7 @@ class SearchOptions:
     fusion: str = "linear"
     dense_weight: float = 0.6
     rerank: int | None = None
+    min_relevance: float | None = None
     filter: Mapping[str, object] | None = None
     partial: bool = False
     timeout: float | None = None
@@ -199,6 +202,8 @@ class SearchOptions:
             _check_integer(self, "candidates", self.n_retrieved, MAX_K)
         if self.nprobe is not None:
             _check_integer(self, "nprobe", 1, MAX_K)
+        if self.min_relevance is not None:
+            _check_number(self, "min_relevance", 0, 1)
         if self.timeout is not None:
             _check_number(self, "timeout", 0, _MAX_TIMEOUT_S)
         object.__setattr__(self, "explain", checked_flag(self.explain, "explain"))

@@ -14,6 +14,8 @@ from quarry.formats.documents.store import PackedDocument
 
 __all__ = ["Hit", "Hits", "Match", "snippet"]
 
+_ANSWERS = 0.5  # calibrated with as many queries that a collection answers as of others
+
 
 @dataclass(frozen=True, slots=True)
 class Match:
@@ -54,6 +56,9 @@ class Hit:
             score of each; otherwise empty.
         words: with ``explain=True`` the words of the document's full text (its title, a line break, its text) that
             match words of the query, with their positions; otherwise empty.
+        relevance: an estimate of the probability that the document answers the query, from 0 to 1, comparable
+            between queries and collections; None if the encoder has no calibration. See
+            `quarry.engine.search.relevance`.
         dense_score: aggregated inner products of vectors, None if not computed.
         lexical_score: BM25 score, None if not computed.
     """
@@ -66,6 +71,7 @@ class Hit:
     dense_score: float | None = None
     lexical_score: float | None = None
     words: tuple[MatchedWord, ...] = ()
+    relevance: float | None = None
     _finder: PassageFinder | None = field(default=None, compare=False)
     _passages: tuple[Passage, ...] | None = field(default=None, compare=False)
 
@@ -107,6 +113,7 @@ class Hit:
         return {
             "id": self.id,
             "score": float(self.score),
+            "relevance": self.relevance,
             "title": self.title,
             "text": self.text,
             "metadata": dict(self.metadata),
@@ -142,6 +149,19 @@ class Hits(list[Hit]):
         super().__init__(hits)
         self.exactness = exactness
         self.coverage = coverage
+
+    @property
+    def answerable(self) -> bool | None:
+        """Whether a hit has a relevance of at least 1/2, so probably answers the query; None if it is unknown."""
+        known = [hit.relevance for hit in self if hit.relevance is not None]
+        return None if self and not known else any(relevance >= _ANSWERS for relevance in known)
+
+    def at_least(self, relevance: float | None) -> Hits:
+        """Return the hits whose relevance is at least so high; all of them if None is given."""
+        if relevance is None:
+            return self
+        kept = [hit for hit in self if hit.relevance is not None and hit.relevance >= relevance]
+        return Hits(kept, self.exactness, self.coverage)
 
     def to_dict(self) -> dict[str, object]:
         """Return the hits and all attributes as JSON-compatible values, for ``json.dumps`` or a web framework."""
