@@ -402,10 +402,6 @@ class IndexWriter:
                 self._merges.start()
             return generation
 
-    def wait_for_merges(self) -> None:
-        """Wait for merges in the background to end; see `raise_merge_failure`."""
-        self._merges.wait()
-
     def raise_merge_failure(self) -> None:
         """Raise the error that a merge in the background failed with, once.
 

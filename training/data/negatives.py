@@ -58,9 +58,7 @@ class NegativeSettings:
             )
 
 
-def mine_negatives(
-    store: ExampleStore, encoder: Encoder, settings: NegativeSettings, seed: int, folder: Path | None = None
-) -> Numbers:
+def mine_negatives(store: ExampleStore, encoder: Encoder, settings: NegativeSettings, seed: int) -> Numbers:
     """Search an index of the store's documents for every query and keep hits that are not relevant.
 
     False negatives are left out: known relevant documents, the first `skip` hits, and hits whose score is at least
@@ -72,13 +70,12 @@ def mine_negatives(
         encoder: makes the vectors.
         settings: how to mine.
         seed: of the draw.
-        folder: of the temporary index; None: the folder of temporary files.
 
     Returns:
         (n_examples, settings.count) int64 document numbers, -1 when a query has fewer.
     """
     mined = np.full((store.n_examples, settings.count), -1, np.int64)
-    with tempfile.TemporaryDirectory(dir=folder) as temporary:
+    with tempfile.TemporaryDirectory() as temporary:
         index = Path(temporary) / "index"
         texts = ({"id": str(number), "text": store.document(number)} for number in range(store.n_documents))
         build(texts, index, encoder=encoder, progress=False)

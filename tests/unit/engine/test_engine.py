@@ -248,7 +248,7 @@ class TestSearch:
 
     def test_an_option_that_there_is_not(self, reader):
         with pytest.raises(
-            InvalidSetting, match=r"unknown setting; expected k, candidates, .*; found limit, top_k"
+            InvalidSetting, match=r"unknown setting; expected k, offset, candidates, .*; found limit, top_k"
         ):
             reader.search("text3", top_k=3, limit=3)
         with pytest.raises(InvalidSetting, match="found top_k"):
