@@ -28,7 +28,7 @@ options = partial(changes.options, SMALL_MERGED_OFTEN)
 
 
 def content(directory: Directory) -> Texts:
-    """Every live document, with every byte of the index checked; nothing where there is no index."""
+    """Every live document, with every byte of the index checked; nothing if there is no index."""
     try:
         snapshot = Snapshot(directory)
     except IndexNotFound:

@@ -34,7 +34,7 @@ READS = {"cpu", "numpy", "__array__", "tolist", "item", "__int__", "__float__", 
 
 
 class NoReading(TorchFunctionMode):
-    """Refuses whatever makes the host wait for a device, but where answers come back or inputs are sent."""
+    """Refuses calls that make the host wait for a device, except downloads of answers and uploads of inputs."""
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
         if getattr(func, "__name__", "") in READS and not self._coming_back():

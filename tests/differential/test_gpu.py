@@ -285,7 +285,7 @@ def test_hybrid_search_by_a_device_is_that_by_the_cpu(small_index):
 
 
 def test_a_device_that_is_fuller_than_thought(index, monkeypatch):
-    """Asked for by name it is an error, "auto" would go on without."""
+    """If it is requested by name an error is raised; "auto" continues without it."""
 
     def full(*_):
         raise torch.OutOfMemoryError("out of memory")

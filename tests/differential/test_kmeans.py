@@ -60,7 +60,7 @@ def test_documents_about_as_short_as_there_are_clusters(n_tokens):
 
 
 def test_a_document_that_has_not_converged_after_all_iterations():
-    """Points on a line settle slowly."""
+    """Points on a line converge slowly."""
     tokens = np.linspace(0, 1, 600, dtype=np.float32)[:, np.newaxis] ** 6
     labels = slow_kmeans(tokens, 8)[1]
     means = np.array([tokens[labels == j].mean() for j in range(8)])

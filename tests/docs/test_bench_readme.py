@@ -68,12 +68,12 @@ def test_missing_parts_are_named_in_one_line(
         (["ivf_switch", "no.idx"], "no.idx"),
     ):
         assert main(words) == 1
-        told = capsys.readouterr().err
-        assert told.count("\n") == 1
-        assert message in told
+        printed = capsys.readouterr().err
+        assert printed.count("\n") == 1
+        assert message in printed
     monkeypatch.setattr("bench.__main__.find_spec", lambda name: None)
     assert main(["tradeoff"]) == 1
-    told = capsys.readouterr().err
-    assert told == (
+    printed = capsys.readouterr().err
+    assert printed == (
         "python -m bench tradeoff: needs ir_measures, matplotlib, not installed here: pip install '.[bench]'\n"
     )

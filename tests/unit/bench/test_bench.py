@@ -53,7 +53,7 @@ def beir_folder(tmp_path: Path, small_corpus: list[dict[str, object]]) -> Path:
 
 
 def test_recall_is_that_of_a_scan(beir_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As found by default, and by the same index where a search is told to read the least there is."""
+    """As found by default, and by the same index if a search reads as little as possible."""
     monkeypatch.setattr("quarry.engine.quantization.candidates._LEAST", 1)
     build(beir_folder, tmp_path / "subjects", representation=Pieces(8), thresholds=Thresholds(list_rows=40))
     usual = Snapshot(Directory(tmp_path / "subjects"))

@@ -1,4 +1,4 @@
-"""Which backend "auto" takes, and what it does where that one does not work."""
+"""Which backend "auto" selects, and what it does if that one does not work."""
 
 from __future__ import annotations
 

@@ -570,7 +570,7 @@ class TestFailures:
             writer.add(docs(11))
 
     def test_a_commit_whose_rename_is_done_and_reported_as_failed(self, writer, filled, monkeypatch):
-        """It is not said that nothing was committed where something was."""
+        """The message does not claim that nothing was committed if something was."""
         rename = os.rename
 
         def lose_the_answer(source, target):

@@ -194,7 +194,7 @@ class TestInTheBackground:
         assert not stray_files(path)
 
     def test_the_quantizer_of_new_documents_goes_meanwhile(self, tmp_path, monkeypatch, slow):
-        """A merge leaves too few vectors for lists, while documents are coded with the quantizer it lets go."""
+        """A merge leaves too few vectors for lists, and documents are encoded with the quantizer that it drops."""
         small = replace(EAGER, list_rows=100)
         texts = {f"d{number}": f"text{number} one two three" for number in range(160)}
         given = [{"id": doc_id, "text": text} for doc_id, text in texts.items()]

@@ -118,7 +118,7 @@ def test_as_much_is_found_as_was_aimed_at_and_no_less_would_do(trained, k, aim):
 
 
 def test_the_cheapest_of_all_pairs(trained, monkeypatch):
-    """Where lists cost nothing all are read, and where rows do, fewer lists and more rows."""
+    """If lists take no time all are read; if rows take none, fewer lists and more rows."""
     made, vectors, owners = trained
     found = {}
     for price in (0.01, 1e6):

@@ -1,4 +1,4 @@
-"""An index follows a folder: what is added, changed, removed, kept, and what is told."""
+"""An index follows a folder: what is added, changed, removed, kept and reported."""
 
 from __future__ import annotations
 

@@ -225,7 +225,7 @@ def test_a_relative_path_keeps_its_meaning(directory, monkeypatch):
 
 @pytest.mark.parametrize("number", [errno.ENOTSUP, errno.EINVAL, errno.EIO, errno.ENOSPC])
 def test_a_failed_full_sync_is_not_replaced_by_a_partial_one(directory, monkeypatch, number):
-    """macOS: fsync stands in only where the file system knows no better."""
+    """macOS: fsync is used only if the file system supports nothing better."""
     fcntl = pytest.importorskip("fcntl")
     synced = []
 

@@ -1,4 +1,4 @@
-"""Texts of several segments merged: copied where they are many, compressed anew where they are few."""
+"""Texts of several segments merged: copied if they are many, compressed again if they are few."""
 
 from __future__ import annotations
 

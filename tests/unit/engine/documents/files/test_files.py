@@ -1,4 +1,4 @@
-"""Files of every kind become documents whose passages know where they stand; hostile ones are refused in time."""
+"""Files of every kind become documents whose passages have places; hostile ones are refused in time."""
 
 from __future__ import annotations
 
