@@ -298,9 +298,11 @@ class TestDocuments:
 
     @pytest.mark.parametrize("ids", [{"d1": "d2"}, {"d1": {"$exists": True}}, 5, None, b"d1", Document("d1", "x")])
     def test_ids_are_a_str_or_several(self, index, ids):
-        for call in (index.get, index.delete):
-            with pytest.raises(InvalidSetting, match="ids cannot be read; expected a str or"):
-                call(ids)
+        unreadable = "ids cannot be read; expected a str or"
+        with pytest.raises(InvalidSetting, match=unreadable):
+            index.get(ids)
+        with pytest.raises(InvalidSetting, match="ids or a filter say what" if ids is None else unreadable):
+            index.delete(ids)
         index.commit()
         assert "d1" in index
 

@@ -402,7 +402,7 @@ class TestFailures:
                 except MergeFailed as error:
                     told += error.__notes__
                 assert len(index) == 11 + number
-                index._writer._merges._join()
+                index._writer._merges.join()
             monkeypatch.undo()
             index.merge()
         assert len(told) > 1
@@ -435,7 +435,7 @@ class TestFailures:
         for number in (10, 11):
             writer.add(docs(number))
             writer.commit()
-        writer._merges._join()
+        writer._merges.join()
         assert full_for_merges
         monkeypatch.undo()
         writer.merge()
