@@ -22,6 +22,7 @@ from quarry.engine.documents.id_list import checked_id, id_list
 from quarry.engine.documents.reader import DocumentSource, read_documents
 from quarry.engine.documents.tables.columns import Columns
 from quarry.engine.encoding.encoder import Encoder, EncoderSource, open_encoder
+from quarry.engine.encoding.queries import query_texts
 from quarry.engine.filtering.filter import parse_filter
 from quarry.engine.gpu.device import Device
 from quarry.engine.index.current_view import CurrentView
@@ -39,7 +40,6 @@ from quarry.engine.representation.base import Representation
 from quarry.engine.reuse.added_indexes import AddIndexesReport, add_indexes
 from quarry.engine.reuse.snapshot import SnapshotReport, write_snapshot
 from quarry.engine.search.hits import Hits
-from quarry.engine.search.queries import query_texts
 from quarry.engine.search.reranker import Reranker, open_reranker
 from quarry.engine.shards.current_shards import CurrentShards
 from quarry.engine.shards.sharded_writer import ShardedWriter
@@ -501,7 +501,7 @@ class Engine:
 
     @finishes_before_exit
     def set_dense_weight(self, weight: float | None) -> int:
-        """Store the weight of dense scores that hybrid searches of this index use by default; return the generation.
+        """Store the weight of dense scores that hybrid searches use by default; return the generation.
 
         It is committed at once. `quarry.engine.evaluation.tuning.tune` chooses a weight by judged queries.
 

@@ -29,7 +29,7 @@ class Interval:
 
 
 def mean_interval(values: Sequence[float], seed: int = 0) -> Interval:
-    """Return the mean of values, one of each query, with its percentile interval (Efron and Tibshirani 1993, ch. 13).
+    """Return the mean of values, one a query, with its percentile interval (Efron and Tibshirani 1993, ch. 13).
 
     Args:
         values: at least one.

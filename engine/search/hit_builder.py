@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from quarry.engine.documents.document import full_text
 from quarry.engine.options import SearchOptions
-from quarry.engine.scoring.aggregation import centroid_weights
+from quarry.engine.scoring.aggregation import compute_centroid_weights
 from quarry.engine.scoring.ranking import Ranking
 from quarry.engine.search.hits import Hit, Hits, Match
 from quarry.engine.search.passages import PassageFinder, document_spans
@@ -150,7 +150,7 @@ def find_matches(
     """
     spans = document_spans(stored, len(scores), path)
     text = full_text(stored.title, stored.text)
-    weights = centroid_weights(scores, beta)
+    weights = compute_centroid_weights(scores, beta)
     order = np.argsort(-weights, kind="stable")
     return tuple(
         Match(

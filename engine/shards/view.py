@@ -20,7 +20,7 @@ from quarry.engine.lexical.searcher import LexicalSearcher
 from quarry.engine.listing.documents import StoredDocuments
 from quarry.engine.listing.facets import FacetCounts, FacetRequest, Facets, count_values, select_documents
 from quarry.engine.options import SearchOptions
-from quarry.engine.scoring.query_vectors import Queries, Vectors, host_vectors, query_vectors
+from quarry.engine.scoring.query_vectors import Queries, Vectors, query_vectors, to_host_vectors
 from quarry.engine.scoring.ranking import Exactness, Ranking
 from quarry.engine.search.background import BackgroundSample, merge_samples
 from quarry.engine.search.coverage import Coverage
@@ -134,7 +134,7 @@ class ShardedView:
         gathering = Gathering(self._threads, self._names)
         self._check_filter(condition, gathering)
         query = request.query
-        collection = None if query is None else self._collection([query], gathering)
+        collection = None if query is None else self._collection([query], gathering, typos=True)
 
         def count(number: int) -> list[FacetCounts]:
             shard = self.shards[number]
@@ -191,15 +191,15 @@ class ShardedView:
         if texts is None or options.mode == "dense":
             assert vectors is not None
             answers = gathering.run(lambda number: find_dense(self.shards[number], vectors, options))
-            return self._all_hits(answers, _Queries(options, host_vectors(vectors), texts), gathering)
+            return self._all_hits(answers, _Queries(options, to_host_vectors(vectors), texts), gathering)
         collection = self._collection(texts, gathering, options.typos)
         if options.mode == "lexical":
             answers = gathering.run(lambda number: collection.searchers[number].find_lexical(texts, options))
             return self._all_hits(answers, _Queries(options, None, texts), gathering, collection)
         lexical = next(iter(collection.searchers.values())).lexical  # all know the terms of all shards
-        vectors = self._resources.encode([lexical.correct(text) for text in texts] if options.typos else texts)
-        answers = gathering.run(lambda number: collection.searchers[number].find_both(vectors, texts, options))
-        return self._all_hits(answers, _Queries(options, host_vectors(vectors), texts), gathering, collection)
+        encoded = self._resources.encode([lexical.correct(text) for text in texts] if options.typos else texts)
+        answers = gathering.run(lambda number: collection.searchers[number].find_both(encoded, texts, options))
+        return self._all_hits(answers, _Queries(options, to_host_vectors(encoded), texts), gathering, collection)
 
     def _check_filter(self, condition: Condition | None, gathering: Gathering) -> None:
         """Evaluate a filter on all shards; check types and fields against the values of all of them together.

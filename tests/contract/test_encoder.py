@@ -163,7 +163,7 @@ def test_no_letter_is_dropped(encoder: Encoder, text: str) -> None:
 
 
 @pytest.mark.parametrize("n_threads", [1, 2, 5])
-def test_vectors_do_not_depend_on_neighbours_order_or_threads(encoder: Encoder, n_threads: int) -> None:
+def test_vectors_do_not_depend_on_neighbors_order_or_threads(encoder: Encoder, n_threads: int) -> None:
     alone = {text: as_bytes(encoder, text) for text in TEXTS}
     shuffled = list(TEXTS) * 4
     random.Random(n_threads).shuffle(shuffled)

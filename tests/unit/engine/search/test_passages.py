@@ -45,7 +45,7 @@ def full(hit):
 
 
 @pytest.mark.parametrize("mode", ["dense", "lexical", "hybrid"])
-def test_the_best_passage_has_what_was_asked_for(index, mode):
+def test_the_best_passage_matches_the_query(index, mode):
     for number in (0, 17, 41, 59):
         hit = next(hit for hit in index.search(f"sentence {number} thing{number}", mode=mode) if hit.id == "long")
         best = hit.passages[0]
