@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from quarry.engine.arguments import iterator_of
 from quarry.engine.documents.mistaken_sources import rows_of_table
-from quarry.engine.encoding.batch_encoder import BatchEncoder
+from quarry.engine.encoding.batch_encoder import BatchEncoder, as_batch_encoder
 from quarry.engine.encoding.encoder import Encoder
 from quarry.engine.gpu.device_vectors import DeviceVectors
 from quarry.engine.process.worker_pool import map_on_threads
@@ -50,8 +50,9 @@ def encode_queries(encoder: Encoder, texts: list[str], threads: int) -> npt.NDAr
         InvalidQuery: a text has no token, or the encoder returns no valid vector; the message has its number.
         EncodingFailed: a function of the application failed, or returned something else than vectors.
     """
-    if isinstance(encoder, BatchEncoder) and texts:
-        vectors = encoder.run_queries(_each(encoder.prepare_query, texts, threads))
+    batched = as_batch_encoder(encoder)
+    if batched is not None and texts:
+        vectors = batched.run_queries(_each(batched.prepare_query, texts, threads))
         _check_shape(0, vectors.shape[1:], encoder.dim)
         return vectors
     encoded = np.empty((len(texts), encoder.dim), np.float32)

@@ -15,7 +15,7 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 
-from quarry.engine.encoding.batch_encoder import BatchEncoder
+from quarry.engine.encoding.batch_encoder import as_batch_encoder
 from quarry.engine.encoding.encoder import Encoder
 from quarry.engine.encoding.queries import encode_queries, valid_queries
 from quarry.engine.encoding.windows import WORD, sentence_end_flags
@@ -92,8 +92,9 @@ def _encode(encoder: Encoder, texts: list[str], threads: int) -> Floats:
     try:
         return to_host_vectors(encode_queries(encoder, texts, threads))
     except InvalidQuery:  # of at least one text
-        if isinstance(encoder, BatchEncoder):
-            return to_host_vectors(encode_queries(encoder, valid_queries(encoder, texts), threads))
+        batched = as_batch_encoder(encoder)
+        if batched is not None:
+            return to_host_vectors(encode_queries(encoder, valid_queries(batched, texts), threads))
         return _encode_one_by_one(encoder, texts)
 
 
