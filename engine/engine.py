@@ -6,7 +6,7 @@ import contextlib
 import logging
 import os
 import weakref
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import NoReturn, Self, Unpack, overload
 
@@ -28,8 +28,9 @@ from quarry.engine.index.view import IndexView, ViewResources
 from quarry.engine.indexer.index_writer import IndexWriter
 from quarry.engine.options import OpenOptions, SearchKeywords, SearchOptions
 from quarry.engine.process.exit_gate import finishes_before_exit
+from quarry.engine.scoring.query_vectors import query_vectors
 from quarry.engine.search.hits import Hits
-from quarry.engine.search.queries import query_texts
+from quarry.engine.search.queries import SearchRequest
 from quarry.engine.search.reranker import Reranker, open_reranker
 from quarry.engine.shards.current_shards import CurrentShards
 from quarry.engine.shards.sharded_writer import ShardedWriter
@@ -157,43 +158,69 @@ class Engine:
 
     @overload
     def search(  # type: ignore[overload-overlap]  # a str is a sequence of str
-        self, queries: str, k: int = ..., **options: Unpack[SearchKeywords]
+        self, queries: str, k: int = ..., *, vector: npt.ArrayLike | None = ..., **options: Unpack[SearchKeywords]
     ) -> Hits: ...
 
     @overload
-    def search(self, queries: Sequence[str], k: int = ..., **options: Unpack[SearchKeywords]) -> list[Hits]: ...
+    def search(
+        self,
+        queries: Sequence[str],
+        k: int = ...,
+        *,
+        vector: npt.ArrayLike | None = ...,
+        **options: Unpack[SearchKeywords],
+    ) -> list[Hits]: ...
+
+    @overload
+    def search(
+        self, queries: None = ..., k: int = ..., *, vector: npt.ArrayLike, **options: Unpack[SearchKeywords]
+    ) -> Hits | list[Hits]: ...
 
     @finishes_before_exit
     def search(
-        self, queries: str | Sequence[str], k: int = 10, **options: Unpack[SearchKeywords]
+        self,
+        queries: str | Sequence[str] | None = None,
+        k: int = 10,
+        *,
+        vector: npt.ArrayLike | None = None,
+        **options: Unpack[SearchKeywords],
     ) -> Hits | list[Hits]:
-        """Search with one or several texts; hits are sorted best first.
+        """Search with one or several queries: texts, vectors, or both; hits are sorted best first.
 
         Args:
-            queries: one text, or several.
+            queries: one text, or several; None: the vectors alone.
             k: number of hits; fewer are returned only if the index has fewer documents, fewer pass the filter, or
                 in lexical mode fewer contain a term of the query.
+            vector: (dim,) vector of the text, or (n, dim) vectors of several texts, which are then not encoded.
+                None: texts are encoded.
             **options: the other fields of `quarry.engine.options.SearchOptions`: `mode`, `filter`, `candidates`,
-                `nprobe`, `explain`, `fusion`, `dense_weight`, `rerank`, `partial`, `timeout`.
+                `nprobe`, `explain`, `fusion`, `dense_weight`, `rerank`, `partial`, `timeout`. Without `mode` a
+                search is hybrid; dense if there is no text; lexical if there is no vector, and no encoder that the
+                index was built with.
 
         Returns:
-            The hits of the text, or a list with the hits of each text. `Hits.exactness` states whether a better
-            document may have been missed.
+            The hits of the text or vector, or a list with the hits of each. `Hits.exactness` states whether a
+            better document may have been missed. Dense scores are inner products or cosines, and for the metric
+            "l2" minus the squared Euclidean distance.
 
         Warns:
             UnknownFieldWarning: the filter compares a field that no document has.
 
         Raises:
             InvalidQuery: a query is not a text, has no token (except in lexical mode, where it finds nothing), or
-                the encoder returns no usable vector for it.
+                the encoder returns no usable vector for it; a vector is not finite numbers of the right shape, or
+                above 1e18; there is neither text nor vector.
             InvalidFilter: the filter is malformed, or compares values of different types.
-            InvalidSetting: an option is out of range or unknown.
-            EncoderMismatch: the vectors of the index are of another encoder (lexical mode works).
+            InvalidSetting: an option is out of range or unknown, or the mode does not fit the queries.
+            EncoderMismatch: the vectors of the index are of another encoder, or of none, and no vector is given
+                (lexical mode works).
             ShardTimeout: a shard of the index did not answer within `timeout`, and not `partial`.
         """
-        chosen = SearchOptions.of(k, options)
-        found = self._view_to_search().search(query_texts(queries), chosen)
-        return found[0] if isinstance(queries, str) else found
+        view = self._view_to_search()
+        request = SearchRequest.of(queries, vector, view.metric.dim)
+        chosen = request.options(k, options, has_encoder=view.has_encoder)
+        found = view.search(request.texts, chosen, request.vectors)
+        return found[0] if request.is_single else found
 
     @finishes_before_exit
     def search_vectors(self, queries: npt.ArrayLike, k: int = 10, **options: Unpack[SearchKeywords]) -> list[Hits]:
@@ -210,7 +237,8 @@ class Engine:
                 expected="mode dense, no rerank",
                 actual=chosen.mode,
             )
-        return self._view_to_search().search_vectors(queries, chosen)
+        view = self._view_to_search()
+        return view.search(None, chosen, query_vectors(queries, view.metric.dim))
 
     def add(
         self,
@@ -219,27 +247,31 @@ class Engine:
         id: str | None = None,  # noqa: A002  # the field
         text: str | Sequence[str] | None = None,
         title: str | None = None,
+        vectors: str | None = None,
     ) -> int:
         """Add documents to the next commit and return their number; a document replaces one with the same id.
+
+        Documents with vectors are stored with these, all others are encoded.
 
         Args:
             docs: documents, or where they are read; see `build`.
             id: column of a table that has the ids; see `build`.
             text: column of the texts, or several.
             title: column of the titles.
+            vectors: column of the vectors.
 
         Raises:
             InvalidDocument: a document is not valid; those before it are kept for the next commit, or `rollback`.
             InvalidSetting: documents cannot be read from `docs`, or a column is missing; the message says what
             helps.
             CommitFailed: an I/O error occurred; the documents added before it are kept and can be committed.
-            EncoderMismatch: the vectors of the index are of another encoder.
+            EncoderMismatch: a document has no vectors, and those of the index are of another encoder; documents
+                before it are kept.
             ReadOnlyIndex: the index was not opened writable.
         """
         writer = self._require_writer()
-        self._view.get().check_encoder()
-        with contextlib.closing(read_documents(docs, columns=Columns.of(id, text, title))) as stream:
-            return writer.add(stream)
+        with contextlib.closing(read_documents(docs, columns=Columns.of(id, text, title, vectors))) as stream:
+            return writer.add(_with_encoder(stream, self._view.get()))
 
     @finishes_before_exit
     def sync(
@@ -370,13 +402,18 @@ class Engine:
         return self._view.refresh()
 
     @finishes_before_exit
-    def get(self, ids: Iterable[str] | str) -> list[Document]:
+    def get(self, ids: Iterable[str] | str, *, vectors: bool = False) -> list[Document]:
         """Return the documents with these ids, in their order; ids that no document has are ignored.
+
+        Args:
+            ids: one id, or several.
+            vectors: whether `Document.vectors` are read too, as they are stored: rounded to float16 or int8, or
+                decoded from codes (see `Document.stored_as`), and of norm 1 for the metric "cosine".
 
         Raises:
             InvalidSetting: not a str or an iterable of str.
         """
-        return self._view.get().documents(id_list(ids))
+        return self._view.get().documents(id_list(ids), with_vectors=checked_flag(vectors, "vectors"))
 
     def __contains__(self, doc_id: object) -> bool:
         return self._view.get().has(checked_id(doc_id, "the id"))
@@ -501,3 +538,13 @@ class Engine:
         if self._is_refreshing:
             self._view.refresh()
         return self._view.get()
+
+
+def _with_encoder(documents: Iterable[Document], view: IndexView | ShardedView) -> Iterator[Document]:
+    """Yield documents; raise EncoderMismatch before one without vectors if the encoder is not that of the index."""
+    is_checked = not view.has_encoder
+    for document in documents:
+        if not is_checked and document.vectors is None:
+            view.check_encoder()
+            is_checked = True
+        yield document

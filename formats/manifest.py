@@ -15,7 +15,7 @@ from pathlib import Path
 
 from quarry.formats.container.directory import Directory
 from quarry.formats.container.fields import Fields
-from quarry.formats.container.layout import FILE_ID, PREAMBLE_BYTES, FileKind, FileRecord
+from quarry.formats.container.layout import FILE_ID, METRIC_FEATURE, PREAMBLE_BYTES, FileKind, FileRecord
 from quarry.formats.container.reader import ContainerReader
 from quarry.formats.container.spool import TEMPORARY_SUFFIX
 from quarry.formats.container.writer import ContainerWriter
@@ -24,19 +24,24 @@ from quarry.formats.vectors.centroids import CENTROID_TYPES
 from quarry.formats.vectors.quantizer import MAX_DIM
 
 __all__ = [
+    "METRICS",
     "EncoderRecord",
     "IndexSettings",
     "Manifest",
+    "MetricRecord",
     "SegmentRecord",
     "find_latest_generation",
     "manifest_name",
 ]
 
+METRICS = ("ip", "cosine", "l2")
 _NAME = re.compile(r"MANIFEST-(\d{20})")
 _MAX_SEGMENTS = 1 << 16
 _MAX_DOCS = 1 << 32
 _MAX_GENERATION = (1 << 64) - 1
 _MAX_CENTROIDS = 1 << 16
+_MAX_NORM = 1e30
+_L2_DIMS = 3  # dimensions that stored vectors have more, at least
 _MAX_LISTINGS = 5  # listing a large folder is not atomic: during a commit both manifests may be missing
 
 
@@ -56,11 +61,27 @@ class EncoderRecord:
 
 
 @dataclass(frozen=True, kw_only=True)
+class MetricRecord:
+    """The metric of an index, if it does not follow from its encoder.
+
+    Attributes:
+        name: "ip", "cosine" or "l2".
+        dim: length of a vector as users know it, up to the length of a stored one.
+        norm: for "l2" the reference norm of the reduction to inner products (see `quarry.engine.scoring.metric`);
+            otherwise 1.
+    """
+
+    name: str
+    dim: int
+    norm: float = 1.0
+
+
+@dataclass(frozen=True, kw_only=True)
 class IndexSettings:
     """The settings that are fixed when an index is created.
 
     Attributes:
-        dim: length of a vector.
+        dim: length of a stored vector.
         representation: name of the representation (see `quarry.engine.representation`).
         representation_settings: its integer settings.
         beta: inverse temperature of the softmax aggregation, or None for the maximum.
@@ -71,6 +92,7 @@ class IndexSettings:
         k1: of BM25.
         b: of BM25.
         seed: of all random choices.
+        metric: the metric; None: "cosine" if the vectors of the encoder have norm 1, otherwise "ip".
     """
 
     dim: int
@@ -84,6 +106,7 @@ class IndexSettings:
     k1: float
     b: float
     seed: int
+    metric: MetricRecord | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -186,7 +209,11 @@ class Manifest:
             CorruptFile: the manifest was not read back as it was written; nothing was committed.
         """
         temporary = f"manifest-{self.commit_id.hex()}{TEMPORARY_SUFFIX}"
-        ContainerWriter(directory, temporary, FileKind.MANIFEST, self.commit_id).finish(_manifest_to_fields(self))
+        required = METRIC_FEATURE if self.settings.metric else 0
+        container = ContainerWriter(
+            directory, temporary, FileKind.MANIFEST, self.commit_id, required_features=required
+        )
+        container.finish(_manifest_to_fields(self))
         try:
             self._rename_verified(directory, temporary)
         except BaseException:
@@ -238,7 +265,8 @@ def find_latest_generation(directory: Directory) -> int:
 def _read(directory: Directory, name: str) -> Manifest:
     container = ContainerReader(directory, name, FileKind.MANIFEST)
     try:
-        manifest = _parse_manifest(container.fields, container.record.file_id, container.path)
+        has_metric = bool(container.required_features & METRIC_FEATURE)
+        manifest = _parse_manifest(container.fields, container.record.file_id, container.path, has_metric)
         container.refuse_unknown()
         manifest = replace(manifest, unknown_features=container.unknown_writer_features)
     finally:
@@ -258,7 +286,10 @@ def _manifest_to_fields(manifest: Manifest) -> dict[str, object]:
 
 
 def _settings_to_fields(settings: IndexSettings) -> dict[str, object]:
+    metric = settings.metric
+    known = {"name": metric.name, "dim": metric.dim, "norm": metric.norm} if metric else None
     return {
+        **({"metric": known} if known else {}),
         "dim": settings.dim,
         "representation": settings.representation,
         "representation_settings": settings.representation_settings,
@@ -287,12 +318,12 @@ def _segment_to_fields(segment: SegmentRecord) -> dict[str, object]:
     }
 
 
-def _parse_manifest(fields: Fields, commit_id: bytes, path: Path) -> Manifest:
+def _parse_manifest(fields: Fields, commit_id: bytes, path: Path, has_metric: bool) -> Manifest:
     manifest = Manifest(
         generation=fields.integer("generation", 1, _MAX_GENERATION),
         commit_id=commit_id,
         parent_id=fields.binary("parent_id", 16),
-        settings=_parse_settings(fields.child("settings"), path),
+        settings=_parse_settings(fields.child("settings"), path, has_metric),
         encoder=_parse_encoder(fields.child("encoder")),
         segments=tuple(map(_parse_segment, fields.children("segments", _MAX_SEGMENTS))),
         quantizers=tuple(map(FileRecord.from_fields, fields.children("quantizers", _MAX_SEGMENTS))),
@@ -313,7 +344,7 @@ def _check_names(manifest: Manifest, path: Path) -> None:
             raise CorruptFile("a segment names an unknown quantizer", path=path, actual=segment.quantizer)
 
 
-def _parse_settings(fields: Fields, path: Path) -> IndexSettings:
+def _parse_settings(fields: Fields, path: Path, has_metric: bool) -> IndexSettings:
     numbers = fields.child("representation_settings").remaining()
     if any(type(value) is not int or not 0 < value <= _MAX_CENTROIDS for value in numbers.values()):
         raise CorruptFile("settings of the representation out of bounds", path=path, actual=reprlib.repr(numbers))
@@ -330,8 +361,22 @@ def _parse_settings(fields: Fields, path: Path) -> IndexSettings:
         b=fields.number("b", 0.0, 1.0),
         seed=fields.integer("seed", 0, (1 << 63) - 1),
     )
+    if has_metric:
+        settings = replace(settings, metric=_parse_metric(fields.child("metric"), settings.dim))
     fields.refuse_unknown()
     return settings
+
+
+def _parse_metric(fields: Fields, dim: int) -> MetricRecord:
+    name = fields.choice("name", METRICS)
+    added = _L2_DIMS if name == "l2" else 0
+    record = MetricRecord(
+        name=name,
+        dim=fields.integer("dim", 1 if added else dim, dim - added),
+        norm=fields.number("norm", math.ulp(0.0) if added else 1.0, _MAX_NORM if added else 1.0),
+    )
+    fields.refuse_unknown()
+    return record
 
 
 def _parse_encoder(fields: Fields) -> EncoderRecord:

@@ -84,18 +84,19 @@ class Committer:
             found = self.current.find(doc_id)
             return self._deletions.mark(*found) if found else False
 
-    def replace(self, doc_id: str, add: Callable[[], object]) -> None:
-        """Call `add`, and if it succeeds delete the document with that id that was live before.
+    def replace(self, doc_ids: Sequence[str], add: Callable[[], object]) -> None:
+        """Call `add`, and if it succeeds delete the documents with these ids that were live before.
 
         Raises:
-            FormatError: a file that is searched for the id is damaged; `add` was not called.
+            FormatError: a file that is searched for the ids is damaged; `add` was not called.
             Exception: what `add` raises; nothing is deleted.
         """
         with self._mutex:
-            found = self.current.find(doc_id)
+            found = [self.current.find(doc_id) for doc_id in doc_ids] if self.current.segments else []
             add()
-            if found:
-                self._deletions.mark(*found)
+            for each in found:
+                if each:
+                    self._deletions.mark(*each)
 
     def rollback(self) -> None:
         """Discard the deletions since the last commit."""

@@ -33,7 +33,9 @@ _UNMEASURED_LEAST = 100
 _ROWS_PER_CANDIDATE = 2.5  # centroids asked for, for each document wanted, where documents have several
 
 
-def measured_candidate_rows(quantizer: Quantizer, sample: Floats, lists: Ints, codes: Codes) -> int | None:
+def measured_candidate_rows(
+    quantizer: Quantizer, sample: Floats, lists: Ints, codes: Codes, asking: Floats | None = None
+) -> int | None:
     """In how many of the rows that score best by their codes the ten nearest documents are, but for .005.
 
     Rows of the sample ask for the ten rows nearest to them; where these stand by their codes hardly depends on how
@@ -50,13 +52,15 @@ def measured_candidate_rows(quantizer: Quantizer, sample: Floats, lists: Ints, c
         sample: (n, dim) float32 training rows in the order of their documents.
         lists: (n,) int64, the list of each.
         codes: (n, code_bytes) uint8, the code of each.
+        asking: (n, dim) float32, the sample as queries; None: rows and queries are alike.
 
     Returns:
         The number; None where the sample says too little, as one of identical vectors.
     """
+    asking = sample if asking is None else asking
     ranks, decided = [], []
-    for asked in nearest_rows(sample, _N_HELD_OUT, _N_NEAREST):
-        ranks.append(_ranks(quantizer, sample, lists, codes, asked.places, asked.nearest)[asked.decided].ravel())
+    for asked in nearest_rows(sample, asking, _N_HELD_OUT, _N_NEAREST):
+        ranks.append(_ranks(quantizer, asking, lists, codes, asked.places, asked.nearest)[asked.decided].ravel())
         decided.append(asked.decided)
     if not says_enough(np.concatenate(decided)):
         return None
@@ -115,12 +119,12 @@ def rows_per_candidate(segment: OpenSegment) -> float:
 
 
 def _ranks(
-    quantizer: Quantizer, sample: Floats, lists: Ints, codes: Codes, places: Ints, nearest: Ints
+    quantizer: Quantizer, rows: Floats, lists: Ints, codes: Codes, places: Ints, nearest: Ints
 ) -> npt.NDArray[np.int64]:
     """For each nearest row of each row that asks, how many rows may come before it by codes: like `nearest`."""
-    asking = quantizer.rotate(sample[places])
-    scores, lengths = np.empty((len(places), len(sample)), np.float32), np.empty(len(sample), np.float32)
-    for low in range(0, len(sample), _BATCH_ROWS):
+    asking = quantizer.rotate(rows[places])
+    scores, lengths = np.empty((len(places), len(rows)), np.float32), np.empty(len(rows), np.float32)
+    for low in range(0, len(rows), _BATCH_ROWS):
         part = slice(low, low + _BATCH_ROWS)
         decoded = decoded_vectors(quantizer, lists[part], codes[part])
         scores[:, part], lengths[part] = asking @ decoded.T, np.linalg.norm(decoded, axis=1)

@@ -42,11 +42,12 @@ class HeldOut(NamedTuple):
     decided: npt.NDArray[np.bool_]
 
 
-def nearest_rows(sample: Floats, n_held_out: int, n_nearest: int) -> Iterator[HeldOut]:
+def nearest_rows(sample: Floats, asking: Floats, n_held_out: int, n_nearest: int) -> Iterator[HeldOut]:
     """Find the rows with the largest inner products with each row held out, its neighbours left out.
 
     Args:
         sample: (n, dim) float32 training rows in the order of their documents.
+        asking: (n, dim) float32, the same as queries (see `quarry.engine.scoring.metric`).
         n_held_out: how many rows ask, evenly spread; all of them where there are fewer.
         n_nearest: how many rows each asks for; all of them where there are fewer, and none is decided.
     """
@@ -55,11 +56,11 @@ def nearest_rows(sample: Floats, n_held_out: int, n_nearest: int) -> Iterator[He
     n_nearest = min(n_nearest, len(sample))
     for low in range(0, len(held_out), batch):
         places = held_out[low : low + batch]
-        scores = sample[places] @ sample.T
+        scores = asking[places] @ sample.T
         hide_neighbours(scores, places)
         nearest = np.argpartition(scores, -n_nearest, axis=1)[:, -n_nearest:]
         found = np.take_along_axis(scores, nearest, axis=1)
-        yield HeldOut(places, nearest, found, _decided(sample, places, scores, n_nearest))
+        yield HeldOut(places, nearest, found, _decided(sample, asking, places, scores, n_nearest))
 
 
 def hide_neighbours(scores: Floats, places: Ints) -> None:
@@ -82,14 +83,16 @@ def says_enough(decided: npt.NDArray[np.bool_]) -> bool:
     return bool(np.count_nonzero(decided) >= max(1.0, _LEAST_DECIDED * len(decided)))
 
 
-def _decided(sample: Floats, places: Ints, scores: Floats, n_nearest: int) -> npt.NDArray[np.bool_]:
+def _decided(
+    sample: Floats, asking: Floats, places: Ints, scores: Floats, n_nearest: int
+) -> npt.NDArray[np.bool_]:
     """See `HeldOut.decided`; the (b, n) scores are reordered."""
     if n_nearest == scores.shape[1]:
         return np.zeros(len(places), bool)
     last = scores.shape[1] - n_nearest
     scores.partition((last - 1, last), axis=1)
     lengths = np.linalg.norm(sample, axis=1)
-    rounding = ROUNDING * lengths[places] * np.median(lengths)
+    rounding = ROUNDING * np.linalg.norm(asking[places], axis=1) * np.median(lengths)
     with np.errstate(invalid="ignore"):  # -inf less -inf: hidden rows
         decided: npt.NDArray[np.bool_] = scores[:, last] - scores[:, last - 1] > rounding
     return decided

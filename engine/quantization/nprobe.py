@@ -21,7 +21,7 @@ _N_HELD_OUT = 1024
 _N_NEAREST = 20
 
 
-def probe_recall(sample: Floats, quantizer: Quantizer) -> Floats | None:
+def probe_recall(sample: Floats, quantizer: Quantizer, asking: Floats | None = None) -> Floats | None:
     """Share of the nearest rows that the first lists hold, for each number of lists.
 
     Rows of the sample ask for their nearest twenty in the sample. It is thinner than the collection, so that these
@@ -34,6 +34,7 @@ def probe_recall(sample: Floats, quantizer: Quantizer) -> Floats | None:
     Args:
         sample: (n, dim) float32 training rows in the order of their documents.
         quantizer: whose lists.
+        asking: (n, dim) float32, the sample as queries; None: rows and queries are alike.
 
     Rows whose nearest twenty are not decided do not count, and lists that score the same as the one that holds a
     row come before it: what the order of equal scores is like is left to chance.
@@ -42,9 +43,10 @@ def probe_recall(sample: Floats, quantizer: Quantizer) -> Floats | None:
         (nlist,) float32, ascending to 1: number i for the i + 1 lists with the largest inner products. None where
         the sample says too little, as one of identical vectors.
     """
+    asking = sample if asking is None else asking
     ranks, best, decided = [], [], []
-    for asked in nearest_rows(sample, _N_HELD_OUT, _N_NEAREST):
-        ranks.append(_ranks(sample, asked.places, asked.nearest, quantizer)[asked.decided])
+    for asked in nearest_rows(sample, asking, _N_HELD_OUT, _N_NEAREST):
+        ranks.append(_ranks(sample, asking, asked.places, asked.nearest, quantizer)[asked.decided])
         best.append(asked.scores.max(axis=1)[asked.decided])
         decided.append(asked.decided)
     if not says_enough(np.concatenate(decided)):
@@ -70,12 +72,12 @@ def default_nprobe(quantizer: Quantizer, k: int) -> int:
     return min(quantizer.nlist, int(np.searchsorted(quantizer.probe_recall, np.float32(_RECALL))) + 1)
 
 
-def _ranks(sample: Floats, places: Ints, nearest: Ints, quantizer: Quantizer) -> Ints:
+def _ranks(sample: Floats, asking: Floats, places: Ints, nearest: Ints, quantizer: Quantizer) -> Ints:
     """For each nearest row of each row that asks, how many lists may come before its list: like `nearest`."""
     wanted, which = np.unique(nearest, return_inverse=True)
     coarse = quantizer.coarse
     lists = (quantizer.rotate(sample[wanted]) @ coarse.T).argmax(axis=1)[which].reshape(nearest.shape)
-    ranks: Ints = np.take_along_axis(list_ranks(quantizer.rotate(sample[places]), coarse), lists, axis=1)
+    ranks: Ints = np.take_along_axis(list_ranks(quantizer.rotate(asking[places]), coarse), lists, axis=1)
     return ranks
 
 

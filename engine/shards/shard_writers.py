@@ -6,7 +6,9 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
 
 from quarry.engine.documents.document import Document
-from quarry.engine.indexer.document_encoder import EncodedDocuments, OnInvalid
+from quarry.engine.indexer.document_batches import DocumentBatches
+from quarry.engine.indexer.document_encoder import OnInvalid
+from quarry.engine.indexer.encoded_batch import EncodedBatch
 from quarry.engine.indexer.index_writer import IndexWriter
 from quarry.engine.process.worker_pool import PoolClosed, WorkerPool
 from quarry.formats.errors import IndexClosed
@@ -59,15 +61,27 @@ class ShardWriters:
             IndexClosed: a writer is closed, or another thread closed it meanwhile.
             CommitFailed: an I/O error occurred; the documents taken before it are collected.
         """
-        how, n_taken = self.writers[0].document_encoder, 0
+        first, n_taken = self.writers[0], 0
+
+        def take(batch: EncodedBatch) -> None:
+            nonlocal n_taken
+            self._distribute(batch)
+            n_taken += len(batch)
+
+        batches = DocumentBatches(documents, first.document_encoder, first.metric, self._pool, on_invalid)
         try:
-            with EncodedDocuments(documents, how, self._pool, on_invalid) as encoded:
-                for each in encoded:
-                    self._owner(each.document.id).add_encoded(each)
-                    n_taken += 1
+            batches.pass_on(take)
         except PoolClosed:  # by `close` on another thread
             raise IndexClosed("this writer is closed") from None
         return n_taken
+
+    def _distribute(self, batch: EncodedBatch) -> None:
+        """Add each document of a batch to the shard that it belongs to."""
+        owners = [shard_of(document.id, len(self.writers)) for document in batch.documents]
+        for number in sorted(set(owners)):
+            places = [place for place, owner in enumerate(owners) if owner == number]
+            part = batch if len(places) == len(batch) else batch.select(places)
+            self.writers[number].add_batch(part)
 
     def delete(self, doc_ids: Iterable[str]) -> int:
         """Delete the documents of these ids; return how many there were."""

@@ -8,19 +8,22 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 
 from quarry.engine.documents.document import Document
+from quarry.engine.encoding.no_encoder import has_encoder
 from quarry.engine.filtering.evaluation import Kinds, find_unknown_paths
 from quarry.engine.filtering.filter import Condition
 from quarry.engine.filtering.unknown_fields import find_nearest_names
+from quarry.engine.index.stored_documents import stored_document
 from quarry.engine.index.view import ViewResources
 from quarry.engine.lexical.searcher import LexicalSearcher
 from quarry.engine.options import SearchOptions
-from quarry.engine.scoring.query_vectors import Queries, Vectors, host_vectors, query_vectors
+from quarry.engine.scoring.metric import Metric
+from quarry.engine.scoring.query_vectors import Queries, Vectors, host_vectors
 from quarry.engine.scoring.ranking import Exactness, Ranking
 from quarry.engine.search.coverage import Coverage
 from quarry.engine.search.hits import Hit, Hits
+from quarry.engine.search.metric_scores import metric_queries, set_metric_scores
 from quarry.engine.search.reranker import rerank
 from quarry.engine.search.retriever import Answer
 from quarry.engine.shards.candidates import ShardCandidates
@@ -56,6 +59,7 @@ class ShardedView:
     Attributes:
         shard_set: names the shards.
         shards: at their generations.
+        metric: of the index.
     """
 
     def __init__(
@@ -69,6 +73,7 @@ class ShardedView:
         self._path = path
         self.shard_set = shard_set
         self.shards = tuple(shards)
+        self.metric = Metric.of(shards[0].snapshot.manifest)
         self._threads = threads
         self._resources = resources
         self._names = [shard.name for shard in shards]
@@ -86,14 +91,13 @@ class ShardedView:
         """Return whether there is a document with an id."""
         return self._owner(doc_id).snapshot.find(doc_id) is not None
 
-    def documents(self, ids: Iterable[str]) -> list[Document]:
+    def documents(self, ids: Iterable[str], *, with_vectors: bool = False) -> list[Document]:
         """Return the documents with these ids, in their order; ids that no document has are ignored."""
         found = []
         for doc_id in ids:
             place = self._owner(doc_id).snapshot.find(doc_id)
             if place:
-                stored = place[0].reader.documents[place[1]]
-                found.append(Document(doc_id, stored.text, stored.title, stored.metadata))
+                found.append(stored_document(doc_id, *place, self.metric, with_vectors=with_vectors))
         return found
 
     def _owner(self, doc_id: str) -> Shard:
@@ -124,22 +128,28 @@ class ShardedView:
         """
         self._resources.check_encoder(self.shards[0].snapshot.manifest.encoder, self._path)
 
-    def search(self, texts: list[str], options: SearchOptions) -> list[Hits]:
-        """Return the hits of each text, see `quarry.engine.engine.Engine.search`."""
+    @property
+    def has_encoder(self) -> bool:
+        """Whether texts have vectors: the index was built with an encoder."""
+        return has_encoder(self.shards[0].snapshot.manifest.encoder)
+
+    def search(
+        self, texts: list[str] | None, options: SearchOptions, vectors: Vectors | None = None
+    ) -> list[Hits]:
+        """Return the hits of each query, see `quarry.engine.index.view.IndexView.search`."""
         reranker = self._resources.find_reranker(options, self._path)
-        vectors = None
-        if options.mode != "lexical":
+        queries: Queries | None = None
+        if vectors is not None:
+            queries = metric_queries(self.metric, vectors)
+        elif options.mode != "lexical":
+            assert texts is not None
             self.check_encoder()
-            vectors = self._resources.encode(texts)
-        found = self._search(texts, vectors, options)
-        if reranker is None:
+            queries = self._resources.encode(texts, self.metric)
+        found = self._search(texts, queries, options)
+        set_metric_scores(self.metric, queries, found, is_dense=options.mode == "dense")
+        if reranker is None or texts is None:
             return found
         return [rerank(text, hits, reranker, options.k) for text, hits in zip(texts, found, strict=True)]
-
-    def search_vectors(self, queries: npt.ArrayLike, options: SearchOptions) -> list[Hits]:
-        """Return the hits of each of (n, dim) query vectors, see `quarry.engine.engine.Engine.search_vectors`."""
-        vectors = query_vectors(queries, self.shards[0].snapshot.manifest.settings.dim)
-        return self._search(None, vectors, options)
 
     def _search(self, texts: list[str] | None, vectors: Queries | None, options: SearchOptions) -> list[Hits]:
         """Return the hits of each query, given by what its mode needs: a text, a vector, or both."""

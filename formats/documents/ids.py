@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 import xxhash
@@ -49,6 +49,11 @@ class DocIdsWriter:
         self._ids.append(doc_id.encode("utf-8"))
         self._offsets.append(self._ids.n_bytes.to_bytes(8, "little"))
         self._hashes += hash_id(doc_id).to_bytes(8, "little")
+
+    def add_many(self, ids: Iterable[str]) -> None:
+        """Append the ids of the next documents; see `add`."""
+        for doc_id in ids:
+            self.add(doc_id)
 
     def spill(self) -> None:
         """Write buffered bytes to temporary files if there are many."""

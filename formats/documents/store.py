@@ -10,7 +10,7 @@ each for a run of ordinals. Sections: ``documents`` (the frames), ``document_off
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -84,6 +84,11 @@ class DocStoreWriter:
         self._buffered_bytes = 0
         self._dictionary = b""
         self._compressor: zstandard.ZstdCompressor | None = None
+
+    def add_many(self, documents: Iterable[StoredDocument]) -> None:
+        """Append the next documents, each at most 64 MiB serialized."""
+        for document in documents:
+            self.add(document)
 
     def add(self, document: StoredDocument) -> None:
         """Append the next document, at most 64 MiB serialized."""

@@ -63,6 +63,11 @@ class MetadataWriter:
         """
         self._runs.add([self._make_key(path, value) for path, value in iterate_values(metadata)])
 
+    def add_many(self, documents: Iterable[Mapping[str, object]]) -> None:
+        """Append the metadata of the next documents; see `add`."""
+        for metadata in documents:
+            self.add(metadata)
+
     def spill(self) -> None:
         """Write buffered values to a temporary file if there are many."""
         self._runs.spill()

@@ -60,6 +60,11 @@ class PostingsWriter:
         """
         self._runs.add(terms)
 
+    def add_many(self, documents: Iterable[Sequence[str]]) -> None:
+        """Append the next documents; see `add`."""
+        for terms in documents:
+            self._runs.add(terms)
+
     def spill(self) -> None:
         """Write buffered terms to a temporary file if there are many."""
         self._runs.spill()

@@ -66,7 +66,15 @@ class CentroidsWriter:
         self._offsets.write_array(np.zeros(1, np.uint64))
 
     def add(self, vectors: Float32Array) -> None:
-        """Append the (n, dim) float32 centroids of the next document, n >= 1.
+        """Append the (n, dim) float32 centroids of the next document, n >= 1; see `add_many`."""
+        self.add_many(vectors, np.array([len(vectors)]))
+
+    def add_many(self, vectors: Float32Array, counts: Int64Array) -> None:
+        """Append the centroids of the next documents.
+
+        Args:
+            vectors: (n_rows, dim) float32.
+            counts: (n_docs,) int64, how many of them each document has, 1 at least.
 
         Raises:
             InvalidDocument: their norm is too large to be stored; nothing was appended.
@@ -81,8 +89,9 @@ class CentroidsWriter:
                 halves = vectors.astype(np.float16)
             self._update_norm(halves.astype(np.float32))
             self._rows.append(halves.tobytes())
+        ends = self.n_rows + np.cumsum(counts)
         self.n_rows += len(vectors)
-        self._offsets.append(self.n_rows.to_bytes(8, "little"))
+        self._offsets.append(ends.astype(np.uint64).tobytes())
 
     def spill(self) -> None:
         """Write buffered bytes to temporary files if there are many."""
