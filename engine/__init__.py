@@ -16,14 +16,16 @@ if TYPE_CHECKING:
     from quarry.engine.builder import BuildReport, build
     from quarry.engine.documents.document import Document
     from quarry.engine.documents.file_place import FilePlace
-    from quarry.engine.encoding.encoder import open_encoder
+    from quarry.engine.encoding.encoder import Encoder, open_encoder
     from quarry.engine.engine import Engine
     from quarry.engine.filtering.unknown_fields import UnknownFieldWarning
     from quarry.engine.index.verification import VerifyReport
+    from quarry.engine.listing.facets import Facets, FacetValue
     from quarry.engine.representation.first_m import Cls, FirstM
     from quarry.engine.representation.kmeans import KMeans
     from quarry.engine.representation.pieces import Pieces
     from quarry.engine.representation.single import Mean, Pooled
+    from quarry.engine.reuse.snapshot import SnapshotReport
     from quarry.engine.search.coverage import Coverage
     from quarry.engine.search.hits import Hit, Hits, Match
     from quarry.engine.sync.folder_sync import SyncReport
@@ -33,8 +35,12 @@ _PLACES = {
     "Coverage": "quarry.engine.search.coverage",
     "build": "quarry.engine.builder",
     "Document": "quarry.engine.documents.document",
+    "Encoder": "quarry.engine.encoding.encoder",
     "Engine": "quarry.engine.engine",
     "FilePlace": "quarry.engine.documents.file_place",
+    "SnapshotReport": "quarry.engine.reuse.snapshot",
+    "FacetValue": "quarry.engine.listing.facets",
+    "Facets": "quarry.engine.listing.facets",
     "SyncReport": "quarry.engine.sync.folder_sync",
     "UnknownFieldWarning": "quarry.engine.filtering.unknown_fields",
     "VerifyReport": "quarry.engine.index.verification",
@@ -56,7 +62,10 @@ __all__ = [  # noqa: PLE0604 - the errors are listed where they are defined
     "Cls",
     "Coverage",
     "Document",
+    "Encoder",
     "Engine",
+    "FacetValue",
+    "Facets",
     "FilePlace",
     "FirstM",
     "Hit",
@@ -66,6 +75,7 @@ __all__ = [  # noqa: PLE0604 - the errors are listed where they are defined
     "Mean",
     "Pieces",
     "Pooled",
+    "SnapshotReport",
     "SyncReport",
     "UnknownFieldWarning",
     "VerifyReport",

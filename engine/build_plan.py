@@ -116,7 +116,7 @@ class BuildPlan:
             self._code_bytes(self.encoder.dim)
 
     def _code_bytes(self, dim: int) -> int:
-        """Return the bytes of a code: the requested number, else that of the encoder's quantizer, else the default."""
+        """Return the bytes of a code: those requested, else those of the encoder's quantizer, else the default."""
         trained = trained_quantizer(self.encoder, self.options.code_bytes)
         return self.options.code_bytes_for(dim) if trained is None else trained.code_bytes
 

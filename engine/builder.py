@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Unpack
 
@@ -28,7 +28,7 @@ from quarry.formats.manifest import IndexSettings, Manifest, find_latest_generat
 from quarry.formats.shard_set import MAX_SHARDS, ShardSet, has_shard_set
 from quarry.formats.system_errors import checked_path
 
-__all__ = ["BuildReport", "build"]
+__all__ = ["BuildReport", "build", "checked_shards", "open_new_writer"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,10 +84,10 @@ def build(  # noqa: PLR0913  # keywords, each with a default
 
     Args:
         docs: an iterable of texts or of mappings {"id"?, "text", "title"?, "metadata"?, "vectors"?, "spans"?}; a
-            DataFrame or another table; or the path of a table, of JSON, of a file that is a document or of a folder
-            of such files (see `quarry.engine.documents.reader`). A document without an id gets a random one; of
-            documents with the same id the last one is kept. "vectors", (dim,) or (n, dim) numbers, are stored as the
-            vectors of the document, which is then not encoded and may have an empty text, or none; "spans" are n
+            DataFrame or another table; or the path of a table, of JSON, of a file that is a document or of a
+            folder of such files (see `quarry.engine.documents.reader`). A document without an id gets a random
+            one; of documents with the same id the last one is kept. "vectors", (dim,) or (n, dim) numbers, are
+            stored as the vectors of the document, which is then not encoded and may have no text; "spans" are n
             pairs (start, end): the characters of title, line break and text that each vector stands for.
         path: folder of the index; created if it is missing.
         id: column of a table that has the ids; None: "id" or "_id", if there is one.
@@ -96,8 +96,8 @@ def build(  # noqa: PLR0913  # keywords, each with a default
         vectors: column of the vectors; None: "vectors", if there is one. With any of these four, mappings and
             objects of JSON are rows too.
         encoder: a bundle's folder, an `Encoder`, or None for the bundled all-MiniLM-L6-v2.
-        dim: length of the vectors of an index without an encoder: every document has vectors, and a text is searched
-            in lexical mode, or with `vector=`. None: there is an encoder.
+        dim: length of the vectors of an index without an encoder: every document has vectors, and a text is
+            searched in lexical mode, or with `vector=`. None: there is an encoder.
         representation: "pieces", "kmeans", "first_m", "mean", "cls", "pooled", or one of the classes; None for
             what the encoder was trained for, or else "pieces" ("pooled" if it gives no token vectors).
         overwrite: whether an index that exists is replaced.
@@ -122,34 +122,45 @@ def build(  # noqa: PLR0913  # keywords, each with a default
     started = time.perf_counter()
     plan = BuildPlan.of(encoder, representation, settings, dim)
     resources = OpenOptions(threads=threads, thresholds=checked_thresholds(thresholds))
-    n_shards = _checked_shards(shards)
+    n_shards = checked_shards(shards)
     columns = Columns.of(id, text, title, vectors)
     stream = read_documents(docs, checked_flag(skip_invalid, "skip_invalid"), columns)
     folder = BuildFolder(checked_path(path, "path").absolute(), checked_flag(overwrite, "overwrite"))
-    with folder, contextlib.closing(stream), contextlib.ExitStack() as stack:
-        with Progress(progress, "building") as bar:
-            index_settings, documents = plan.settings(_count_documents(stream, bar))
-            writer = stack.enter_context(
-                _open_writer(folder, index_settings, plan.encoder, resources, n_shards)
-            )
-            writer.add(documents, stream.skip)
-        generation, n_replaced = writer.commit()
-        n_documents, size_bytes = _measure(Directory(folder.path), generation, n_shards)
-        return BuildReport(
-            n_documents=n_documents,
-            n_replaced=n_replaced,
-            n_skipped=stream.n_skipped,
-            skipped=tuple(stream.first_errors),
-            n_centroids=writer.n_rows,
-            n_tokens=writer.n_tokens,
-            size_bytes=size_bytes,
-            duration_s=time.perf_counter() - started,
-        )
+    with folder, contextlib.closing(stream):
+        index_settings, documents = plan.settings(stream)
+        with open_new_writer(folder, index_settings, plan.encoder, resources, n_shards) as writer:
+            with Progress(progress, "building") as bar:
+                writer.add(_count_documents(documents, stream, bar), stream.skip)
+            generation, n_replaced = writer.commit()
+            n_documents, size_bytes = _measure(Directory(folder.path), generation, n_shards)
+            n_centroids, n_tokens = writer.n_rows, writer.n_tokens
+    return BuildReport(
+        n_documents=n_documents,
+        n_replaced=n_replaced,
+        n_skipped=stream.n_skipped,
+        skipped=tuple(stream.first_errors),
+        n_centroids=n_centroids,
+        n_tokens=n_tokens,
+        size_bytes=size_bytes,
+        duration_s=time.perf_counter() - started,
+    )
 
 
-def _open_writer(
+def open_new_writer(
     folder: BuildFolder, settings: IndexSettings, encoder: Encoder, resources: OpenOptions, n_shards: int | None
 ) -> contextlib.closing[IndexWriter] | contextlib.closing[NewShards]:
+    """Open the writer of a new index, whose first commit creates it.
+
+    Args:
+        folder: of the index, locked.
+        settings: of the index.
+        encoder: of its documents.
+        resources: threads and thresholds.
+        n_shards: number of shards; None: no shards.
+
+    Raises:
+        IndexExists: there is an index with shards, and the new one has none, or the other way round.
+    """
     thresholds = resources.thresholds
     directory = Directory(folder.path, limits=thresholds.writing)
     _check_kind(directory, n_shards)
@@ -164,7 +175,12 @@ def _open_writer(
     )
 
 
-def _checked_shards(shards: object) -> int | None:
+def checked_shards(shards: object) -> int | None:
+    """Return a number of shards, or None for an index without shards.
+
+    Raises:
+        InvalidSetting: it is out of range.
+    """
     if shards is not None and (type(shards) is not int or not 1 <= shards <= MAX_SHARDS):
         raise InvalidSetting(
             "shards is out of range", expected=f"an integer from 1 to {MAX_SHARDS}, or None", actual=shown(shards)
@@ -202,8 +218,10 @@ def _measure(directory: Directory, generation: int, n_shards: int | None) -> tup
     return n_documents, sum(map(directory.size_bytes, manifest.file_names()))
 
 
-def _count_documents(stream: DocumentStream, progress: Progress) -> Iterator[Document]:
-    """Yield the documents of a stream; each is counted as done when the next one is requested."""
-    for number, document in enumerate(stream, 1):
+def _count_documents(
+    documents: Iterable[Document], stream: DocumentStream, progress: Progress
+) -> Iterator[Document]:
+    """Yield documents that are read from a stream; each is counted as done when the next one is requested."""
+    for number, document in enumerate(documents, 1):
         yield document
         progress.update(number, stream.n_expected())

@@ -12,8 +12,9 @@ from typing import NoReturn, Self, Unpack, overload
 
 import numpy.typing as npt
 
-from quarry.engine.arguments import checked_flag
+from quarry.engine.arguments import checked_flag, checked_seconds
 from quarry.engine.backends.registry import check_backend
+from quarry.engine.creation import NewIndex
 from quarry.engine.documents.document import Document
 from quarry.engine.documents.id_list import checked_id, id_list
 from quarry.engine.documents.reader import DocumentSource, read_documents
@@ -26,8 +27,12 @@ from quarry.engine.index.memory import memory_bytes
 from quarry.engine.index.verification import VerifyReport, verify_index
 from quarry.engine.index.view import IndexView, ViewResources
 from quarry.engine.indexer.index_writer import IndexWriter
-from quarry.engine.options import OpenOptions, SearchKeywords, SearchOptions
+from quarry.engine.listing.documents import StoredDocuments
+from quarry.engine.listing.facets import FacetRequest, Facets
+from quarry.engine.options import BuildKeywords, OpenOptions, SearchKeywords, SearchOptions
 from quarry.engine.process.exit_gate import finishes_before_exit
+from quarry.engine.representation.base import Representation
+from quarry.engine.reuse.snapshot import SnapshotReport, write_snapshot
 from quarry.engine.scoring.query_vectors import query_vectors
 from quarry.engine.search.hits import Hits
 from quarry.engine.search.queries import SearchRequest
@@ -59,7 +64,13 @@ class Engine:
     """
 
     def __init__(
-        self, directory: Directory, resources: ViewResources, *, is_writable: bool, is_refreshing: bool
+        self,
+        directory: Directory,
+        resources: ViewResources,
+        *,
+        is_writable: bool,
+        is_refreshing: bool,
+        wait_s: float = 0,
     ) -> None:
         self._directory = directory
         self._device = resources.device
@@ -73,7 +84,7 @@ class Engine:
         )
         try:
             if is_writable:
-                self._writer = self._open_writer(resources.encoder)
+                self._writer = self._open_writer(resources.encoder, wait_s)
                 self._follow()  # another writer may have committed before this one held the lock
         except BaseException:
             self.close()
@@ -86,8 +97,13 @@ class Engine:
         path: str | os.PathLike[str],
         *,
         writable: bool = False,
+        wait: float | None = None,
+        create: bool = False,
         backend: str = "auto",
         encoder: str | os.PathLike[str] | Encoder | None = None,
+        dim: int | None = None,
+        representation: str | Representation | None = None,
+        shards: int | None = None,
         reranker: str | os.PathLike[str] | Reranker | None = None,
         threads: int | None = None,
         memory: str | int | None = None,
@@ -95,18 +111,28 @@ class Engine:
         device_bytes: int | None = None,
         refresh: bool = False,
         thresholds: Thresholds | None = None,
+        **settings: Unpack[BuildKeywords],
     ) -> Engine:
         """Open an index. The model of the encoder is loaded when the first text is encoded.
 
         Args:
             path: folder of the index.
             writable: whether to allow changes; takes the write lock.
+            wait: with `writable`, seconds to wait for another writer to close the index, so that several processes
+                take turns; they get it in no particular order. The index is then at the newest generation. None:
+                do not wait.
+            create: whether to create an empty index, as `build` would, if there is none. Several processes may do
+                so at once: one creates it, the others open it.
             backend: "auto", "exact" (numpy, slow, the reference), "scan" (SIMD over all centroids), "cpu_faiss"
                 (inverted lists, if the index has them), "hnsw" (graphs; see `optimize`) or "gpu" (all centroids
                 on a device, or inverted lists if the centroids do not fit into its memory).
             encoder: the encoder that the index was built with: the folder of a bundle, an `Encoder`, or None for
-                the bundled default. Without the right encoder an index can still be opened, searched with
-                `search_vectors` and in lexical mode, and changed except by `add`.
+                the bundled default. Without the right encoder an index can still be opened, searched with vectors
+                and in lexical mode, and changed, except by adding documents without vectors.
+            dim: with `create`, as in `build`: the length of the vectors of an index without an encoder. An index
+                that exists must have the same.
+            representation: with `create`, as in `build`. An index that exists must have the same.
+            shards: with `create`, as in `build`. An index that exists must have as many.
             reranker: the folder of a cross-encoder's bundle, or a `Reranker`, for searches with `rerank`.
             threads: threads for batches of queries and for encoding; None: one for each available CPU.
             memory: maximum main memory held for searching, in bytes or as "500MB". It covers copies made by
@@ -119,13 +145,17 @@ class Engine:
                 process. If there is none, this costs a listing of the folder.
             thresholds: advanced settings, such as when segments are merged; see `quarry.engine.thresholds`. None:
                 the defaults.
+            **settings: with `create`, as in `build`: fields of `quarry.engine.options.BuildOptions`. An index that
+                exists must have those that are given.
 
         Raises:
-            IndexNotFound: there is no index.
-            IndexLocked: `writable`, and another writer holds the lock.
+            IndexNotFound: there is no index, and `create` is false.
+            IndexLocked: `writable`, and another writer holds the lock, also after `wait`; or `create`, and another
+                process is building the first index there, and was not done after 10 seconds and `wait`.
             EncoderMismatch: `encoder` is not the encoder of the index.
             FormatError: a file of the index is damaged.
-            InvalidSetting: a value is out of range, or the memory limit is too low for this index.
+            InvalidSetting: a value is out of range, the memory limit is too low for this index, or the index has
+                other settings than those given with `create`.
             BackendUnavailable: the requested backend needs a library or a device that is missing.
             AccessFailed: the operating system refuses access to a file.
         """
@@ -140,20 +170,43 @@ class Engine:
         accelerator = Device(device, device_bytes)
         check_backend(backend, accelerator)
         is_writable, is_refreshing = checked_flag(writable, "writable"), checked_flag(refresh, "refresh")
-        folder = Directory(checked_path(path, "path"), limits=options.thresholds.writing)
+        wait_s = checked_seconds(wait, "wait")
+        folder = checked_path(path, "path")
         resources = ViewResources(
             options,
             accelerator,
             open_encoder(encoder),
             None if reranker is None else open_reranker(reranker, options.n_threads),
         )
-        index = cls(folder, resources, is_writable=is_writable, is_refreshing=is_refreshing)
-        if encoder is not None:
-            try:
-                index._view.get().check_encoder()
-            except BaseException:
-                index.close()
-                raise
+        new = None
+        if checked_flag(create, "create"):
+            new = NewIndex(
+                encoder=resources.encoder,
+                representation=representation,
+                shards=shards,
+                dim=dim,
+                resources=options,
+                settings=settings,
+                wait_s=wait_s,
+            )
+        elif settings or any(each is not None for each in (dim, representation, shards)):
+            raise InvalidSetting("settings of an index are given without create=True", path=folder)
+
+        def opened() -> Engine:
+            directory = Directory(folder, limits=options.thresholds.writing)
+            return cls(directory, resources, is_writable=is_writable, is_refreshing=is_refreshing, wait_s=wait_s)
+
+        index = opened() if new is None else new.open(folder, opened)
+        try:
+            view = index._view.get()
+            if encoder is not None:
+                view.check_encoder()
+            if new is not None:
+                n_shards = len(view.shards) if isinstance(view, ShardedView) else None
+                new.check(view.settings, view.metric, n_shards, folder)
+        except BaseException:
+            index.close()
+            raise
         return index
 
     @overload
@@ -433,6 +486,76 @@ class Engine:
         """
         return self._view.get().count(parse_filter(filter))
 
+    def documents(
+        self,
+        *,
+        filter: Mapping[str, object] | None = None,  # noqa: A002  # as in search
+        offset: int = 0,
+        limit: int | None = None,
+    ) -> Iterator[Document]:
+        """Iterate over the documents in the order in which they are stored, in memory that does not grow.
+
+        The order is the same until the index answers from another generation (see `refresh`), and a merge may
+        change it. An iterator reads the generation that it was made for, whatever is committed, refreshed or
+        closed meanwhile. ``for document in index`` iterates over all documents.
+
+        Args:
+            filter: only documents that pass it; see `search`.
+            offset: number of documents to leave out at the beginning; their texts are not read.
+            limit: largest number of documents; None: no limit.
+
+        Warns:
+            UnknownFieldWarning: the filter compares a field that no document has.
+
+        Raises:
+            InvalidFilter: the filter is malformed, or compares values of different types.
+            InvalidSetting: `offset` or `limit` is not an integer of 0 or more.
+        """
+        return self._stored(filter).documents(offset, limit)
+
+    def ids(
+        self,
+        *,
+        filter: Mapping[str, object] | None = None,  # noqa: A002
+        offset: int = 0,
+        limit: int | None = None,
+    ) -> Iterator[str]:
+        """Iterate over the ids of documents without reading the documents; see `documents`."""
+        return self._stored(filter).ids(offset, limit)
+
+    def __iter__(self) -> Iterator[Document]:
+        return self.documents()
+
+    @finishes_before_exit
+    def facets(
+        self,
+        field: str,
+        *,
+        query: str | None = None,
+        filter: Mapping[str, object] | None = None,  # noqa: A002
+        limit: int | None = 100,
+    ) -> Facets:
+        """Count the documents that have each value at a path of the metadata.
+
+        Args:
+            field: the path, as in a filter: keys joined by dots, ``id`` or ``title``.
+            query: only documents with one of its analyzed terms are counted: those that a search in mode "lexical"
+                finds with a large enough k. Vectors have no part in it, because they rank all documents and
+                exclude none. None: all documents.
+            filter: only documents that pass it; see `search`.
+            limit: largest number of values to return, the most frequent ones; None: all.
+
+        Warns:
+            UnknownFieldWarning: the filter compares a field that no document has.
+
+        Raises:
+            InvalidQuery: the query is not a text.
+            InvalidFilter: the filter is malformed, or compares values of different types.
+            InvalidSetting: `field` is not a text, or `limit` is not an integer of 0 or more.
+        """
+        request = FacetRequest.of(field, query, limit)
+        return self._view.get().facets(request, None if filter is None else parse_filter(filter))
+
     @finishes_before_exit
     def stats(self) -> dict[str, object]:
         """Return statistics of the index, its backends and its memory, see `quarry.engine.index.statistics`.
@@ -452,6 +575,28 @@ class Engine:
         if isinstance(view, ShardedView):
             return verify_shards(self._directory)
         return verify_index(self._directory, view.snapshot.manifest)
+
+    @finishes_before_exit
+    def snapshot(self, path: str | os.PathLike[str]) -> SnapshotReport:
+        """Copy the newest generation of the index to another folder, which becomes an index in one step.
+
+        On the same file system the copy consists of hard links, if these are supported: that takes milliseconds
+        and no space, and either of the two can be changed or deleted without the other. Otherwise files are
+        copied. Other processes may search and commit meanwhile. Changes that are not committed are left out. What
+        a killed call leaves is not an index, and the next call with the same path deletes it. The shards of a
+        sharded index are copied as a reader that opens them at that moment sees them.
+
+        Args:
+            path: folder of the copy; created if it is missing.
+
+        Raises:
+            IndexExists: there is an index at `path`.
+            IndexLocked: another process is writing to `path`.
+            FormatError: a file of the index is damaged or missing.
+            AccessFailed: a file cannot be read or written, for example on a full disk; there is no new index.
+        """
+        self._view.get()
+        return write_snapshot(self._directory, checked_path(path, "path"))
 
     def close(self) -> None:
         """Close all files and release the lock; hits stay valid, and closing twice is harmless.
@@ -492,7 +637,7 @@ class Engine:
             self._view.close()
             self._device.trim()
 
-    def _open_writer(self, encoder: Encoder) -> IndexWriter | ShardedWriter:
+    def _open_writer(self, encoder: Encoder, wait_s: float) -> IndexWriter | ShardedWriter:
         """Open a writer that does not keep this object alive: if it is dropped, the lock is released with it."""
         this = weakref.ref(self)
 
@@ -502,7 +647,9 @@ class Engine:
                 index._follow()
 
         if isinstance(self._view, CurrentShards):
-            return ShardedWriter(self._directory, encoder, self._n_threads, self._thresholds, after_merge=follow)
+            return ShardedWriter(
+                self._directory, encoder, self._n_threads, self._thresholds, after_merge=follow, wait_s=wait_s
+            )
         return IndexWriter(
             self._directory,
             encoder,
@@ -510,6 +657,7 @@ class Engine:
             thresholds=self._thresholds,
             merges=True,
             after_merge=follow,
+            wait_s=wait_s,
         )
 
     def _follow(self) -> None:
@@ -534,6 +682,9 @@ class Engine:
             )
         return writer
 
+    def _stored(self, only: Mapping[str, object] | None) -> StoredDocuments:
+        return self._view.get().stored(None if only is None else parse_filter(only))
+
     def _view_to_search(self) -> IndexView | ShardedView:
         if self._is_refreshing:
             self._view.refresh()
@@ -541,7 +692,7 @@ class Engine:
 
 
 def _with_encoder(documents: Iterable[Document], view: IndexView | ShardedView) -> Iterator[Document]:
-    """Yield documents; raise EncoderMismatch before one without vectors if the encoder is not that of the index."""
+    """Yield documents; raise EncoderMismatch before one without vectors if the encoder is another one."""
     is_checked = not view.has_encoder
     for document in documents:
         if not is_checked and document.vectors is None:

@@ -65,8 +65,8 @@ class BuildOptions:
         k1: BM25's term frequency saturation, 0 or larger.
         b: BM25's length normalization, from 0 to 1.
         seed: seed of every random choice.
-        metric: how vectors are compared: "ip" (inner product), "cosine" (vectors and queries are scaled to norm 1),
-            or "l2" (Euclidean distance). None: "cosine" if the encoder's vectors have norm 1, otherwise "ip".
+        metric: how vectors are compared: "ip" (inner product), "cosine" (vectors and queries are scaled to norm
+            1), or "l2" (Euclidean distance). None: "cosine" if the encoder's vectors have norm 1, otherwise "ip".
     """
 
     centroids: str = "int8"

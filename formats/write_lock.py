@@ -23,6 +23,7 @@ __all__ = ["LOCK_NAME", "WriteLock"]
 
 LOCK_NAME = "write.lock"
 _MAX_ATTEMPTS = 10
+_SHORTEST_PAUSE_S, _LONGEST_PAUSE_S = 0.001, 0.05  # between attempts; an attempt takes about 20 microseconds
 _NO_PERMISSION = {errno.EACCES, errno.EPERM, errno.EROFS}
 _READ_ONLY_HINT = "or writable=False: opening an index for reading takes no lock"
 _held: weakref.WeakSet[WriteLock] = weakref.WeakSet()
@@ -31,18 +32,23 @@ _held: weakref.WeakSet[WriteLock] = weakref.WeakSet()
 class WriteLock:
     """A lock that is held from construction to `release`, or until the object or the process ends.
 
+    Args:
+        folder: of the index.
+        wait_s: seconds to wait for another writer to release it. Writers that wait get it in no particular order.
+
     Raises:
-        IndexLocked: another writer holds it, in this process or another.
+        IndexLocked: another writer holds it, in this process or another, and did so until the end of the wait.
         IndexNotFound: there is no such folder.
         CorruptFile: the lock file is not a regular file but a link, a folder and so on.
         AccessFailed: the lock file cannot be opened for writing, or the file system does not support locks.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, wait_s: float = 0) -> None:
         self._descriptor = -1
         self._path = folder / LOCK_NAME
+        end = time.monotonic() + wait_s
         for _ in range(_MAX_ATTEMPTS):
-            self._acquire()
+            self._acquire_before(end, wait_s)
             if self.is_in_place():
                 break
             self._close()  # it was deleted between opening and locking
@@ -109,6 +115,23 @@ class WriteLock:
     def _unlink(self) -> None:
         with contextlib.suppress(OSError):
             os.unlink(self._path)  # noqa: PTH108
+
+    def _acquire_before(self, end: float, wait_s: float) -> None:
+        """Acquire the lock until `end` of `time.monotonic`; a blocking call would have no time limit."""
+        pause = _SHORTEST_PAUSE_S
+        while True:
+            try:
+                self._acquire()
+            except IndexLocked as error:
+                left = end - time.monotonic()
+                if left <= 0:
+                    if wait_s:
+                        error.message += f", also after a wait of {wait_s:g} s"
+                    raise
+                time.sleep(min(pause, left))
+                pause = min(2 * pause, _LONGEST_PAUSE_S)
+            else:
+                return
 
     def _acquire(self) -> None:
         self._open()

@@ -11,7 +11,6 @@ import contextlib
 import io
 import json
 import os
-import reprlib
 import sys
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -21,10 +20,11 @@ from pathlib import Path
 from typing import Any, TypeAlias, cast
 
 from quarry import engine
-from quarry.engine.cli import sync_command
+from quarry.engine.cli import export_docs_command, sync_command
 from quarry.engine.cli.demo import run_demo
 from quarry.engine.cli.output import format_hit
-from quarry.formats.errors import InvalidFilter, InvalidQuery, QuarryError
+from quarry.engine.cli.words import decode_text, parse_filter_option, parse_path
+from quarry.formats.errors import InvalidQuery, QuarryError
 
 __all__ = ["main"]
 
@@ -79,21 +79,6 @@ def _make_printable(stream: object, errors: str) -> None:
         stream.reconfigure(encoding="utf-8" if is_ascii else None, errors=errors)
 
 
-def _decode_text(word: str) -> str:
-    """Decode a text of the command line, as UTF-8 if the locale could not decode it; not for paths."""
-    try:
-        return os.fsencode(word).decode() if any("\udc80" <= character <= "\udcff" for character in word) else word
-    except UnicodeError:  # not UTF-8 either; validation of the text reports it
-        return word
-
-
-def _parse_path(word: str) -> Path:
-    """Convert a word of the command line to a path; an empty one, such as an unset variable, is refused."""
-    if not word:
-        raise argparse.ArgumentTypeError("an empty path; '.' is the working directory")
-    return Path(word)
-
-
 def _print_error(message: str, code: int) -> int:
     print("quarry:", " ".join(message.split()), file=sys.stderr)
     return code
@@ -131,9 +116,11 @@ def _make_parser(words: Sequence[str]) -> argparse.ArgumentParser:
         _add_add,
         _add_delete,
         _add_sync,
+        _add_export_docs,
         _add_merge,
         _add_info,
         _add_verify,
+        _add_snapshot,
     ):
         add(commands)
     if not words or words[0] not in commands.choices:
@@ -175,30 +162,36 @@ def _add_json(parser: argparse.ArgumentParser, what: str) -> None:
 
 
 def _add_index(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("index", metavar="INDEX", type=_parse_path, help="the folder of the index")
+    parser.add_argument("index", metavar="INDEX", type=parse_path, help="the folder of the index")
 
 
 def _add_source(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "source",
         metavar="SOURCE",
-        type=_parse_path,
+        type=parse_path,
         help="documents: a table, JSON, a text, a PDF or other file, or a folder",
     )
-    parser.add_argument("--id", metavar="COLUMN", type=_decode_text, help="the column of a table that has the ids")
+    parser.add_argument("--id", metavar="COLUMN", type=decode_text, help="the column of a table that has the ids")
     parser.add_argument(
-        "--text", metavar="COLUMN", type=_decode_text, action="append", help="of the texts; may be repeated"
+        "--text", metavar="COLUMN", type=decode_text, action="append", help="of the texts; may be repeated"
     )
     parser.add_argument(
-        "--title", metavar="COLUMN", type=_decode_text, help="of the titles; the others become metadata"
+        "--title", metavar="COLUMN", type=decode_text, help="of the titles; the others become metadata"
     )
 
 
 def _add_encoder(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--encoder", type=_parse_path, help="folder of an encoder bundle (default: the bundled encoder)"
+        "--encoder", type=parse_path, help="folder of an encoder bundle (default: the bundled encoder)"
     )
     parser.add_argument("--threads", type=int, metavar="N", help="number of threads (default: all processors)")
+
+
+def _add_wait(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--wait", type=float, metavar="SECONDS", help="how long to wait while another process writes to the index"
+    )
 
 
 def _add_demo(commands: _Subparsers) -> None:
@@ -207,7 +200,7 @@ def _add_demo(commands: _Subparsers) -> None:
     )
     parser.add_argument(
         "folder",
-        type=_parse_path,
+        type=parse_path,
         nargs="?",
         default=_DEMO_FOLDER,
         help=f"folder of the index, which is reused (default: {_DEMO_FOLDER})",
@@ -277,7 +270,7 @@ def _add_search(commands: _Subparsers) -> None:
     parser.add_argument(
         "query",
         metavar="QUERY",
-        type=_decode_text,
+        type=decode_text,
         nargs="+",
         help="a text; - reads one per line from standard input",
     )
@@ -290,7 +283,7 @@ def _add_search(commands: _Subparsers) -> None:
     parser.add_argument(
         "--filter",
         metavar="JSON",
-        type=_decode_text,
+        type=decode_text,
         help="""condition on metadata, id and title, such as '{"year": {"$gte": 2020}}'""",
     )
     parser.add_argument("--partial", action="store_true", help="leave out shards that fail or are late")
@@ -299,7 +292,7 @@ def _add_search(commands: _Subparsers) -> None:
 
 
 def _run_search(args: argparse.Namespace) -> int:
-    only = _parse_filter(args.filter)
+    only = parse_filter_option(args.filter)
     with engine.Engine.open(args.index, encoder=args.encoder, threads=args.threads) as index:
         for query in _read_queries(args.query):
             hits = index.search(
@@ -313,22 +306,6 @@ def _run_search(args: argparse.Namespace) -> int:
             )
             _print_hits(query, hits, args.json)
     return 0
-
-
-def _parse_filter(given: str | None) -> Mapping[str, object] | None:
-    if given is None:
-        return None
-    try:
-        only: object = json.loads(given)
-    except ValueError as error:
-        raise InvalidFilter("--filter is not JSON", expected='{"field": value}', actual=str(error)) from error
-    except RecursionError as error:
-        raise InvalidFilter("--filter is nested too deep", expected='{"field": value}') from error
-    if not isinstance(only, dict):
-        raise InvalidFilter(
-            "--filter is not a JSON object", expected='{"field": value}', actual=reprlib.repr(given)
-        )
-    return only
 
 
 def _read_queries(words: Iterable[str]) -> Iterator[str]:
@@ -372,11 +349,14 @@ def _add_add(commands: _Subparsers) -> None:
     _add_index(parser)
     _add_source(parser)
     _add_encoder(parser)
+    _add_wait(parser)
     _add_json(parser, "one JSON object")
 
 
 def _run_add(args: argparse.Namespace) -> int:
-    with engine.Engine.open(args.index, writable=True, encoder=args.encoder, threads=args.threads) as index:
+    with engine.Engine.open(
+        args.index, writable=True, wait=args.wait, encoder=args.encoder, threads=args.threads
+    ) as index:
         n_added = index.add(args.source, id=args.id, text=args.text, title=args.title)
         _print_fields({"n_added": n_added, "generation": index.commit()}, args.json)
     return 0
@@ -388,15 +368,16 @@ def _add_delete(commands: _Subparsers) -> None:
     parser.add_argument(
         "ids",
         metavar="ID",
-        type=_decode_text,
+        type=decode_text,
         nargs="+",
         help="id of a document; an unknown id is ignored",
     )
+    _add_wait(parser)
     _add_json(parser, "one JSON object")
 
 
 def _run_delete(args: argparse.Namespace) -> int:
-    with engine.Engine.open(args.index, writable=True) as index:
+    with engine.Engine.open(args.index, writable=True, wait=args.wait) as index:
         n_deleted = index.delete(args.ids)
         _print_fields({"n_deleted": n_deleted, "generation": index.commit()}, args.json)
     return 0
@@ -407,6 +388,12 @@ def _add_sync(commands: _Subparsers) -> None:
     sync_command.add_arguments(parser)
     _add_encoder(parser)
     _add_json(parser, "the report as one JSON object")
+
+
+def _add_export_docs(commands: _Subparsers) -> None:
+    parser = _add_command(commands, "export-docs", export_docs_command.SUMMARY, export_docs_command.run)
+    _add_index(parser)
+    export_docs_command.add_arguments(parser)
 
 
 def _add_merge(commands: _Subparsers) -> None:
@@ -459,6 +446,21 @@ def _run_verify(args: argparse.Namespace) -> int:
 
     report = verify_folder(Directory(Path(args.index)))  # opening it would stop at the first damage
     _print_fields(asdict(report), args.json)
+    return 0
+
+
+def _add_snapshot(commands: _Subparsers) -> None:
+    parser = _add_command(
+        commands, "snapshot", "copy an index to another folder, by hard links if possible", _run_snapshot
+    )
+    _add_index(parser)
+    parser.add_argument("path", metavar="PATH", type=parse_path, help="the folder of the copy")
+    _add_json(parser, "the report as one JSON object")
+
+
+def _run_snapshot(args: argparse.Namespace) -> int:
+    with engine.Engine.open(args.index) as index:
+        _print_fields(asdict(index.snapshot(args.path)), args.json)
     return 0
 
 

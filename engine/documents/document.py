@@ -78,8 +78,9 @@ def document_from(raw: object, where: str, path: Path | None = None) -> Document
     """Make a document of what a caller or a file gives; what the caller changes later has no effect on it.
 
     Args:
-        raw: a str (its text), a mapping with ``text`` or ``vectors`` and, if wanted, ``id`` (or ``_id``), ``title``,
-            ``metadata`` and ``spans``, or a Document. Without an id the document gets a random one, 32 hex digits.
+        raw: a str (its text), a mapping with ``text`` or ``vectors`` and, if wanted, ``id`` (or ``_id``),
+            ``title``, ``metadata`` and ``spans``, or a Document. Without an id the document gets a random one, 32
+            hex digits.
         where: names the document in errors: "document 17", "line 12".
         path: the file it comes from, for errors.
 

@@ -44,7 +44,9 @@ class NoEncoder:
     def encode_query(self, text: str) -> npt.NDArray[np.float32]:
         """Raise InvalidQuery."""
         del text
-        raise InvalidQuery("the index was built without an encoder, so a text has no vector", expected="vector=...")
+        raise InvalidQuery(
+            "the index was built without an encoder, so a text has no vector", expected="vector=..."
+        )
 
     @staticmethod
     def _refuse_document() -> NoReturn:

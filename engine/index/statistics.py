@@ -20,9 +20,10 @@ def index_statistics(snapshot: Snapshot) -> dict[str, object]:
 
     Returns:
         generation, n_documents, n_deleted, n_centroids, n_segments, dim, metric ("ip", "cosine" or "l2"),
-        representation (name and settings), encoder (its name, "none" without one), stored (int8, float16 or none), code_bytes, size_bytes (all files except the manifest),
-        drift (see `quarry.engine.quantization.drift`), and bytes: size by part (centroids, codes, documents, ids,
-        metadata, postings, quantizers, other). Sections that this version does not know count as "other".
+        representation (name and settings), encoder (its name, "none" without one), stored (int8, float16 or none),
+        code_bytes, size_bytes (all files except the manifest), drift (see `quarry.engine.quantization.drift`), and
+        bytes: size by part (centroids, codes, documents, ids, metadata, postings, quantizers, other). Sections
+        that this version does not know count as "other".
     """
     manifest = snapshot.manifest
     settings = manifest.settings

@@ -18,6 +18,8 @@ from quarry.engine.index.memory import plan_memory
 from quarry.engine.index.statistics import index_statistics, resource_statistics
 from quarry.engine.index.stored_documents import stored_document
 from quarry.engine.lexical.searcher import LexicalSearcher
+from quarry.engine.listing.documents import StoredDocuments
+from quarry.engine.listing.facets import FacetRequest, Facets, count_values, select_documents
 from quarry.engine.options import OpenOptions, SearchOptions
 from quarry.engine.scoring.metric import Metric
 from quarry.engine.scoring.query_vectors import Queries, Vectors, check_host_vectors
@@ -28,7 +30,7 @@ from quarry.engine.search.reranker import Reranker, rerank
 from quarry.engine.search.retriever import Retriever
 from quarry.engine.search.searcher import Searcher
 from quarry.formats.errors import EncoderMismatch, InvalidSetting
-from quarry.formats.manifest import EncoderRecord
+from quarry.formats.manifest import EncoderRecord, IndexSettings
 from quarry.formats.snapshot import Snapshot
 
 __all__ = ["IndexView", "ViewResources"]
@@ -123,6 +125,7 @@ class IndexView:
     ) -> None:
         self.snapshot = snapshot
         self.metric = Metric.of(snapshot.manifest)
+        self._segments = snapshot.segments
         self._resources = resources
         self._plan = plan_memory(snapshot, resources.options.memory_bytes)
         self.searcher = Searcher(snapshot, resources.options, self._plan.backend_bytes, resources.device, before)
@@ -152,6 +155,11 @@ class IndexView:
         self._resources.check_encoder(self.snapshot.manifest.encoder, self.snapshot.directory.path)
 
     @property
+    def settings(self) -> IndexSettings:
+        """The settings of the index."""
+        return self.snapshot.manifest.settings
+
+    @property
     def n_documents(self) -> int:
         """Number of documents that are not deleted."""
         return len(self.snapshot)
@@ -163,6 +171,19 @@ class IndexView:
     def count(self, condition: Condition) -> int:
         """Return the number of documents that satisfy a condition."""
         return self.filter.count(condition)
+
+    def stored(self, condition: Condition | None) -> StoredDocuments:
+        """Return the documents that satisfy a condition, to be read one after another; None: all."""
+        return StoredDocuments(self._segments, self.filter.allowed(condition), self.snapshot.directory.path)
+
+    def facets(self, request: FacetRequest, condition: Condition | None) -> Facets:
+        """Return counts of values, see `quarry.engine.engine.Engine.facets`."""
+        terms = None if request.query is None else self._lexical.query(request.query)
+        docs = select_documents(self._segments, self.filter.allowed(condition), terms)
+        counts = (
+            count_values(each, request.field, flags) for each, flags in zip(self._segments, docs, strict=True)
+        )
+        return request.sum(counts)
 
     def statistics(self) -> dict[str, object]:
         """Return the statistics of the generation and its backends, see `quarry.engine.index.statistics`."""

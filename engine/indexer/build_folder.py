@@ -30,6 +30,7 @@ class BuildFolder:
     Args:
         path: absolute path of the folder.
         overwrite: whether an index that is there may be replaced.
+        wait_s: seconds to wait for another writer that holds the lock.
 
     Attributes:
         path: of the folder.
@@ -43,9 +44,10 @@ class BuildFolder:
 
     lock: WriteLock
 
-    def __init__(self, path: Path, overwrite: bool) -> None:
+    def __init__(self, path: Path, overwrite: bool, wait_s: float = 0) -> None:
         self.path = path
         self._overwrite = overwrite
+        self._wait_s = wait_s
         self._is_made = False
         self._before = 0
 
@@ -99,7 +101,7 @@ class BuildFolder:
             self._is_made = False
             self._make(self.path)
             try:
-                self.lock = WriteLock(self.path)
+                self.lock = WriteLock(self.path, self._wait_s)
             except IndexNotFound:
                 continue
             return

@@ -29,10 +29,10 @@ Take = Callable[[EncodedBatch], object]
 
 
 class DocumentBatches:
-    """Reads documents in chunks and passes them on as batches, in their order.
+    """Reads documents and passes them on as batches, in their order.
 
-    Chunks of documents that all come with vectors are prepared as wholes, several at a time. From a chunk on that
-    has a document without vectors, documents are encoded until there is a chunk with vectors alone again.
+    Documents that come with vectors are prepared in chunks, several at a time, up to the first one without
+    vectors. From there on documents are encoded as the encoder wants them, until a whole chunk has vectors.
 
     Args:
         documents: what to encode.
@@ -56,8 +56,8 @@ class DocumentBatches:
         self._pool = pool
         self._on_invalid = on_invalid
         self._failure: Exception | None = None
-        self._chunks = self._read(documents)
-        self._next: list[Document] | None = None
+        self._documents = self._read(documents)
+        self._next: Document | None = None
         self._waiting: deque[Document] = deque()  # documents read while others are encoded
 
     def pass_on(self, take: Take) -> None:
@@ -68,12 +68,12 @@ class DocumentBatches:
             PoolClosed: the pool was closed meanwhile.
             Exception: what `documents` raised, after all documents before it; or what `take` raised.
         """
-        self._next = next(self._chunks, None)
+        self._next = next(self._documents, None)
         while self._next is not None:
-            if _are_given(self._next):
-                self._pass_given(take)
-            else:
+            if self._next.vectors is None:
                 self._pass_encoded(take)
+            else:
+                self._pass_given(take)
         failure, self._failure = self._failure, None
         if failure is not None:
             try:
@@ -81,35 +81,31 @@ class DocumentBatches:
             finally:
                 del failure  # the error holds this frame, which must not hold the error
 
-    def _read(self, documents: Iterable[Document]) -> Iterator[list[Document]]:
-        """Yield chunks of documents; an error is kept until all documents before it are done."""
-        chunk: list[Document] = []
-        size = 0.0
+    def _read(self, documents: Iterable[Document]) -> Iterator[Document]:
+        """Yield documents; an error is kept until all documents before it are done."""
         try:
-            for document in documents:
-                chunk.append(document)
-                n_numbers = 0 if document.vectors is None else document.vectors.size
-                size += len(document.text) / _CHARACTERS + n_numbers / _NUMBERS
-                if len(chunk) >= _DOCUMENTS or size >= 1:
-                    yield chunk
-                    chunk, size = [], 0.0
+            yield from documents
         except Exception as error:  # raised in its turn
             self._failure = error
-        if chunk:
-            yield chunk
-
-    def _chunks_with(self, *, vectors_only: bool) -> Iterator[list[Document]]:
-        """Yield the following chunks while all their documents have vectors, or while each has one without."""
-        while self._next is not None and _are_given(self._next) == vectors_only:
-            chunk = self._next
-            self._next = next(self._chunks, None)
-            yield chunk
 
     def _pass_given(self, take: Take) -> None:
-        chunks = self._chunks_with(vectors_only=True)
-        with WorkAhead(self._pool, chunks, self._given.encode, 2 * self._pool.threads) as futures:
+        with WorkAhead(self._pool, self._chunks(), self._given.encode, 2 * self._pool.threads) as futures:
             for future in futures:
                 self._pass_valid(result_of(future), take)
+
+    def _chunks(self) -> Iterator[list[Document]]:
+        """Yield chunks of the following documents, up to the first one without vectors."""
+        chunk: list[Document] = []
+        size = 0.0
+        while self._next is not None and self._next.vectors is not None:
+            chunk.append(self._next)
+            size += len(self._next.text) / _CHARACTERS + self._next.vectors.size / _NUMBERS
+            self._next = next(self._documents, None)
+            if len(chunk) >= _DOCUMENTS or size >= 1:
+                yield chunk
+                chunk, size = [], 0.0
+        if chunk:
+            yield chunk
 
     def _pass_valid(self, found: Sequence[EncodedBatch | InvalidDocument], take: Take) -> None:
         for each in found:
@@ -126,43 +122,46 @@ class DocumentBatches:
         with EncodedDocuments(self._without_vectors(), self._how, self._pool, self._on_invalid) as encoded:
             try:
                 for each in encoded:
-                    if given := self._given_before(each.document):
-                        self._flush(batch, take)
-                        self._pass_valid(self._given.encode(given), take)
+                    self._pass_waiting(each.document, batch, take)
                     batch.append(each)
                     if len(batch) >= _ENCODED:
                         self._flush(batch, take)
-            except InvalidDocument:
+            except InvalidDocument:  # of the first document that waits without vectors
+                failed = next((each for each in self._waiting if each.vectors is None), None)
+                self._pass_waiting(failed, batch, take)
                 self._flush(batch, take)
                 raise
+        self._pass_waiting(None, batch, take)
         self._flush(batch, take)
-        if given := self._given_before(None):
-            self._pass_valid(self._given.encode(given), take)
 
     def _without_vectors(self) -> Iterator[Document]:
-        for chunk in self._chunks_with(vectors_only=False):
-            for document in chunk:
-                self._waiting.append(document)
-                if document.vectors is None:
-                    yield document
+        """Yield the following documents that have no vectors, until a chunk in a row has some."""
+        n_given = 0
+        while self._next is not None and n_given < _DOCUMENTS:
+            document, self._next = self._next, None
+            self._waiting.append(document)
+            if document.vectors is None:
+                n_given = 0
+                yield document
+            else:
+                n_given += 1
+            self._next = next(self._documents, None)
 
-    def _given_before(self, encoded: Document | None) -> list[Document]:
-        """Return the waiting documents with vectors before one that was encoded; None: all."""
+    def _pass_waiting(self, until: Document | None, batch: list[EncodedDocument], take: Take) -> None:
+        """Pass on the waiting documents with vectors before another document; None: all."""
         given: list[Document] = []
         while self._waiting:
             document = self._waiting.popleft()
-            if document is encoded:
+            if document is until:
                 break
             if document.vectors is not None:  # others cannot be encoded, and are left out
                 given.append(document)
-        return given
+        if given:
+            self._flush(batch, take)
+            self._pass_valid(self._given.encode(given), take)
 
     def _flush(self, batch: list[EncodedDocument], take: Take) -> None:
         """Pass on documents that were encoded, and empty the list."""
         if batch:
             encoded, batch[:] = batch[:], []
             take(EncodedBatch.of(encoded, self._metric))
-
-
-def _are_given(chunk: Sequence[Document]) -> bool:
-    return all(document.vectors is not None for document in chunk)

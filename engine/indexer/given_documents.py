@@ -1,4 +1,4 @@
-"""Documents that come with their vectors, to batches: vectors are checked and reduced to inner products together."""
+"""Documents that come with their vectors, to batches: their vectors are checked together."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ class GivenDocumentEncoder:
         self._analyzer = analyzer
         self._metric = metric
 
-    def encode(self, documents: Sequence[Document]) -> list[EncodedBatch | InvalidDocument]:
-        """Return documents as batches; between these the error of each document that cannot be stored, in order."""
+    def encode(self, documents: Sequence[Document]) -> Sequence[EncodedBatch | InvalidDocument]:
+        """Return documents as batches, with the errors of those that cannot be stored in their places."""
         found: list[EncodedBatch | InvalidDocument] = []
         errors = self._find_wrong_dims(documents)
         right = [document for place, document in enumerate(documents) if place not in errors]

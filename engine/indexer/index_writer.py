@@ -55,6 +55,7 @@ class IndexWriter:
         after_merge: called after each merge, in the background on another thread.
         lock: of the folder, held by the caller, who releases it after `close`; None: this object takes the lock,
             and releases it in `close`.
+        wait_s: seconds to wait for another writer to release the lock.
 
     Attributes:
         n_tokens: tokens encoded so far.
@@ -66,7 +67,7 @@ class IndexWriter:
         FormatTooNew: the index has a feature that a writer must know, and this version does not.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  # keywords, each with a default
         self,
         directory: Directory,
         encoder: Encoder,
@@ -77,6 +78,7 @@ class IndexWriter:
         merges: bool = False,
         after_merge: Callable[[], object] = lambda: None,
         lock: WriteLock | None = None,
+        wait_s: float = 0,
     ) -> None:
         self._directory = directory
         self._encoder = encoder
@@ -87,7 +89,7 @@ class IndexWriter:
         self._pool = WorkerPool(threads, "quarry-encode")
         self._mutex = threading.RLock()
         self._owns_lock = lock is None
-        self._lock = lock or WriteLock(directory.path)
+        self._lock = lock or WriteLock(directory.path, wait_s)
         self._state = WriterState(directory.path)
         self._pending: SegmentBuilder | None = None
         self._given_quantizer: Quantizer | None = None

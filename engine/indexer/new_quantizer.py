@@ -90,4 +90,5 @@ def make_quantizer(
     queries = sample_vectors(encoder, rows.texts(), threads)
     if len(queries):
         queries = Metric.of_settings(settings, is_normalized=encoder.normalize).queries(queries)
-    return calibrated(trained, rows.owned_batches(), queries, threads)
+    codes_only = settings.centroids == "none"
+    return calibrated(trained, rows.owned_batches(), queries, threads, codes_only=codes_only)

@@ -3,9 +3,11 @@
 All rows of the collection are read once. For each query the best documents by exact scores are kept, and the rows
 with the best scores by their codes, with the rank of the list of each. They determine the recall of a search for
 every pair of `nprobe` and number of rescored rows. The pair with the least cost that reaches the target recall is
-stored with the quantizer. The computed recall differs from that of a search only by the rounding of look-up tables
-and by documents that are not rescored in full: with 96 of 256 lists of squad it was .9910 and .9815, and searches
-reached .9910 and .9797 (10 hits, 150 rows, and 100 hits, 1000 rows).
+stored with the quantizer; in an index of codes alone, the larger values of two such pairs, so that a search finds
+both the best documents by full vectors and those that an exhaustive scan of the codes finds. The computed recall
+differs from that of a search only by the rounding of look-up tables and by documents that are not rescored in
+full: with 96 of 256 lists of squad it was .9910 and .9815, and searches reached .9910 and .9797 (10 hits and 150
+rows, 100 hits and 1000 rows).
 """
 
 from __future__ import annotations
@@ -40,13 +42,19 @@ _CODES_PER_ROW = 100  # codes scanned in the time of one more rescored row
 
 
 def calibrated(
-    quantizer: Quantizer, batches: Iterable[tuple[Floats, Ints]], queries: Floats, threads: int
+    quantizer: Quantizer,
+    batches: Iterable[tuple[Floats, Ints]],
+    queries: Floats,
+    threads: int,
+    *,
+    codes_only: bool = False,
 ) -> Quantizer:
     """Return the quantizer with search settings for a collection; unchanged if there are no queries.
 
     A query counts for k hits only if its best k documents are separated from all others by more than rounding.
-    Ties count against the quantizer: rows and lists whose scores are equal, up to rounding, are ranked before the
-    wanted ones.
+    Scores of decoded codes are often equal: by these the first of equal documents count as the best, and a search
+    that finds others of them has a higher recall than computed. Ties count against the quantizer: rows and lists
+    whose scores are equal, up to rounding, are ranked before the wanted ones.
 
     Args:
         quantizer: a trained quantizer.
@@ -54,6 +62,7 @@ def calibrated(
             ascending within and across batches.
         queries: (n_queries, dim) float32.
         threads: number of threads for encoding rows.
+        codes_only: the index stores no full vectors.
 
     Returns:
         A quantizer with a setting for ten hits and one for a hundred, each unless too few queries count. The
@@ -66,16 +75,24 @@ def calibrated(
     for vectors, docs in batches:
         best.add(vectors, docs)
     best.finish()
-    found = {k: wanted for k in _TARGETS if (wanted := _find_wanted(best, k))}
-    settings = tuple(_cheapest_setting(best, wanted, k, _TARGETS[k]) for k, wanted in found.items())
+    references = [(best.documents, best.roundings())]
+    if codes_only:
+        references.append((best.documents_by_codes, np.full(len(queries), -1, np.float32)))
+    settings: list[SearchSetting] = []
+    probe_recall: Floats | None = None
+    for k, target in _TARGETS.items():
+        found = [wanted for each in references if (wanted := _find_wanted(best, *each, k)) is not None]
+        if found:
+            settings.append(_largest(_cheapest_setting(best, wanted, k, target) for wanted in found))
+            if probe_recall is None:
+                probe_recall = np.min([wanted.list_recall(k) for wanted in found], axis=0)
     if not settings:
         return quantizer
-    first = settings[0]
     return replace(
         quantizer,
-        search_settings=settings,
-        candidate_rows=first.rows,
-        probe_recall=found[first.k].list_recall(first.k),
+        search_settings=tuple(settings),
+        candidate_rows=settings[0].rows,
+        probe_recall=probe_recall,
     )
 
 
@@ -129,45 +146,50 @@ class _BestOfCollection:
 
     Attributes:
         documents: best documents by exact scores.
+        documents_by_codes: best documents by the scores of their codes.
         by_codes: best rows by the scores of their codes, labeled with their documents and lists.
         list_ranks: (n_queries, nlist) int64, see `quarry.engine.quantization.nprobe.list_ranks`.
     """
 
     def __init__(self, quantizer: Quantizer, queries: Floats, threads: int) -> None:
         estimated = _ROWS_FACTOR * (quantizer.candidate_rows or _MAX_ROWS)
-        self.documents = _TopScores(len(queries), max(_TARGETS) + 1)
+        self.documents, self.documents_by_codes = (_TopScores(len(queries), max(_TARGETS) + 1) for _ in range(2))
         self.by_codes = _TopScores(len(queries), min(max(estimated, _MIN_ROWS), _MAX_ROWS))
         self._queries, self._rotated = queries, quantizer.rotate(queries)
         self.list_ranks = list_ranks(self._rotated, quantizer.coarse)
         self._list_sizes = np.zeros(quantizer.nlist, np.int64)
         self._quantizer, self._coder = quantizer, VectorCoder(quantizer, threads)
         self._open_doc = -1  # the last document, whose rows may continue in the next batch, and its scores so far
-        self._open_scores = np.full((len(queries), 1), -np.inf, np.float32)
+        self._open_scores = np.full((2, len(queries), 1), -np.inf, np.float32)
         self._lengths: list[float] = []
 
     def add(self, vectors: Floats, docs: Ints) -> None:
         """Add the next (n, dim) float32 rows, n >= 1, and the (n,) int64 documents that own them."""
         self._lengths.append(float(np.median(np.linalg.norm(vectors, axis=1))))
-        self._add_documents(self._queries @ vectors.T, docs)
         lists, codes = self._coder.code(vectors)
         self._list_sizes += np.bincount(lists, minlength=len(self._list_sizes))
-        self.by_codes.add(self._rotated @ decoded_vectors(self._quantizer, lists, codes).T, docs, lists)
+        by_codes = self._rotated @ decoded_vectors(self._quantizer, lists, codes).T
+        self.by_codes.add(by_codes, docs, lists)
+        self._add_documents(np.stack([self._queries @ vectors.T, by_codes]), docs)
 
     def _add_documents(self, scores: Floats, docs: Ints) -> None:
+        """Add (2, n_queries, n) float32 scores of the next rows: exact ones, and those of the codes."""
         starts = np.flatnonzero(np.concatenate([[True], docs[1:] != docs[:-1]]))
-        best, numbers = np.maximum.reduceat(scores, starts, axis=1), docs[starts]
+        best, numbers = np.maximum.reduceat(scores, starts, axis=2), docs[starts]
         if numbers[0] == self._open_doc:
-            best[:, 0] = np.maximum(best[:, 0], self._open_scores[:, 0])
+            best[..., 0] = np.maximum(best[..., 0], self._open_scores[..., 0])
         else:
             self.finish()
-        self.documents.add(best[:, :-1], numbers[:-1], numbers[:-1])
-        self._open_doc, self._open_scores = int(numbers[-1]), best[:, -1:].copy()
+        for documents, scores_of_all in zip((self.documents, self.documents_by_codes), best, strict=True):
+            documents.add(scores_of_all[:, :-1], numbers[:-1], numbers[:-1])
+        self._open_doc, self._open_scores = int(numbers[-1]), best[..., -1:].copy()
 
     def finish(self) -> None:
         """Add the scores of the last document, after its last row."""
         if self._open_doc >= 0:
             number = np.array([self._open_doc])
-            self.documents.add(self._open_scores, number, number)
+            self.documents.add(self._open_scores[0], number, number)
+            self.documents_by_codes.add(self._open_scores[1], number, number)
             self._open_doc = -1
 
     def roundings(self) -> Floats:
@@ -226,15 +248,22 @@ class _Wanted(NamedTuple):
         return np.sort(found.ravel())
 
 
-def _find_wanted(best: _BestOfCollection, k: int) -> _Wanted | None:
-    """Return the rows of the best k documents of each query that counts; None if too few queries count."""
+def _find_wanted(best: _BestOfCollection, documents: _TopScores, separations: Floats, k: int) -> _Wanted | None:
+    """Return the rows of the best k documents of each query that counts; None if too few queries count.
+
+    Args:
+        best: of the collection.
+        documents: its best documents for each query.
+        separations: (n_queries,) float32; a query counts if its k-th score exceeds the next by more.
+        k: number of hits.
+    """
     roundings, nlist = best.roundings(), best.list_ranks.shape[1]
     decided: list[bool] = []
     ranks: list[Ints] = []
     columns: list[Ints] = []
     for query, rounding in enumerate(roundings.tolist()):
-        scores, docs, _ = best.documents.of(query)
-        decided.append(len(scores) > k and scores[k - 1] - scores[k] > rounding)
+        scores, docs, _ = documents.of(query)
+        decided.append(len(scores) > k and bool(scores[k - 1] - scores[k] > separations[query]))
         if not decided[-1]:
             continue
         by_codes, owners, lists = best.by_codes.of(query)
@@ -253,6 +282,12 @@ def _find_wanted(best: _BestOfCollection, k: int) -> _Wanted | None:
         line[: len(own)] = own
     of_query, places, own, before = np.concatenate(columns, axis=1)
     return _Wanted(kept, of_query, places, own, before, nlist)
+
+
+def _largest(settings: Iterable[SearchSetting]) -> SearchSetting:
+    """Return the larger values of settings for the same number of hits."""
+    k, nprobe, rows = zip(*((each.k, each.nprobe, each.rows) for each in settings), strict=True)
+    return SearchSetting(k[0], max(nprobe), max(rows))
 
 
 def _cheapest_setting(best: _BestOfCollection, wanted: _Wanted, k: int, target: float) -> SearchSetting:

@@ -4,15 +4,15 @@ An index ranks by inner products alone, larger is better; the other metrics are 
 
 - "ip": vectors are stored as they are.
 - "cosine": vectors and queries are scaled to norm 1, so that inner products are cosines.
-- "l2": |q - x|^2 = |q|^2 - 2 q.x + |x|^2, so the order of documents by distance is that by q.x - |x|^2 / 2, which is
-  an inner product in one more dimension: of (x, -|x|^2 / 2) and (q, 1). Shrivastava and Li (2014, "Asymmetric LSH
-  for Sublinear Time Maximum Inner Product Search", section 3) and Bachrach et al. (2014, "Speeding Up the Xbox
+- "l2": |q - x|^2 = |q|^2 - 2 q.x + |x|^2, so the order of documents by distance is that by q.x - |x|^2 / 2, which
+  is an inner product in one more dimension: of (x, -|x|^2 / 2) and (q, 1). Shrivastava and Li (2014, "Asymmetric
+  LSH for Sublinear Time Maximum Inner Product Search", section 3) and Bachrach et al. (2014, "Speeding Up the Xbox
   Recommender System", section 3) use the identity in the other direction. Adding a constant to all scores changes
-  no ranking. Here the added numbers are (r^2 - |x|^2) / (2 r) and r, with the typical norm r of the vectors that an
-  index is begun with: they are about as large as r - |x|, hence no larger than the other numbers, and cost stored
-  types of few bits no precision. Two more dimensions hold what the stored type rounds off, times 32 and 1024, and x
-  is the vector as it is stored: documents are ranked by their distances to the stored vectors, but for a thousandth
-  of the rounding of one number. Zeros are appended up to a length that short codes divide.
+  no ranking. Here the added numbers are (r^2 - |x|^2) / (2 r) and r, with the typical norm r of the vectors that
+  an index is begun with: they are about as large as r - |x|, hence no larger than the other numbers, and cost
+  stored types of few bits no precision. Two more dimensions hold what the stored type rounds off, times 32 and
+  1024, and x is the vector as it is stored: documents are ranked by their distances to the stored vectors, but for
+  a thousandth of the rounding of one number. Zeros are appended up to a length that short codes divide.
 """
 
 from __future__ import annotations

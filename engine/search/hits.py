@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 
 from quarry.engine.documents.file_place import FilePlace, find_place
 from quarry.engine.scoring.ranking import Exactness
@@ -28,6 +28,15 @@ class Match:
     text: str
     score: float
     weight: float
+
+    def to_dict(self) -> dict[str, object]:
+        """Return all attributes as JSON-compatible values."""
+        return {
+            "spans": [[int(start), int(end)] for start, end in self.spans],
+            "text": self.text,
+            "score": float(self.score),
+            "weight": float(self.weight),
+        }
 
 
 @dataclass(slots=True, repr=False)
@@ -78,17 +87,19 @@ class Hit:
         return find_place(stored.text, stored.title, stored.metadata, match.spans if match else ())
 
     def to_dict(self) -> dict[str, object]:
-        """Return all attributes as JSON-compatible values."""
+        """Return all attributes as JSON-compatible values: scalars of NumPy are replaced by Python numbers."""
+        place = self.place
         return {
             "id": self.id,
-            "score": self.score,
+            "score": float(self.score),
             "title": self.title,
             "text": self.text,
             "metadata": dict(self.metadata),
-            "matches": [asdict(match) for match in self.matches],
-            "terms": dict(self.terms),
-            "dense_score": self.dense_score,
-            "lexical_score": self.lexical_score,
+            "place": None if place is None else str(place),
+            "matches": [match.to_dict() for match in self.matches],
+            "terms": {term: float(score) for term, score in self.terms.items()},
+            "dense_score": None if self.dense_score is None else float(self.dense_score),
+            "lexical_score": None if self.lexical_score is None else float(self.lexical_score),
         }
 
     def __repr__(self) -> str:
@@ -114,6 +125,14 @@ class Hits(list[Hit]):
         super().__init__(hits)
         self.exactness = exactness
         self.coverage = coverage
+
+    def to_dict(self) -> dict[str, object]:
+        """Return the hits and all attributes as JSON-compatible values, for ``json.dumps`` or a web framework."""
+        return {
+            "exactness": str(self.exactness),
+            "coverage": None if self.coverage is None else self.coverage.to_dict(),
+            "hits": [hit.to_dict() for hit in self],
+        }
 
 
 def snippet(text: str, n_characters: int = 88) -> str:

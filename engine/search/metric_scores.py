@@ -36,9 +36,7 @@ def set_metric_scores(metric: Metric, queries: Queries | None, found: Iterable[H
                 hit.dense_score = _score(metric, query, hit.dense_score)
             if is_dense:
                 hit.score = _score(metric, query, hit.score)
-            hit.matches = tuple(
-                replace(match, score=_score(metric, query, match.score)) for match in hit.matches
-            )
+            hit.matches = tuple(replace(match, score=_score(metric, query, match.score)) for match in hit.matches)
 
 
 def _score(metric: Metric, query: Vectors, product: float) -> float:

@@ -48,21 +48,15 @@ class SearchRequest:
                 raise InvalidQuery("there is nothing to search for", expected="a text, vector=..., or both")
             return cls(query_texts(queries), None, isinstance(queries, str))
         try:
-            is_single = np.ndim(vector) == 1  # type: ignore[arg-type]
+            array = np.asarray(vector)
         except ValueError as error:  # rows of different lengths
             raise InvalidQuery("vector is not an array", actual=str(error)) from error
-        if queries is None:
-            texts = None
-        else:
-            texts = query_texts(queries)
-            if is_single != isinstance(queries, str):
-                expected = f"shape ({dim},)" if isinstance(queries, str) else f"shape ({len(texts)}, {dim})"
-                raise InvalidQuery(
-                    "vector does not fit the texts",
-                    expected=expected,
-                    actual=f"shape {np.shape(vector)}",  # type: ignore[arg-type]
-                )
-        vectors = query_vectors(np.asarray(vector)[np.newaxis] if is_single else vector, dim)  # type: ignore[arg-type]
+        is_single = array.ndim == 1
+        texts = None if queries is None else query_texts(queries)
+        if texts is not None and is_single != isinstance(queries, str):
+            expected = f"shape ({dim},)" if isinstance(queries, str) else f"shape ({len(texts)}, {dim})"
+            raise InvalidQuery("vector does not fit the texts", expected=expected, actual=f"shape {array.shape}")
+        vectors = query_vectors(array[np.newaxis] if is_single else array, dim)
         if texts is not None and len(texts) != len(vectors):
             raise InvalidQuery("not as many vectors as texts", expected=len(texts), actual=len(vectors))
         return cls(texts, vectors, is_single)

@@ -26,6 +26,7 @@ class ShardedWriter(ShardWriters):
         threads: for encoding, training and coding.
         thresholds: sizes from which on segments have inverted lists or are merged.
         after_merge: called after each merge, in the background on another thread.
+        wait_s: seconds to wait for another writer to release the lock of the index.
 
     Raises:
         IndexNotFound: there is no sharded index.
@@ -40,9 +41,10 @@ class ShardedWriter(ShardWriters):
         threads: int,
         thresholds: Thresholds,
         after_merge: Callable[[], object],
+        wait_s: float = 0,
     ) -> None:
         self._pid = os.getpid()
-        self._lock = WriteLock(directory.path)
+        self._lock = WriteLock(directory.path, wait_s)
         writers: list[IndexWriter] = []
         try:
             shard_set = load_newest_shard_set(directory)

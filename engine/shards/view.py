@@ -17,6 +17,8 @@ from quarry.engine.filtering.unknown_fields import find_nearest_names
 from quarry.engine.index.stored_documents import stored_document
 from quarry.engine.index.view import ViewResources
 from quarry.engine.lexical.searcher import LexicalSearcher
+from quarry.engine.listing.documents import StoredDocuments
+from quarry.engine.listing.facets import FacetCounts, FacetRequest, Facets, count_values, select_documents
 from quarry.engine.options import SearchOptions
 from quarry.engine.scoring.metric import Metric
 from quarry.engine.scoring.query_vectors import Queries, Vectors, host_vectors
@@ -32,6 +34,7 @@ from quarry.engine.shards.gathering import Gathering, ShardThreads
 from quarry.engine.shards.merging import MergedRanking, merge_candidates
 from quarry.engine.shards.shard import Shard, ShardSearcher, find_dense
 from quarry.engine.shards.statistics import sharded_statistics
+from quarry.formats.manifest import IndexSettings
 from quarry.formats.shard_set import ShardSet, shard_of
 
 __all__ = ["ShardedView"]
@@ -83,6 +86,11 @@ class ShardedView:
         self._checked: set[Condition] = set()
 
     @property
+    def settings(self) -> IndexSettings:
+        """The settings of the index, which all shards have."""
+        return self.shards[0].snapshot.manifest.settings
+
+    @property
     def n_documents(self) -> int:
         """Number of documents that are not deleted, in all shards."""
         return sum(shard.n_documents for shard in self.shards)
@@ -113,6 +121,32 @@ class ShardedView:
             return shard.count_allowed(shard.allowed(condition))
 
         return sum(gathering.run(count).values())
+
+    def stored(self, condition: Condition | None) -> StoredDocuments:
+        """Return the documents that satisfy a condition, to be read shard by shard; None: all."""
+        self._check_filter(condition, Gathering(self._threads, self._names))
+        segments = [segment for shard in self.shards for segment in shard.segments]
+        allowed = [docs for shard in self.shards for docs in shard.allowed(condition)]
+        return StoredDocuments(segments, allowed, self._path)
+
+    def facets(self, request: FacetRequest, condition: Condition | None) -> Facets:
+        """Return counts of values, see `quarry.engine.engine.Engine.facets`."""
+        gathering = Gathering(self._threads, self._names)
+        self._check_filter(condition, gathering)
+        query = request.query
+        collection = None if query is None else self._collection([query], gathering)
+
+        def count(number: int) -> list[FacetCounts]:
+            shard = self.shards[number]
+            terms = None
+            if collection is not None and query is not None:
+                terms = collection.searchers[number].query(query)
+            docs = select_documents(shard.segments, shard.allowed(condition), terms)
+            return [
+                count_values(each, request.field, flags) for each, flags in zip(shard.segments, docs, strict=True)
+            ]
+
+        return request.sum(each for counts in gathering.run(count).values() for each in counts)
 
     def statistics(self) -> dict[str, object]:
         """Describe the shards and what searches them; see `quarry.engine.shards.statistics`."""

@@ -31,6 +31,8 @@ __all__ = [
     "WriterLimits",
     "is_folder",
     "is_safe_name",
+    "open_to_read",
+    "regular_size",
     "sync_folder",
 ]
 
@@ -116,23 +118,23 @@ class Directory:
 
     def create(self, name: str) -> OutputFile:
         """Create the file `name`, which must not exist."""
-        return OutputFile(self._at(name), self._before_write)
+        return OutputFile(self.path_of(name), self._before_write)
 
     def map(self, name: str) -> MappedFile:
         """Map the file `name` for reading."""
-        return MappedFile(self._at(name))
+        return MappedFile(self.path_of(name))
 
     def load(self, name: str, max_bytes: int) -> LoadedFile:
         """Read all of the file `name` into memory, as `read` does."""
-        return LoadedFile(self._at(name), self.read(name, max_bytes))
+        return LoadedFile(self.path_of(name), self.read(name, max_bytes))
 
     def read(self, name: str, max_bytes: int) -> bytes:
         """Return the content of a small file; it is not mapped, so that it can be replaced on every system."""
-        path = self._at(name)
+        path = self.path_of(name)
         with system_errors("read", path):
-            descriptor = _open_to_read(path)
+            descriptor = open_to_read(path)
             try:
-                size = _regular_size(descriptor, path)
+                size = regular_size(descriptor, path)
                 if size > max_bytes:
                     raise CorruptFile(
                         "file too large", path=path, expected=f"at most {max_bytes} bytes", actual=size
@@ -143,9 +145,9 @@ class Directory:
 
     def head(self, name: str, n_bytes: int) -> bytes:
         """Return the first `n_bytes` of a file, or all of them if it is shorter."""
-        path = self._at(name)
+        path = self.path_of(name)
         with system_errors("read", path):
-            descriptor = _open_to_read(path)
+            descriptor = open_to_read(path)
             try:
                 return os.read(descriptor, n_bytes)
             finally:
@@ -154,38 +156,43 @@ class Directory:
     def may_hold(self, name: str) -> bool:
         """Return whether there is a file of that name; True too if it cannot be looked up."""
         try:
-            os.lstat(self._at(name))
+            os.lstat(self.path_of(name))
         except OSError as error:
             return not isinstance(error, FileNotFoundError)
         return True
 
     def size_bytes(self, name: str) -> int:
         """Return the size of a file."""
-        path = self._at(name)
+        path = self.path_of(name)
         with system_errors("looked up", path):
             return os.stat(path).st_size  # noqa: PTH116
 
     def rename(self, source: str, target: str) -> None:
         """Rename a file to its final name; `target` must not exist, which the writer's lock guarantees."""
-        if os.path.lexists(self._at(target)):
-            raise FileExistsError(errno.EEXIST, "file exists", str(self._at(target)))
+        if os.path.lexists(self.path_of(target)):
+            raise FileExistsError(errno.EEXIST, "file exists", str(self.path_of(target)))
         try:
-            _retry_busy(lambda: os.rename(self._at(source), self._at(target)))  # noqa: PTH104
+            _retry_busy(lambda: os.rename(self.path_of(source), self.path_of(target)))  # noqa: PTH104
         except OSError as error:
             # a network file system may rename and lose the reply; then only the durability is unknown
-            if os.path.lexists(self._at(source)) or not os.path.lexists(self._at(target)):
-                raise access_failed(error, f"renamed to {target}", self._at(source)) from error
+            if os.path.lexists(self.path_of(source)) or not os.path.lexists(self.path_of(target)):
+                raise access_failed(error, f"renamed to {target}", self.path_of(source)) from error
 
     def delete(self, name: str) -> None:
         """Delete a file; errors are ignored, because the next writer deletes orphan files."""
         with contextlib.suppress(OSError):
-            os.unlink(self._at(name))  # noqa: PTH108
+            os.unlink(self.path_of(name))  # noqa: PTH108
 
     def sync(self) -> None:
         """Make renames and new names durable; does nothing on Windows, which cannot sync a folder."""
         sync_folder(self.path)
 
-    def _at(self, name: str) -> Path:
+    def path_of(self, name: str) -> Path:
+        """Return the path of the file `name`.
+
+        Raises:
+            CorruptFile: no file of an index can have that name.
+        """
         if not is_safe_name(name):
             raise CorruptFile("unsafe file name", path=self.path, actual=repr(name))
         return self.path / name
@@ -284,9 +291,9 @@ class MappedFile:
     def __init__(self, path: Path) -> None:
         self.path = path
         with system_errors("mapped", path):
-            descriptor = _open_to_read(path)
+            descriptor = open_to_read(path)
             try:
-                size = _regular_size(descriptor, path)
+                size = regular_size(descriptor, path)
                 if size == 0:
                     raise TruncatedFile("empty file", path=path)
                 self._map: mmap.mmap | None = mmap.mmap(descriptor, size, access=mmap.ACCESS_READ)
@@ -324,7 +331,14 @@ class LoadedFile:
         """Do nothing: the file is closed already."""
 
 
-def _open_to_read(path: Path) -> int:
+def open_to_read(path: Path) -> int:
+    """Open a file, not a link, and return its descriptor.
+
+    Raises:
+        FileNotFoundError: there is none.
+        CorruptFile: it is not a regular file.
+        AccessFailed: it cannot be opened.
+    """
     try:
         return os.open(path, _READ)
     except FileNotFoundError:
@@ -335,7 +349,12 @@ def _open_to_read(path: Path) -> int:
         raise access_failed(error, "opened", path) from error
 
 
-def _regular_size(descriptor: int, path: Path) -> int:
+def regular_size(descriptor: int, path: Path) -> int:
+    """Return the size of an open file.
+
+    Raises:
+        CorruptFile: it is not a regular file.
+    """
     status = os.fstat(descriptor)
     if not stat.S_ISREG(status.st_mode):
         raise CorruptFile("not a regular file", path=path)

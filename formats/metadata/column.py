@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from quarry.formats.arrays import AnyArray, BoolArray, UInt8Array, UInt32Array, UInt64Array
+from quarry.formats.arrays import AnyArray, BoolArray, Int64Array, UInt8Array, UInt32Array, UInt64Array
 from quarry.formats.container.fields import Fields
 from quarry.formats.container.sections import Section
 from quarry.formats.errors import CorruptFile
@@ -109,6 +109,24 @@ class Column:
         """
         runs = self.dictionary.runs
         return frozenset(kind for kind in kinds if (self.find_docs([runs[kind]]) & docs).any())
+
+    def count(self, docs: BoolArray) -> Int64Array:
+        """Return for each code the number of documents among `docs`, (n_docs,) bool, that have its value.
+
+        Returns:
+            (n_values + 1,) int64; that of code 0, which is no value, is 0.
+
+        Raises:
+            FormatError: the column is damaged.
+        """
+        n_codes = self.dictionary.everything[1]
+        first = self._first[docs] if self._dense else self._first
+        others = self._codes[docs[self._check_docs(self._docs)]]
+        counts = np.bincount(first, minlength=n_codes) + np.bincount(others, minlength=n_codes)
+        if len(counts) > n_codes:
+            raise CorruptFile("a metadata column has invalid codes", path=self._path)
+        counts[0] = 0
+        return counts
 
     def values(self, keep: BoolArray, ordinals: UInt32Array) -> Iterator[KeptValue]:
         """Yield the values of the kept documents, ascending, with the new ordinals of the documents, ascending.

@@ -29,8 +29,8 @@ class Columns:
         id: the column of ids; None: "id" or "_id" if there is one, else ids are random.
         text: the columns of the text, joined by line breaks; none: "text".
         title: the column of titles; None: "title" if there is one.
-        vectors: the column of vectors; None: "vectors" if there is one. With it a column "spans" has their spans, and
-            there may be no column of texts.
+        vectors: the column of vectors; None: "vectors" if there is one. With it a column "spans" has their spans,
+            and there may be no column of texts.
     """
 
     id: str | None = None
@@ -83,9 +83,9 @@ class Columns:
         texts: Sequence[str] = self.text or ([] if has_vectors else ["text"])
         fields: tuple[tuple[str, Sequence[str | None]], ...] = (
             ("id", [self.id]),
+            ("vectors", [self.vectors]),
             ("text", texts),
             ("title", [self.title]),
-            ("vectors", [self.vectors]),
         )
         for setting, wanted in fields:
             for name in wanted:

@@ -37,7 +37,7 @@ class MemoryDirectory(Directory):
         return sorted(filter(is_safe_name, self.files))
 
     def create(self, name: str) -> MemoryFile:  # type: ignore[override]  # it is written the same way
-        path = self._at(name)
+        path = self.path_of(name)
         if name in self.files:
             raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(path))
         return MemoryFile(path, self.files, self._before_write)
@@ -45,13 +45,13 @@ class MemoryDirectory(Directory):
     def map(self, name: str) -> LoadedFile:  # type: ignore[override]  # it is read the same way
         content = self._content(name)
         if not content:
-            raise TruncatedFile("empty file", path=self._at(name))
+            raise TruncatedFile("empty file", path=self.path_of(name))
         return self._loaded(name, content)
 
     def load(self, name: str, max_bytes: int) -> LoadedFile:
         content = self._content(name)
         if len(content) > max_bytes:
-            raise CorruptFile("file too large", path=self._at(name), expected=f"at most {max_bytes} bytes")
+            raise CorruptFile("file too large", path=self.path_of(name), expected=f"at most {max_bytes} bytes")
         return self._loaded(name, content)
 
     def read(self, name: str, max_bytes: int) -> bytes:
@@ -61,33 +61,33 @@ class MemoryDirectory(Directory):
         return bytes(self._content(name)[:n_bytes])
 
     def may_hold(self, name: str) -> bool:
-        return self._at(name).name in self.files
+        return self.path_of(name).name in self.files
 
     def size_bytes(self, name: str) -> int:
         return len(self._content(name))
 
     def rename(self, source: str, target: str) -> None:
-        if self._at(target).name in self.files:
-            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(self._at(target)))
-        if self._at(source).name not in self.files:
+        if self.path_of(target).name in self.files:
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(self.path_of(target)))
+        if self.path_of(source).name not in self.files:
             error = FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
-            raise access_failed(error, f"renamed to {target}", self._at(source))
+            raise access_failed(error, f"renamed to {target}", self.path_of(source))
         self.files[target] = self.files.pop(source)
 
     def delete(self, name: str) -> None:
-        self.files.pop(self._at(name).name, None)
+        self.files.pop(self.path_of(name).name, None)
 
     def sync(self) -> None:
         """Do nothing: memory is as durable as the process."""
 
     def _content(self, name: str) -> bytes | bytearray:
-        path = self._at(name)
+        path = self.path_of(name)
         if name not in self.files:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path))
         return self.files[name]
 
     def _loaded(self, name: str, content: bytes | bytearray) -> LoadedFile:
-        return LoadedFile(self._at(name), memoryview(content).toreadonly())  # type: ignore[arg-type]
+        return LoadedFile(self.path_of(name), memoryview(content).toreadonly())  # type: ignore[arg-type]
 
 
 class MemoryFile:

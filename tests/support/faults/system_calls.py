@@ -15,9 +15,10 @@ import pytest
 
 import quarry.engine.indexer.build_folder
 import quarry.formats.container.directory
+import quarry.formats.container.file_copies
 import quarry.formats.write_lock
 
-CHANGES = frozenset({"create", "write", "fsync", "rename", "unlink", "ftruncate"})
+CHANGES = frozenset({"create", "write", "fsync", "rename", "unlink", "ftruncate", "link"})
 FALLIBLE = CHANGES | {"open", "read", "fstat", "listdir", "close", "mkdir", "rmdir"}
 
 
@@ -37,6 +38,7 @@ class SystemCalls:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(quarry.engine.indexer.build_folder, "os", self)
             patch.setattr(quarry.formats.container.directory, "os", self)
+            patch.setattr(quarry.formats.container.file_copies, "os", self)
             patch.setattr(quarry.formats.write_lock, "os", self)
             yield self
 
@@ -71,6 +73,10 @@ class SystemCalls:
     def rename(self, source: Path, target: Path) -> None:
         names = f"{Path(source).name} {Path(target).name}"
         self.call("rename", names, lambda: os.rename(source, target))  # noqa: PTH104
+
+    def link(self, source: Path, target: Path, *, follow_symlinks: bool = True) -> None:
+        name = Path(target).name
+        self.call("link", name, lambda: os.link(source, target, follow_symlinks=follow_symlinks))
 
     def mkdir(self, path: Path) -> None:
         self.call("mkdir", Path(path).name, lambda: os.mkdir(path))  # noqa: PTH102

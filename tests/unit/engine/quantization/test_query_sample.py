@@ -80,7 +80,7 @@ def test_the_same_documents_give_the_same_texts():
 
 
 def test_every_document_is_as_likely(monkeypatch):
-    monkeypatch.setattr(query_sample, "_N_TEXTS", 8)
+    monkeypatch.setattr(query_sample, "MAX_TEXTS", 8)
     counts = np.zeros(40)
     for seed in range(3000):
         for text in sampled([("", f"document {n} of them") for n in range(40)], seed):

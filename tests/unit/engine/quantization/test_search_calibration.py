@@ -49,6 +49,30 @@ def measured(made, vectors, owners, asked, size=700):
     return calibrated(made, in_batches(vectors, owners, size), asked, 1).search_settings
 
 
+def decoded(made, lists, codes):
+    """Return the vectors that codes represent, rotated: (n, dim) float64."""
+    halves = codes if made.nbits == 8 else np.stack([codes & 15, codes >> 4], axis=2).reshape(len(codes), -1)
+    values = made.score_codebook.astype(np.float64)[np.arange(halves.shape[1]), halves].reshape(len(codes), -1)
+    return values + made.coarse[lists] if made.by_residual else values
+
+
+def found_by_codes(made, vectors, owners, query, setting):
+    """Return the share of the best documents by decoded codes that a search finds, of equal ones any."""
+    turned = made.rotate(query[None])[0].astype(np.float64)
+    lists, codes = VectorCoder(made, 1).code(vectors)
+    scores = decoded(made, lists, codes) @ turned
+    best = np.full(owners.max() + 1, -np.inf)
+    np.maximum.at(best, owners, scores)
+    least = np.sort(best)[-setting.k] - 1e-6
+    nearest = np.argsort(-(made.coarse.astype(np.float64) @ turned))[: setting.nprobe]
+    read = np.flatnonzero(np.isin(lists, nearest))
+    rescored = read[np.argsort(-scores[read])[: setting.rows]]
+    documents = np.unique(owners[rescored])
+    reached = np.full(len(best), -np.inf)
+    np.maximum.at(reached, owners[rescored], scores[rescored])
+    return min(1.0, np.count_nonzero(reached[documents] >= least) / setting.k)
+
+
 def needed_rows(made, vectors, owners, query, k, nprobe):
     """For the best k documents the rows by their codes, of the first lists, up to the first of theirs; float64.
 
@@ -61,13 +85,9 @@ def needed_rows(made, vectors, owners, query, k, nprobe):
         best[owner] = max(score, best.get(owner, -np.inf))
     wanted = sorted(best, key=lambda owner: -best[owner])[:k]
     lists, codes = VectorCoder(made, 1).code(vectors)
-    halves = codes if made.nbits == 8 else np.stack([codes & 15, codes >> 4], axis=2).reshape(len(codes), -1)
-    decoded = made.score_codebook.astype(np.float64)[np.arange(halves.shape[1]), halves].reshape(len(codes), -1)
-    if made.by_residual:
-        decoded = decoded + made.coarse[lists]
     near = made.coarse.astype(np.float64) @ turned
     first = set(np.argsort(-near)[:nprobe].tolist())
-    rough = decoded @ turned
+    rough = decoded(made, lists, codes) @ turned
     read = np.array([each in first for each in lists.tolist()])
     rows = []
     for owner in wanted:
@@ -160,6 +180,36 @@ def test_as_many_hits_as_documents_need_no_measurement(n_docs, expected):
     assert [each.k for each in measured(made, vectors, owners, queries())] == expected
 
 
+class TestCodesOnly:
+    """The best documents of an index without full vectors are those by decoded codes."""
+
+    @pytest.mark.parametrize("rank", [DIM, 2])
+    @pytest.mark.parametrize(("k", "target"), [(10, 0.991), (100, 0.981)])
+    def test_the_target_is_reached(self, rank, k, target):
+        """With vectors of rank two nearly all decoded scores are equal to others."""
+        vectors, owners = collection()
+        vectors[:, rank:] = 0
+        made = train_quantizer(vectors, 32, 4, 0, 1)
+        asked = queries(40)
+        asked[:, rank:] = 0
+        settings = calibrated(made, in_batches(vectors, owners, 700), asked, 1, codes_only=True).search_settings
+        (setting,) = (each for each in settings if each.k == k)
+        found = [found_by_codes(made, vectors, owners, query, setting) for query in asked]
+        assert np.mean(found) >= target
+
+    def test_full_vectors_count_too(self, trained):
+        """Codes of 2 bytes rank poorly: to find the best by full vectors more rows must be rescored."""
+        made, vectors, owners = trained
+        batches = partial(in_batches, vectors, owners, 700)
+        full = calibrated(made, batches(), queries(), 1)
+        codes = calibrated(made, batches(), queries(), 1, codes_only=True)
+        for one, other in zip(codes.search_settings, full.search_settings, strict=True):
+            assert one.k == other.k
+            assert one.nprobe >= other.nprobe
+            assert one.rows >= other.rows
+        assert (codes.probe_recall <= full.probe_recall).all()
+
+
 class TestDegenerate:
     @pytest.mark.parametrize("n_kinds", [1, 3])
     @pytest.mark.parametrize("scatter", [0, 1e-8])
@@ -245,6 +295,29 @@ class TestIndex:
                     for hits, truth in zip(found[k], best, strict=True)
                 ]
                 assert np.mean(shares) > aim
+
+    def test_an_index_of_codes_finds_what_a_scan_of_its_codes_finds(self, tmp_path):
+        """Words in a plane: few codes, so most documents have the score of others."""
+
+        class Plane(WordEncoder):
+            def vector(self, word):
+                vector = super().vector(word).copy()
+                vector[2:] = 0
+                return vector / np.linalg.norm(vector)
+
+        encoder = Plane(dim=16)
+        documents = [{"id": str(number), "text": f"w{number}"} for number in range(3000)]
+        build(documents, tmp_path, encoder=encoder, centroids="none")
+        asked = [f"w{number}" for number in range(0, 3000, 20)]
+        with Engine.open(tmp_path, encoder=encoder, backend="cpu_faiss") as fast:
+            found = fast.search(asked, k=10, mode="dense")
+        with Engine.open(tmp_path, encoder=encoder, backend="scan") as scan:
+            best = scan.search(asked, k=10, mode="dense")
+        shares = [
+            np.mean([hit.score >= truth[-1].score - 1e-4 for hit in hits])
+            for hits, truth in zip(found, best, strict=True)
+        ]
+        assert np.mean(shares) >= 0.99
 
     @pytest.mark.parametrize("change", ["retrain", "grown"])
     def test_a_merge_measures_too(self, tmp_path, change):

@@ -1,0 +1,137 @@
+"""A snapshot: a complete copy of an index at one generation, by hard links if the file system supports them."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+from quarry.engine.indexer.build_folder import BuildFolder
+from quarry.engine.indexer.garbage import collect_garbage
+from quarry.engine.reuse.generation_files import GenerationFiles
+from quarry.engine.shards.shard_folders import (
+    collect_shard_garbage,
+    delete_folders,
+    make_folders,
+    shard_directory,
+    shard_folder_names,
+)
+from quarry.formats.container.directory import Directory
+from quarry.formats.errors import CorruptFile, IndexNotFound
+from quarry.formats.shard_set import ShardSet, has_shard_set, load_newest_shard_set
+
+__all__ = ["SnapshotReport", "write_snapshot"]
+
+_ATTEMPTS = 100  # commits to some shards may come between the opening of others
+
+
+@dataclass(frozen=True, kw_only=True)
+class SnapshotReport:
+    """The result of `Engine.snapshot`.
+
+    Attributes:
+        generation: of the index that was copied; for a sharded index the generations of all shards added up.
+        n_documents: documents in the snapshot.
+        n_files: its files.
+        n_linked: how many of them are hard links, which take no space until the index deletes its own; the others
+            were copied.
+        n_bytes: size of all files.
+    """
+
+    generation: int
+    n_documents: int
+    n_files: int
+    n_linked: int
+    n_bytes: int
+
+
+def write_snapshot(directory: Directory, path: Path) -> SnapshotReport:
+    """Copy the newest generation of an index to another folder, which becomes an index in one step.
+
+    Args:
+        directory: of the index, sharded or not.
+        path: folder of the copy; created if it is missing.
+
+    Raises:
+        IndexExists: there is an index at `path`.
+        IndexLocked: another process is writing to `path`.
+        IndexNotFound: the index was deleted.
+        FormatError: a file of the index is damaged or missing.
+        AccessFailed: a file cannot be read or written. After an error there is no new index at `path`.
+    """
+    with BuildFolder(path.absolute(), overwrite=False) as folder, ExitStack() as stack:
+        target = Directory(folder.path)
+        if has_shard_set(directory):
+            shard_set, shards = _open_shards(directory, stack)
+            _copy_shards(shard_set, shards, target)
+            collect_shard_garbage(target, folder.lock)
+            return _report(shards, target)
+        files = stack.enter_context(GenerationFiles(directory))
+        collect_garbage(target, folder.lock)  # of an attempt that was killed
+        try:
+            files.put(target)
+            files.publish(target)
+        except BaseException:
+            collect_garbage(target, folder.lock)
+            raise
+        return _report([files])
+
+
+def _open_shards(directory: Directory, stack: ExitStack) -> tuple[ShardSet, list[GenerationFiles]]:
+    """Open the files of all shards at one moment, if commits follow one another slowly enough."""
+    for attempt in range(_ATTEMPTS):
+        with ExitStack() as opening:
+            shard_set = load_newest_shard_set(directory)
+            shard_set.check_writable(directory)  # the new one would not have the features that are not known
+            n_shards = len(shard_set.folders)
+            try:
+                shards = [
+                    opening.enter_context(GenerationFiles(shard_directory(directory, name, n_shards)))
+                    for name in shard_set.folders
+                ]
+                is_newest = all(shard.manifest.is_newest(shard.directory) for shard in shards)
+            except IndexNotFound as error:
+                if shard_set.is_newest(directory):
+                    raise CorruptFile("a shard of the index is missing", path=error.path) from error
+                continue
+            if is_newest or attempt + 1 == _ATTEMPTS:
+                stack.push(opening.pop_all())
+                return shard_set, shards
+    raise CorruptFile("the shards of the index cannot be opened", path=directory.path)
+
+
+def _copy_shards(shard_set: ShardSet, shards: Sequence[GenerationFiles], target: Directory) -> None:
+    """Copy shards into folders of new names, so that remains of an attempt that was killed are not in the way."""
+    set_id = secrets.token_bytes(16)
+    names = shard_folder_names(set_id, len(shards))
+    new = ShardSet(generation=shard_set.generation, set_id=set_id, parent_id=shard_set.set_id, folders=names)
+    is_visible = False
+    try:
+        make_folders(target, names)
+        folders = [shard_directory(target, name, len(names)) for name in names]
+        for shard, folder in zip(shards, folders, strict=True):
+            shard.put(folder)
+        for shard, folder in zip(shards, folders, strict=True):
+            shard.publish(folder)
+        target.sync()
+        is_visible = True  # from here on perhaps
+        new.commit(target)
+        target.sync()
+    except BaseException:
+        if not is_visible or not has_shard_set(target):
+            delete_folders(target, names)
+        raise
+
+
+def _report(parts: Sequence[GenerationFiles], root: Directory | None = None) -> SnapshotReport:
+    """Return the numbers of all parts; with the directory of a sharded index, those of its shard set too."""
+    root_bytes = 0 if root is None else root.size_bytes(load_newest_shard_set(root).name)
+    return SnapshotReport(
+        generation=sum(part.manifest.generation for part in parts),
+        n_documents=sum(part.n_documents for part in parts),
+        n_files=sum(part.n_files for part in parts) + (root is not None),
+        n_linked=sum(part.n_linked for part in parts),
+        n_bytes=sum(part.n_bytes for part in parts) + root_bytes,
+    )
