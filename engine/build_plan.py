@@ -2,33 +2,25 @@
 
 from __future__ import annotations
 
-import itertools
 import os
-from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Self
 
 from quarry.engine.analysis.analyzer import RULES, Analyzer
 from quarry.engine.arguments import shown
-from quarry.engine.documents.document import Document
 from quarry.engine.encoding.encoder import Encoder, open_encoder
 from quarry.engine.encoding.no_encoder import NoEncoder
-from quarry.engine.encoding.queries import encode_queries
 from quarry.engine.encoding.trained import trained_quantizer, trained_settings
 from quarry.engine.options import BuildKeywords, BuildOptions
 from quarry.engine.representation.base import Representation
 from quarry.engine.representation.given import Given
 from quarry.engine.representation.registry import check_readable, representation_for, representation_from
-from quarry.engine.scoring.metric import stored_dim, typical_norm
-from quarry.engine.scoring.query_vectors import host_vectors
-from quarry.formats.errors import InvalidQuery, InvalidSetting
+from quarry.engine.scoring.metric import stored_dim
+from quarry.formats.errors import InvalidSetting
 from quarry.formats.manifest import IndexSettings, MetricRecord
 from quarry.formats.vectors.quantizer import MAX_DIM
 
 __all__ = ["BuildPlan"]
-
-_SAMPLED = 256  # documents whose vectors determine the reference norm of the metric l2,
-_ENCODED = 16  # or whose texts do, if the encoder's vectors have no fixed norm
 
 
 @dataclass(frozen=True)
@@ -68,27 +60,17 @@ class BuildPlan:
         plan._check()
         return plan
 
-    def settings(self, documents: Iterable[Document] = ()) -> tuple[IndexSettings, Iterator[Document]]:
-        """Return the settings of the index, and its documents, the first of which the metric "l2" reads.
-
-        Args:
-            documents: of the index; they are read only if the settings depend on them.
-
-        Raises:
-            InvalidSetting: a setting is not valid.
-        """
-        following = iter(documents)
+    def settings(self) -> IndexSettings:
+        """Return the settings of the index."""
         options, dim = self.options, self.encoder.dim
         record: MetricRecord | None = None
         if options.metric == "l2":
-            first = list(itertools.islice(following, _SAMPLED))
-            following = itertools.chain(first, following)
-            record = MetricRecord(name="l2", dim=dim, norm=self._reference_norm(first))
+            record = MetricRecord(name="l2", dim=dim, norm=0.0)
             dim = stored_dim(dim, options.code_bytes)
         elif options.metric not in (None, "cosine" if self.encoder.normalize else "ip"):
             record = MetricRecord(name=str(options.metric), dim=dim)
         analyzer = Analyzer(options.language)
-        chosen = IndexSettings(
+        return IndexSettings(
             dim=dim,
             representation=self.representation.name,
             representation_settings=self.representation.settings(),
@@ -102,35 +84,20 @@ class BuildPlan:
             seed=options.seed,
             metric=record,
         )
-        return chosen, following
 
     def _check(self) -> None:
-        """Check what can be checked before a document is read."""
-        Analyzer(self.options.language)
+        """Raise InvalidSetting unless the settings fit the encoder and one another."""
+        self.settings()
         if self.options.metric == "l2":
             if self.encoder.beta is not None:
                 raise InvalidSetting("the metric l2 has no softmax aggregation, which the encoder was trained for")
             if trained_quantizer(self.encoder) is not None:
                 raise InvalidSetting("the metric l2 cannot be used with the quantizer of the encoder")
-        else:
-            self._code_bytes(self.encoder.dim)
 
     def _code_bytes(self, dim: int) -> int:
         """Return the bytes of a code: those requested, else those of the encoder's quantizer, else the default."""
         trained = trained_quantizer(self.encoder, self.options.code_bytes)
         return self.options.code_bytes_for(dim) if trained is None else trained.code_bytes
-
-    def _reference_norm(self, documents: list[Document]) -> float:
-        given = [document.vectors for document in documents if document.vectors is not None]
-        if given:
-            return typical_norm(given)
-        if self.encoder.normalize or isinstance(self.encoder, NoEncoder):
-            return 1.0
-        try:
-            texts = [document.full_text for document in documents[:_ENCODED]]
-            return typical_norm([host_vectors(encode_queries(self.encoder, texts, 1))])
-        except InvalidQuery:  # a text without a token; the norm affects precision only
-            return 1.0
 
 
 def _check_dim(dim: object, encoder: object, representation: object) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Unpack
 
@@ -126,14 +126,12 @@ def build(  # noqa: PLR0913  # keywords, each with a default
     columns = Columns.of(id, text, title, vectors)
     stream = read_documents(docs, checked_flag(skip_invalid, "skip_invalid"), columns)
     folder = BuildFolder(checked_path(path, "path").absolute(), checked_flag(overwrite, "overwrite"))
-    with folder, contextlib.closing(stream):
-        index_settings, documents = plan.settings(stream)
-        with open_new_writer(folder, index_settings, plan.encoder, resources, n_shards) as writer:
-            with Progress(progress, "building") as bar:
-                writer.add(_count_documents(documents, stream, bar), stream.skip)
-            generation, n_replaced = writer.commit()
-            n_documents, size_bytes = _measure(Directory(folder.path), generation, n_shards)
-            n_centroids, n_tokens = writer.n_rows, writer.n_tokens
+    with folder, open_new_writer(folder, plan.settings(), plan.encoder, resources, n_shards) as writer:
+        with Progress(progress, "building") as bar, contextlib.closing(stream):
+            writer.add(_count_documents(stream, bar), stream.skip)
+        generation, n_replaced = writer.commit()
+        n_documents, size_bytes = _measure(Directory(folder.path), generation, n_shards)
+        n_centroids, n_tokens = writer.n_rows, writer.n_tokens
     return BuildReport(
         n_documents=n_documents,
         n_replaced=n_replaced,
@@ -218,10 +216,8 @@ def _measure(directory: Directory, generation: int, n_shards: int | None) -> tup
     return n_documents, sum(map(directory.size_bytes, manifest.file_names()))
 
 
-def _count_documents(
-    documents: Iterable[Document], stream: DocumentStream, progress: Progress
-) -> Iterator[Document]:
-    """Yield documents that are read from a stream; each is counted as done when the next one is requested."""
-    for number, document in enumerate(documents, 1):
+def _count_documents(stream: DocumentStream, progress: Progress) -> Iterator[Document]:
+    """Yield the documents of a stream; each is counted as done when the next one is requested."""
+    for number, document in enumerate(stream, 1):
         yield document
         progress.update(number, stream.n_expected())

@@ -94,12 +94,11 @@ class NewIndex:
         """Create the index, without documents, unless another process or thread does so at the same time."""
         encoder = self.encoder if self.dim is None else None
         plan = BuildPlan.of(encoder, self.representation, self.settings, self.dim)
-        settings, _ = plan.settings()
         folder = BuildFolder(path.absolute(), overwrite=False, wait_s=max(self.wait_s, _LEAST_WAIT_S))
         with (
             contextlib.suppress(IndexExists),
             folder,
-            open_new_writer(folder, settings, plan.encoder, self.resources, self.shards) as writer,
+            open_new_writer(folder, plan.settings(), plan.encoder, self.resources, self.shards) as writer,
         ):
             writer.commit()
 

@@ -68,7 +68,7 @@ class MetricRecord:
         name: "ip", "cosine" or "l2".
         dim: length of a vector as users know it, up to the length of a stored one.
         norm: for "l2" the reference norm of the reduction to inner products (see `quarry.engine.scoring.metric`);
-            otherwise 1.
+            0 as long as the index has had no document. Otherwise 1.
     """
 
     name: str
@@ -373,7 +373,7 @@ def _parse_metric(fields: Fields, dim: int) -> MetricRecord:
     record = MetricRecord(
         name=name,
         dim=fields.integer("dim", 1 if added else dim, dim - added),
-        norm=fields.number("norm", math.ulp(0.0) if added else 1.0, _MAX_NORM if added else 1.0),
+        norm=fields.number("norm", 0.0 if added else 1.0, _MAX_NORM if added else 1.0),
     )
     fields.refuse_unknown()
     return record

@@ -90,7 +90,7 @@ def build_index(parameters: Parameters) -> Numbers:
     """
     prepared, out = Prepared(Path(str(parameters["prepared"]))), Path(str(parameters["out"]))
     encoder = _PreparedEncoder(prepared, cast("float | None", parameters.get("beta")))
-    settings, _ = BuildPlan.of(encoder, None, cast(BuildKeywords, parameters["build"])).settings()
+    settings = BuildPlan.of(encoder, None, cast(BuildKeywords, parameters["build"])).settings()
     thresholds, threads = _thresholds(parameters), OpenOptions().n_threads
     documents = _encoded_documents(prepared, str(parameters["representation"]), Analyzer(settings.language))
     started = time.perf_counter()

@@ -18,7 +18,7 @@ from quarry.engine.indexer.segment_builder import BuiltSegment
 from quarry.engine.indexer.segment_merger import Merged
 from quarry.formats.container.directory import Directory
 from quarry.formats.container.layout import FileRecord
-from quarry.formats.manifest import Manifest, SegmentRecord
+from quarry.formats.manifest import IndexSettings, Manifest, SegmentRecord
 from quarry.formats.snapshot import OpenSegment, Snapshot
 from quarry.formats.tombstones import write_tombstones
 from quarry.formats.vectors.quantizer import StoredQuantizer
@@ -97,6 +97,11 @@ class Committer:
             for each in found:
                 if each:
                     self._deletions.mark(*each)
+
+    def fix_settings(self, settings: IndexSettings) -> None:
+        """Replace the settings, as long as there is no segment; the next commit stores them."""
+        with self._mutex:
+            self.current.manifest = replace(self.current.manifest, settings=settings)
 
     def rollback(self) -> None:
         """Discard the deletions since the last commit."""

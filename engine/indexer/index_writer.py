@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 
 from quarry.engine.analysis.analyzer import Analyzer
 from quarry.engine.documents.document import Document
@@ -19,6 +20,7 @@ from quarry.engine.indexer.garbage import collect_garbage
 from quarry.engine.indexer.generation import make_root
 from quarry.engine.indexer.merge_scheduler import MergeScheduler
 from quarry.engine.indexer.new_quantizer import TrainingRows
+from quarry.engine.indexer.reference_norm import read_reference_norm
 from quarry.engine.indexer.segment_builder import BuiltSegment, SegmentBuilder, has_lists
 from quarry.engine.process.exit_gate import finishes_before_exit
 from quarry.engine.process.worker_pool import PoolClosed, WorkerPool
@@ -146,11 +148,25 @@ class IndexWriter:
             self.add_batch(batch)
             n_taken += len(batch)
 
+        if self.metric.norm == 0:
+            norm, documents = read_reference_norm(documents, self.document_encoder)
+            self.fix_reference_norm(norm)
         try:
             DocumentBatches(documents, self.document_encoder, self.metric, self._pool, on_invalid).pass_on(take)
         except PoolClosed:  # by `close` on another thread
             raise self._state.closed_error() from None
         return n_taken
+
+    def fix_reference_norm(self, norm: float) -> None:
+        """Fix the reference norm of the metric "l2"; does nothing if it is fixed already, or 0 is given."""
+        with self._mutex:
+            record = self._settings.metric
+            if norm == 0 or record is None or record.norm != 0:
+                return
+            self._settings = replace(self._settings, metric=replace(record, norm=norm))
+            self._committer.fix_settings(self._settings)
+            self._merges.fix_settings(self._settings)
+            self.metric = Metric.of_settings(self._settings)
 
     def add_encoded(self, encoded: EncodedDocument) -> None:
         """Collect a document that is encoded already; see `add`."""

@@ -46,7 +46,7 @@ class Metric:
         dim: length of the vectors of documents and queries.
         stored_dim: length of the stored vectors; larger than `dim` for "l2".
         stored_as: "int8", "float16", or "none" if vectors are stored as codes alone.
-        norm: reference norm for "l2".
+        norm: reference norm for "l2"; 0 as long as there was no document.
     """
 
     name: str
@@ -69,7 +69,7 @@ class Metric:
         return cls(record.name, record.dim, settings.dim, settings.centroids, record.norm)
 
     def rows(self, vectors: Floats) -> Floats:
-        """Return the (n, stored_dim) float32 rows that are stored for (n, dim) float32 vectors.
+        """Return the (n, stored_dim) float32 rows that are stored for (n, dim) float32 vectors; `norm` is not 0.
 
         A vector of zeros has no direction; for "cosine" it stays zero. Numbers may become infinite for "l2".
         """

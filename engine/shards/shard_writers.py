@@ -10,6 +10,7 @@ from quarry.engine.indexer.document_batches import DocumentBatches
 from quarry.engine.indexer.document_encoder import OnInvalid
 from quarry.engine.indexer.encoded_batch import EncodedBatch
 from quarry.engine.indexer.index_writer import IndexWriter
+from quarry.engine.indexer.reference_norm import read_reference_norm
 from quarry.engine.process.worker_pool import PoolClosed, WorkerPool
 from quarry.formats.errors import IndexClosed
 from quarry.formats.shard_set import shard_of
@@ -38,6 +39,7 @@ class ShardWriters:
         self._names = names
         self.writers = writers
         self._pool = WorkerPool(threads, "quarry-encode")
+        self._fix_reference_norm(max(writer.metric.norm for writer in writers))
 
     @property
     def n_tokens(self) -> int:
@@ -68,12 +70,19 @@ class ShardWriters:
             self._distribute(batch)
             n_taken += len(batch)
 
+        if first.metric.norm == 0:
+            norm, documents = read_reference_norm(documents, first.document_encoder)
+            self._fix_reference_norm(norm)
         batches = DocumentBatches(documents, first.document_encoder, first.metric, self._pool, on_invalid)
         try:
             batches.pass_on(take)
         except PoolClosed:  # by `close` on another thread
             raise IndexClosed("this writer is closed") from None
         return n_taken
+
+    def _fix_reference_norm(self, norm: float) -> None:
+        for writer in self.writers:
+            writer.fix_reference_norm(norm)
 
     def _distribute(self, batch: EncodedBatch) -> None:
         """Add each document of a batch to the shard that it belongs to."""

@@ -76,7 +76,8 @@ class ShardedView:
         self._path = path
         self.shard_set = shard_set
         self.shards = tuple(shards)
-        self.metric = Metric.of(shards[0].snapshot.manifest)
+        metrics = [Metric.of(shard.snapshot.manifest) for shard in shards]
+        self.metric = max(metrics, key=lambda metric: metric.norm)  # 0 in shards without documents, for "l2"
         self._threads = threads
         self._resources = resources
         self._names = [shard.name for shard in shards]

@@ -271,3 +271,36 @@ def test_the_metric_of_an_encoder_can_be_chosen(tmp_path):
                 check(hits, metric or "ip", table[number], known)
                 if metric in ("cosine", "l2"):
                     assert hits[0].id == str(number)
+
+
+@pytest.mark.parametrize("shards", [None, 4])
+def test_the_first_documents_fix_the_norm_of_l2(tmp_path, shards):
+    """Of an index that was created empty, too; shards without documents learn it from the others."""
+    generator = np.random.default_rng(0)
+    vectors = (generator.standard_normal((60, DIM)) * 20).astype(np.float32)
+    docs = [{"id": str(number), "vectors": vector} for number, vector in enumerate(vectors)]
+    with Engine.open(tmp_path, writable=True, create=True, dim=DIM, metric="l2", shards=shards) as index:
+        assert index.search(vector=vectors[0]) == []
+        assert index.add([]) == 0
+        index.add(docs[:2])
+        index.commit()
+        assert index.search(vector=vectors[0])[0].id == "0"
+        index.delete(["0", "1"])
+        index.commit()
+    with Engine.open(tmp_path, writable=True) as index:
+        index.add(docs)
+        index.commit()
+        known = {each.id: each.vectors for each in index.get([str(n) for n in range(60)], vectors=True)}
+        assert np.abs(known["5"] - vectors[5]).max() < 1
+        for query in vectors[:5]:
+            check(index.search(vector=query), "l2", query, known)
+    with Engine.open(tmp_path) as index:
+        assert index.search(vector=vectors[7])[0].id == "7"
+
+
+def test_documents_before_an_invalid_one_are_kept(tmp_path):
+    with Engine.open(tmp_path, writable=True, create=True, dim=2, metric="l2") as index:
+        with pytest.raises(engine.InvalidDocument, match="document 2"):
+            index.add([{"id": "a", "vectors": [3, 4]}, {"id": "b", "vectors": "none"}])
+        index.commit()
+        np.testing.assert_allclose(index.get("a", vectors=True)[0].vectors, [[3, 4]], atol=0.05)
