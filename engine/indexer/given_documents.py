@@ -43,13 +43,12 @@ class GivenDocumentEncoder:
             errors |= self._find_unusable(places, right, rows, counts)
             right = [document for place, document in enumerate(documents) if place not in errors]
             rows, counts = self._rows(right)
-        batch = EncodedBatch(
+        batch = EncodedBatch.of_documents(
             right,
             rows,
             counts,
             [pack_spans([(span,) if span[1] else () for span in document.spans]) for document in right],
             [self._analyzer.terms(document.full_text) for document in right],
-            [0] * len(right),
         )
         if not errors:
             return [batch]

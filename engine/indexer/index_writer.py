@@ -9,8 +9,10 @@ from dataclasses import replace
 
 from quarry.engine.analysis.analyzer import Analyzer
 from quarry.engine.documents.document import Document
+from quarry.engine.documents.document_columns import DocumentColumns
 from quarry.engine.encoding.encoder import Encoder
 from quarry.engine.encoding.no_encoder import NoEncoder, has_encoder
+from quarry.engine.indexer.column_batches import ColumnBatches
 from quarry.engine.indexer.committer import Committer
 from quarry.engine.indexer.document_batches import DocumentBatches
 from quarry.engine.indexer.document_encoder import DocumentEncoder, EncodedDocument, OnInvalid
@@ -20,7 +22,7 @@ from quarry.engine.indexer.garbage import collect_garbage
 from quarry.engine.indexer.generation import make_root
 from quarry.engine.indexer.merge_scheduler import MergeScheduler
 from quarry.engine.indexer.new_quantizer import TrainingRows
-from quarry.engine.indexer.reference_norm import read_reference_norm
+from quarry.engine.indexer.reference_norm import column_norm, read_reference_norm
 from quarry.engine.indexer.segment_builder import BuiltSegment, SegmentBuilder, has_lists
 from quarry.engine.process.exit_gate import finishes_before_exit
 from quarry.engine.process.worker_pool import PoolClosed, WorkerPool
@@ -157,6 +159,16 @@ class IndexWriter:
             raise self._state.closed_error() from None
         return n_taken
 
+    def add_columns(self, columns: DocumentColumns) -> int:
+        """Collect documents with vectors, given as columns, and return their number; see `add`."""
+        self._check_open()
+        self.fix_reference_norm(column_norm(columns))
+        try:
+            ColumnBatches(columns, self._analyzer, self.metric, self._pool).pass_on(self.add_batch)
+        except PoolClosed:  # by `close` on another thread
+            raise self._state.closed_error() from None
+        return len(columns)
+
     def fix_reference_norm(self, norm: float) -> None:
         """Fix the reference norm of the metric "l2"; does nothing if it is fixed already, or 0 is given."""
         with self._mutex:
@@ -178,15 +190,14 @@ class IndexWriter:
         with self._mutex:
             if self._state.is_closed:
                 raise self._state.closed_error()
-            ids = [document.id for document in batch.documents]
             try:
-                self._committer.replace(ids, lambda: self._builder().add(batch))
+                self._committer.replace(batch.ids, lambda: self._builder().add(batch))
             except (InvalidDocument, FormatError):  # before anything of it was taken
                 raise
             except BaseException as error:  # half a batch may have been taken
                 self._fail(error)
                 raise
-            self.n_tokens += sum(batch.n_tokens)
+            self.n_tokens += sum(batch.n_tokens or ())
             self.n_rows += len(batch.vectors)
             try:
                 self._builder().spill()

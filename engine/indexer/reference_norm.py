@@ -6,12 +6,15 @@ import contextlib
 import itertools
 from collections.abc import Iterable, Iterator
 
+import numpy as np
+
 from quarry.engine.documents.document import Document
+from quarry.engine.documents.document_columns import DocumentColumns
 from quarry.engine.indexer.document_encoder import DocumentEncoder
 from quarry.engine.scoring.metric import typical_norm
 from quarry.formats.errors import InvalidDocument
 
-__all__ = ["read_reference_norm"]
+__all__ = ["column_norm", "read_reference_norm"]
 
 _SAMPLED = 256  # documents with vectors whose norms are averaged,
 _ENCODED = 16  # or documents that are encoded for that
@@ -33,6 +36,14 @@ def read_reference_norm(documents: Iterable[Document], how: DocumentEncoder) -> 
                 vectors.append(how.encode(document).vectors.values)
     norm = typical_norm(vectors) if vectors else 1.0
     return norm if first else 0.0, itertools.chain(first, following if failure is None else _raise(failure))
+
+
+def column_norm(columns: DocumentColumns) -> float:
+    """Return the typical norm of the first vectors of columns; 0 if there are none."""
+    vectors = columns.vectors
+    if vectors is None or not len(vectors):
+        return 0.0
+    return typical_norm([np.asarray(vectors[:_SAMPLED], np.float32).reshape(-1, vectors.shape[-1])])
 
 
 def _read_first(documents: Iterator[Document]) -> tuple[list[Document], Exception | None]:

@@ -107,14 +107,10 @@ class SegmentBuilder:
 
     def add(self, batch: EncodedBatch) -> None:
         """Append documents."""
-        stored = [
-            StoredDocument(document.title, document.text, document.metadata, spans)
-            for document, spans in zip(batch.documents, batch.spans, strict=True)
-        ]
-        ids = [document.id for document in batch.documents]
-        self._writer.add_many(ids, stored, batch.vectors, batch.counts, batch.terms)
-        for document in batch.documents:
-            self._queries.add(document.title, document.text)
+        columns = zip(batch.titles, batch.texts, batch.metadata, batch.spans, strict=True)
+        stored = [StoredDocument(*document) for document in columns]
+        self._writer.add_many(batch.ids, stored, batch.vectors, batch.counts, batch.terms)
+        self._queries.add_many(batch.titles, batch.texts)
 
     def spill(self) -> None:
         """Write buffered documents to temporary files; see `quarry.formats.segment.SegmentWriter.spill`."""

@@ -6,11 +6,13 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
 
 from quarry.engine.documents.document import Document
+from quarry.engine.documents.document_columns import DocumentColumns
+from quarry.engine.indexer.column_batches import ColumnBatches
 from quarry.engine.indexer.document_batches import DocumentBatches
 from quarry.engine.indexer.document_encoder import OnInvalid
 from quarry.engine.indexer.encoded_batch import EncodedBatch
 from quarry.engine.indexer.index_writer import IndexWriter
-from quarry.engine.indexer.reference_norm import read_reference_norm
+from quarry.engine.indexer.reference_norm import column_norm, read_reference_norm
 from quarry.engine.process.worker_pool import PoolClosed, WorkerPool
 from quarry.formats.errors import IndexClosed
 from quarry.formats.shard_set import shard_of
@@ -80,13 +82,24 @@ class ShardWriters:
             raise IndexClosed("this writer is closed") from None
         return n_taken
 
+    def add_columns(self, columns: DocumentColumns) -> int:
+        """Collect documents with vectors, given as columns, and return their number; see `add`."""
+        first = self.writers[0]
+        self._fix_reference_norm(column_norm(columns))
+        batches = ColumnBatches(columns, first.document_encoder.analyzer, first.metric, self._pool)
+        try:
+            batches.pass_on(self._distribute)
+        except PoolClosed:  # by `close` on another thread
+            raise IndexClosed("this writer is closed") from None
+        return len(columns)
+
     def _fix_reference_norm(self, norm: float) -> None:
         for writer in self.writers:
             writer.fix_reference_norm(norm)
 
     def _distribute(self, batch: EncodedBatch) -> None:
         """Add each document of a batch to the shard that it belongs to."""
-        owners = [shard_of(document.id, len(self.writers)) for document in batch.documents]
+        owners = [shard_of(doc_id, len(self.writers)) for doc_id in batch.ids]
         for number in sorted(set(owners)):
             places = [place for place, owner in enumerate(owners) if owner == number]
             part = batch if len(places) == len(batch) else batch.select(places)

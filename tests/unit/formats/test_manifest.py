@@ -298,7 +298,7 @@ def test_a_metric_needs_readers_that_know_it(directory, metric):
         {"name": "ip", "dim": 8, "norm": 2.0},
         {"name": "l2", "dim": 6, "norm": 1.0},
         {"name": "l2", "dim": 0, "norm": 1.0},
-        {"name": "l2", "dim": 5, "norm": 0.0},
+        {"name": "l2", "dim": 5, "norm": -1.0},
         {"name": "l2", "dim": 5, "norm": float("nan")},
         {"name": "l2", "dim": 5},
         {"name": "l2", "dim": 5, "norm": 1.0, "more": 1},

@@ -343,7 +343,6 @@ def test_shards(directory):
         assert found == [doc_id for doc_id in ids if xxh3_64_intdigest(doc_id.encode()) % 3 == number]
 
 
-@pytest.mark.parametrize("made", [made["made_with"] for made in KINDS if "made_with" in made])
 @pytest.mark.parametrize("metric", ["ip", "cosine", "l2"])
 def test_the_metric(directory, metric):
     """Scores by section 4, of vectors that came with the documents."""
@@ -374,6 +373,7 @@ def test_the_metric(directory, metric):
     np.testing.assert_allclose([hit.score for hit in hits], [scores[int(hit.id)] for hit in hits], atol=1e-3)
 
 
+@pytest.mark.parametrize("made", [made["made_with"] for made in KINDS if "made_with" in made])
 def test_the_identity_of_a_quantizer(directory, made):
     record = write_quantizer(directory, made)
     file = File(directory.path / record.name, 3)

@@ -296,7 +296,7 @@ class TestAdd:
         writer = IndexWriter(directory, ENCODER, 2, fresh=SETTINGS)
 
         def take(batch):
-            taken.extend(len(given) - len(taken) for _ in batch.documents)
+            taken.extend(len(given) - len(taken) for _ in batch.ids)
 
         writer.add_batch = take
         writer.add(numbered())
