@@ -54,6 +54,9 @@ COMMANDS = {
     "recall": Command("decisions.recall", "recall and time of the default search, for ten and for a hundred hits"),
     "representation": Command("decisions.representation", "quality and size by representation", ("ir_measures",)),
     "hybrid": Command("decisions.hybrid", "the weight of dense against lexical scores", ("ir_measures",)),
+    "relevance": Command(
+        "decisions.relevance", "whether relevance tells queries that a collection answers from others"
+    ),
     "hybrid_latency": Command("decisions.hybrid_latency", "query latency by mode on a large collection"),
     "filters": Command("decisions.filters", "query latency with filters, by the share of documents that pass"),
     "ivf_switch": Command("decisions.ivf_switch", "the number of centroids from which inverted lists are faster"),

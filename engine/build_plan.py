@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from typing import Self
 
 from quarry.engine.analysis.analyzer import RULES, Analyzer
 from quarry.engine.arguments import shown
-from quarry.engine.encoding.encoder import Encoder, open_encoder
+from quarry.engine.encoding.encoder import Encoder, EncoderSource, open_encoder
 from quarry.engine.encoding.no_encoder import NoEncoder
 from quarry.engine.encoding.trained import trained_quantizer, trained_settings
 from quarry.engine.options import BuildKeywords, BuildOptions
@@ -40,7 +39,7 @@ class BuildPlan:
     @classmethod
     def of(
         cls,
-        encoder: str | os.PathLike[str] | Encoder | None,
+        encoder: EncoderSource,
         representation: str | Representation | None,
         settings: BuildKeywords,
         dim: int | None = None,

@@ -10,25 +10,33 @@ from dataclasses import dataclass
 from typing import Unpack
 
 from quarry.engine.arguments import checked_flag, shown
+from quarry.engine.attempts.attempt import BuildAttempt
+from quarry.engine.attempts.batches import divide
+from quarry.engine.attempts.job import WrittenBatch
+from quarry.engine.attempts.staging import collect_staging
+from quarry.engine.attempts.worker_processes import WorkerProcesses
 from quarry.engine.build_plan import BuildPlan
 from quarry.engine.documents.document import Document
 from quarry.engine.documents.reader import DocumentSource, DocumentStream, read_documents
 from quarry.engine.documents.tables.columns import Columns
-from quarry.engine.encoding.encoder import Encoder
+from quarry.engine.encoding.encoder import Encoder, EncoderSource, open_encoder
 from quarry.engine.indexer.build_folder import BuildFolder
 from quarry.engine.indexer.index_writer import IndexWriter
 from quarry.engine.options import BuildKeywords, OpenOptions
 from quarry.engine.progress import Progress, ProgressSetting
 from quarry.engine.representation.base import Representation
+from quarry.engine.reuse.reused_settings import reuse_settings
 from quarry.engine.shards.new_shards import NewShards
 from quarry.engine.thresholds import Thresholds, checked_thresholds
 from quarry.formats.container.directory import Directory
-from quarry.formats.errors import IndexExists, IndexNotFound, InvalidSetting
+from quarry.formats.errors import IndexExists, IndexNotFound, InvalidDocument, InvalidSetting
 from quarry.formats.manifest import IndexSettings, Manifest, find_latest_generation
 from quarry.formats.shard_set import MAX_SHARDS, ShardSet, has_shard_set
 from quarry.formats.system_errors import checked_path
 
-__all__ = ["BuildReport", "build", "checked_shards", "open_new_writer"]
+__all__ = ["BuildReport", "build", "checked_shards", "measure_index", "open_new_writer"]
+
+_MAX_WORKERS = 1024
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,7 +72,7 @@ def build(  # noqa: PLR0913  # keywords, each with a default
     text: str | Sequence[str] | None = None,
     title: str | None = None,
     vectors: str | None = None,
-    encoder: str | os.PathLike[str] | Encoder | None = None,
+    encoder: EncoderSource = None,
     dim: int | None = None,
     representation: str | Representation | None = None,
     overwrite: bool = False,
@@ -72,6 +80,8 @@ def build(  # noqa: PLR0913  # keywords, each with a default
     progress: ProgressSetting = None,
     threads: int | None = None,
     shards: int | None = None,
+    workers: int | None = None,
+    like: str | os.PathLike[str] | None = None,
     thresholds: Thresholds | None = None,
     **settings: Unpack[BuildKeywords],
 ) -> BuildReport:
@@ -95,7 +105,8 @@ def build(  # noqa: PLR0913  # keywords, each with a default
         title: column of the titles; None: "title", if there is one. The other columns become metadata.
         vectors: column of the vectors; None: "vectors", if there is one. With any of these four, mappings and
             objects of JSON are rows too.
-        encoder: a bundle's folder, an `Encoder`, or None for the bundled all-MiniLM-L6-v2.
+        encoder: a bundle's folder, an `Encoder`, a model of another library that `FunctionEncoder` recognizes, or
+            None for the bundled all-MiniLM-L6-v2.
         dim: length of the vectors of an index without an encoder: every document has vectors, and a text is
             searched in lexical mode, or with `vector=`. None: there is an encoder.
         representation: "pieces", "kmeans", "first_m", "mean", "cls", "pooled", or one of the classes; None for
@@ -106,6 +117,12 @@ def build(  # noqa: PLR0913  # keywords, each with a default
         threads: threads for encoding; None: one for each available CPU.
         shards: number of folders that the documents are divided among, by a hash of their ids; None: no shards.
             The number is fixed: to change it, build the index again with `overwrite`.
+        workers: number of processes that encode documents, each on one thread; None: this process alone. They are
+            started by "spawn", so a script has to call `build` under ``if __name__ == "__main__":``. `threads` are
+            then used to join what they write; the index is the same.
+        like: folder of an index with the same encoder. The new one gets its representation and settings, which
+            then cannot be given, and its newest quantizer instead of one of its own, so that codes of both can be
+            compared and `Engine.add_indexes` can put them together. The number of shards is not taken over.
         thresholds: advanced settings, such as the memory of writers; see `quarry.engine.thresholds`. None: the
             defaults.
         **settings: fields of `quarry.engine.options.BuildOptions`: `centroids`, `code_bytes`,
@@ -114,40 +131,65 @@ def build(  # noqa: PLR0913  # keywords, each with a default
     Raises:
         IndexExists: there is an index, and `overwrite` is false, or one has shards and the other has not.
         IndexLocked: another process, or another part of this one, is writing to it.
+        IndexNotFound: there is no index at `like`.
+        EncoderMismatch: the index at `like` has another encoder.
         InvalidDocument: a document is not valid.
+        EncodingFailed: an embedding function failed; there is no new index.
         InvalidSetting: a setting is not valid.
         AccessFailed: the operating system refuses the folder, a file of the documents or of the encoder.
         CommitFailed: an I/O error occurred; there is no new index.
+        WorkerFailed: processes of `workers` ended again and again, for example for lack of memory.
     """
     started = time.perf_counter()
-    plan = BuildPlan.of(encoder, representation, settings, dim)
+    quantizer = None
+    if like is None:
+        plan = BuildPlan.of(encoder, representation, settings, dim)
+        index_settings, opened = plan.settings(), plan.encoder
+    else:
+        given = {"dim": dim, "representation": representation, **settings}
+        reused = reuse_settings(
+            checked_path(like, "like"), None if encoder is None else open_encoder(encoder), given
+        )
+        index_settings, opened, quantizer = reused.settings, reused.encoder, reused.quantizer
     resources = OpenOptions(threads=threads, thresholds=checked_thresholds(thresholds))
-    n_shards = checked_shards(shards)
+    n_shards, n_workers = checked_shards(shards), _checked_workers(workers)
+    if n_workers is not None and index_settings.metric is not None and index_settings.metric.norm == 0:
+        raise InvalidSetting(
+            "an index with the metric l2 cannot be built by several processes", expected="workers=None"
+        )
     columns = Columns.of(id, text, title, vectors)
-    stream = read_documents(docs, checked_flag(skip_invalid, "skip_invalid"), columns)
+    is_skipping = checked_flag(skip_invalid, "skip_invalid")
+    stream = read_documents(docs, is_skipping, columns)
     folder = BuildFolder(checked_path(path, "path").absolute(), checked_flag(overwrite, "overwrite"))
-    with folder, open_new_writer(folder, plan.settings(), plan.encoder, resources, n_shards) as writer:
+    with folder, open_new_writer(folder, index_settings, opened, resources, n_shards) as writer:
+        if quantizer is not None:
+            writer.use_quantizer(quantizer)
         with Progress(progress, "building") as bar, contextlib.closing(stream):
-            writer.add(_count_documents(stream, bar), stream.skip)
-        generation, n_replaced = writer.commit()
-        n_documents, size_bytes = _measure(Directory(folder.path), generation, n_shards)
-        n_centroids, n_tokens = writer.n_rows, writer.n_tokens
-    return BuildReport(
-        n_documents=n_documents,
-        n_replaced=n_replaced,
-        n_skipped=stream.n_skipped,
-        skipped=tuple(stream.first_errors),
-        n_centroids=n_centroids,
-        n_tokens=n_tokens,
-        size_bytes=size_bytes,
-        duration_s=time.perf_counter() - started,
-    )
+            if n_workers is None:
+                writer.add(_count_documents(stream, bar), stream.skip)
+                generation, n_replaced = writer.commit()
+            else:
+                attempt = BuildAttempt(
+                    folder.path, writer, index_settings, opened, resources.thresholds, is_skipping
+                )
+                generation, n_replaced = _commit_in_processes(attempt, stream, bar, n_workers)
+        n_documents, size_bytes = measure_index(Directory(folder.path), generation, n_shards)
+        return BuildReport(
+            n_documents=n_documents,
+            n_replaced=n_replaced,
+            n_skipped=stream.n_skipped,
+            skipped=tuple(stream.first_errors),
+            n_centroids=writer.n_rows,
+            n_tokens=writer.n_tokens,
+            size_bytes=size_bytes,
+            duration_s=time.perf_counter() - started,
+        )
 
 
 def open_new_writer(
     folder: BuildFolder, settings: IndexSettings, encoder: Encoder, resources: OpenOptions, n_shards: int | None
 ) -> contextlib.closing[IndexWriter] | contextlib.closing[NewShards]:
-    """Open the writer of a new index, whose first commit creates it.
+    """Open the writer of a new index, whose first commit creates it; delete what attempts before have left.
 
     Args:
         folder: of the index, locked.
@@ -159,6 +201,7 @@ def open_new_writer(
     Raises:
         IndexExists: there is an index with shards, and the new one has none, or the other way round.
     """
+    collect_staging(folder.path, folder.lock)
     thresholds = resources.thresholds
     directory = Directory(folder.path, limits=thresholds.writing)
     _check_kind(directory, n_shards)
@@ -171,6 +214,36 @@ def open_new_writer(
             directory, encoder, resources.n_threads, fresh=settings, thresholds=thresholds, lock=folder.lock
         )
     )
+
+
+def _commit_in_processes(
+    attempt: BuildAttempt, stream: DocumentStream, bar: Progress, n_workers: int
+) -> tuple[int, int]:
+    """Encode documents with several processes, and commit; return generation and replaced documents."""
+    try:
+        written: list[WrittenBatch] = []
+        n_done = 0
+        with WorkerProcesses(attempt.start(), n_workers) as processes:
+            for batch in processes.write(divide(stream, n_workers)):
+                written.append(batch)
+                for message in batch.skipped:
+                    stream.skip(InvalidDocument(message))
+                stream.n_skipped += batch.n_skipped - len(batch.skipped)
+                n_done += batch.n_documents
+                bar.update(n_done, stream.n_expected())
+        return attempt.commit(written)
+    finally:
+        attempt.abort()
+
+
+def _checked_workers(workers: object) -> int | None:
+    if workers is not None and (type(workers) is not int or not 1 <= workers <= _MAX_WORKERS):
+        raise InvalidSetting(
+            "workers is out of range",
+            expected=f"an integer from 1 to {_MAX_WORKERS}, or None",
+            actual=shown(workers),
+        )
+    return workers
 
 
 def checked_shards(shards: object) -> int | None:
@@ -203,12 +276,12 @@ def _check_kind(directory: Directory, n_shards: int | None) -> None:
         )
 
 
-def _measure(directory: Directory, generation: int, n_shards: int | None) -> tuple[int, int]:
+def measure_index(directory: Directory, generation: int, n_shards: int | None) -> tuple[int, int]:
     """Return the number of documents and the size of all files of an index that was built."""
     if n_shards is not None:
         shard_set = ShardSet.load(directory, generation)
         shards = [Directory(directory.path / folder) for folder in shard_set.folders]
-        sizes = [_measure(shard, find_latest_generation(shard), None) for shard in shards]
+        sizes = [measure_index(shard, find_latest_generation(shard), None) for shard in shards]
         own_bytes = directory.size_bytes(shard_set.name)
         return sum(n_docs for n_docs, _ in sizes), own_bytes + sum(n_bytes for _, n_bytes in sizes)
     manifest = Manifest.load(directory, generation)

@@ -13,6 +13,7 @@ from typing import NoReturn, Self, Unpack, overload
 import numpy.typing as npt
 
 from quarry.engine.arguments import checked_flag, checked_seconds
+from quarry.engine.attempts.staging import collect_staging
 from quarry.engine.backends.registry import check_backend
 from quarry.engine.creation import NewIndex
 from quarry.engine.documents.document import Document
@@ -20,7 +21,7 @@ from quarry.engine.documents.document_columns import DocumentColumns
 from quarry.engine.documents.id_list import checked_id, id_list
 from quarry.engine.documents.reader import DocumentSource, read_documents
 from quarry.engine.documents.tables.columns import Columns
-from quarry.engine.encoding.encoder import Encoder, open_encoder
+from quarry.engine.encoding.encoder import Encoder, EncoderSource, open_encoder
 from quarry.engine.filtering.filter import parse_filter
 from quarry.engine.gpu.device import Device
 from quarry.engine.index.current_view import CurrentView
@@ -33,6 +34,7 @@ from quarry.engine.listing.facets import FacetRequest, Facets
 from quarry.engine.options import BuildKeywords, OpenOptions, SearchKeywords, SearchOptions
 from quarry.engine.process.exit_gate import finishes_before_exit
 from quarry.engine.representation.base import Representation
+from quarry.engine.reuse.added_indexes import AddIndexesReport, add_indexes
 from quarry.engine.reuse.snapshot import SnapshotReport, write_snapshot
 from quarry.engine.scoring.query_vectors import query_vectors
 from quarry.engine.search.hits import Hits
@@ -86,6 +88,7 @@ class Engine:
         try:
             if is_writable:
                 self._writer = self._open_writer(resources.encoder, wait_s)
+                collect_staging(directory.path, self._writer.lock)
                 self._follow()  # another writer may have committed before this one held the lock
         except BaseException:
             self.close()
@@ -101,7 +104,7 @@ class Engine:
         wait: float | None = None,
         create: bool = False,
         backend: str = "auto",
-        encoder: str | os.PathLike[str] | Encoder | None = None,
+        encoder: EncoderSource = None,
         dim: int | None = None,
         representation: str | Representation | None = None,
         shards: int | None = None,
@@ -127,9 +130,10 @@ class Engine:
             backend: "auto", "exact" (numpy, slow, the reference), "scan" (SIMD over all centroids), "cpu_faiss"
                 (inverted lists, if the index has them), "hnsw" (graphs; see `optimize`) or "gpu" (all centroids
                 on a device, or inverted lists if the centroids do not fit into its memory).
-            encoder: the encoder that the index was built with: the folder of a bundle, an `Encoder`, or None for
-                the bundled default. Without the right encoder an index can still be opened, searched with vectors
-                and in lexical mode, and changed, except by adding documents without vectors.
+            encoder: the encoder that the index was built with: the folder of a bundle, an `Encoder`, a model of
+                another library that `FunctionEncoder` recognizes, or None for the bundled default. Without the
+                right encoder an index can still be opened, searched with vectors and in lexical mode, and changed,
+                except by adding documents without vectors.
             dim: with `create`, as in `build`: the length of the vectors of an index without an encoder. An index
                 that exists must have the same.
             representation: with `create`, as in `build`. An index that exists must have the same.
@@ -199,12 +203,7 @@ class Engine:
 
         index = opened() if new is None else new.open(folder, opened)
         try:
-            view = index._view.get()
-            if encoder is not None:
-                view.check_encoder()
-            if new is not None:
-                n_shards = len(view.shards) if isinstance(view, ShardedView) else None
-                new.check(view.settings, view.metric, n_shards, folder)
+            index._check_opened(new, requires_encoder=encoder is not None)
         except BaseException:
             index.close()
             raise
@@ -247,10 +246,10 @@ class Engine:
                 in lexical mode fewer contain a term of the query.
             vector: (dim,) vector of the text, or (n, dim) vectors of several texts, which are then not encoded.
                 None: texts are encoded.
-            **options: the other fields of `quarry.engine.options.SearchOptions`: `mode`, `filter`, `candidates`,
-                `nprobe`, `explain`, `fusion`, `dense_weight`, `rerank`, `partial`, `timeout`. Without `mode` a
-                search is hybrid; dense if there is no text; lexical if there is no vector, and no encoder that the
-                index was built with.
+            **options: the other fields of `quarry.engine.options.SearchOptions`: `mode`, `filter`, `offset`,
+                `candidates`, `nprobe`, `explain`, `fusion`, `dense_weight`, `rerank`, `min_relevance`, `partial`,
+                `timeout`. Without `mode` a search is hybrid; dense if there is no text; lexical if there is no
+                vector, and the index was built without an encoder.
 
         Returns:
             The hits of the text or vector, or a list with the hits of each. `Hits.exactness` states whether a
@@ -268,6 +267,7 @@ class Engine:
             InvalidSetting: an option is out of range or unknown, or the mode does not fit the queries.
             EncoderMismatch: the vectors of the index are of another encoder, or of none, and no vector is given
                 (lexical mode works).
+            EncodingFailed: an embedding function failed.
             ShardTimeout: a shard of the index did not answer within `timeout`, and not `partial`.
         """
         view = self._view_to_search()
@@ -318,6 +318,8 @@ class Engine:
             InvalidDocument: a document is not valid; those before it are kept for the next commit, or `rollback`.
             InvalidSetting: documents cannot be read from `docs`, or a column is missing; the message says what
             helps.
+            EncodingFailed: an embedding function failed; the documents added before it are kept, and the error has
+                those that were read and not added.
             CommitFailed: an I/O error occurred; the documents added before it are kept and can be committed.
             EncoderMismatch: a document has no vectors, and those of the index are of another encoder; documents
                 before it are kept.
@@ -418,17 +420,75 @@ class Engine:
         return report
 
     @finishes_before_exit
-    def delete(self, ids: Iterable[str] | str) -> int:
-        """Delete documents in the next commit and return how many of the ids existed.
+    def delete(
+        self,
+        ids: Iterable[str] | str | None = None,
+        *,
+        filter: Mapping[str, object] | None = None,  # noqa: A002  # as in search
+    ) -> int:
+        """Delete documents in the next commit and return how many; give either ids or a filter.
+
+        Documents that were added and not committed yet are deleted too, and only their newest versions count: a
+        document that one of them replaces is not looked at. Documents that are added afterwards stay.
 
         Args:
             ids: one id, or several; ids that no document has are ignored.
+            filter: which documents to delete, see `search`; ``{}`` deletes all of them.
+
+        Warns:
+            UnknownFieldWarning: the filter compares a field that no document has.
 
         Raises:
-            InvalidSetting: not a str or an iterable of str; nothing was deleted.
+            InvalidSetting: `ids` is not a str or an iterable of str, or both or neither are given; nothing was
+                deleted.
+            InvalidFilter: the filter is malformed, or compares values of different types; nothing was deleted.
             ReadOnlyIndex: the index was not opened writable.
         """
-        return self._require_writer().delete(id_list(ids))
+        writer = self._require_writer()
+        if (ids is None) == (filter is None):
+            raise InvalidSetting("ids or a filter say what to delete", expected="one of them")
+        if filter is None:
+            return writer.delete(id_list(ids))
+        condition = parse_filter(filter)
+        kinds = writer.find_kinds(condition)
+        if kinds is not None:
+            self._view.get().check_filter(condition, kinds)
+        return writer.delete_matching(condition)
+
+    @finishes_before_exit
+    def add_indexes(self, paths: Iterable[str | os.PathLike[str]] | str | os.PathLike[str]) -> AddIndexesReport:
+        """Take all segments of other indexes into this one, in one commit, without encoding anything again.
+
+        Files are hard-linked if the file system supports that, or else copied; the other indexes are not changed,
+        may be in use, and may be deleted afterwards. They must have the encoder and, except for `k1`, `b` and
+        `seed`, the settings of this index; see `build(..., like=)`. If they have shards, all of them are taken. Of
+        documents with the same id the last one stays: one of another index replaces one of this index, and one of
+        a later index that of an earlier one. What is deleted in another index is left out, and nothing else is
+        deleted because of it.
+
+        Args:
+            paths: folders of the other indexes.
+
+        Raises:
+            IndexNotFound: there is no index at a path.
+            EncoderMismatch: an index has another encoder; nothing was added.
+            InvalidSetting: an index has other settings, is this index, or is not a path; this index is sharded,
+                because its documents are divided by their ids; or changes of this index are not committed.
+            FormatError: a file of an index is damaged; nothing was added. Sections that were not read are not
+                checked, see `verify`.
+            CommitFailed: an I/O error occurred; nothing was added.
+            ReadOnlyIndex: the index was not opened writable.
+        """
+        writer = self._require_writer()
+        if isinstance(writer, ShardedWriter):
+            raise InvalidSetting(
+                "indexes cannot be added to a sharded index, whose documents are divided by their ids; add them to"
+                " an index without shards, or build it again",
+                path=self._directory.path,
+            )
+        report = add_indexes(writer, self._directory, paths)
+        self._follow()
+        return report
 
     @finishes_before_exit
     def commit(self) -> int:
@@ -707,6 +767,15 @@ class Engine:
             after_merge=follow,
             wait_s=wait_s,
         )
+
+    def _check_opened(self, new: NewIndex | None, *, requires_encoder: bool) -> None:
+        """Raise unless the index has the encoder and the settings that it was opened with."""
+        view = self._view.get()
+        if requires_encoder:
+            view.check_encoder()
+        if new is not None:
+            n_shards = len(view.shards) if isinstance(view, ShardedView) else None
+            new.check(view.settings, view.metric, n_shards, self._directory.path)
 
     def _follow(self) -> None:
         """Answer from the generation that the writer made last."""

@@ -131,6 +131,7 @@ class BuildOptions:
 class SearchKeywords(TypedDict, total=False):
     """The fields of `SearchOptions` except `k`, as keyword arguments of a search."""
 
+    offset: int
     candidates: int | None
     nprobe: int | None
     explain: bool
@@ -138,6 +139,7 @@ class SearchKeywords(TypedDict, total=False):
     fusion: str
     dense_weight: float
     rerank: int | None
+    min_relevance: float | None
     filter: Mapping[str, object] | None
     partial: bool
     timeout: float | None
@@ -150,6 +152,10 @@ class SearchOptions:
     Attributes:
         k: number of hits; there are fewer only if the index has fewer documents, fewer pass the filter, or in
             lexical mode fewer contain a term of the query.
+        offset: number of hits to leave out at the beginning: the hits are those that a search for `offset` + k has
+            from there on. Pages of an answer that is not exact agree with each other if all are searched with the
+            same `candidates` and `nprobe`; without these, in hybrid mode, up to the 100th hit of an index without
+            inverted lists. Time and memory grow with `offset` + k.
         candidates: number of documents for stage 2, at least `n_retrieved`; None: a measured default.
         nprobe: number of inverted lists that stage 1 reads; None: a measured default.
         explain: whether hits hold the passages and the terms that matched.
@@ -157,15 +163,17 @@ class SearchOptions:
         fusion: fusion of hybrid scores: "linear" (weighted mean of min-max normalized scores) or "rrf" (reciprocal
             rank fusion).
         dense_weight: weight of the dense scores in "linear", from 0 to 1.
-        rerank: number of hits that the index's reranker scores again, at least k; None: no reranking.
+        rerank: number of hits that the index's reranker scores again, at least `offset` + k; None: no reranking.
+        min_relevance: the least `Hit.relevance` of a hit, from 0 to 1; the others are left out. None: no limit.
         filter: filter of metadata, id and title (see `quarry.engine.filtering.filter`); None: all documents.
         partial: whether shards of the index that fail or are late are left out, as `Hits.coverage` and
             `Hits.exactness` then state; otherwise the search raises an error. It concerns sharded indexes only.
         timeout: seconds that the shards of an index have to answer each request of the search, of which there are
-            up to five: for the filter, statistics, terms, candidates and texts. None: no limit.
+            up to six: for the filter, statistics, terms, candidates, background and texts. None: no limit.
     """
 
     k: int = 10
+    offset: int = 0
     candidates: int | None = None
     nprobe: int | None = None
     explain: bool = False
@@ -173,6 +181,7 @@ class SearchOptions:
     fusion: str = "linear"
     dense_weight: float = 0.6
     rerank: int | None = None
+    min_relevance: float | None = None
     filter: Mapping[str, object] | None = None
     partial: bool = False
     timeout: float | None = None
@@ -193,12 +202,15 @@ class SearchOptions:
         _check_choice("fusion", self.fusion, FUSIONS)
         _check_number(self, "dense_weight", 0, 1)
         _check_integer(self, "k", 1, MAX_K)
+        _check_integer(self, "offset", 0, MAX_K - self.k)
         if self.rerank is not None:
-            _check_integer(self, "rerank", self.k, MAX_K)
+            _check_integer(self, "rerank", self.offset + self.k, MAX_K)
         if self.candidates is not None:
             _check_integer(self, "candidates", self.n_retrieved, MAX_K)
         if self.nprobe is not None:
             _check_integer(self, "nprobe", 1, MAX_K)
+        if self.min_relevance is not None:
+            _check_number(self, "min_relevance", 0, 1)
         if self.timeout is not None:
             _check_number(self, "timeout", 0, _MAX_TIMEOUT_S)
         object.__setattr__(self, "explain", checked_flag(self.explain, "explain"))
@@ -207,8 +219,13 @@ class SearchOptions:
 
     @property
     def n_retrieved(self) -> int:
-        """Number of hits before reranking."""
-        return self.rerank or self.k
+        """Number of hits before reranking and before any are left out."""
+        return self.rerank or self.offset + self.k
+
+    @property
+    def n_skipped(self) -> int:
+        """Number of hits to leave out before documents are read; a reranker needs all of them."""
+        return 0 if self.rerank else self.offset
 
     @cached_property
     def condition(self) -> Condition | None:

@@ -22,7 +22,7 @@ from typing import Any, TypeAlias, cast
 from quarry import engine
 from quarry.engine.cli import export_docs_command, sync_command
 from quarry.engine.cli.demo import run_demo
-from quarry.engine.cli.output import format_hit
+from quarry.engine.cli.output import format_hit, marks_words
 from quarry.engine.cli.words import decode_text, parse_filter_option, parse_path
 from quarry.formats.errors import InvalidQuery, QuarryError
 
@@ -116,6 +116,7 @@ def _make_parser(words: Sequence[str]) -> argparse.ArgumentParser:
         _add_add,
         _add_delete,
         _add_sync,
+        _add_add_indexes,
         _add_export_docs,
         _add_merge,
         _add_info,
@@ -224,12 +225,9 @@ def _add_build(commands: _Subparsers) -> None:
         metavar="NAME",
         help="how a document becomes vectors: pieces (default), kmeans, ...",
     )
-    parser.add_argument(
-        "--language", default="english", help="language of the analyzer: english (default), german, ..., none"
-    )
+    parser.add_argument("--language", help="language of the analyzer: english (default), german, ..., none")
     parser.add_argument(
         "--centroids",
-        default="int8",
         metavar="TYPE",
         help="how vectors are stored: int8 (default), float16, or none: only codes, the smallest index",
     )
@@ -240,10 +238,15 @@ def _add_build(commands: _Subparsers) -> None:
         help="bytes of a vector's PQ code (default: 48, or what fits the dimensions)",
     )
     parser.add_argument("--shards", type=int, metavar="N", help="divide the documents among N folders")
+    parser.add_argument("--workers", type=int, metavar="N", help="encode with N processes, each on one thread")
+    parser.add_argument(
+        "--like", type=parse_path, metavar="INDEX", help="take settings and quantizer of another index"
+    )
     _add_json(parser, "the report as one JSON object")
 
 
 def _run_build(args: argparse.Namespace) -> int:
+    given = {"language": args.language, "centroids": args.centroids, "code_bytes": args.code_bytes}
     report = engine.build(
         args.source,
         args.index,
@@ -254,11 +257,11 @@ def _run_build(args: argparse.Namespace) -> int:
         representation=args.representation,
         overwrite=args.overwrite,
         skip_invalid=args.skip_invalid,
-        language=args.language,
-        centroids=args.centroids,
-        code_bytes=args.code_bytes,
         threads=args.threads,
         shards=args.shards,
+        workers=args.workers,
+        like=args.like,
+        **cast("Any", {name: value for name, value in given.items() if value is not None}),
     )
     _print_fields(asdict(report), args.json)
     return 0
@@ -276,6 +279,7 @@ def _add_search(commands: _Subparsers) -> None:
     )
     _add_encoder(parser)
     parser.add_argument("-k", type=int, default=10, help="number of hits (default: 10)")
+    parser.add_argument("--offset", type=int, default=0, metavar="N", help="leave out the first N hits")
     parser.add_argument("--explain", action="store_true", help="show the passages that matched")
     parser.add_argument(
         "--mode", default="hybrid", help="hybrid (default), dense (by meaning) or lexical (by words)"
@@ -287,6 +291,9 @@ def _add_search(commands: _Subparsers) -> None:
         help="""condition on metadata, id and title, such as '{"year": {"$gte": 2020}}'""",
     )
     parser.add_argument("--partial", action="store_true", help="leave out shards that fail or are late")
+    parser.add_argument(
+        "--min-relevance", type=float, metavar="P", help="leave out hits that are less relevant, from 0 to 1"
+    )
     parser.add_argument("--timeout", type=float, metavar="SECONDS", help="how long shards have to answer")
     _add_json(parser, "one JSON object per query")
 
@@ -298,11 +305,13 @@ def _run_search(args: argparse.Namespace) -> int:
             hits = index.search(
                 query,
                 k=args.k,
+                offset=args.offset,
                 explain=args.explain,
                 mode=args.mode,
                 filter=only,
                 partial=args.partial,
                 timeout=args.timeout,
+                min_relevance=args.min_relevance,
             )
             _print_hits(query, hits, args.json)
     return 0
@@ -337,8 +346,9 @@ def _print_hits(query: str, hits: engine.Hits, as_json: bool) -> None:
     if hits.coverage is not None and not hits.coverage.is_complete:
         reached = f"{hits.coverage.n_reached} of {hits.coverage.n_documents} documents were searched"
         _print_error(f"warning: {reached}; missing: {', '.join(hits.coverage.missing)}", 0)
+    is_marking = marks_words(sys.stdout)
     for hit in hits:
-        print(*format_hit(hit), sep="\n")
+        print(*format_hit(hit, is_marking), sep="\n")
     print(flush=True)
 
 
@@ -369,8 +379,11 @@ def _add_delete(commands: _Subparsers) -> None:
         "ids",
         metavar="ID",
         type=decode_text,
-        nargs="+",
+        nargs="*",
         help="id of a document; an unknown id is ignored",
+    )
+    parser.add_argument(
+        "--filter", metavar="JSON", type=decode_text, help="delete the documents that pass this filter instead"
     )
     _add_wait(parser)
     _add_json(parser, "one JSON object")
@@ -378,7 +391,7 @@ def _add_delete(commands: _Subparsers) -> None:
 
 def _run_delete(args: argparse.Namespace) -> int:
     with engine.Engine.open(args.index, writable=True, wait=args.wait) as index:
-        n_deleted = index.delete(args.ids)
+        n_deleted = index.delete(args.ids or None, filter=parse_filter_option(args.filter))
         _print_fields({"n_deleted": n_deleted, "generation": index.commit()}, args.json)
     return 0
 
@@ -388,6 +401,25 @@ def _add_sync(commands: _Subparsers) -> None:
     sync_command.add_arguments(parser)
     _add_encoder(parser)
     _add_json(parser, "the report as one JSON object")
+
+
+def _add_add_indexes(commands: _Subparsers) -> None:
+    parser = _add_command(
+        commands,
+        "add-indexes",
+        "take the documents of other indexes over, without encoding again",
+        _run_add_indexes,
+    )
+    _add_index(parser)
+    parser.add_argument("others", metavar="OTHER", type=parse_path, nargs="+", help="the folder of another index")
+    _add_wait(parser)
+    _add_json(parser, "the report as one JSON object")
+
+
+def _run_add_indexes(args: argparse.Namespace) -> int:
+    with engine.Engine.open(args.index, writable=True, wait=args.wait) as index:
+        _print_fields(asdict(index.add_indexes(args.others)), args.json)
+    return 0
 
 
 def _add_export_docs(commands: _Subparsers) -> None:

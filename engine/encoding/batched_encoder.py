@@ -4,23 +4,26 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, ClassVar, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
+from quarry.engine.encoding.batch_encoder import BatchLimits
 from quarry.engine.encoding.bundle_encoder import BundleEncoder, PreparedQuery, check_document, document_window
 from quarry.engine.encoding.onnx_session import PerProcess, check_numbers
 from quarry.engine.encoding.token_vectors import TokenVectors
 from quarry.engine.encoding.tokenizer import BundleTokenizer, Ids, Tokens
 from quarry.engine.gpu.device_vectors import DeviceVectors
 from quarry.engine.process.exit_gate import in_progress
-from quarry.formats.bundle.encoder import EncoderBundle
+from quarry.formats.bundle.encoder import EncoderBundle, load_bundle
 from quarry.formats.bundle.folder import MODEL_NAME, QUERY_MODEL_NAME
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     import torch
 
     from quarry.engine.encoding.device_batches import Batch, DeviceTokens
@@ -30,6 +33,8 @@ __all__ = ["BatchRunner", "BatchedEncoder", "MakeRunner", "PreparedText"]
 Vectors = npt.NDArray[np.float32]
 
 _BATCH_TOKENS = 16_384  # with padding; bounds the memory of token vectors
+_GROUP = 256  # documents that are sorted by length together,
+_GROUP_TOKENS = 1 << 17  # or fewer if they have this many tokens
 
 
 class BatchRunner(Protocol):
@@ -79,9 +84,18 @@ class PreparedText:
         """Number of tokens, without special tokens."""
         return len(self.tokens.ids)
 
+    @property
+    def n_inputs(self) -> int:
+        """Number of windows."""
+        return len(self.bounds)
+
+    def part(self, first: int, stop: int) -> PreparedText:
+        """Return the same document with only the windows from `first` to before `stop`."""
+        return replace(self, bounds=self.bounds[first:stop])
+
 
 class BatchedEncoder(BundleEncoder):
-    """An `Encoder` that runs windows of several texts at once, those of similar length together.
+    """A `BatchEncoder` that runs windows of several texts at once, those of similar length together.
 
     A text's vectors depend on the other texts of the batch by rounding only (the order of sums depends on the
     shape): graphs quantized per batch must not be run this way. `prepare` may be called from many threads;
@@ -92,13 +106,20 @@ class BatchedEncoder(BundleEncoder):
         make_runner: opens a graph of the bundle on a device; called at first use, once per process.
     """
 
+    batch_limits: ClassVar[BatchLimits] = BatchLimits(_GROUP, tokens=_GROUP_TOKENS)
+
     def __init__(self, bundle: EncoderBundle, make_runner: MakeRunner) -> None:
         super().__init__(bundle)
+        self._make_runner = make_runner
         self._tokenizers = PerProcess(partial(BundleTokenizer, bundle))
         self._documents = PerProcess(partial(_Graph, make_runner, bundle, MODEL_NAME))
         self._queries = self._documents
         if QUERY_MODEL_NAME in bundle.files:
             self._queries = PerProcess(partial(_Graph, make_runner, bundle, QUERY_MODEL_NAME))
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Pickle as the folder of the bundle, which another process opens on its device."""
+        return _open_again, (self._bundle.path, self._make_runner)
 
     def prepare(self, text: str) -> PreparedText:
         """Tokenize a document and cut it into windows.
@@ -217,3 +238,7 @@ def _pad(rows: Sequence[Ids]) -> tuple[Ids, Ids]:
         ids[number, : len(row)] = row
         mask[number, : len(row)] = 1
     return ids, mask
+
+
+def _open_again(folder: Path, make_runner: MakeRunner) -> BatchedEncoder:
+    return BatchedEncoder(load_bundle(folder), make_runner)

@@ -14,11 +14,12 @@ from quarry.engine.encoding.token_vectors import TokenVectors, VectorKind
 from quarry.engine.encoding.tokenizer import BundleTokenizer, Ids, TokenFrame, Tokens, lone_surrogate
 from quarry.engine.encoding.windows import window_bounds
 from quarry.formats.bundle.encoder import EncoderBundle, EncoderSettings
+from quarry.formats.bundle.relevance import RELEVANCE_NAME, RelevanceModels, read_relevance
 from quarry.formats.container.directory import Directory
 from quarry.formats.errors import CorruptFile, InvalidDocument, InvalidQuery
 from quarry.formats.vectors.quantizer import Quantizer, open_quantizer
 
-__all__ = ["BundleEncoder", "PreparedQuery", "check_document", "document_window"]
+__all__ = ["BundleEncoder", "PreparedQuery", "check_document", "check_query", "document_window"]
 
 Vectors = npt.NDArray[np.float32]
 
@@ -87,6 +88,18 @@ class BundleEncoder(ABC):
         return self._bundle.settings.representation_settings
 
     @cached_property
+    def relevance(self) -> RelevanceModels | None:
+        """The calibration of relevance, None if the bundle has none; read and verified at first use.
+
+        Raises:
+            FormatError: the file is damaged, or of an unknown version.
+        """
+        if RELEVANCE_NAME not in self._bundle.files:
+            return None
+        self._bundle.verify_files([RELEVANCE_NAME])
+        return read_relevance(self._bundle.path / RELEVANCE_NAME)
+
+    @cached_property
     def quantizer(self) -> Quantizer | None:
         """The quantizer that the encoder was trained with, or None; read when it is first asked for.
 
@@ -110,7 +123,7 @@ class BundleEncoder(ABC):
         Raises:
             InvalidQuery: the text has no token, or holds a lone surrogate.
         """
-        _check_query(text)
+        check_query(text)
         tokenizer = self._tokenizer()
         tokens, frame = tokenizer.tokenize(text), tokenizer.query_frame
         bounds = list(self._bounds(text, tokens, frame))
@@ -154,7 +167,7 @@ def check_document(text: str) -> None:
         raise InvalidDocument("the text holds a lone surrogate", actual=f"one at character {position}")
 
 
-def _check_query(text: str) -> None:
+def check_query(text: str) -> None:
     """Raise if a query cannot be encoded as UTF-8."""
     position = lone_surrogate(text)
     if position is not None:

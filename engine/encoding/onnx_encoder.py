@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from quarry.engine.encoding.bundle_encoder import BundleEncoder, check_document, document_window
+from quarry.engine.encoding.encoder import open_encoder
 from quarry.engine.encoding.onnx_session import INPUT_NAMES, PerProcess, open_session, run_session
 from quarry.engine.encoding.token_vectors import TokenVectors
 from quarry.engine.encoding.tokenizer import BundleTokenizer, Ids
@@ -42,7 +43,12 @@ class OnnxEncoder(BundleEncoder):
 
     def __init__(self, bundle: EncoderBundle, lean: bool = False) -> None:
         super().__init__(bundle)
+        self._is_lean = lean
         self._runtimes = PerProcess(partial(_Runtime, bundle, lean))
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Pickle as the folder of the bundle, which another process opens."""
+        return partial(open_encoder, runtime="onnx-cpu", lean=self._is_lean), (self._bundle.path,)
 
     def windows(self, text: str) -> Iterator[TokenVectors]:
         """Encode a document window after window, see `quarry.engine.encoding.encoder.Encoder.windows`."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from quarry.engine.documents.document import Document
@@ -11,6 +12,7 @@ from quarry.engine.encoding.encoder import Encoder
 from quarry.engine.encoding.no_encoder import has_encoder
 from quarry.engine.encoding.queries import encode_queries
 from quarry.engine.filtering.cache import DocumentFilter
+from quarry.engine.filtering.evaluation import Kinds
 from quarry.engine.filtering.filter import Condition
 from quarry.engine.filtering.unknown_fields import UnknownFields
 from quarry.engine.gpu.device import Device
@@ -23,11 +25,13 @@ from quarry.engine.listing.facets import FacetRequest, Facets, count_values, sel
 from quarry.engine.options import OpenOptions, SearchOptions
 from quarry.engine.scoring.metric import Metric
 from quarry.engine.scoring.query_vectors import Queries, Vectors, check_host_vectors
+from quarry.engine.search.background import sample_background
 from quarry.engine.search.hit_builder import HitBuilder
 from quarry.engine.search.hits import Hits
 from quarry.engine.search.metric_scores import metric_queries, set_metric_scores
+from quarry.engine.search.relevance import RelevanceEstimator
 from quarry.engine.search.reranker import Reranker, rerank
-from quarry.engine.search.retriever import Retriever
+from quarry.engine.search.retriever import Answer, Retriever
 from quarry.engine.search.searcher import Searcher
 from quarry.formats.errors import EncoderMismatch, InvalidSetting
 from quarry.formats.manifest import EncoderRecord, IndexSettings
@@ -136,6 +140,11 @@ class IndexView:
         n_docs = [segment.record.n_docs - segment.record.n_deleted for segment in snapshot.segments]
         self._retriever = Retriever(self.searcher, self._lexical, n_docs)
         self._hits = HitBuilder(snapshot, self.searcher)
+        self._relevance = RelevanceEstimator(
+            resources.encoder,
+            snapshot.manifest.encoder.identity,
+            partial(sample_background, snapshot.segments, self.searcher),
+        )
 
     def next_view(self, snapshot: Snapshot, *, is_reusing: bool) -> IndexView:
         """Return the view of another generation.
@@ -171,6 +180,10 @@ class IndexView:
     def count(self, condition: Condition) -> int:
         """Return the number of documents that satisfy a condition."""
         return self.filter.count(condition)
+
+    def check_filter(self, condition: Condition, kinds: Kinds) -> None:
+        """Raise InvalidFilter or warn, see `quarry.engine.filtering.cache.DocumentFilter.check`."""
+        self.filter.check(condition, kinds)
 
     def stored(self, condition: Condition | None) -> StoredDocuments:
         """Return the documents that satisfy a condition, to be read one after another; None: all."""
@@ -213,15 +226,18 @@ class IndexView:
             queries = self._queries(texts, vectors)
             allowed = self.filter.allowed(options.condition)
             if options.mode == "dense":
-                answers = self._retriever.search_dense(queries, options, allowed)
+                answers = self._retriever.search_dense(queries, options, allowed, texts)
             else:
                 assert texts is not None
                 answers = self._retriever.search_hybrid(texts, queries, options, allowed)
-        found = [self._hits.build(answer) for answer in answers]
+        found = self._build(answers, options)
         set_metric_scores(self.metric, queries, found, is_dense=options.mode == "dense")
         if reranker is None or texts is None:
             return found
-        return [rerank(text, hits, reranker, options.k) for text, hits in zip(texts, found, strict=True)]
+        return [
+            rerank(text, hits, reranker, options.k, options.offset)
+            for text, hits in zip(texts, found, strict=True)
+        ]
 
     def _queries(self, texts: list[str] | None, vectors: Vectors | None) -> Queries:
         if vectors is not None:
@@ -229,6 +245,17 @@ class IndexView:
         assert texts is not None
         self.check_encoder()
         return self._resources.encode(texts, self.metric)
+
+    def _build(self, answers: Iterable[Answer], options: SearchOptions) -> list[Hits]:
+        """Return the hits of each answer, with their relevance."""
+        if options.min_relevance is not None:
+            self._relevance.require(options.mode)
+        found = []
+        for answer in answers:
+            relevance = self._relevance.prepare(options.mode, answer.vector)
+            hits = self._hits.build(answer._replace(relevance=relevance), options)
+            found.append(hits.at_least(options.min_relevance))
+        return found
 
     def documents(self, ids: Iterable[str], *, with_vectors: bool = False) -> list[Document]:
         """Return the documents with these ids, in their order; ids that no document has are ignored."""

@@ -1,167 +1,220 @@
-"""Documents to batches of encoded documents: given vectors are checked, all others are encoded, in one order."""
+"""Documents encoded together: divided into batches, and put together again."""
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import logging
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from quarry.engine.documents.document import Document
-from quarry.engine.indexer.document_encoder import (
-    DocumentEncoder,
-    EncodedDocument,
-    EncodedDocuments,
-    OnInvalid,
-)
-from quarry.engine.indexer.encoded_batch import EncodedBatch
-from quarry.engine.indexer.given_documents import GivenDocumentEncoder
-from quarry.engine.process.worker_pool import WorkAhead, WorkerPool, result_of
-from quarry.engine.scoring.metric import Metric
+from quarry.engine.encoding.batch_encoder import BatchEncoder, BatchLimits, DeviceBatchEncoder, PreparedInputs
+from quarry.engine.encoding.token_vectors import TokenVectors
+from quarry.engine.process.exit_gate import in_progress
+from quarry.engine.process.worker_pool import PoolClosed
+from quarry.engine.representation.base import DocumentVectors, Representation
+from quarry.engine.representation.pieces import TextPieces
 from quarry.formats.errors import InvalidDocument
 
-__all__ = ["DocumentBatches"]
+if TYPE_CHECKING:
+    from quarry.engine.representation.on_device import DeviceRepresentation
 
-_DOCUMENTS = 256  # in a chunk,
-_CHARACTERS = 1 << 20  # or fewer if their texts are so long together,
-_NUMBERS = 1 << 20  # or their vectors have so many numbers
-_ENCODED = 64  # documents of an encoder in a batch
+__all__ = [
+    "Batch",
+    "BatchItem",
+    "DocumentGroups",
+    "EncodedItem",
+    "PreparedDocument",
+    "PreparedItem",
+    "divide_into_batches",
+    "join_documents",
+]
 
-Take = Callable[[EncodedBatch], object]
+T = TypeVar("T")
+
+_log = logging.getLogger(__name__)
 
 
-class DocumentBatches:
-    """Reads documents and passes them on as batches, in their order.
+@dataclass(frozen=True, slots=True)
+class PreparedDocument:
+    """A document, or a part of one, ready for an encoder that works in batches.
 
-    Documents that come with vectors are prepared in chunks, several at a time, up to the first one without
-    vectors. From there on documents are encoded as the encoder wants them, until a whole chunk has vectors.
-
-    Args:
-        documents: what to encode.
-        how: what to encode with.
-        metric: of the index.
-        pool: whose threads to use.
-        on_invalid: called for each document that cannot be stored, which is then left out; None: raise.
+    Attributes:
+        text: its inputs.
+        pieces: where it is cut, if that is needed on the device.
     """
 
-    def __init__(
-        self,
-        documents: Iterable[Document],
-        how: DocumentEncoder,
-        metric: Metric,
-        pool: WorkerPool,
-        on_invalid: OnInvalid | None = None,
-    ) -> None:
-        self._how = how
-        self._metric = metric
-        self._given = GivenDocumentEncoder(how.analyzer, metric)
-        self._pool = pool
-        self._on_invalid = on_invalid
-        self._failure: Exception | None = None
-        self._documents = self._read(documents)
-        self._next: Document | None = None
-        self._waiting: deque[Document] = deque()  # documents read while others are encoded
+    text: Any  # PreparedInputs of the encoder
+    pieces: TextPieces | None
 
-    def pass_on(self, take: Take) -> None:
-        """Call `take` with each batch.
+
+PreparedItem = tuple[Document, "PreparedDocument | InvalidDocument"]
+"""A document, and its inputs or why it cannot be encoded."""
+
+EncodedItem = tuple[PreparedItem, "DocumentVectors | list[TokenVectors]"]
+"""A prepared document with its centroids or its windows; no windows if it has no token."""
+
+
+@dataclass(frozen=True, slots=True)
+class BatchItem:
+    """The part of a document that is in one batch.
+
+    Attributes:
+        item: the document.
+        part: the inputs that are in this batch; None if the document cannot be encoded.
+        is_last: whether all inputs of the document are in this batch or in earlier ones.
+    """
+
+    item: PreparedItem
+    part: PreparedDocument | None
+    is_last: bool
+
+
+Batch = list[BatchItem]
+
+
+class DocumentGroups:
+    """Encodes groups of documents with a `BatchEncoder`; computes their centroids on its device if possible.
+
+    Args:
+        encoder: computes token vectors.
+        representation: computes centroids from them.
+    """
+
+    def __init__(self, encoder: BatchEncoder[Any, Any], representation: Representation) -> None:
+        self._encoder = encoder
+        self._on_device: tuple[DeviceBatchEncoder, DeviceRepresentation] | None = None
+        if isinstance(encoder, DeviceBatchEncoder) and "token" in encoder.vector_kinds:
+            from quarry.engine.representation.on_device import device_representation
+
+            found = device_representation(representation)
+            self._on_device = (encoder, found) if found else None
+
+    def prepare(self, text: str) -> PreparedDocument:
+        """Cut a document into inputs; safe to call from several threads.
 
         Raises:
-            InvalidDocument: a document cannot be stored; those before it were passed on.
-            PoolClosed: the pool was closed meanwhile.
-            Exception: what `documents` raised, after all documents before it; or what `take` raised.
+            InvalidDocument: the text has a lone surrogate; the message names its position.
         """
-        self._next = next(self._documents, None)
-        while self._next is not None:
-            if self._next.vectors is None:
-                self._pass_encoded(take)
-            else:
-                self._pass_given(take)
-        failure, self._failure = self._failure, None
-        if failure is not None:
+        prepared, on_device = self._encoder.prepare(text), self._on_device
+        return PreparedDocument(prepared, on_device[1].plan(text, prepared) if on_device else None)
+
+    def encode(self, batch: Batch) -> tuple[Batch, list[DocumentVectors | list[TokenVectors]]]:
+        """Return a batch, and the centroids or windows of each part in it."""
+        with in_progress:
+            found = iter(self.run([each.part for each in batch if each.part is not None]))
+        return batch, [[] if each.part is None else next(found) for each in batch]
+
+    def run(self, group: Sequence[PreparedDocument]) -> list[DocumentVectors | list[TokenVectors]]:
+        """Return the centroids of each document, or its windows in main memory; no windows if it has no token.
+
+        If the device fails, for example because its memory is full, a warning is logged, and from then on
+        centroids are computed in main memory.
+        """
+        if self._on_device is not None:
             try:
-                raise failure
-            finally:
-                del failure  # the error holds this frame, which must not hold the error
+                return self._represent(*self._on_device, group)
+            except RuntimeError as error:
+                _log.warning("centroids are computed in main memory, because the device failed: %s", error)
+                self._on_device = None
+        return [*self._encoder.run([each.text for each in group])]
 
-    def _read(self, documents: Iterable[Document]) -> Iterator[Document]:
-        """Yield documents; an error is kept until all documents before it are done."""
-        try:
-            yield from documents
-        except Exception as error:  # raised in its turn
-            self._failure = error
+    def _represent(
+        self, encoder: DeviceBatchEncoder, device: DeviceRepresentation, group: Sequence[PreparedDocument]
+    ) -> list[DocumentVectors | list[TokenVectors]]:
+        texts = [each.text for each in group if each.text.n_inputs]
+        plans = [each.pieces for each in group if each.text.n_inputs]
+        if not texts:
+            return [[] for _ in group]
+        vectors = encoder.run_on_device(texts)
+        found = iter(device.represent(vectors, texts, plans, self._encoder.normalize))
+        return [next(found) if each.text.n_inputs else [] for each in group]
 
-    def _pass_given(self, take: Take) -> None:
-        with WorkAhead(self._pool, self._chunks(), self._given.encode, 2 * self._pool.threads) as futures:
-            for future in futures:
-                self._pass_valid(result_of(future), take)
 
-    def _chunks(self) -> Iterator[list[Document]]:
-        """Yield chunks of the following documents, up to the first one without vectors."""
-        chunk: list[Document] = []
-        size = 0.0
-        while self._next is not None and self._next.vectors is not None:
-            chunk.append(self._next)
-            size += len(self._next.text) / _CHARACTERS + self._next.vectors.size / _NUMBERS
-            self._next = next(self._documents, None)
-            if len(chunk) >= _DOCUMENTS or size >= 1:
-                yield chunk
-                chunk, size = [], 0.0
-        if chunk:
-            yield chunk
+def divide_into_batches(items: Iterable[PreparedItem], limits: BatchLimits) -> Iterator[Batch]:
+    """Yield documents in batches, in their order.
 
-    def _pass_valid(self, found: Sequence[EncodedBatch | InvalidDocument], take: Take) -> None:
-        for each in found:
-            if isinstance(each, EncodedBatch):
-                take(each)
-            elif self._on_invalid is None:
-                raise each
-            else:
-                self._on_invalid(each)
+    With `BatchLimits.inputs`, every batch but the last has exactly so many, because documents are divided.
+    Otherwise a batch ends with the document with which it reaches the number of documents or of tokens.
 
-    def _pass_encoded(self, take: Take) -> None:
-        """Encode documents; those among them that have vectors wait for their turn."""
-        batch: list[EncodedDocument] = []
-        with EncodedDocuments(self._without_vectors(), self._how, self._pool, self._on_invalid) as encoded:
-            try:
-                for each in encoded:
-                    self._pass_waiting(each.document, batch, take)
-                    batch.append(each)
-                    if len(batch) >= _ENCODED:
-                        self._flush(batch, take)
-            except InvalidDocument:  # of the first document that waits without vectors
-                failed = next((each for each in self._waiting if each.vectors is None), None)
-                self._pass_waiting(failed, batch, take)
-                self._flush(batch, take)
-                raise
-        self._pass_waiting(None, batch, take)
-        self._flush(batch, take)
+    Raises:
+        Exception: what `items` raised, after a batch of all documents before it; `PoolClosed` at once.
+    """
+    failures: list[Exception] = []
+    batch = _OpenBatch(limits)
+    for item in _until_failure(items, failures):
+        yield from batch.add(item)
+    if batch.items:
+        yield batch.items
+    for failure in failures:
+        raise failure
 
-    def _without_vectors(self) -> Iterator[Document]:
-        """Yield the following documents that have no vectors, until a chunk in a row has some."""
-        n_given = 0
-        while self._next is not None and n_given < _DOCUMENTS:
-            document, self._next = self._next, None
-            self._waiting.append(document)
-            if document.vectors is None:
-                n_given = 0
-                yield document
-            else:
-                n_given += 1
-            self._next = next(self._documents, None)
 
-    def _pass_waiting(self, until: Document | None, batch: list[EncodedDocument], take: Take) -> None:
-        """Pass on the waiting documents with vectors before another document; None: all."""
-        given: list[Document] = []
-        while self._waiting:
-            document = self._waiting.popleft()
-            if document is until:
-                break
-            if document.vectors is not None:  # others cannot be encoded, and are left out
-                given.append(document)
-        if given:
-            self._flush(batch, take)
-            self._pass_valid(self._given.encode(given), take)
+class _OpenBatch:
+    """A batch that is being filled."""
 
-    def _flush(self, batch: list[EncodedDocument], take: Take) -> None:
-        """Pass on documents that were encoded, and empty the list."""
-        if batch:
-            encoded, batch[:] = batch[:], []
-            take(EncodedBatch.of(encoded, self._metric))
+    def __init__(self, limits: BatchLimits) -> None:
+        self._limits = limits
+        self.items: Batch = []
+        self._n_tokens = self._n_inputs = 0
+
+    def add(self, item: PreparedItem) -> Iterator[Batch]:
+        """Add a document; yield the batches that it completes."""
+        prepared = item[1]
+        if isinstance(prepared, InvalidDocument):
+            self.items.append(BatchItem(item, None, is_last=True))
+        elif self._limits.inputs is None:
+            self.items.append(BatchItem(item, prepared, is_last=True))
+            self._n_tokens += prepared.text.n_tokens
+        else:
+            yield from self._divide(item, prepared, self._limits.inputs)
+            return
+        tokens = self._limits.tokens
+        is_full = self._limits.inputs is None and len(self.items) >= self._limits.documents
+        if is_full or (tokens is not None and self._n_tokens >= tokens):
+            yield self._taken()
+
+    def _divide(self, item: PreparedItem, prepared: PreparedDocument, n_inputs: int) -> Iterator[Batch]:
+        inputs: PreparedInputs = prepared.text
+        first, n_all = 0, inputs.n_inputs
+        while True:
+            stop = min(n_all, first + n_inputs - self._n_inputs)
+            part = PreparedDocument(inputs.part(first, stop), None)
+            self.items.append(BatchItem(item, part, is_last=stop == n_all))
+            self._n_inputs += stop - first
+            if self._n_inputs == n_inputs:
+                yield self._taken()
+            if stop == n_all:
+                return
+            first = stop
+
+    def _taken(self) -> Batch:
+        taken, self.items = self.items, []
+        self._n_tokens = self._n_inputs = 0
+        return taken
+
+
+def join_documents(
+    batches: Iterable[tuple[Batch, Sequence[DocumentVectors | list[TokenVectors]]]],
+) -> Iterator[EncodedItem]:
+    """Yield each document of encoded batches once its last part is encoded, in their order."""
+    windows: list[TokenVectors] = []
+    for batch, results in batches:
+        for each, found in zip(batch, results, strict=True):
+            if isinstance(found, DocumentVectors):
+                yield each.item, found
+                continue
+            windows += found
+            if each.is_last:
+                yield each.item, windows
+                windows = []
+
+
+def _until_failure(items: Iterable[T], failures: list[Exception]) -> Iterator[T]:
+    """Yield the items up to the first error, which is appended to `failures`."""
+    try:
+        yield from items
+    except PoolClosed:
+        raise
+    except Exception as error:  # raised again later
+        failures.append(error)

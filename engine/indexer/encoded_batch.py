@@ -88,6 +88,18 @@ class EncodedBatch:
     def __len__(self) -> int:
         return len(self.ids)
 
+    def divide(self, parts: Sequence[int]) -> dict[int, EncodedBatch]:
+        """Return the documents of each part, in their order, by its number.
+
+        Args:
+            parts: for each document the number of its part.
+        """
+        found: dict[int, EncodedBatch] = {}
+        for number in sorted(set(parts)):
+            places = [place for place, part in enumerate(parts) if part == number]
+            found[number] = self if len(places) == len(self) else self.select(places)
+        return found
+
     def select(self, places: Iterable[int]) -> EncodedBatch:
         """Return the documents at some places, in that order."""
         chosen = np.fromiter(places, np.int64)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 from quarry.engine.analysis.analyzer import Analyzer
@@ -12,10 +12,14 @@ from quarry.engine.documents.document import Document
 from quarry.engine.documents.document_columns import DocumentColumns
 from quarry.engine.encoding.encoder import Encoder
 from quarry.engine.encoding.no_encoder import NoEncoder, has_encoder
+from quarry.engine.filtering.evaluation import Kinds, evaluate
+from quarry.engine.filtering.filter import Condition
+from quarry.engine.filtering.one_document import DocumentValues
+from quarry.engine.indexer.adopted_segments import MAX_OPEN, AdoptedSegments, StagedSegment
 from quarry.engine.indexer.column_batches import ColumnBatches
-from quarry.engine.indexer.committer import Committer
-from quarry.engine.indexer.document_batches import DocumentBatches
+from quarry.engine.indexer.committer import Committer, Compose
 from quarry.engine.indexer.document_encoder import DocumentEncoder, EncodedDocument, OnInvalid
+from quarry.engine.indexer.document_feed import DocumentFeed
 from quarry.engine.indexer.encoded_batch import EncodedBatch
 from quarry.engine.indexer.failures import WriterState, clear_frames
 from quarry.engine.indexer.garbage import collect_garbage
@@ -24,6 +28,7 @@ from quarry.engine.indexer.merge_scheduler import MergeScheduler
 from quarry.engine.indexer.new_quantizer import TrainingRows
 from quarry.engine.indexer.reference_norm import column_norm, read_reference_norm
 from quarry.engine.indexer.segment_builder import BuiltSegment, SegmentBuilder, has_lists
+from quarry.engine.indexer.segment_merger import SegmentMerger
 from quarry.engine.process.exit_gate import finishes_before_exit
 from quarry.engine.process.worker_pool import PoolClosed, WorkerPool
 from quarry.engine.representation.base import Representation
@@ -31,7 +36,7 @@ from quarry.engine.representation.registry import stored_representation
 from quarry.engine.scoring.metric import Metric
 from quarry.engine.thresholds import Thresholds
 from quarry.formats.container.directory import Directory
-from quarry.formats.errors import AccessFailed, CommitFailed, FormatError, InvalidDocument
+from quarry.formats.errors import AccessFailed, CommitFailed, FormatError, InvalidDocument, InvalidSetting
 from quarry.formats.manifest import IndexSettings
 from quarry.formats.snapshot import Snapshot
 from quarry.formats.vectors.quantizer import Quantizer, StoredQuantizer, write_quantizer
@@ -95,7 +100,7 @@ class IndexWriter:
         self._owns_lock = lock is None
         self._lock = lock or WriteLock(directory.path, wait_s)
         self._state = WriterState(directory.path)
-        self._pending: SegmentBuilder | None = None
+        self._pending: SegmentBuilder | AdoptedSegments | None = None
         self._given_quantizer: Quantizer | None = None
         self.n_tokens = self.n_rows = 0
         try:
@@ -120,6 +125,11 @@ class IndexWriter:
         except BaseException:
             self.close()
             raise
+
+    @property
+    def lock(self) -> WriteLock:
+        """The lock of the index, held until `close`."""
+        return self._lock
 
     @property
     def document_encoder(self) -> DocumentEncoder:
@@ -154,7 +164,7 @@ class IndexWriter:
             norm, documents = read_reference_norm(documents, self.document_encoder)
             self.fix_reference_norm(norm)
         try:
-            DocumentBatches(documents, self.document_encoder, self.metric, self._pool, on_invalid).pass_on(take)
+            DocumentFeed(documents, self.document_encoder, self.metric, self._pool, on_invalid).pass_on(take)
         except PoolClosed:  # by `close` on another thread
             raise self._state.closed_error() from None
         return n_taken
@@ -192,7 +202,7 @@ class IndexWriter:
                 raise self._state.closed_error()
             try:
                 self._committer.replace(batch.ids, lambda: self._builder().add(batch))
-            except (InvalidDocument, FormatError):  # before anything of it was taken
+            except (InvalidDocument, InvalidSetting, FormatError):  # before anything of it was taken
                 raise
             except BaseException as error:  # half a batch may have been taken
                 self._fail(error)
@@ -207,6 +217,44 @@ class IndexWriter:
                 )
                 raise
 
+    @finishes_before_exit
+    def adopt(self, segments: Sequence[StagedSegment], n_tokens: int = 0, max_open: int = MAX_OPEN) -> int:
+        """Collect the documents of segments that other processes wrote; return how many documents there are.
+
+        A document replaces one with the same id in the index or in an earlier segment. The files are read by the
+        next commit, which writes their documents to one segment as if they had been added in this order.
+
+        Args:
+            segments: in the order of their documents; their files stay until the commit.
+            n_tokens: encoded for them.
+            max_open: how many files may be open at once.
+
+        Raises:
+            InvalidSetting: documents were collected already since the last commit.
+            FormatError: a file is damaged; nothing was collected.
+        """
+        with self._mutex:
+            self._check_open()
+            if self._pending is not None:
+                raise InvalidSetting("documents were collected already; commit or roll back first")
+            if not segments:
+                return 0
+            encoder = self._encoder_of_vectors()
+            merger = SegmentMerger(self._directory, self._settings, self._threads, self._thresholds, encoder)
+            adopted = AdoptedSegments(segments, merger, self._settings, max_open)
+            try:
+                if self._committer.current.segments:
+                    for doc_id in adopted.ids():
+                        self._committer.delete(doc_id)
+            except BaseException as error:  # some of the documents that they replace may be deleted
+                adopted.close()
+                self._fail(error)
+                raise
+            self._pending = adopted
+            self.n_tokens += n_tokens
+            self.n_rows += adopted.n_rows
+            return len(adopted)
+
     def has_changes(self) -> bool:
         """Whether something was collected since the last commit, and this writer is open."""
         with self._mutex:
@@ -219,7 +267,7 @@ class IndexWriter:
         return self._pending.training_rows if self._pending else None
 
     def use_quantizer(self, quantizer: Quantizer) -> None:
-        """Use a quantizer when the index has none yet and needs one, instead of training one."""
+        """Use a quantizer when the index has none yet and has inverted lists, instead of training one."""
         self._given_quantizer = quantizer
 
     def delete(self, doc_ids: Iterable[str]) -> int:
@@ -231,6 +279,39 @@ class IndexWriter:
                 pending = self._pending is not None and self._pending.delete(doc_id)
                 n_deleted += self._committer.delete(doc_id) or pending
             return n_deleted
+
+    def find_kinds(self, condition: Condition) -> Kinds | None:
+        """Return the kinds of the values that a condition compares; None if there is no document.
+
+        Documents that were collected and not committed are read too; deleted ones are ignored.
+        """
+        with self._mutex:
+            self._check_open()
+            segments, is_empty = self._committer.live_segments(), True
+            kinds = evaluate(condition, segments, self._analyzer.terms).kinds
+            for _, doc_id, stored in self._pending.live_documents() if self._pending else ():
+                DocumentValues(doc_id, stored.title, stored.metadata).add_kinds(kinds)
+                is_empty = False
+            return None if is_empty and not segments else kinds
+
+    def delete_matching(self, condition: Condition) -> int:
+        """Delete the documents that satisfy a condition, and return how many there were.
+
+        Documents that were collected and not committed are deleted too; those that they replace count no more.
+        """
+        with self._mutex:
+            self._check_open()
+            pending = [
+                ordinal
+                for ordinal, doc_id, stored in (self._pending.live_documents() if self._pending else ())
+                if DocumentValues(doc_id, stored.title, stored.metadata).satisfy(condition)
+            ]
+            n_deleted = self._committer.delete_matching(
+                lambda segments: evaluate(condition, segments, self._analyzer.terms).flags
+            )
+            if self._pending:
+                self._pending.delete_ordinals(pending)
+            return n_deleted + len(pending)
 
     @finishes_before_exit
     def commit(self) -> tuple[int, int]:
@@ -286,6 +367,35 @@ class IndexWriter:
                     self._fail(error)
                 raise
             return self._committer.current.manifest.generation
+
+    @finishes_before_exit
+    def rewrite(self, compose: Compose) -> int:
+        """Make a generation that `compose` returns, after background merges have ended; return its number.
+
+        Args:
+            compose: see `quarry.engine.indexer.committer.Compose`.
+
+        Raises:
+            InvalidSetting: something was collected that is not committed.
+            QuarryError: as `commit` raises it, or as `compose` does; if nothing was committed, the new files are
+                deleted.
+        """
+        with self._mutex:
+            self._check_open()
+            if self.has_changes():
+                raise InvalidSetting(
+                    "there are additions or deletions that are not committed; commit or roll back first",
+                    path=self._directory.path,
+                )
+            try:
+                self._merges.join()
+                generation = self._committer.rewrite(compose)
+            except BaseException as error:
+                self._fail(error, "nothing was committed")
+                raise
+            if self._is_automatic:
+                self._merges.start()
+            return generation
 
     def wait_for_merges(self) -> None:
         """Wait for merges in the background to end; see `raise_merge_failure`."""
@@ -393,6 +503,8 @@ class IndexWriter:
             self._pending = SegmentBuilder(
                 self._directory, self._settings, self._threads, self._thresholds, known, encoder
             )
+        if isinstance(self._pending, AdoptedSegments):
+            raise InvalidSetting("segments were adopted; commit or roll back before documents are added")
         return self._pending
 
     def _encoder_of_vectors(self) -> Encoder | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -122,6 +123,17 @@ class SegmentBuilder:
         self._dead |= ordinals
         return bool(ordinals)
 
+    def live_documents(self) -> Iterator[tuple[int, str, StoredDocument]]:
+        """Yield the documents collected so far that are neither deleted nor replaced: ordinal, id and content."""
+        dead = self._dead.union(self._writer.ids.find_superseded().tolist())
+        for ordinal, stored in enumerate(self._writer.documents.documents()):
+            if ordinal not in dead:
+                yield ordinal, self._writer.ids[ordinal], stored
+
+    def delete_ordinals(self, ordinals: Iterable[int]) -> None:
+        """Delete documents among those collected so far."""
+        self._dead.update(ordinals)
+
     def finish(self, existing: StoredQuantizer | None) -> BuiltSegment | None:
         """Write the segment, and return it, or None if no document is live; after an error it can be tried again.
 
@@ -154,6 +166,14 @@ class SegmentBuilder:
             quantizer=chosen.record if chosen else None,
             n_replaced=n_replaced,
         )
+
+    def finish_without_lists(self) -> FileRecord:
+        """Write the segment, of at least one document, with its centroids only; documents that are replaced stay.
+
+        Such a segment is a part of one that is made later, see
+        `quarry.engine.indexer.adopted_segments.AdoptedSegments`.
+        """
+        return self._write(None)
 
     def close(self) -> None:
         """Discard the documents, and delete all temporary files."""

@@ -25,7 +25,7 @@ from quarry.formats.snapshot import OpenSegment
 from quarry.formats.vectors.inverted_lists import InvertedListsWriter
 from quarry.formats.vectors.quantizer import StoredQuantizer, write_quantizer
 
-__all__ = ["Merged", "SegmentMerger"]
+__all__ = ["Merged", "SegmentMerger", "training_rows"]
 
 Flags = npt.NDArray[np.bool_]
 
@@ -90,11 +90,27 @@ class SegmentMerger:
         """
         with ExitStack() as stack:
             inputs = [self._open(source, stack) for source in sources]
-            if not any(each.n_docs for each in inputs):
-                return Merged(tuple(sources), None, None)
+            names = [source.record.quantizer for source in sources]
+            return Merged(tuple(sources), *self.write(inputs, names, quantizer))
+
+    def write(
+        self, inputs: Sequence[MergeInput], names: Sequence[str], quantizer: StoredQuantizer | None
+    ) -> tuple[SegmentRecord | None, StoredQuantizer | None]:
+        """Write the documents to keep of open segments, of this index or not, as one segment; see `merge`.
+
+        Args:
+            inputs: the segments.
+            names: of the quantizers of their codes, "" for segments without lists.
+            quantizer: of the index; None: one is trained if needed.
+
+        Returns:
+            The new segment, None if no document is kept, and the quantizer of its lists, None if it has none.
+        """
+        if not any(each.n_docs for each in inputs):
+            return None, None
+        with ExitStack() as stack:
             chosen = self._quantizer(inputs, quantizer)
-            record = self._write(sources, inputs, chosen, stack)
-        return Merged(tuple(sources), record, chosen)
+            return self._write(inputs, names, chosen, stack), chosen
 
     def train(self, sources: Sequence[OpenSegment]) -> StoredQuantizer | None:
         """Train and store a quantizer for the live centroids of the sources; None if they need no lists.
@@ -119,20 +135,14 @@ class SegmentMerger:
             return None
         if existing:
             return existing
-        rows = TrainingRows(
-            sum(each.n_docs for each in inputs),
-            n_rows,
-            lambda: chain.from_iterable(each.reader.centroids.batches(each.keep) for each in inputs),
-            lambda: _owned_rows(inputs),
-            lambda: _query_texts(inputs, self._settings.seed),
-        )
+        rows = training_rows(inputs, self._settings.seed)
         trained = make_quantizer(rows, self._settings, self._threads, self._thresholds, self._encoder)
         return StoredQuantizer(trained, write_quantizer(self._directory, trained))
 
     def _write(
         self,
-        sources: Sequence[OpenSegment],
         inputs: Sequence[MergeInput],
+        names: Sequence[str],
         chosen: StoredQuantizer | None,
         stack: ExitStack,
     ) -> SegmentRecord:
@@ -140,20 +150,17 @@ class SegmentMerger:
         if chosen:
             name, nlist, code_bytes = chosen.record.name, chosen.quantizer.nlist, chosen.quantizer.code_bytes
             inputs = [
-                self._with_lists(each, source.record, chosen, stack)
-                for source, each in zip(sources, inputs, strict=True)
+                self._with_lists(each, known, chosen, stack) for known, each in zip(names, inputs, strict=True)
             ]
         keep_centroids = not chosen or self._settings.centroids != "none"
         file = merge_segments(self._directory, inputs, nlist, code_bytes, keep_centroids, self._threads)
         n_docs = sum(each.n_docs for each in inputs)
         return SegmentRecord(file=file, tombstones=None, quantizer=name, n_docs=n_docs, n_deleted=0)
 
-    def _with_lists(
-        self, each: MergeInput, record: SegmentRecord, chosen: StoredQuantizer, stack: ExitStack
-    ) -> MergeInput:
-        """Return a source with its rows in lists of the chosen quantizer."""
+    def _with_lists(self, each: MergeInput, known: str, chosen: StoredQuantizer, stack: ExitStack) -> MergeInput:
+        """Return a source, whose codes are of the quantizer `known`, with its rows in lists of the chosen one."""
         reader = each.reader
-        if reader.lists is not None and record.quantizer == chosen.record.name:
+        if reader.lists is not None and known == chosen.record.name:
             reader.lists.rows()  # which checks that they are all there
             return replace(each, runs=[reader.lists], fit=reader.fit)
         lists = stack.enter_context(
@@ -163,6 +170,22 @@ class SegmentMerger:
         for batch in reader.centroids.batches(None):
             lists.add(*coder.code(batch))
         return replace(each, runs=lists.runs(), fit=coder.fit(lists.sizes()))
+
+
+def training_rows(inputs: Sequence[MergeInput], seed: int) -> TrainingRows:
+    """Return the rows of the documents to keep, to train a quantizer on.
+
+    Args:
+        inputs: segments that store centroids, or codes that are decoded.
+        seed: of the index, for the choice of query-like texts.
+    """
+    return TrainingRows(
+        sum(each.n_docs for each in inputs),
+        sum(each.n_rows for each in inputs),
+        lambda: chain.from_iterable(each.reader.centroids.batches(each.keep) for each in inputs),
+        lambda: _owned_rows(inputs),
+        lambda: _query_texts(inputs, seed),
+    )
 
 
 def _query_texts(inputs: Sequence[MergeInput], seed: int) -> list[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from heapq import nsmallest
 from typing import NamedTuple
 
 import numpy as np
@@ -100,10 +101,11 @@ class FacetRequest(NamedTuple):
             counts.update(part.counts)
             n_documents += part.n_documents
             n_missing += part.n_missing
-        order = sorted(counts, key=lambda scalar: (-counts[scalar], *_sort_key(scalar)))
+        n_values = len(counts) if self.limit is None else self.limit
+        order = nsmallest(n_values, counts, key=lambda scalar: (-counts[scalar], *_sort_key(scalar)))
         return Facets(
             field=self.field,
-            values=tuple(FacetValue(_value_of(scalar), counts[scalar]) for scalar in order[: self.limit]),
+            values=tuple(FacetValue(_value_of(scalar), counts[scalar]) for scalar in order),
             n_values=len(counts),
             n_documents=n_documents,
             n_missing=n_missing,
@@ -214,7 +216,8 @@ def _iterate_own(segment: OpenSegment, field: str, docs: Int64Array) -> Iterator
         for doc_id, packed in zip(ids, segment.reader.documents.packed(some), strict=True):
             stored = packed.unpack()
             own = doc_id if field == "id" else stored.title
-            yield _values_at(stored.metadata, field) | ({to_scalar(own)} if own else set())
+            others: set[Scalar] = set() if is_alone else _values_at(stored.metadata, field)
+            yield others | ({to_scalar(own)} if own else set())
 
 
 def _iterate_metadata(segment: OpenSegment, field: str, docs: Int64Array) -> Iterator[set[Scalar]]:

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 
 from quarry.engine.documents.file_place import FilePlace, find_place
+from quarry.engine.lexical.query_words import MatchedWord
 from quarry.engine.scoring.ranking import Exactness
 from quarry.engine.search.coverage import Coverage
+from quarry.engine.search.passages import Passage, PassageFinder
 from quarry.formats.documents.store import PackedDocument
 
 __all__ = ["Hit", "Hits", "Match", "snippet"]
+
+_ANSWERS = 0.5  # calibrated with as many queries that a collection answers as of others
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,10 +49,16 @@ class Hit:
 
     Attributes:
         id: the document's id.
-        score: score of the ranking; larger is better.
+        score: what the hits of one query are ranked by; larger is better. It is not comparable between queries: in
+            hybrid mode scores are scaled for each query, so that the best document of any query gets a high one.
         matches: with ``explain=True`` the passages that contribute, by descending weight; otherwise empty.
         terms: with ``explain=True`` the analyzed terms of the query that the document contains, and the lexical
             score of each; otherwise empty.
+        words: with ``explain=True`` the words of the document's full text (its title, a line break, its text) that
+            match words of the query, with their positions; otherwise empty.
+        relevance: an estimate of the probability that the document answers the query, from 0 to 1, comparable
+            between queries and collections; None if the encoder has no calibration. See
+            `quarry.engine.search.relevance`.
         dense_score: aggregated inner products of vectors, None if not computed.
         lexical_score: BM25 score, None if not computed.
     """
@@ -60,6 +70,17 @@ class Hit:
     terms: Mapping[str, float] = field(default_factory=dict)
     dense_score: float | None = None
     lexical_score: float | None = None
+    words: tuple[MatchedWord, ...] = ()
+    relevance: float | None = None
+    _finder: PassageFinder | None = field(default=None, compare=False)
+    _passages: tuple[Passage, ...] | None = field(default=None, compare=False)
+
+    @property
+    def passages(self) -> tuple[Passage, ...]:
+        """Its best passage for the query, and up to two others that score nearly as high, best first."""
+        if self._passages is None:
+            self._passages = () if self._finder is None else self._finder.find(self._document.unpack())
+        return self._passages
 
     @property
     def text(self) -> str:
@@ -78,8 +99,8 @@ class Hit:
 
     @property
     def place(self) -> FilePlace | None:
-        """Where its best match was read, or without ``explain=True`` the document; see `place_of`."""
-        return self.place_of(self.matches[0] if self.matches else None)
+        """Where its best passage was read: "manual.pdf, p. 12"; None if the document was not read from a file."""
+        return self.passages[0].place if self.passages else self.place_of(None)
 
     def place_of(self, match: Match | None) -> FilePlace | None:
         """Find where a match was read: "manual.pdf, p. 12"; None when the document was not read from a file."""
@@ -92,6 +113,7 @@ class Hit:
         return {
             "id": self.id,
             "score": float(self.score),
+            "relevance": self.relevance,
             "title": self.title,
             "text": self.text,
             "metadata": dict(self.metadata),
@@ -100,6 +122,8 @@ class Hit:
             "terms": {term: float(score) for term, score in self.terms.items()},
             "dense_score": None if self.dense_score is None else float(self.dense_score),
             "lexical_score": None if self.lexical_score is None else float(self.lexical_score),
+            "passages": [passage.to_dict() for passage in self.passages],
+            "words": [asdict(word) for word in self.words],
         }
 
     def __repr__(self) -> str:
@@ -125,6 +149,19 @@ class Hits(list[Hit]):
         super().__init__(hits)
         self.exactness = exactness
         self.coverage = coverage
+
+    @property
+    def answerable(self) -> bool | None:
+        """Whether a hit has a relevance of at least 1/2, so probably answers the query; None if it is unknown."""
+        known = [hit.relevance for hit in self if hit.relevance is not None]
+        return None if self and not known else any(relevance >= _ANSWERS for relevance in known)
+
+    def at_least(self, relevance: float | None) -> Hits:
+        """Return the hits whose relevance is at least so high; all of them if None is given."""
+        if relevance is None:
+            return self
+        kept = [hit for hit in self if hit.relevance is not None and hit.relevance >= relevance]
+        return Hits(kept, self.exactness, self.coverage)
 
     def to_dict(self) -> dict[str, object]:
         """Return the hits and all attributes as JSON-compatible values, for ``json.dumps`` or a web framework."""

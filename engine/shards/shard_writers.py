@@ -7,9 +7,11 @@ from typing import TypeVar
 
 from quarry.engine.documents.document import Document
 from quarry.engine.documents.document_columns import DocumentColumns
+from quarry.engine.filtering.evaluation import Kinds, join_kinds
+from quarry.engine.filtering.filter import Condition
 from quarry.engine.indexer.column_batches import ColumnBatches
-from quarry.engine.indexer.document_batches import DocumentBatches
 from quarry.engine.indexer.document_encoder import OnInvalid
+from quarry.engine.indexer.document_feed import DocumentFeed
 from quarry.engine.indexer.encoded_batch import EncodedBatch
 from quarry.engine.indexer.index_writer import IndexWriter
 from quarry.engine.indexer.reference_norm import column_norm, read_reference_norm
@@ -75,7 +77,7 @@ class ShardWriters:
         if first.metric.norm == 0:
             norm, documents = read_reference_norm(documents, first.document_encoder)
             self._fix_reference_norm(norm)
-        batches = DocumentBatches(documents, first.document_encoder, first.metric, self._pool, on_invalid)
+        batches = DocumentFeed(documents, first.document_encoder, first.metric, self._pool, on_invalid)
         try:
             batches.pass_on(take)
         except PoolClosed:  # by `close` on another thread
@@ -100,14 +102,20 @@ class ShardWriters:
     def _distribute(self, batch: EncodedBatch) -> None:
         """Add each document of a batch to the shard that it belongs to."""
         owners = [shard_of(doc_id, len(self.writers)) for doc_id in batch.ids]
-        for number in sorted(set(owners)):
-            places = [place for place, owner in enumerate(owners) if owner == number]
-            part = batch if len(places) == len(batch) else batch.select(places)
+        for number, part in batch.divide(owners).items():
             self.writers[number].add_batch(part)
 
     def delete(self, doc_ids: Iterable[str]) -> int:
         """Delete the documents of these ids; return how many there were."""
         return sum(self._owner(doc_id).delete([doc_id]) for doc_id in doc_ids)
+
+    def find_kinds(self, condition: Condition) -> Kinds | None:
+        """Return the kinds of the values that a condition compares; None if no shard has a document."""
+        return join_kinds(writer.find_kinds(condition) for writer in self.writers)
+
+    def delete_matching(self, condition: Condition) -> int:
+        """Delete the documents that satisfy a condition; return how many there were."""
+        return sum(writer.delete_matching(condition) for writer in self.writers)
 
     def has_changes(self) -> bool:
         """Return whether something was collected since the last commit."""

@@ -64,6 +64,11 @@ class ShardedWriter(ShardWriters):
             raise
         super().__init__(shard_set.folders, writers, threads)
 
+    @property
+    def lock(self) -> WriteLock:
+        """The lock of the index, held until `close`."""
+        return self._lock
+
     def close(self, *, abandon: bool = False) -> None:
         """Close the writers of all shards and release the lock; see `ShardWriters.close`."""
         if os.getpid() != self._pid:  # a forked child leaves files and locks of the parent alone

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -11,7 +11,7 @@ import numpy as np
 
 from quarry.engine.documents.document import Document
 from quarry.engine.encoding.no_encoder import has_encoder
-from quarry.engine.filtering.evaluation import Kinds, find_unknown_paths
+from quarry.engine.filtering.evaluation import Kinds, find_unknown_paths, join_kinds
 from quarry.engine.filtering.filter import Condition
 from quarry.engine.filtering.unknown_fields import find_nearest_names
 from quarry.engine.index.stored_documents import stored_document
@@ -23,9 +23,11 @@ from quarry.engine.options import SearchOptions
 from quarry.engine.scoring.metric import Metric
 from quarry.engine.scoring.query_vectors import Queries, Vectors, host_vectors
 from quarry.engine.scoring.ranking import Exactness, Ranking
+from quarry.engine.search.background import BackgroundSample, merge_samples
 from quarry.engine.search.coverage import Coverage
 from quarry.engine.search.hits import Hit, Hits
 from quarry.engine.search.metric_scores import metric_queries, set_metric_scores
+from quarry.engine.search.relevance import RelevanceEstimator
 from quarry.engine.search.reranker import rerank
 from quarry.engine.search.retriever import Answer
 from quarry.engine.shards.candidates import ShardCandidates
@@ -84,6 +86,7 @@ class ShardedView:
         self._analysis = LexicalSearcher(shards[0].snapshot, 0)
         self._lock = threading.Lock()
         self._collections: dict[frozenset[int], _SearchedCollection] = {}  # by the shards that are missing
+        self._estimators: dict[frozenset[int], RelevanceEstimator] = {}  # likewise
         self._checked: set[Condition] = set()
 
     @property
@@ -141,7 +144,7 @@ class ShardedView:
             shard = self.shards[number]
             terms = None
             if collection is not None and query is not None:
-                terms = collection.searchers[number].query(query)
+                terms = collection.searchers[number].lexical.query(query)
             docs = select_documents(shard.segments, shard.allowed(condition), terms)
             return [
                 count_values(each, request.field, flags) for each, flags in zip(shard.segments, docs, strict=True)
@@ -184,16 +187,21 @@ class ShardedView:
         set_metric_scores(self.metric, queries, found, is_dense=options.mode == "dense")
         if reranker is None or texts is None:
             return found
-        return [rerank(text, hits, reranker, options.k) for text, hits in zip(texts, found, strict=True)]
+        return [
+            rerank(text, hits, reranker, options.k, options.offset)
+            for text, hits in zip(texts, found, strict=True)
+        ]
 
     def _search(self, texts: list[str] | None, vectors: Queries | None, options: SearchOptions) -> list[Hits]:
         """Return the hits of each query, given by what its mode needs: a text, a vector, or both."""
         gathering = Gathering(self._threads, self._names, options.partial, options.timeout)
+        if options.min_relevance is not None:
+            self._estimator(BackgroundSample.empty).require(options.mode)
         self._check_filter(options.condition, gathering)
         if texts is None or options.mode == "dense":
             assert vectors is not None
             answers = gathering.run(lambda number: find_dense(self.shards[number], vectors, options))
-            return self._all_hits(answers, _Queries(options, host_vectors(vectors), None), gathering)
+            return self._all_hits(answers, _Queries(options, host_vectors(vectors), texts), gathering)
         collection = self._collection(texts, gathering)
         if vectors is None:
             answers = gathering.run(lambda number: collection.searchers[number].find_lexical(texts, options))
@@ -210,16 +218,19 @@ class ShardedView:
         if condition is None or condition in self._checked:
             return
         found = gathering.run(lambda number: self.shards[number].evaluate(condition))
-        kinds = [each for each in found.values() if each is not None]
-        if not kinds or gathering.missing:  # what all documents have is not known
+        kinds = join_kinds(found.values())
+        if kinds is None or gathering.missing:  # what all documents have is not known
             return
-        together: Kinds = {path: frozenset().union(*(each[path] for each in kinds)) for path in kinds[0]}
-        for field in find_unknown_paths(condition, together):
-            self._resources.unknown_fields.warn(field, partial(self._find_nearest, field))
+        self.check_filter(condition, kinds)
         with self._lock:
             if len(self._checked) >= _MAX_CHECKED:
                 self._checked = set()
             self._checked.add(condition)
+
+    def check_filter(self, condition: Condition, kinds: Kinds) -> None:
+        """Raise InvalidFilter or warn, see `quarry.engine.filtering.cache.DocumentFilter.check`."""
+        for field in find_unknown_paths(condition, kinds):
+            self._resources.unknown_fields.warn(field, partial(self._find_nearest, field))
 
     def _find_nearest(self, field: str) -> list[str]:
         names = {name for shard in self.shards for name in shard.filter.find_nearest(field)}
@@ -245,6 +256,26 @@ class ShardedView:
                 made.statistics.learn(new, found.values())
             return made
 
+    def _find_estimator(self, mode: str, gathering: Gathering) -> RelevanceEstimator:
+        """Return what estimates relevance with the background of the shards that answer."""
+        if self._estimator(BackgroundSample.empty).model(mode) is None or mode == "lexical":
+            return self._estimator(BackgroundSample.empty)
+        while True:
+            missing = frozenset(gathering.missing)
+            made = self._estimators.get(missing)
+            if made is not None:
+                return made
+            samples = gathering.run(lambda number: self.shards[number].background)
+            if missing == gathering.missing.keys():
+                made = self._estimator(partial(merge_samples, list(samples.values())))
+                if len(self._estimators) < _MAX_COLLECTIONS:
+                    self._estimators[missing] = made
+                return made
+
+    def _estimator(self, sample: Callable[[], BackgroundSample]) -> RelevanceEstimator:
+        identity = self.shards[0].snapshot.manifest.encoder.identity
+        return RelevanceEstimator(self._resources.encoder, identity, sample)
+
     def _keep(self, missing: frozenset[int], made: _SearchedCollection) -> _SearchedCollection:
         with self._lock:
             if len(self._collections) >= _MAX_COLLECTIONS:
@@ -260,6 +291,7 @@ class ShardedView:
     ) -> list[Hits]:
         """Merge the candidates for each query and read the hits; again if a shard fails that has some of them."""
         while True:
+            estimator = self._find_estimator(queries.options.mode, gathering)
             answers = {number: each for number, each in answers.items() if number not in gathering.missing}
             n_queries = len(next(iter(answers.values())))
             rankings = [
@@ -268,17 +300,19 @@ class ShardedView:
             ]
             missing = set(gathering.missing)
             owners = sorted({int(number) for ranking in rankings for number in np.unique(ranking.shards)})
-            parts = gathering.run(partial(self._read, rankings, queries, collection), owners)
+            parts = gathering.run(partial(self._read, rankings, queries, collection, estimator), owners)
             if missing == gathering.missing.keys():
                 break
         coverage = self._coverage(gathering)
-        return [_hits(ranking, number, parts, coverage) for number, ranking in enumerate(rankings)]
+        found = (_hits(ranking, number, parts, coverage) for number, ranking in enumerate(rankings))
+        return [hits.at_least(queries.options.min_relevance) for hits in found]
 
     def _read(
         self,
         rankings: Sequence[MergedRanking],
         queries: _Queries,
         collection: _SearchedCollection | None,
+        estimator: RelevanceEstimator,
         number: int,
     ) -> list[list[Hit]]:
         """Read the hits of one shard: for each query those in its ranking, in their order."""
@@ -292,14 +326,17 @@ class ShardedView:
                 None if ranking.dense is None else ranking.dense[own],
                 None if ranking.lexical is None else ranking.lexical[own],
             )
-            answer = Answer(documents)
-            if queries.options.explain:
-                vector = None if queries.vectors is None else queries.vectors[query]
-                answer = Answer(documents, vector)
-                if queries.texts is not None and collection is not None:
-                    terms = collection.searchers[number].query(queries.texts[query])
-                    answer = answer._replace(terms=terms)
-            found.append(self.shards[number].hits.build(answer))
+            vector = None if queries.vectors is None else queries.vectors[query]
+            terms = words = None
+            if queries.texts is not None:
+                text, lexical = queries.texts[query], self._analysis
+                if collection is not None:
+                    lexical = collection.searchers[number].lexical
+                    terms = lexical.query(text)
+                words = lexical.words(text, terms)
+            relevance = estimator.prepare(queries.options.mode, vector)
+            answer = Answer(documents, vector, terms, words, relevance)
+            found.append(self.shards[number].hits.build(answer, queries.options))
         return found
 
     def _coverage(self, gathering: Gathering) -> Coverage:

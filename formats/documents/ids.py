@@ -44,6 +44,10 @@ class DocIdsWriter:
     def __len__(self) -> int:
         return len(self._hashes) // 8
 
+    def __getitem__(self, ordinal: int) -> str:
+        """Return the id of a document."""
+        return self._read_id(ordinal).decode()
+
     def add(self, doc_id: str) -> None:
         """Append the id of the next document, in memory only; see `spill`."""
         self._ids.append(doc_id.encode("utf-8"))
@@ -163,6 +167,17 @@ class DocIds:
                     "the id map contains an ordinal that is out of bounds", path=self._path, actual=ordinal
                 )
         return [ordinal for ordinal in found if self[ordinal] == doc_id]
+
+    def by_hash(self, low: int, high: int) -> tuple[UInt64Array, Int64Array]:
+        """Return hashes and ordinals of the documents at the places low to high - 1 in the order of their hashes.
+
+        Raises:
+            CorruptFile: an ordinal is out of bounds.
+        """
+        ordinals = self._ordinals.slice(low, high).astype(np.int64)
+        if len(ordinals) and int(ordinals.max()) >= self.n_docs:
+            raise CorruptFile("the id map contains an ordinal that is out of bounds", path=self._path)
+        return self._hashes.slice(low, high).astype(np.uint64), ordinals
 
     def sorted_hashes(self) -> tuple[UInt64Array, UInt32Array]:
         """Return the hashes of all ids, ascending, and (n_docs,) uint32, the ordinal of each.

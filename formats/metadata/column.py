@@ -8,9 +8,11 @@ depending on the number of values.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 from itertools import pairwise
+from operator import gt
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +31,7 @@ __all__ = ["PART_ALIGNMENT", "Column", "KeptValue", "code_type"]
 PART_ALIGNMENT = 8
 _MAX_VALUES = (1 << 32) - 2
 _CONSTANTS = 4  # kinds with a single value
+_SEARCHED_TEXTS = 1 << 15  # at a time
 _FEW_RUNS = 8  # comparing codes with so many runs is faster than a lookup table
 
 KeptValue = tuple[Kind, int | float | bytes, UInt32Array]
@@ -206,6 +209,29 @@ class _Texts:
         if not low <= high <= min(low + MAX_TEXT_BYTES, len(self._data)):
             raise CorruptFile(f"text {number} of a metadata column is out of bounds", path=self._path)
         return bytes(self._data[low:high])
+
+    def containing(self, part: bytes, low: int, high: int) -> list[int]:
+        """Return the numbers of the texts from `low` to `high` - 1 that contain some bytes, ascending.
+
+        Many texts at a time are searched as one string; a match that begins in one text and ends in the next one
+        is none. Afterwards the search goes on with the next text.
+        """
+        found: list[int] = []
+        for start in range(low, high, _SEARCHED_TEXTS):
+            offsets = self._offsets[start : min(start + _SEARCHED_TEXTS, high) + 1].tolist()
+            if not 0 <= offsets[0] <= offsets[-1] <= len(self._data) or any(map(gt, offsets, offsets[1:])):
+                raise CorruptFile("the texts of a metadata column are out of bounds", path=self._path)
+            if not part:
+                found += range(start, start + len(offsets) - 1)
+                continue
+            texts, begin = bytes(self._data[offsets[0] : offsets[-1]]), offsets[0]
+            place = texts.find(part)
+            while place >= 0:
+                number = bisect_right(offsets, place + begin) - 1
+                if place + begin + len(part) <= offsets[number + 1]:
+                    found.append(start + number)
+                place = texts.find(part, offsets[number + 1] - begin)
+        return found
 
 
 def _as_python_numbers(array: AnyArray) -> Any:  # noqa: ANN401  # the type of elements depends on the format

@@ -11,6 +11,7 @@ from quarry import engine
 from quarry.formats import errors
 
 DOCUMENTED = {
+    "AddIndexesReport",
     "BuildReport",
     "Cls",
     "Coverage",
@@ -23,13 +24,17 @@ DOCUMENTED = {
     "SnapshotReport",
     "SyncReport",
     "FirstM",
+    "FunctionEncoder",
     "Hit",
     "Hits",
     "KMeans",
     "Match",
+    "MatchedWord",
     "Mean",
+    "Passage",
     "Pieces",
     "Pooled",
+    "TokenVectors",
     "UnknownFieldWarning",
     "VerifyReport",
     "build",

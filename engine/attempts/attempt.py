@@ -1,0 +1,99 @@
+"""One attempt to build an index with several processes: it becomes the index in one step, or leaves nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from quarry.engine.attempts.job import BuildJob, WrittenBatch, packed_encoder
+from quarry.engine.attempts.staging import delete_staging, make_staging
+from quarry.engine.encoding.encoder import Encoder
+from quarry.engine.indexer.index_writer import IndexWriter
+from quarry.engine.shards.new_shards import NewShards
+from quarry.engine.thresholds import Thresholds
+from quarry.formats.manifest import IndexSettings
+
+__all__ = ["BuildAttempt"]
+
+
+class BuildAttempt:
+    """Collects what other processes have written for one index.
+
+    The process that commits holds the lock of the index from before `start` until after `commit` or `abort`. If it
+    ends before the commit is visible, the index is as it was, and the next writer deletes the files of the
+    attempt; if it ends after that, the commit is complete.
+
+    Args:
+        index: folder of the index.
+        writer: of the new index, without documents; it belongs to the caller, who holds the lock of the index.
+        settings: of the new index.
+        encoder: makes the vectors, in every process.
+        thresholds: memory of writers.
+        skip_invalid: whether documents that cannot be encoded are left out.
+    """
+
+    def __init__(
+        self,
+        index: Path,
+        writer: IndexWriter | NewShards,
+        settings: IndexSettings,
+        encoder: Encoder,
+        thresholds: Thresholds,
+        skip_invalid: bool,
+    ) -> None:
+        self._index = index
+        self._writer = writer
+        self._settings = settings
+        self._encoder = encoder
+        self._thresholds = thresholds
+        self._skip_invalid = skip_invalid
+        self._staging: Path | None = None
+
+    def start(self) -> BuildJob:
+        """Make a folder for the files of this attempt, and describe the work.
+
+        Raises:
+            InvalidSetting: the encoder cannot be sent to other processes.
+            AccessFailed: the operating system refuses the folder.
+        """
+        encoder = packed_encoder(self._encoder)
+        self._staging = make_staging(self._index)
+        writer = self._writer
+        return BuildJob(
+            index=self._index,
+            staging=self._staging,
+            settings=self._settings,
+            encoder=encoder,
+            thresholds=self._thresholds,
+            n_shards=len(writer.writers) if isinstance(writer, NewShards) else None,
+            skip_invalid=self._skip_invalid,
+        )
+
+    def commit(self, written: Iterable[WrittenBatch]) -> tuple[int, int]:
+        """Make an index of everything that was written, and delete the files of the attempt.
+
+        Args:
+            written: every batch once, in any order; what another attempt wrote for one of them is not named.
+
+        Returns:
+            The generation, and how many documents were replaced by later ones of the same id.
+
+        Raises:
+            QuarryError: nothing was committed, unless it is DurabilityUnknown.
+        """
+        batches = sorted(written, key=lambda batch: batch.order)
+        writer = self._writer
+        n_tokens = sum(batch.n_tokens for batch in batches)
+        if isinstance(writer, NewShards):
+            writer.adopt([batch.segments for batch in batches], n_tokens)
+        else:
+            writer.adopt([segment for batch in batches for segment in batch.segments.values()], n_tokens)
+        done = writer.commit()
+        self.abort()
+        return done
+
+    def abort(self) -> None:
+        """Delete the files of the attempt; harmless after `commit`."""
+        staging, self._staging = self._staging, None
+        if staging is not None:
+            delete_staging(staging)

@@ -1,0 +1,96 @@
+"""Writes batches of documents as segments that an index adopts later; for any process."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import ExitStack, closing
+
+from quarry.engine.analysis.analyzer import Analyzer
+from quarry.engine.attempts.job import N_MESSAGES, BuildJob, WrittenBatch
+from quarry.engine.documents.document import Document
+from quarry.engine.indexer.adopted_segments import StagedSegment
+from quarry.engine.indexer.document_encoder import DocumentEncoder
+from quarry.engine.indexer.document_feed import DocumentFeed
+from quarry.engine.indexer.encoded_batch import EncodedBatch
+from quarry.engine.indexer.segment_builder import SegmentBuilder
+from quarry.engine.process.worker_pool import WorkerPool
+from quarry.engine.representation.registry import stored_representation
+from quarry.engine.scoring.metric import Metric
+from quarry.formats.container.directory import Directory
+from quarry.formats.errors import InvalidDocument
+from quarry.formats.shard_set import shard_of
+
+__all__ = ["BatchWriter"]
+
+
+class BatchWriter:
+    """Encodes batches of documents, and writes each as one segment, or one for each shard.
+
+    Names of files are random, so that no two attempts to write a batch have one in common.
+
+    Args:
+        job: of the build.
+        threads: for encoding.
+    """
+
+    def __init__(self, job: BuildJob, threads: int = 1) -> None:
+        self._job = job
+        self._threads = threads
+        self._directory = Directory(job.staging, limits=job.thresholds.writing)
+        self._encoder = job.open_encoder()
+        settings = job.settings
+        self._metric = Metric.of_settings(settings, is_normalized=self._encoder.normalize)
+        self._how = DocumentEncoder(
+            self._encoder,
+            stored_representation(settings.representation, settings.representation_settings),
+            Analyzer.from_settings(settings.language, settings.analysis_rules),
+        )
+
+    def write(self, documents: Sequence[Document], order: tuple[int, ...]) -> WrittenBatch:
+        """Encode and write a batch; when this returns, its files are durable.
+
+        Args:
+            documents: of the batch.
+            order: of the batch among all of the build.
+
+        Raises:
+            InvalidDocument: a document cannot be encoded, and invalid ones are not skipped.
+            AccessFailed: the operating system refuses a file.
+        """
+        skipped: list[str] = []
+
+        def skip(error: InvalidDocument) -> None:
+            skipped.append(str(error))
+
+        n_shards = self._job.n_shards or 1
+        with ExitStack() as stack:
+            builders: dict[int, SegmentBuilder] = {}
+            n_tokens = 0
+            pool = stack.enter_context(WorkerPool(self._threads, "quarry-encode"))
+
+            def take(batch: EncodedBatch) -> None:
+                nonlocal n_tokens
+                for shard, part in batch.divide([shard_of(doc_id, n_shards) for doc_id in batch.ids]).items():
+                    if shard not in builders:
+                        builders[shard] = stack.enter_context(closing(self._builder()))
+                    builders[shard].add(part)
+                    builders[shard].spill()
+                n_tokens += sum(batch.n_tokens or ())
+
+            on_invalid = skip if self._job.skip_invalid else None
+            DocumentFeed(documents, self._how, self._metric, pool, on_invalid).pass_on(take)
+            return WrittenBatch(
+                order=order,
+                segments={
+                    shard: StagedSegment(self._job.staging, builder.finish_without_lists())
+                    for shard, builder in sorted(builders.items())
+                },
+                n_documents=sum(map(len, builders.values())),
+                n_tokens=n_tokens,
+                n_skipped=len(skipped),
+                skipped=tuple(skipped[:N_MESSAGES]),
+            )
+
+    def _builder(self) -> SegmentBuilder:
+        settings, thresholds = self._job.settings, self._job.thresholds
+        return SegmentBuilder(self._directory, settings, self._threads, thresholds, encoder=self._encoder)

@@ -1,0 +1,83 @@
+"""What another process needs to know to write documents of an index, and what it returns."""
+
+from __future__ import annotations
+
+import pickle
+from dataclasses import dataclass
+from pathlib import Path
+
+from quarry.engine.encoding.encoder import Encoder
+from quarry.engine.indexer.adopted_segments import StagedSegment
+from quarry.engine.thresholds import Thresholds
+from quarry.formats.errors import InvalidSetting
+from quarry.formats.manifest import IndexSettings
+
+__all__ = ["N_MESSAGES", "BuildJob", "WrittenBatch", "packed_encoder"]
+
+N_MESSAGES = 10
+"""How many messages of documents that were left out are kept."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class BuildJob:
+    """Work on one index, the same for all batches; it can be pickled.
+
+    Attributes:
+        index: folder of the index, for messages.
+        staging: folder to write segments to; it must be the same folder for all processes.
+        settings: of the index.
+        encoder: pickled, see `packed_encoder`.
+        thresholds: memory of writers.
+        n_shards: number of shards; None: an index without shards.
+        skip_invalid: whether documents that cannot be encoded are left out and reported.
+    """
+
+    index: Path
+    staging: Path
+    settings: IndexSettings
+    encoder: bytes
+    thresholds: Thresholds
+    n_shards: int | None
+    skip_invalid: bool
+
+    def open_encoder(self) -> Encoder:
+        """Return the encoder, in another process than it was pickled in."""
+        encoder: Encoder = pickle.loads(self.encoder)  # written by `packed_encoder`
+        return encoder
+
+
+@dataclass(frozen=True, kw_only=True)
+class WrittenBatch:
+    """A batch of documents that was written.
+
+    Attributes:
+        order: batches are joined in this order.
+        segments: for each shard with documents of the batch, by its number, the segment; 0 without shards.
+        n_documents: documents in them.
+        n_tokens: number of tokens encoded.
+        n_skipped: documents left out.
+        skipped: messages of the first `N_MESSAGES` of them.
+    """
+
+    order: tuple[int, ...]
+    segments: dict[int, StagedSegment]
+    n_documents: int
+    n_tokens: int
+    n_skipped: int
+    skipped: tuple[str, ...]
+
+
+def packed_encoder(encoder: Encoder) -> bytes:
+    """Return an encoder as bytes for other processes; a bundle is pickled as the path of its folder.
+
+    Raises:
+        InvalidSetting: the encoder cannot be pickled.
+    """
+    try:
+        return pickle.dumps(encoder)
+    except (pickle.PicklingError, TypeError, AttributeError) as error:
+        raise InvalidSetting(
+            "the encoder cannot be sent to other processes",
+            expected="a bundle's folder, or an object that can be pickled",
+            actual=str(error),
+        ) from error

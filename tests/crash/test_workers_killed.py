@@ -1,0 +1,120 @@
+"""A build with several processes that is killed leaves the old index or the new one, and no process."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from support.indexes.sharded import ENCODER, random_documents
+
+from quarry import engine
+from quarry.engine import Engine
+
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="SIGKILL")
+
+_BUILD = """
+import os, signal, sys, time
+from pathlib import Path
+from support.indexes.sharded import ENCODER, random_documents
+from quarry import engine
+
+path, moment = sys.argv[1:]
+rename = os.rename
+
+def renamed(source, target):
+    is_root = "MANIFEST" in Path(target).name
+    if moment == "before" and is_root:
+        os.kill(os.getpid(), signal.SIGKILL)
+    rename(source, target)
+    if moment == "after" and is_root:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+def documents():
+    yield from random_documents(150)
+    if moment == "reading":
+        Path(path).with_name("children").write_text("")
+        time.sleep(300)
+
+if __name__ == "__main__":
+    os.rename = renamed
+    engine.build(documents(), path, encoder=ENCODER, workers=2, overwrite=True)
+"""
+
+
+def start(tmp_path, moment):
+    """Begin to replace an index of 20 documents by one of 150; return the process."""
+    path, script = tmp_path / "idx", tmp_path / "script.py"
+    engine.build(random_documents(20), path, encoder=ENCODER)
+    script.write_text(_BUILD)
+    environment = os.environ | {"PYTHONPATH": str(Path(__file__).resolve().parents[1])}
+    return subprocess.Popen(
+        [sys.executable, script, path, moment], env=environment, stderr=subprocess.PIPE, start_new_session=True
+    )
+
+
+def staging(tmp_path):
+    return [each for each in tmp_path.iterdir() if each.name.startswith(".quarry-")]
+
+
+def check(tmp_path, n_documents):
+    """The index is complete, and the next writer deletes what is left beside it."""
+    with Engine.open(tmp_path / "idx", encoder=ENCODER) as index:
+        assert index.verify().n_documents == len(index) == n_documents
+    Engine.open(tmp_path / "idx", encoder=ENCODER, writable=True).close()
+    assert not staging(tmp_path)
+    assert {each.suffix for each in (tmp_path / "idx").iterdir()} == {"", ".lock", ".seg"}
+
+
+@pytest.mark.parametrize(("moment", "n_documents"), [("before", 20), ("after", 150)])
+def test_killed_at_the_rename(tmp_path, moment, n_documents):
+    process = start(tmp_path, moment)
+    assert process.wait(300) == -signal.SIGKILL
+    process.stderr.close()
+    assert staging(tmp_path)
+    check(tmp_path, n_documents)
+
+
+def _members(group):
+    """The processes of a process group that have not ended."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdecimal():
+            try:
+                state, _, its_group = (entry / "stat").read_text().rpartition(")")[2].split()[:3]
+            except OSError:
+                continue
+            if int(its_group) == group and state != "Z":
+                found.append(int(entry.name))
+    return found
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="processes are listed by /proc")
+@pytest.mark.parametrize("name", ["SIGKILL", "SIGINT"])
+def test_no_process_is_left(tmp_path, name):
+    """By Ctrl-C every process of the group gets the signal, SIGKILL ends only the one that commits."""
+    process = start(tmp_path, "reading")
+    end = time.monotonic() + 200
+    while not (tmp_path / "children").exists() or not list(tmp_path.glob(".quarry-*/*.seg")):
+        assert process.poll() is None
+        assert time.monotonic() < end
+        time.sleep(0.05)
+    if name == "SIGKILL":
+        process.kill()
+    else:
+        os.killpg(process.pid, signal.SIGINT)
+    process.wait(200)
+    while _members(process.pid):
+        assert time.monotonic() < end
+        time.sleep(0.05)
+    output = process.stderr.read().decode()
+    process.stderr.close()
+    if name == "SIGINT":
+        assert not staging(tmp_path)
+        assert output.rstrip().endswith("KeyboardInterrupt") or "The build was not completed" in output
+        assert output.count("KeyboardInterrupt") == 1  # nothing of the other processes
+    check(tmp_path, 20)

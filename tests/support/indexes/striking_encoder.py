@@ -1,0 +1,34 @@
+"""An encoder that ends its process at certain words: for processes that are killed, or killed once."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from support.indexes.word_encoder import WordEncoder
+
+from quarry.engine.encoding.token_vectors import TokenVectors
+
+
+@dataclass(frozen=True)
+class StrikingEncoder(WordEncoder):
+    """`WordEncoder`, except that a process that encodes a document with certain words ends by SIGKILL.
+
+    The word "deadly" does so every time, "dangerous" only the first time in all processes: `once` is then made.
+    """
+
+    once: str = ""
+
+    def windows(self, text: str) -> Iterator[TokenVectors]:
+        if "deadly" in text or ("dangerous" in text and self._is_first()):
+            os.kill(os.getpid(), signal.SIGKILL)
+        return super().windows(text)
+
+    def _is_first(self) -> bool:
+        try:
+            os.close(os.open(self.once, os.O_CREAT | os.O_EXCL))
+        except FileExistsError:
+            return False
+        return True

@@ -1,0 +1,122 @@
+"""`build(..., workers=)`: the same index as that of one process, and processes that end."""
+
+from __future__ import annotations
+
+import multiprocessing
+import sys
+
+import pytest
+from support.indexes.sharded import ENCODER, columns, random_documents, random_queries
+from support.indexes.striking_encoder import StrikingEncoder
+
+from quarry import engine
+from quarry.engine import Engine, InvalidDocument, InvalidSetting, WorkerFailed
+from quarry.engine.documents.document import Document
+from quarry.engine.thresholds import Thresholds
+
+DOCUMENTS = random_documents(300)
+QUERIES = random_queries(20)
+
+needs_sigkill = pytest.mark.skipif(sys.platform == "win32", reason="SIGKILL")
+
+
+def hits(path, **options):
+    with Engine.open(path, encoder=ENCODER, backend="exact") as index:
+        assert index.verify().n_documents == len(index)
+        return [
+            [columns(each) for each in index.search(QUERIES, k=20, mode=mode, **options)]
+            for mode in ("dense", "lexical", "hybrid")
+        ]
+
+
+@pytest.mark.parametrize("shards", [None, 3])
+def test_the_index_is_that_of_one_process(tmp_path, shards):
+    """Also if documents are replaced by later ones in other batches."""
+    documents = [*DOCUMENTS, {"id": "document 0003", "text": "w1 w2"}, {"id": "document 0007", "text": "w3"}]
+    one = engine.build(documents, tmp_path / "one", encoder=ENCODER, shards=shards)
+    several = engine.build(documents, tmp_path / "several", encoder=ENCODER, shards=shards, workers=2)
+    for name in ("n_documents", "n_replaced", "n_skipped", "n_tokens"):
+        assert getattr(several, name) == getattr(one, name)
+    assert several.n_replaced == 2
+    assert hits(tmp_path / "several") == hits(tmp_path / "one")
+    wanted = {"number": 3}
+    assert hits(tmp_path / "several", filter=wanted) == hits(tmp_path / "one", filter=wanted)
+    assert {each.name for each in tmp_path.iterdir()} == {"one", "several"}
+
+
+def test_one_quantizer_is_trained_on_all_documents(tmp_path):
+    """Codes of the same quantizer give the same scores."""
+    options = {"shards": 2, "centroids": "none", "code_bytes": 4, "thresholds": Thresholds(training_rows=250)}
+    for path, workers in (("one", None), ("two", 1)):
+        engine.build(DOCUMENTS, tmp_path / path, encoder=ENCODER, workers=workers, **options)
+    with Engine.open(tmp_path / "two", encoder=ENCODER) as index:
+        assert index.stats()["stored"] == "none"
+        assert index.stats()["bytes"]["codes"]
+    assert hits(tmp_path / "two") == hits(tmp_path / "one")
+
+
+def test_documents_that_cannot_be_encoded(tmp_path):
+    documents = [Document("good", "w1"), Document("bad", "\ud800"), Document("punctuation", "...")]
+    with pytest.raises(InvalidDocument, match="bad"):
+        engine.build(documents, tmp_path / "idx", encoder=ENCODER, workers=1)
+    assert not list(tmp_path.iterdir())
+    documents = ["w1", "...", "w2", "?"]
+    report = engine.build(documents, tmp_path / "idx", encoder=ENCODER, workers=1, skip_invalid=True)
+    assert (report.n_documents, report.n_skipped, len(report.skipped)) == (2, 2, 2)
+
+
+@needs_sigkill
+def test_a_document_that_always_ends_its_process(tmp_path):
+    """The error names it, the old index stays, and no file or process is left."""
+    engine.build(["old"], tmp_path / "idx", encoder=ENCODER)
+    documents = [*DOCUMENTS, {"id": "the culprit", "text": "deadly"}]
+    with pytest.raises(WorkerFailed, match=r"documents 257 to 301 .*'the culprit'.*SIGKILL"):
+        engine.build(documents, tmp_path / "idx", encoder=StrikingEncoder(), workers=2, overwrite=True)
+    assert not multiprocessing.active_children()
+    assert [each.name for each in tmp_path.iterdir()] == ["idx"]
+    with Engine.open(tmp_path / "idx", encoder=ENCODER) as index:
+        assert len(index) == 1
+
+
+@needs_sigkill
+def test_a_process_that_ends_once(tmp_path):
+    documents = [*DOCUMENTS, {"id": "survivor", "text": "dangerous"}]
+    encoder = StrikingEncoder(once=str(tmp_path / "once"))
+    report = engine.build(documents, tmp_path / "idx", encoder=encoder, workers=1)
+    assert (tmp_path / "once").exists()
+    assert report.n_documents == len(documents)
+    with Engine.open(tmp_path / "idx", encoder=encoder) as index:
+        assert index.verify().n_documents == len(documents)
+
+
+def test_an_error_of_the_source(tmp_path):
+    def documents():
+        yield from DOCUMENTS[:100]
+        raise RuntimeError("the source")
+
+    with pytest.raises(RuntimeError, match="the source"):
+        engine.build(documents(), tmp_path / "idx", encoder=ENCODER, workers=1)
+    assert not multiprocessing.active_children()
+    assert not list(tmp_path.iterdir())
+
+
+def test_no_documents(tmp_path):
+    assert engine.build([], tmp_path / "idx", encoder=ENCODER, workers=2).n_documents == 0
+
+
+class _Unpicklable(type(ENCODER)):
+    def __reduce__(self):
+        raise TypeError("a handle of a device")
+
+
+@pytest.mark.parametrize("workers", [0, -1, True, 1.5, "2", 1 << 20])
+def test_invalid_numbers(tmp_path, workers):
+    with pytest.raises(InvalidSetting, match="workers"):
+        engine.build(["a"], tmp_path / "idx", encoder=ENCODER, workers=workers)
+    assert not list(tmp_path.iterdir())
+
+
+def test_an_encoder_that_cannot_be_sent(tmp_path):
+    with pytest.raises(InvalidSetting, match="a handle of a device"):
+        engine.build(["a"], tmp_path / "idx", encoder=_Unpicklable(), workers=1)
+    assert not list(tmp_path.iterdir())
