@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -40,17 +41,20 @@ def read_vectors(value: object, place: Place) -> npt.NDArray[np.float32]:
     if given.ndim not in (1, 2) or 0 in given.shape or (given.ndim == 2 and len(given) > MAX_VECTORS):
         expected = f"(dim,) or (n, dim), n from 1 to {MAX_VECTORS}"
         raise place.error("vectors", "has the wrong shape", expected=expected, actual=given.shape)
-    with np.errstate(over="ignore"):  # infinite numbers are found by the check
-        vectors = np.array(given.reshape(-1, given.shape[-1]), np.float32, order="C")
-    finite = np.isfinite(vectors).all(axis=1)
-    if not finite.all():
+    rows = given.reshape(-1, given.shape[-1])
+    vectors = np.array(rows, np.float32, order="C") if rows.dtype == np.float32 else _to_float32(rows)
+    if not np.isfinite(vectors).all():
+        finite = np.isfinite(vectors).all(axis=1)
         row = int(finite.argmin())
         column = int(np.isfinite(vectors[row]).argmin())
-        number = given.reshape(vectors.shape)[row, column]
-        raise place.error(
-            "vectors", f"has a number that is not finite in row {row}, column {column}", actual=f"{number}"
-        )
+        problem = f"has a number that is not finite in row {row}, column {column}"
+        raise place.error("vectors", problem, actual=f"{rows[row, column]}")
     return vectors
+
+
+def _to_float32(rows: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
+    with np.errstate(over="ignore"):  # infinite numbers are found by the check
+        return np.array(rows, np.float32, order="C")
 
 
 def _of_objects(given: npt.NDArray[np.object_], place: Place) -> npt.NDArray[np.float64]:

@@ -111,7 +111,8 @@ class SegmentBuilder:
         columns = zip(batch.titles, batch.texts, batch.metadata, batch.spans, strict=True)
         stored = [StoredDocument(*document) for document in columns]
         self._writer.add_many(batch.ids, stored, batch.vectors, batch.counts, batch.terms)
-        self._queries.add_many(batch.titles, batch.texts)
+        if self._encoder is not None:  # nothing else encodes queries
+            self._queries.add_many(batch.titles, batch.texts)
 
     def spill(self) -> None:
         """Write buffered documents to temporary files; see `quarry.formats.segment.SegmentWriter.spill`."""

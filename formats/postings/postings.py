@@ -60,10 +60,9 @@ class PostingsWriter:
         """
         self._runs.add(terms)
 
-    def add_many(self, documents: Iterable[Sequence[str]]) -> None:
+    def add_many(self, documents: Sequence[Sequence[str]]) -> None:
         """Append the next documents; see `add`."""
-        for terms in documents:
-            self._runs.add(terms)
+        self._runs.add_many(documents)
 
     def spill(self) -> None:
         """Write buffered terms to a temporary file if there are many."""

@@ -40,10 +40,10 @@ def quantize_int8(
     Returns:
         (n, dim) int8 and (n,) float32 scales; a row is approximately its int8 values times its scale.
     """
-    scales = np.abs(vectors).max(axis=1) / np.float32(127)
+    scales = np.maximum(vectors.max(axis=1), -vectors.min(axis=1)) / np.float32(127)
     scales[scales < _TINY] = 0  # a subnormal scale is too coarse to keep its quotients within 127
-    safe = np.where(scales > 0, scales, np.float32(1))
-    return np.rint(vectors / safe[:, None]).astype(np.int8), scales.astype(np.float32)
+    quotients = vectors / np.where(scales > 0, scales, np.float32(1))[:, None]
+    return np.rint(quotients, out=quotients).astype(np.int8), scales.astype(np.float32)
 
 
 class CentroidsWriter:
@@ -81,7 +81,9 @@ class CentroidsWriter:
         """
         if self.kind == "int8":
             rows, scales = quantize_int8(vectors)
-            self._update_norm(rows.astype(np.float32) * scales[:, None])
+            stored = rows.astype(np.float32)
+            stored *= scales[:, None]
+            self._update_norm(stored)
             self._rows.append(rows.tobytes())
             self._scales.append(scales.tobytes())
         else:

@@ -77,7 +77,7 @@ def _of_rows(column: object, name: str) -> npt.NDArray[Any]:
             array = np.array([np.asarray(row) for row in array.tolist()])
     except (ValueError, TypeError):
         array = np.empty(0, object)
-    if array.dtype == object:
+    if array.dtype.kind not in "fiu" and not (isinstance(column, np.ndarray) and column.dtype != object):
         _check_rows(read_values(column, name), name)
     return array
 

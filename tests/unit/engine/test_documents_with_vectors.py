@@ -53,6 +53,7 @@ def test_a_vector_alone_makes_the_search_dense(path):
         assert hits[0].matches[0].spans == ((6, 10),)
         assert hits[0].matches[0].text == "pear"
         assert hits[1].matches[0].text == ""
+        assert ([each.text for each in hits[0].passages], hits[1].passages, hits[1].place) == (["pear"], (), None)
         assert [len(each) for each in index.search(vector=np.eye(4), k=1)] == [1, 1, 1, 1]
         assert index.search_vectors(np.eye(4), k=1)[0][0].id == "a"
 
