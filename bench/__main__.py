@@ -62,6 +62,7 @@ COMMANDS = {
     "ivf_switch": Command("decisions.ivf_switch", "the number of centroids from which inverted lists are faster"),
     "lexical": Command("decisions.lexical", "BM25 of Quarry and of bm25s", ("ir_measures", "bm25s")),
     "durability": Command("system.durability", "commits, merges, updates, and searches during merges"),
+    "ingest": Command("system.ingest", "documents with given vectors, and columns, beside FAISS"),
     "export": Command(
         "system.export", "time and memory to export and to start an encoder", ("onnx", "safetensors")
     ),

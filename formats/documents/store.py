@@ -129,7 +129,10 @@ class DocStoreWriter:
             return []
         found = compressor.multi_compress_to_buffer([records[number] for number in changes])
         counts = [after - before for before, after in pairwise([*changes, len(records)])]
-        return [frame for part, count in zip(found, counts, strict=True) for frame in [part.tobytes()] * count]
+        frames: list[bytes] = []
+        for number, count in enumerate(counts):
+            frames += [found[number].tobytes()] * count
+        return frames
 
     def spill(self) -> None:
         """See `quarry.formats.container.spool.Spool.spill`."""
