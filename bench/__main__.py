@@ -63,6 +63,8 @@ COMMANDS = {
     "lexical": Command("decisions.lexical", "BM25 of Quarry and of bm25s", ("ir_measures", "bm25s")),
     "durability": Command("system.durability", "commits, merges, updates, and searches during merges"),
     "ingest": Command("system.ingest", "documents with given vectors, and columns, beside FAISS"),
+    "cpu_settings": Command("system.cpu_settings", "settings of ONNX Runtime on the CPU"),
+    "functions": Command("system.functions", "time to build an index with a slow embedding function"),
     "export": Command(
         "system.export", "time and memory to export and to start an encoder", ("onnx", "safetensors")
     ),

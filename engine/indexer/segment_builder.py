@@ -114,6 +114,10 @@ class SegmentBuilder:
         if self._encoder is not None:  # nothing else encodes queries
             self._queries.add_many(batch.titles, batch.texts)
 
+    def __contains__(self, doc_id: str) -> bool:
+        """Return whether a live document with that id was collected."""
+        return bool(set(self._writer.ids.ordinals_of(doc_id)) - self._dead)
+
     def spill(self) -> None:
         """Write buffered documents to temporary files; see `quarry.formats.segment.SegmentWriter.spill`."""
         self._writer.spill()
