@@ -67,6 +67,7 @@ COMMANDS = {
     "serve": Command(
         "system.serving", "requests a second of a server while documents are added", ("starlette", "uvicorn")
     ),
+    "ingest": Command("system.ingest", "documents with given vectors, and columns, beside FAISS"),
     "cpu_settings": Command("system.cpu_settings", "settings of ONNX Runtime on the CPU"),
     "functions": Command("system.functions", "time to build an index with a slow embedding function"),
     "export": Command(

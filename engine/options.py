@@ -15,6 +15,7 @@ from quarry.engine.choices import FUSIONS, MODES, BackendName, CentroidType, Fus
 from quarry.engine.filtering.filter import Condition, parse_filter
 from quarry.engine.thresholds import Thresholds
 from quarry.formats.errors import InvalidSetting
+from quarry.formats.manifest import METRICS
 from quarry.formats.vectors.centroids import CENTROID_TYPES
 from quarry.formats.vectors.quantizer import MAX_DIM
 
@@ -47,6 +48,7 @@ class BuildKeywords(TypedDict, total=False):
     k1: float
     b: float
     seed: int
+    metric: str | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,6 +67,8 @@ class BuildOptions:
         k1: BM25's term frequency saturation, 0 or larger.
         b: BM25's length normalization, from 0 to 1.
         seed: seed of every random choice.
+        metric: how vectors are compared: "ip" (inner product), "cosine" (vectors and queries are scaled to norm
+            1), or "l2" (Euclidean distance). None: "cosine" if the encoder's vectors have norm 1, otherwise "ip".
     """
 
     centroids: CentroidType = "int8"
@@ -73,6 +77,7 @@ class BuildOptions:
     k1: float = DEFAULT_K1
     b: float = DEFAULT_B
     seed: int = 0
+    metric: str | None = None
 
     @classmethod
     def of(cls, keywords: BuildKeywords) -> Self:
@@ -89,6 +94,8 @@ class BuildOptions:
             raise InvalidSetting(
                 "unknown type of centroids", expected=" or ".join(CENTROID_TYPES), actual=shown(self.centroids)
             )
+        if self.metric is not None:
+            _check_choice("metric", self.metric, METRICS)
         _check_number(self, "k1", 0, 1000)
         _check_number(self, "b", 0, 1)
         _check_integer(self, "seed", 0, (1 << 63) - 1)

@@ -15,7 +15,7 @@ from typing import ClassVar
 
 from quarry.formats.container.directory import Directory
 from quarry.formats.container.fields import Fields
-from quarry.formats.container.layout import SEARCH_DEFAULTS_FEATURE, FileKind, FileRecord
+from quarry.formats.container.layout import METRIC_FEATURE, SEARCH_DEFAULTS_FEATURE, FileKind, FileRecord
 from quarry.formats.container.reader import ContainerReader
 from quarry.formats.errors import CorruptFile, IndexNotFound
 from quarry.formats.root_file import MAX_GENERATION, RootFile
@@ -23,16 +23,21 @@ from quarry.formats.vectors.centroids import CENTROID_TYPES
 from quarry.formats.vectors.quantizer import MAX_DIM
 
 __all__ = [
+    "METRICS",
     "EncoderRecord",
     "IndexSettings",
     "Manifest",
+    "MetricRecord",
     "SegmentRecord",
     "find_latest_generation",
 ]
 
+METRICS = ("ip", "cosine", "l2")
 _MAX_SEGMENTS = 1 << 16
 _MAX_DOCS = 1 << 32
 _MAX_CENTROIDS = 1 << 16
+_MAX_NORM = 1e30
+_L2_DIMS = 3  # dimensions that stored vectors have more, at least
 _MAX_LISTINGS = 5  # listing a large folder is not atomic: during a commit both manifests may be missing
 
 
@@ -52,11 +57,27 @@ class EncoderRecord:
 
 
 @dataclass(frozen=True, kw_only=True)
+class MetricRecord:
+    """The metric of an index, if it does not follow from its encoder.
+
+    Attributes:
+        name: "ip", "cosine" or "l2".
+        dim: length of a vector as users know it, up to the length of a stored one.
+        norm: for "l2" the reference norm of the reduction to inner products (see `quarry.engine.scoring.metric`);
+            0 as long as the index has had no document. Otherwise 1.
+    """
+
+    name: str
+    dim: int
+    norm: float = 1.0
+
+
+@dataclass(frozen=True, kw_only=True)
 class IndexSettings:
     """The settings that are fixed when an index is created.
 
     Attributes:
-        dim: length of a vector.
+        dim: length of a stored vector.
         representation: name of the representation (see `quarry.engine.representation`).
         representation_settings: its integer settings.
         beta: inverse temperature of the softmax aggregation, or None for the maximum.
@@ -67,6 +88,7 @@ class IndexSettings:
         k1: of BM25.
         b: of BM25.
         seed: of all random choices.
+        metric: the metric; None: "cosine" if the vectors of the encoder have norm 1, otherwise "ip".
     """
 
     dim: int
@@ -80,6 +102,7 @@ class IndexSettings:
     k1: float
     b: float
     seed: int
+    metric: MetricRecord | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -173,6 +196,11 @@ class Manifest(RootFile):
         """The features of the file that readers may ignore."""
         return 0 if self.dense_weight is None else SEARCH_DEFAULTS_FEATURE
 
+    @property
+    def required_features(self) -> int:
+        """The features of the file that readers must support."""
+        return 0 if self.settings.metric is None else METRIC_FEATURE
+
     def to_fields(self) -> dict[str, object]:
         """Return the fields of the file."""
         weight = self.dense_weight
@@ -189,7 +217,8 @@ class Manifest(RootFile):
     @classmethod
     def from_container(cls, container: ContainerReader) -> Manifest:
         """Parse the fields of a file."""
-        manifest = _parse_manifest(container.fields, container.record.file_id, container.path)
+        has_metric = bool(container.required_features & METRIC_FEATURE)
+        manifest = _parse_manifest(container.fields, container.record.file_id, container.path, has_metric)
         if container.optional_features & SEARCH_DEFAULTS_FEATURE:
             manifest = replace(manifest, dense_weight=_parse_dense_weight(container.fields))
         return replace(manifest, unknown_features=container.unknown_writer_features)
@@ -216,7 +245,10 @@ def _parse_dense_weight(fields: Fields) -> float:
 
 
 def _settings_to_fields(settings: IndexSettings) -> dict[str, object]:
+    metric = settings.metric
+    known = {"name": metric.name, "dim": metric.dim, "norm": metric.norm} if metric else None
     return {
+        **({"metric": known} if known else {}),
         "dim": settings.dim,
         "representation": settings.representation,
         "representation_settings": settings.representation_settings,
@@ -245,12 +277,12 @@ def _segment_to_fields(segment: SegmentRecord) -> dict[str, object]:
     }
 
 
-def _parse_manifest(fields: Fields, commit_id: bytes, path: Path) -> Manifest:
+def _parse_manifest(fields: Fields, commit_id: bytes, path: Path, has_metric: bool) -> Manifest:
     manifest = Manifest(
         generation=fields.integer("generation", 1, MAX_GENERATION),
         commit_id=commit_id,
         parent_id=fields.binary("parent_id", 16),
-        settings=_parse_settings(fields.child("settings"), path),
+        settings=_parse_settings(fields.child("settings"), path, has_metric),
         encoder=_parse_encoder(fields.child("encoder")),
         segments=tuple(map(_parse_segment, fields.children("segments", _MAX_SEGMENTS))),
         quantizers=tuple(map(FileRecord.from_fields, fields.children("quantizers", _MAX_SEGMENTS))),
@@ -271,7 +303,7 @@ def _check_names(manifest: Manifest, path: Path) -> None:
             raise CorruptFile("a segment names an unknown quantizer", path=path, actual=segment.quantizer)
 
 
-def _parse_settings(fields: Fields, path: Path) -> IndexSettings:
+def _parse_settings(fields: Fields, path: Path, has_metric: bool) -> IndexSettings:
     numbers = fields.child("representation_settings").remaining()
     if any(type(value) is not int or not 0 < value <= _MAX_CENTROIDS for value in numbers.values()):
         raise CorruptFile("settings of the representation out of bounds", path=path, actual=reprlib.repr(numbers))
@@ -288,8 +320,22 @@ def _parse_settings(fields: Fields, path: Path) -> IndexSettings:
         b=fields.number("b", 0.0, 1.0),
         seed=fields.integer("seed", 0, (1 << 63) - 1),
     )
+    if has_metric:
+        settings = replace(settings, metric=_parse_metric(fields.child("metric"), settings.dim))
     fields.refuse_unknown()
     return settings
+
+
+def _parse_metric(fields: Fields, dim: int) -> MetricRecord:
+    name = fields.choice("name", METRICS)
+    added = _L2_DIMS if name == "l2" else 0
+    record = MetricRecord(
+        name=name,
+        dim=fields.integer("dim", 1 if added else dim, dim - added),
+        norm=fields.number("norm", 0.0 if added else 1.0, _MAX_NORM if added else 1.0),
+    )
+    fields.refuse_unknown()
+    return record
 
 
 def _parse_encoder(fields: Fields) -> EncoderRecord:

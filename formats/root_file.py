@@ -45,6 +45,11 @@ class RootFile(ABC):
         """16 random bytes, different for every file."""
 
     @property
+    def required_features(self) -> int:
+        """The features of the file that readers must support."""
+        return 0
+
+    @property
     def optional_features(self) -> int:
         """The features of the file that readers may ignore."""
         return 0
@@ -99,7 +104,12 @@ class RootFile(ABC):
         """
         temporary = f"{self.prefix.lower()}-{self.file_id.hex()}{TEMPORARY_SUFFIX}"
         container = ContainerWriter(
-            directory, temporary, self.kind, self.file_id, optional_features=self.optional_features
+            directory,
+            temporary,
+            self.kind,
+            self.file_id,
+            required_features=self.required_features,
+            optional_features=self.optional_features,
         )
         container.finish(self.to_fields())
         try:

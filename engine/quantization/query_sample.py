@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 import random
+from collections.abc import Iterable
 from itertools import pairwise
 
 import numpy as np
@@ -59,6 +60,12 @@ class QuerySample:
         """Return the ordinals, evenly spaced and ascending, of the documents to add if they can be looked up."""
         n_texts = min(n_docs, MAX_TEXTS)
         return [place * n_docs // n_texts for place in range(n_texts)]
+
+    def add_many(self, titles: Iterable[str], texts: Iterable[str]) -> None:
+        """Offer documents to the sample; those without title and text are passed over."""
+        for title, text in zip(titles, texts, strict=True):
+            if title or text:
+                self.add(title, text)
 
     def add(self, title: str, text: str) -> None:
         """Offer a document to the sample."""

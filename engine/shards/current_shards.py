@@ -17,6 +17,7 @@ from quarry.engine.shards.shard_folders import shard_directory
 from quarry.engine.shards.view import ShardedView
 from quarry.formats.container.directory import Directory
 from quarry.formats.errors import CorruptFile, IndexClosed, IndexNotFound
+from quarry.formats.manifest import IndexSettings
 from quarry.formats.shard_set import ShardSet, load_newest_shard_set
 from quarry.formats.snapshot import Snapshot
 
@@ -148,14 +149,22 @@ def _refreshed(snapshot: Snapshot) -> Snapshot:
 def _check_settings(snapshots: Sequence[Snapshot]) -> None:
     """Check that all shards were built with the same settings and encoder."""
     first = snapshots[0].manifest
+    expected = (_without_norm(first.settings), first.encoder)
+    norms = {each.manifest.settings.metric.norm for each in snapshots if each.manifest.settings.metric} - {0.0}
     for snapshot in snapshots[1:]:
-        if (snapshot.manifest.settings, snapshot.manifest.encoder) != (first.settings, first.encoder):
+        found = (_without_norm(snapshot.manifest.settings), snapshot.manifest.encoder)
+        if found != expected or len(norms) > 1:
             raise CorruptFile(
                 "a shard has other settings or another encoder than the first one",
                 path=snapshot.directory.path,
                 expected=f"{first.settings}, {first.encoder}",
                 actual=f"{snapshot.manifest.settings}, {snapshot.manifest.encoder}",
             )
+
+
+def _without_norm(settings: IndexSettings) -> IndexSettings:
+    """Return settings without the reference norm of the metric, which shards without documents do not know."""
+    return settings if settings.metric is None else replace(settings, metric=replace(settings.metric, norm=0.0))
 
 
 def _share_of(options: OpenOptions, n_shards: int) -> OpenOptions:

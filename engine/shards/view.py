@@ -8,23 +8,26 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 
 from quarry.engine.documents.document import Document
+from quarry.engine.encoding.no_encoder import has_encoder
 from quarry.engine.filtering.evaluation import Kinds, find_unknown_paths, join_kinds
 from quarry.engine.filtering.filter import Condition
 from quarry.engine.filtering.unknown_fields import find_nearest_names
+from quarry.engine.index.stored_documents import stored_document
 from quarry.engine.index.view import ViewResources
 from quarry.engine.lexical.close_terms import CloseTerm
 from quarry.engine.lexical.searcher import LexicalSearcher
 from quarry.engine.listing.documents import StoredDocuments
 from quarry.engine.listing.facets import FacetCounts, FacetRequest, Facets, count_values, select_documents
 from quarry.engine.options import SearchOptions
-from quarry.engine.scoring.query_vectors import Queries, Vectors, query_vectors, to_host_vectors
+from quarry.engine.scoring.metric import Metric
+from quarry.engine.scoring.query_vectors import Queries, Vectors, to_host_vectors
 from quarry.engine.scoring.ranking import Exactness, Ranking
 from quarry.engine.search.background import BackgroundSample, merge_samples
 from quarry.engine.search.coverage import Coverage
 from quarry.engine.search.hits import Hit, Hits
+from quarry.engine.search.metric_scores import metric_queries, set_metric_scores
 from quarry.engine.search.relevance import RelevanceEstimator
 from quarry.engine.search.reranker import rerank
 from quarry.engine.search.retriever import Answer
@@ -62,6 +65,7 @@ class ShardedView:
     Attributes:
         shard_set: names the shards.
         shards: at their generations.
+        metric: of the index.
     """
 
     def __init__(
@@ -75,6 +79,8 @@ class ShardedView:
         self._path = path
         self.shard_set = shard_set
         self.shards = tuple(shards)
+        metrics = [Metric.of(shard.snapshot.manifest) for shard in shards]
+        self.metric = max(metrics, key=lambda metric: metric.norm)  # 0 in shards without documents, for "l2"
         self._threads = threads
         self._resources = resources
         self._names = [shard.name for shard in shards]
@@ -98,14 +104,13 @@ class ShardedView:
         """Return whether there is a document with an id."""
         return self._owner(doc_id).snapshot.find(doc_id) is not None
 
-    def documents(self, ids: Iterable[str]) -> list[Document]:
+    def documents(self, ids: Iterable[str], *, with_vectors: bool = False) -> list[Document]:
         """Return the documents with these ids, in their order; ids that no document has are ignored."""
         found = []
         for doc_id in ids:
             place = self._owner(doc_id).snapshot.find(doc_id)
             if place:
-                stored = place[0].reader.documents[place[1]]
-                found.append(Document(doc_id, stored.text, stored.title, stored.metadata))
+                found.append(stored_document(doc_id, *place, self.metric, with_vectors=with_vectors))
         return found
 
     def _owner(self, doc_id: str) -> Shard:
@@ -162,24 +167,31 @@ class ShardedView:
         """
         self._resources.check_encoder(self.shards[0].snapshot.manifest.encoder, self._path)
 
-    def search(self, texts: list[str], options: SearchOptions) -> list[Hits]:
-        """Return the hits of each text, see `quarry.engine.engine.Engine.search`."""
+    @property
+    def has_encoder(self) -> bool:
+        """Whether texts have vectors: the index was built with an encoder."""
+        return has_encoder(self.shards[0].snapshot.manifest.encoder)
+
+    def search(
+        self, texts: list[str] | None, options: SearchOptions, vectors: Vectors | None = None
+    ) -> list[Hits]:
+        """Return the hits of each query, see `quarry.engine.index.view.IndexView.search`."""
         reranker = self._resources.find_reranker(options, self._path)
-        if options.mode != "lexical":
+        queries: Queries | None = None
+        if vectors is not None:
+            queries = metric_queries(self.metric, vectors)
+        elif options.mode != "lexical":
             self.check_encoder()
-        vectors = self._resources.encode(texts) if options.mode == "dense" else None
-        found = self._search(texts, vectors, options)
-        if reranker is None:
+            if options.mode == "dense":
+                assert texts is not None
+                queries = self._resources.encode(texts, self.metric)
+        found = self._search(texts, queries, options)
+        if reranker is None or texts is None:
             return found
         return [
             rerank(text, hits, reranker, options.k, options.offset)
             for text, hits in zip(texts, found, strict=True)
         ]
-
-    def search_vectors(self, queries: npt.ArrayLike, options: SearchOptions) -> list[Hits]:
-        """Return the hits of each of (n, dim) query vectors, see `quarry.engine.engine.Engine.search_vectors`."""
-        vectors = query_vectors(queries, self.shards[0].snapshot.manifest.settings.dim)
-        return self._search(None, vectors, options)
 
     def _search(self, texts: list[str] | None, vectors: Queries | None, options: SearchOptions) -> list[Hits]:
         """Return the hits of each query, given by what its mode needs: a text, a vector, or both."""
@@ -191,15 +203,23 @@ class ShardedView:
         if texts is None or options.mode == "dense":
             assert vectors is not None
             answers = gathering.run(lambda number: find_dense(self.shards[number], vectors, options))
-            return self._all_hits(answers, _Queries(options, to_host_vectors(vectors), texts), gathering)
+            found = self._all_hits(answers, _Queries(options, to_host_vectors(vectors), texts), gathering)
+            set_metric_scores(self.metric, vectors, found, is_dense=True)
+            return found
         collection = self._collection(texts, gathering, options.typos)
         if options.mode == "lexical":
             answers = gathering.run(lambda number: collection.searchers[number].find_lexical(texts, options))
             return self._all_hits(answers, _Queries(options, None, texts), gathering, collection)
-        lexical = next(iter(collection.searchers.values())).lexical  # all know the terms of all shards
-        encoded = self._resources.encode([lexical.correct(text) for text in texts] if options.typos else texts)
-        answers = gathering.run(lambda number: collection.searchers[number].find_both(encoded, texts, options))
-        return self._all_hits(answers, _Queries(options, to_host_vectors(encoded), texts), gathering, collection)
+        if vectors is None:
+            lexical = next(iter(collection.searchers.values())).lexical  # all know the terms of all shards
+            meant = [lexical.correct(text) for text in texts] if options.typos else texts
+            queries = self._resources.encode(meant, self.metric)
+        else:
+            queries = vectors
+        answers = gathering.run(lambda number: collection.searchers[number].find_both(queries, texts, options))
+        found = self._all_hits(answers, _Queries(options, to_host_vectors(queries), texts), gathering, collection)
+        set_metric_scores(self.metric, queries, found, is_dense=False)
+        return found
 
     def _check_filter(self, condition: Condition | None, gathering: Gathering) -> None:
         """Evaluate a filter on all shards; check types and fields against the values of all of them together.

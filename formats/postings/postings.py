@@ -60,6 +60,10 @@ class PostingsWriter:
         """
         self._runs.add(terms)
 
+    def add_many(self, documents: Sequence[Sequence[str]]) -> None:
+        """Append the next documents; see `add`."""
+        self._runs.add_many(documents)
+
     def spill(self) -> None:
         """Write buffered terms to a temporary file if there are many."""
         self._runs.spill()

@@ -228,7 +228,7 @@ class TestSearch:
             (["fine", 7], "query 1 is not a text; expected str; found int"),
             ([None], "query 0 is not a text"),
             (b"bytes", "queries are not texts; expected a str or several; found bytes"),
-            (None, "queries are not texts"),
+            (None, "there is nothing to search for; expected a text, vector=..., or both"),
             (7, "queries are not texts"),
             ({"text": "fine"}, "queries are not texts; expected a str or several; found dict"),
         ],

@@ -15,8 +15,10 @@ from quarry.engine import Engine, KMeans
 from quarry.engine.documents.document import Document
 from quarry.engine.index.memory import memory_bytes, plan_memory
 from quarry.engine.indexer.document_encoder import EncodedDocument
+from quarry.engine.indexer.encoded_batch import EncodedBatch
 from quarry.engine.indexer.segment_builder import SegmentBuilder
 from quarry.engine.representation.base import DocumentVectors
+from quarry.engine.scoring.metric import Metric
 from quarry.engine.thresholds import Thresholds
 from quarry.formats.container.directory import Directory
 from quarry.formats.errors import InvalidSetting
@@ -71,7 +73,10 @@ def fill(directory, n_docs, n_each, quantizer):
     builder = SegmentBuilder(directory, manifest.settings, 2, Thresholds())
     for doc in range(n_docs):
         vectors = DocumentVectors(generator.standard_normal((n_each, DIM), np.float32), ((),) * n_each)
-        builder.add(EncodedDocument(Document(f"new {doc}", "text"), vectors, ["text", f"w{doc % 500}"], 0))
+        encoded = EncodedDocument(Document(f"new {doc}", "text"), vectors, ["text", f"w{doc % 500}"], 0)
+        builder.add(
+            EncodedBatch.of([encoded], Metric("ip", vectors.values.shape[1], vectors.values.shape[1], "int8"))
+        )
     built = builder.finish(quantizer)
     builder.close()
     manifest.next((built.record,), (built.quantizer,)).commit(directory)

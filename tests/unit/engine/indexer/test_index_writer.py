@@ -294,11 +294,15 @@ class TestAdd:
 
         taken = []
         writer = IndexWriter(directory, ENCODER, 2, fresh=SETTINGS)
-        writer.add_encoded = lambda encoded: taken.append(len(given) - len(taken))
+
+        def take(batch):
+            taken.extend(len(given) - len(taken) for _ in batch.ids)
+
+        writer.add_batch = take
         writer.add(numbered())
         writer.close()
         assert len(taken) == 500
-        assert max(taken) <= 2 * 8 + 1
+        assert max(taken) <= 2 * 8 + 1 + 64
 
 
 class TestLifeCycle:
