@@ -22,6 +22,7 @@ from bench.data.collections import Collection, add_collection, load_collection
 from bench.data.quality import measure_hits
 from bench.harness.records import add_out, append_result
 from quarry.engine import Engine, Hits
+from quarry.engine.choices import Mode
 
 __all__ = ["add_arguments", "mistype", "run"]
 
@@ -46,7 +47,8 @@ def run(args: argparse.Namespace) -> int:
     texts = {"clean": clean, "mistyped": [mistype(query, generator) for query in clean]}
     print(f"{'':<10} {'queries':<10} {'typos':<6} {'nDCG@10':>8} {'p50 ms':>8}")
     with Engine.open(args.index, threads=1) as index:
-        for mode in ("lexical", "hybrid"):
+        modes: tuple[Mode, ...] = ("lexical", "hybrid")
+        for mode in modes:
             for record in _measure(index, collection, texts, mode):
                 print(
                     f"{mode:<10} {record['queries']:<10} {record['typos']!s:<6} {record['ndcg_10']:>8.4f}"
@@ -79,7 +81,7 @@ def mistype(query: str, generator: random.Random) -> str:
 
 
 def _measure(
-    index: Engine, collection: Collection, texts: dict[str, list[str]], mode: str
+    index: Engine, collection: Collection, texts: dict[str, list[str]], mode: Mode
 ) -> list[dict[str, object]]:
     answers: dict[tuple[str, bool], list[Hits]] = {setting: [] for setting in _SETTINGS}
     times: dict[tuple[str, bool], list[float]] = {setting: [] for setting in _SETTINGS}

@@ -134,7 +134,7 @@ class ShardedView:
         gathering = Gathering(self._threads, self._names)
         self._check_filter(condition, gathering)
         query = request.query
-        collection = None if query is None else self._collection([query], gathering)
+        collection = None if query is None else self._collection([query], gathering, typos=True)
 
         def count(number: int) -> list[FacetCounts]:
             shard = self.shards[number]
@@ -196,9 +196,9 @@ class ShardedView:
             answers = gathering.run(lambda number: collection.searchers[number].find_lexical(texts, options))
             return self._all_hits(answers, _Queries(options, None, texts), gathering, collection)
         lexical = next(iter(collection.searchers.values())).lexical  # all know the terms of all shards
-        vectors = self._resources.encode([lexical.correct(text) for text in texts] if options.typos else texts)
-        answers = gathering.run(lambda number: collection.searchers[number].find_both(vectors, texts, options))
-        return self._all_hits(answers, _Queries(options, host_vectors(vectors), texts), gathering, collection)
+        meant = self._resources.encode([lexical.correct(text) for text in texts] if options.typos else texts)
+        answers = gathering.run(lambda number: collection.searchers[number].find_both(meant, texts, options))
+        return self._all_hits(answers, _Queries(options, host_vectors(meant), texts), gathering, collection)
 
     def _check_filter(self, condition: Condition | None, gathering: Gathering) -> None:
         """Evaluate a filter on all shards; check types and fields against the values of all of them together.
