@@ -18,7 +18,7 @@ import argparse
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
-from typing import NamedTuple, cast
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -43,7 +43,11 @@ from quarry.formats.snapshot import Snapshot
 
 __all__ = ["Example", "add_arguments", "area_under_curve", "fit_model", "run"]
 
-_MODES = {"hybrid": ("dense", "share", "spread"), "dense": ("dense", "spread"), "lexical": ("share",)}
+_MODES: dict[Mode, tuple[str, ...]] = {
+    "hybrid": ("dense", "share", "spread"),
+    "dense": ("dense", "spread"),
+    "lexical": ("share",),
+}
 _N_HITS = 10
 _CACHE_BYTES = 128 << 20
 _RIDGE = 1e-3
@@ -112,7 +116,7 @@ def run(args: argparse.Namespace) -> int:
             about = {"collection": name, "mode": mode, "encoder": encoder.name, "fitted_on": fitted}
             append_result(args.out, {**record, **about, "n_queries": args.queries})
     if args.write is not None:
-        models = {
+        models: dict[str, LogisticModel] = {
             mode: fit_model(_without(examples[mode], fitted, None), features) for mode, features in _MODES.items()
         }
         add_bundle_file(args.write, RELEVANCE_NAME, write_relevance(RelevanceModels(models, tuple(fitted))))
@@ -156,10 +160,10 @@ class _Probe:
         self._sample = sample_background(snapshot.segments, self._dense)
 
     def search(
-        self, mode: str, collection: Collection, source: Collection, vectors: npt.NDArray[np.float32]
+        self, mode: Mode, collection: Collection, source: Collection, vectors: npt.NDArray[np.float32]
     ) -> Iterator[Example]:
         """Yield the hits of each query of `source`."""
-        options, texts = SearchOptions(k=_N_HITS, mode=cast(Mode, mode)), list(source.queries.values())
+        options, texts = SearchOptions(k=_N_HITS, mode=mode), list(source.queries.values())
         everything = [None] * len(self._snapshot.segments)
         if mode == "lexical":
             answers = self._retriever.search_lexical(texts, options, everything)
