@@ -31,7 +31,14 @@ from quarry.engine.representation.base import Representation
 from quarry.engine.representation.registry import representation_from
 from quarry.engine.thresholds import Thresholds
 from quarry.formats.container.directory import Directory
-from quarry.formats.errors import AccessFailed, CommitFailed, FormatError, InvalidDocument, InvalidSetting
+from quarry.formats.errors import (
+    AccessFailed,
+    CommitFailed,
+    EncoderMismatch,
+    FormatError,
+    InvalidDocument,
+    InvalidSetting,
+)
 from quarry.formats.manifest import IndexSettings
 from quarry.formats.snapshot import Snapshot
 from quarry.formats.vectors.quantizer import Quantizer, StoredQuantizer, write_quantizer
@@ -103,19 +110,24 @@ class IndexWriter:
         except BaseException:
             self._release_lock()
             raise
-        self._settings = self._committer.current.manifest.settings
-        self._merges = MergeScheduler(
-            self._committer, threads, self._thresholds, after_merge, self._encoder_of_vectors()
-        )
+        self._after_merge = after_merge
         try:
-            self._representation: Representation = representation_from(
-                self._settings.representation, self._settings.representation_settings
-            )
-            self._analyzer = Analyzer.from_settings(self._settings.language, self._settings.analysis_rules)
-            self._updates = MetadataUpdates(self._analyzer.terms)
+            self._follow_settings()
         except BaseException:
             self.close()
             raise
+
+    def _follow_settings(self) -> None:
+        """Prepare for changes with the settings of the current generation."""
+        self._settings = self._committer.current.manifest.settings
+        self._merges = MergeScheduler(
+            self._committer, self._threads, self._thresholds, self._after_merge, self._encoder_of_vectors()
+        )
+        self._representation: Representation = representation_from(
+            self._settings.representation, self._settings.representation_settings
+        )
+        self._analyzer = Analyzer.from_settings(self._settings.language, self._settings.analysis_rules)
+        self._updates = MetadataUpdates(self._analyzer.terms)
 
     @property
     def lock(self) -> WriteLock:
@@ -144,12 +156,14 @@ class IndexWriter:
             CommitFailed: an I/O error occurred; the documents until then are collected.
         """
         self._check_open()
-        how = self.document_encoder
+        encoder, how = self._encoder, self.document_encoder
         n_taken = 0
         try:
             with EncodedDocuments(documents, how, self._pool, on_invalid) as encoded:
                 for each in encoded:
-                    self.add_encoded(each)
+                    with self._mutex:
+                        self._check_encoder(encoder)
+                        self.add_encoded(each)
                     n_taken += 1
         except PoolClosed:  # by `close` on another thread
             raise self._state.closed_error() from None
@@ -215,6 +229,16 @@ class IndexWriter:
             self.n_tokens += n_tokens
             self.n_rows += adopted.n_rows
             return len(adopted)
+
+    def _check_encoder(self, encoder: Encoder) -> None:
+        """Check that the index was not encoded again while documents were encoded for it."""
+        if self._encoder is not encoder:
+            raise EncoderMismatch(
+                "the index was encoded again with another encoder while documents were added; add them again",
+                path=self._directory.path,
+                expected=self._encoder.name,
+                actual=encoder.name,
+            )
 
     def has_changes(self) -> bool:
         """Whether something was collected since the last commit, and this writer is open."""
@@ -374,11 +398,12 @@ class IndexWriter:
             return self._committer.current.manifest.generation
 
     @finishes_before_exit
-    def rewrite(self, compose: Compose) -> int:
+    def rewrite(self, compose: Compose, encoder: Encoder | None = None) -> int:
         """Make a generation that `compose` returns, after background merges have ended; return its number.
 
         Args:
             compose: see `quarry.engine.indexer.committer.Compose`.
+            encoder: of the vectors of the new generation; None: they are of the same encoder as before.
 
         Raises:
             InvalidSetting: something was collected that is not committed.
@@ -394,7 +419,12 @@ class IndexWriter:
                 )
             try:
                 self._merges.join()
+                before = self._committer.current.manifest.generation
                 generation = self._committer.rewrite(compose)
+                if encoder is not None and generation != before:
+                    self._merges.abandon()
+                    self._encoder = encoder
+                    self._follow_settings()
             except BaseException as error:
                 self._fail(error, "nothing was committed")
                 raise
