@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -20,6 +21,7 @@ from quarry.engine.lexical.searcher import LexicalSearcher
 from quarry.engine.options import OpenOptions, SearchOptions
 from quarry.engine.scoring.query_vectors import Queries
 from quarry.engine.scoring.ranking import Exactness, Ranking
+from quarry.engine.search.background import BackgroundSample, sample_background
 from quarry.engine.search.hit_builder import HitBuilder
 from quarry.engine.search.retriever import Pool, Retriever
 from quarry.engine.search.searcher import Searcher
@@ -84,6 +86,11 @@ class Shard:
     def is_empty(self) -> bool:
         """Whether it has no live document."""
         return not self.segments
+
+    @cached_property
+    def background(self) -> BackgroundSample:
+        """The background of its documents; read at first use."""
+        return sample_background(self.segments, self.dense)
 
     def measure(self) -> ShardSize:
         """Return its size."""
