@@ -36,6 +36,7 @@ from quarry.engine.listing.facets import FacetRequest, Facets
 from quarry.engine.options import BuildKeywords, OpenOptions, SearchKeywords, SearchOptions
 from quarry.engine.process.exit_gate import finishes_before_exit
 from quarry.engine.progress import Progress, ProgressSetting, count_items
+from quarry.engine.reencoding import Reencoding
 from quarry.engine.representation.base import Representation
 from quarry.engine.reuse.added_indexes import AddIndexesReport, add_indexes
 from quarry.engine.reuse.snapshot import SnapshotReport, write_snapshot
@@ -582,6 +583,42 @@ class Engine:
         """
         with Progress(progress, "merging") as bar:
             return self._require_writer().merge(checked_flag(retrain, "retrain"), bar.update)
+
+    def reencode(
+        self, encoder: str | os.PathLike[str] | Encoder | None, *, progress: ProgressSetting = False
+    ) -> int:
+        """Encode all documents again with another encoder, from their stored texts; return the new generation.
+
+        Ids, texts, metadata and all settings that do not depend on the encoder stay; the representation is that
+        for which the new encoder was trained, if it states one. The old generation stays in use, also by other
+        processes, until the new one is committed, in one step; this object then uses the new encoder. Others must
+        be opened again with it. Every 30 seconds the work is saved in the folder ``reencoding`` of the index:
+        after an error or a crash the next call with the same encoder continues, and encodes only what is missing
+        or has changed. Delete that folder to give up instead.
+
+        Args:
+            encoder: as in `open`. If it is the encoder of the index, nothing is done.
+            progress: True, False, None (only on a terminal), or a function of (documents done, total).
+
+        Raises:
+            InvalidSetting: the index is sharded, whose shards are not committed together; the encoder does not fit
+                the settings of the index; or changes are not committed.
+            InvalidDocument: a document has no text, or the encoder has no vector for it.
+            CommitFailed: an I/O error occurred. After an error the index is unchanged.
+            ReadOnlyIndex: the index was not opened writable.
+        """
+        writer = self._require_writer()
+        view = self._view
+        if isinstance(writer, ShardedWriter) or isinstance(view, CurrentShards):
+            raise InvalidSetting(
+                "a sharded index cannot be encoded again: its shards are not committed together; build it again",
+                path=self._directory.path,
+            )
+        opened = open_encoder(encoder)
+        work = Reencoding(writer, self._directory, opened, self._n_threads, self._thresholds, progress)
+        generation = work.run()
+        view.use_encoder(opened, self._written)
+        return generation
 
     @finishes_before_exit
     def set_dense_weight(self, weight: float | None) -> int:

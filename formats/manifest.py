@@ -136,7 +136,7 @@ class Manifest(RootFile):
         generation: number of the commit, from 1.
         commit_id: 16 random bytes.
         parent_id: commit_id of the generation before, or zeros.
-        settings: fixed at creation.
+        settings: fixed at creation, or when all documents are encoded again.
         encoder: of the vectors.
         segments: oldest first.
         quantizers: the quantizer files that the segments name.

@@ -121,6 +121,7 @@ def _make_parser(words: Sequence[str]) -> argparse.ArgumentParser:
         _add_eval,
         _add_tune,
         _add_merge,
+        _add_reencode,
         _add_info,
         _add_verify,
         _add_snapshot,
@@ -469,6 +470,23 @@ def _run_merge(args: argparse.Namespace) -> int:
             "n_graphs_written": n_graphs,
         }
         _print_fields(fields, args.json)
+    return 0
+
+
+def _add_reencode(commands: _Subparsers) -> None:
+    parser = _add_command(
+        commands, "reencode", "encode all documents of an index with another encoder", _run_reencode
+    )
+    _add_index(parser)
+    _add_encoder(parser)
+    _add_wait(parser)
+    _add_json(parser, "one JSON object")
+
+
+def _run_reencode(args: argparse.Namespace) -> int:
+    with engine.Engine.open(args.index, writable=True, wait=args.wait, threads=args.threads) as index:
+        generation = index.reencode(args.encoder, progress=False if args.json else None)
+        _print_fields({"generation": generation, "encoder": index.stats()["encoder"]}, args.json)
     return 0
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 
+from quarry.engine.encoding.encoder import Encoder
 from quarry.engine.index.current import Current
 from quarry.engine.index.view import IndexView, ViewResources
 from quarry.engine.indexer.graphs import drop_graphs, write_graphs
@@ -74,6 +75,14 @@ class CurrentView(Current[IndexView]):
             snapshot = take_snapshot() if view else None
             if view is not None and snapshot is not None:  # a snapshot without documents is false
                 self._replace(view, snapshot)
+
+    def use_encoder(self, encoder: Encoder, take_snapshot: Callable[[], Snapshot | None]) -> None:
+        """Use the generation that a writer of this process made with another encoder; see `follow`."""
+        with self._lock:
+            view = self._view
+            snapshot = take_snapshot() if view else None
+            if view is not None and snapshot is not None:
+                self._view = _open_view(snapshot, lambda: view.with_encoder(snapshot, encoder))
 
     def _replace(self, view: IndexView, snapshot: Snapshot, *, is_reusing: bool = True) -> None:
         self._view = _open_view(snapshot, lambda: view.next_view(snapshot, is_reusing=is_reusing))

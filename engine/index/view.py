@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
@@ -154,6 +154,10 @@ class IndexView:
             is_reusing: whether open backends are reused; otherwise a backend is chosen again for each segment.
         """
         return IndexView(snapshot, self._resources, self.searcher if is_reusing else None)
+
+    def with_encoder(self, snapshot: Snapshot, encoder: Encoder) -> IndexView:
+        """Return the view of a generation whose vectors are of another encoder."""
+        return IndexView(snapshot, replace(self._resources, encoder=encoder))
 
     def check_encoder(self) -> None:
         """Raise unless the encoder is the one that the index was built with.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import re
+import shutil
 from collections.abc import Collection
 
 from quarry.formats.container.directory import Directory
@@ -12,7 +13,10 @@ from quarry.formats.manifest import Manifest, find_latest_generation
 from quarry.formats.vectors.hnsw_graph import graph_name
 from quarry.formats.write_lock import WriteLock
 
-__all__ = ["Garbage", "collect_garbage", "files_of"]
+__all__ = ["WORK_FOLDER", "Garbage", "collect_garbage", "files_of"]
+
+WORK_FOLDER = "reencoding"
+"""Folder, in that of an index, of the index that collects its documents encoded with another encoder."""
 
 _OWN_FILES = re.compile(r"MANIFEST-\d{20}|[0-9a-f]{32}\.(seg|quant|del|hnsw)|(spool|manifest)-[0-9a-f]+\.tmp")
 
@@ -54,11 +58,24 @@ def collect_garbage(directory: Directory, lock: WriteLock) -> None:
     """
     with contextlib.suppress(FormatError, IndexNotFound, OSError):
         directory.sync()
+        _delete_finished_work(directory, lock)
         names, needed = directory.names(), _needed(directory)
         if lock.is_in_place():  # and was until now: files that another writer makes later are not among the names
             for name in names:
                 if _OWN_FILES.fullmatch(name) and name not in needed:
                     directory.delete(name)
+
+
+def _delete_finished_work(directory: Directory, lock: WriteLock) -> None:
+    """Delete the work index if the index has its encoder already: a process ended just before it could do so."""
+    path = directory.path / WORK_FOLDER
+    if path.is_dir() and not path.is_symlink():
+        work = Directory(path)
+        with contextlib.suppress(FormatError, IndexNotFound):
+            made = Manifest.load(work, find_latest_generation(work)).encoder.identity
+            is_finished = made == Manifest.load(directory, find_latest_generation(directory)).encoder.identity
+            if is_finished and lock.is_in_place():
+                shutil.rmtree(path, ignore_errors=True)
 
 
 def _needed(directory: Directory) -> set[str]:

@@ -41,7 +41,14 @@ from quarry.engine.representation.registry import stored_representation
 from quarry.engine.scoring.metric import Metric
 from quarry.engine.thresholds import Thresholds
 from quarry.formats.container.directory import Directory
-from quarry.formats.errors import AccessFailed, CommitFailed, FormatError, InvalidDocument, InvalidSetting
+from quarry.formats.errors import (
+    AccessFailed,
+    CommitFailed,
+    EncoderMismatch,
+    FormatError,
+    InvalidDocument,
+    InvalidSetting,
+)
 from quarry.formats.manifest import IndexSettings
 from quarry.formats.snapshot import Snapshot
 from quarry.formats.vectors.quantizer import Quantizer, StoredQuantizer, write_quantizer
@@ -116,23 +123,28 @@ class IndexWriter:
         except BaseException:
             self._release_lock()
             raise
+        self._after_merge = after_merge
+        try:
+            self._follow_settings()
+        except BaseException:
+            self.close()
+            raise
+
+    def _follow_settings(self) -> None:
+        """Prepare for changes with the settings of the current generation."""
         manifest = self._committer.current.manifest
         self._settings = manifest.settings
         self.metric = Metric.of(manifest)
         if not has_encoder(manifest.encoder):
             self._encoder = NoEncoder(self._settings.dim, manifest.encoder.normalize)
         self._merges = MergeScheduler(
-            self._committer, threads, self._thresholds, after_merge, self._encoder_of_vectors()
+            self._committer, self._threads, self._thresholds, self._after_merge, self._encoder_of_vectors()
         )
-        try:
-            self._representation: Representation = stored_representation(
-                self._settings.representation, self._settings.representation_settings
-            )
-            self._analyzer = Analyzer.from_settings(self._settings.language, self._settings.analysis_rules)
-            self._updates = MetadataUpdates(self._analyzer.terms)
-        except BaseException:
-            self.close()
-            raise
+        self._representation: Representation = stored_representation(
+            self._settings.representation, self._settings.representation_settings
+        )
+        self._analyzer = Analyzer.from_settings(self._settings.language, self._settings.analysis_rules)
+        self._updates = MetadataUpdates(self._analyzer.terms)
 
     @property
     def lock(self) -> WriteLock:
@@ -161,18 +173,21 @@ class IndexWriter:
             CommitFailed: an I/O error occurred; the documents until then are collected.
         """
         self._check_open()
+        encoder, how = self._encoder, self.document_encoder
         n_taken = 0
 
         def take(batch: EncodedBatch) -> None:
             nonlocal n_taken
-            self.add_batch(batch)
+            with self._mutex:
+                self._check_encoder(encoder)
+                self.add_batch(batch)
             n_taken += len(batch)
 
         if self.metric.norm == 0:
-            norm, documents = read_reference_norm(documents, self.document_encoder)
+            norm, documents = read_reference_norm(documents, how)
             self.fix_reference_norm(norm)
         try:
-            DocumentFeed(documents, self.document_encoder, self.metric, self._pool, on_invalid).pass_on(take)
+            DocumentFeed(documents, how, self.metric, self._pool, on_invalid).pass_on(take)
         except PoolClosed:  # by `close` on another thread
             raise self._state.closed_error() from None
         return n_taken
@@ -262,6 +277,16 @@ class IndexWriter:
             self.n_tokens += n_tokens
             self.n_rows += adopted.n_rows
             return len(adopted)
+
+    def _check_encoder(self, encoder: Encoder) -> None:
+        """Check that the index was not encoded again while documents were encoded for it."""
+        if self._encoder is not encoder:
+            raise EncoderMismatch(
+                "the index was encoded again with another encoder while documents were added; add them again",
+                path=self._directory.path,
+                expected=self._encoder.name,
+                actual=encoder.name,
+            )
 
     def has_changes(self) -> bool:
         """Whether something was collected since the last commit, and this writer is open."""
@@ -424,11 +449,12 @@ class IndexWriter:
             return self._committer.current.manifest.generation
 
     @finishes_before_exit
-    def rewrite(self, compose: Compose) -> int:
+    def rewrite(self, compose: Compose, encoder: Encoder | None = None) -> int:
         """Make a generation that `compose` returns, after background merges have ended; return its number.
 
         Args:
             compose: see `quarry.engine.indexer.committer.Compose`.
+            encoder: of the vectors of the new generation; None: they are of the same encoder as before.
 
         Raises:
             InvalidSetting: something was collected that is not committed.
@@ -444,7 +470,12 @@ class IndexWriter:
                 )
             try:
                 self._merges.join()
+                before = self._committer.current.manifest.generation
                 generation = self._committer.rewrite(compose)
+                if encoder is not None and generation != before:
+                    self._merges.abandon()
+                    self._encoder = encoder
+                    self._follow_settings()
             except BaseException as error:
                 self._fail(error, "nothing was committed")
                 raise

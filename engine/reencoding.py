@@ -1,0 +1,286 @@
+"""Encodes all documents of an index with another encoder, in a work index in its folder, so that it can resume."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import shutil
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import replace
+from typing import TYPE_CHECKING, cast
+
+import numpy as np
+import numpy.typing as npt
+
+from quarry.engine.build_plan import BuildPlan
+from quarry.engine.documents.document import Document
+from quarry.engine.documents.place import shown
+from quarry.engine.encoding.encoder import Encoder
+from quarry.engine.encoding.trained import trained_quantizer
+from quarry.engine.indexer.garbage import WORK_FOLDER
+from quarry.engine.indexer.generation import CurrentGeneration
+from quarry.engine.indexer.index_writer import IndexWriter
+from quarry.engine.options import BuildKeywords
+from quarry.engine.progress import Progress, ProgressSetting
+from quarry.engine.representation.base import Representation
+from quarry.engine.representation.registry import stored_representation
+from quarry.engine.reuse.generation_files import GenerationFiles
+from quarry.engine.thresholds import Thresholds
+from quarry.formats.container.directory import Directory
+from quarry.formats.documents.packed_metadata import PackedMetadata
+from quarry.formats.errors import FormatError, IndexClosed, IndexNotFound, InvalidDocument
+from quarry.formats.manifest import EncoderRecord, IndexSettings, Manifest
+from quarry.formats.segment import SegmentReader
+from quarry.formats.snapshot import Snapshot
+from quarry.formats.system_errors import system_errors
+
+if TYPE_CHECKING:
+    from quarry.engine.choices import CentroidType
+
+__all__ = ["Reencoding"]
+
+_COMMIT_S = 30.0
+"""Seconds of work that are lost at most when the process is killed, apart from the document being encoded."""
+_BATCH_DOCS = 256
+_NO_LISTS = 1 << 62
+
+
+class Reencoding:
+    """The documents of an index, encoded again.
+
+    They are collected in a work index, which is committed every 30 seconds. When it is complete, its segments
+    become those of the index, in one commit that changes encoder and settings too. If there is a work index of the
+    same encoder, it is continued; documents that have changed since are encoded again.
+
+    Args:
+        writer: of the index.
+        directory: of the index.
+        encoder: the new one.
+        threads: for encoding, training and coding.
+        thresholds: sizes from which on segments have inverted lists.
+        progress: see `quarry.engine.progress`.
+    """
+
+    def __init__(
+        self,
+        writer: IndexWriter,
+        directory: Directory,
+        encoder: Encoder,
+        threads: int,
+        thresholds: Thresholds,
+        progress: ProgressSetting,
+    ) -> None:
+        self._writer = writer
+        self._directory = directory
+        self._encoder = encoder
+        self._threads = threads
+        self._thresholds = thresholds
+        self._progress = progress
+        self._path = directory.path / WORK_FOLDER
+
+    def run(self) -> int:
+        """Encode the documents and commit; return the generation. Nothing is done if the encoder is the same one.
+
+        Raises:
+            InvalidSetting: changes are not committed, or the encoder does not fit the settings of the index.
+            InvalidDocument: a document has no text, or the encoder has no vector for it.
+            QuarryError: as `IndexWriter.add` and `commit` raise it; the index is unchanged.
+        """
+        while True:
+            snapshot = self._writer.snapshot()
+            try:
+                before = snapshot.manifest
+                if _is_same(before.encoder, self._encoder):
+                    return before.generation
+                self._encode(snapshot, _new_settings(before.settings, self._encoder))
+            finally:
+                snapshot.close()
+            with GenerationFiles(Directory(self._path)) as files:
+                committed = _Replacement(self._directory, before, files)
+                generation = self._writer.rewrite(committed.compose, self._encoder)
+            if committed.is_made:
+                shutil.rmtree(self._path, ignore_errors=True)
+                return generation
+
+    def _encode(self, snapshot: Snapshot, settings: IndexSettings) -> None:
+        """Make the documents of the work index those of a snapshot."""
+        directory = self._work_directory(settings)
+        collecting = replace(self._thresholds, list_rows=_NO_LISTS, training_rows=_NO_LISTS)
+        fresh = settings if _manifest_of(directory) is None else None
+        work = IndexWriter(
+            directory, self._encoder, self._threads, fresh=fresh, thresholds=collecting, merges=True
+        )
+        with closing(work):
+            self._update(work, snapshot)
+        finishing = IndexWriter(directory, self._encoder, self._threads, thresholds=self._thresholds)
+        with closing(finishing), closing(finishing.snapshot()) as collected:
+            kinds = {segment.reader.centroids.kind for segment in collected.segments}
+            if kinds:  # a quantizer is trained on all documents, not on those of the first commit
+                finishing.merge(retrain="none" not in kinds)
+
+    def _work_directory(self, settings: IndexSettings) -> Directory:
+        """Return the folder of the work index; one of another encoder, or that cannot be read, is deleted."""
+        if self._path.is_dir():
+            found = _manifest_of(Directory(self._path))
+            if found is None or found.settings != settings or not _is_same(found.encoder, self._encoder):
+                shutil.rmtree(self._path, ignore_errors=True)
+        with system_errors("made", self._path):
+            self._path.mkdir(exist_ok=True)
+        return Directory(self._path, limits=self._thresholds.writing)
+
+    def _update(self, work: IndexWriter, snapshot: Snapshot) -> None:
+        """Add what the work index lacks, delete what the index has no more, and commit from time to time."""
+        done = work.snapshot()
+        try:
+            work.delete(doc_id for document in _documents(done) if snapshot.find(doc_id := document.id) is None)
+            n_total = len(snapshot)
+            with Progress(self._progress, "reencoding") as bar:
+                missing = self._missing(snapshot, done, bar, n_total)
+                for first in missing:
+                    try:
+                        work.add(_until(itertools.chain([first], missing), time.monotonic() + _COMMIT_S))
+                    finally:
+                        _commit_collected(work)
+                bar.update(n_total, n_total)
+        finally:
+            done.close()
+        work.commit()  # the first of an index without documents, or deletions alone
+
+    def _missing(self, snapshot: Snapshot, done: Snapshot, bar: Progress, n_total: int) -> Iterator[Document]:
+        """Yield the documents that are not done; each is counted when the next one is requested."""
+        for number, document in enumerate(_documents(snapshot)):
+            bar.update(number, n_total)
+            if not _is_stored(document, done):
+                if not document.full_text.strip():
+                    raise InvalidDocument(
+                        f"document {shown(document.id)} has no text that could be encoded again",
+                        path=self._directory.path,
+                    )
+                yield document
+
+
+class _Replacement:
+    """The segments of a work index as the next generation of an index.
+
+    Args:
+        directory: of the index.
+        before: the generation whose documents the work index has.
+        files: of the work index.
+
+    Attributes:
+        is_made: whether the index was still at that generation.
+    """
+
+    def __init__(self, directory: Directory, before: Manifest, files: GenerationFiles) -> None:
+        self.is_made = False
+        self._directory = directory
+        self._before = before
+        self._files = files
+
+    def compose(self, current: CurrentGeneration, names: list[str]) -> Manifest | None:
+        """Link or copy the files, and return the manifest; see `quarry.engine.indexer.committer.Compose`."""
+        if current.manifest.commit_id != self._before.commit_id:
+            return None
+        made = self._files.manifest
+        known = {record.name for record in current.manifest.quantizers}
+        for name in sorted(made.file_names() - {made.name} - known):
+            names.append(name)
+            self._directory.delete(name)
+            self._files.put_file(name, self._directory)
+        following = current.manifest.next(made.segments, made.quantizers)
+        manifest = replace(following, settings=made.settings, encoder=made.encoder)
+        Snapshot(self._directory, manifest=manifest).close()
+        self.is_made = True
+        return manifest
+
+
+def _new_settings(before: IndexSettings, encoder: Encoder) -> IndexSettings:
+    """Return the settings of an index for another encoder: those that do not depend on the encoder stay.
+
+    Raises:
+        InvalidSetting: the encoder does not fit them.
+    """
+    given: BuildKeywords = {
+        "centroids": cast("CentroidType", before.centroids),
+        "language": before.language,
+        "k1": before.k1,
+        "b": before.b,
+        "seed": before.seed,
+    }
+    if before.metric is not None:
+        given["metric"] = before.metric.name
+    is_fitting = not before.code_bytes or encoder.dim % (2 * before.code_bytes) == 0
+    if is_fitting and (not before.code_bytes or trained_quantizer(encoder) is None):
+        given["code_bytes"] = before.code_bytes
+    representation: Representation | None = stored_representation(
+        before.representation, before.representation_settings
+    )
+    if encoder.trained_representation is not None or (
+        representation is not None and representation.reads not in encoder.vector_kinds
+    ):
+        representation = None  # what the encoder was trained for, or the default
+    return BuildPlan.of(encoder, representation, given).settings()
+
+
+def _is_same(record: EncoderRecord, encoder: Encoder) -> bool:
+    """Return whether vectors of an index are those of an encoder."""
+    return (record.identity, record.normalize) == (encoder.identity, encoder.normalize)
+
+
+def _commit_collected(work: IndexWriter) -> None:
+    """Commit, unless the writer was closed by an error."""
+    with contextlib.suppress(IndexClosed):
+        work.commit()
+
+
+def _manifest_of(directory: Directory) -> Manifest | None:
+    """Return the manifest of a work index; None if there is none that can be read."""
+    try:
+        snapshot = Snapshot(directory)
+    except (IndexNotFound, FormatError):
+        return None
+    snapshot.close()
+    return snapshot.manifest
+
+
+def _live_batches(snapshot: Snapshot) -> Iterator[tuple[SegmentReader, npt.NDArray[np.int64]]]:
+    """Yield the ordinals of live documents with their segments."""
+    for segment in snapshot.segments:
+        live = np.arange(segment.record.n_docs) if segment.deleted is None else np.flatnonzero(~segment.deleted)
+        for low in range(0, len(live), _BATCH_DOCS):
+            yield segment.reader, live[low : low + _BATCH_DOCS]
+
+
+def _ids(snapshot: Snapshot) -> Iterator[str]:
+    """Yield the ids of the live documents."""
+    for reader, ordinals in _live_batches(snapshot):
+        yield from reader.ids.many(ordinals)
+
+
+def _documents(snapshot: Snapshot) -> Iterator[Document]:
+    """Yield the live documents."""
+    for reader, ordinals in _live_batches(snapshot):
+        for doc_id, packed in zip(reader.ids.many(ordinals), reader.documents.packed(ordinals), strict=True):
+            stored = packed.unpack()
+            yield Document(doc_id, stored.text, stored.title, stored.metadata)
+
+
+def _is_stored(document: Document, snapshot: Snapshot) -> bool:
+    """Return whether a generation has exactly this document."""
+    place = snapshot.find(document.id)
+    if place is None:
+        return False
+    stored = place[0].reader.documents[place[1]]
+    if (stored.title, stored.text) != (document.title, document.text):
+        return False
+    return PackedMetadata.of(stored.metadata).packed == PackedMetadata.of(document.metadata).packed
+
+
+def _until(documents: Iterator[Document], end: float) -> Iterator[Document]:
+    """Yield documents, at least one, until `end` of `time.monotonic`."""
+    for document in documents:
+        yield document
+        if time.monotonic() >= end:
+            return

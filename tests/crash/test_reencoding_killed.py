@@ -1,0 +1,99 @@
+"""`Engine.reencode` killed at chosen moments: the old index stays, and the next call encodes what is missing."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+
+import pytest
+from support.indexes.changes import environment, stray_files
+from support.indexes.word_encoder import WordEncoder
+
+from quarry import engine
+from quarry.engine import Engine
+from quarry.engine.thresholds import Thresholds
+
+pytestmark = pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="no SIGKILL on this system")
+
+N = 20
+SCRIPT = """
+import os, signal, sys
+from support.indexes.word_encoder import WordEncoder
+from quarry.engine import Engine, reencoding
+from quarry.engine.indexer.index_writer import IndexWriter
+from quarry.engine.thresholds import Thresholds
+from quarry.formats.manifest import Manifest
+
+path, moment = sys.argv[1:]
+n_encoded = 0
+
+class Encoder(WordEncoder):
+    def windows(self, text):
+        global n_encoded
+        n_encoded += 1
+        if moment == "document" and n_encoded == 8:
+            kill()
+        return super().windows(text)
+
+    def encode_query(self, text):
+        return WordEncoder(dim=8).encode_query(text)
+
+def kill():
+    os.kill(os.getpid(), signal.SIGKILL)
+
+def strike(owner, name):
+    setattr(owner, name, lambda *_, **__: kill())
+
+if moment == "document":
+    reencoding._COMMIT_S = 0.0
+thresholds = Thresholds(list_rows=16, training_rows=16)
+with Engine.open(path, writable=True, encoder=WordEncoder(dim=16), threads=1, thresholds=thresholds) as index:
+    if moment == "before":
+        rewrite = IndexWriter.rewrite
+        def rewritten(*arguments):
+            strike(Manifest, "commit")
+            return rewrite(*arguments)
+        IndexWriter.rewrite = rewritten
+    if moment == "cleaning":
+        strike(reencoding.shutil, "rmtree")
+    index.reencode(Encoder(dim=8))
+print(n_encoded)
+"""
+
+
+def run(path, moment):
+    return subprocess.run(
+        [sys.executable, "-c", SCRIPT, path, moment],
+        env=environment(),
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+    )
+
+
+@pytest.mark.parametrize(("moment", "n_left"), [("document", N - 7), ("before", 0), ("cleaning", 0)])
+def test_killed(tmp_path, moment, n_left):
+    path = tmp_path / "index"
+    docs = [{"id": str(number), "text": f"text{number} common", "metadata": {"n": number}} for number in range(N)]
+    engine.build(docs, path, encoder=WordEncoder(dim=16), threads=1)
+    killed = run(path, moment)
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    is_new = moment == "cleaning"
+    with Engine.open(path, encoder=WordEncoder(dim=8 if is_new else 16)) as index:
+        assert index.search("text3 common", k=1)[0].id == "3"
+        assert index.verify().n_documents == N
+    again = run(path, "never")
+    if is_new:  # there is nothing to do, and the encoder is another one than the script opens the index with
+        assert again.returncode == 1
+        assert "EncoderMismatch" in again.stderr
+        Engine.open(path, writable=True).close()
+    else:
+        assert again.stdout.split() == [str(n_left)], again.stderr
+    assert not stray_files(path)
+    thresholds = Thresholds(list_rows=16, training_rows=16)
+    with Engine.open(path, encoder=WordEncoder(dim=8), thresholds=thresholds) as index:
+        assert [doc.metadata["n"] for doc in index.get([str(number) for number in range(N)])] == list(range(N))
+        assert index.verify().n_documents == N
+        assert index.search("text3 common", k=1)[0].id == "3"

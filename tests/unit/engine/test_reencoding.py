@@ -1,0 +1,258 @@
+"""`Engine.reencode`: another encoder for the same documents."""
+
+from __future__ import annotations
+
+import json
+import threading
+
+import pytest
+from support.indexes.changes import stray_files
+from support.indexes.sharded import columns, random_documents, random_queries
+from support.indexes.word_encoder import WordEncoder
+
+from quarry import engine
+from quarry.engine import (
+    EncoderMismatch,
+    Engine,
+    InvalidDocument,
+    InvalidSetting,
+    KMeans,
+    ReadOnlyIndex,
+    reencoding,
+)
+from quarry.engine.bundled import default_bundle_path
+from quarry.engine.cli.commands import main
+from quarry.engine.thresholds import Thresholds
+
+OLD, NEW = WordEncoder(dim=16), WordEncoder(dim=24)
+LISTS = Thresholds(list_rows=30, training_rows=30)
+DOCUMENTS = random_documents(80)
+SETTINGS = {"language": "none", "k1": 2.0, "seed": 5, "code_bytes": 4}
+
+
+class Counting(WordEncoder):
+    """Counts the documents that it encodes, and fails at one of them."""
+
+    def __init__(self, dim, fails_at=-1):
+        super().__init__(dim=dim)
+        self.texts, self.fails_at = [], fails_at
+
+    def windows(self, text):
+        if len(self.texts) == self.fails_at:
+            raise InvalidDocument("this text is refused")
+        self.texts.append(text)
+        return super().windows(text)
+
+    def encode_query(self, text):  # also for calibrating a quantizer
+        return WordEncoder(dim=self.dim).encode_query(text)
+
+
+@pytest.fixture
+def path(tmp_path):
+    """An index of several segments, with deleted and replaced documents."""
+    engine.build(DOCUMENTS[:60], tmp_path / "index", encoder=OLD, thresholds=LISTS, **SETTINGS)
+    with opened(tmp_path / "index", writable=True) as index:
+        index.add([*DOCUMENTS[60:], {"id": "document 0001", "title": "newer", "text": "w1 w2"}])
+        index.delete("document 0002")
+        index.commit()
+    return tmp_path / "index"
+
+
+def opened(path, encoder=OLD, **given):
+    return Engine.open(path, encoder=encoder, thresholds=LISTS, threads=1, **given)
+
+
+def content(index):
+    return {doc.id: (doc.title, doc.text, dict(doc.metadata)) for doc in index.documents()}
+
+
+def check_like_a_build(path, tmp_path, encoder=NEW, **settings):
+    """The index answers as one that is built of its documents with the encoder."""
+    with opened(path, encoder, backend="exact") as index:
+        docs = [{"id": d.id, "title": d.title, "text": d.text, "metadata": d.metadata} for d in index.documents()]
+        engine.build(docs, tmp_path / "built", encoder=encoder, thresholds=LISTS, **settings)
+        with opened(tmp_path / "built", encoder, backend="exact") as built:
+            assert index._view.get().settings == built._view.get().settings
+            for query in random_queries(20):
+                assert columns(index.search(query)) == columns(built.search(query))
+
+
+@pytest.mark.parametrize("centroids", ["int8", "float16", "none"])
+def test_documents_stay_and_vectors_are_new(tmp_path, centroids):
+    path, settings = tmp_path / "index", SETTINGS | {"centroids": centroids}
+    engine.build(DOCUMENTS, path, encoder=OLD, thresholds=LISTS, **settings)
+    with opened(path, writable=True) as index:
+        index.delete("document 0002")
+        index.commit()
+        before = content(index)
+        with opened(path) as reader:
+            answers = [columns(reader.search(query)) for query in random_queries(5)]
+            generation = index.reencode(NEW)
+            assert index.stats()["generation"] == generation
+            assert [columns(reader.search(query)) for query in random_queries(5)] == answers
+            reader.refresh()
+            with pytest.raises(EncoderMismatch):
+                reader.search("w1")
+        assert content(index) == before
+        assert index.verify().n_documents == 79
+        assert index.search("w1")  # with the new encoder
+        assert index.stats()["dim"] == 24
+    assert not stray_files(path)
+    check_like_a_build(path, tmp_path, **settings)
+    assert len(list(path.glob("*.quant"))) == 1
+
+
+def test_the_writer_goes_on_with_the_new_encoder(path, tmp_path):
+    with opened(path, writable=True) as index:
+        index.reencode(NEW)
+        index.add([{"id": "x", "text": "w3 w4", "metadata": {"a": 1}}])
+        index.update_metadata("document 0005", {"b": 2})
+        index.delete("document 0007")
+        index.commit()
+        index.merge()
+        assert index.search("w3 w4", k=3)[0].id == "x"
+        index.verify()
+    check_like_a_build(path, tmp_path, **SETTINGS)
+
+
+def test_several_segments_and_replaced_documents(path, tmp_path):
+    with opened(path, writable=True) as index:
+        before = content(index)
+        index.reencode(NEW)
+        assert content(index) == before
+        assert index.get("document 0001")[0].title == "newer"
+    check_like_a_build(path, tmp_path, **SETTINGS)
+
+
+def test_what_was_finished_is_not_encoded_again(path, tmp_path, monkeypatch):
+    monkeypatch.setattr(reencoding, "_COMMIT_S", 0.0)
+    with opened(path) as index:
+        before = content(index)
+    first, second = Counting(24, fails_at=15), Counting(24)
+    with opened(path, writable=True) as index:
+        with pytest.raises(InvalidDocument, match="refused"):
+            index.reencode(first)
+        monkeypatch.setattr(reencoding, "_COMMIT_S", 30.0)
+        assert content(index) == before
+        assert index.search("w1")
+        # other changes in between count
+        index.add([{"id": "document 0003", "text": "w9 replaced"}])
+        index.update_metadata("document 0004", {"number": True})
+        index.delete("document 0005")
+        index.commit()
+        index.reencode(second)
+        assert len(index) == 78
+        assert index.get("document 0003")[0].text == "w9 replaced"
+        assert index.get("document 0004")[0].metadata["number"] is True
+        index.verify()
+    assert len(second.texts) == 79 - 15 + 2  # of the 15 two have changed, and one is deleted
+    assert not (path / "reencoding").exists()
+    check_like_a_build(path, tmp_path, **SETTINGS)
+
+
+def test_a_third_encoder_begins_anew(path, tmp_path, monkeypatch):
+    monkeypatch.setattr(reencoding, "_COMMIT_S", 0.0)
+    with opened(path, writable=True) as index:
+        with pytest.raises(InvalidDocument):
+            index.reencode(Counting(24, fails_at=5))
+        monkeypatch.setattr(reencoding, "_COMMIT_S", 30.0)
+        third = Counting(8)
+        index.reencode(third)
+        assert len(third.texts) == 79
+    check_like_a_build(path, tmp_path, WordEncoder(dim=8), **SETTINGS)
+
+
+def test_a_damaged_work_index_is_discarded(path, tmp_path, monkeypatch):
+    monkeypatch.setattr(reencoding, "_COMMIT_S", 0.0)
+    with opened(path, writable=True) as index:
+        with pytest.raises(InvalidDocument):
+            index.reencode(Counting(24, fails_at=5))
+        monkeypatch.setattr(reencoding, "_COMMIT_S", 30.0)
+        for file in (path / "reencoding").glob("*.seg"):
+            file.write_bytes(b"damage")
+        index.reencode(NEW)
+        index.verify()
+
+
+def test_the_same_encoder_and_an_empty_index(path, tmp_path):
+    with opened(path, writable=True) as index:
+        generation = index.stats()["generation"]
+        same = Counting(16)
+        assert index.reencode(same) == generation
+        assert same.texts == []
+    with opened(tmp_path / "empty", create=True, writable=True) as index:
+        index.reencode(NEW)
+        index.add([{"id": "a", "text": "w1"}])
+        index.commit()
+        assert [hit.id for hit in index.search("w1")] == ["a"]
+
+
+def test_progress(path):
+    calls = []
+    with opened(path, writable=True) as index:
+        index.reencode(NEW, progress=lambda done, total: calls.append((done, total)))
+    assert calls[-1] == (79, 79)
+    assert calls == sorted(calls)
+
+
+def test_what_is_refused(path, tmp_path):
+    with opened(path) as index, pytest.raises(ReadOnlyIndex):
+        index.reencode(NEW)
+    with opened(path, writable=True) as index:
+        index.add([{"id": "x", "text": "w1"}])
+        with pytest.raises(InvalidSetting, match="not committed"):
+            index.reencode(NEW)
+        index.commit()
+        with pytest.raises(InvalidSetting):
+            index.reencode(5)
+        index.reencode(NEW)
+    with (
+        opened(tmp_path / "shards", create=True, shards=2, writable=True) as index,
+        pytest.raises(InvalidSetting, match="sharded"),
+    ):
+        index.reencode(NEW)
+
+
+def test_the_representation(tmp_path):
+    engine.build(DOCUMENTS[:9], tmp_path / "index", encoder=OLD, representation=KMeans(2))
+    with opened(tmp_path / "index", writable=True) as index:
+        index.reencode(NEW)
+        settings = index._view.get().settings
+        assert (settings.representation, settings.representation_settings) == (
+            KMeans.name,
+            KMeans(2).settings(),
+        )
+
+
+def test_searches_and_a_commit_of_another_thread_meanwhile(path):
+    began, may_go_on = threading.Event(), threading.Event()
+
+    class Waiting(WordEncoder):
+        def windows(self, text):
+            began.set()
+            assert may_go_on.wait(60)
+            return super().windows(text)
+
+    with opened(path, writable=True) as index:
+        thread = threading.Thread(target=index.reencode, args=(Waiting(dim=24),))
+        thread.start()
+        assert began.wait(60)
+        assert index.search("w1")
+        index.add([{"id": "meanwhile", "text": "w5"}])
+        index.commit()
+        may_go_on.set()
+        thread.join()
+        assert "meanwhile" in index
+        assert index.stats()["dim"] == 24
+        assert len(index) == 80
+        index.verify()
+
+
+def test_on_the_command_line(tmp_path, capsys):
+    path = tmp_path / "index"
+    engine.build([{"id": "a", "text": "a text"}], path, encoder=OLD)
+    bundle = str(default_bundle_path())
+    assert main(["reencode", str(path), "--encoder", bundle, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["generation"] == 2
+    assert main(["search", str(path), "text"]) == 0
+    assert "a text" in capsys.readouterr().out
