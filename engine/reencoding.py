@@ -9,11 +9,13 @@ import time
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
+from typing import cast
 
 import numpy as np
 import numpy.typing as npt
 
 from quarry.engine.builder import make_settings
+from quarry.engine.choices import CentroidType
 from quarry.engine.documents.document import Document
 from quarry.engine.documents.place import shown
 from quarry.engine.encoding.encoder import Encoder
@@ -199,7 +201,7 @@ def _new_settings(before: IndexSettings, encoder: Encoder) -> IndexSettings:
         InvalidSetting: the encoder does not fit them.
     """
     given: BuildKeywords = {
-        "centroids": before.centroids,
+        "centroids": cast("CentroidType", before.centroids),
         "language": before.language,
         "k1": before.k1,
         "b": before.b,
