@@ -9,12 +9,13 @@ import time
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 import numpy as np
 import numpy.typing as npt
 
 from quarry.engine.build_plan import BuildPlan
+from quarry.engine.choices import CentroidType
 from quarry.engine.documents.document import Document
 from quarry.engine.documents.place import shown
 from quarry.engine.encoding.encoder import Encoder
@@ -35,9 +36,6 @@ from quarry.formats.manifest import EncoderRecord, IndexSettings, Manifest
 from quarry.formats.segment import SegmentReader
 from quarry.formats.snapshot import Snapshot
 from quarry.formats.system_errors import system_errors
-
-if TYPE_CHECKING:
-    from quarry.engine.choices import CentroidType
 
 __all__ = ["Reencoding"]
 
