@@ -10,24 +10,22 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Unpack
 
-from quarry.engine.analysis.analyzer import RULES, Analyzer
 from quarry.engine.arguments import checked_flag, shown
 from quarry.engine.attempts.attempt import BuildAttempt
 from quarry.engine.attempts.batches import divide
 from quarry.engine.attempts.job import WrittenBatch
 from quarry.engine.attempts.staging import collect_staging
 from quarry.engine.attempts.worker_processes import WorkerProcesses
+from quarry.engine.build_plan import BuildPlan
 from quarry.engine.choices import RepresentationName
 from quarry.engine.documents.reader import DocumentSource, DocumentStream, read_documents
 from quarry.engine.documents.tables.columns import Columns
 from quarry.engine.encoding.encoder import Encoder, EncoderSource, open_encoder
-from quarry.engine.encoding.trained import trained_quantizer, trained_settings
 from quarry.engine.indexer.build_folder import BuildFolder
 from quarry.engine.indexer.index_writer import IndexWriter
-from quarry.engine.options import BuildKeywords, BuildOptions, OpenOptions
+from quarry.engine.options import BuildKeywords, OpenOptions
 from quarry.engine.progress import Progress, ProgressSetting, count_items
 from quarry.engine.representation.base import Representation
-from quarry.engine.representation.registry import check_readable, representation_for, representation_from
 from quarry.engine.reuse.reused_settings import reuse_settings
 from quarry.engine.shards.new_shards import NewShards
 from quarry.engine.thresholds import Thresholds, checked_thresholds
@@ -37,7 +35,7 @@ from quarry.formats.manifest import IndexSettings, Manifest, find_latest_generat
 from quarry.formats.shard_set import MAX_SHARDS, ShardSet, has_shard_set
 from quarry.formats.system_errors import checked_path
 
-__all__ = ["BuildReport", "build", "checked_shards", "make_settings", "measure_index", "open_new_writer"]
+__all__ = ["BuildReport", "build", "checked_shards", "measure_index", "open_new_writer"]
 
 _MAX_WORKERS = 1024
 
@@ -76,7 +74,9 @@ def build(  # noqa: PLR0913  # keywords, each with a default
     id: str | None = None,  # noqa: A002  # the field
     text: str | Sequence[str] | None = None,
     title: str | None = None,
+    vectors: str | None = None,
     encoder: EncoderSource = None,
+    dim: int | None = None,
     representation: RepresentationName | Representation | None = None,
     overwrite: bool = False,
     skip_invalid: bool = False,
@@ -96,17 +96,22 @@ def build(  # noqa: PLR0913  # keywords, each with a default
     continues and the others fail before they read a document.
 
     Args:
-        docs: an iterable of texts or of mappings {"id", "text", "title"?, "metadata"?}; a DataFrame or another
-            table; or the path of a table, of JSON, of a file that is a document or of a folder of such files (see
-            `quarry.engine.documents.reader`). A document without an id gets a random one; of documents with the
-            same id the last one is kept.
+        docs: an iterable of texts or of mappings {"id"?, "text", "title"?, "metadata"?, "vectors"?, "spans"?}; a
+            DataFrame or another table; or the path of a table, of JSON, of a file that is a document or of a
+            folder of such files (see `quarry.engine.documents.reader`). A document without an id gets a random
+            one; of documents with the same id the last one is kept. "vectors", (dim,) or (n, dim) numbers, are
+            stored as the vectors of the document, which is then not encoded and may have no text; "spans" are n
+            pairs (start, end): the characters of title, line break and text that each vector stands for.
         path: folder of the index; created if it is missing.
         id: column of a table that has the ids; None: "id" or "_id", if there is one.
         text: column of the texts, or several, whose values are joined by line breaks; None: "text".
-        title: column of the titles; None: "title", if there is one. The other columns become metadata. With any of
-            these three, mappings and objects of JSON are rows too.
+        title: column of the titles; None: "title", if there is one. The other columns become metadata.
+        vectors: column of the vectors; None: "vectors", if there is one. With any of these four, mappings and
+            objects of JSON are rows too.
         encoder: a bundle's folder, an `Encoder`, a model of another library that `FunctionEncoder` recognizes, or
             None for the bundled all-MiniLM-L6-v2.
+        dim: length of the vectors of an index without an encoder: every document has vectors, and a text is
+            searched in lexical mode, or with `vector=`. None: there is an encoder.
         representation: "pieces", "kmeans", "first_m", "mean", "cls", "pooled", or one of the classes; None for
             what the encoder was trained for, or else "pieces" ("pooled" if it gives no token vectors).
         overwrite: whether an index that exists is replaced.
@@ -124,7 +129,7 @@ def build(  # noqa: PLR0913  # keywords, each with a default
         thresholds: advanced settings, such as the memory of writers; see `quarry.engine.thresholds`. None: the
             defaults.
         **settings: fields of `quarry.engine.options.BuildOptions`: `centroids`, `code_bytes`,
-            `language`, `k1`, `b`, `seed`.
+            `language`, `k1`, `b`, `seed`, `metric`.
 
     Raises:
         IndexExists: there is an index, and `overwrite` is false, or one has shards and the other has not.
@@ -141,14 +146,21 @@ def build(  # noqa: PLR0913  # keywords, each with a default
     started = time.perf_counter()
     quantizer = None
     if like is None:
-        index_settings, opened = make_settings(encoder, representation, settings)
+        plan = BuildPlan.of(encoder, representation, settings, dim)
+        index_settings, opened = plan.settings(), plan.encoder
     else:
-        opened = open_encoder(encoder)
-        reused = reuse_settings(checked_path(like, "like"), opened, {"representation": representation, **settings})
-        index_settings, quantizer = reused.settings, reused.quantizer
+        given = {"dim": dim, "representation": representation, **settings}
+        reused = reuse_settings(
+            checked_path(like, "like"), None if encoder is None else open_encoder(encoder), given
+        )
+        index_settings, opened, quantizer = reused.settings, reused.encoder, reused.quantizer
     resources = OpenOptions(threads=threads, thresholds=checked_thresholds(thresholds))
     n_shards, n_workers = checked_shards(shards), _checked_workers(workers)
-    columns = Columns.of(id, text, title)
+    if n_workers is not None and index_settings.metric is not None and index_settings.metric.norm == 0:
+        raise InvalidSetting(
+            "an index with the metric l2 cannot be built by several processes", expected="workers=None"
+        )
+    columns = Columns.of(id, text, title, vectors)
     is_skipping = checked_flag(skip_invalid, "skip_invalid")
     stream = read_documents(docs, is_skipping, columns)
     folder = BuildFolder(checked_path(path, "path").absolute(), checked_flag(overwrite, "overwrite"))
@@ -281,50 +293,3 @@ def measure_index(directory: Directory, generation: int, n_shards: int | None) -
     manifest = Manifest.load(directory, generation)
     n_documents = sum(segment.n_docs - segment.n_deleted for segment in manifest.segments)
     return n_documents, sum(map(directory.size_bytes, manifest.file_names()))
-
-
-def make_settings(
-    encoder: EncoderSource,
-    representation: str | Representation | None,
-    settings: BuildKeywords,
-) -> tuple[IndexSettings, Encoder]:
-    """Return the settings of a new index, and its encoder, for the arguments of `build`.
-
-    Raises:
-        InvalidSetting: a setting is not valid.
-    """
-    options = BuildOptions.of(settings)
-    analyzer = Analyzer(options.language)
-    opened = open_encoder(encoder)
-    chosen = _choose_representation(representation, opened)
-    return (
-        IndexSettings(
-            dim=opened.dim,
-            representation=chosen.name,
-            representation_settings=chosen.settings(),
-            beta=opened.beta,
-            centroids=options.centroids,
-            code_bytes=_choose_code_bytes(options, opened),
-            language=analyzer.language,
-            analysis_rules=RULES,
-            k1=float(options.k1),
-            b=float(options.b),
-            seed=options.seed,
-        ),
-        opened,
-    )
-
-
-def _choose_code_bytes(options: BuildOptions, encoder: Encoder) -> int:
-    """Return the bytes of a code: the requested number, else that of the encoder's quantizer, else the default."""
-    trained = trained_quantizer(encoder, options.code_bytes)
-    return options.code_bytes_for(encoder.dim) if trained is None else trained.code_bytes
-
-
-def _choose_representation(requested: str | Representation | None, encoder: Encoder) -> Representation:
-    kinds = encoder.vector_kinds
-    if requested is None:
-        return representation_for(kinds, encoder.trained_representation, trained_settings(encoder))
-    chosen = representation_from(requested)
-    check_readable(chosen, kinds)
-    return chosen

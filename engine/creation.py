@@ -10,12 +10,14 @@ from pathlib import Path
 from typing import TypeVar
 
 from quarry.engine.analysis.analyzer import Analyzer
-from quarry.engine.builder import checked_shards, make_settings, open_new_writer
+from quarry.engine.build_plan import BuildPlan
+from quarry.engine.builder import checked_shards, open_new_writer
 from quarry.engine.encoding.encoder import Encoder
 from quarry.engine.indexer.build_folder import BuildFolder
 from quarry.engine.options import BuildKeywords, BuildOptions, OpenOptions
 from quarry.engine.representation.base import Representation
 from quarry.engine.representation.registry import representation_from
+from quarry.engine.scoring.metric import Metric
 from quarry.formats.errors import IndexExists, IndexNotFound, InvalidSetting
 from quarry.formats.manifest import IndexSettings
 
@@ -33,9 +35,10 @@ class NewIndex:
     """The index that `Engine.open` creates if there is none.
 
     Attributes:
-        encoder: as in `build`.
+        encoder: as in `build`; not used with `dim`.
         representation: as in `build`.
         shards: as in `build`.
+        dim: as in `build`.
         resources: threads and thresholds.
         settings: the keywords of `quarry.engine.options.BuildOptions` that the caller gave.
         wait_s: seconds to wait for another writer.
@@ -47,6 +50,7 @@ class NewIndex:
     encoder: Encoder
     representation: str | Representation | None
     shards: int | None
+    dim: int | None
     resources: OpenOptions
     settings: BuildKeywords
     wait_s: float
@@ -60,6 +64,10 @@ class NewIndex:
             self._wanted["language"] = Analyzer(options.language).language
         if options.code_bytes is None:
             self._wanted.pop("code_bytes", None)
+        if options.metric is None:
+            self._wanted.pop("metric", None)
+        if self.dim is not None:
+            self._wanted["dim"] = self.dim
         if self.representation is not None:
             chosen = representation_from(self.representation)
             self._wanted.update(representation=chosen.name, representation_settings=chosen.settings())
@@ -84,20 +92,24 @@ class NewIndex:
 
     def _create(self, path: Path) -> None:
         """Create the index, without documents, unless another process or thread does so at the same time."""
-        settings, encoder = make_settings(self.encoder, self.representation, self.settings)
+        encoder = self.encoder if self.dim is None else None
+        plan = BuildPlan.of(encoder, self.representation, self.settings, self.dim)
         folder = BuildFolder(path.absolute(), overwrite=False, wait_s=max(self.wait_s, _LEAST_WAIT_S))
         with (
             contextlib.suppress(IndexExists),
             folder,
-            open_new_writer(folder, settings, encoder, self.resources, self.shards) as writer,
+            open_new_writer(folder, plan.settings(), plan.encoder, self.resources, self.shards) as writer,
         ):
             writer.commit()
 
-    def check(self, found: IndexSettings, n_shards: int | None, path: str | os.PathLike[str]) -> None:
+    def check(
+        self, found: IndexSettings, metric: Metric, n_shards: int | None, path: str | os.PathLike[str]
+    ) -> None:
         """Check that an index has the settings that were given; those that were not given may have any value.
 
         Args:
             found: settings of the index.
+            metric: of the index.
             n_shards: number of its shards; None: it is not sharded.
             path: folder of the index, for messages.
 
@@ -105,7 +117,7 @@ class NewIndex:
             InvalidSetting: one of them has another value; the message names it.
         """
         wanted = dict(self._wanted)
-        has = {name: getattr(found, name) for name in wanted}
+        has = {name: getattr(found, name) for name in wanted} | {"metric": metric.name, "dim": metric.dim}
         if self.shards is not None:
             wanted["shards"], has["shards"] = self.shards, n_shards or "no shards"
         for name, value in wanted.items():

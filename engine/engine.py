@@ -18,6 +18,7 @@ from quarry.engine.backends.registry import check_backend
 from quarry.engine.choices import BackendName, RepresentationName
 from quarry.engine.creation import NewIndex
 from quarry.engine.documents.document import Document
+from quarry.engine.documents.document_columns import DocumentColumns
 from quarry.engine.documents.id_list import checked_id, id_list
 from quarry.engine.documents.reader import DocumentSource, read_documents
 from quarry.engine.documents.tables.columns import Columns
@@ -39,8 +40,9 @@ from quarry.engine.reencoding import Reencoding
 from quarry.engine.representation.base import Representation
 from quarry.engine.reuse.added_indexes import AddIndexesReport, add_indexes
 from quarry.engine.reuse.snapshot import SnapshotReport, write_snapshot
+from quarry.engine.scoring.query_vectors import query_vectors
 from quarry.engine.search.hits import Hits
-from quarry.engine.search.queries import query_texts
+from quarry.engine.search.queries import SearchRequest
 from quarry.engine.search.reranker import Reranker, open_reranker
 from quarry.engine.shards.current_shards import CurrentShards
 from quarry.engine.shards.sharded_writer import ShardedWriter
@@ -109,6 +111,7 @@ class Engine:
         create: bool = False,
         backend: BackendName = "auto",
         encoder: EncoderSource = None,
+        dim: int | None = None,
         representation: RepresentationName | Representation | None = None,
         shards: int | None = None,
         reranker: str | os.PathLike[str] | Reranker | None = None,
@@ -135,8 +138,10 @@ class Engine:
                 on a device, or inverted lists if the centroids do not fit into its memory).
             encoder: the encoder that the index was built with: the folder of a bundle, an `Encoder`, a model of
                 another library that `FunctionEncoder` recognizes, or None for the bundled default. Without the
-                right encoder an index can still be opened, searched with `search_vectors` and in lexical mode, and
-                changed except by `add`.
+                right encoder an index can still be opened, searched with vectors and in lexical mode, and changed,
+                except by adding documents without vectors.
+            dim: with `create`, as in `build`: the length of the vectors of an index without an encoder. An index
+                that exists must have the same.
             representation: with `create`, as in `build`. An index that exists must have the same.
             shards: with `create`, as in `build`. An index that exists must have as many.
             reranker: the folder of a cross-encoder's bundle, or a `Reranker`, for searches with `rerank`.
@@ -190,11 +195,12 @@ class Engine:
                 encoder=resources.encoder,
                 representation=representation,
                 shards=shards,
+                dim=dim,
                 resources=options,
                 settings=settings,
                 wait_s=wait_s,
             )
-        elif settings or representation is not None or shards is not None:
+        elif settings or any(each is not None for each in (dim, representation, shards)):
             raise InvalidSetting("settings of an index are given without create=True", path=folder)
 
         def opened() -> Engine:
@@ -211,45 +217,70 @@ class Engine:
 
     @overload
     def search(  # type: ignore[overload-overlap]  # a str is a sequence of str
-        self, queries: str, k: int = ..., **options: Unpack[SearchKeywords]
+        self, queries: str, k: int = ..., *, vector: npt.ArrayLike | None = ..., **options: Unpack[SearchKeywords]
     ) -> Hits: ...
 
     @overload
-    def search(self, queries: Sequence[str], k: int = ..., **options: Unpack[SearchKeywords]) -> list[Hits]: ...
+    def search(
+        self,
+        queries: Sequence[str],
+        k: int = ...,
+        *,
+        vector: npt.ArrayLike | None = ...,
+        **options: Unpack[SearchKeywords],
+    ) -> list[Hits]: ...
+
+    @overload
+    def search(
+        self, queries: None = ..., k: int = ..., *, vector: npt.ArrayLike, **options: Unpack[SearchKeywords]
+    ) -> Hits | list[Hits]: ...
 
     @finishes_before_exit
     def search(
-        self, queries: str | Sequence[str], k: int = 10, **options: Unpack[SearchKeywords]
+        self,
+        queries: str | Sequence[str] | None = None,
+        k: int = 10,
+        *,
+        vector: npt.ArrayLike | None = None,
+        **options: Unpack[SearchKeywords],
     ) -> Hits | list[Hits]:
-        """Search with one or several texts; hits are sorted best first.
+        """Search with one or several queries: texts, vectors, or both; hits are sorted best first.
 
         Args:
-            queries: one text, or several.
+            queries: one text, or several; None: the vectors alone.
             k: number of hits; fewer are returned only if the index has fewer documents, fewer pass the filter, or
                 in lexical mode fewer contain a term of the query.
+            vector: (dim,) vector of the text, or (n, dim) vectors of several texts, which are then not encoded.
+                None: texts are encoded.
             **options: the other fields of `quarry.engine.options.SearchOptions`: `mode`, `filter`, `offset`,
-                `candidates`, `nprobe`, `explain`, `fusion`, `dense_weight`, `rerank`, `min_relevance`, `partial`,
-                `timeout`.
+                `candidates`, `nprobe`, `explain`, `fusion`, `dense_weight`, `rerank`, `min_relevance`, `typos`,
+                `partial`, `timeout`. Without `mode` a search is hybrid; dense if there is no text; lexical if
+                there is no vector, and the index was built without an encoder.
 
         Returns:
-            The hits of the text, or a list with the hits of each text. `Hits.exactness` states whether a better
-            document may have been missed.
+            The hits of the text or vector, or a list with the hits of each. `Hits.exactness` states whether a
+            better document may have been missed. Dense scores are inner products or cosines, and for the metric
+            "l2" minus the squared Euclidean distance.
 
         Warns:
             UnknownFieldWarning: the filter compares a field that no document has.
 
         Raises:
             InvalidQuery: a query is not a text, has no token (except in lexical mode, where it finds nothing), or
-                the encoder returns no usable vector for it.
+                the encoder returns no usable vector for it; a vector is not finite numbers of the right shape, or
+                above 1e18; there is neither text nor vector.
             InvalidFilter: the filter is malformed, or compares values of different types.
-            InvalidSetting: an option is out of range or unknown.
-            EncoderMismatch: the vectors of the index are of another encoder (lexical mode works).
+            InvalidSetting: an option is out of range or unknown, or the mode does not fit the queries.
+            EncoderMismatch: the vectors of the index are of another encoder, or of none, and no vector is given
+                (lexical mode works).
             EncodingFailed: an embedding function failed.
             ShardTimeout: a shard of the index did not answer within `timeout`, and not `partial`.
         """
-        chosen = SearchOptions.of(k, options)
-        found = self._view_to_search().search(query_texts(queries), chosen)
-        return found[0] if isinstance(queries, str) else found
+        view = self._view_to_search()
+        request = SearchRequest.of(queries, vector, view.metric.dim)
+        chosen = request.options(k, options, has_encoder=view.has_encoder)
+        found = view.search(request.texts, chosen, request.vectors)
+        return found[0] if request.is_single else found
 
     @finishes_before_exit
     def search_vectors(self, queries: npt.ArrayLike, k: int = 10, **options: Unpack[SearchKeywords]) -> list[Hits]:
@@ -266,7 +297,8 @@ class Engine:
                 expected="mode dense, no rerank",
                 actual=chosen.mode,
             )
-        return self._view_to_search().search_vectors(queries, chosen)
+        view = self._view_to_search()
+        return view.search(None, chosen, query_vectors(queries, view.metric.dim))
 
     def add(
         self,
@@ -275,15 +307,19 @@ class Engine:
         id: str | None = None,  # noqa: A002  # the field
         text: str | Sequence[str] | None = None,
         title: str | None = None,
+        vectors: str | None = None,
         progress: ProgressSetting = False,
     ) -> int:
         """Add documents to the next commit and return their number; a document replaces one with the same id.
+
+        Documents with vectors are stored with these, all others are encoded.
 
         Args:
             docs: documents, or where they are read; see `build`.
             id: column of a table that has the ids; see `build`.
             text: column of the texts, or several.
             title: column of the titles.
+            vectors: column of the vectors.
             progress: False, True (a bar), None (a bar on a terminal), or a function of (documents done, total or
                 None).
 
@@ -294,14 +330,62 @@ class Engine:
             EncodingFailed: an embedding function failed; the documents added before it are kept, and the error has
                 those that were read and not added.
             CommitFailed: an I/O error occurred; the documents added before it are kept and can be committed.
-            EncoderMismatch: the vectors of the index are of another encoder.
+            EncoderMismatch: a document has no vectors, and those of the index are of another encoder; documents
+                before it are kept.
             ReadOnlyIndex: the index was not opened writable.
         """
         writer = self._require_writer()
-        self._view.get().check_encoder()
-        stream = read_documents(docs, columns=Columns.of(id, text, title))
+        stream = read_documents(docs, columns=Columns.of(id, text, title, vectors))
         with Progress(progress, "adding") as bar, contextlib.closing(stream):
-            return writer.add(count_items(stream, bar, stream.n_expected))
+            documents = count_items(stream, bar, stream.n_expected)
+            return writer.add(_with_encoder(documents, self._view.get()))
+
+    def add_columns(
+        self,
+        table: object = None,
+        *,
+        ids: object = None,
+        vectors: object = None,
+        texts: object = None,
+        titles: object = None,
+        metadata: object = None,
+    ) -> int:
+        """Add documents that are given as columns to the next commit, and return their number.
+
+        This is faster than `add` for documents with vectors, most of all without texts. Columns are NumPy arrays,
+        lists, Series of pandas or polars, or Arrow data (any object with the Arrow PyCapsule interface; those of
+        other libraries than these need pyarrow). All of them are checked first: after an error nothing is added.
+
+        Args:
+            table: a DataFrame, a mapping of names to columns, or a table, batch or stream of Arrow data; the other
+                arguments are then names of its columns ("id", "vectors", "text" and "title", if they are None and
+                there are such columns), and all other columns are metadata. None: the arguments are columns.
+            ids: texts or integers; None: random ids. Documents replace those with the same ids.
+            vectors: (n, dim) numbers, or (n, m, dim) for m vectors of each document; None: texts are encoded.
+            texts: texts, None for an empty one.
+            titles: texts, None for an empty one.
+            metadata: mapping of names to columns, a table, or a column of mappings; with `table` names of columns.
+                Missing values are left out.
+
+        Raises:
+            InvalidSetting: an argument is no column, a column is missing, columns have different lengths, or
+                vectors have another shape.
+            InvalidDocument: a value is not valid; the message names the column and the row, counted from 0.
+            CommitFailed: an I/O error occurred; the documents added before it are kept and can be committed.
+            EncoderMismatch: there are no vectors, and those of the index are of another encoder.
+            ReadOnlyIndex: the index was not opened writable.
+        """
+        writer = self._require_writer()
+        view = self._view.get()
+        dim, is_cosine = view.metric.dim, view.metric.name == "cosine"
+        given = {"ids": ids, "vectors": vectors, "texts": texts, "titles": titles, "metadata": metadata}
+        if table is None:
+            columns = DocumentColumns.of(dim, **given, is_cosine=is_cosine)
+        else:
+            columns = DocumentColumns.of_table(table, dim, **given, is_cosine=is_cosine)
+        if columns.vectors is None:
+            return writer.add(_with_encoder(columns.documents(), view))
+        return writer.add_columns(columns)
 
     @finishes_before_exit
     def sync(
@@ -537,6 +621,26 @@ class Engine:
         return generation
 
     @finishes_before_exit
+    def set_dense_weight(self, weight: float | None) -> int:
+        """Store the weight of dense scores that hybrid searches use by default; return the generation.
+
+        It is committed at once. `quarry.engine.evaluation.tuning.tune` chooses a weight by judged queries.
+
+        Args:
+            weight: from 0 to 1; None: the default of all indexes, 0.6.
+
+        Raises:
+            InvalidSetting: it is out of range, or there are additions or deletions that are not committed.
+            CommitFailed: nothing was committed.
+            ReadOnlyIndex: the index was not opened writable.
+        """
+        writer = self._require_writer()
+        checked = SearchOptions(dense_weight=weight).dense_weight
+        generation = writer.set_dense_weight(None if checked is None else float(checked))
+        self._follow()
+        return generation
+
+    @finishes_before_exit
     def rollback(self) -> None:
         """Discard additions and deletions since the last commit."""
         self._require_writer().rollback()
@@ -569,13 +673,18 @@ class Engine:
         return self._view.refresh()
 
     @finishes_before_exit
-    def get(self, ids: Iterable[str] | str) -> list[Document]:
+    def get(self, ids: Iterable[str] | str, *, vectors: bool = False) -> list[Document]:
         """Return the documents with these ids, in their order; ids that no document has are ignored.
+
+        Args:
+            ids: one id, or several.
+            vectors: whether `Document.vectors` are read too, as they are stored: rounded to float16 or int8, or
+                decoded from codes (see `Document.stored_as`), and of norm 1 for the metric "cosine".
 
         Raises:
             InvalidSetting: not a str or an iterable of str.
         """
-        return self._view.get().documents(id_list(ids))
+        return self._view.get().documents(id_list(ids), with_vectors=checked_flag(vectors, "vectors"))
 
     def __contains__(self, doc_id: object) -> bool:
         return self._view.get().has(checked_id(doc_id, "the id"))
@@ -776,7 +885,7 @@ class Engine:
             view.check_encoder()
         if new is not None:
             n_shards = len(view.shards) if isinstance(view, ShardedView) else None
-            new.check(view.settings, n_shards, self._directory.path)
+            new.check(view.settings, view.metric, n_shards, self._directory.path)
 
     def _follow(self) -> None:
         """Answer from the generation that the writer made last."""
@@ -807,3 +916,13 @@ class Engine:
         if self._is_refreshing:
             self._view.refresh()
         return self._view.get()
+
+
+def _with_encoder(documents: Iterable[Document], view: IndexView | ShardedView) -> Iterator[Document]:
+    """Yield documents; raise EncoderMismatch before one without vectors if the encoder is another one."""
+    is_checked = not view.has_encoder
+    for document in documents:
+        if not is_checked and document.vectors is None:
+            view.check_encoder()
+            is_checked = True
+        yield document

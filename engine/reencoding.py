@@ -9,13 +9,12 @@ import time
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 import numpy.typing as npt
 
-from quarry.engine.builder import make_settings
-from quarry.engine.choices import CentroidType
+from quarry.engine.build_plan import BuildPlan
 from quarry.engine.documents.document import Document
 from quarry.engine.documents.place import shown
 from quarry.engine.encoding.encoder import Encoder
@@ -26,7 +25,7 @@ from quarry.engine.indexer.index_writer import IndexWriter
 from quarry.engine.options import BuildKeywords
 from quarry.engine.progress import Progress, ProgressSetting
 from quarry.engine.representation.base import Representation
-from quarry.engine.representation.registry import representation_from
+from quarry.engine.representation.registry import stored_representation
 from quarry.engine.reuse.generation_files import GenerationFiles
 from quarry.engine.thresholds import Thresholds
 from quarry.formats.container.directory import Directory
@@ -36,6 +35,9 @@ from quarry.formats.manifest import EncoderRecord, IndexSettings, Manifest
 from quarry.formats.segment import SegmentReader
 from quarry.formats.snapshot import Snapshot
 from quarry.formats.system_errors import system_errors
+
+if TYPE_CHECKING:
+    from quarry.engine.choices import CentroidType
 
 __all__ = ["Reencoding"]
 
@@ -207,17 +209,19 @@ def _new_settings(before: IndexSettings, encoder: Encoder) -> IndexSettings:
         "b": before.b,
         "seed": before.seed,
     }
+    if before.metric is not None:
+        given["metric"] = before.metric.name
     is_fitting = not before.code_bytes or encoder.dim % (2 * before.code_bytes) == 0
     if is_fitting and (not before.code_bytes or trained_quantizer(encoder) is None):
         given["code_bytes"] = before.code_bytes
-    representation: Representation | None = representation_from(
+    representation: Representation | None = stored_representation(
         before.representation, before.representation_settings
     )
     if encoder.trained_representation is not None or (
         representation is not None and representation.reads not in encoder.vector_kinds
     ):
         representation = None  # what the encoder was trained for, or the default
-    return make_settings(encoder, representation, given)[0]
+    return BuildPlan.of(encoder, representation, given).settings()
 
 
 def _is_same(record: EncoderRecord, encoder: Encoder) -> bool:

@@ -13,7 +13,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TypeVar
 
-from quarry.formats.arrays import Float32Array
+import numpy as np
+
+from quarry.formats.arrays import Float32Array, Int64Array
 from quarry.formats.container.directory import Directory
 from quarry.formats.container.layout import FileKind, FileRecord
 from quarry.formats.container.reader import ContainerReader
@@ -67,22 +69,41 @@ class SegmentWriter:
         return len(self.ids)
 
     def add(self, doc_id: str, document: StoredDocument, vectors: Float32Array, terms: Sequence[str] = ()) -> None:
-        """Append a document with its (n, dim) float32 centroids, n >= 1, and its terms, in any order.
+        """Append a document with its (n, dim) float32 centroids, n >= 1, and its terms; see `add_many`."""
+        self.add_many([doc_id], [document], vectors, np.array([len(vectors)]), [terms])
+
+    def add_many(
+        self,
+        ids: Sequence[str],
+        documents: Sequence[StoredDocument],
+        vectors: Float32Array,
+        counts: Int64Array,
+        terms: Sequence[Sequence[str]],
+    ) -> None:
+        """Append documents.
+
+        Args:
+            ids: of the documents.
+            documents: what is stored of them.
+            vectors: (n_rows, dim) float32, the centroids of all of them, in order.
+            counts: (n_docs,) int64, how many centroids each has, 1 at least.
+            terms: for each document its terms, in any order.
 
         Raises:
-            InvalidDocument: the norm of a vector is too large to be stored; the document was not added.
+            InvalidDocument: the norm of a vector is too large to be stored; no document was added.
         """
         if self.centroids.n_rows + len(vectors) > MAX_ROWS:
             raise OverflowError(f"a segment holds at most {MAX_ROWS} centroids")
         try:
-            self.centroids.add(vectors)
-            self.documents.add(document)
-            self.postings.add(terms)
-            self.metadata.add(document.metadata)
-            self.ids.add(doc_id)
+            self.centroids.add_many(vectors, counts)
+            self.documents.add_many(documents)
+            self.postings.add_many(terms)
+            self.metadata.add_many([document.metadata for document in documents])
+            self.ids.add_many(ids)
         except InvalidDocument as error:  # raised before anything was added
-            raise InvalidDocument(f"document {doc_id!r}: {error.message}", actual=error.actual) from error
-        except BaseException:  # for example an interrupt: parts of the document may have been added
+            name = f"document {ids[0]!r}" if len(ids) == 1 else f"one of {len(ids)} documents from {ids[0]!r} on"
+            raise InvalidDocument(f"{name}: {error.message}", actual=error.actual) from error
+        except BaseException:  # for example an interrupt: parts of the documents may have been added
             self._is_consistent = False
             raise
 

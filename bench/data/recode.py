@@ -9,8 +9,10 @@ import numpy as np
 
 from quarry.engine.documents.document import Document
 from quarry.engine.indexer.document_encoder import EncodedDocument
+from quarry.engine.indexer.encoded_batch import EncodedBatch
 from quarry.engine.indexer.segment_builder import SegmentBuilder
 from quarry.engine.representation.base import DocumentVectors
+from quarry.engine.scoring.metric import Metric
 from quarry.engine.scoring.stored_vectors import StoredVectors
 from quarry.engine.thresholds import Thresholds
 from quarry.formats.container.directory import Directory
@@ -42,7 +44,8 @@ def recode_index(
     for doc in range(segment.record.n_docs if n_docs is None else n_docs):
         rows, _ = table.rows_of(np.array([doc]))
         values = DocumentVectors(vectors.vectors(rows), tuple(() for _ in rows))
-        builder.add(EncodedDocument(Document(segment.reader.ids[doc], "text"), values, [], 0))
+        encoded = EncodedDocument(Document(segment.reader.ids[doc], "text"), values, [], 0)
+        builder.add(EncodedBatch.of([encoded], Metric.of_settings(settings)))
     built = builder.finish(None)
     builder.close()
     assert built is not None

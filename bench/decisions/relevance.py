@@ -18,7 +18,7 @@ import argparse
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
-from typing import NamedTuple, cast
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -31,7 +31,7 @@ from quarry.engine.encoding.encoder import Encoder, open_encoder
 from quarry.engine.encoding.queries import encode_queries
 from quarry.engine.lexical.searcher import LexicalSearcher
 from quarry.engine.options import OpenOptions, SearchOptions
-from quarry.engine.scoring.query_vectors import host_vectors
+from quarry.engine.scoring.query_vectors import to_host_vectors
 from quarry.engine.search.background import sample_background
 from quarry.engine.search.relevance import QueryRelevance
 from quarry.engine.search.retriever import Answer, Retriever
@@ -43,7 +43,11 @@ from quarry.formats.snapshot import Snapshot
 
 __all__ = ["Example", "add_arguments", "area_under_curve", "fit_model", "run"]
 
-_MODES = {"hybrid": ("dense", "share", "spread"), "dense": ("dense", "spread"), "lexical": ("share",)}
+_MODES: dict[Mode, tuple[str, ...]] = {
+    "hybrid": ("dense", "share", "spread"),
+    "dense": ("dense", "spread"),
+    "lexical": ("share",),
+}
 _N_HITS = 10
 _CACHE_BYTES = 128 << 20
 _RIDGE = 1e-3
@@ -112,7 +116,7 @@ def run(args: argparse.Namespace) -> int:
             about = {"collection": name, "mode": mode, "encoder": encoder.name, "fitted_on": fitted}
             append_result(args.out, {**record, **about, "n_queries": args.queries})
     if args.write is not None:
-        models = {
+        models: dict[str, LogisticModel] = {
             mode: fit_model(_without(examples[mode], fitted, None), features) for mode, features in _MODES.items()
         }
         add_bundle_file(args.write, RELEVANCE_NAME, write_relevance(RelevanceModels(models, tuple(fitted))))
@@ -127,7 +131,7 @@ def _load(name: str) -> Collection:
 def _search_all(collections: Sequence[Collection], encoder: Encoder, indexes: Path) -> dict[str, list[Example]]:
     """Search every collection with the queries of all; return the examples of each mode."""
     vectors = {
-        each.name: host_vectors(encode_queries(encoder, list(each.queries.values()), 1)) for each in collections
+        each.name: to_host_vectors(encode_queries(encoder, list(each.queries.values()), 1)) for each in collections
     }
     examples: dict[str, list[Example]] = {mode: [] for mode in _MODES}
     for collection in collections:
@@ -156,10 +160,10 @@ class _Probe:
         self._sample = sample_background(snapshot.segments, self._dense)
 
     def search(
-        self, mode: str, collection: Collection, source: Collection, vectors: npt.NDArray[np.float32]
+        self, mode: Mode, collection: Collection, source: Collection, vectors: npt.NDArray[np.float32]
     ) -> Iterator[Example]:
         """Yield the hits of each query of `source`."""
-        options, texts = SearchOptions(k=_N_HITS, mode=cast(Mode, mode)), list(source.queries.values())
+        options, texts = SearchOptions(k=_N_HITS, mode=mode), list(source.queries.values())
         everything = [None] * len(self._snapshot.segments)
         if mode == "lexical":
             answers = self._retriever.search_lexical(texts, options, everything)

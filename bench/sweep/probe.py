@@ -23,7 +23,7 @@ from bench.harness.latency import concurrent_latency_ms, latency_ms
 from bench.harness.process_memory import peak_rss_bytes, rss_bytes
 from quarry.engine import Engine, Hits
 from quarry.engine.analysis.analyzer import Analyzer
-from quarry.engine.builder import make_settings
+from quarry.engine.build_plan import BuildPlan
 from quarry.engine.choices import BackendName
 from quarry.engine.documents.document import Document
 from quarry.engine.encoding.encoder import Encoder, open_encoder
@@ -91,7 +91,7 @@ def build_index(parameters: Parameters) -> Numbers:
     """
     prepared, out = Prepared(Path(str(parameters["prepared"]))), Path(str(parameters["out"]))
     encoder = _PreparedEncoder(prepared, cast("float | None", parameters.get("beta")))
-    settings, _ = make_settings(encoder, None, cast(BuildKeywords, parameters["build"]))
+    settings = BuildPlan.of(encoder, None, cast(BuildKeywords, parameters["build"])).settings()
     thresholds, threads = _thresholds(parameters), OpenOptions().n_threads
     documents = _encoded_documents(prepared, str(parameters["representation"]), Analyzer(settings.language))
     started = time.perf_counter()

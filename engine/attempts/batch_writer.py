@@ -9,10 +9,13 @@ from quarry.engine.analysis.analyzer import Analyzer
 from quarry.engine.attempts.job import N_MESSAGES, BuildJob, WrittenBatch
 from quarry.engine.documents.document import Document
 from quarry.engine.indexer.adopted_segments import StagedSegment
-from quarry.engine.indexer.document_encoder import DocumentEncoder, EncodedDocuments
+from quarry.engine.indexer.document_encoder import DocumentEncoder
+from quarry.engine.indexer.document_feed import DocumentFeed
+from quarry.engine.indexer.encoded_batch import EncodedBatch
 from quarry.engine.indexer.segment_builder import SegmentBuilder
 from quarry.engine.process.worker_pool import WorkerPool
-from quarry.engine.representation.registry import representation_from
+from quarry.engine.representation.registry import stored_representation
+from quarry.engine.scoring.metric import Metric
 from quarry.formats.container.directory import Directory
 from quarry.formats.errors import InvalidDocument
 from quarry.formats.shard_set import shard_of
@@ -36,9 +39,10 @@ class BatchWriter:
         self._directory = Directory(job.staging, limits=job.thresholds.writing)
         self._encoder = job.open_encoder()
         settings = job.settings
+        self._metric = Metric.of_settings(settings, is_normalized=self._encoder.normalize)
         self._how = DocumentEncoder(
             self._encoder,
-            representation_from(settings.representation, settings.representation_settings),
+            stored_representation(settings.representation, settings.representation_settings),
             Analyzer.from_settings(settings.language, settings.analysis_rules),
         )
 
@@ -58,18 +62,23 @@ class BatchWriter:
         def skip(error: InvalidDocument) -> None:
             skipped.append(str(error))
 
+        n_shards = self._job.n_shards or 1
         with ExitStack() as stack:
             builders: dict[int, SegmentBuilder] = {}
             n_tokens = 0
             pool = stack.enter_context(WorkerPool(self._threads, "quarry-encode"))
-            with EncodedDocuments(documents, self._how, pool, skip if self._job.skip_invalid else None) as encoded:
-                for each in encoded:
-                    shard = shard_of(each.document.id, self._job.n_shards or 1)
+
+            def take(batch: EncodedBatch) -> None:
+                nonlocal n_tokens
+                for shard, part in batch.divide([shard_of(doc_id, n_shards) for doc_id in batch.ids]).items():
                     if shard not in builders:
                         builders[shard] = stack.enter_context(closing(self._builder()))
-                    builders[shard].add(each)
+                    builders[shard].add(part)
                     builders[shard].spill()
-                    n_tokens += each.n_tokens
+                n_tokens += sum(batch.n_tokens or ())
+
+            on_invalid = skip if self._job.skip_invalid else None
+            DocumentFeed(documents, self._how, self._metric, pool, on_invalid).pass_on(take)
             return WrittenBatch(
                 order=order,
                 segments={

@@ -7,6 +7,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import numpy as np
+import numpy.typing as npt
+
+from quarry.engine.documents.given_vectors import read_spans, read_vectors
 from quarry.engine.documents.metadata import MAX_METADATA_BYTES, MAX_METADATA_DEPTH, freeze_metadata
 from quarry.engine.documents.mistaken_sources import rows_of_table
 from quarry.engine.documents.place import Place, kind_of, shown, surrogate_in
@@ -27,7 +31,7 @@ MAX_ID_BYTES = 4 << 10
 MAX_TEXT_CHARACTERS = 4 << 20
 """The longest title and text together, in characters (code points)."""
 
-_FIELDS = frozenset({"id", "_id", "text", "title", "metadata"})
+_FIELDS = frozenset({"id", "_id", "text", "title", "metadata", "vectors", "spans"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,13 +40,18 @@ class Document:
 
     Attributes:
         id: non-empty, unique in an index, at most 4 KiB of UTF-8; comes back exactly as it was given.
-        text: what is searched, together with the title: one of the two is not blank, and both together have at
-            most 4 Mi characters.
+        text: what is searched, together with the title: one of the two is not blank, unless there are vectors, and
+            both together have at most 4 Mi characters.
         title: may be empty.
         metadata: str keys; values str, signed 64-bit int, finite float, bool, None, and lists and dicts
             of them; at most 64 KiB serialized. Kept and given back; filters read it, with id and title (see
             `quarry.engine.filtering.filter`). Of a document that ``document_from`` made it cannot be changed.
         origin: where it was read, for messages: "document 17 (id 'moon')", "docs.jsonl: line 12"; may be empty.
+        vectors: (n, dim) float32, the vectors of the document, which is then not encoded; None: it is encoded, or
+            it was read from an index without its vectors.
+        spans: for each vector the (start, end) characters of `full_text` that it stands for.
+        stored_as: of a document of `Engine.get`, how the index stores the vectors: "float16" or "int8", when
+            `vectors` are exactly the stored ones, or "codes", when they are decoded approximations; otherwise "".
     """
 
     id: str
@@ -50,15 +59,18 @@ class Document:
     title: str = ""
     metadata: Mapping[str, object] = field(default_factory=dict)
     origin: str = field(default="", repr=False, compare=False)
+    vectors: npt.NDArray[np.float32] | None = field(default=None, repr=False, compare=False)
+    spans: tuple[tuple[int, int], ...] = field(default=(), repr=False, compare=False)
+    stored_as: str = field(default="", repr=False, compare=False)
 
     @property
     def full_text(self) -> str:
-        """What the encoder reads: title, line break, text; only the text where the title is empty."""
+        """What the encoder reads: title, line break, text; only the text if the title is empty."""
         return full_text(self.title, self.text)
 
 
 def full_text(title: str, text: str) -> str:
-    """Title, line break, text; only the text where the title is empty."""
+    """Title, line break, text; only the text if the title is empty."""
     return f"{title}\n{text}" if title else text
 
 
@@ -66,8 +78,9 @@ def document_from(raw: object, where: str, path: Path | None = None) -> Document
     """Make a document of what a caller or a file gives; what the caller changes later has no effect on it.
 
     Args:
-        raw: a str (its text), a mapping with ``text`` and, where wanted, ``id`` (or ``_id``), ``title``
-            and ``metadata``, or a Document. Without an id the document gets a random one, 32 hex digits.
+        raw: a str (its text), a mapping with ``text`` or ``vectors`` and, if wanted, ``id`` (or ``_id``),
+            ``title``, ``metadata`` and ``spans``, or a Document. Without an id the document gets a random one, 32
+            hex digits.
         where: names the document in errors: "document 17", "line 12".
         path: the file it comes from, for errors.
 
@@ -79,9 +92,16 @@ def document_from(raw: object, where: str, path: Path | None = None) -> Document
     document_id = _id_of(fields, place)
     place = place.with_id(document_id) if "id" in fields or "_id" in fields else place
     title = _title_of(fields, place)
-    text = _text_of(fields, title, place)
+    given = fields.get("vectors")
+    text = _text_of(fields, title, place, has_vectors=given is not None)
     metadata = freeze_metadata(fields.get("metadata"), place)
-    return Document(document_id, text, title, metadata, str(place))
+    if given is None:
+        if fields.get("spans") is not None:
+            raise place.error("spans", "is given without vectors", expected="'vectors' too, or neither")
+        return Document(document_id, text, title, metadata, str(place))
+    vectors = read_vectors(given, place)
+    spans = read_spans(fields.get("spans"), len(vectors), len(full_text(title, text)), place)
+    return Document(document_id, text, title, metadata, str(place), vectors, spans)
 
 
 def _fields_of(raw: object, place: Place) -> dict[object, object]:
@@ -89,12 +109,18 @@ def _fields_of(raw: object, place: Place) -> dict[object, object]:
     if isinstance(raw, str):
         return {"text": raw}
     if isinstance(raw, Document):
-        return {"id": raw.id, "text": raw.text, "title": raw.title, "metadata": raw.metadata}
+        fields: dict[object, object] = {
+            "id": raw.id,
+            "text": raw.text,
+            "title": raw.title,
+            "metadata": raw.metadata,
+        }
+        return fields if raw.vectors is None else {**fields, "vectors": raw.vectors, "spans": raw.spans or None}
     if not isinstance(raw, Mapping):
         raise InvalidDocument(
             f"{place.where}: not a document",
             path=place.path,
-            expected=rows_of_table(raw) or "a str or a mapping with 'text'",
+            expected=rows_of_table(raw) or "a str or a mapping with 'text' or 'vectors'",
             actual=kind_of(raw),
         )
     fields = dict(raw)
@@ -110,7 +136,7 @@ def _unknown_fields(unknown: list[object], place: Place) -> InvalidDocument:
         f"{place.where}: unknown fields: {names}; put values of your own under 'metadata', or name the field of"
         " the text with text='NAME' (on the command line --text NAME): then the others become metadata",
         path=place.path,
-        expected="'id' or '_id', 'text', 'title', 'metadata'",
+        expected="'id' or '_id', 'text', 'title', 'metadata', 'vectors', 'spans'",
     )
 
 
@@ -138,11 +164,12 @@ def _title_of(fields: dict[object, object], place: Place) -> str:
     return title
 
 
-def _text_of(fields: dict[object, object], title: str, place: Place) -> str:
-    if "text" not in fields:
+def _text_of(fields: dict[object, object], title: str, place: Place, *, has_vectors: bool) -> str:
+    if "text" not in fields and not has_vectors:
         raise place.error("text", "is missing", expected="a str")
-    text = _str_of(fields["text"], "text", "a str", place)
-    if not text.strip() and not title.strip():
+    value = fields.get("text")
+    text = "" if value is None and has_vectors else _str_of(value, "text", "a str", place)
+    if not has_vectors and not text.strip() and not title.strip():
         raise place.error("text", "is blank, as is the title", expected="a character that is not white space")
     n_characters = len(title) + len(text)
     if n_characters > MAX_TEXT_CHARACTERS:

@@ -6,8 +6,9 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from quarry.engine.backends.selection import Choice
-from quarry.engine.options import OpenOptions
+from quarry.engine.options import DEFAULT_DENSE_WEIGHT, OpenOptions
 from quarry.engine.quantization.drift import drift_statistics
+from quarry.engine.scoring.metric import Metric
 from quarry.formats.segment import SEGMENT_PARTS
 from quarry.formats.snapshot import Snapshot
 
@@ -18,13 +19,15 @@ def index_statistics(snapshot: Snapshot) -> dict[str, object]:
     """Return statistics of a snapshot.
 
     Returns:
-        generation, n_documents, n_deleted, n_centroids, n_segments, dim, representation (name and settings),
-        encoder (its name), stored (int8, float16 or none), code_bytes, size_bytes (all files except the manifest),
-        drift (see `quarry.engine.quantization.drift`), and bytes: size by part (centroids, codes, documents, ids,
+        generation, n_documents, n_deleted, n_centroids, n_segments, dim, metric ("ip", "cosine" or "l2"),
+        representation (name and settings), encoder (its name, "none" without one), stored (int8, float16 or none),
+        code_bytes, dense_weight (of searches that give none), size_bytes (all files except the manifest), drift
+        (see `quarry.engine.quantization.drift`), and bytes: size by part (centroids, codes, documents, ids,
         metadata, postings, quantizers, other). Sections that this version does not know count as "other".
     """
     manifest = snapshot.manifest
     settings = manifest.settings
+    metric = Metric.of(manifest)
     size = _size_bytes(snapshot)
     parts = Counter(dict.fromkeys(SEGMENT_PARTS, 0))
     for segment in snapshot.segments:
@@ -37,11 +40,13 @@ def index_statistics(snapshot: Snapshot) -> dict[str, object]:
         "n_deleted": sum(segment.n_deleted for segment in manifest.segments),
         "n_centroids": sum(segment.reader.n_rows for segment in snapshot.segments),
         "n_segments": len(manifest.segments),
-        "dim": settings.dim,
+        "dim": metric.dim,
+        "metric": metric.name,
         "representation": {"name": settings.representation, **settings.representation_settings},
         "encoder": manifest.encoder.name,
         "stored": settings.centroids,
         "code_bytes": settings.code_bytes,
+        "dense_weight": DEFAULT_DENSE_WEIGHT if manifest.dense_weight is None else manifest.dense_weight,
         "size_bytes": size,
         "drift": drift_statistics(snapshot),
         "bytes": dict(parts),

@@ -7,10 +7,9 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
-import numpy.typing as npt
-
 from quarry.engine.documents.document import Document
 from quarry.engine.encoding.encoder import Encoder
+from quarry.engine.encoding.no_encoder import has_encoder
 from quarry.engine.encoding.queries import encode_queries
 from quarry.engine.filtering.cache import DocumentFilter
 from quarry.engine.filtering.evaluation import Kinds
@@ -19,14 +18,17 @@ from quarry.engine.filtering.unknown_fields import UnknownFields
 from quarry.engine.gpu.device import Device
 from quarry.engine.index.memory import plan_memory
 from quarry.engine.index.statistics import index_statistics, resource_statistics
+from quarry.engine.index.stored_documents import stored_document
 from quarry.engine.lexical.searcher import LexicalSearcher
 from quarry.engine.listing.documents import StoredDocuments
 from quarry.engine.listing.facets import FacetRequest, Facets, count_values, select_documents
 from quarry.engine.options import OpenOptions, SearchOptions
-from quarry.engine.scoring.query_vectors import Queries, check_host_vectors, query_vectors
+from quarry.engine.scoring.metric import Metric
+from quarry.engine.scoring.query_vectors import Queries, Vectors, check_host_vectors
 from quarry.engine.search.background import sample_background
 from quarry.engine.search.hit_builder import HitBuilder
 from quarry.engine.search.hits import Hits
+from quarry.engine.search.metric_scores import metric_queries, set_metric_scores
 from quarry.engine.search.relevance import RelevanceEstimator
 from quarry.engine.search.reranker import Reranker, rerank
 from quarry.engine.search.retriever import Answer, Retriever
@@ -64,8 +66,14 @@ class ViewResources:
             path: folder of the index, for the message.
 
         Raises:
-            EncoderMismatch: it is another one.
+            EncoderMismatch: it is another one, or the index was built without an encoder.
         """
+        if not has_encoder(expected):
+            raise EncoderMismatch(
+                "the index was built without an encoder, so texts have no vectors in it",
+                path=path,
+                expected="search(text, vector=...), or mode='lexical'; documents with 'vectors'",
+            )
         if expected.identity != self.encoder.identity:
             raise EncoderMismatch(
                 "the vectors of this index are of another encoder; open it with encoder=...",
@@ -74,15 +82,16 @@ class ViewResources:
                 actual=f"{self.encoder.name} ({self.encoder.identity})",
             )
 
-    def encode(self, texts: list[str]) -> Queries:
-        """Return the (n, dim) vectors of query texts.
+    def encode(self, texts: list[str], metric: Metric) -> Queries:
+        """Return the (n, stored_dim) vectors of query texts for an index with this metric.
 
         Raises:
             InvalidQuery: a text has no token, or the encoder returns no usable vector for it.
         """
         vectors = encode_queries(self.encoder, texts, self.options.n_threads)
         check_host_vectors(vectors)
-        return vectors
+        is_ready = metric.name == "cosine" and self.encoder.normalize
+        return vectors if is_ready else metric_queries(metric, vectors)
 
     def find_reranker(self, options: SearchOptions, path: Path) -> Reranker | None:
         """Return the reranker of a search; None if the search does not rerank.
@@ -107,6 +116,7 @@ class IndexView:
 
     Attributes:
         snapshot: the snapshot.
+        metric: of the index.
         searcher: dense search.
         filter: documents that pass filters.
     """
@@ -118,6 +128,7 @@ class IndexView:
         before: Searcher | None = None,
     ) -> None:
         self.snapshot = snapshot
+        self.metric = Metric.of(snapshot.manifest)
         self._segments = snapshot.segments
         self._resources = resources
         self._plan = plan_memory(snapshot, resources.options.memory_bytes)
@@ -195,33 +206,52 @@ class IndexView:
         """Return the statistics of the generation and its backends, see `quarry.engine.index.statistics`."""
         return index_statistics(self.snapshot) | self.resources()
 
-    def search(self, texts: list[str], options: SearchOptions) -> list[Hits]:
-        """Return the hits of each text, see `quarry.engine.engine.Engine.search`."""
+    @property
+    def has_encoder(self) -> bool:
+        """Whether texts have vectors: the index was built with an encoder."""
+        return has_encoder(self.snapshot.manifest.encoder)
+
+    def search(
+        self, texts: list[str] | None, options: SearchOptions, vectors: Vectors | None = None
+    ) -> list[Hits]:
+        """Return the hits of each query, see `quarry.engine.engine.Engine.search`.
+
+        Args:
+            texts: of the queries; None: `options.mode` is "dense", and there is no reranking.
+            options: of the search.
+            vectors: (n, dim) of the queries, checked; None: texts are encoded if the mode needs vectors.
+        """
+        options = options.for_index(self.snapshot.manifest.dense_weight)
         reranker = self._resources.find_reranker(options, self.snapshot.directory.path)
+        queries: Queries | None = None
         if options.mode == "lexical":
-            allowed = self.filter.allowed(options.condition)
-            answers = self._retriever.search_lexical(texts, options, allowed)
+            assert texts is not None
+            answers = self._retriever.search_lexical(texts, options, self.filter.allowed(options.condition))
         else:
-            self.check_encoder()
-            vectors = self._resources.encode(texts)
+            is_corrected = options.mode == "hybrid" and options.typos and vectors is None and texts is not None
+            meant = [self._lexical.correct(text) for text in texts or []] if is_corrected else texts
+            queries = self._queries(meant, vectors)
             allowed = self.filter.allowed(options.condition)
             if options.mode == "dense":
-                answers = self._retriever.search_dense(vectors, options, allowed, texts)
+                answers = self._retriever.search_dense(queries, options, allowed, texts)
             else:
-                answers = self._retriever.search_hybrid(texts, vectors, options, allowed)
+                assert texts is not None
+                answers = self._retriever.search_hybrid(texts, queries, options, allowed)
         found = self._build(answers, options)
-        if reranker is None:
+        set_metric_scores(self.metric, queries, found, is_dense=options.mode == "dense")
+        if reranker is None or texts is None:
             return found
         return [
             rerank(text, hits, reranker, options.k, options.offset)
             for text, hits in zip(texts, found, strict=True)
         ]
 
-    def search_vectors(self, queries: npt.ArrayLike, options: SearchOptions) -> list[Hits]:
-        """Return the hits of each of (n, dim) query vectors, see `quarry.engine.engine.Engine.search_vectors`."""
-        vectors = query_vectors(queries, self.snapshot.manifest.settings.dim)
-        allowed = self.filter.allowed(options.condition)
-        return self._build(self._retriever.search_dense(vectors, options, allowed), options)
+    def _queries(self, texts: list[str] | None, vectors: Vectors | None) -> Queries:
+        if vectors is not None:
+            return metric_queries(self.metric, vectors)
+        assert texts is not None
+        self.check_encoder()
+        return self._resources.encode(texts, self.metric)
 
     def _build(self, answers: Iterable[Answer], options: SearchOptions) -> list[Hits]:
         """Return the hits of each answer, with their relevance."""
@@ -234,14 +264,13 @@ class IndexView:
             found.append(hits.at_least(options.min_relevance))
         return found
 
-    def documents(self, ids: Iterable[str]) -> list[Document]:
+    def documents(self, ids: Iterable[str], *, with_vectors: bool = False) -> list[Document]:
         """Return the documents with these ids, in their order; ids that no document has are ignored."""
         found = []
         for doc_id in ids:
             place = self.snapshot.find(doc_id)
             if place:
-                stored = place[0].reader.documents[place[1]]
-                found.append(Document(doc_id, stored.text, stored.title, stored.metadata))
+                found.append(stored_document(doc_id, *place, self.metric, with_vectors=with_vectors))
         return found
 
     def resources(self) -> dict[str, object]:

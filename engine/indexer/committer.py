@@ -18,7 +18,7 @@ from quarry.engine.indexer.segment_builder import BuiltSegment
 from quarry.engine.indexer.segment_merger import Merged
 from quarry.formats.container.directory import Directory
 from quarry.formats.container.layout import FileRecord
-from quarry.formats.manifest import Manifest, SegmentRecord
+from quarry.formats.manifest import IndexSettings, Manifest, SegmentRecord
 from quarry.formats.snapshot import OpenSegment, Snapshot
 from quarry.formats.tombstones import write_tombstones
 from quarry.formats.vectors.quantizer import StoredQuantizer
@@ -111,18 +111,24 @@ class Committer:
             found = find(segments)
             return sum(self._deletions.mark_all(*pair) for pair in zip(segments, found, strict=True))
 
-    def replace(self, doc_id: str, add: Callable[[], object]) -> None:
-        """Call `add`, and if it succeeds delete the document with that id that was live before.
+    def replace(self, doc_ids: Sequence[str], add: Callable[[], object]) -> None:
+        """Call `add`, and if it succeeds delete the documents with these ids that were live before.
 
         Raises:
-            FormatError: a file that is searched for the id is damaged; `add` was not called.
+            FormatError: a file that is searched for the ids is damaged; `add` was not called.
             Exception: what `add` raises; nothing is deleted.
         """
         with self._mutex:
-            found = self.current.find(doc_id)
+            found = [self.current.find(doc_id) for doc_id in doc_ids] if self.current.segments else []
             add()
-            if found:
-                self._deletions.mark(*found)
+            for each in found:
+                if each:
+                    self._deletions.mark(*each)
+
+    def fix_settings(self, settings: IndexSettings) -> None:
+        """Replace the settings, as long as there is no segment; the next commit stores them."""
+        with self._mutex:
+            self.current.manifest = replace(self.current.manifest, settings=settings)
 
     def rollback(self) -> None:
         """Discard the deletions since the last commit."""

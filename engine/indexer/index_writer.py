@@ -6,31 +6,39 @@ import logging
 import os
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 
 from quarry.engine.analysis.analyzer import Analyzer
 from quarry.engine.documents.document import Document
+from quarry.engine.documents.document_columns import DocumentColumns
 from quarry.engine.documents.place import shown
 from quarry.engine.encoding.encoder import Encoder
+from quarry.engine.encoding.no_encoder import NoEncoder, has_encoder
 from quarry.engine.filtering.evaluation import Kinds, evaluate
 from quarry.engine.filtering.filter import Condition
 from quarry.engine.filtering.one_document import DocumentValues
 from quarry.engine.indexer.adopted_segments import MAX_OPEN, AdoptedSegments, StagedSegment
+from quarry.engine.indexer.column_batches import ColumnBatches
 from quarry.engine.indexer.committer import Committer, Compose
 from quarry.engine.indexer.deletions import Deletions
-from quarry.engine.indexer.document_encoder import DocumentEncoder, EncodedDocument, EncodedDocuments, OnInvalid
+from quarry.engine.indexer.document_encoder import DocumentEncoder, EncodedDocument, OnInvalid
+from quarry.engine.indexer.document_feed import DocumentFeed
+from quarry.engine.indexer.encoded_batch import EncodedBatch
 from quarry.engine.indexer.failures import WriterState, clear_frames
 from quarry.engine.indexer.garbage import collect_garbage
 from quarry.engine.indexer.generation import CurrentGeneration, make_root
 from quarry.engine.indexer.merge_scheduler import MergeScheduler
 from quarry.engine.indexer.metadata_updates import MetadataUpdates
 from quarry.engine.indexer.new_quantizer import TrainingRows
+from quarry.engine.indexer.reference_norm import column_norm, read_reference_norm
 from quarry.engine.indexer.segment_builder import BuiltSegment, SegmentBuilder, has_lists
 from quarry.engine.indexer.segment_merger import Merged, SegmentMerger
 from quarry.engine.process.exit_gate import finishes_before_exit
 from quarry.engine.process.worker_pool import PoolClosed, WorkerPool
 from quarry.engine.progress import Report, no_report
 from quarry.engine.representation.base import Representation
-from quarry.engine.representation.registry import representation_from
+from quarry.engine.representation.registry import stored_representation
+from quarry.engine.scoring.metric import Metric
 from quarry.engine.thresholds import Thresholds
 from quarry.formats.container.directory import Directory
 from quarry.formats.errors import (
@@ -61,7 +69,7 @@ class IndexWriter:
 
     Args:
         directory: of the index.
-        encoder: computes the vectors.
+        encoder: computes the vectors of documents without vectors; not used if the index was built without one.
         threads: for encoding, training and coding.
         fresh: settings of a new index: the first commit replaces whatever is there. None: the index that is there
             is changed.
@@ -75,6 +83,7 @@ class IndexWriter:
     Attributes:
         n_tokens: tokens encoded so far.
         n_rows: centroids made so far.
+        metric: of the index.
 
     Raises:
         IndexLocked: there is another writer.
@@ -123,11 +132,15 @@ class IndexWriter:
 
     def _follow_settings(self) -> None:
         """Prepare for changes with the settings of the current generation."""
-        self._settings = self._committer.current.manifest.settings
+        manifest = self._committer.current.manifest
+        self._settings = manifest.settings
+        self.metric = Metric.of(manifest)
+        if not has_encoder(manifest.encoder):
+            self._encoder = NoEncoder(self._settings.dim, manifest.encoder.normalize)
         self._merges = MergeScheduler(
             self._committer, self._threads, self._thresholds, self._after_merge, self._encoder_of_vectors()
         )
-        self._representation: Representation = representation_from(
+        self._representation: Representation = stored_representation(
             self._settings.representation, self._settings.representation_settings
         )
         self._analyzer = Analyzer.from_settings(self._settings.language, self._settings.analysis_rules)
@@ -162,32 +175,63 @@ class IndexWriter:
         self._check_open()
         encoder, how = self._encoder, self.document_encoder
         n_taken = 0
+
+        def take(batch: EncodedBatch) -> None:
+            nonlocal n_taken
+            with self._mutex:
+                self._check_encoder(encoder)
+                self.add_batch(batch)
+            n_taken += len(batch)
+
+        if self.metric.norm == 0:
+            norm, documents = read_reference_norm(documents, how)
+            self.fix_reference_norm(norm)
         try:
-            with EncodedDocuments(documents, how, self._pool, on_invalid) as encoded:
-                for each in encoded:
-                    with self._mutex:
-                        self._check_encoder(encoder)
-                        self.add_encoded(each)
-                    n_taken += 1
+            DocumentFeed(documents, how, self.metric, self._pool, on_invalid).pass_on(take)
         except PoolClosed:  # by `close` on another thread
             raise self._state.closed_error() from None
         return n_taken
 
-    @finishes_before_exit
+    def add_columns(self, columns: DocumentColumns) -> int:
+        """Collect documents with vectors, given as columns, and return their number; see `add`."""
+        self._check_open()
+        self.fix_reference_norm(column_norm(columns))
+        try:
+            ColumnBatches(columns, self._analyzer, self.metric, self._pool).pass_on(self.add_batch)
+        except PoolClosed:  # by `close` on another thread
+            raise self._state.closed_error() from None
+        return len(columns)
+
+    def fix_reference_norm(self, norm: float) -> None:
+        """Fix the reference norm of the metric "l2"; does nothing if it is fixed already, or 0 is given."""
+        with self._mutex:
+            record = self._settings.metric
+            if norm == 0 or record is None or record.norm != 0:
+                return
+            self._settings = replace(self._settings, metric=replace(record, norm=norm))
+            self._committer.fix_settings(self._settings)
+            self._merges.fix_settings(self._settings)
+            self.metric = Metric.of_settings(self._settings)
+
     def add_encoded(self, encoded: EncodedDocument) -> None:
         """Collect a document that is encoded already; see `add`."""
+        self.add_batch(EncodedBatch.of([encoded], self.metric))
+
+    @finishes_before_exit
+    def add_batch(self, batch: EncodedBatch) -> None:
+        """Collect documents that are encoded already; see `add`."""
         with self._mutex:
             if self._state.is_closed:
                 raise self._state.closed_error()
             try:
-                self._committer.replace(encoded.document.id, lambda: self._builder().add(encoded))
+                self._committer.replace(batch.ids, lambda: self._builder().add(batch))
             except (InvalidDocument, InvalidSetting, FormatError):  # before anything of it was taken
                 raise
-            except BaseException as error:  # half a document may have been taken
+            except BaseException as error:  # half a batch may have been taken
                 self._fail(error)
                 raise
-            self.n_tokens += encoded.n_tokens
-            self.n_rows += len(encoded.vectors.values)
+            self.n_tokens += sum(batch.n_tokens or ())
+            self.n_rows += len(batch.vectors)
             try:
                 self._builder().spill()
             except BaseException as error:
@@ -439,9 +483,9 @@ class IndexWriter:
                 self._merges.start()
             return generation
 
-    def wait_for_merges(self) -> None:
-        """Wait for merges in the background to end; see `raise_merge_failure`."""
-        self._merges.wait()
+    def set_dense_weight(self, weight: float | None) -> int:
+        """Store the default weight of dense scores in a generation of its own; return its number."""
+        return self.rewrite(lambda current, _: current.manifest.with_dense_weight(weight))
 
     def raise_merge_failure(self) -> None:
         """Raise the error that a merge in the background failed with, once.
@@ -552,6 +596,8 @@ class IndexWriter:
 
     def _encoder_of_vectors(self) -> Encoder | None:
         """Return the encoder if the vectors of the index are its own, else None."""
+        if isinstance(self._encoder, NoEncoder):
+            return None
         is_same = self._encoder.identity == self._committer.current.manifest.encoder.identity
         return self._encoder if is_same else None
 

@@ -20,7 +20,7 @@ from quarry.engine.progress import Report, no_report
 from quarry.engine.thresholds import Thresholds
 from quarry.formats.container.directory import Directory
 from quarry.formats.errors import CommitFailed, FormatError, InvalidSetting, MergeFailed
-from quarry.formats.manifest import SegmentRecord
+from quarry.formats.manifest import IndexSettings, SegmentRecord
 from quarry.formats.snapshot import OpenSegment
 from quarry.formats.vectors.quantizer import StoredQuantizer
 
@@ -81,6 +81,10 @@ class MergeScheduler:
         directory = Directory(base.path, before_write=partial(_check, self._stop), limits=base.limits)
         settings = committer.current.manifest.settings
         self._merger = SegmentMerger(directory, settings, threads, thresholds, encoder)
+
+    def fix_settings(self, settings: IndexSettings) -> None:
+        """Replace the settings of the index, as long as it has no segment."""
+        self._merger.fix_settings(settings)
 
     def start(self) -> None:
         """Merge in the background what the policy selects now; call it after each commit."""

@@ -10,10 +10,12 @@ import numpy as np
 import numpy.typing as npt
 
 from quarry.engine.encoding.encoder import Encoder
+from quarry.engine.encoding.no_encoder import NoEncoder
 from quarry.engine.encoding.trained import trained_quantizer
 from quarry.engine.quantization.calibration import calibrated
 from quarry.engine.quantization.query_sample import MAX_TEXTS, sample_vectors
 from quarry.engine.quantization.training import train_lists, train_on
+from quarry.engine.scoring.metric import Metric
 from quarry.engine.thresholds import Thresholds
 from quarry.formats.manifest import IndexSettings
 from quarry.formats.vectors.quantizer import Quantizer
@@ -83,8 +85,10 @@ def make_quantizer(
         trained = train_on(rows.batches(), rows.n_rows, settings, threads, thresholds.nlist)
     else:
         trained = train_lists(codes, rows.batches(), rows.n_rows, settings, threads, thresholds)
-    if encoder is None or trained is codes:
+    if encoder is None or isinstance(encoder, NoEncoder) or trained is codes:
         return trained
     queries = sample_vectors(encoder, rows.texts(), threads)
+    if len(queries):
+        queries = Metric.of_settings(settings, is_normalized=encoder.normalize).queries(queries)
     codes_only = settings.centroids == "none"
     return calibrated(trained, rows.owned_batches(), queries, threads, codes_only=codes_only)

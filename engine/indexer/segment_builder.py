@@ -10,14 +10,13 @@ import numpy.typing as npt
 
 from quarry.engine.encoding.encoder import Encoder
 from quarry.engine.encoding.trained import trained_quantizer
-from quarry.engine.indexer.document_encoder import EncodedDocument
+from quarry.engine.indexer.encoded_batch import EncodedBatch
 from quarry.engine.indexer.new_quantizer import TrainingRows, make_quantizer
 from quarry.engine.quantization.coder import VectorCoder
 from quarry.engine.quantization.query_sample import QuerySample
 from quarry.engine.thresholds import Thresholds
 from quarry.formats.container.directory import Directory
 from quarry.formats.container.layout import FileRecord
-from quarry.formats.documents.spans import pack_spans
 from quarry.formats.documents.store import KnownDictionary, StoredDocument
 from quarry.formats.manifest import IndexSettings, SegmentRecord
 from quarry.formats.segment import SegmentWriter
@@ -107,13 +106,13 @@ class SegmentBuilder:
         rows = self._writer.centroids
         return TrainingRows(len(self), self.n_rows, rows.batches, rows.owned_batches, lambda: self._queries.texts)
 
-    def add(self, encoded: EncodedDocument) -> None:
-        """Append a document."""
-        document = encoded.document
-        spans = pack_spans(encoded.vectors.spans)
-        stored = StoredDocument(document.title, document.text, document.metadata, spans)
-        self._writer.add(document.id, stored, encoded.vectors.values, encoded.terms)
-        self._queries.add(document.title, document.text)
+    def add(self, batch: EncodedBatch) -> None:
+        """Append documents."""
+        columns = zip(batch.titles, batch.texts, batch.metadata, batch.spans, strict=True)
+        stored = [StoredDocument(*document) for document in columns]
+        self._writer.add_many(batch.ids, stored, batch.vectors, batch.counts, batch.terms)
+        if self._encoder is not None:  # nothing else encodes queries
+            self._queries.add_many(batch.titles, batch.texts)
 
     def __contains__(self, doc_id: str) -> bool:
         """Return whether a live document with that id was collected."""

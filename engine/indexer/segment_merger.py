@@ -73,6 +73,10 @@ class SegmentMerger:
         self._encoder = encoder
         self._thresholds = thresholds
 
+    def fix_settings(self, settings: IndexSettings) -> None:
+        """Replace the settings of the index, as long as it has no segment."""
+        self._settings = settings
+
     def merge(
         self,
         sources: Sequence[OpenSegment],

@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from quarry.engine.quantization.held_out import ROUNDING, find_nearest_rows, has_enough_queries, mask_neighbors
 from quarry.engine.quantization.search_settings import find_setting
-from quarry.engine.scoring.stored_vectors import decoded_vectors
+from quarry.engine.scoring.stored_vectors import decode_vectors
 from quarry.formats.snapshot import OpenSegment
 from quarry.formats.vectors.quantizer import Quantizer
 
@@ -33,7 +33,9 @@ _UNMEASURED_LEAST = 100
 _ROWS_PER_CANDIDATE = 2.5  # centroids requested for each candidate, if documents have several
 
 
-def measure_candidate_rows(quantizer: Quantizer, sample: Floats, lists: Ints, codes: Codes) -> int | None:
+def measure_candidate_rows(
+    quantizer: Quantizer, sample: Floats, lists: Ints, codes: Codes, queries: Floats | None = None
+) -> int | None:
     """Measure how many rows with the best scores by their codes contain .995 of the ten nearest rows.
 
     Held-out rows of the sample are the queries. The rank of their nearest rows by codes hardly depends on the size
@@ -50,13 +52,15 @@ def measure_candidate_rows(quantizer: Quantizer, sample: Floats, lists: Ints, co
         sample: (n, dim) float32 training rows in the order of their documents.
         lists: (n,) int64, the list of each.
         codes: (n, code_bytes) uint8, the code of each.
+        queries: (n, dim) float32, the sample as queries; None: rows and queries are alike.
 
     Returns:
         The number of rows; None if too few queries count, as in a sample of equal vectors.
     """
+    queries = sample if queries is None else queries
     ranks, separated = [], []
-    for held_out in find_nearest_rows(sample, _N_HELD_OUT, _N_NEAREST):
-        before = _count_before(quantizer, sample, lists, codes, held_out.places, held_out.nearest)
+    for held_out in find_nearest_rows(sample, queries, _N_HELD_OUT, _N_NEAREST):
+        before = _count_before(quantizer, queries, lists, codes, held_out.places, held_out.nearest)
         ranks.append(before[held_out.is_separated].ravel())
         separated.append(held_out.is_separated)
     if not has_enough_queries(np.concatenate(separated)):
@@ -69,7 +73,7 @@ def default_candidates(segment: OpenSegment, k: int, n_allowed: int | None = Non
     """Return how many documents of a segment to rescore if the query does not set it.
 
     It is the number calibrated with queries, if there is one. In an index of version 1.0, or one built without an
-    encoder, it is the number calibrated with rows of the training sample for ten hits, times a power of k: where
+    encoder, it is the number calibrated with rows of the training sample for ten hits, times a power of k: if
     ten hits took 54 and 162 candidates, one took 6 and 25, 30 took 132 and 375, and 100 took 372 and 839 (squad,
     abstracts). Fewer than ten hits use the number for ten. With a filter fewer candidates are needed: ten hits
     took 54 candidates of all of squad, and 34 of a tenth of it.
@@ -116,14 +120,14 @@ def rows_per_candidate(segment: OpenSegment) -> float:
 
 
 def _count_before(
-    quantizer: Quantizer, sample: Floats, lists: Ints, codes: Codes, places: Ints, nearest: Ints
+    quantizer: Quantizer, rows: Floats, lists: Ints, codes: Codes, places: Ints, nearest: Ints
 ) -> npt.NDArray[np.int64]:
     """Return how many rows may be ranked before each nearest row of each query by their codes: like `nearest`."""
-    queries = quantizer.rotate(sample[places])
-    scores, lengths = np.empty((len(places), len(sample)), np.float32), np.empty(len(sample), np.float32)
-    for low in range(0, len(sample), _BATCH_ROWS):
+    queries = quantizer.rotate(rows[places])
+    scores, lengths = np.empty((len(places), len(rows)), np.float32), np.empty(len(rows), np.float32)
+    for low in range(0, len(rows), _BATCH_ROWS):
         part = slice(low, low + _BATCH_ROWS)
-        decoded = decoded_vectors(quantizer, lists[part], codes[part])
+        decoded = decode_vectors(quantizer, lists[part], codes[part])
         scores[:, part], lengths[part] = queries @ decoded.T, np.linalg.norm(decoded, axis=1)
     mask_neighbors(scores, places)
     rounding = ROUNDING * np.linalg.norm(queries, axis=1)[:, None] * lengths[nearest]

@@ -21,6 +21,7 @@ libraries.
 """
 
 _NEIGHBORS = 16  # rows of the sample on either side of a row, which may be of the same document
+_BLOCK = 64  # columns
 _BATCH_SCORES = 1 << 23
 _MIN_SEPARATED = 1 / 8  # of all queries
 
@@ -42,24 +43,59 @@ class HeldOut(NamedTuple):
     is_separated: npt.NDArray[np.bool_]
 
 
-def find_nearest_rows(sample: Floats, n_held_out: int, n_nearest: int) -> Iterator[HeldOut]:
+def find_nearest_rows(sample: Floats, queries: Floats, n_held_out: int, n_nearest: int) -> Iterator[HeldOut]:
     """Find the rows with the largest inner products with each held-out row, except its neighbors.
 
     Args:
         sample: (n, dim) float32 training rows in the order of their documents.
+        queries: (n, dim) float32, the same as queries (see `quarry.engine.scoring.metric`).
         n_held_out: number of held-out rows, evenly spaced; all rows if there are fewer.
         n_nearest: number of nearest rows for each; all rows if there are fewer, and none is separated then.
     """
     held_out = np.linspace(0, len(sample) - 1, min(n_held_out, len(sample))).astype(np.int64)
     batch = max(1, _BATCH_SCORES // len(sample))
     n_nearest = min(n_nearest, len(sample))
+    length = np.median(np.linalg.norm(sample, axis=1))
     for low in range(0, len(held_out), batch):
         places = held_out[low : low + batch]
-        scores = sample[places] @ sample.T
+        scores = queries[places] @ sample.T
         mask_neighbors(scores, places)
-        nearest = np.argpartition(scores, -n_nearest, axis=1)[:, -n_nearest:]
-        found = np.take_along_axis(scores, nearest, axis=1)
-        yield HeldOut(places, nearest, found, _find_separated(sample, places, scores, n_nearest))
+        nearest, found, following = _find_largest(scores, n_nearest)
+        with np.errstate(invalid="ignore"):  # -inf less -inf: masked rows
+            is_separated = (
+                found.min(axis=1) - following > ROUNDING * np.linalg.norm(queries[places], axis=1) * length
+            )
+        yield HeldOut(places, nearest, found, is_separated)
+
+
+def _find_largest(scores: Floats, n: int) -> tuple[Ints, Floats, Floats]:
+    """Find the n largest scores in each row, in any order, and the largest of the others.
+
+    The n + 1 blocks of columns with the largest maxima have a column each that is at least as large as the
+    smallest of these maxima, so only the few columns that reach it are compared.
+
+    Args:
+        scores: (b, n_columns) float32, n_columns >= n.
+        n: at least 1.
+
+    Returns:
+        (b, n) int64 columns, (b, n) float32 scores, and (b,) float32: inf if there are no other columns.
+    """
+    n_blocks = scores.shape[1] // _BLOCK
+    if scores.shape[1] == n:
+        return np.tile(np.arange(n), (len(scores), 1)), scores, np.full(len(scores), np.inf, np.float32)
+    least = np.full(len(scores), -np.inf, np.float32)
+    if n_blocks > n:
+        maxima = scores[:, : n_blocks * _BLOCK].reshape(len(scores), n_blocks, _BLOCK).max(axis=2)
+        least = np.partition(maxima, n_blocks - n - 1, axis=1)[:, n_blocks - n - 1]
+    columns, found = np.empty((len(scores), n), np.int64), np.empty((len(scores), n), np.float32)
+    following = np.empty(len(scores), np.float32)
+    for row, line in enumerate(scores):
+        places = np.flatnonzero(line >= least[row])
+        values = line[places]
+        order = np.argpartition(-values, (n - 1, n))[: n + 1]
+        columns[row], found[row], following[row] = places[order[:n]], values[order[:n]], values[order[n]]
+    return columns, found, following
 
 
 def mask_neighbors(scores: Floats, places: Ints) -> None:
@@ -80,16 +116,3 @@ def has_enough_queries(is_separated: npt.NDArray[np.bool_]) -> bool:
     are added later.
     """
     return bool(np.count_nonzero(is_separated) >= max(1.0, _MIN_SEPARATED * len(is_separated)))
-
-
-def _find_separated(sample: Floats, places: Ints, scores: Floats, n_nearest: int) -> npt.NDArray[np.bool_]:
-    """Return `HeldOut.is_separated`; the (b, n) scores are reordered."""
-    if n_nearest == scores.shape[1]:
-        return np.zeros(len(places), bool)
-    last = scores.shape[1] - n_nearest
-    scores.partition((last - 1, last), axis=1)
-    lengths = np.linalg.norm(sample, axis=1)
-    rounding = ROUNDING * lengths[places] * np.median(lengths)
-    with np.errstate(invalid="ignore"):  # -inf less -inf: masked rows
-        is_separated: npt.NDArray[np.bool_] = scores[:, last] - scores[:, last - 1] > rounding
-    return is_separated

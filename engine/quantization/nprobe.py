@@ -21,7 +21,7 @@ _N_HELD_OUT = 1024
 _N_NEAREST = 20
 
 
-def probe_recall(sample: Floats, quantizer: Quantizer) -> Floats | None:
+def probe_recall(sample: Floats, quantizer: Quantizer, queries: Floats | None = None) -> Floats | None:
     """Measure the share of the nearest rows in the best lists, for each number of lists.
 
     Held-out rows of the sample are the queries, with their twenty nearest rows in the sample. A sample is sparser
@@ -37,15 +37,19 @@ def probe_recall(sample: Floats, quantizer: Quantizer) -> Floats | None:
     Args:
         sample: (n, dim) float32 training rows in the order of their documents.
         quantizer: has the lists.
+        queries: (n, dim) float32, the sample as queries; None: rows and queries are alike.
 
     Returns:
         (nlist,) float32, ascending to 1: entry i is for the i + 1 lists with the largest inner products. None if
         too few queries count, as in a sample of equal vectors.
     """
+    queries = sample if queries is None else queries
     ranks, best, separated = [], [], []
-    for held_out in find_nearest_rows(sample, _N_HELD_OUT, _N_NEAREST):
+    for held_out in find_nearest_rows(sample, queries, _N_HELD_OUT, _N_NEAREST):
         is_separated = held_out.is_separated
-        ranks.append(_rank_lists_of_rows(sample, held_out.places, held_out.nearest, quantizer)[is_separated])
+        ranks.append(
+            _rank_lists_of_rows(sample, queries, held_out.places, held_out.nearest, quantizer)[is_separated]
+        )
         best.append(held_out.scores.max(axis=1)[is_separated])
         separated.append(is_separated)
     if not has_enough_queries(np.concatenate(separated)):
@@ -71,12 +75,14 @@ def default_nprobe(quantizer: Quantizer, k: int) -> int:
     return min(quantizer.nlist, int(np.searchsorted(quantizer.probe_recall, np.float32(_RECALL))) + 1)
 
 
-def _rank_lists_of_rows(sample: Floats, places: Ints, nearest: Ints, quantizer: Quantizer) -> Ints:
+def _rank_lists_of_rows(
+    sample: Floats, queries: Floats, places: Ints, nearest: Ints, quantizer: Quantizer
+) -> Ints:
     """Return how many lists may be read before the list of each nearest row of each query: like `nearest`."""
     wanted, which = np.unique(nearest, return_inverse=True)
     coarse = quantizer.coarse
     lists = (quantizer.rotate(sample[wanted]) @ coarse.T).argmax(axis=1)[which].reshape(nearest.shape)
-    ranks: Ints = np.take_along_axis(list_ranks(quantizer.rotate(sample[places]), coarse), lists, axis=1)
+    ranks: Ints = np.take_along_axis(list_ranks(quantizer.rotate(queries[places]), coarse), lists, axis=1)
     return ranks
 
 

@@ -15,6 +15,7 @@ from quarry.engine.quantization.coder import VectorCoder
 from quarry.engine.quantization.faiss_threads import set_faiss_threads
 from quarry.engine.quantization.nprobe import probe_recall
 from quarry.engine.quantization.rotation import train_rotation
+from quarry.engine.scoring.metric import Metric
 from quarry.engine.thresholds import Thresholds
 from quarry.formats.manifest import IndexSettings
 from quarry.formats.vectors.quantizer import Quantizer
@@ -84,7 +85,9 @@ def _train_coarse_centroids(sample: Floats, nlist: int, seed: int, threads: int)
     return np.ascontiguousarray(kmeans.centroids, np.float32)
 
 
-def measured(quantizer: Quantizer, sample: Floats, n_rows: int, threads: int) -> Quantizer:
+def measured(
+    quantizer: Quantizer, sample: Floats, n_rows: int, threads: int, queries: Floats | None = None
+) -> Quantizer:
     """Return the quantizer with its quantization error and its calibrated defaults of a search.
 
     These are the number of lists to read and the number of rows to rescore.
@@ -94,6 +97,7 @@ def measured(quantizer: Quantizer, sample: Floats, n_rows: int, threads: int) ->
         sample: (n, dim) float32 that it was trained on, in the order of their documents.
         n_rows: number of rows of the index.
         threads: how many to use.
+        queries: (n, dim) float32, the sample as queries; None: rows and queries are alike.
     """
     coder = VectorCoder(quantizer, threads)
     coded = [coder.code(sample[low : low + _CODED_AT_ONCE]) for low in range(0, len(sample), _CODED_AT_ONCE)]
@@ -101,8 +105,8 @@ def measured(quantizer: Quantizer, sample: Floats, n_rows: int, threads: int) ->
     sizes = np.bincount(lists, minlength=quantizer.nlist)
     return replace(
         quantizer,
-        probe_recall=probe_recall(sample, quantizer),
-        candidate_rows=measure_candidate_rows(quantizer, sample, lists, codes),
+        probe_recall=probe_recall(sample, quantizer, queries),
+        candidate_rows=measure_candidate_rows(quantizer, sample, lists, codes, queries),
         fit=replace(coder.fit(sizes), n_rows=n_rows),
     )
 
@@ -122,7 +126,7 @@ def train_on(
     nlist = choose_nlist(n_rows) if nlist is None else nlist
     sample = _draw_sample(batches, n_rows, nlist, settings)
     trained = train_quantizer(sample, nlist, settings.code_bytes, settings.seed, threads)
-    return measured(trained, sample, n_rows, threads)
+    return measured(trained, sample, n_rows, threads, _as_queries(sample, settings))
 
 
 def train_lists(
@@ -154,6 +158,10 @@ def train_lists(
     n_lists = max(1, min(nlist, len(sample) // 16))
     coarse = _train_coarse_centroids(codes.rotate(sample), n_lists, settings.seed, threads)
     return measured(replace(codes, coarse=coarse, search_settings=()), sample, n_rows, threads)
+
+
+def _as_queries(sample: Floats, settings: IndexSettings) -> Floats:
+    return sample if settings.metric is None else Metric.of_settings(settings).queries_of_rows(sample)
 
 
 def _draw_sample(batches: Iterable[Floats], n_rows: int, nlist: int, settings: IndexSettings) -> Floats:

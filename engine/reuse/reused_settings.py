@@ -7,7 +7,8 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
-from quarry.engine.encoding.encoder import Encoder
+from quarry.engine.encoding.encoder import Encoder, open_encoder
+from quarry.engine.encoding.no_encoder import NoEncoder, has_encoder
 from quarry.engine.reuse.generation_files import open_generations
 from quarry.formats.container.directory import Directory
 from quarry.formats.errors import EncoderMismatch, InvalidSetting
@@ -23,19 +24,21 @@ class ReusedSettings:
 
     Attributes:
         settings: of the other index.
+        encoder: of the new index; `NoEncoder` if the other one was built without an encoder.
         quantizer: its newest quantizer; None if it has none.
     """
 
     settings: IndexSettings
+    encoder: Encoder
     quantizer: Quantizer | None
 
 
-def reuse_settings(path: Path, encoder: Encoder, given: Mapping[str, object]) -> ReusedSettings:
+def reuse_settings(path: Path, encoder: Encoder | None, given: Mapping[str, object]) -> ReusedSettings:
     """Return the settings and the newest quantizer of an index, sharded or not.
 
     Args:
         path: folder of the index.
-        encoder: of the new index.
+        encoder: of the new index; None: the bundled default, or none if the other index has none.
         given: settings of the new index that the caller gave by name; None counts as not given.
 
     Raises:
@@ -52,6 +55,9 @@ def reuse_settings(path: Path, encoder: Encoder, given: Mapping[str, object]) ->
     with ExitStack() as stack:
         shards = open_generations(Directory(path.absolute()), stack)
         first = shards[0].manifest
+        if encoder is None:
+            with_encoder = has_encoder(first.encoder)
+            encoder = open_encoder() if with_encoder else NoEncoder(first.settings.dim, first.encoder.normalize)
         if (first.encoder.identity, first.encoder.normalize) != (encoder.identity, encoder.normalize):
             raise EncoderMismatch(
                 "the new index has another encoder than the index that its settings are taken from",
@@ -63,4 +69,4 @@ def reuse_settings(path: Path, encoder: Encoder, given: Mapping[str, object]) ->
             segment.record.quantizer: segment.quantizer for shard in shards for segment in shard.snapshot.segments
         }
         newest = [shard.manifest.quantizers[-1].name for shard in shards if shard.manifest.quantizers]
-        return ReusedSettings(first.settings, quantizers[newest[0]] if newest else None)
+        return ReusedSettings(first.settings, encoder, quantizers[newest[0]] if newest else None)

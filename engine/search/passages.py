@@ -77,13 +77,16 @@ class PassageFinder:
     def find(self, stored: StoredDocument) -> tuple[Passage, ...]:
         """Return the best passage of the document, and up to two others whose scores are nearly as high.
 
-        The vector of a whole document is no passage, unless the document has no other.
+        The vector of a whole document is no passage, unless the document has no other. A document without a text
+        has none.
 
         Raises:
             CorruptFile: the number of stored spans differs from the number of vectors.
         """
         n_vectors = None if self.dense is None else len(self.dense)
         spans = document_spans(stored, n_vectors, self.path)
+        if not any(spans):  # vectors without a text
+            return ()
         text = full_text(stored.title, stored.text)
         words = self.words.find(text) if self.words is not None else ()
         inside = [_words_in(each, words) for each in spans]

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import os
-import threading
 from collections.abc import Sequence
 from dataclasses import replace
 
+from quarry.engine.index.current import Current
 from quarry.engine.index.view import ViewResources
 from quarry.engine.indexer.graphs import drop_graphs, write_graphs
 from quarry.engine.options import OpenOptions
@@ -18,6 +17,7 @@ from quarry.engine.shards.shard_folders import shard_directory
 from quarry.engine.shards.view import ShardedView
 from quarry.formats.container.directory import Directory
 from quarry.formats.errors import CorruptFile, IndexClosed, IndexNotFound
+from quarry.formats.manifest import IndexSettings
 from quarry.formats.shard_set import ShardSet, load_newest_shard_set
 from quarry.formats.snapshot import Snapshot
 
@@ -26,7 +26,7 @@ __all__ = ["CurrentShards"]
 _ATTEMPTS = 100  # a build may delete the folders after the shard set was read
 
 
-class CurrentShards:
+class CurrentShards(Current[ShardedView]):
     """The view of the shards of an index, until a newer one takes its place; for several threads, in one process.
 
     Args:
@@ -39,34 +39,11 @@ class CurrentShards:
     """
 
     def __init__(self, directory: Directory, resources: ViewResources) -> None:
-        self._directory = directory
+        super().__init__(directory)
         self._resources = resources
         self._options = resources.options
-        self._pid = os.getpid()
-        self._lock = threading.Lock()
         self._threads: ShardThreads | None = None
-        self._view: ShardedView | None = self._open_all()
-
-    @property
-    def is_forked(self) -> bool:
-        """Whether this is a copy in a forked child, where threads of the parent may hold locks forever."""
-        return os.getpid() != self._pid
-
-    def get(self) -> ShardedView:
-        """Return what is open.
-
-        Raises:
-            IndexClosed: the index was closed, or was opened by another process.
-        """
-        view = self._view
-        if view is None:
-            raise IndexClosed("the index is closed", path=self._directory.path)
-        if self.is_forked:
-            raise IndexClosed(
-                "the index was opened by another process; open it again after a fork",
-                path=self._directory.path,
-            )
-        return view
+        self._view = self._open_all()
 
     def refresh(self) -> bool:
         """Open the newest generation of every shard; return whether one of them was newer."""
@@ -104,19 +81,11 @@ class CurrentShards:
             drop_graphs(old, new)
         return n_written
 
-    def close(self) -> None:
-        """Close all files; further calls do nothing. A forked child releases them without a lock."""
-        if self.is_forked:
-            self._view = None
-            return
-        with self._lock:
-            view, self._view = self._view, None
-            threads, self._threads = self._threads, None
-        if threads:
-            threads.close()
-        if view:
-            for shard in view.shards:
-                shard.snapshot.close()
+    def _close_view(self, view: ShardedView) -> None:
+        if self._threads is not None:
+            self._threads.close()
+        for shard in view.shards:
+            shard.snapshot.close()
 
     def _open_all(self) -> ShardedView:
         for _ in range(_ATTEMPTS):
@@ -180,14 +149,22 @@ def _refreshed(snapshot: Snapshot) -> Snapshot:
 def _check_settings(snapshots: Sequence[Snapshot]) -> None:
     """Check that all shards were built with the same settings and encoder."""
     first = snapshots[0].manifest
+    expected = (_without_norm(first.settings), first.encoder)
+    norms = {each.manifest.settings.metric.norm for each in snapshots if each.manifest.settings.metric} - {0.0}
     for snapshot in snapshots[1:]:
-        if (snapshot.manifest.settings, snapshot.manifest.encoder) != (first.settings, first.encoder):
+        found = (_without_norm(snapshot.manifest.settings), snapshot.manifest.encoder)
+        if found != expected or len(norms) > 1:
             raise CorruptFile(
                 "a shard has other settings or another encoder than the first one",
                 path=snapshot.directory.path,
                 expected=f"{first.settings}, {first.encoder}",
                 actual=f"{snapshot.manifest.settings}, {snapshot.manifest.encoder}",
             )
+
+
+def _without_norm(settings: IndexSettings) -> IndexSettings:
+    """Return settings without the reference norm of the metric, which shards without documents do not know."""
+    return settings if settings.metric is None else replace(settings, metric=replace(settings.metric, norm=0.0))
 
 
 def _share_of(options: OpenOptions, n_shards: int) -> OpenOptions:

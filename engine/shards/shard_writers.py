@@ -6,10 +6,15 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TypeVar
 
 from quarry.engine.documents.document import Document
+from quarry.engine.documents.document_columns import DocumentColumns
 from quarry.engine.filtering.evaluation import Kinds, join_kinds
 from quarry.engine.filtering.filter import Condition
-from quarry.engine.indexer.document_encoder import EncodedDocuments, OnInvalid
+from quarry.engine.indexer.column_batches import ColumnBatches
+from quarry.engine.indexer.document_encoder import OnInvalid
+from quarry.engine.indexer.document_feed import DocumentFeed
+from quarry.engine.indexer.encoded_batch import EncodedBatch
 from quarry.engine.indexer.index_writer import IndexWriter
+from quarry.engine.indexer.reference_norm import column_norm, read_reference_norm
 from quarry.engine.process.worker_pool import PoolClosed, WorkerPool
 from quarry.engine.progress import ProgressParts, Report, no_report
 from quarry.formats.errors import IndexClosed
@@ -39,6 +44,7 @@ class ShardWriters:
         self._names = names
         self.writers = writers
         self._pool = WorkerPool(threads, "quarry-encode")
+        self._fix_reference_norm(max(writer.metric.norm for writer in writers))
 
     @property
     def n_tokens(self) -> int:
@@ -62,15 +68,43 @@ class ShardWriters:
             IndexClosed: a writer is closed, or another thread closed it meanwhile.
             CommitFailed: an I/O error occurred; the documents taken before it are collected.
         """
-        how, n_taken = self.writers[0].document_encoder, 0
+        first, n_taken = self.writers[0], 0
+
+        def take(batch: EncodedBatch) -> None:
+            nonlocal n_taken
+            self._distribute(batch)
+            n_taken += len(batch)
+
+        if first.metric.norm == 0:
+            norm, documents = read_reference_norm(documents, first.document_encoder)
+            self._fix_reference_norm(norm)
+        batches = DocumentFeed(documents, first.document_encoder, first.metric, self._pool, on_invalid)
         try:
-            with EncodedDocuments(documents, how, self._pool, on_invalid) as encoded:
-                for each in encoded:
-                    self._owner(each.document.id).add_encoded(each)
-                    n_taken += 1
+            batches.pass_on(take)
         except PoolClosed:  # by `close` on another thread
             raise IndexClosed("this writer is closed") from None
         return n_taken
+
+    def add_columns(self, columns: DocumentColumns) -> int:
+        """Collect documents with vectors, given as columns, and return their number; see `add`."""
+        first = self.writers[0]
+        self._fix_reference_norm(column_norm(columns))
+        batches = ColumnBatches(columns, first.document_encoder.analyzer, first.metric, self._pool)
+        try:
+            batches.pass_on(self._distribute)
+        except PoolClosed:  # by `close` on another thread
+            raise IndexClosed("this writer is closed") from None
+        return len(columns)
+
+    def _fix_reference_norm(self, norm: float) -> None:
+        for writer in self.writers:
+            writer.fix_reference_norm(norm)
+
+    def _distribute(self, batch: EncodedBatch) -> None:
+        """Add each document of a batch to the shard that it belongs to."""
+        owners = [shard_of(doc_id, len(self.writers)) for doc_id in batch.ids]
+        for number, part in batch.divide(owners).items():
+            self.writers[number].add_batch(part)
 
     def delete(self, doc_ids: Iterable[str]) -> int:
         """Delete the documents of these ids; return how many there were."""
@@ -127,6 +161,10 @@ class ShardWriters:
         """
         parts = ProgressParts(report)
         return sum(self._each(lambda writer: writer.merge(retrain, parts.part()), "merged"))
+
+    def set_dense_weight(self, weight: float | None) -> int:
+        """Store the default weight of dense scores in every shard; return their generations added up."""
+        return sum(self._each(lambda writer: writer.set_dense_weight(weight), "changed"))
 
     def rollback(self) -> None:
         """Discard everything collected since the last commit."""

@@ -8,22 +8,26 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 
 from quarry.engine.documents.document import Document
+from quarry.engine.encoding.no_encoder import has_encoder
 from quarry.engine.filtering.evaluation import Kinds, find_unknown_paths, join_kinds
 from quarry.engine.filtering.filter import Condition
 from quarry.engine.filtering.unknown_fields import find_nearest_names
+from quarry.engine.index.stored_documents import stored_document
 from quarry.engine.index.view import ViewResources
+from quarry.engine.lexical.close_terms import CloseTerm
 from quarry.engine.lexical.searcher import LexicalSearcher
 from quarry.engine.listing.documents import StoredDocuments
 from quarry.engine.listing.facets import FacetCounts, FacetRequest, Facets, count_values, select_documents
 from quarry.engine.options import SearchOptions
-from quarry.engine.scoring.query_vectors import Queries, Vectors, host_vectors, query_vectors
+from quarry.engine.scoring.metric import Metric
+from quarry.engine.scoring.query_vectors import Queries, Vectors, to_host_vectors
 from quarry.engine.scoring.ranking import Exactness, Ranking
 from quarry.engine.search.background import BackgroundSample, merge_samples
 from quarry.engine.search.coverage import Coverage
 from quarry.engine.search.hits import Hit, Hits
+from quarry.engine.search.metric_scores import metric_queries, set_metric_scores
 from quarry.engine.search.relevance import RelevanceEstimator
 from quarry.engine.search.reranker import rerank
 from quarry.engine.search.retriever import Answer
@@ -61,6 +65,7 @@ class ShardedView:
     Attributes:
         shard_set: names the shards.
         shards: at their generations.
+        metric: of the index.
     """
 
     def __init__(
@@ -74,6 +79,8 @@ class ShardedView:
         self._path = path
         self.shard_set = shard_set
         self.shards = tuple(shards)
+        metrics = [Metric.of(shard.snapshot.manifest) for shard in shards]
+        self.metric = max(metrics, key=lambda metric: metric.norm)  # 0 in shards without documents, for "l2"
         self._threads = threads
         self._resources = resources
         self._names = [shard.name for shard in shards]
@@ -97,14 +104,13 @@ class ShardedView:
         """Return whether there is a document with an id."""
         return self._owner(doc_id).snapshot.find(doc_id) is not None
 
-    def documents(self, ids: Iterable[str]) -> list[Document]:
+    def documents(self, ids: Iterable[str], *, with_vectors: bool = False) -> list[Document]:
         """Return the documents with these ids, in their order; ids that no document has are ignored."""
         found = []
         for doc_id in ids:
             place = self._owner(doc_id).snapshot.find(doc_id)
             if place:
-                stored = place[0].reader.documents[place[1]]
-                found.append(Document(doc_id, stored.text, stored.title, stored.metadata))
+                found.append(stored_document(doc_id, *place, self.metric, with_vectors=with_vectors))
         return found
 
     def _owner(self, doc_id: str) -> Shard:
@@ -133,7 +139,7 @@ class ShardedView:
         gathering = Gathering(self._threads, self._names)
         self._check_filter(condition, gathering)
         query = request.query
-        collection = None if query is None else self._collection([query], gathering)
+        collection = None if query is None else self._collection([query], gathering, typos=True)
 
         def count(number: int) -> list[FacetCounts]:
             shard = self.shards[number]
@@ -161,28 +167,35 @@ class ShardedView:
         """
         self._resources.check_encoder(self.shards[0].snapshot.manifest.encoder, self._path)
 
-    def search(self, texts: list[str], options: SearchOptions) -> list[Hits]:
-        """Return the hits of each text, see `quarry.engine.engine.Engine.search`."""
+    @property
+    def has_encoder(self) -> bool:
+        """Whether texts have vectors: the index was built with an encoder."""
+        return has_encoder(self.shards[0].snapshot.manifest.encoder)
+
+    def search(
+        self, texts: list[str] | None, options: SearchOptions, vectors: Vectors | None = None
+    ) -> list[Hits]:
+        """Return the hits of each query, see `quarry.engine.index.view.IndexView.search`."""
         reranker = self._resources.find_reranker(options, self._path)
-        vectors = None
-        if options.mode != "lexical":
+        queries: Queries | None = None
+        if vectors is not None:
+            queries = metric_queries(self.metric, vectors)
+        elif options.mode != "lexical":
             self.check_encoder()
-            vectors = self._resources.encode(texts)
-        found = self._search(texts, vectors, options)
-        if reranker is None:
+            if options.mode == "dense":
+                assert texts is not None
+                queries = self._resources.encode(texts, self.metric)
+        found = self._search(texts, queries, options)
+        if reranker is None or texts is None:
             return found
         return [
             rerank(text, hits, reranker, options.k, options.offset)
             for text, hits in zip(texts, found, strict=True)
         ]
 
-    def search_vectors(self, queries: npt.ArrayLike, options: SearchOptions) -> list[Hits]:
-        """Return the hits of each of (n, dim) query vectors, see `quarry.engine.engine.Engine.search_vectors`."""
-        vectors = query_vectors(queries, self.shards[0].snapshot.manifest.settings.dim)
-        return self._search(None, vectors, options)
-
     def _search(self, texts: list[str] | None, vectors: Queries | None, options: SearchOptions) -> list[Hits]:
         """Return the hits of each query, given by what its mode needs: a text, a vector, or both."""
+        options = options.for_index(self.shards[0].snapshot.manifest.dense_weight)
         gathering = Gathering(self._threads, self._names, options.partial, options.timeout)
         if options.min_relevance is not None:
             self._estimator(BackgroundSample.empty).require(options.mode)
@@ -190,13 +203,23 @@ class ShardedView:
         if texts is None or options.mode == "dense":
             assert vectors is not None
             answers = gathering.run(lambda number: find_dense(self.shards[number], vectors, options))
-            return self._all_hits(answers, _Queries(options, host_vectors(vectors), texts), gathering)
-        collection = self._collection(texts, gathering)
-        if vectors is None:
+            found = self._all_hits(answers, _Queries(options, to_host_vectors(vectors), texts), gathering)
+            set_metric_scores(self.metric, vectors, found, is_dense=True)
+            return found
+        collection = self._collection(texts, gathering, options.typos)
+        if options.mode == "lexical":
             answers = gathering.run(lambda number: collection.searchers[number].find_lexical(texts, options))
             return self._all_hits(answers, _Queries(options, None, texts), gathering, collection)
-        answers = gathering.run(lambda number: collection.searchers[number].find_both(vectors, texts, options))
-        return self._all_hits(answers, _Queries(options, host_vectors(vectors), texts), gathering, collection)
+        if vectors is None:
+            lexical = next(iter(collection.searchers.values())).lexical  # all know the terms of all shards
+            meant = [lexical.correct(text) for text in texts] if options.typos else texts
+            queries = self._resources.encode(meant, self.metric)
+        else:
+            queries = vectors
+        answers = gathering.run(lambda number: collection.searchers[number].find_both(queries, texts, options))
+        found = self._all_hits(answers, _Queries(options, to_host_vectors(queries), texts), gathering, collection)
+        set_metric_scores(self.metric, queries, found, is_dense=False)
+        return found
 
     def _check_filter(self, condition: Condition | None, gathering: Gathering) -> None:
         """Evaluate a filter on all shards; check types and fields against the values of all of them together.
@@ -225,7 +248,7 @@ class ShardedView:
         names = {name for shard in self.shards for name in shard.filter.find_nearest(field)}
         return find_nearest_names(field, names, lambda _: True)
 
-    def _collection(self, texts: Sequence[str], gathering: Gathering) -> _SearchedCollection:
+    def _collection(self, texts: Sequence[str], gathering: Gathering, typos: bool) -> _SearchedCollection:
         """Return searchers that know the frequencies of the terms of these texts in all shards that answer."""
         terms = [term for text in texts for term in self._analysis.terms(text)]
         while True:
@@ -243,7 +266,27 @@ class ShardedView:
                 if missing != gathering.missing.keys():
                     continue
                 made.statistics.learn(new, found.values())
-            return made
+            if not typos or all(self._learn_expansions(made, terms, n_edits, gathering) for n_edits in (1, 2)):
+                return made
+
+    def _learn_expansions(
+        self, made: _SearchedCollection, terms: Sequence[str], n_edits: int, gathering: Gathering
+    ) -> bool:
+        """Learn what stands for the terms that no document has; return whether the same shards are missing."""
+        mistyped = made.statistics.find_unexpanded(terms, n_edits)
+        if not mistyped:
+            return True
+        n_missing = len(gathering.missing)
+        close = gathering.run(lambda number: self.shards[number].close_terms(mistyped, n_edits))
+        together = [set[CloseTerm]().union(*several) for several in zip(*close.values(), strict=True)]
+        new = made.statistics.find_unknown(each.name for several in together for each in several)
+        found = gathering.run(lambda number: self.shards[number].document_frequencies(new)) if new else {}
+        if len(gathering.missing) > n_missing:
+            return False
+        made.statistics.learn(new, found.values())
+        for term, several in zip(mistyped, together, strict=True):
+            made.statistics.learn_expansions(term, several, n_edits)
+        return True
 
     def _find_estimator(self, mode: str, gathering: Gathering) -> RelevanceEstimator:
         """Return what estimates relevance with the background of the shards that answer."""
@@ -321,7 +364,7 @@ class ShardedView:
                 text, lexical = queries.texts[query], self._analysis
                 if collection is not None:
                     lexical = collection.searchers[number].lexical
-                    terms = lexical.query(text)
+                    terms = lexical.query(text, queries.options.typos)
                 words = lexical.words(text, terms)
             relevance = estimator.prepare(queries.options.mode, vector)
             answer = Answer(documents, vector, terms, words, relevance)

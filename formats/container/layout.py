@@ -31,8 +31,10 @@ __all__ = [
     "FILE_ID",
     "FOOTER",
     "FOOTER_BYTES",
+    "METRIC_FEATURE",
     "PREAMBLE",
     "PREAMBLE_BYTES",
+    "SEARCH_DEFAULTS_FEATURE",
     "SEARCH_SETTINGS_FEATURE",
     "FileKind",
     "FileRecord",
@@ -47,10 +49,12 @@ MAGIC = b"\x89QRRY\r\n\x1a\n"
 END_MAGIC = b"QRRYEND\n"
 VERSION = (1, 1)  # (major, minor)
 BYTE_ORDER = 0x0A0B0C0D
+METRIC_FEATURE = 1  # a manifest with the field `settings.metric`; readers must support it
 CANDIDATE_ROWS_FEATURE = 1  # a quantizer with the field `candidate_rows`; readers may ignore it
 SEARCH_SETTINGS_FEATURE = 2  # a quantizer with the field `search_settings`; readers may ignore it
-KNOWN_REQUIRED_FEATURES = KNOWN_WRITER_FEATURES = 0  # bits of the preamble
-KNOWN_OPTIONAL_FEATURES = CANDIDATE_ROWS_FEATURE | SEARCH_SETTINGS_FEATURE
+SEARCH_DEFAULTS_FEATURE = 4  # a manifest with the field `search_defaults`; readers may ignore it
+KNOWN_WRITER_FEATURES = 0  # bits of the preamble
+KNOWN_OPTIONAL_FEATURES = CANDIDATE_ROWS_FEATURE | SEARCH_SETTINGS_FEATURE | SEARCH_DEFAULTS_FEATURE
 PREAMBLE = struct.Struct("<9sBHHI16sIII10s")  # then the XXH3-64 of these 56 bytes
 FOOTER = struct.Struct("<QQ16sQ16s8s")
 PREAMBLE_BYTES = FOOTER_BYTES = 64
@@ -106,9 +110,11 @@ class FileRecord:
         return record
 
 
-def pack_preamble(kind: FileKind, file_id: bytes, optional_features: int) -> bytes:
-    """Return the preamble of a file with optional features only."""
-    head = PREAMBLE.pack(MAGIC, kind, *VERSION, BYTE_ORDER, file_id, 0, 0, optional_features, bytes(10))
+def pack_preamble(kind: FileKind, file_id: bytes, optional_features: int, required_features: int = 0) -> bytes:
+    """Return the preamble of a file: the features that may be ignored, and those that a reader must support."""
+    head = PREAMBLE.pack(
+        MAGIC, kind, *VERSION, BYTE_ORDER, file_id, required_features, 0, optional_features, bytes(10)
+    )
     return head + struct.pack("<Q", xxhash.xxh3_64_intdigest(head))
 
 
@@ -118,11 +124,12 @@ def pack_footer(offset: int, contents: bytes, file_id: bytes) -> bytes:
     return FOOTER.pack(offset, len(contents), digest(contents), total, file_id, END_MAGIC)
 
 
-def check_preamble(data: memoryview, kind: FileKind, path: Path) -> tuple[bytes, int, int]:
+def check_preamble(data: memoryview, kind: FileKind, path: Path) -> tuple[bytes, int, int, int]:
     """Check a preamble.
 
     Returns:
-        The file id, the features that a writer must support, and those that may be ignored.
+        The file id, the features that a reader must support, all of them known, those that a writer must support,
+        and those that may be ignored.
     """
     head = data[: PREAMBLE.size]
     magic, found_kind, major, minor, order, file_id, required, writer, optional, reserved = PREAMBLE.unpack(head)
@@ -130,20 +137,24 @@ def check_preamble(data: memoryview, kind: FileKind, path: Path) -> tuple[bytes,
         raise CorruptFile("not a file of an index", path=path, expected=MAGIC, actual=magic)
     if struct.unpack("<Q", data[PREAMBLE.size :])[0] != xxhash.xxh3_64_intdigest(head):
         raise ChecksumMismatch("the preamble is damaged", path=path)
-    _check_version((major, minor), required, path)
+    _check_version((major, minor), required & ~_known_features(found_kind), path)
     if order != BYTE_ORDER or reserved != bytes(10):
         raise CorruptFile("the preamble contradicts the specification", path=path)
     if found_kind != kind:
         raise CorruptFile("wrong kind of file", path=path, expected=kind.name.lower(), actual=found_kind)
-    return bytes(file_id), int(writer), int(optional)
+    return bytes(file_id), int(required), int(writer), int(optional)
 
 
-def _check_version(version: tuple[int, int], required: int, path: Path) -> None:
+def _known_features(kind: int) -> int:
+    """Return the bits that a reader must support and this version does, for a kind of file."""
+    return METRIC_FEATURE if kind == FileKind.MANIFEST else 0
+
+
+def _check_version(version: tuple[int, int], unknown: int, path: Path) -> None:
     if version[0] > VERSION[0]:
         raise FormatTooNew("written by a later version of Quarry", path=path, expected=VERSION, actual=version)
     if version[0] < VERSION[0]:
         raise FormatTooOld("written by an early version of Quarry", path=path, expected=VERSION, actual=version)
-    unknown = required & ~KNOWN_REQUIRED_FEATURES
     if unknown:
         raise FormatTooNew(
             "needs a feature that this version does not support", path=path, actual=f"flags {unknown:#x}"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 import xxhash
@@ -49,10 +49,18 @@ class DocIdsWriter:
         return self._read_id(ordinal).decode()
 
     def add(self, doc_id: str) -> None:
-        """Append the id of the next document, in memory only; see `spill`."""
-        self._ids.append(doc_id.encode("utf-8"))
-        self._offsets.append(self._ids.n_bytes.to_bytes(8, "little"))
-        self._hashes += hash_id(doc_id).to_bytes(8, "little")
+        """Append the id of the next document; see `add_many`."""
+        self.add_many([doc_id])
+
+    def add_many(self, ids: Iterable[str]) -> None:
+        """Append the ids of the next documents, in memory only; see `spill`."""
+        encoded = [doc_id.encode("utf-8") for doc_id in ids]
+        lengths = np.fromiter(map(len, encoded), np.int64, len(encoded))
+        hashes = np.fromiter(map(xxhash.xxh3_64_intdigest, encoded), np.uint64, len(encoded))
+        ends = self._ids.n_bytes + np.cumsum(lengths)
+        self._ids.append(b"".join(encoded))
+        self._offsets.append(ends.astype(np.uint64).tobytes())
+        self._hashes += hashes.tobytes()
 
     def spill(self) -> None:
         """Write buffered bytes to temporary files if there are many."""

@@ -9,6 +9,8 @@ import msgpack
 
 __all__ = ["PackedMetadata"]
 
+_EMPTY_MAP = b"\x80"  # in msgpack
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PackedMetadata(Mapping[str, object]):
@@ -30,6 +32,11 @@ class PackedMetadata(Mapping[str, object]):
             OverflowError: an integer takes more than 64 bits.
         """
         return metadata if isinstance(metadata, cls) else cls(msgpack.packb(dict(metadata)))
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether it has no item; nothing is unpacked for that."""
+        return self.packed == _EMPTY_MAP
 
     def unpacked(self) -> dict[str, object]:
         """Return the mapping as a new dict."""

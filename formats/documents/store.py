@@ -10,9 +10,10 @@ each for a run of ordinals. Sections: ``documents`` (the frames), ``document_off
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 from pathlib import Path
 
 import msgpack
@@ -86,25 +87,52 @@ class DocStoreWriter:
         self._compressor: zstandard.ZstdCompressor | None = None
 
     def add(self, document: StoredDocument) -> None:
-        """Append the next document, at most 64 MiB serialized."""
+        """Append the next document; see `add_many`."""
+        self.add_many([document])
+
+    def add_many(self, documents: Iterable[StoredDocument]) -> None:
+        """Append the next documents, each at most 64 MiB serialized."""
+        records = [self._pack(document) for document in documents]
+        longest = max(map(len, records), default=0)
+        if longest > _MAX_DOCUMENT_BYTES:
+            raise OverflowError(f"a document of {longest} bytes, and {_MAX_DOCUMENT_BYTES} can be stored")
+        self.add_records(records)
+
+    def add_records(self, records: list[bytes]) -> None:
+        """Append the next documents, serialized."""
+        if self._compressor:
+            self._append_frames(self._compress(self._compressor, records))
+            return
+        for number, record in enumerate(records, 1):
+            self._buffered.append(record)
+            self._buffered_bytes += len(record)
+            if self._buffered_bytes >= self._directory.limits.sample_bytes:
+                self._start_compressing()
+                self.add_records(records[number:])
+                return
+
+    def _pack(self, document: StoredDocument) -> bytes:
         metadata = PackedMetadata.of(document.metadata).packed
         pack = self._packer.pack
-        record = b"".join(
+        return b"".join(
             (_FOUR_FIELDS_HEAD, pack(document.title), pack(document.text), metadata, pack(document.spans))
         )
-        if len(record) > _MAX_DOCUMENT_BYTES:
-            raise OverflowError(f"a document of {len(record)} bytes, and {_MAX_DOCUMENT_BYTES} can be stored")
-        self.add_record(record)
 
-    def add_record(self, record: bytes) -> None:
-        """Append the next document, serialized."""
-        if self._compressor:
-            self._append_frames([self._compressor.compress(record)])
-            return
-        self._buffered.append(record)
-        self._buffered_bytes += len(record)
-        if self._buffered_bytes >= self._directory.limits.sample_bytes:
-            self._start_compressing()
+    @staticmethod
+    def _compress(compressor: zstandard.ZstdCompressor, records: list[bytes]) -> list[bytes]:
+        """Return the frames of records; equal records in a row are compressed once.
+
+        All are compressed in one call: between calls other threads would take over, for milliseconds each time.
+        """
+        changes = [number for number, record in enumerate(records) if not number or record != records[number - 1]]
+        if not changes:
+            return []
+        found = compressor.multi_compress_to_buffer([records[number] for number in changes])
+        counts = [after - before for before, after in pairwise([*changes, len(records)])]
+        frames: list[bytes] = []
+        for number, count in enumerate(counts):
+            frames += [found[number].tobytes()] * count
+        return frames
 
     def spill(self) -> None:
         """See `quarry.formats.container.spool.Spool.spill`."""
@@ -153,7 +181,7 @@ class DocStoreWriter:
         self._dictionary = _choose_dictionary(self._known(size), self._buffered, size)
         trained = zstandard.ZstdCompressionDict(self._dictionary) if self._dictionary else None
         compressor = zstandard.ZstdCompressor(level=_LEVEL, dict_data=trained, write_dict_id=False)
-        self._append_frames([compressor.compress(record) for record in self._buffered])
+        self._append_frames(self._compress(compressor, self._buffered))
         self._compressor = compressor
         self._buffered.clear()
 

@@ -148,7 +148,7 @@ def _recompress(directory: Directory, known: bytes, runs: Sequence[_StoredRun]) 
     try:
         for run in runs:
             for record in run.records():
-                writer.add_record(record)
+                writer.add_records([record])
                 writer.spill()
         writer.dictionary()  # compresses what is buffered
     except zstandard.ZstdError as error:

@@ -26,6 +26,7 @@ from quarry.formats.container.packing import pack, unpack
 from quarry.formats.container.reader import ContainerReader
 from quarry.formats.container.spool import Spool
 from quarry.formats.container.writer import ContainerWriter
+from quarry.formats.documents.packed_metadata import PackedMetadata
 from quarry.formats.errors import CorruptFile
 from quarry.formats.metadata.column import Column, KeptValue
 from quarry.formats.metadata.column_writer import ColumnWriter
@@ -37,7 +38,7 @@ __all__ = ["MAX_PATHS", "MAX_PATH_BYTES", "MetadataReader", "MetadataWriter", "m
 MAX_PATHS = 4096
 MAX_PATH_BYTES = 255
 
-_BEYOND = 0xFFFF  # stands for all paths without a column
+_BEYOND = 0xFFFF  # number of all paths without a column
 _SIGN = 1 << 63
 _DIGITS = tuple(f"{kind:d}" for kind in Kind)  # formatting an enum member is much slower
 
@@ -61,7 +62,11 @@ class MetadataWriter:
         Raises:
             OverflowError: an integer does not fit 64 bits.
         """
-        self._runs.add([self._make_key(path, value) for path, value in iterate_values(metadata)])
+        self._runs.add(self._make_keys(metadata))
+
+    def add_many(self, documents: Iterable[Mapping[str, object]]) -> None:
+        """Append the metadata of the next documents; see `add`."""
+        self._runs.add_many([() if _is_empty(each) else self._make_keys(each) for each in documents])
 
     def spill(self) -> None:
         """Write buffered values to a temporary file if there are many."""
@@ -84,6 +89,9 @@ class MetadataWriter:
         """Delete the temporary files."""
         self._runs.close()
 
+    def _make_keys(self, metadata: Mapping[str, object]) -> list[str]:
+        return [self._make_key(path, value) for path, value in iterate_values(metadata)]
+
     def _make_key(self, path: str, value: Scalar) -> str:
         """Return a string that sorts by path number, kind and value."""
         number = self._numbers.get(path, _BEYOND)
@@ -92,6 +100,10 @@ class MetadataWriter:
         if number == _BEYOND:
             value = Scalar(Kind.CONTAINER)
         return f"{number:04x}{_make_value_key(value)}"
+
+
+def _is_empty(metadata: Mapping[str, object]) -> bool:
+    return metadata.is_empty if isinstance(metadata, PackedMetadata) else not metadata
 
 
 class MetadataReader:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import heapq
 from array import array
 from collections.abc import Iterator, Sequence
-from itertools import groupby, pairwise
+from itertools import chain, groupby, pairwise
 from operator import itemgetter
 
 import msgpack
@@ -53,9 +53,16 @@ class PostingRuns:
         Raises:
             ValueError: a term is empty or longer than 255 bytes of UTF-8.
         """
-        before = len(self._occurrences)
-        self._occurrences.extend(map(self._numbers.__getitem__, terms))
-        self.lengths.append(len(self._occurrences) - before)
+        self.add_many([terms])
+
+    def add_many(self, documents: Sequence[Sequence[str]]) -> None:
+        """Append the terms of the next documents.
+
+        Raises:
+            ValueError: a term is empty or longer than 255 bytes of UTF-8.
+        """
+        self._occurrences.extend(map(self._numbers.__getitem__, chain.from_iterable(documents)))
+        self.lengths.extend(map(len, documents))
 
     def spill(self) -> None:
         """Write the buffer to a temporary file if it exceeds its limit; after an error it stays in memory."""

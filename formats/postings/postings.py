@@ -60,6 +60,10 @@ class PostingsWriter:
         """
         self._runs.add(terms)
 
+    def add_many(self, documents: Sequence[Sequence[str]]) -> None:
+        """Append the next documents; see `add`."""
+        self._runs.add_many(documents)
+
     def spill(self) -> None:
         """Write buffered terms to a temporary file if there are many."""
         self._runs.spill()
@@ -131,6 +135,19 @@ class PostingsReader:
     def total_length(self) -> int:
         """The number of terms of all documents."""
         return int(self.lengths.sum(dtype=np.uint64))
+
+    @property
+    def n_terms(self) -> int:
+        """The number of distinct terms, or up to 15 more."""
+        return self._terms.max_terms
+
+    def term_rows(self) -> Iterator[UInt8Array]:
+        """Yield all terms, ascending, as rows of `quarry.formats.postings.term_blocks`, some thousands at a time.
+
+        Raises:
+            FormatError: they are damaged.
+        """
+        return (part.rows for part in self._terms.parts())
 
     def find(self, term: str) -> TermEntry | None:
         """Return the dictionary entry of a term, or None if no document has it; see `read`."""

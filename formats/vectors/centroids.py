@@ -40,10 +40,10 @@ def quantize_int8(
     Returns:
         (n, dim) int8 and (n,) float32 scales; a row is approximately its int8 values times its scale.
     """
-    scales = np.abs(vectors).max(axis=1) / np.float32(127)
+    scales = np.maximum(vectors.max(axis=1), -vectors.min(axis=1)) / np.float32(127)
     scales[scales < _TINY] = 0  # a subnormal scale is too coarse to keep its quotients within 127
-    safe = np.where(scales > 0, scales, np.float32(1))
-    return np.rint(vectors / safe[:, None]).astype(np.int8), scales.astype(np.float32)
+    quotients = vectors / np.where(scales > 0, scales, np.float32(1))[:, None]
+    return np.rint(quotients, out=quotients).astype(np.int8), scales.astype(np.float32)
 
 
 class CentroidsWriter:
@@ -66,14 +66,24 @@ class CentroidsWriter:
         self._offsets.write_array(np.zeros(1, np.uint64))
 
     def add(self, vectors: Float32Array) -> None:
-        """Append the (n, dim) float32 centroids of the next document, n >= 1.
+        """Append the (n, dim) float32 centroids of the next document, n >= 1; see `add_many`."""
+        self.add_many(vectors, np.array([len(vectors)]))
+
+    def add_many(self, vectors: Float32Array, counts: Int64Array) -> None:
+        """Append the centroids of the next documents.
+
+        Args:
+            vectors: (n_rows, dim) float32.
+            counts: (n_docs,) int64, how many of them each document has, 1 at least.
 
         Raises:
             InvalidDocument: their norm is too large to be stored; nothing was appended.
         """
         if self.kind == "int8":
             rows, scales = quantize_int8(vectors)
-            self._update_norm(rows.astype(np.float32) * scales[:, None])
+            stored = rows.astype(np.float32)
+            stored *= scales[:, None]
+            self._update_norm(stored)
             self._rows.append(rows.tobytes())
             self._scales.append(scales.tobytes())
         else:
@@ -81,8 +91,9 @@ class CentroidsWriter:
                 halves = vectors.astype(np.float16)
             self._update_norm(halves.astype(np.float32))
             self._rows.append(halves.tobytes())
+        ends = self.n_rows + np.cumsum(counts)
         self.n_rows += len(vectors)
-        self._offsets.append(self.n_rows.to_bytes(8, "little"))
+        self._offsets.append(ends.astype(np.uint64).tobytes())
 
     def spill(self) -> None:
         """Write buffered bytes to temporary files if there are many."""

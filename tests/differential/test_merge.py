@@ -14,9 +14,11 @@ from quarry.engine import Engine, KMeans
 from quarry.engine.analysis.analyzer import Analyzer
 from quarry.engine.documents.document import Document
 from quarry.engine.indexer.document_encoder import DocumentEncoder, EncodedDocuments
+from quarry.engine.indexer.encoded_batch import EncodedBatch
 from quarry.engine.indexer.index_writer import IndexWriter
 from quarry.engine.indexer.segment_builder import SegmentBuilder
 from quarry.engine.process.worker_pool import WorkerPool
+from quarry.engine.scoring.metric import Metric
 from quarry.engine.thresholds import Thresholds
 from quarry.formats.container.directory import Directory
 from quarry.formats.snapshot import Snapshot
@@ -53,7 +55,7 @@ def changed_at_random(path, generator, n_commits, live):
     """Commits of additions, replacements and deletions; `live` becomes what should be there."""
     with closing(
         IndexWriter(Directory(path), ENCODER, 2, thresholds=SMALL)
-    ) as writer:  # which merges only when told to
+    ) as writer:  # which merges only on request
         for _ in range(n_commits):
             numbers = generator.integers(0, 900, int(generator.integers(1, 60))).tolist()
             documents = [document(generator, number) for number in dict.fromkeys(numbers)]
@@ -105,7 +107,7 @@ def rebuilt(path, target, live):
         documents = (as_document(live[segment.reader.ids[doc]]) for doc in range(len(live)))
         with WorkerPool(1, "encode") as pool, EncodedDocuments(documents, how, pool) as encoded:
             for each in encoded:
-                builder.add(each)
+                builder.add(EncodedBatch.of([each], Metric.of(manifest)))
         built = builder.finish(existing)
     quantizers = (existing.record,) if existing else ()
     dataclasses.replace(manifest, segments=(built.record,), quantizers=quantizers).commit(directory)

@@ -10,12 +10,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+
 from quarry.engine.documents.entries import Entry
 from quarry.engine.documents.tables.columns import Columns, RowEntry
 from quarry.formats.errors import InvalidDocument, InvalidSetting
 from quarry.formats.system_errors import access_failed
 
-__all__ = ["ArrowRows", "exports_arrow"]
+__all__ = ["ArrowRows", "arrow_columns", "arrow_vectors", "exports_arrow", "open_arrow_column"]
 
 _BATCH_ROWS = 256
 _LIBRARY = "the library pyarrow: pip install 'quarry-search[tables]'"
@@ -24,6 +27,97 @@ _LIBRARY = "the library pyarrow: pip install 'quarry-search[tables]'"
 def exports_arrow(value: object) -> bool:
     """Whether an object exports a stream of record batches, or one batch."""
     return hasattr(type(value), "__arrow_c_stream__") or hasattr(type(value), "__arrow_c_array__")
+
+
+def open_arrow_column(value: object, name: str) -> Any:  # noqa: ANN401
+    """Return a column that is exported as Arrow data as a chunked array of pyarrow.
+
+    Args:
+        value: see `exports_arrow`.
+        name: of the argument, for errors.
+
+    Raises:
+        InvalidSetting: pyarrow is missing, or the value is no column.
+    """
+    arrow = _import_arrow(f"{name} cannot be read")
+    try:
+        if hasattr(type(value), "__arrow_c_stream__"):
+            return arrow.chunked_array(value)
+        return arrow.chunked_array([arrow.array(value)])
+    except (arrow.ArrowException, TypeError, ValueError) as error:
+        kind = type(value).__name__
+        raise InvalidSetting(f"{name} cannot be read", expected="one column of Arrow data", actual=kind) from error
+
+
+def arrow_columns(value: object) -> dict[str, Any]:
+    """Return the columns of a table, a record batch or a stream of these as chunked arrays of pyarrow, by name.
+
+    Raises:
+        InvalidSetting: pyarrow is missing, the value is no table, or two columns have the same name.
+    """
+    arrow = _import_arrow("the table cannot be read")
+    try:
+        table = arrow.table(value) if hasattr(type(value), "__arrow_c_stream__") else arrow.record_batch(value)
+    except (arrow.ArrowException, TypeError, ValueError) as error:
+        kind = type(value).__name__
+        raise InvalidSetting("the table cannot be read", expected="a table with columns", actual=kind) from error
+    names = list(table.schema.names)
+    twice = [name for number, name in enumerate(names) if name in names[:number]]
+    if twice:
+        raise InvalidSetting(f"two columns have the name {twice[0]!r}", expected="names that differ")
+    return {name: arrow.chunked_array(table.column(name)) for name in names}
+
+
+def arrow_vectors(column: Any, name: str) -> npt.NDArray[Any]:  # noqa: ANN401
+    """Return a column of lists of numbers, all of the same length, as a (n, dim) array, if possible as a view.
+
+    Args:
+        column: an array or chunked array of pyarrow.
+        name: of the column, for errors.
+
+    Raises:
+        InvalidDocument: a row has no list, a list of another length, or a number is missing.
+        InvalidSetting: the column has no lists of numbers.
+    """
+    arrow = _import_arrow(f"{name} cannot be read")
+    chunks = column.chunks if isinstance(column, arrow.ChunkedArray) else [column]
+    joined = chunks[0] if len(chunks) == 1 else arrow.concat_arrays(chunks) if chunks else column.combine_chunks()
+    if arrow.types.is_dictionary(joined.type):
+        joined = joined.dictionary_decode()
+    kinds = (arrow.types.is_list, arrow.types.is_large_list, arrow.types.is_fixed_size_list)
+    if not any(is_kind(joined.type) for is_kind in kinds):
+        raise InvalidSetting(f"{name} is not a column of vectors", expected="lists of numbers", actual=joined.type)
+    if joined.null_count:
+        row = joined.is_null().to_pylist().index(True)
+        raise InvalidDocument(f"column {name!r}, row {row}: is missing", expected="a vector")
+    lengths = joined.value_lengths().to_numpy(zero_copy_only=False) if len(joined) else np.zeros(0, np.int64)
+    if len(lengths) and (lengths != lengths[0]).any():
+        row = int((lengths != lengths[0]).argmax())
+        raise InvalidDocument(
+            f"column {name!r}, row {row}: has another length than the rows before",
+            expected=int(lengths[0]),
+            actual=int(lengths[row]),
+        )
+    numbers = joined.flatten()
+    dim = int(lengths[0]) if len(lengths) else 1
+    if numbers.null_count:
+        row = numbers.is_null().to_pylist().index(True) // dim
+        raise InvalidDocument(f"column {name!r}, row {row}: a number is missing", expected="numbers")
+    try:
+        return np.asarray(numbers.to_numpy(zero_copy_only=False)).reshape(len(joined), -1 if len(joined) else dim)
+    except (arrow.ArrowException, ValueError) as error:
+        kind = joined.type
+        raise InvalidSetting(
+            f"{name} is not a column of vectors", expected="lists of numbers", actual=kind
+        ) from error
+
+
+def _import_arrow(problem: str, path: Path | None = None) -> Any:  # noqa: ANN401
+    try:
+        import pyarrow
+    except ImportError as error:
+        raise InvalidSetting(problem, path=path, expected=_LIBRARY) from error
+    return pyarrow
 
 
 class ArrowRows:
@@ -45,14 +139,10 @@ class ArrowRows:
         self._n_read = 0
         self._n_rows: int | None = None
         self._file: Any = None
-        try:
-            import pyarrow
-        except ImportError as error:
-            raise InvalidSetting("cannot be read", path=self._path, expected=_LIBRARY) from error
-        self._arrow = pyarrow
+        self._arrow = _import_arrow("cannot be read", self._path)
         try:
             self._batches, names = self._opened(source)
-        except pyarrow.ArrowException as error:
+        except self._arrow.ArrowException as error:
             self.close()
             raise self._unreadable(error) from error
         except OSError as error:

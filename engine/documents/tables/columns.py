@@ -1,4 +1,4 @@
-"""Which columns of a table are the id, the text and the title of a document; the others become its metadata."""
+"""Which columns of a table are id, text, title and vectors of a document; the others become its metadata."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
+
+import numpy as np
 
 from quarry.engine.documents.document import Document, document_from
 from quarry.engine.documents.place import Place, kind_of
@@ -27,30 +29,34 @@ class Columns:
         id: the column of ids; None: "id" or "_id" if there is one, else ids are random.
         text: the columns of the text, joined by line breaks; none: "text".
         title: the column of titles; None: "title" if there is one.
+        vectors: the column of vectors; None: "vectors" if there is one. With it a column "spans" has their spans,
+            and there may be no column of texts.
     """
 
     id: str | None = None
     text: tuple[str, ...] = ()
     title: str | None = None
+    vectors: str | None = None
 
     @classmethod
-    def of(cls, doc_id: object, text: object, title: object) -> Self:
-        """Check what a caller gave for ``id=``, ``text=`` and ``title=``.
+    def of(cls, doc_id: object, text: object, title: object, vectors: object = None) -> Self:
+        """Check what a caller gave for ``id=``, ``text=``, ``title=`` and ``vectors=``.
 
         Raises:
             InvalidSetting: a name is not a str, or a column is named twice.
         """
         several = isinstance(text, Iterable) and not isinstance(text, str | bytes | Mapping)
         texts = [] if text is None else list(text) if several else [text]  # type: ignore[call-overload]
-        for name, given in (("id", [doc_id]), ("text", texts), ("title", [title])):
+        given_names = (("id", [doc_id]), ("text", texts), ("title", [title]), ("vectors", [vectors]))
+        for name, given in given_names:
             for column in given:
                 if not isinstance(column, str | None) or (name == "text" and column is None):
                     kind = kind_of(column)
                     raise InvalidSetting(f"{name} is not the name of a column", expected="a str", actual=kind)
         if several and not texts:
             raise InvalidSetting("text names no column", expected="a str, or several")
-        columns = cls(doc_id, tuple(texts), title)  # type: ignore[arg-type]
-        named = [*filter(None, [columns.id, columns.title]), *texts]
+        columns = cls(doc_id, tuple(texts), title, vectors)  # type: ignore[arg-type]
+        named = [*filter(None, [columns.id, columns.title, columns.vectors]), *texts]
         if len(set(named)) < len(named):
             raise InvalidSetting("a column is named twice", actual=", ".join(map(repr, named)))
         return columns
@@ -73,7 +79,15 @@ class Columns:
             raise InvalidSetting(
                 f"two columns have the name {twice[0]!r}", path=path, expected="names that differ"
             )
-        for setting, wanted in (("id", [self.id]), ("text", self.text or ["text"]), ("title", [self.title])):
+        has_vectors = (self.vectors or "vectors") in there
+        texts: Sequence[str] = self.text or ([] if has_vectors else ["text"])
+        fields: tuple[tuple[str, Sequence[str | None]], ...] = (
+            ("id", [self.id]),
+            ("vectors", [self.vectors]),
+            ("text", texts),
+            ("title", [self.title]),
+        )
+        for setting, wanted in fields:
             for name in wanted:
                 if name is not None and name not in there:
                     hint = _HINT if setting == "text" else f"{setting}='NAME' with one of its columns"
@@ -87,7 +101,7 @@ class Columns:
         Args:
             names: of the columns of a table that `check` has passed, in the order of the values.
         """
-        texts = [names.index(name) for name in self.text or ("text",)]
+        texts = [names.index(name) for name in self.text or ("text",) if name in names] or [0]
         ids = [names.index(name) for name in (self.id or "id", "_id") if name in names][:1]
         return max(min(texts), *ids) + 1 if ids else min(texts) + 1
 
@@ -102,7 +116,11 @@ class Columns:
         id_column = self.id or next((name for name in ("id", "_id") if name in row), None)
         title_column = self.title or "title"
         text_columns = [name for name in self.text or ("text",) if name in row]
-        if not text_columns:
+        vectors_column = self.vectors or "vectors"
+        vectors = row.get(vectors_column)
+        if not isinstance(vectors, np.ndarray) and plain_value(vectors) is MISSING:
+            vectors = None
+        if not text_columns and vectors is None:
             names = ", ".join(map(repr, self.text or ("text",)))
             raise InvalidDocument(
                 f"{place.where}: no column {names}", path=place.path, expected=_HINT, actual=_names(row)
@@ -113,7 +131,11 @@ class Columns:
             fields["title"] = self._text(row, title_column, place)
         if id_column is not None:
             fields["id"] = self._id(row, id_column, place)
-        used = {id_column, title_column, *text_columns}
+        used = {id_column, title_column, vectors_column, *text_columns}
+        if vectors is not None:
+            fields["vectors"] = vectors
+            fields["spans"] = row.get("spans")
+            used.add("spans")
         fields["metadata"] = _metadata({key: value for key, value in row.items() if key not in used}, place)
         return fields
 

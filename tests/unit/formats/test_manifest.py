@@ -6,7 +6,7 @@ import shutil
 from dataclasses import replace
 
 import pytest
-from support.indexes.format_samples import manifest, preamble, write_file
+from support.indexes.format_samples import container, manifest, preamble, store, write_file
 from support.indexes.small_index import Container
 
 import quarry.formats.container.directory
@@ -14,7 +14,7 @@ from quarry.formats.container.layout import FileKind, FileRecord
 from quarry.formats.container.reader import ContainerReader
 from quarry.formats.container.writer import ContainerWriter
 from quarry.formats.errors import CorruptFile, FormatError, FormatTooNew, IndexNotFound
-from quarry.formats.manifest import EncoderRecord, Manifest, SegmentRecord, find_latest_generation
+from quarry.formats.manifest import EncoderRecord, Manifest, MetricRecord, SegmentRecord, find_latest_generation
 
 
 def file(name):
@@ -270,6 +270,68 @@ def test_unknown_fields_without_a_feature(directory):
     made = with_features(directory, fields={"later": 1})
     with pytest.raises(CorruptFile, match=r"unknown fields.*later"):
         Manifest.load(directory, made.generation)
+
+
+METRICS = [
+    MetricRecord(name="ip", dim=8),
+    MetricRecord(name="cosine", dim=8),
+    MetricRecord(name="l2", dim=5, norm=0.25),
+]
+
+
+@pytest.mark.parametrize("metric", METRICS, ids=lambda each: each.name)
+def test_a_metric_needs_readers_that_know_it(directory, metric):
+    made = manifest(metric=metric)
+    made.commit(directory)
+    assert Manifest.load(directory, 1) == made
+    assert int.from_bytes((directory.path / made.name).read_bytes()[34:38], "little") == 1
+    plain = manifest(generation=2)
+    plain.commit(directory)
+    assert not any((directory.path / plain.name).read_bytes()[34:46])
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"name": "l1", "dim": 8, "norm": 1.0},
+        {"name": "ip", "dim": 7, "norm": 1.0},
+        {"name": "ip", "dim": 8, "norm": 2.0},
+        {"name": "l2", "dim": 6, "norm": 1.0},
+        {"name": "l2", "dim": 0, "norm": 1.0},
+        {"name": "l2", "dim": 5, "norm": -1.0},
+        {"name": "l2", "dim": 5, "norm": float("nan")},
+        {"name": "l2", "dim": 5},
+        {"name": "l2", "dim": 5, "norm": 1.0, "more": 1},
+        None,
+    ],
+)
+def test_a_metric_that_contradicts_the_specification(directory, fields):
+    made = manifest(metric=METRICS[0])
+    made.commit(directory)
+    part = Container(directory.path / made.name)
+    part.contents["fields"]["settings"]["metric"] = fields
+    (directory.path / made.name).write_bytes(part.blob())
+    with pytest.raises(CorruptFile, match=made.name):
+        Manifest.load(directory, 1)
+
+
+def test_a_metric_and_its_feature_come_together(directory):
+    for metric, features in ((METRICS[0], 0), (None, 1)):
+        made = manifest(metric=metric)
+        made.commit(directory)
+        path = directory.path / made.name
+        part = Container(path)
+        part.head = preamble(FileKind.MANIFEST, flags=features, file_id=made.commit_id)
+        path.write_bytes(part.blob())
+        with pytest.raises(CorruptFile, match="metric"):
+            Manifest.load(directory, 1)
+        path.unlink()
+
+
+def test_the_feature_of_a_metric_is_for_manifests_alone(directory):
+    store(directory, container({"fields": {}, "sections": {}}, head=preamble(FileKind.SEGMENT, flags=1)))
+    with pytest.raises(FormatTooNew, match="a feature that this version does not support"):
+        ContainerReader(directory, "sample.seg", FileKind.SEGMENT)
 
 
 def test_a_folder_that_is_deleted_meanwhile(directory):

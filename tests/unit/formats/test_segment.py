@@ -70,7 +70,7 @@ def test_a_document_that_was_taken_in_part_spoils_the_segment(directory, monkeyp
     writer = SegmentWriter(directory, 8, "int8")
     writer.add("a", document(1), VECTORS)
     with monkeypatch.context() as patch:
-        patch.setattr(getattr(writer, where), "add", full_disk)
+        patch.setattr(getattr(writer, where), "add_many", full_disk)
         with pytest.raises(OSError, match="No space"):
             writer.add("b", document(2), VECTORS)
     writer.add("c", document(3), VECTORS)

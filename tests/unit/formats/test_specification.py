@@ -13,7 +13,7 @@ from support.indexes.format_samples import ODD_IDS, document, manifest, quantize
 from support.indexes.word_encoder import WordEncoder
 from xxhash import xxh3_64_intdigest, xxh3_128_digest, xxh3_128_hexdigest
 
-from quarry.engine import build
+from quarry.engine import Engine, build
 from quarry.formats.container.layout import FileKind
 from quarry.formats.documents.spans import pack_spans
 from quarry.formats.snapshot import Snapshot
@@ -27,13 +27,14 @@ class File:
         blob = path.read_bytes()
         head, tail = struct.unpack("<9sBHHI16sIII10sQ", blob[:64]), struct.unpack("<QQ16sQ16s8s", blob[-64:])
         assert head[:5] == (b"\x89QRRY\r\n\x1a\n", kind, 1, 1, 0x0A0B0C0D)
-        assert (head[6:8], head[9:]) == ((0, 0), (bytes(10), xxh3_64_intdigest(blob[:56])))
+        assert (head[7], head[9:]) == (0, (bytes(10), xxh3_64_intdigest(blob[:56])))
         offset, length, self.digest, self.n_bytes, self.id, end = tail
         table = blob[offset : offset + length]
         assert (offset + length, self.n_bytes, self.id, end) == (len(blob) - 64, len(blob), head[5], b"QRRYEND\n")
         assert (offset % 64, self.digest) == (0, xxh3_128_digest(table))
         contents = msgpack.unpackb(table)
         self.fields, entries = contents["fields"], contents["sections"]
+        assert head[6] == (kind == 1 and "metric" in self.fields["settings"])
         optional = [name in self.fields for name in ("candidate_rows", "search_settings")] if kind == 3 else [0, 0]
         assert head[8] == optional[0] + 2 * optional[1]
         self.sections = {name: self._section(blob, entry) for name, entry in entries.items()}
@@ -340,6 +341,36 @@ def test_shards(directory):
     for number, folder in enumerate(folders):
         found = [doc_id for doc_id, *_ in Index(path / folder).documents()]
         assert found == [doc_id for doc_id in ids if xxh3_64_intdigest(doc_id.encode()) % 3 == number]
+
+
+@pytest.mark.parametrize("metric", ["ip", "cosine", "l2"])
+def test_the_metric(directory, metric):
+    """Scores by section 4, of vectors that came with the documents."""
+    vectors = np.random.default_rng(0).standard_normal((50, 5)).astype(np.float32) * 3
+    docs = [{"id": str(number), "vectors": vector} for number, vector in enumerate(vectors)]
+    build(docs, directory.path, dim=5, metric=metric, centroids="float16")
+    index = Index(directory.path)
+    settings, encoder = index.fields["settings"], index.fields["encoder"]
+    assert (settings["representation"], encoder["identity"]) == ("given", "given vectors")
+    known = settings.get("metric", {"name": "cosine" if encoder["normalise"] else "ip", "dim": settings["dim"]})
+    assert (known["name"], known["dim"]) == (metric, 5)
+    rows = np.concatenate([document[5] for document in index.documents()]).astype(np.float64)
+    query = vectors[0].astype(np.float64) + 1
+    if metric == "l2":
+        r = known["norm"]
+        asked = np.zeros(settings["dim"])
+        asked[:8] = [*query, r, r / 32, r / 1024]
+        assert not rows[:, 8:].any()
+        scores = 2 * rows @ asked - r**2 - query @ query
+        np.testing.assert_allclose(scores, -((rows[:, :5] - query) ** 2).sum(axis=1), atol=1e-3)
+    elif metric == "cosine":
+        scores = rows @ (query / np.linalg.norm(query))
+        np.testing.assert_allclose(np.linalg.norm(rows, axis=1), 1, atol=1e-3)
+    else:
+        scores = rows @ query
+    with Engine.open(directory.path) as opened:
+        hits = opened.search(vector=query, k=50)
+    np.testing.assert_allclose([hit.score for hit in hits], [scores[int(hit.id)] for hit in hits], atol=1e-3)
 
 
 @pytest.mark.parametrize("made", [made["made_with"] for made in KINDS if "made_with" in made])

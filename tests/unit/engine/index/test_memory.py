@@ -15,8 +15,10 @@ from quarry.engine import Engine, KMeans
 from quarry.engine.documents.document import Document
 from quarry.engine.index.memory import memory_bytes, plan_memory
 from quarry.engine.indexer.document_encoder import EncodedDocument
+from quarry.engine.indexer.encoded_batch import EncodedBatch
 from quarry.engine.indexer.segment_builder import SegmentBuilder
 from quarry.engine.representation.base import DocumentVectors
+from quarry.engine.scoring.metric import Metric
 from quarry.engine.thresholds import Thresholds
 from quarry.formats.container.directory import Directory
 from quarry.formats.errors import InvalidSetting
@@ -49,7 +51,7 @@ def test_sizes(value, expected):
 
 
 @pytest.mark.parametrize("value", ["", "MB", "500", "-1MB", "1.5.2MB", "1 XB", "nanGB", 0, -5, 1.5, True, [1]])
-def test_what_is_no_size(value):
+def test_invalid_sizes(value):
     with pytest.raises(InvalidSetting, match="memory"):
         memory_bytes(value)
 
@@ -71,7 +73,10 @@ def fill(directory, n_docs, n_each, quantizer):
     builder = SegmentBuilder(directory, manifest.settings, 2, Thresholds())
     for doc in range(n_docs):
         vectors = DocumentVectors(generator.standard_normal((n_each, DIM), np.float32), ((),) * n_each)
-        builder.add(EncodedDocument(Document(f"new {doc}", "text"), vectors, ["text", f"w{doc % 500}"], 0))
+        encoded = EncodedDocument(Document(f"new {doc}", "text"), vectors, ["text", f"w{doc % 500}"], 0)
+        builder.add(
+            EncodedBatch.of([encoded], Metric("ip", vectors.values.shape[1], vectors.values.shape[1], "int8"))
+        )
     built = builder.finish(quantizer)
     builder.close()
     manifest.next((built.record,), (built.quantizer,)).commit(directory)
@@ -108,7 +113,7 @@ def test_auto_takes_what_fits(path):
 
 
 @pytest.mark.parametrize("name", ["hnsw", "cpu_faiss"])
-def test_a_backend_that_is_asked_for_must_fit(path, name):
+def test_a_requested_backend_must_fit(path, name):
     with pytest.raises(InvalidSetting, match=f"backend {name} does not fit .* expected {needs(path, name)} bytes"):
         Engine.open(path, backend=name, memory=needs(path, name))
     assert chosen(path, backend=name, memory=2 * needs(path, name))[0] == name
@@ -215,7 +220,7 @@ def large(tmp_path_factory):
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="allocators differ; this is of the usual one")
 @pytest.mark.parametrize("name", ["cpu_faiss", "hnsw", "scan", "exact"])
-def test_what_is_told_is_what_is_held(path, large, repository, name):
+def test_reported_memory_is_allocated_memory(path, large, repository, name):
     grown, chosen, told = growth(repository, path, large, "", name)
     assert chosen == name
     assert grown == pytest.approx(told, rel=0.05, abs=1 << 20)

@@ -37,6 +37,7 @@ def test_what_is_told(path):
         "n_centroids": 150,
         "n_segments": 1,
         "dim": 32,
+        "metric": "cosine",
         "representation": {"name": "kmeans", "n_centroids": 3},
         "encoder": "words",
         "stored": "int8",

@@ -8,7 +8,7 @@ from support.indexes.word_encoder import WordEncoder
 
 from quarry import engine
 from quarry.engine import Engine
-from quarry.engine.builder import make_settings
+from quarry.engine.build_plan import BuildPlan
 from quarry.engine.filtering.filter import parse_filter
 from quarry.engine.indexer.adopted_segments import StagedSegment
 from quarry.engine.indexer.index_writer import IndexWriter
@@ -29,7 +29,7 @@ def test_delete_by_filter_and_by_id(tmp_path):
     segments = staged(tmp_path / "a", documents[:4]) + staged(tmp_path / "b", documents[3:])
     folder = tmp_path / "index"
     folder.mkdir()
-    settings, _ = make_settings(ENCODER, None, {})
+    settings = BuildPlan.of(ENCODER, None, {}).settings()
     writer = IndexWriter(Directory(folder), ENCODER, 1, fresh=settings)
     assert writer.adopt(segments) == 10
     assert writer.delete_matching(parse_filter({"n": {"$lt": 5}})) == 5

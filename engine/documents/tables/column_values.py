@@ -1,0 +1,101 @@
+"""The values of one column, whatever library it is of: numpy, pandas, polars, pyarrow, or lists.
+
+Arrow data are read by pyarrow if they come from a library that gives neither lists nor arrays; see
+`quarry.engine.documents.tables.arrow`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from quarry.engine.documents.place import kind_of
+from quarry.engine.documents.tables.arrow import arrow_vectors, exports_arrow, open_arrow_column
+from quarry.formats.errors import InvalidDocument, InvalidSetting
+
+__all__ = ["read_values", "read_vector_column"]
+
+_COLUMN = "a column: an array, a list, a Series, or Arrow data"
+_VECTORS = "numbers of shape (n, dim) or (n, m, dim)"
+_LISTS = ("to_pylist", "to_list", "tolist")  # methods of columns of pyarrow, of polars and pandas, and of numpy
+
+
+def read_values(column: object, name: str) -> list[Any]:
+    """Return the values of a column as a list.
+
+    Args:
+        column: of any kind.
+        name: of the argument, for errors.
+
+    Raises:
+        InvalidSetting: it is no column.
+    """
+    for method in _LISTS:
+        convert = getattr(column, method, None)
+        if callable(convert) and not isinstance(column, type):
+            values = convert()
+            if isinstance(values, list):
+                return values
+    if exports_arrow(column):
+        return read_values(open_arrow_column(column, name), name)
+    if isinstance(column, str | bytes | Mapping) or not isinstance(column, Iterable):
+        raise InvalidSetting(f"{name} is not a column", expected=_COLUMN, actual=kind_of(column))
+    return list(column)
+
+
+def read_vector_column(column: object, name: str) -> npt.NDArray[Any]:
+    """Return a column of vectors as an array of numbers: (n, dim), or (n, m, dim) for m vectors in each row.
+
+    Numbers are not copied if the column has them in one piece.
+
+    Raises:
+        InvalidDocument: a row has no vector, or one of another length; the message names the row.
+        InvalidSetting: the column has no vectors.
+    """
+    if exports_arrow(column) and not hasattr(column, "__array__"):
+        array = arrow_vectors(open_arrow_column(column, name), name)
+    elif type(column).__module__.partition(".")[0] == "pyarrow":
+        array = arrow_vectors(column, name)
+    else:
+        array = _of_rows(column, name)
+    if array.dtype.kind not in "fiu" or array.ndim not in (2, 3):
+        actual = f"{array.dtype} of shape {array.shape}"
+        raise InvalidSetting(f"{name} is not a column of vectors", expected=_VECTORS, actual=actual)
+    return array
+
+
+def _of_rows(column: object, name: str) -> npt.NDArray[Any]:
+    """Convert an array, or rows that are arrays or lists."""
+    if isinstance(column, str | bytes | Mapping):
+        raise InvalidSetting(f"{name} is not a column", expected=_COLUMN, actual=kind_of(column))
+    try:
+        array: npt.NDArray[Any] = np.asarray(column)
+        if array.dtype == object:
+            array = np.array([np.asarray(row) for row in array.tolist()])
+    except (ValueError, TypeError):
+        array = np.empty(0, object)
+    if array.dtype.kind not in "fiu" and not (isinstance(column, np.ndarray) and column.dtype != object):
+        _check_rows(read_values(column, name), name)
+    return array
+
+
+def _check_rows(rows: list[object], name: str) -> None:
+    """Raise the error that names the first row that is no vector like the others."""
+    expected: tuple[int, ...] | None = None
+    for number, row in enumerate(rows):
+        try:
+            vector = np.asarray(row)
+        except (ValueError, TypeError) as error:
+            raise _row_error(name, number, "is not a vector", "numbers", kind_of(row)) from error
+        if vector.dtype.kind not in "fiu" or vector.ndim not in (1, 2):
+            raise _row_error(name, number, "is not a vector", "numbers", kind_of(row))
+        expected = expected or vector.shape
+        if vector.shape != expected:
+            raise _row_error(name, number, "has another shape than the rows before", expected, vector.shape)
+
+
+def _row_error(name: str, number: int, problem: str, expected: object, actual: object) -> InvalidDocument:
+    return InvalidDocument(f"column {name!r}, row {number}: {problem}", expected=expected, actual=actual)
