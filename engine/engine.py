@@ -41,7 +41,7 @@ from quarry.engine.reuse.added_indexes import AddIndexesReport, add_indexes
 from quarry.engine.reuse.snapshot import SnapshotReport, write_snapshot
 from quarry.engine.scoring.query_vectors import query_vectors
 from quarry.engine.search.hits import Hits
-from quarry.engine.search.queries import SearchRequest
+from quarry.engine.search.request import SearchRequest
 from quarry.engine.search.reranker import Reranker, open_reranker
 from quarry.engine.shards.current_shards import CurrentShards
 from quarry.engine.shards.sharded_writer import ShardedWriter
@@ -252,9 +252,9 @@ class Engine:
             vector: (dim,) vector of the text, or (n, dim) vectors of several texts, which are then not encoded.
                 None: texts are encoded.
             **options: the other fields of `quarry.engine.options.SearchOptions`: `mode`, `filter`, `offset`,
-                `candidates`, `nprobe`, `explain`, `fusion`, `dense_weight`, `rerank`, `min_relevance`, `partial`,
-                `timeout`. Without `mode` a search is hybrid; dense if there is no text; lexical if there is no
-                vector, and the index was built without an encoder.
+                `candidates`, `nprobe`, `explain`, `fusion`, `dense_weight`, `rerank`, `min_relevance`, `typos`,
+                `partial`, `timeout`. Without `mode` a search is hybrid; dense if there is no text; lexical if
+                there is no vector, and the index was built without an encoder.
 
         Returns:
             The hits of the text or vector, or a list with the hits of each. `Hits.exactness` states whether a
@@ -582,6 +582,26 @@ class Engine:
         """
         with Progress(progress, "merging") as bar:
             return self._require_writer().merge(checked_flag(retrain, "retrain"), bar.update)
+
+    @finishes_before_exit
+    def set_dense_weight(self, weight: float | None) -> int:
+        """Store the weight of dense scores that hybrid searches use by default; return the generation.
+
+        It is committed at once. `quarry.engine.evaluation.tuning.tune` chooses a weight by judged queries.
+
+        Args:
+            weight: from 0 to 1; None: the default of all indexes, 0.6.
+
+        Raises:
+            InvalidSetting: it is out of range, or there are additions or deletions that are not committed.
+            CommitFailed: nothing was committed.
+            ReadOnlyIndex: the index was not opened writable.
+        """
+        writer = self._require_writer()
+        checked = SearchOptions(dense_weight=weight).dense_weight
+        generation = writer.set_dense_weight(None if checked is None else float(checked))
+        self._follow()
+        return generation
 
     @finishes_before_exit
     def rollback(self) -> None:

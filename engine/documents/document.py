@@ -65,12 +65,12 @@ class Document:
 
     @property
     def full_text(self) -> str:
-        """What the encoder reads: title, line break, text; only the text where the title is empty."""
+        """What the encoder reads: title, line break, text; only the text if the title is empty."""
         return full_text(self.title, self.text)
 
 
 def full_text(title: str, text: str) -> str:
-    """Title, line break, text; only the text where the title is empty."""
+    """Title, line break, text; only the text if the title is empty."""
     return f"{title}\n{text}" if title else text
 
 

@@ -217,13 +217,14 @@ class IndexView:
             options: of the search.
             vectors: (n, dim) of the queries, checked; None: texts are encoded if the mode needs vectors.
         """
+        options = options.for_index(self.snapshot.manifest.dense_weight)
         reranker = self._resources.find_reranker(options, self.snapshot.directory.path)
         queries: Queries | None = None
         if options.mode == "lexical":
             assert texts is not None
             answers = self._retriever.search_lexical(texts, options, self.filter.allowed(options.condition))
         else:
-            queries = self._queries(texts, vectors)
+            queries = self._queries(texts, vectors, is_corrected=options.mode == "hybrid" and options.typos)
             allowed = self.filter.allowed(options.condition)
             if options.mode == "dense":
                 answers = self._retriever.search_dense(queries, options, allowed, texts)
@@ -239,12 +240,13 @@ class IndexView:
             for text, hits in zip(texts, found, strict=True)
         ]
 
-    def _queries(self, texts: list[str] | None, vectors: Vectors | None) -> Queries:
+    def _queries(self, texts: list[str] | None, vectors: Vectors | None, *, is_corrected: bool) -> Queries:
         if vectors is not None:
             return metric_queries(self.metric, vectors)
         assert texts is not None
         self.check_encoder()
-        return self._resources.encode(texts, self.metric)
+        meant = [self._lexical.correct(text) for text in texts] if is_corrected else texts
+        return self._resources.encode(meant, self.metric)
 
     def _build(self, answers: Iterable[Answer], options: SearchOptions) -> list[Hits]:
         """Return the hits of each answer, with their relevance."""

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from quarry.engine.scoring.metric import Metric
-from quarry.engine.scoring.query_vectors import Queries, Vectors, host_vectors
+from quarry.engine.scoring.query_vectors import Queries, Vectors, to_host_vectors
 from quarry.engine.search.hits import Hits
 
 __all__ = ["metric_queries", "set_metric_scores"]
@@ -16,7 +16,7 @@ __all__ = ["metric_queries", "set_metric_scores"]
 
 def metric_queries(metric: Metric, vectors: Queries) -> Queries:
     """Return (n, dim) query vectors as the index compares them: (n, stored_dim); see `Metric.queries`."""
-    return vectors if metric.name == "ip" else metric.queries(host_vectors(vectors))
+    return vectors if metric.name == "ip" else metric.queries(to_host_vectors(vectors))
 
 
 def set_metric_scores(metric: Metric, queries: Queries | None, found: Iterable[Hits], *, is_dense: bool) -> None:
@@ -30,7 +30,7 @@ def set_metric_scores(metric: Metric, queries: Queries | None, found: Iterable[H
     """
     if metric.name != "l2" or queries is None:
         return
-    for query, hits in zip(host_vectors(queries), found, strict=True):
+    for query, hits in zip(to_host_vectors(queries), found, strict=True):
         for hit in hits:
             if hit.dense_score is not None:
                 hit.dense_score = _score(metric, query, hit.dense_score)

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Self
 
 import numpy as np
 
-from quarry.engine.arguments import iterator_of
-from quarry.engine.documents.mistaken_sources import rows_of_table
+from quarry.engine.encoding.queries import query_texts
 from quarry.engine.options import SearchKeywords, SearchOptions
 from quarry.engine.scoring.query_vectors import Vectors, query_vectors
 from quarry.formats.errors import InvalidQuery, InvalidSetting
 
-__all__ = ["SearchRequest", "query_texts"]
+__all__ = ["SearchRequest"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,23 +77,3 @@ class SearchRequest:
         if self.vectors is not None and options.mode == "lexical":
             raise InvalidSetting("lexical mode uses no vector", expected="mode dense or hybrid", actual="vector")
         return options
-
-
-def query_texts(queries: object) -> list[str]:
-    """Return one text, or several, as a list.
-
-    Raises:
-        InvalidQuery: `queries` is neither a text nor several; the message has the number of a query that is not.
-    """
-    if isinstance(queries, str):
-        return [queries]
-    is_other = isinstance(queries, bytes | bytearray | Mapping) or rows_of_table(queries)
-    given = None if is_other else iterator_of(queries)
-    if given is None:
-        raise InvalidQuery("queries are not texts", expected="a str or several", actual=type(queries).__name__)
-    texts = []
-    for number, text in enumerate(given):
-        if not isinstance(text, str):
-            raise InvalidQuery(f"query {number} is not a text", expected="str", actual=type(text).__name__)
-        texts.append(text)
-    return texts
