@@ -42,7 +42,7 @@ from quarry.engine.reuse.added_indexes import AddIndexesReport, add_indexes
 from quarry.engine.reuse.snapshot import SnapshotReport, write_snapshot
 from quarry.engine.scoring.query_vectors import query_vectors
 from quarry.engine.search.hits import Hits
-from quarry.engine.search.queries import SearchRequest
+from quarry.engine.search.request import SearchRequest
 from quarry.engine.search.reranker import Reranker, open_reranker
 from quarry.engine.shards.current_shards import CurrentShards
 from quarry.engine.shards.sharded_writer import ShardedWriter

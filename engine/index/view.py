@@ -228,9 +228,7 @@ class IndexView:
             assert texts is not None
             answers = self._retriever.search_lexical(texts, options, self.filter.allowed(options.condition))
         else:
-            is_corrected = options.mode == "hybrid" and options.typos and vectors is None and texts is not None
-            meant = [self._lexical.correct(text) for text in texts or []] if is_corrected else texts
-            queries = self._queries(meant, vectors)
+            queries = self._queries(texts, vectors, is_corrected=options.mode == "hybrid" and options.typos)
             allowed = self.filter.allowed(options.condition)
             if options.mode == "dense":
                 answers = self._retriever.search_dense(queries, options, allowed, texts)
@@ -246,12 +244,13 @@ class IndexView:
             for text, hits in zip(texts, found, strict=True)
         ]
 
-    def _queries(self, texts: list[str] | None, vectors: Vectors | None) -> Queries:
+    def _queries(self, texts: list[str] | None, vectors: Vectors | None, *, is_corrected: bool) -> Queries:
         if vectors is not None:
             return metric_queries(self.metric, vectors)
         assert texts is not None
         self.check_encoder()
-        return self._resources.encode(texts, self.metric)
+        meant = [self._lexical.correct(text) for text in texts] if is_corrected else texts
+        return self._resources.encode(meant, self.metric)
 
     def _build(self, answers: Iterable[Answer], options: SearchOptions) -> list[Hits]:
         """Return the hits of each answer, with their relevance."""

@@ -181,10 +181,9 @@ class ShardedView:
         if vectors is not None:
             queries = metric_queries(self.metric, vectors)
         elif options.mode != "lexical":
+            assert texts is not None
             self.check_encoder()
-            if options.mode == "dense":
-                assert texts is not None
-                queries = self._resources.encode(texts, self.metric)
+            queries = self._resources.encode(texts, self.metric) if options.mode == "dense" else None
         found = self._search(texts, queries, options)
         if reranker is None or texts is None:
             return found
@@ -202,7 +201,8 @@ class ShardedView:
         self._check_filter(options.condition, gathering)
         if texts is None or options.mode == "dense":
             assert vectors is not None
-            answers = gathering.run(lambda number: find_dense(self.shards[number], vectors, options))
+            asked = vectors
+            answers = gathering.run(lambda number: find_dense(self.shards[number], asked, options))
             found = self._all_hits(answers, _Queries(options, to_host_vectors(vectors), texts), gathering)
             set_metric_scores(self.metric, vectors, found, is_dense=True)
             return found
@@ -210,12 +210,11 @@ class ShardedView:
         if options.mode == "lexical":
             answers = gathering.run(lambda number: collection.searchers[number].find_lexical(texts, options))
             return self._all_hits(answers, _Queries(options, None, texts), gathering, collection)
+        lexical = next(iter(collection.searchers.values())).lexical  # all know the terms of all shards
         if vectors is None:
-            lexical = next(iter(collection.searchers.values())).lexical  # all know the terms of all shards
             meant = [lexical.correct(text) for text in texts] if options.typos else texts
-            queries = self._resources.encode(meant, self.metric)
-        else:
-            queries = vectors
+            vectors = self._resources.encode(meant, self.metric)
+        queries = vectors
         answers = gathering.run(lambda number: collection.searchers[number].find_both(queries, texts, options))
         found = self._all_hits(answers, _Queries(options, to_host_vectors(queries), texts), gathering, collection)
         set_metric_scores(self.metric, queries, found, is_dense=False)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import xxhash
@@ -52,11 +52,11 @@ class DocIdsWriter:
         """Append the id of the next document; see `add_many`."""
         self.add_many([doc_id])
 
-    def add_many(self, ids: Iterable[str]) -> None:
+    def add_many(self, ids: Sequence[str]) -> None:
         """Append the ids of the next documents, in memory only; see `spill`."""
         encoded = [doc_id.encode("utf-8") for doc_id in ids]
         lengths = np.fromiter(map(len, encoded), np.int64, len(encoded))
-        hashes = np.fromiter(map(xxhash.xxh3_64_intdigest, encoded), np.uint64, len(encoded))
+        hashes = np.fromiter(map(hash_id, ids), np.uint64, len(encoded))
         ends = self._ids.n_bytes + np.cumsum(lengths)
         self._ids.append(b"".join(encoded))
         self._offsets.append(ends.astype(np.uint64).tobytes())
