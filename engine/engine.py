@@ -48,7 +48,7 @@ from quarry.engine.shards.view import ShardedView
 from quarry.engine.sync.folder_sync import FolderSync, SyncReport
 from quarry.engine.thresholds import Thresholds, checked_thresholds
 from quarry.formats.container.directory import Directory
-from quarry.formats.errors import IndexClosed, InvalidSetting, ReadOnlyIndex
+from quarry.formats.errors import IndexClosed, InvalidQuery, InvalidSetting, ReadOnlyIndex
 from quarry.formats.shard_set import has_shard_set
 from quarry.formats.snapshot import Snapshot
 from quarry.formats.system_errors import checked_path
@@ -216,17 +216,20 @@ class Engine:
     @overload
     def search(self, queries: Sequence[str], k: int = ..., **options: Unpack[SearchKeywords]) -> list[Hits]: ...
 
+    @overload
+    def search(self, queries: None = ..., k: int = ..., **options: Unpack[SearchKeywords]) -> Hits: ...
+
     @finishes_before_exit
     def search(
-        self, queries: str | Sequence[str], k: int = 10, **options: Unpack[SearchKeywords]
+        self, queries: str | Sequence[str] | None = None, k: int = 10, **options: Unpack[SearchKeywords]
     ) -> Hits | list[Hits]:
         """Search with one or several texts; hits are sorted best first.
 
         Args:
-            queries: one text, or several.
+            queries: one text, or several; None with `like`.
             k: number of hits; fewer are returned only if the index has fewer documents, fewer pass the filter, or
                 in lexical mode fewer contain a term of the query.
-            **options: the other fields of `quarry.engine.options.SearchOptions`: `mode`, `filter`, `offset`,
+            **options: the other fields of `quarry.engine.options.SearchOptions`: `mode`, `filter`, `like`, `offset`,
                 `candidates`, `nprobe`, `explain`, `fusion`, `dense_weight`, `rerank`, `min_relevance`, `partial`,
                 `timeout`.
 
@@ -238,8 +241,9 @@ class Engine:
             UnknownFieldWarning: the filter compares a field that no document has.
 
         Raises:
-            InvalidQuery: a query is not a text, has no token (except in lexical mode, where it finds nothing), or
-                the encoder returns no usable vector for it.
+            InvalidQuery: there is neither a query nor `like`, or both; no document has the id `like`; a query is
+                not a text, has no token (except in lexical mode, where it finds nothing), or the encoder returns no
+                usable vector for it.
             InvalidFilter: the filter is malformed, or compares values of different types.
             InvalidSetting: an option is out of range or unknown.
             EncoderMismatch: the vectors of the index are of another encoder (lexical mode works).
@@ -247,6 +251,10 @@ class Engine:
             ShardTimeout: a shard of the index did not answer within `timeout`, and not `partial`.
         """
         chosen = SearchOptions.of(k, options)
+        if (queries is None) == (chosen.like is None):
+            raise InvalidQuery("a search needs either queries or like", expected="one of them")
+        if queries is None:
+            return self._view_to_search().search_like(chosen)
         found = self._view_to_search().search(query_texts(queries), chosen)
         return found[0] if isinstance(queries, str) else found
 
@@ -259,10 +267,10 @@ class Engine:
         """
         options.setdefault("mode", "dense")
         chosen = SearchOptions.of(k, options)
-        if chosen.mode != "dense" or chosen.rerank:
+        if chosen.mode != "dense" or chosen.rerank or chosen.like is not None:
             raise InvalidSetting(
                 "vectors are searched in dense mode without reranking",
-                expected="mode dense, no rerank",
+                expected="mode dense, no rerank, no like",
                 actual=chosen.mode,
             )
         return self._view_to_search().search_vectors(queries, chosen)
@@ -501,7 +509,7 @@ class Engine:
 
     @finishes_before_exit
     def set_dense_weight(self, weight: float | None) -> int:
-        """Store the weight of dense scores that hybrid searches of this index use by default; return the generation.
+        """Store the weight of dense scores that hybrid searches use by default, and return the generation.
 
         It is committed at once. `quarry.engine.evaluation.tuning.tune` chooses a weight by judged queries.
 

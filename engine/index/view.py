@@ -31,6 +31,7 @@ from quarry.engine.search.relevance import RelevanceEstimator
 from quarry.engine.search.reranker import Reranker, rerank
 from quarry.engine.search.retriever import Answer, Retriever
 from quarry.engine.search.searcher import Searcher
+from quarry.engine.search.similar import find_document
 from quarry.formats.errors import EncoderMismatch, InvalidSetting
 from quarry.formats.manifest import EncoderRecord, IndexSettings
 from quarry.formats.snapshot import Snapshot
@@ -213,6 +214,19 @@ class IndexView:
             rerank(text, hits, reranker, options.k, options.offset)
             for text, hits in zip(texts, found, strict=True)
         ]
+
+    def search_like(self, options: SearchOptions) -> Hits:
+        """Return the hits like the document `options.like`, see `quarry.engine.options.SearchOptions`."""
+        options = options.for_index(self.snapshot.manifest.dense_weight)
+        query = find_document(self.snapshot, str(options.like))
+        vectors = query.vector(self.snapshot.manifest.encoder.normalize)
+        allowed = self.filter.allowed(options.condition)
+        if options.mode == "dense":
+            return self._build(self._retriever.search_dense(vectors, options, allowed), options)[0]
+        texts = [query.words(self._lexical.terms, self._lexical.collection)]
+        if options.mode == "lexical":
+            return self._build(self._retriever.search_lexical(texts, options, allowed), options)[0]
+        return self._build(self._retriever.search_hybrid(texts, vectors, options, allowed), options)[0]
 
     def search_vectors(self, queries: npt.ArrayLike, options: SearchOptions) -> list[Hits]:
         """Return the hits of each of (n, dim) query vectors, see `quarry.engine.engine.Engine.search_vectors`."""

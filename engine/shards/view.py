@@ -27,6 +27,7 @@ from quarry.engine.search.hits import Hit, Hits
 from quarry.engine.search.relevance import RelevanceEstimator
 from quarry.engine.search.reranker import rerank
 from quarry.engine.search.retriever import Answer
+from quarry.engine.search.similar import find_document
 from quarry.engine.shards.candidates import ShardCandidates
 from quarry.engine.shards.collection import ShardedCollection
 from quarry.engine.shards.gathering import Gathering, ShardThreads
@@ -175,6 +176,18 @@ class ShardedView:
             rerank(text, hits, reranker, options.k, options.offset)
             for text, hits in zip(texts, found, strict=True)
         ]
+
+    def search_like(self, options: SearchOptions) -> Hits:
+        """Return the hits like the document `options.like`, see `quarry.engine.options.SearchOptions`."""
+        owner = self._owner(str(options.like))
+        query = find_document(owner.snapshot, str(options.like))
+        vectors = query.vector(owner.snapshot.manifest.encoder.normalize)
+        if options.mode == "dense":
+            return self._search(None, vectors, options)[0]
+        gathering = Gathering(self._threads, self._names, options.partial, options.timeout)
+        collection = self._collection([query.text], gathering)
+        texts = [query.words(self._analysis.terms, collection.statistics)]
+        return self._search(texts, None if options.mode == "lexical" else vectors, options)[0]
 
     def search_vectors(self, queries: npt.ArrayLike, options: SearchOptions) -> list[Hits]:
         """Return the hits of each of (n, dim) query vectors, see `quarry.engine.engine.Engine.search_vectors`."""
