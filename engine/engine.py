@@ -22,6 +22,7 @@ from quarry.engine.documents.id_list import checked_id, id_list
 from quarry.engine.documents.reader import DocumentSource, read_documents
 from quarry.engine.documents.tables.columns import Columns
 from quarry.engine.encoding.encoder import Encoder, EncoderSource, open_encoder
+from quarry.engine.encoding.queries import query_texts
 from quarry.engine.filtering.filter import parse_filter
 from quarry.engine.gpu.device import Device
 from quarry.engine.index.current_view import CurrentView
@@ -39,7 +40,6 @@ from quarry.engine.representation.base import Representation
 from quarry.engine.reuse.added_indexes import AddIndexesReport, add_indexes
 from quarry.engine.reuse.snapshot import SnapshotReport, write_snapshot
 from quarry.engine.search.hits import Hits
-from quarry.engine.search.queries import query_texts
 from quarry.engine.search.reranker import Reranker, open_reranker
 from quarry.engine.shards.current_shards import CurrentShards
 from quarry.engine.shards.sharded_writer import ShardedWriter
@@ -229,9 +229,9 @@ class Engine:
             queries: one text, or several; None with `like`.
             k: number of hits; fewer are returned only if the index has fewer documents, fewer pass the filter, or
                 in lexical mode fewer contain a term of the query.
-            **options: the other fields of `quarry.engine.options.SearchOptions`: `mode`, `filter`, `like`, `offset`,
-                `candidates`, `nprobe`, `explain`, `fusion`, `dense_weight`, `rerank`, `min_relevance`, `partial`,
-                `timeout`.
+            **options: the other fields of `quarry.engine.options.SearchOptions`: `mode`, `filter`, `like`,
+                `offset`, `candidates`, `nprobe`, `explain`, `fusion`, `dense_weight`, `rerank`, `min_relevance`,
+                `typos`, `partial`, `timeout`.
 
         Returns:
             The hits of the text, or a list with the hits of each text. `Hits.exactness` states whether a better
@@ -242,7 +242,7 @@ class Engine:
 
         Raises:
             InvalidQuery: there is neither a query nor `like`, or both; no document has the id `like`; a query is
-                not a text, has no token (except in lexical mode, where it finds nothing), or the encoder returns no
+                not a text, has no token (except in lexical mode, where it finds nothing), or the encoder gives no
                 usable vector for it.
             InvalidFilter: the filter is malformed, or compares values of different types.
             InvalidSetting: an option is out of range or unknown.

@@ -136,6 +136,7 @@ class SearchKeywords(TypedDict, total=False):
     dense_weight: float | None
     rerank: int | None
     min_relevance: float | None
+    typos: bool
     filter: Mapping[str, object] | None
     partial: bool
     timeout: float | None
@@ -148,9 +149,9 @@ class SearchOptions:
     Attributes:
         k: number of hits; there are fewer only if the index has fewer documents, fewer pass the filter, or in
             lexical mode fewer contain a term of the query.
-        like: id of a document that is the query instead of a text: the mean of its stored vectors, and in hybrid and
-            lexical mode its 25 most informative words. No encoder is needed, and it is no hit itself. None: texts
-            are searched for.
+        like: id of a document that is the query instead of a text: the mean of its stored vectors, and in hybrid
+            and lexical mode its 25 most informative words. No encoder is needed, and it is no hit itself. None:
+            texts are searched for.
         offset: number of hits to leave out at the beginning: the hits are those that a search for `offset` + k has
             from there on. Pages of an answer that is not exact agree with each other if all are searched with the
             same `candidates` and `nprobe`; without these, in hybrid mode, up to the 100th hit of an index without
@@ -165,6 +166,8 @@ class SearchOptions:
             index (see `quarry.engine.evaluation.tuning`), otherwise 0.6.
         rerank: number of hits that the index's reranker scores again, at least `offset` + k; None: no reranking.
         min_relevance: the least `Hit.relevance` of a hit, from 0 to 1; the others are left out. None: no limit.
+        typos: whether words of the query that no document has are replaced by close ones, at a lower weight; see
+            `quarry.engine.lexical.close_terms`.
         filter: filter of metadata, id and title (see `quarry.engine.filtering.filter`); None: all documents.
         partial: whether shards of the index that fail or are late are left out, as `Hits.coverage` and
             `Hits.exactness` then state; otherwise the search raises an error. It concerns sharded indexes only.
@@ -183,6 +186,7 @@ class SearchOptions:
     dense_weight: float | None = None
     rerank: int | None = None
     min_relevance: float | None = None
+    typos: bool = True
     filter: Mapping[str, object] | None = None
     partial: bool = False
     timeout: float | None = None
@@ -222,6 +226,7 @@ class SearchOptions:
         if self.timeout is not None:
             _check_number(self, "timeout", 0, _MAX_TIMEOUT_S)
         object.__setattr__(self, "explain", checked_flag(self.explain, "explain"))
+        object.__setattr__(self, "typos", checked_flag(self.typos, "typos"))
         object.__setattr__(self, "partial", checked_flag(self.partial, "partial"))
         _ = self.condition
 

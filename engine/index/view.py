@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
@@ -201,7 +201,9 @@ class IndexView:
             answers = self._retriever.search_lexical(texts, options, allowed)
         else:
             self.check_encoder()
-            vectors = self._resources.encode(texts)
+            is_corrected = options.mode == "hybrid" and options.typos
+            meant = [self._lexical.correct(text) for text in texts] if is_corrected else texts
+            vectors = self._resources.encode(meant)
             allowed = self.filter.allowed(options.condition)
             if options.mode == "dense":
                 answers = self._retriever.search_dense(vectors, options, allowed, texts)
@@ -217,7 +219,7 @@ class IndexView:
 
     def search_like(self, options: SearchOptions) -> Hits:
         """Return the hits like the document `options.like`, see `quarry.engine.options.SearchOptions`."""
-        options = options.for_index(self.snapshot.manifest.dense_weight)
+        options = replace(options.for_index(self.snapshot.manifest.dense_weight), typos=False)
         query = find_document(self.snapshot, str(options.like))
         vectors = query.vector(self.snapshot.manifest.encoder.normalize)
         allowed = self.filter.allowed(options.condition)

@@ -17,6 +17,7 @@ from quarry.engine.gpu.device import Device
 from quarry.engine.index.memory import plan_memory
 from quarry.engine.index.statistics import resource_statistics
 from quarry.engine.lexical.bm25 import Bm25
+from quarry.engine.lexical.close_terms import CloseTerm
 from quarry.engine.lexical.searcher import LexicalSearcher
 from quarry.engine.options import OpenOptions, SearchOptions
 from quarry.engine.scoring.query_vectors import Queries
@@ -75,7 +76,9 @@ class Shard:
         analysis = LexicalSearcher(snapshot, 0)
         self.filter = DocumentFilter(self.segments, self._plan.filter_bytes, analysis.terms, UnknownFields())
         readers = [segment.reader.postings for segment in self.segments]
-        self._terms = Bm25(readers, [segment.deleted for segment in self.segments], cache_bytes=0)
+        self._terms = Bm25(
+            readers, [segment.deleted for segment in self.segments], cache_bytes=0, stems=analysis.stems
+        )
 
     @property
     def n_documents(self) -> int:
@@ -99,6 +102,10 @@ class Shard:
     def document_frequencies(self, terms: Sequence[str]) -> list[int]:
         """Return for each term the number of live documents that have it."""
         return [self._terms.document_frequency(term) for term in terms]
+
+    def close_terms(self, terms: Sequence[str], n_edits: int) -> list[set[CloseTerm]]:
+        """Return for each term those of the dictionaries within a distance of it."""
+        return [self._terms.close_terms(term, n_edits) for term in terms]
 
     def evaluate(self, condition: Condition) -> Kinds | None:
         """Evaluate a filter, and remember the documents; return the kinds of values, None without documents."""
@@ -157,7 +164,7 @@ class ShardSearcher:
         """Return the best documents by BM25 for each text."""
         allowed = self._shard.allowed(options.condition)
         n = options.n_retrieved
-        rankings = (self.lexical.query(text).top(n, allowed, keep_ties=True) for text in texts)
+        rankings = (self.lexical.query(text, options.typos).top(n, allowed, keep_ties=True) for text in texts)
         return [_of_ranking(self._shard, ranking, n, allowed) for ranking in rankings]
 
     def find_both(self, vectors: Queries, texts: list[str], options: SearchOptions) -> list[ShardCandidates]:

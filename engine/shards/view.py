@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -15,11 +16,12 @@ from quarry.engine.filtering.evaluation import Kinds, find_unknown_paths, join_k
 from quarry.engine.filtering.filter import Condition
 from quarry.engine.filtering.unknown_fields import find_nearest_names
 from quarry.engine.index.view import ViewResources
+from quarry.engine.lexical.close_terms import CloseTerm
 from quarry.engine.lexical.searcher import LexicalSearcher
 from quarry.engine.listing.documents import StoredDocuments
 from quarry.engine.listing.facets import FacetCounts, FacetRequest, Facets, count_values, select_documents
 from quarry.engine.options import SearchOptions
-from quarry.engine.scoring.query_vectors import Queries, Vectors, host_vectors, query_vectors
+from quarry.engine.scoring.query_vectors import Queries, Vectors, query_vectors, to_host_vectors
 from quarry.engine.scoring.ranking import Exactness, Ranking
 from quarry.engine.search.background import BackgroundSample, merge_samples
 from quarry.engine.search.coverage import Coverage
@@ -134,7 +136,7 @@ class ShardedView:
         gathering = Gathering(self._threads, self._names)
         self._check_filter(condition, gathering)
         query = request.query
-        collection = None if query is None else self._collection([query], gathering)
+        collection = None if query is None else self._collection([query], gathering, typos=True)
 
         def count(number: int) -> list[FacetCounts]:
             shard = self.shards[number]
@@ -165,10 +167,9 @@ class ShardedView:
     def search(self, texts: list[str], options: SearchOptions) -> list[Hits]:
         """Return the hits of each text, see `quarry.engine.engine.Engine.search`."""
         reranker = self._resources.find_reranker(options, self._path)
-        vectors = None
         if options.mode != "lexical":
             self.check_encoder()
-            vectors = self._resources.encode(texts)
+        vectors = self._resources.encode(texts) if options.mode == "dense" else None
         found = self._search(texts, vectors, options)
         if reranker is None:
             return found
@@ -179,13 +180,14 @@ class ShardedView:
 
     def search_like(self, options: SearchOptions) -> Hits:
         """Return the hits like the document `options.like`, see `quarry.engine.options.SearchOptions`."""
+        options = replace(options, typos=False)  # every word of the query is in the index
         owner = self._owner(str(options.like))
         query = find_document(owner.snapshot, str(options.like))
         vectors = query.vector(owner.snapshot.manifest.encoder.normalize)
         if options.mode == "dense":
             return self._search(None, vectors, options)[0]
         gathering = Gathering(self._threads, self._names, options.partial, options.timeout)
-        collection = self._collection([query.text], gathering)
+        collection = self._collection([query.text], gathering, typos=False)
         texts = [query.words(self._analysis.terms, collection.statistics)]
         return self._search(texts, None if options.mode == "lexical" else vectors, options)[0]
 
@@ -204,13 +206,17 @@ class ShardedView:
         if texts is None or options.mode == "dense":
             assert vectors is not None
             answers = gathering.run(lambda number: find_dense(self.shards[number], vectors, options))
-            return self._all_hits(answers, _Queries(options, host_vectors(vectors), texts), gathering)
-        collection = self._collection(texts, gathering)
-        if vectors is None:
+            return self._all_hits(answers, _Queries(options, to_host_vectors(vectors), texts), gathering)
+        collection = self._collection(texts, gathering, options.typos)
+        if options.mode == "lexical":
             answers = gathering.run(lambda number: collection.searchers[number].find_lexical(texts, options))
             return self._all_hits(answers, _Queries(options, None, texts), gathering, collection)
-        answers = gathering.run(lambda number: collection.searchers[number].find_both(vectors, texts, options))
-        return self._all_hits(answers, _Queries(options, host_vectors(vectors), texts), gathering, collection)
+        lexical = next(iter(collection.searchers.values())).lexical  # all know the terms of all shards
+        encoded = vectors
+        if encoded is None:
+            encoded = self._resources.encode([lexical.correct(text) for text in texts] if options.typos else texts)
+        answers = gathering.run(lambda number: collection.searchers[number].find_both(encoded, texts, options))
+        return self._all_hits(answers, _Queries(options, to_host_vectors(encoded), texts), gathering, collection)
 
     def _check_filter(self, condition: Condition | None, gathering: Gathering) -> None:
         """Evaluate a filter on all shards; check types and fields against the values of all of them together.
@@ -239,7 +245,7 @@ class ShardedView:
         names = {name for shard in self.shards for name in shard.filter.find_nearest(field)}
         return find_nearest_names(field, names, lambda _: True)
 
-    def _collection(self, texts: Sequence[str], gathering: Gathering) -> _SearchedCollection:
+    def _collection(self, texts: Sequence[str], gathering: Gathering, typos: bool) -> _SearchedCollection:
         """Return searchers that know the frequencies of the terms of these texts in all shards that answer."""
         terms = [term for text in texts for term in self._analysis.terms(text)]
         while True:
@@ -257,7 +263,27 @@ class ShardedView:
                 if missing != gathering.missing.keys():
                     continue
                 made.statistics.learn(new, found.values())
-            return made
+            if not typos or all(self._learn_expansions(made, terms, n_edits, gathering) for n_edits in (1, 2)):
+                return made
+
+    def _learn_expansions(
+        self, made: _SearchedCollection, terms: Sequence[str], n_edits: int, gathering: Gathering
+    ) -> bool:
+        """Learn what stands for the terms that no document has; return whether the same shards are missing."""
+        mistyped = made.statistics.find_unexpanded(terms, n_edits)
+        if not mistyped:
+            return True
+        n_missing = len(gathering.missing)
+        close = gathering.run(lambda number: self.shards[number].close_terms(mistyped, n_edits))
+        together = [set[CloseTerm]().union(*several) for several in zip(*close.values(), strict=True)]
+        new = made.statistics.find_unknown(each.name for several in together for each in several)
+        found = gathering.run(lambda number: self.shards[number].document_frequencies(new)) if new else {}
+        if len(gathering.missing) > n_missing:
+            return False
+        made.statistics.learn(new, found.values())
+        for term, several in zip(mistyped, together, strict=True):
+            made.statistics.learn_expansions(term, several, n_edits)
+        return True
 
     def _find_estimator(self, mode: str, gathering: Gathering) -> RelevanceEstimator:
         """Return what estimates relevance with the background of the shards that answer."""
@@ -335,7 +361,7 @@ class ShardedView:
                 text, lexical = queries.texts[query], self._analysis
                 if collection is not None:
                     lexical = collection.searchers[number].lexical
-                    terms = lexical.query(text)
+                    terms = lexical.query(text, queries.options.typos)
                 words = lexical.words(text, terms)
             relevance = estimator.prepare(queries.options.mode, vector)
             answer = Answer(documents, vector, terms, words, relevance)
