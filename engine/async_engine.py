@@ -110,7 +110,10 @@ class AsyncEngine:
         self, queries: Sequence[str], k: int = ..., **options: Unpack[SearchKeywords]
     ) -> list[Hits]: ...
 
-    async def search(self, queries: Any = None, k: int = 10, **options: Any) -> Any:
+    @overload
+    async def search(self, queries: None = ..., k: int = ..., **options: Unpack[SearchKeywords]) -> Hits: ...
+
+    async def search(self, queries: Any = None, k: int = 10, **options: Any) -> Any:  # see above
         """Search, see `Engine.search`."""
         return await self.read(lambda engine: engine.search(queries, k, **options))
 

@@ -51,7 +51,7 @@ from quarry.engine.shards.view import ShardedView
 from quarry.engine.sync.folder_sync import FolderSync, SyncReport
 from quarry.engine.thresholds import Thresholds, checked_thresholds
 from quarry.formats.container.directory import Directory
-from quarry.formats.errors import IndexClosed, InvalidSetting, ReadOnlyIndex
+from quarry.formats.errors import IndexClosed, InvalidQuery, InvalidSetting, ReadOnlyIndex
 from quarry.formats.shard_set import has_shard_set
 from quarry.formats.snapshot import Snapshot
 from quarry.formats.system_errors import checked_path
@@ -235,6 +235,9 @@ class Engine:
         self, queries: None = ..., k: int = ..., *, vector: npt.ArrayLike, **options: Unpack[SearchKeywords]
     ) -> Hits | list[Hits]: ...
 
+    @overload
+    def search(self, queries: None = ..., k: int = ..., **options: Unpack[SearchKeywords]) -> Hits: ...
+
     @finishes_before_exit
     def search(
         self,
@@ -247,15 +250,15 @@ class Engine:
         """Search with one or several queries: texts, vectors, or both; hits are sorted best first.
 
         Args:
-            queries: one text, or several; None: the vectors alone.
+            queries: one text, or several; None: the vectors alone, or the document `like`.
             k: number of hits; fewer are returned only if the index has fewer documents, fewer pass the filter, or
                 in lexical mode fewer contain a term of the query.
             vector: (dim,) vector of the text, or (n, dim) vectors of several texts, which are then not encoded.
                 None: texts are encoded.
-            **options: the other fields of `quarry.engine.options.SearchOptions`: `mode`, `filter`, `offset`,
-                `candidates`, `nprobe`, `explain`, `fusion`, `dense_weight`, `rerank`, `min_relevance`, `typos`,
-                `partial`, `timeout`. Without `mode` a search is hybrid; dense if there is no text; lexical if
-                there is no vector, and the index was built without an encoder.
+            **options: the other fields of `quarry.engine.options.SearchOptions`: `mode`, `filter`, `like`,
+                `offset`, `candidates`, `nprobe`, `explain`, `fusion`, `dense_weight`, `rerank`, `min_relevance`,
+                `typos`, `partial`, `timeout`. Without `mode` a search is hybrid; dense if there is no text;
+                lexical if there is no vector, and the index was built without an encoder.
 
         Returns:
             The hits of the text or vector, or a list with the hits of each. `Hits.exactness` states whether a
@@ -266,9 +269,10 @@ class Engine:
             UnknownFieldWarning: the filter compares a field that no document has.
 
         Raises:
-            InvalidQuery: a query is not a text, has no token (except in lexical mode, where it finds nothing), or
+            InvalidQuery: there is neither text nor vector nor `like`, or `like` and another; no document has the
+                id `like`; a query is not a text, has no token (except in lexical mode, where it finds nothing), or
                 the encoder returns no usable vector for it; a vector is not finite numbers of the right shape, or
-                above 1e18; there is neither text nor vector.
+                above 1e18.
             InvalidFilter: the filter is malformed, or compares values of different types.
             InvalidSetting: an option is out of range or unknown, or the mode does not fit the queries.
             EncoderMismatch: the vectors of the index are of another encoder, or of none, and no vector is given
@@ -277,6 +281,10 @@ class Engine:
             ShardTimeout: a shard of the index did not answer within `timeout`, and not `partial`.
         """
         view = self._view_to_search()
+        if options.get("like") is not None:
+            if queries is not None or vector is not None:
+                raise InvalidQuery("a search needs either queries or like", expected="one of them")
+            return view.search_like(SearchOptions.of(k, options))
         request = SearchRequest.of(queries, vector, view.metric.dim)
         chosen = request.options(k, options, has_encoder=view.has_encoder)
         found = view.search(request.texts, chosen, request.vectors)
@@ -291,10 +299,10 @@ class Engine:
         """
         options.setdefault("mode", "dense")
         chosen = SearchOptions.of(k, options)
-        if chosen.mode != "dense" or chosen.rerank:
+        if chosen.mode != "dense" or chosen.rerank or chosen.like is not None:
             raise InvalidSetting(
                 "vectors are searched in dense mode without reranking",
-                expected="mode dense, no rerank",
+                expected="mode dense, no rerank, no like",
                 actual=chosen.mode,
             )
         view = self._view_to_search()
@@ -622,7 +630,7 @@ class Engine:
 
     @finishes_before_exit
     def set_dense_weight(self, weight: float | None) -> int:
-        """Store the weight of dense scores that hybrid searches use by default; return the generation.
+        """Store the weight of dense scores that hybrid searches use by default, and return the generation.
 
         It is committed at once. `quarry.engine.evaluation.tuning.tune` chooses a weight by judged queries.
 

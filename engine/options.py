@@ -12,7 +12,7 @@ import numpy as np
 
 from quarry.engine.arguments import checked_flag, is_one_of, shown
 from quarry.engine.choices import FUSIONS, MODES, BackendName, CentroidType, Fusion, Mode
-from quarry.engine.filtering.filter import Condition, parse_filter
+from quarry.engine.filtering.filter import AllOf, Condition, HasId, Negation, parse_filter
 from quarry.engine.thresholds import Thresholds
 from quarry.formats.errors import InvalidSetting
 from quarry.formats.manifest import METRICS
@@ -133,6 +133,7 @@ class BuildOptions:
 class SearchKeywords(TypedDict, total=False):
     """The fields of `SearchOptions` except `k`, as keyword arguments of a search."""
 
+    like: str | None
     offset: int
     candidates: int | None
     nprobe: int | None
@@ -155,6 +156,9 @@ class SearchOptions:
     Attributes:
         k: number of hits; there are fewer only if the index has fewer documents, fewer pass the filter, or in
             lexical mode fewer contain a term of the query.
+        like: id of a document that is the query instead of a text: the mean of its stored vectors, and in hybrid
+            and lexical mode its 25 most informative words. No encoder is needed, and it is no hit itself. None:
+            texts are searched for.
         offset: number of hits to leave out at the beginning: the hits are those that a search for `offset` + k has
             from there on. Pages of an answer that is not exact agree with each other if all are searched with the
             same `candidates` and `nprobe`; without these, in hybrid mode, up to the 100th hit of an index without
@@ -179,6 +183,7 @@ class SearchOptions:
     """
 
     k: int = 10
+    like: str | None = None
     offset: int = 0
     candidates: int | None = None
     nprobe: int | None = None
@@ -211,6 +216,12 @@ class SearchOptions:
             _check_number(self, "dense_weight", 0, 1)
         _check_integer(self, "k", 1, MAX_K)
         _check_integer(self, "offset", 0, MAX_K - self.k)
+        if self.like is not None and (not isinstance(self.like, str) or self.rerank):
+            raise InvalidSetting(
+                "like is not the id of a document, or its hits are to be reranked",
+                expected="a str, no rerank",
+                actual=shown(self.like),
+            )
         if self.rerank is not None:
             _check_integer(self, "rerank", self.offset + self.k, MAX_K)
         if self.candidates is not None:
@@ -249,12 +260,16 @@ class SearchOptions:
 
     @cached_property
     def condition(self) -> Condition | None:
-        """The parsed filter.
+        """The parsed filter, which leaves out the document of `like`.
 
         Raises:
             InvalidFilter: the filter is not valid.
         """
-        return None if self.filter is None else parse_filter(self.filter)
+        only = None if self.filter is None else parse_filter(self.filter)
+        if self.like is None:
+            return only
+        is_other = Negation(HasId(self.like))
+        return is_other if only is None else AllOf((only, is_other))
 
 
 @dataclass(frozen=True, kw_only=True)

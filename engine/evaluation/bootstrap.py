@@ -29,10 +29,10 @@ class Interval:
 
 
 def mean_interval(values: Sequence[float], seed: int = 0) -> Interval:
-    """Return the mean of values, one a query, with its percentile interval (Efron and Tibshirani 1993, ch. 13).
+    """Return the mean of values with its percentile interval (Efron and Tibshirani 1993, chapter 13).
 
     Args:
-        values: at least one.
+        values: one of each query, at least one.
         seed: of the 2000 resamples.
     """
     given = np.asarray(values, np.float64)

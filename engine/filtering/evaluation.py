@@ -18,6 +18,7 @@ from quarry.engine.filtering.filter import (
     Comparison,
     Condition,
     Existence,
+    HasId,
     Negation,
     get_type_name,
     iterate_comparisons,
@@ -118,6 +119,8 @@ class _SegmentEvaluation:
             return reduce(np.logical_and, map(self._evaluate, condition.parts), np.ones(self._reader.n_docs, bool))
         if isinstance(condition, AnyOf):
             return reduce(np.logical_or, map(self._evaluate, condition.parts), np.zeros(self._reader.n_docs, bool))
+        if isinstance(condition, HasId):
+            return self._own.has_id(condition.doc_id)
         found = self._evaluate_metadata(condition)
         if condition.path in OWN_FIELDS:
             found |= self._own.flags(condition)

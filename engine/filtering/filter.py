@@ -56,6 +56,7 @@ __all__ = [
     "Comparison",
     "Condition",
     "Existence",
+    "HasId",
     "Negation",
     "get_type_name",
     "iterate_comparisons",
@@ -126,6 +127,13 @@ class Existence:
 
 
 @dataclass(frozen=True, slots=True)
+class HasId:
+    """The condition that a document has an id, whatever its metadata is."""
+
+    doc_id: str
+
+
+@dataclass(frozen=True, slots=True)
 class AllOf:
     """The conjunction of some conditions."""
 
@@ -146,7 +154,7 @@ class Negation:
     part: Condition
 
 
-Condition: TypeAlias = Comparison | Existence | AllOf | AnyOf | Negation
+Condition: TypeAlias = Comparison | Existence | HasId | AllOf | AnyOf | Negation
 
 
 def iterate_comparisons(condition: Condition) -> Iterable[Comparison]:

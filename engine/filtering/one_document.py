@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from quarry.engine.filtering.evaluation import Kinds
-from quarry.engine.filtering.filter import AllOf, AnyOf, Comparison, Condition, Existence, Negation
+from quarry.engine.filtering.filter import AllOf, AnyOf, Comparison, Condition, Existence, HasId, Negation
 from quarry.engine.filtering.own_fields import OWN_FIELDS
 from quarry.formats.metadata.values import Scalar, iterate_values, to_scalar
 
@@ -30,6 +30,8 @@ class DocumentValues:
             return all(map(self.satisfy, condition.parts))
         if isinstance(condition, AnyOf):
             return any(map(self.satisfy, condition.parts))
+        if isinstance(condition, HasId):
+            return self._values["id"][0].payload == condition.doc_id
         return self._holds(condition)
 
     def _holds(self, condition: Comparison | Existence) -> bool:

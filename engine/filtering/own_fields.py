@@ -61,6 +61,12 @@ class OwnFields:
             flags[find(condition, texts)] = True
         return flags
 
+    def has_id(self, doc_id: str) -> BoolArray:
+        """Return the documents with an id, (n_docs,) bool, deleted ones included."""
+        flags = np.zeros(self._segment.reader.n_docs, bool)
+        flags[self._segment.reader.ids.ordinals_of(doc_id)] = True
+        return flags
+
     def _find_by_id(self, condition: Comparison | Existence, texts: list[str]) -> Int64Array:
         if isinstance(condition, Existence):
             return self._find_live()

@@ -33,6 +33,7 @@ from quarry.engine.search.relevance import RelevanceEstimator
 from quarry.engine.search.reranker import Reranker, rerank
 from quarry.engine.search.retriever import Answer, Retriever
 from quarry.engine.search.searcher import Searcher
+from quarry.engine.search.similar import find_document
 from quarry.formats.errors import EncoderMismatch, InvalidSetting
 from quarry.formats.manifest import EncoderRecord, IndexSettings
 from quarry.formats.snapshot import Snapshot
@@ -251,6 +252,23 @@ class IndexView:
         self.check_encoder()
         meant = [self._lexical.correct(text) for text in texts] if is_corrected else texts
         return self._resources.encode(meant, self.metric)
+
+    def search_like(self, options: SearchOptions) -> Hits:
+        """Return the hits like the document `options.like`, see `quarry.engine.options.SearchOptions`."""
+        options = replace(options.for_index(self.snapshot.manifest.dense_weight), typos=False)
+        query = find_document(self.snapshot, str(options.like))
+        queries = query.vector(self.metric)
+        allowed = self.filter.allowed(options.condition)
+        if options.mode == "dense":
+            answers = self._retriever.search_dense(queries, options, allowed)
+        else:
+            texts = [query.words(self._lexical.terms, self._lexical.collection)]
+            if options.mode == "lexical":
+                return self._build(self._retriever.search_lexical(texts, options, allowed), options)[0]
+            answers = self._retriever.search_hybrid(texts, queries, options, allowed)
+        found = self._build(answers, options)
+        set_metric_scores(self.metric, queries, found, is_dense=options.mode == "dense")
+        return found[0]
 
     def _build(self, answers: Iterable[Answer], options: SearchOptions) -> list[Hits]:
         """Return the hits of each answer, with their relevance."""

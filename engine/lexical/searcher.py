@@ -64,6 +64,11 @@ class LexicalSearcher:
         return QueryWords(weights, self._settings.language, self._settings.analysis_rules)
 
     @property
+    def collection(self) -> Collection:
+        """The statistics that terms are weighted by."""
+        return self._collection or self._bm25
+
+    @property
     def resident_bytes(self) -> int:
         """Memory of the cached postings, in bytes."""
         return self._bm25.cached_bytes if "_bm25" in self.__dict__ else 0

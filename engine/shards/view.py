@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -31,6 +32,7 @@ from quarry.engine.search.metric_scores import metric_queries, set_metric_scores
 from quarry.engine.search.relevance import RelevanceEstimator
 from quarry.engine.search.reranker import rerank
 from quarry.engine.search.retriever import Answer
+from quarry.engine.search.similar import find_document
 from quarry.engine.shards.candidates import ShardCandidates
 from quarry.engine.shards.collection import ShardedCollection
 from quarry.engine.shards.gathering import Gathering, ShardThreads
@@ -191,6 +193,18 @@ class ShardedView:
             rerank(text, hits, reranker, options.k, options.offset)
             for text, hits in zip(texts, found, strict=True)
         ]
+
+    def search_like(self, options: SearchOptions) -> Hits:
+        """Return the hits like the document `options.like`, see `quarry.engine.options.SearchOptions`."""
+        options = replace(options, typos=False)  # every word of the query is in the index
+        query = find_document(self._owner(str(options.like)).snapshot, str(options.like))
+        queries = query.vector(self.metric)
+        if options.mode == "dense":
+            return self._search(None, queries, options)[0]
+        gathering = Gathering(self._threads, self._names, options.partial, options.timeout)
+        collection = self._collection([query.text], gathering, typos=False)
+        texts = [query.words(self._analysis.terms, collection.statistics)]
+        return self._search(texts, None if options.mode == "lexical" else queries, options)[0]
 
     def _search(self, texts: list[str] | None, vectors: Queries | None, options: SearchOptions) -> list[Hits]:
         """Return the hits of each query, given by what its mode needs: a text, a vector, or both."""

@@ -1,0 +1,98 @@
+"""The query of a search for documents like a given one: its mean vector, and its most informative words."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from quarry.engine.analysis.words import split_words
+from quarry.engine.arguments import shown
+from quarry.engine.documents.document import full_text
+from quarry.engine.lexical.bm25 import Collection
+from quarry.engine.options import DEFAULT_K1
+from quarry.engine.scoring.metric import Metric
+from quarry.engine.scoring.query_vectors import Queries
+from quarry.engine.scoring.stored_vectors import StoredVectors
+from quarry.engine.search.metric_scores import metric_queries
+from quarry.formats.errors import InvalidQuery
+from quarry.formats.snapshot import OpenSegment, Snapshot
+
+__all__ = ["SimilarQuery", "find_document"]
+
+_MAX_WORDS = 25  # as in Lucene's MoreLikeThis
+
+
+@dataclass(frozen=True)
+class SimilarQuery:
+    """A stored document as a query.
+
+    Attributes:
+        segment: its segment.
+        doc: its ordinal there.
+    """
+
+    segment: OpenSegment
+    doc: int
+
+    @property
+    def text(self) -> str:
+        """The document's full text; empty if only vectors are stored."""
+        stored = self.segment.reader.documents[self.doc]
+        return full_text(stored.title, stored.text)
+
+    def vector(self, metric: Metric) -> Queries:
+        """Return the mean of the document's vectors as a query: (1, stored_dim) float32.
+
+        Args:
+            metric: of the index.
+        """
+        rows, _ = self.segment.reader.centroids.rows_of(np.array([self.doc]))
+        vectors = metric.vectors(StoredVectors(self.segment).vectors(rows))
+        return metric_queries(metric, vectors.mean(axis=0, keepdims=True, dtype=np.float32))
+
+    def words(self, terms: Callable[[str], list[str]], collection: Collection) -> str:
+        """Return the up to 25 words of the document that tell most about it, joined to a text.
+
+        They are those whose terms have the largest tf / (tf + k1) · idf, the summand of BM25 without the length of
+        the document.
+
+        Args:
+            terms: the analyzer: returns the terms of a text.
+            collection: the frequencies of these terms.
+        """
+        analyzed = {word: terms(word) for word in dict.fromkeys(split_words(self.text))}
+        counts = Counter(terms(self.text))
+        scores = {
+            term: tf / (tf + DEFAULT_K1) * _idf(collection, term)
+            for term, tf in counts.items()
+            if collection.document_frequency(term)
+        }
+        chosen: dict[str, float] = {}
+        covered: set[str] = set()
+        for word, found in analyzed.items():
+            new = [term for term in found if term in scores and term not in covered]
+            covered.update(new)
+            if new:
+                chosen[word] = max(scores[term] for term in new)
+        best = sorted(chosen, key=lambda word: -chosen[word])[:_MAX_WORDS]
+        return " ".join(best)
+
+
+def find_document(snapshot: Snapshot, doc_id: str) -> SimilarQuery:
+    """Return a stored document as a query.
+
+    Raises:
+        InvalidQuery: there is no document with that id.
+    """
+    place = snapshot.find(doc_id)
+    if place is None:
+        raise InvalidQuery("no document has the id of like", path=snapshot.directory.path, actual=shown(doc_id))
+    return SimilarQuery(*place)
+
+
+def _idf(collection: Collection, term: str) -> float:
+    n_docs = collection.document_frequency(term)
+    return float(np.log1p((collection.n_docs - n_docs + 0.5) / (n_docs + 0.5)))
