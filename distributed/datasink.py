@@ -16,7 +16,7 @@ from quarry.engine.attempts.job import BuildJob, WrittenBatch
 from quarry.engine.attempts.worker_processes import MAX_ATTEMPTS
 from quarry.engine.builder import BuildReport
 from quarry.engine.documents.tables.columns import Columns
-from quarry.engine.encoding.encoder import Encoder
+from quarry.engine.encoding.encoder import EncoderSource
 from quarry.engine.options import BuildKeywords
 from quarry.engine.representation.base import Representation
 from quarry.engine.staged_build import StagedBuild
@@ -72,7 +72,7 @@ class QuarryDatasink(ray.data.Datasink[list[WrittenBatch]]):
         id: str | None = None,  # noqa: A002  # the field
         text: str | Sequence[str] | None = None,
         title: str | None = None,
-        encoder: str | os.PathLike[str] | Encoder | None = None,
+        encoder: EncoderSource = None,
         representation: str | Representation | None = None,
         overwrite: bool = False,
         skip_invalid: bool = False,

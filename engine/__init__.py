@@ -16,34 +16,48 @@ if TYPE_CHECKING:
     from quarry.engine.builder import BuildReport, build
     from quarry.engine.documents.document import Document
     from quarry.engine.documents.file_place import FilePlace
-    from quarry.engine.encoding.encoder import open_encoder
+    from quarry.engine.encoding.encoder import Encoder, open_encoder
+    from quarry.engine.encoding.functions.function_encoder import FunctionEncoder
+    from quarry.engine.encoding.token_vectors import TokenVectors
     from quarry.engine.engine import Engine
     from quarry.engine.filtering.unknown_fields import UnknownFieldWarning
     from quarry.engine.index.verification import VerifyReport
+    from quarry.engine.lexical.query_words import MatchedWord
+    from quarry.engine.listing.facets import Facets, FacetValue
     from quarry.engine.representation.first_m import Cls, FirstM
     from quarry.engine.representation.kmeans import KMeans
     from quarry.engine.representation.pieces import Pieces
     from quarry.engine.representation.single import Mean, Pooled
+    from quarry.engine.reuse.added_indexes import AddIndexesReport
     from quarry.engine.reuse.snapshot import SnapshotReport
     from quarry.engine.search.coverage import Coverage
     from quarry.engine.search.hits import Hit, Hits, Match
+    from quarry.engine.search.passages import Passage
     from quarry.engine.sync.folder_sync import SyncReport
 
 _PLACES = {
+    "AddIndexesReport": "quarry.engine.reuse.added_indexes",
     "BuildReport": "quarry.engine.builder",
     "Coverage": "quarry.engine.search.coverage",
     "build": "quarry.engine.builder",
     "Document": "quarry.engine.documents.document",
+    "Encoder": "quarry.engine.encoding.encoder",
     "Engine": "quarry.engine.engine",
     "FilePlace": "quarry.engine.documents.file_place",
+    "FunctionEncoder": "quarry.engine.encoding.functions.function_encoder",
     "SnapshotReport": "quarry.engine.reuse.snapshot",
+    "FacetValue": "quarry.engine.listing.facets",
+    "Facets": "quarry.engine.listing.facets",
     "SyncReport": "quarry.engine.sync.folder_sync",
+    "TokenVectors": "quarry.engine.encoding.token_vectors",
     "UnknownFieldWarning": "quarry.engine.filtering.unknown_fields",
     "VerifyReport": "quarry.engine.index.verification",
     "open_encoder": "quarry.engine.encoding.encoder",
     "Hit": "quarry.engine.search.hits",
     "Hits": "quarry.engine.search.hits",
     "Match": "quarry.engine.search.hits",
+    "MatchedWord": "quarry.engine.lexical.query_words",
+    "Passage": "quarry.engine.search.passages",
     "Cls": "quarry.engine.representation.first_m",
     "FirstM": "quarry.engine.representation.first_m",
     "KMeans": "quarry.engine.representation.kmeans",
@@ -54,22 +68,30 @@ _PLACES = {
 
 __all__ = [  # noqa: PLE0604 - the errors are listed where they are defined
     *_errors.__all__,
+    "AddIndexesReport",
     "BuildReport",
     "Cls",
     "Coverage",
     "Document",
+    "Encoder",
     "Engine",
+    "FacetValue",
+    "Facets",
     "FilePlace",
     "FirstM",
+    "FunctionEncoder",
     "Hit",
     "Hits",
     "KMeans",
     "Match",
+    "MatchedWord",
     "Mean",
+    "Passage",
     "Pieces",
     "Pooled",
     "SnapshotReport",
     "SyncReport",
+    "TokenVectors",
     "UnknownFieldWarning",
     "VerifyReport",
     "build",

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import reprlib
+import sys
 from collections.abc import Container, Iterable, Iterator
 
 import numpy as np
 
 from quarry.formats.errors import InvalidSetting
 
-__all__ = ["checked_flag", "checked_seconds", "is_one_of", "iterator_of", "shown"]
+__all__ = ["checked_flag", "checked_integer", "checked_seconds", "is_one_of", "iterator_of", "shown"]
 
 _SHOWN_CHARACTERS = 60
 _LONGEST_S = 86_400
@@ -40,6 +41,19 @@ def checked_seconds(value: object, name: str) -> float:
             f"{name} is out of range", expected=f"seconds from 0 to {_LONGEST_S}, or None", actual=shown(value)
         )
     return float(number)
+
+
+def checked_integer(value: object, name: str, low: int, high: int) -> int:
+    """Return an integer, Python's or NumPy's, as an int.
+
+    Raises:
+        InvalidSetting: it is no integer, or not within `low` and `high`.
+    """
+    is_integer = isinstance(value, int | np.integer) and not isinstance(value, bool)
+    if not is_integer or not low <= value <= high:  # type: ignore[operator]
+        expected = f"an integer from {low}" + (f" to {high}" if high < sys.maxsize else "")
+        raise InvalidSetting(f"{name} is out of range", expected=expected, actual=shown(value))
+    return int(value)  # type: ignore[call-overload,no-any-return]
 
 
 def shown(value: object) -> str:

@@ -19,7 +19,7 @@ from quarry.engine.attempts.worker_processes import WorkerProcesses
 from quarry.engine.documents.document import Document
 from quarry.engine.documents.reader import DocumentSource, DocumentStream, read_documents
 from quarry.engine.documents.tables.columns import Columns
-from quarry.engine.encoding.encoder import Encoder, open_encoder
+from quarry.engine.encoding.encoder import Encoder, EncoderSource, open_encoder
 from quarry.engine.encoding.trained import trained_quantizer, trained_settings
 from quarry.engine.indexer.build_folder import BuildFolder
 from quarry.engine.indexer.index_writer import IndexWriter
@@ -27,6 +27,7 @@ from quarry.engine.options import BuildKeywords, BuildOptions, OpenOptions
 from quarry.engine.progress import Progress, ProgressSetting
 from quarry.engine.representation.base import Representation
 from quarry.engine.representation.registry import check_readable, representation_for, representation_from
+from quarry.engine.reuse.reused_settings import reuse_settings
 from quarry.engine.shards.new_shards import NewShards
 from quarry.engine.thresholds import Thresholds, checked_thresholds
 from quarry.formats.container.directory import Directory
@@ -72,7 +73,7 @@ def build(  # noqa: PLR0913  # keywords, each with a default
     id: str | None = None,  # noqa: A002  # the field
     text: str | Sequence[str] | None = None,
     title: str | None = None,
-    encoder: str | os.PathLike[str] | Encoder | None = None,
+    encoder: EncoderSource = None,
     representation: str | Representation | None = None,
     overwrite: bool = False,
     skip_invalid: bool = False,
@@ -80,6 +81,7 @@ def build(  # noqa: PLR0913  # keywords, each with a default
     threads: int | None = None,
     shards: int | None = None,
     workers: int | None = None,
+    like: str | os.PathLike[str] | None = None,
     thresholds: Thresholds | None = None,
     **settings: Unpack[BuildKeywords],
 ) -> BuildReport:
@@ -100,7 +102,8 @@ def build(  # noqa: PLR0913  # keywords, each with a default
         text: column of the texts, or several, whose values are joined by line breaks; None: "text".
         title: column of the titles; None: "title", if there is one. The other columns become metadata. With any of
             these three, mappings and objects of JSON are rows too.
-        encoder: a bundle's folder, an `Encoder`, or None for the bundled all-MiniLM-L6-v2.
+        encoder: a bundle's folder, an `Encoder`, a model of another library that `FunctionEncoder` recognizes, or
+            None for the bundled all-MiniLM-L6-v2.
         representation: "pieces", "kmeans", "first_m", "mean", "cls", "pooled", or one of the classes; None for
             what the encoder was trained for, or else "pieces" ("pooled" if it gives no token vectors).
         overwrite: whether an index that exists is replaced.
@@ -112,6 +115,9 @@ def build(  # noqa: PLR0913  # keywords, each with a default
         workers: number of processes that encode documents, each on one thread; None: this process alone. They are
             started by "spawn", so a script has to call `build` under ``if __name__ == "__main__":``. `threads` are
             then used to join what they write; the index is the same.
+        like: folder of an index with the same encoder. The new one gets its representation and settings, which
+            then cannot be given, and its newest quantizer instead of one of its own, so that codes of both can be
+            compared and `Engine.add_indexes` can put them together. The number of shards is not taken over.
         thresholds: advanced settings, such as the memory of writers; see `quarry.engine.thresholds`. None: the
             defaults.
         **settings: fields of `quarry.engine.options.BuildOptions`: `centroids`, `code_bytes`,
@@ -120,14 +126,23 @@ def build(  # noqa: PLR0913  # keywords, each with a default
     Raises:
         IndexExists: there is an index, and `overwrite` is false, or one has shards and the other has not.
         IndexLocked: another process, or another part of this one, is writing to it.
+        IndexNotFound: there is no index at `like`.
+        EncoderMismatch: the index at `like` has another encoder.
         InvalidDocument: a document is not valid.
+        EncodingFailed: an embedding function failed; there is no new index.
         InvalidSetting: a setting is not valid.
         AccessFailed: the operating system refuses the folder, a file of the documents or of the encoder.
         CommitFailed: an I/O error occurred; there is no new index.
         WorkerFailed: processes of `workers` ended again and again, for example for lack of memory.
     """
     started = time.perf_counter()
-    index_settings, opened = make_settings(encoder, representation, settings)
+    quantizer = None
+    if like is None:
+        index_settings, opened = make_settings(encoder, representation, settings)
+    else:
+        opened = open_encoder(encoder)
+        reused = reuse_settings(checked_path(like, "like"), opened, {"representation": representation, **settings})
+        index_settings, quantizer = reused.settings, reused.quantizer
     resources = OpenOptions(threads=threads, thresholds=checked_thresholds(thresholds))
     n_shards, n_workers = checked_shards(shards), _checked_workers(workers)
     columns = Columns.of(id, text, title)
@@ -135,6 +150,8 @@ def build(  # noqa: PLR0913  # keywords, each with a default
     stream = read_documents(docs, is_skipping, columns)
     folder = BuildFolder(checked_path(path, "path").absolute(), checked_flag(overwrite, "overwrite"))
     with folder, open_new_writer(folder, index_settings, opened, resources, n_shards) as writer:
+        if quantizer is not None:
+            writer.use_quantizer(quantizer)
         with Progress(progress, "building") as bar, contextlib.closing(stream):
             if n_workers is None:
                 writer.add(_count_documents(stream, bar), stream.skip)
@@ -268,7 +285,7 @@ def _count_documents(stream: DocumentStream, progress: Progress) -> Iterator[Doc
 
 
 def make_settings(
-    encoder: str | os.PathLike[str] | Encoder | None,
+    encoder: EncoderSource,
     representation: str | Representation | None,
     settings: BuildKeywords,
 ) -> tuple[IndexSettings, Encoder]:

@@ -6,7 +6,7 @@ import contextlib
 import logging
 import os
 import weakref
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import NoReturn, Self, Unpack, overload
 
@@ -20,7 +20,7 @@ from quarry.engine.documents.document import Document
 from quarry.engine.documents.id_list import checked_id, id_list
 from quarry.engine.documents.reader import DocumentSource, read_documents
 from quarry.engine.documents.tables.columns import Columns
-from quarry.engine.encoding.encoder import Encoder, open_encoder
+from quarry.engine.encoding.encoder import Encoder, EncoderSource, open_encoder
 from quarry.engine.filtering.filter import parse_filter
 from quarry.engine.gpu.device import Device
 from quarry.engine.index.current_view import CurrentView
@@ -28,9 +28,12 @@ from quarry.engine.index.memory import memory_bytes
 from quarry.engine.index.verification import VerifyReport, verify_index
 from quarry.engine.index.view import IndexView, ViewResources
 from quarry.engine.indexer.index_writer import IndexWriter
+from quarry.engine.listing.documents import StoredDocuments
+from quarry.engine.listing.facets import FacetRequest, Facets
 from quarry.engine.options import BuildKeywords, OpenOptions, SearchKeywords, SearchOptions
 from quarry.engine.process.exit_gate import finishes_before_exit
 from quarry.engine.representation.base import Representation
+from quarry.engine.reuse.added_indexes import AddIndexesReport, add_indexes
 from quarry.engine.reuse.snapshot import SnapshotReport, write_snapshot
 from quarry.engine.search.hits import Hits
 from quarry.engine.search.queries import query_texts
@@ -99,7 +102,7 @@ class Engine:
         wait: float | None = None,
         create: bool = False,
         backend: str = "auto",
-        encoder: str | os.PathLike[str] | Encoder | None = None,
+        encoder: EncoderSource = None,
         representation: str | Representation | None = None,
         shards: int | None = None,
         reranker: str | os.PathLike[str] | Reranker | None = None,
@@ -124,9 +127,10 @@ class Engine:
             backend: "auto", "exact" (numpy, slow, the reference), "scan" (SIMD over all centroids), "cpu_faiss"
                 (inverted lists, if the index has them), "hnsw" (graphs; see `optimize`) or "gpu" (all centroids
                 on a device, or inverted lists if the centroids do not fit into its memory).
-            encoder: the encoder that the index was built with: the folder of a bundle, an `Encoder`, or None for
-                the bundled default. Without the right encoder an index can still be opened, searched with
-                `search_vectors` and in lexical mode, and changed except by `add`.
+            encoder: the encoder that the index was built with: the folder of a bundle, an `Encoder`, a model of
+                another library that `FunctionEncoder` recognizes, or None for the bundled default. Without the
+                right encoder an index can still be opened, searched with `search_vectors` and in lexical mode, and
+                changed except by `add`.
             representation: with `create`, as in `build`. An index that exists must have the same.
             shards: with `create`, as in `build`. An index that exists must have as many.
             reranker: the folder of a cross-encoder's bundle, or a `Reranker`, for searches with `rerank`.
@@ -193,11 +197,7 @@ class Engine:
 
         index = opened() if new is None else new.open(folder, opened)
         try:
-            view = index._view.get()
-            if encoder is not None:
-                view.check_encoder()
-            if new is not None:
-                new.check(view.settings, len(view.shards) if isinstance(view, ShardedView) else None, folder)
+            index._check_opened(new, requires_encoder=encoder is not None)
         except BaseException:
             index.close()
             raise
@@ -221,8 +221,8 @@ class Engine:
             queries: one text, or several.
             k: number of hits; fewer are returned only if the index has fewer documents, fewer pass the filter, or
                 in lexical mode fewer contain a term of the query.
-            **options: the other fields of `quarry.engine.options.SearchOptions`: `mode`, `filter`, `candidates`,
-                `nprobe`, `explain`, `fusion`, `dense_weight`, `rerank`, `partial`, `timeout`.
+            **options: the other fields of `quarry.engine.options.SearchOptions`: `mode`, `filter`, `offset`,
+                `candidates`, `nprobe`, `explain`, `fusion`, `dense_weight`, `rerank`, `partial`, `timeout`.
 
         Returns:
             The hits of the text, or a list with the hits of each text. `Hits.exactness` states whether a better
@@ -237,6 +237,7 @@ class Engine:
             InvalidFilter: the filter is malformed, or compares values of different types.
             InvalidSetting: an option is out of range or unknown.
             EncoderMismatch: the vectors of the index are of another encoder (lexical mode works).
+            EncodingFailed: an embedding function failed.
             ShardTimeout: a shard of the index did not answer within `timeout`, and not `partial`.
         """
         chosen = SearchOptions.of(k, options)
@@ -280,6 +281,8 @@ class Engine:
             InvalidDocument: a document is not valid; those before it are kept for the next commit, or `rollback`.
             InvalidSetting: documents cannot be read from `docs`, or a column is missing; the message says what
             helps.
+            EncodingFailed: an embedding function failed; the documents added before it are kept, and the error has
+                those that were read and not added.
             CommitFailed: an I/O error occurred; the documents added before it are kept and can be committed.
             EncoderMismatch: the vectors of the index are of another encoder.
             ReadOnlyIndex: the index was not opened writable.
@@ -329,17 +332,75 @@ class Engine:
         return report
 
     @finishes_before_exit
-    def delete(self, ids: Iterable[str] | str) -> int:
-        """Delete documents in the next commit and return how many of the ids existed.
+    def delete(
+        self,
+        ids: Iterable[str] | str | None = None,
+        *,
+        filter: Mapping[str, object] | None = None,  # noqa: A002  # as in search
+    ) -> int:
+        """Delete documents in the next commit and return how many; give either ids or a filter.
+
+        Documents that were added and not committed yet are deleted too, and only their newest versions count: a
+        document that one of them replaces is not looked at. Documents that are added afterwards stay.
 
         Args:
             ids: one id, or several; ids that no document has are ignored.
+            filter: which documents to delete, see `search`; ``{}`` deletes all of them.
+
+        Warns:
+            UnknownFieldWarning: the filter compares a field that no document has.
 
         Raises:
-            InvalidSetting: not a str or an iterable of str; nothing was deleted.
+            InvalidSetting: `ids` is not a str or an iterable of str, or both or neither are given; nothing was
+                deleted.
+            InvalidFilter: the filter is malformed, or compares values of different types; nothing was deleted.
             ReadOnlyIndex: the index was not opened writable.
         """
-        return self._require_writer().delete(id_list(ids))
+        writer = self._require_writer()
+        if (ids is None) == (filter is None):
+            raise InvalidSetting("ids or a filter say what to delete", expected="one of them")
+        if filter is None:
+            return writer.delete(id_list(ids))
+        condition = parse_filter(filter)
+        kinds = writer.find_kinds(condition)
+        if kinds is not None:
+            self._view.get().check_filter(condition, kinds)
+        return writer.delete_matching(condition)
+
+    @finishes_before_exit
+    def add_indexes(self, paths: Iterable[str | os.PathLike[str]] | str | os.PathLike[str]) -> AddIndexesReport:
+        """Take all segments of other indexes into this one, in one commit, without encoding anything again.
+
+        Files are hard-linked if the file system supports that, or else copied; the other indexes are not changed,
+        may be in use, and may be deleted afterwards. They must have the encoder and, except for `k1`, `b` and
+        `seed`, the settings of this index; see `build(..., like=)`. If they have shards, all of them are taken. Of
+        documents with the same id the last one stays: one of another index replaces one of this index, and one of
+        a later index that of an earlier one. What is deleted in another index is left out, and nothing else is
+        deleted because of it.
+
+        Args:
+            paths: folders of the other indexes.
+
+        Raises:
+            IndexNotFound: there is no index at a path.
+            EncoderMismatch: an index has another encoder; nothing was added.
+            InvalidSetting: an index has other settings, is this index, or is not a path; this index is sharded,
+                because its documents are divided by their ids; or changes of this index are not committed.
+            FormatError: a file of an index is damaged; nothing was added. Sections that were not read are not
+                checked, see `verify`.
+            CommitFailed: an I/O error occurred; nothing was added.
+            ReadOnlyIndex: the index was not opened writable.
+        """
+        writer = self._require_writer()
+        if isinstance(writer, ShardedWriter):
+            raise InvalidSetting(
+                "indexes cannot be added to a sharded index, whose documents are divided by their ids; add them to"
+                " an index without shards, or build it again",
+                path=self._directory.path,
+            )
+        report = add_indexes(writer, self._directory, paths)
+        self._follow()
+        return report
 
     @finishes_before_exit
     def commit(self) -> int:
@@ -439,6 +500,76 @@ class Engine:
             InvalidFilter: the filter is malformed, or compares values of different types.
         """
         return self._view.get().count(parse_filter(filter))
+
+    def documents(
+        self,
+        *,
+        filter: Mapping[str, object] | None = None,  # noqa: A002  # as in search
+        offset: int = 0,
+        limit: int | None = None,
+    ) -> Iterator[Document]:
+        """Iterate over the documents in the order in which they are stored, in memory that does not grow.
+
+        The order is the same until the index answers from another generation (see `refresh`), and a merge may
+        change it. An iterator reads the generation that it was made for, whatever is committed, refreshed or
+        closed meanwhile. ``for document in index`` iterates over all documents.
+
+        Args:
+            filter: only documents that pass it; see `search`.
+            offset: number of documents to leave out at the beginning; their texts are not read.
+            limit: largest number of documents; None: no limit.
+
+        Warns:
+            UnknownFieldWarning: the filter compares a field that no document has.
+
+        Raises:
+            InvalidFilter: the filter is malformed, or compares values of different types.
+            InvalidSetting: `offset` or `limit` is not an integer of 0 or more.
+        """
+        return self._stored(filter).documents(offset, limit)
+
+    def ids(
+        self,
+        *,
+        filter: Mapping[str, object] | None = None,  # noqa: A002
+        offset: int = 0,
+        limit: int | None = None,
+    ) -> Iterator[str]:
+        """Iterate over the ids of documents without reading the documents; see `documents`."""
+        return self._stored(filter).ids(offset, limit)
+
+    def __iter__(self) -> Iterator[Document]:
+        return self.documents()
+
+    @finishes_before_exit
+    def facets(
+        self,
+        field: str,
+        *,
+        query: str | None = None,
+        filter: Mapping[str, object] | None = None,  # noqa: A002
+        limit: int | None = 100,
+    ) -> Facets:
+        """Count the documents that have each value at a path of the metadata.
+
+        Args:
+            field: the path, as in a filter: keys joined by dots, ``id`` or ``title``.
+            query: only documents with one of its analyzed terms are counted: those that a search in mode "lexical"
+                finds with a large enough k. Vectors have no part in it, because they rank all documents and
+                exclude none. None: all documents.
+            filter: only documents that pass it; see `search`.
+            limit: largest number of values to return, the most frequent ones; None: all.
+
+        Warns:
+            UnknownFieldWarning: the filter compares a field that no document has.
+
+        Raises:
+            InvalidQuery: the query is not a text.
+            InvalidFilter: the filter is malformed, or compares values of different types.
+            InvalidSetting: `field` is not a text, or `limit` is not an integer of 0 or more.
+        """
+        request = FacetRequest.of(field, query, limit)
+        return self._view.get().facets(request, None if filter is None else parse_filter(filter))
 
     @finishes_before_exit
     def stats(self) -> dict[str, object]:
@@ -544,6 +675,15 @@ class Engine:
             wait_s=wait_s,
         )
 
+    def _check_opened(self, new: NewIndex | None, *, requires_encoder: bool) -> None:
+        """Raise unless the index has the encoder and the settings that it was opened with."""
+        view = self._view.get()
+        if requires_encoder:
+            view.check_encoder()
+        if new is not None:
+            n_shards = len(view.shards) if isinstance(view, ShardedView) else None
+            new.check(view.settings, n_shards, self._directory.path)
+
     def _follow(self) -> None:
         """Answer from the generation that the writer made last."""
         if isinstance(self._view, CurrentShards):
@@ -565,6 +705,9 @@ class Engine:
                 "the index was opened for reading; open it with writable=True", path=self._directory.path
             )
         return writer
+
+    def _stored(self, only: Mapping[str, object] | None) -> StoredDocuments:
+        return self._view.get().stored(None if only is None else parse_filter(only))
 
     def _view_to_search(self) -> IndexView | ShardedView:
         if self._is_refreshing:

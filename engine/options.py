@@ -124,6 +124,7 @@ class BuildOptions:
 class SearchKeywords(TypedDict, total=False):
     """The fields of `SearchOptions` except `k`, as keyword arguments of a search."""
 
+    offset: int
     candidates: int | None
     nprobe: int | None
     explain: bool
@@ -143,6 +144,10 @@ class SearchOptions:
     Attributes:
         k: number of hits; there are fewer only if the index has fewer documents, fewer pass the filter, or in
             lexical mode fewer contain a term of the query.
+        offset: number of hits to leave out at the beginning: the hits are those that a search for `offset` + k has
+            from there on. Pages of an answer that is not exact agree with each other if all are searched with the
+            same `candidates` and `nprobe`; without these, in hybrid mode, up to the 100th hit of an index without
+            inverted lists. Time and memory grow with `offset` + k.
         candidates: number of documents for stage 2, at least `n_retrieved`; None: a measured default.
         nprobe: number of inverted lists that stage 1 reads; None: a measured default.
         explain: whether hits hold the passages and the terms that matched.
@@ -150,7 +155,7 @@ class SearchOptions:
         fusion: fusion of hybrid scores: "linear" (weighted mean of min-max normalized scores) or "rrf" (reciprocal
             rank fusion).
         dense_weight: weight of the dense scores in "linear", from 0 to 1.
-        rerank: number of hits that the index's reranker scores again, at least k; None: no reranking.
+        rerank: number of hits that the index's reranker scores again, at least `offset` + k; None: no reranking.
         filter: filter of metadata, id and title (see `quarry.engine.filtering.filter`); None: all documents.
         partial: whether shards of the index that fail or are late are left out, as `Hits.coverage` and
             `Hits.exactness` then state; otherwise the search raises an error. It concerns sharded indexes only.
@@ -159,6 +164,7 @@ class SearchOptions:
     """
 
     k: int = 10
+    offset: int = 0
     candidates: int | None = None
     nprobe: int | None = None
     explain: bool = False
@@ -186,8 +192,9 @@ class SearchOptions:
         _check_choice("fusion", self.fusion, FUSIONS)
         _check_number(self, "dense_weight", 0, 1)
         _check_integer(self, "k", 1, MAX_K)
+        _check_integer(self, "offset", 0, MAX_K - self.k)
         if self.rerank is not None:
-            _check_integer(self, "rerank", self.k, MAX_K)
+            _check_integer(self, "rerank", self.offset + self.k, MAX_K)
         if self.candidates is not None:
             _check_integer(self, "candidates", self.n_retrieved, MAX_K)
         if self.nprobe is not None:
@@ -200,8 +207,13 @@ class SearchOptions:
 
     @property
     def n_retrieved(self) -> int:
-        """Number of hits before reranking."""
-        return self.rerank or self.k
+        """Number of hits before reranking and before any are left out."""
+        return self.rerank or self.offset + self.k
+
+    @property
+    def n_skipped(self) -> int:
+        """Number of hits to leave out before documents are read; a reranker needs all of them."""
+        return 0 if self.rerank else self.offset
 
     @cached_property
     def condition(self) -> Condition | None:

@@ -13,10 +13,12 @@ from quarry.engine.arguments import checked_flag
 from quarry.engine.attempts.attempt import BuildAttempt
 from quarry.engine.attempts.job import N_MESSAGES, BuildJob, WrittenBatch
 from quarry.engine.builder import BuildReport, checked_shards, make_settings, measure_index, open_new_writer
-from quarry.engine.encoding.encoder import Encoder
+from quarry.engine.encoding.encoder import EncoderSource
 from quarry.engine.indexer.build_folder import BuildFolder
+from quarry.engine.indexer.index_writer import IndexWriter
 from quarry.engine.options import BuildKeywords, OpenOptions
 from quarry.engine.representation.base import Representation
+from quarry.engine.shards.new_shards import NewShards
 from quarry.engine.thresholds import Thresholds, checked_thresholds
 from quarry.formats.container.directory import Directory
 from quarry.formats.system_errors import checked_path
@@ -48,7 +50,7 @@ class StagedBuild:
         self,
         path: str | os.PathLike[str],
         *,
-        encoder: str | os.PathLike[str] | Encoder | None = None,
+        encoder: EncoderSource = None,
         representation: str | Representation | None = None,
         overwrite: bool = False,
         skip_invalid: bool = False,
@@ -74,9 +76,9 @@ class StagedBuild:
         self._started = time.perf_counter()
         with contextlib.ExitStack() as stack:
             folder = stack.enter_context(self._folder)
-            self._writer = stack.enter_context(
-                open_new_writer(folder, self._settings, self._opened, self._resources, self._n_shards)
-            )
+            opened = open_new_writer(folder, self._settings, self._opened, self._resources, self._n_shards)
+            self._writer: IndexWriter | NewShards = opened.__enter__()
+            stack.push(opened.__exit__)
             self._attempt = BuildAttempt(
                 folder.path,
                 self._writer,

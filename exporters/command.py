@@ -9,8 +9,8 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
-from pathlib import Path
 
+from quarry.engine.cli.words import parse_path
 from quarry.exporters.plan_command import build_and_print
 from quarry.formats.bundle.encoder import EncoderBundle, ParityRecord, RetrievalRecord
 from quarry.formats.bundle.folder import read_bundle_kind
@@ -29,12 +29,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of ``quarry export``."""
     parser.add_argument(
         "checkpoint",
-        type=Path,
+        type=parse_path,
         metavar="CHECKPOINT",
         help="a Hugging Face or sentence-transformers folder, or owner/name on the hub; with --check a bundle",
     )
     parser.add_argument(
-        "out", type=Path, nargs="?", metavar="OUT", help="the folder to create, which must not exist"
+        "out", type=parse_path, nargs="?", metavar="OUT", help="the folder to create, which must not exist"
     )
     parser.add_argument(
         "--precision",
@@ -48,7 +48,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--query-checkpoint",
-        type=Path,
+        type=parse_path,
         metavar="FOLDER",
         help="a separate encoder for queries, if the model has one",
     )

@@ -6,6 +6,7 @@ import argparse
 import sys
 from pathlib import Path
 
+from quarry.engine.cli.words import parse_path
 from quarry.formats.bundle.plan import LIBRARIES
 
 __all__ = ["add_arguments", "build_and_print", "run"]
@@ -13,11 +14,11 @@ __all__ = ["add_arguments", "build_and_print", "run"]
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of ``quarry plan``."""
-    parser.add_argument("bundle", type=Path, metavar="BUNDLE", help="an encoder's bundle in fp16 or fp32")
+    parser.add_argument("bundle", type=parse_path, metavar="BUNDLE", help="an encoder's bundle in fp16 or fp32")
     parser.add_argument("--target", help="compute capability to build for, such as sm89 (default: this GPU's)")
     parser.add_argument("--library", choices=LIBRARIES, help="(default: the first that is installed)")
     parser.add_argument(
-        "--timing-cache", type=Path, metavar="FILE", help="file that keeps kernel timings between builds"
+        "--timing-cache", type=parse_path, metavar="FILE", help="file that keeps kernel timings between builds"
     )
 
 

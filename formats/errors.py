@@ -13,6 +13,7 @@
     ├── InvalidQuery          a query is not valid; names query and part
     │   └── InvalidFilter     a filter is malformed, or compares different types
     ├── InvalidSetting        a setting has a value that is not valid
+    ├── EncodingFailed        an embedding function failed, or returned something else than vectors
     ├── BackendUnavailable    a requested backend cannot be used here
     ├── ShardTimeout          a shard of the index did not answer in time
     ├── AccessFailed          a system call failed for a file or folder (also an OSError)
@@ -29,7 +30,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 __all__ = [
     "AccessFailed",
@@ -39,6 +42,7 @@ __all__ = [
     "CorruptFile",
     "DurabilityUnknown",
     "EncoderMismatch",
+    "EncodingFailed",
     "FormatError",
     "FormatTooNew",
     "FormatTooOld",
@@ -131,6 +135,38 @@ class InvalidFilter(InvalidQuery):
 
 class InvalidSetting(QuarryError):
     """A setting has a value that is not valid."""
+
+
+class EncodingFailed(QuarryError):
+    """An embedding function of the application failed, or returned something else than vectors.
+
+    The exception that the function raised is the cause. Documents that were added before are kept.
+
+    Args:
+        message: the call that failed.
+        path: of the file or folder, if there is one.
+        expected: the expected value.
+        actual: the error of the function, or the value that it returned.
+        documents: documents that were read and not added, in their order; `Engine.add` takes them as they are.
+            Those that follow them were not read yet.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        path: str | Path | None = None,
+        expected: object = None,
+        actual: object = None,
+        documents: Sequence[Any] = (),
+    ) -> None:
+        super().__init__(message, path=path, expected=expected, actual=actual)
+        self.documents = tuple(documents)
+
+    @property
+    def ids(self) -> tuple[str, ...]:
+        """The ids of `documents`."""
+        return tuple(document.id for document in self.documents)
 
 
 class BackendUnavailable(QuarryError):

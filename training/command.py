@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import argparse
 import sys
-from pathlib import Path
+
+from quarry.engine.cli.words import parse_path
 
 __all__ = ["add_arguments", "run"]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of ``quarry train``."""
-    parser.add_argument("recipe", type=Path, metavar="CONFIG.toml", help="the recipe")
+    parser.add_argument("recipe", type=parse_path, metavar="CONFIG.toml", help="the recipe")
     parser.add_argument(
         "out",
-        type=Path,
+        type=parse_path,
         metavar="OUT",
         help="folder of the run: checkpoints, history, curves, and in the end OUT/final for quarry export",
     )

@@ -23,7 +23,7 @@ from quarry.engine.encoding.onnx_runner import OnnxRunner
 from quarry.engine.encoding.queries import encode_queries
 from quarry.engine.encoding.runtimes import open_bundle
 from quarry.engine.gpu.device_vectors import DeviceVectors
-from quarry.engine.indexer.document_encoder import DocumentGroups, PreparedDocument
+from quarry.engine.indexer.document_batches import DocumentGroups, PreparedDocument
 from quarry.engine.representation.base import DocumentVectors, Representation
 from quarry.engine.representation.kmeans import KMeans
 from quarry.engine.representation.pieces import Pieces

@@ -5,17 +5,19 @@ from __future__ import annotations
 import re
 import threading
 import unicodedata
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from itertools import chain, pairwise
+from typing import NamedTuple
 
 from quarry.engine.analysis.compounds import split_compound
+from quarry.engine.analysis.positions import locate_words
 from quarry.engine.analysis.words import is_unspaced, normalize_word, split_words
 from quarry.engine.arguments import is_one_of, shown
 from quarry.engine.process.libraries import loading
 from quarry.formats.errors import InvalidSetting
 
-__all__ = ["ENGLISH_STOP_WORDS", "MAX_TERM_BYTES", "Analyzer"]
+__all__ = ["ENGLISH_STOP_WORDS", "MAX_TERM_BYTES", "Analyzer", "LocatedTerms"]
 
 MAX_TERM_BYTES = 64
 RULES = 1  # version of the rules of this package, stored in every index
@@ -35,6 +37,20 @@ _CACHED_CHARACTERS = 32  # longer words rarely occur again
 _UNSTEMMED = re.compile(r"[\d+#]")
 
 Terms = tuple[str, ...]
+
+
+class LocatedTerms(NamedTuple):
+    """The terms of a word of a text, or of two characters of a script without spaces, and where it is.
+
+    Attributes:
+        start: position of its first character in the text.
+        end: position after its last one.
+        terms: its terms, possibly none.
+    """
+
+    start: int
+    end: int
+    terms: Terms
 
 
 @dataclass(frozen=True)
@@ -65,6 +81,17 @@ class Analyzer:
     def terms(self, text: str) -> list[str]:
         """Return the terms of a text in order, repeated as often as they occur; possibly none."""
         return list(chain.from_iterable(map(self._expansions.__getitem__, split_words(text))))
+
+    def located_terms(self, text: str) -> Iterator[LocatedTerms]:
+        """Yield the terms of a text in order, as `terms` returns them, with their positions in the text."""
+        for word, starts, end in locate_words(text):
+            terms = self._expansions[word]
+            if len(terms) > 1 and not word.isascii() and is_unspaced(word):
+                for place, term in enumerate(terms):
+                    stop = starts[place + 2] if place + 2 < len(starts) else end
+                    yield LocatedTerms(starts[place], stop, (term,))
+            else:
+                yield LocatedTerms(starts[0], end, terms)
 
     @classmethod
     def from_settings(cls, language: str, rules: int) -> Analyzer:

@@ -12,7 +12,7 @@ import unicodedata
 from collections.abc import Iterator
 from functools import cache
 
-__all__ = ["is_unspaced", "normalize_word", "split_words"]
+__all__ = ["find_words", "is_unspaced", "normalize_word", "split_words"]
 
 _JOINTS = "['.-]|::"
 _WIDE_JOINTS = "['\u2019.\u2010-]|::"  # also the typographic apostrophe and hyphen
@@ -49,10 +49,19 @@ def split_words(text: str) -> list[str]:
     """Return the raw words of a text in order, normalized to NFKC; see also `plain`."""
     if not text.isascii():
         text = unicodedata.normalize("NFKC", text)
-    if text.isascii():
-        return (_ASCII_SIGNED if "++" in text or "#" in text else _ASCII_WORD).findall(text)
-    words: list[str] = _make_any_script_pattern().findall(text)
+    words: list[str] = _pattern_for(text).findall(text)
     return words
+
+
+def find_words(text: str) -> Iterator[re.Match[str]]:
+    """Yield the raw words of a text in normal form NFKC."""
+    return _pattern_for(text).finditer(text)
+
+
+def _pattern_for(text: str) -> re.Pattern[str]:
+    if text.isascii():
+        return _ASCII_SIGNED if "++" in text or "#" in text else _ASCII_WORD
+    return _make_any_script_pattern()
 
 
 def normalize_word(word: str) -> str:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable
 from pathlib import Path
 
 from quarry.engine.attempts.job import BuildJob, WrittenBatch, packed_encoder
 from quarry.engine.attempts.staging import delete_staging, make_staging
-from quarry.engine.encoding.encoder import Encoder, open_encoder
+from quarry.engine.encoding.encoder import EncoderSource, open_encoder
 from quarry.engine.indexer.index_writer import IndexWriter
 from quarry.engine.shards.new_shards import NewShards
 from quarry.engine.thresholds import Thresholds
@@ -38,7 +37,7 @@ class BuildAttempt:
         index: Path,
         writer: IndexWriter | NewShards,
         settings: IndexSettings,
-        encoder: str | os.PathLike[str] | Encoder | None,
+        encoder: EncoderSource,
         thresholds: Thresholds,
         skip_invalid: bool,
     ) -> None:

@@ -7,7 +7,7 @@ import pickle
 from dataclasses import dataclass
 from pathlib import Path
 
-from quarry.engine.encoding.encoder import Encoder, open_encoder
+from quarry.engine.encoding.encoder import Encoder, EncoderSource, open_encoder
 from quarry.engine.indexer.adopted_segments import StagedSegment
 from quarry.engine.thresholds import Thresholds
 from quarry.formats.errors import EncoderMismatch, InvalidSetting
@@ -81,7 +81,7 @@ class WrittenBatch:
     skipped: tuple[str, ...]
 
 
-def packed_encoder(source: str | os.PathLike[str] | Encoder | None) -> bytes:
+def packed_encoder(source: EncoderSource) -> bytes:
     """Return an encoder as bytes for other processes, each of which opens a bundle for the devices that it has.
 
     Args:
@@ -91,7 +91,7 @@ def packed_encoder(source: str | os.PathLike[str] | Encoder | None) -> bytes:
         InvalidSetting: the encoder cannot be pickled.
     """
     try:
-        return pickle.dumps(source if source is None or isinstance(source, Encoder) else Path(source).absolute())
+        return pickle.dumps(Path(source).absolute() if isinstance(source, str | os.PathLike) else source)
     except (pickle.PicklingError, TypeError, AttributeError) as error:
         raise InvalidSetting(
             "the encoder cannot be sent to other processes",

@@ -11,7 +11,6 @@ import contextlib
 import io
 import json
 import os
-import reprlib
 import sys
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -21,10 +20,11 @@ from pathlib import Path
 from typing import Any, TypeAlias, cast
 
 from quarry import engine
-from quarry.engine.cli import sync_command
+from quarry.engine.cli import export_docs_command, sync_command
 from quarry.engine.cli.demo import run_demo
-from quarry.engine.cli.output import format_hit
-from quarry.formats.errors import InvalidFilter, InvalidQuery, QuarryError
+from quarry.engine.cli.output import format_hit, marks_words
+from quarry.engine.cli.words import decode_text, parse_filter_option, parse_path
+from quarry.formats.errors import InvalidQuery, QuarryError
 
 __all__ = ["main"]
 
@@ -79,21 +79,6 @@ def _make_printable(stream: object, errors: str) -> None:
         stream.reconfigure(encoding="utf-8" if is_ascii else None, errors=errors)
 
 
-def _decode_text(word: str) -> str:
-    """Decode a text of the command line, as UTF-8 if the locale could not decode it; not for paths."""
-    try:
-        return os.fsencode(word).decode() if any("\udc80" <= character <= "\udcff" for character in word) else word
-    except UnicodeError:  # not UTF-8 either; validation of the text reports it
-        return word
-
-
-def _parse_path(word: str) -> Path:
-    """Convert a word of the command line to a path; an empty one, such as an unset variable, is refused."""
-    if not word:
-        raise argparse.ArgumentTypeError("an empty path; '.' is the working directory")
-    return Path(word)
-
-
 def _print_error(message: str, code: int) -> int:
     print("quarry:", " ".join(message.split()), file=sys.stderr)
     return code
@@ -131,6 +116,8 @@ def _make_parser(words: Sequence[str]) -> argparse.ArgumentParser:
         _add_add,
         _add_delete,
         _add_sync,
+        _add_add_indexes,
+        _add_export_docs,
         _add_merge,
         _add_info,
         _add_verify,
@@ -176,28 +163,28 @@ def _add_json(parser: argparse.ArgumentParser, what: str) -> None:
 
 
 def _add_index(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("index", metavar="INDEX", type=_parse_path, help="the folder of the index")
+    parser.add_argument("index", metavar="INDEX", type=parse_path, help="the folder of the index")
 
 
 def _add_source(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "source",
         metavar="SOURCE",
-        type=_parse_path,
+        type=parse_path,
         help="documents: a table, JSON, a text, a PDF or other file, or a folder",
     )
-    parser.add_argument("--id", metavar="COLUMN", type=_decode_text, help="the column of a table that has the ids")
+    parser.add_argument("--id", metavar="COLUMN", type=decode_text, help="the column of a table that has the ids")
     parser.add_argument(
-        "--text", metavar="COLUMN", type=_decode_text, action="append", help="of the texts; may be repeated"
+        "--text", metavar="COLUMN", type=decode_text, action="append", help="of the texts; may be repeated"
     )
     parser.add_argument(
-        "--title", metavar="COLUMN", type=_decode_text, help="of the titles; the others become metadata"
+        "--title", metavar="COLUMN", type=decode_text, help="of the titles; the others become metadata"
     )
 
 
 def _add_encoder(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--encoder", type=_parse_path, help="folder of an encoder bundle (default: the bundled encoder)"
+        "--encoder", type=parse_path, help="folder of an encoder bundle (default: the bundled encoder)"
     )
     parser.add_argument("--threads", type=int, metavar="N", help="number of threads (default: all processors)")
 
@@ -214,7 +201,7 @@ def _add_demo(commands: _Subparsers) -> None:
     )
     parser.add_argument(
         "folder",
-        type=_parse_path,
+        type=parse_path,
         nargs="?",
         default=_DEMO_FOLDER,
         help=f"folder of the index, which is reused (default: {_DEMO_FOLDER})",
@@ -238,12 +225,9 @@ def _add_build(commands: _Subparsers) -> None:
         metavar="NAME",
         help="how a document becomes vectors: pieces (default), kmeans, ...",
     )
-    parser.add_argument(
-        "--language", default="english", help="language of the analyzer: english (default), german, ..., none"
-    )
+    parser.add_argument("--language", help="language of the analyzer: english (default), german, ..., none")
     parser.add_argument(
         "--centroids",
-        default="int8",
         metavar="TYPE",
         help="how vectors are stored: int8 (default), float16, or none: only codes, the smallest index",
     )
@@ -255,10 +239,14 @@ def _add_build(commands: _Subparsers) -> None:
     )
     parser.add_argument("--shards", type=int, metavar="N", help="divide the documents among N folders")
     parser.add_argument("--workers", type=int, metavar="N", help="encode with N processes, each on one thread")
+    parser.add_argument(
+        "--like", type=parse_path, metavar="INDEX", help="take settings and quantizer of another index"
+    )
     _add_json(parser, "the report as one JSON object")
 
 
 def _run_build(args: argparse.Namespace) -> int:
+    given = {"language": args.language, "centroids": args.centroids, "code_bytes": args.code_bytes}
     report = engine.build(
         args.source,
         args.index,
@@ -269,12 +257,11 @@ def _run_build(args: argparse.Namespace) -> int:
         representation=args.representation,
         overwrite=args.overwrite,
         skip_invalid=args.skip_invalid,
-        language=args.language,
-        centroids=args.centroids,
-        code_bytes=args.code_bytes,
         threads=args.threads,
         shards=args.shards,
         workers=args.workers,
+        like=args.like,
+        **cast("Any", {name: value for name, value in given.items() if value is not None}),
     )
     _print_fields(asdict(report), args.json)
     return 0
@@ -286,12 +273,13 @@ def _add_search(commands: _Subparsers) -> None:
     parser.add_argument(
         "query",
         metavar="QUERY",
-        type=_decode_text,
+        type=decode_text,
         nargs="+",
         help="a text; - reads one per line from standard input",
     )
     _add_encoder(parser)
     parser.add_argument("-k", type=int, default=10, help="number of hits (default: 10)")
+    parser.add_argument("--offset", type=int, default=0, metavar="N", help="leave out the first N hits")
     parser.add_argument("--explain", action="store_true", help="show the passages that matched")
     parser.add_argument(
         "--mode", default="hybrid", help="hybrid (default), dense (by meaning) or lexical (by words)"
@@ -299,7 +287,7 @@ def _add_search(commands: _Subparsers) -> None:
     parser.add_argument(
         "--filter",
         metavar="JSON",
-        type=_decode_text,
+        type=decode_text,
         help="""condition on metadata, id and title, such as '{"year": {"$gte": 2020}}'""",
     )
     parser.add_argument("--partial", action="store_true", help="leave out shards that fail or are late")
@@ -308,12 +296,13 @@ def _add_search(commands: _Subparsers) -> None:
 
 
 def _run_search(args: argparse.Namespace) -> int:
-    only = _parse_filter(args.filter)
+    only = parse_filter_option(args.filter)
     with engine.Engine.open(args.index, encoder=args.encoder, threads=args.threads) as index:
         for query in _read_queries(args.query):
             hits = index.search(
                 query,
                 k=args.k,
+                offset=args.offset,
                 explain=args.explain,
                 mode=args.mode,
                 filter=only,
@@ -322,22 +311,6 @@ def _run_search(args: argparse.Namespace) -> int:
             )
             _print_hits(query, hits, args.json)
     return 0
-
-
-def _parse_filter(given: str | None) -> Mapping[str, object] | None:
-    if given is None:
-        return None
-    try:
-        only: object = json.loads(given)
-    except ValueError as error:
-        raise InvalidFilter("--filter is not JSON", expected='{"field": value}', actual=str(error)) from error
-    except RecursionError as error:
-        raise InvalidFilter("--filter is nested too deep", expected='{"field": value}') from error
-    if not isinstance(only, dict):
-        raise InvalidFilter(
-            "--filter is not a JSON object", expected='{"field": value}', actual=reprlib.repr(given)
-        )
-    return only
 
 
 def _read_queries(words: Iterable[str]) -> Iterator[str]:
@@ -369,8 +342,9 @@ def _print_hits(query: str, hits: engine.Hits, as_json: bool) -> None:
     if hits.coverage is not None and not hits.coverage.is_complete:
         reached = f"{hits.coverage.n_reached} of {hits.coverage.n_documents} documents were searched"
         _print_error(f"warning: {reached}; missing: {', '.join(hits.coverage.missing)}", 0)
+    is_marking = marks_words(sys.stdout)
     for hit in hits:
-        print(*format_hit(hit), sep="\n")
+        print(*format_hit(hit, is_marking), sep="\n")
     print(flush=True)
 
 
@@ -400,9 +374,12 @@ def _add_delete(commands: _Subparsers) -> None:
     parser.add_argument(
         "ids",
         metavar="ID",
-        type=_decode_text,
-        nargs="+",
+        type=decode_text,
+        nargs="*",
         help="id of a document; an unknown id is ignored",
+    )
+    parser.add_argument(
+        "--filter", metavar="JSON", type=decode_text, help="delete the documents that pass this filter instead"
     )
     _add_wait(parser)
     _add_json(parser, "one JSON object")
@@ -410,7 +387,7 @@ def _add_delete(commands: _Subparsers) -> None:
 
 def _run_delete(args: argparse.Namespace) -> int:
     with engine.Engine.open(args.index, writable=True, wait=args.wait) as index:
-        n_deleted = index.delete(args.ids)
+        n_deleted = index.delete(args.ids or None, filter=parse_filter_option(args.filter))
         _print_fields({"n_deleted": n_deleted, "generation": index.commit()}, args.json)
     return 0
 
@@ -420,6 +397,31 @@ def _add_sync(commands: _Subparsers) -> None:
     sync_command.add_arguments(parser)
     _add_encoder(parser)
     _add_json(parser, "the report as one JSON object")
+
+
+def _add_add_indexes(commands: _Subparsers) -> None:
+    parser = _add_command(
+        commands,
+        "add-indexes",
+        "take the documents of other indexes over, without encoding again",
+        _run_add_indexes,
+    )
+    _add_index(parser)
+    parser.add_argument("others", metavar="OTHER", type=parse_path, nargs="+", help="the folder of another index")
+    _add_wait(parser)
+    _add_json(parser, "the report as one JSON object")
+
+
+def _run_add_indexes(args: argparse.Namespace) -> int:
+    with engine.Engine.open(args.index, writable=True, wait=args.wait) as index:
+        _print_fields(asdict(index.add_indexes(args.others)), args.json)
+    return 0
+
+
+def _add_export_docs(commands: _Subparsers) -> None:
+    parser = _add_command(commands, "export-docs", export_docs_command.SUMMARY, export_docs_command.run)
+    _add_index(parser)
+    export_docs_command.add_arguments(parser)
 
 
 def _add_merge(commands: _Subparsers) -> None:
@@ -480,7 +482,7 @@ def _add_snapshot(commands: _Subparsers) -> None:
         commands, "snapshot", "copy an index to another folder, by hard links if possible", _run_snapshot
     )
     _add_index(parser)
-    parser.add_argument("path", metavar="PATH", type=_parse_path, help="the folder of the copy")
+    parser.add_argument("path", metavar="PATH", type=parse_path, help="the folder of the copy")
     _add_json(parser, "the report as one JSON object")
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from quarry import engine
-from quarry.engine.cli.output import format_hit
+from quarry.engine.cli.output import format_hit, marks_words
 from quarry.engine.documents.stdlib_docstrings import stdlib_documents
 from quarry.formats.errors import EncoderMismatch, FormatError, IndexNotFound
 
@@ -103,8 +103,9 @@ def _search(index: Engine, question: str) -> _Answer:
 
 
 def _format_answer(answer: _Answer) -> str:
+    is_marking = marks_words(sys.stdout)
     heading = f"\n{answer.query}  ({answer.duration_s * 1e3:.1f} ms)"
-    return "\n".join([heading, *(line for hit in answer.hits for line in format_hit(hit))])
+    return "\n".join([heading, *(line for hit in answer.hits for line in format_hit(hit, is_marking))])
 
 
 def _print_unless(as_json: bool, text: str) -> None:

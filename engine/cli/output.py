@@ -2,22 +2,87 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import os
+from typing import TYPE_CHECKING, TextIO
 
 if TYPE_CHECKING:
-    from quarry.engine import Hit
+    from collections.abc import Sequence
 
-__all__ = ["format_hit"]
+    from quarry.engine import Hit, Passage
+
+__all__ = ["format_hit", "marks_words"]
 
 _ID_WIDTH = 36
+_TEXT_WIDTH = 84
+_BEFORE_WORD = 20  # characters before the first word that matches, when the beginning of a passage is left out
+_BOLD, _PLAIN = "\x1b[1m", "\x1b[0m"
+_CUT = "..."
 
 
-def format_hit(hit: Hit) -> list[str]:
-    """Return the lines of a hit: score, id and the beginning of its text; then its matches, if explained."""
+def marks_words(stream: TextIO | None) -> bool:
+    """Return whether words are marked in what is written to a stream: on a terminal that shows bold type."""
+    is_terminal = stream is not None and stream.isatty()
+    return is_terminal and os.environ.get("TERM") != "dumb" and not os.environ.get("NO_COLOR")
+
+
+def format_hit(hit: Hit, is_marking: bool = False) -> list[str]:
+    """Return the lines of a hit: score, id and best passage; where that was read; its matches, if explained.
+
+    Args:
+        hit: the hit.
+        is_marking: whether the words of the passage that match the query are in bold type.
+    """
     from quarry.engine.search.hits import snippet  # with numpy, which ``--help`` does without
 
-    lines = [f"  {hit.score:6.3f}  {snippet(hit.id, _ID_WIDTH):<{_ID_WIDTH}}  {snippet(hit.text, 70)}"]
+    best = hit.passages[0] if hit.passages else None
+    text = snippet(hit.text, _TEXT_WIDTH) if best is None else _format_passage(best, is_marking)
+    lines = [f"  {hit.score:6.3f}  {_shorten_middle(hit.id, _ID_WIDTH):<{_ID_WIDTH}}  {text}"]
     if place := hit.place:
         lines.append(f"          {snippet(str(place), 100)}")
     lines += [f"          {match.weight:4.0%}  {snippet(match.text, 100)}" for match in hit.matches]
     return lines
+
+
+def _shorten_middle(name: str, width: int) -> str:
+    """Return a name without control characters, and without its middle if it is too long.
+
+    Names of files and numbered ids differ at their ends.
+    """
+    shown = "".join(character if character.isprintable() else " " for character in name)
+    if len(shown) <= width:
+        return shown
+    n_last = (width - len(_CUT)) // 2
+    return shown[: width - len(_CUT) - n_last] + _CUT + shown[-n_last:]
+
+
+def _format_passage(passage: Passage, is_marking: bool) -> str:
+    """Return the part of a passage that has its first matching words, on one line."""
+    text, words = _one_line(passage.text, passage.words)
+    low = 0
+    if len(text) > _TEXT_WIDTH and words and words[0][1] > _TEXT_WIDTH - len(_CUT):
+        low = text.rfind(" ", 0, max(1, words[0][0] - _BEFORE_WORD)) + 1
+    head = _CUT if low else ""
+    high = low + _TEXT_WIDTH - len(head)
+    tail = ""
+    if len(text) > high:
+        high, tail = high - len(_CUT), _CUT
+    shown, at = head, low
+    for start, end in words if is_marking else ():
+        if at <= start and end <= high:
+            shown += f"{text[at:start]}{_BOLD}{text[start:end]}{_PLAIN}"
+            at = end
+    return (shown + text[at:high]).rstrip() + tail
+
+
+def _one_line(text: str, words: Sequence[tuple[int, int]]) -> tuple[str, list[tuple[int, int]]]:
+    """Return a text with single spaces and without control characters, and where its words are then."""
+    places = [0]  # of each character of the text in the line
+    line: list[str] = []
+    for character in text:
+        if character.isspace():
+            if line and line[-1] != " ":
+                line.append(" ")
+        elif character.isprintable():
+            line.append(character)
+        places.append(len(line))
+    return "".join(line).rstrip(), [(places[start], places[end]) for start, end in words]

@@ -5,10 +5,10 @@ from __future__ import annotations
 import argparse
 import json
 from dataclasses import asdict
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from quarry import engine
+from quarry.engine.cli.words import parse_path
 from quarry.formats.errors import IndexNotFound
 
 if TYPE_CHECKING:
@@ -21,8 +21,10 @@ SUMMARY = "add, update and delete documents as the files of a folder have change
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the command, without those that other commands have too."""
-    parser.add_argument("folder", metavar="FOLDER", type=Path, help="the folder with the files")
-    parser.add_argument("index", metavar="INDEX", type=Path, help="the folder of the index; made if it is missing")
+    parser.add_argument("folder", metavar="FOLDER", type=parse_path, help="the folder with the files")
+    parser.add_argument(
+        "index", metavar="INDEX", type=parse_path, help="the folder of the index; made if it is missing"
+    )
     parser.add_argument("--dry-run", action="store_true", help="change nothing, only say what would change")
     parser.add_argument(
         "--remove-all", action="store_true", help="go on if none of the files of the index is in the folder"

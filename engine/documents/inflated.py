@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import gzip
 import io
+import os
 import zlib
-from typing import BinaryIO, cast
+from pathlib import Path
+from types import TracebackType
+from typing import cast
 
 import zstandard
 
-__all__ = ["DAMAGE", "DamagedFrameError", "inflated"]
+from quarry.formats.errors import AccessFailed, InvalidDocument
+from quarry.formats.system_errors import access_failed
+
+__all__ = ["READ_ERRORS", "DamagedFrameError", "InflatedFile"]
 
 # A block of zstandard grows by at most 128 KiB for 4 bytes: what one step inflates to stays under 32 MiB.
 _ZSTD_STEP_BYTES = 1 << 10
@@ -20,23 +26,78 @@ class DamagedFrameError(Exception):
     """Zstandard data that cannot be inflated."""
 
 
-DAMAGE = (EOFError, gzip.BadGzipFile, zlib.error, DamagedFrameError)
-"""What reading raises when the compressed data is damaged or ends early."""
+READ_ERRORS = (EOFError, zlib.error, DamagedFrameError, OSError)
+"""What reading a stream raises; `InflatedFile.read_failed` makes typed errors of them."""
 
 
-def inflated(file: io.BufferedReader, suffix: str) -> BinaryIO:
-    """Return a stream of the inflated bytes of an open file.
+class InflatedFile:
+    """A file whose inflated bytes are read once, from the first to the last.
 
-    Args:
-        file: open for reading, in binary mode.
-        suffix: of its name, in lower case: ``.gz`` and ``.zst`` are inflated, others are read as they are. Several
-            members or frames may follow each other.
+    It is a context manager: it opens the file, and its value is the stream.
+
+    Attributes:
+        path: of the file; ``.gz`` and ``.zst``, in capitals or not, are inflated, and others are read as they are.
+            Several members or frames may follow each other.
+        stream: the inflated bytes, while the file is open.
+
+    Raises:
+        AccessFailed: on entry: the system does not let the file be opened.
     """
-    if suffix == ".gz":
-        return cast(BinaryIO, gzip.GzipFile(fileobj=file))
-    if suffix == ".zst":
-        return io.BufferedReader(_ZstandardFile(file), _BUFFER_BYTES)
-    return file
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.stream: io.BufferedReader | None = None
+        self._file: io.BufferedReader | None = None
+        self._size_bytes = 0
+
+    def __enter__(self) -> io.BufferedReader:
+        try:
+            self._file = self.path.open("rb")
+        except OSError as error:
+            raise access_failed(error, "opened", self.path) from error
+        self._size_bytes = os.fstat(self._file.fileno()).st_size
+        suffix = self.path.suffix.lower()
+        if suffix == ".gz":
+            self.stream = cast(io.BufferedReader, gzip.GzipFile(fileobj=self._file))
+        elif suffix == ".zst":
+            self.stream = io.BufferedReader(_ZstandardFile(self._file), _BUFFER_BYTES)
+        else:
+            self.stream = self._file
+        return self.stream
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the file, if it is open."""
+        self.stream = None
+        if self._file is not None:
+            self._file.close()
+
+    def fraction_read(self) -> float:
+        """How much of the file, compressed as it is, has been read: 0 to 1."""
+        if self._file is None:
+            return 0.0
+        if self._file.closed or self._size_bytes == 0:
+            return 1.0
+        return min(1.0, self._file.tell() / self._size_bytes)
+
+    def read_failed(self, error: Exception, place: str = "") -> InvalidDocument | AccessFailed:
+        """Return the typed error for one of `READ_ERRORS`.
+
+        Args:
+            error: raised by the stream.
+            place: the last part of the file that was read, such as ``line 7``.
+        """
+        after = f" after {place}" if place else ""
+        if isinstance(error, OSError) and not isinstance(error, gzip.BadGzipFile):
+            return access_failed(error, f"read{after}", self.path)
+        return InvalidDocument(f"the compressed data is damaged{after}: {error}", path=self.path)
 
 
 class _ZstandardFile(io.RawIOBase):
@@ -45,7 +106,7 @@ class _ZstandardFile(io.RawIOBase):
     The library's own stream reader takes a frame that ends early for a whole one; this one does not.
     """
 
-    def __init__(self, file: BinaryIO) -> None:
+    def __init__(self, file: io.BufferedReader) -> None:
         self._file = file
         self._frame: zstandard.ZstdDecompressionObj | None = None
         self._compressed = b""

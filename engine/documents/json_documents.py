@@ -39,6 +39,8 @@ class JsonLinesDocuments:
                 content = content.removeprefix(_BYTE_ORDER_MARK)
             if content is None or content.strip():
                 yield _Line(content, number, self._path, self._columns)
+            else:
+                self._lines.skip_empty_lines()
 
     def close(self) -> None:
         """Close the file."""

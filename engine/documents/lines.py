@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import io
-import os
+import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import BinaryIO
 
-from quarry.engine.documents.inflated import DAMAGE, inflated
+from quarry.engine.documents.inflated import READ_ERRORS, InflatedFile
 from quarry.formats.errors import InvalidDocument
-from quarry.formats.system_errors import access_failed
 
 __all__ = ["MAX_LINE_BYTES", "MAX_SKIPPED_BYTES", "LineReader"]
 
@@ -20,6 +18,8 @@ MAX_SKIPPED_BYTES = 8 * MAX_LINE_BYTES
 """The longest line that is read to its end to reach the next one; few compressed bytes can stand for many more."""
 
 _BUFFER_BYTES = 1 << 18
+_EMPTY_LINES = re.compile(rb"(?:\r*+\n++)++")
+_MIN_EMPTY_LINES = 16  # in a row, before the buffer is copied to find how many follow
 
 
 class LineReader:
@@ -36,45 +36,49 @@ class LineReader:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._file: io.BufferedReader | None = None
-        self._size_bytes = 0
+        self._file = InflatedFile(path)
         self._n_lines = 0
+        self._n_empty = 0  # in a row, up to the last line
 
     def __iter__(self) -> Iterator[tuple[int, bytes | None]]:
         """Yield (line number from 1, its bytes without the line break); None when it is too long.
 
-        A line that is too long is yielded when that is known, and its rest is read when the next one is asked for.
+        A line that is too long is yielded when that is known, and its rest is read before the next one.
         """
-        with self._opened() as self._file, inflated(self._file, self._path.suffix.lower()) as lines:
-            self._size_bytes = os.fstat(self._file.fileno()).st_size
-            while line := self._read(lines, MAX_LINE_BYTES + 2):
+        with self._file as stream:
+            while line := self._read(stream, MAX_LINE_BYTES + 2):
                 self._n_lines += 1
                 content = line.rstrip(b"\r\n")
+                self._n_empty = 0 if content else self._n_empty + 1
                 is_whole = len(content) <= MAX_LINE_BYTES
                 yield self._n_lines, content if is_whole else None
                 if not is_whole:
-                    self._skip_rest(lines, line)
+                    self._skip_rest(stream, line)
+
+    def skip_empty_lines(self) -> None:
+        """Skip empty lines that follow the last line, though not necessarily all, if that was empty too.
+
+        This is much faster than iterating over them: compressed, hundreds of millions fit in a small file.
+        """
+        stream = self._file.stream
+        if stream is None or self._n_empty < _MIN_EMPTY_LINES:
+            return
+        try:
+            found = _EMPTY_LINES.match(stream.peek(1))
+            if found:
+                self._n_lines += stream.read(found.end()).count(b"\n")
+        except READ_ERRORS as error:
+            raise self._file.read_failed(error, f"line {self._n_lines}") from error
 
     def close(self) -> None:
         """Close the file, if it is open."""
-        if self._file is not None:
-            self._file.close()
+        self._file.close()
 
     def fraction_read(self) -> float:
         """How much of the file, compressed as it is, has been read: 0 to 1."""
-        if self._file is None:
-            return 0.0
-        if self._file.closed or self._size_bytes == 0:
-            return 1.0
-        return min(1.0, self._file.tell() / self._size_bytes)
+        return self._file.fraction_read()
 
-    def _opened(self) -> io.BufferedReader:
-        try:
-            return self._path.open("rb")
-        except OSError as error:
-            raise access_failed(error, "opened", self._path) from error
-
-    def _skip_rest(self, lines: BinaryIO, line: bytes) -> None:
+    def _skip_rest(self, lines: io.BufferedReader, line: bytes) -> None:
         """Read up to the next line break; `line` is what was read already."""
         n_bytes = len(line)
         while line and not line.endswith(b"\n"):
@@ -87,13 +91,9 @@ class LineReader:
                     expected=f"a line break within {MAX_SKIPPED_BYTES} bytes",
                 )
 
-    def _read(self, lines: BinaryIO, max_bytes: int) -> bytes:
+    def _read(self, lines: io.BufferedReader, max_bytes: int) -> bytes:
         """Read up to the end of a line, or only `max_bytes` of it; empty at the end of the file."""
         try:
             return lines.readline(max_bytes)
-        except DAMAGE as error:
-            raise InvalidDocument(
-                f"the compressed data is damaged after line {self._n_lines}: {error}", path=self._path
-            ) from error
-        except OSError as error:
-            raise access_failed(error, f"read after line {self._n_lines}", self._path) from error
+        except READ_ERRORS as error:
+            raise self._file.read_failed(error, f"line {self._n_lines}") from error

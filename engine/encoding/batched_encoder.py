@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, ClassVar, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
+from quarry.engine.encoding.batch_encoder import BatchLimits
 from quarry.engine.encoding.bundle_encoder import BundleEncoder, PreparedQuery, check_document, document_window
 from quarry.engine.encoding.onnx_session import PerProcess, check_numbers
 from quarry.engine.encoding.token_vectors import TokenVectors
@@ -32,6 +33,8 @@ __all__ = ["BatchRunner", "BatchedEncoder", "MakeRunner", "PreparedText"]
 Vectors = npt.NDArray[np.float32]
 
 _BATCH_TOKENS = 16_384  # with padding; bounds the memory of token vectors
+_GROUP = 256  # documents that are sorted by length together,
+_GROUP_TOKENS = 1 << 17  # or fewer if they have this many tokens
 
 
 class BatchRunner(Protocol):
@@ -81,9 +84,18 @@ class PreparedText:
         """Number of tokens, without special tokens."""
         return len(self.tokens.ids)
 
+    @property
+    def n_inputs(self) -> int:
+        """Number of windows."""
+        return len(self.bounds)
+
+    def part(self, first: int, stop: int) -> PreparedText:
+        """Return the same document with only the windows from `first` to before `stop`."""
+        return replace(self, bounds=self.bounds[first:stop])
+
 
 class BatchedEncoder(BundleEncoder):
-    """An `Encoder` that runs windows of several texts at once, those of similar length together.
+    """A `BatchEncoder` that runs windows of several texts at once, those of similar length together.
 
     A text's vectors depend on the other texts of the batch by rounding only (the order of sums depends on the
     shape): graphs quantized per batch must not be run this way. `prepare` may be called from many threads;
@@ -93,6 +105,8 @@ class BatchedEncoder(BundleEncoder):
         bundle: the bundle, with graph and tokenizer.
         make_runner: opens a graph of the bundle on a device; called at first use, once per process.
     """
+
+    batch_limits: ClassVar[BatchLimits] = BatchLimits(_GROUP, tokens=_GROUP_TOKENS)
 
     def __init__(self, bundle: EncoderBundle, make_runner: MakeRunner) -> None:
         super().__init__(bundle)

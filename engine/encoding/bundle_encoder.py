@@ -18,7 +18,7 @@ from quarry.formats.container.directory import Directory
 from quarry.formats.errors import CorruptFile, InvalidDocument, InvalidQuery
 from quarry.formats.vectors.quantizer import Quantizer, open_quantizer
 
-__all__ = ["BundleEncoder", "PreparedQuery", "check_document", "document_window"]
+__all__ = ["BundleEncoder", "PreparedQuery", "check_document", "check_query", "document_window"]
 
 Vectors = npt.NDArray[np.float32]
 
@@ -110,7 +110,7 @@ class BundleEncoder(ABC):
         Raises:
             InvalidQuery: the text has no token, or holds a lone surrogate.
         """
-        _check_query(text)
+        check_query(text)
         tokenizer = self._tokenizer()
         tokens, frame = tokenizer.tokenize(text), tokenizer.query_frame
         bounds = list(self._bounds(text, tokens, frame))
@@ -154,7 +154,7 @@ def check_document(text: str) -> None:
         raise InvalidDocument("the text holds a lone surrogate", actual=f"one at character {position}")
 
 
-def _check_query(text: str) -> None:
+def check_query(text: str) -> None:
     """Raise if a query cannot be encoded as UTF-8."""
     position = lone_surrogate(text)
     if position is not None:

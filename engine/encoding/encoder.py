@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from typing import Protocol, runtime_checkable
+from collections.abc import Callable, Iterator
+from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -14,7 +14,7 @@ from quarry.engine.process.libraries import loading
 from quarry.formats.errors import InvalidSetting
 from quarry.formats.system_errors import checked_path
 
-__all__ = ["Encoder", "open_encoder"]
+__all__ = ["Encoder", "EncoderSource", "open_encoder"]
 
 
 @runtime_checkable
@@ -74,16 +74,36 @@ class Encoder(Protocol):
         ...
 
 
-def open_encoder(
-    source: str | os.PathLike[str] | Encoder | None = None, *, runtime: str = "auto", lean: bool = False
-) -> Encoder:
+class _ModelOfTexts(Protocol):
+    """A model of sentence-transformers or Model2Vec."""
+
+    @property
+    def encode(self) -> Callable[..., Any]: ...
+
+
+class _ModelOfDocuments(Protocol):
+    """A model of LangChain."""
+
+    @property
+    def embed_documents(self) -> Callable[..., Any]: ...
+    @property
+    def embed_query(self) -> Callable[..., Any]: ...
+
+
+EncoderSource: TypeAlias = str | os.PathLike[str] | Encoder | _ModelOfTexts | _ModelOfDocuments | None
+"""What `open_encoder` makes an encoder of."""
+
+
+def open_encoder(source: EncoderSource = None, *, runtime: str = "auto", lean: bool = False) -> Encoder:
     """Open an encoder; its model is loaded when it is first used.
 
     A bundle that is opened several times in one process with the same settings is one encoder, whose memory is
     freed with the last reference; indexes drop theirs when they are closed.
 
     Args:
-        source: the folder of an encoder bundle, an encoder (returned unchanged), or None for the bundled default.
+        source: the folder of an encoder bundle; an encoder (returned unchanged); an embedding model of another
+            library that states its name and the length of its vectors, of which a `FunctionEncoder` is made; or
+            None for the bundled default.
         runtime: runtime of a bundle: "onnx-cpu", "onnx-cuda", "tensorrt", or "auto" for the fastest available one
             that suits the bundle's precision. The GPU runtimes have not been run on a GPU yet.
         lean: whether to save memory: on the CPU, for int8 or fp32, the weights are used in the mapped files of the
@@ -100,11 +120,7 @@ def open_encoder(
     if isinstance(source, Encoder):
         return source
     if source is not None and not isinstance(source, str | os.PathLike):
-        raise InvalidSetting(
-            "not an encoder",
-            expected="a bundle's folder or an object with Encoder's methods",
-            actual=type(source),
-        )
+        return _encoder_of_functions(source)
     with loading("quarry"):
         from quarry.engine.bundled import default_bundle_path
         from quarry.engine.encoding.runtimes import open_bundle
@@ -112,3 +128,16 @@ def open_encoder(
 
     folder = default_bundle_path() if source is None else checked_path(source, "encoder")
     return open_bundle(load_bundle(folder), runtime, lean)
+
+
+def _encoder_of_functions(source: object) -> Encoder:
+    from quarry.engine.encoding.functions.function_encoder import FunctionEncoder
+    from quarry.engine.encoding.functions.sources import is_embedding_source
+
+    if not is_embedding_source(source):
+        raise InvalidSetting(
+            "not an encoder",
+            expected="a bundle's folder, an embedding function or model, or an object with Encoder's methods",
+            actual=type(source),
+        )
+    return FunctionEncoder(source)

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
-from quarry.engine.encoding.batched_encoder import BatchedEncoder
+from quarry.engine.encoding.batch_encoder import BatchEncoder
 from quarry.engine.encoding.encoder import Encoder
 from quarry.engine.gpu.device_vectors import DeviceVectors
 from quarry.engine.process.worker_pool import map_on_threads
 from quarry.formats.errors import InvalidQuery
 
-__all__ = ["encode_queries"]
+__all__ = ["encode_queries", "valid_queries"]
 
 T = TypeVar("T")
 
@@ -25,8 +26,9 @@ def encode_queries(encoder: Encoder, texts: list[str], threads: int) -> npt.NDAr
 
     Raises:
         InvalidQuery: a text has no token, or the encoder returns no valid vector; the message has its number.
+        EncodingFailed: a function of the application failed, or returned something else than vectors.
     """
-    if isinstance(encoder, BatchedEncoder) and texts:
+    if isinstance(encoder, BatchEncoder) and texts:
         vectors = encoder.run_queries(_each(encoder.prepare_query, texts, threads))
         _check_shape(0, vectors.shape[1:], encoder.dim)
         return vectors
@@ -35,6 +37,16 @@ def encode_queries(encoder: Encoder, texts: list[str], threads: int) -> npt.NDAr
         _check_shape(number, vector.shape, encoder.dim)
         encoded[number] = vector
     return encoded
+
+
+def valid_queries(encoder: BatchEncoder[Any, Any], texts: list[str]) -> list[str]:
+    """Return the texts that an encoder accepts as queries."""
+    valid = []
+    for text in texts:
+        with suppress(InvalidQuery):
+            encoder.prepare_query(text)
+            valid.append(text)
+    return valid
 
 
 def _each(work: Callable[[str], T], texts: list[str], threads: int) -> list[T]:

@@ -8,7 +8,11 @@ from collections.abc import Iterator
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["sentence_end_flags", "window_bounds"]
+__all__ = ["WORD", "sentence_end_flags", "window_bounds"]
+
+# In scripts without spaces (Thai, Lao, kana, Han) three characters count as a word.
+WORD = re.compile(r"[\u0e00-\u0eff\u3040-\u30ff\u3400-\u9fff]{1,3}|[^\s\u0e00-\u0eff\u3040-\u30ff\u3400-\u9fff]+")
+"""Words of texts in any script, with the punctuation attached to them."""
 
 
 def window_bounds(

@@ -66,10 +66,22 @@ class DocumentFilter:
         if known is None:
             known = self._evaluate(condition)
             if self._segments:
-                for field in find_unknown_paths(condition, known[1]):
-                    self._unknown.warn(field, partial(self.find_nearest, field))
+                self.check(condition, known[1])
             self._keep(condition, known)
         return known[0]
+
+    def check(self, condition: Condition, kinds: Kinds) -> None:
+        """Warn about fields that no document has.
+
+        Args:
+            condition: an evaluated condition.
+            kinds: of the values that the documents of the whole collection have, see `Evaluation`.
+
+        Raises:
+            InvalidFilter: an operand has another type than all values at its path.
+        """
+        for field in find_unknown_paths(condition, kinds):
+            self._unknown.warn(field, partial(self.find_nearest, field))
 
     def evaluate(self, condition: Condition) -> tuple[AllowedDocs, Kinds]:
         """Return for each segment the documents that satisfy the condition, and the kinds of the compared values.

@@ -6,7 +6,7 @@ how documents are distributed over segments, or on what was deleted.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import reduce
 from typing import NamedTuple
 
@@ -30,7 +30,7 @@ from quarry.formats.metadata.dictionary import Codes
 from quarry.formats.metadata.values import Kind, Scalar, iterate_values
 from quarry.formats.snapshot import OpenSegment
 
-__all__ = ["Evaluation", "Kinds", "evaluate", "find_unknown_paths"]
+__all__ = ["Evaluation", "Kinds", "evaluate", "find_unknown_paths", "join_kinds"]
 
 _BATCH_DOCS = 256  # read at a time, if columns are not enough
 
@@ -67,6 +67,18 @@ def evaluate(
     paths = dict.fromkeys(comparison.path for comparison in iterate_comparisons(condition))
     kinds: Kinds = {path: frozenset({Kind.TEXT}) if path in OWN_FIELDS else frozenset() for path in paths}
     return Evaluation([_SegmentEvaluation(each, terms, kinds).evaluate(condition) for each in segments], kinds)
+
+
+def join_kinds(parts: Iterable[Kinds | None]) -> Kinds | None:
+    """Return the kinds of values in all parts of a collection; None if no part has a document.
+
+    Args:
+        parts: of one condition; None: the part has no document.
+    """
+    known = [part for part in parts if part is not None]
+    if not known:
+        return None
+    return {path: frozenset().union(*(part[path] for part in known)) for path in known[0]}
 
 
 def find_unknown_paths(condition: Condition, kinds: Kinds) -> list[str]:

@@ -17,6 +17,8 @@ operator                holds for a value                                       
 ``$eq``                 equal, and of the same type                                     does not hold
 ``$in``                 equal to a member of the collection                             does not hold
 ``$gt $gte $lt $lte``   of the operand's type, number or text, and greater, ...         does not hold
+``$contains``           a text that contains the operand, a text                        does not hold
+``$prefix``             a text that begins with the operand, a text                     does not hold
 ``$exists: true``       any; also None, an empty list, a mapping                        does not hold
 ``$ne``, ``$nin``       the negation of ``$eq``, ``$in``: no value is equal             holds
 ``$exists: false``      the negation of ``$exists: true``                               holds
@@ -61,7 +63,7 @@ __all__ = [
 ]
 
 _MAX_DEPTH = 32
-_FIELD_OPERATORS = "$eq, $ne, $in, $nin, $gt, $gte, $lt, $lte, $exists, $not"
+_FIELD_OPERATORS = "$eq, $ne, $in, $nin, $gt, $gte, $lt, $lte, $contains, $prefix, $exists, $not"
 _SCALARS = "a str, int, float, bool or None"
 
 _TYPES = {
@@ -78,6 +80,8 @@ _COMPARE: dict[str, Callable[[Scalar, Scalar], bool]] = {
     "lte": lambda value, operand: value.payload <= operand.payload,  # type: ignore[operator]
     "gt": lambda value, operand: value.payload > operand.payload,  # type: ignore[operator]
     "gte": lambda value, operand: value.payload >= operand.payload,  # type: ignore[operator]
+    "contains": lambda value, operand: operand.payload in value.payload,  # type: ignore[operator]
+    "prefix": lambda value, operand: value.payload.startswith(operand.payload),  # type: ignore[union-attr, arg-type]
 }
 
 
@@ -92,8 +96,9 @@ class Comparison:
 
     Attributes:
         path: keys joined by dots.
-        operator: "eq", "lt", "lte", "gt" or "gte".
-        operands: any number of them for "eq", one number or text for the others.
+        operator: "eq", "lt", "lte", "gt", "gte", "contains" or "prefix".
+        operands: any number of them for "eq", one text for "contains" and "prefix", one number or text for the
+            others.
     """
 
     path: str
@@ -233,6 +238,16 @@ def _make_order_parser(name: str) -> Callable[[str, object], Condition]:
     return make
 
 
+def _make_text_parser(name: str) -> Callable[[str, object], Condition]:
+    def make(path: str, operand: object) -> Condition:
+        value = _parse_operand(path, operand)
+        if value.kind is not Kind.TEXT:
+            raise _make_error(f"{path}: ${name}", "a text", operand)
+        return Comparison(path, name, (value,))
+
+    return make
+
+
 def _parse_exists(path: str, operand: object) -> Condition:
     if not isinstance(operand, bool):
         raise _make_error(f"{path}: $exists", "True or False", operand)
@@ -246,6 +261,7 @@ _OPERATORS: dict[str, Callable[[str, object], Condition]] = {
     "$nin": lambda path, operands: Negation(_parse_in(path, operands)),
     "$exists": _parse_exists,
     **{f"${name}": _make_order_parser(name) for name in ("lt", "lte", "gt", "gte")},
+    **{f"${name}": _make_text_parser(name) for name in ("contains", "prefix")},
 }
 
 

@@ -1,6 +1,6 @@
 """Filters on the fields that every document has besides its metadata: ``id`` and ``title``.
 
-Format 1.0 has no columns for them. Ids are looked up by their hash; for comparisons of order all ids are read.
+Format 1.0 has no columns for them. Ids are looked up by their hash; other comparisons read all ids.
 Titles are inside the compressed documents: for equality the documents that contain all terms of the title are
 read, for other operators all documents.
 """
@@ -24,7 +24,14 @@ _BATCH_IDS = 4096  # read at a time
 _BATCH_DOCS = 256  # read at a time, compressed
 _FEW_DOCS = 64  # reading so many documents is faster than decoding more postings
 
-_SWAPPED = {"lt": operator.gt, "lte": operator.ge, "gt": operator.lt, "gte": operator.le}  # operand first
+_SWAPPED: dict[str, Callable[[str, str], bool]] = {  # operand first
+    "lt": operator.gt,
+    "lte": operator.ge,
+    "gt": operator.lt,
+    "gte": operator.le,
+    "contains": lambda operand, text: operand in text,
+    "prefix": lambda operand, text: text.startswith(operand),
+}
 
 
 class OwnFields:

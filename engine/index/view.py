@@ -12,12 +12,15 @@ from quarry.engine.documents.document import Document
 from quarry.engine.encoding.encoder import Encoder
 from quarry.engine.encoding.queries import encode_queries
 from quarry.engine.filtering.cache import DocumentFilter
+from quarry.engine.filtering.evaluation import Kinds
 from quarry.engine.filtering.filter import Condition
 from quarry.engine.filtering.unknown_fields import UnknownFields
 from quarry.engine.gpu.device import Device
 from quarry.engine.index.memory import plan_memory
 from quarry.engine.index.statistics import index_statistics, resource_statistics
 from quarry.engine.lexical.searcher import LexicalSearcher
+from quarry.engine.listing.documents import StoredDocuments
+from quarry.engine.listing.facets import FacetRequest, Facets, count_values, select_documents
 from quarry.engine.options import OpenOptions, SearchOptions
 from quarry.engine.scoring.query_vectors import Queries, check_host_vectors, query_vectors
 from quarry.engine.search.hit_builder import HitBuilder
@@ -112,6 +115,7 @@ class IndexView:
         before: Searcher | None = None,
     ) -> None:
         self.snapshot = snapshot
+        self._segments = snapshot.segments
         self._resources = resources
         self._plan = plan_memory(snapshot, resources.options.memory_bytes)
         self.searcher = Searcher(snapshot, resources.options, self._plan.backend_bytes, resources.device, before)
@@ -158,6 +162,23 @@ class IndexView:
         """Return the number of documents that satisfy a condition."""
         return self.filter.count(condition)
 
+    def check_filter(self, condition: Condition, kinds: Kinds) -> None:
+        """Raise InvalidFilter or warn, see `quarry.engine.filtering.cache.DocumentFilter.check`."""
+        self.filter.check(condition, kinds)
+
+    def stored(self, condition: Condition | None) -> StoredDocuments:
+        """Return the documents that satisfy a condition, to be read one after another; None: all."""
+        return StoredDocuments(self._segments, self.filter.allowed(condition), self.snapshot.directory.path)
+
+    def facets(self, request: FacetRequest, condition: Condition | None) -> Facets:
+        """Return counts of values, see `quarry.engine.engine.Engine.facets`."""
+        terms = None if request.query is None else self._lexical.query(request.query)
+        docs = select_documents(self._segments, self.filter.allowed(condition), terms)
+        counts = (
+            count_values(each, request.field, flags) for each, flags in zip(self._segments, docs, strict=True)
+        )
+        return request.sum(counts)
+
     def statistics(self) -> dict[str, object]:
         """Return the statistics of the generation and its backends, see `quarry.engine.index.statistics`."""
         return index_statistics(self.snapshot) | self.resources()
@@ -173,19 +194,23 @@ class IndexView:
             vectors = self._resources.encode(texts)
             allowed = self.filter.allowed(options.condition)
             if options.mode == "dense":
-                answers = self._retriever.search_dense(vectors, options, allowed)
+                answers = self._retriever.search_dense(vectors, options, allowed, texts)
             else:
                 answers = self._retriever.search_hybrid(texts, vectors, options, allowed)
-        found = [self._hits.build(answer) for answer in answers]
+        found = [self._hits.build(answer, options) for answer in answers]
         if reranker is None:
             return found
-        return [rerank(text, hits, reranker, options.k) for text, hits in zip(texts, found, strict=True)]
+        return [
+            rerank(text, hits, reranker, options.k, options.offset)
+            for text, hits in zip(texts, found, strict=True)
+        ]
 
     def search_vectors(self, queries: npt.ArrayLike, options: SearchOptions) -> list[Hits]:
         """Return the hits of each of (n, dim) query vectors, see `quarry.engine.engine.Engine.search_vectors`."""
         vectors = query_vectors(queries, self.snapshot.manifest.settings.dim)
         allowed = self.filter.allowed(options.condition)
-        return [self._hits.build(answer) for answer in self._retriever.search_dense(vectors, options, allowed)]
+        answers = self._retriever.search_dense(vectors, options, allowed)
+        return [self._hits.build(answer, options) for answer in answers]
 
     def documents(self, ids: Iterable[str]) -> list[Document]:
         """Return the documents with these ids, in their order; ids that no document has are ignored."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,6 +15,7 @@ from quarry.engine.indexer.segment_builder import BuiltSegment
 from quarry.engine.indexer.segment_merger import SegmentMerger, training_rows
 from quarry.formats.container.directory import Directory
 from quarry.formats.container.layout import FileRecord
+from quarry.formats.documents.store import StoredDocument
 from quarry.formats.errors import CorruptFile
 from quarry.formats.manifest import IndexSettings
 from quarry.formats.segment import SegmentReader
@@ -26,6 +27,7 @@ __all__ = ["MAX_OPEN", "AdoptedSegments", "StagedSegment"]
 MAX_OPEN = 128
 """How many files are open at once, at most; each takes a descriptor, of which a process often has 1,024."""
 _BATCH_IDS = 4096
+_BATCH_DOCS = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +101,24 @@ class AdoptedSegments:
                     dead[ordinal] = True
                     return True
         return False
+
+    def live_documents(self) -> Iterator[tuple[int, str, StoredDocument]]:
+        """Yield the documents that are neither deleted nor replaced: number, id and content."""
+        first = 0
+        for reader, dead in zip(self._readers, self._dead, strict=True):
+            for low in range(0, reader.n_docs, _BATCH_DOCS):
+                docs = low + np.flatnonzero(~dead[low : low + _BATCH_DOCS])
+                contents = reader.documents.packed(docs)
+                for doc, doc_id, packed in zip(docs.tolist(), reader.ids.many(docs), contents, strict=True):
+                    yield first + doc, doc_id, packed.unpack()
+            first += reader.n_docs
+
+    def delete_ordinals(self, ordinals: Iterable[int]) -> None:
+        """Delete documents, given by their numbers in `live_documents`."""
+        ends = np.cumsum([reader.n_docs for reader in self._readers])
+        for ordinal in ordinals:
+            segment = int(np.searchsorted(ends, ordinal, side="right"))
+            self._dead[segment][ordinal - ends[segment]] = True
 
     def finish(self, existing: StoredQuantizer | None) -> BuiltSegment | None:
         """Write the segment, and return it, or None if no document is live; after an error it can be tried again.

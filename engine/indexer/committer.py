@@ -24,9 +24,16 @@ from quarry.formats.tombstones import write_tombstones
 from quarry.formats.vectors.quantizer import StoredQuantizer
 from quarry.formats.write_lock import WriteLock
 
-__all__ = ["Committer"]
+__all__ = ["Committer", "Compose"]
 
 Flags = npt.NDArray[np.bool_]
+
+Compose = Callable[[CurrentGeneration, list[str]], Manifest | None]
+"""Writes files, and returns the manifest of the next generation, or None if it is the current one.
+
+It is called with the current generation, and with a list to which it adds the name of each file that it writes,
+before it writes it. All files must be durable when it returns.
+"""
 
 
 class Committer:
@@ -83,6 +90,23 @@ class Committer:
         with self._mutex:
             found = self.current.find(doc_id)
             return self._deletions.mark(*found) if found else False
+
+    def live_segments(self) -> list[OpenSegment]:
+        """Return the segments with the documents that are deleted by now, without those that have no other."""
+        with self._mutex:
+            segments = [replace(each, deleted=self._deletions.flags(each)) for each in self.current.segments]
+            return [each for each in segments if each.deleted is not None and not each.deleted.all()]
+
+    def delete_matching(self, find: Callable[[Sequence[OpenSegment]], Sequence[Flags]]) -> int:
+        """Delete documents at the next commit; return how many.
+
+        Args:
+            find: returns for each segment the documents to delete, (n_docs,) bool.
+        """
+        with self._mutex:
+            segments = self.live_segments()
+            found = find(segments)
+            return sum(self._deletions.mark_all(*pair) for pair in zip(segments, found, strict=True))
 
     def replace(self, doc_id: str, add: Callable[[], object]) -> None:
         """Call `add`, and if it succeeds delete the document with that id that was live before.
@@ -148,6 +172,22 @@ class Committer:
             target = record.file.file_id if record else None
             self._deletions = self._deletions.after_merge(merged.sources, now, target)
             return self._advance(manifest, "merge")
+
+    def rewrite(self, compose: Compose) -> int:
+        """Make a generation that `compose` returns, and return its number; see `Compose`.
+
+        Nothing may be deleted that is not committed, and no segments may be merged meanwhile.
+
+        Raises:
+            QuarryError: as `commit` does, or as `compose` raises it; if nothing was committed, the new files are
+                deleted.
+        """
+        with self._mutex, self._publication(None) as publication:
+            manifest = compose(self.current, publication.names)
+            if manifest is None:
+                return self.current.manifest.generation
+            publication.publish(manifest)
+            return self._advance(manifest, "commit")
 
     def close(self) -> None:
         """Close the files."""

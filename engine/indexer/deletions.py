@@ -33,6 +33,14 @@ class Deletions:
         flags[ordinal] = True
         return was_live
 
+    def mark_all(self, segment: OpenSegment, docs: Flags) -> int:
+        """Delete documents, (n_docs,) bool; return how many of them were live."""
+        before = self.flags(segment)
+        n_deleted = int(np.count_nonzero(docs & ~before))
+        if n_deleted:
+            self._flags[segment.reader.segment_id] = before | docs
+        return n_deleted
+
     def new_flags(self, segment: OpenSegment) -> Flags | None:
         """Return (n_docs,) bool, the deleted documents of a segment; None if there is no new one."""
         return self._flags.get(segment.reader.segment_id)

@@ -2,53 +2,43 @@
 
 from __future__ import annotations
 
-import logging
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from types import TracebackType
-from typing import TYPE_CHECKING, Self, TypeVar
+from typing import Any, Self, TypeVar
 
 import numpy as np
 
 from quarry.engine.analysis.analyzer import Analyzer
 from quarry.engine.documents.document import Document
-from quarry.engine.encoding.batched_encoder import BatchedEncoder, PreparedText
+from quarry.engine.encoding.batch_encoder import BatchEncoder
 from quarry.engine.encoding.encoder import Encoder
 from quarry.engine.encoding.token_vectors import TokenVectors
-from quarry.engine.process.exit_gate import in_progress
+from quarry.engine.indexer.document_batches import (
+    Batch,
+    DocumentGroups,
+    EncodedItem,
+    PreparedItem,
+    divide_into_batches,
+    join_documents,
+)
 from quarry.engine.process.worker_pool import WorkAhead, WorkerPool, result_of
 from quarry.engine.representation.base import DocumentVectors, Representation
-from quarry.engine.representation.pieces import TextPieces
-from quarry.formats.errors import InvalidDocument
+from quarry.formats.errors import EncodingFailed, InvalidDocument
 
-if TYPE_CHECKING:
-    from quarry.engine.representation.on_device import DeviceRepresentation
-
-__all__ = [
-    "DocumentEncoder",
-    "DocumentGroups",
-    "EncodedDocument",
-    "EncodedDocuments",
-    "OnInvalid",
-    "PreparedDocument",
-]
+__all__ = ["DocumentEncoder", "EncodedDocument", "EncodedDocuments", "OnInvalid"]
 
 OnInvalid = Callable[[InvalidDocument], None]
 """Called for a document that is left out; it may raise."""
 
-_Prepared = tuple[Document, "PreparedDocument | InvalidDocument"]
-_Encoded = tuple[_Prepared, DocumentVectors | list[TokenVectors]]
 T = TypeVar("T")
 R = TypeVar("R")
 
 _AHEAD = 8  # documents in progress per thread
-_GROUP = 256  # documents that a batched encoder gets at a time, to sort them by length,
-_GROUP_TOKENS = 1 << 17  # or fewer if they have this many tokens
 _MAX_VALUE = 65504  # of float16, one of the types that vectors are stored as
-
-_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,74 +107,10 @@ class DocumentEncoder:
         return EncodedDocument(document, vectors, self.analyzer.terms(document.full_text), n_tokens)
 
 
-@dataclass(frozen=True, slots=True)
-class PreparedDocument:
-    """A document ready for a batched encoder.
-
-    Attributes:
-        text: its tokens.
-        pieces: where it is cut, if that is needed on the device.
-    """
-
-    text: PreparedText
-    pieces: TextPieces | None
-
-
-class DocumentGroups:
-    """Encodes groups of documents with a batched encoder; computes their centroids on its device if possible.
-
-    Args:
-        encoder: computes token vectors.
-        representation: computes centroids from them.
-    """
-
-    def __init__(self, encoder: BatchedEncoder, representation: Representation) -> None:
-        self._encoder = encoder
-        self._on_device: DeviceRepresentation | None = None
-        if "token" in encoder.vector_kinds:
-            from quarry.engine.representation.on_device import device_representation
-
-            self._on_device = device_representation(representation)
-
-    def prepare(self, text: str) -> PreparedDocument:
-        """Tokenize a document; safe to call from several threads.
-
-        Raises:
-            InvalidDocument: the text has a lone surrogate; the message names its position.
-        """
-        prepared = self._encoder.prepare(text)
-        return PreparedDocument(prepared, self._on_device.plan(text, prepared) if self._on_device else None)
-
-    def run(self, group: Sequence[PreparedDocument]) -> list[DocumentVectors | list[TokenVectors]]:
-        """Return the centroids of each document, or its windows in main memory; no windows if it has no token.
-
-        If the device fails, for example because its memory is full, a warning is logged, and from then on
-        centroids are computed in main memory.
-        """
-        if self._on_device is not None:
-            try:
-                return self._represent(self._on_device, group)
-            except RuntimeError as error:
-                _log.warning("centroids are computed in main memory, because the device failed: %s", error)
-                self._on_device = None
-        return [*self._encoder.run([each.text for each in group])]
-
-    def _represent(
-        self, device: DeviceRepresentation, group: Sequence[PreparedDocument]
-    ) -> list[DocumentVectors | list[TokenVectors]]:
-        texts = [each.text for each in group if each.text.bounds]
-        plans = [each.pieces for each in group if each.text.bounds]
-        if not texts:
-            return [[] for _ in group]
-        vectors = self._encoder.run_on_device(texts)
-        found = iter(device.represent(vectors, texts, plans, self._encoder.normalize))
-        return [next(found) if each.text.bounds else [] for each in group]
-
-
 class EncodedDocuments:
     """An iterator over encoded documents in their order, and a context manager that ends all work on them.
 
-    Each document is encoded on one thread, or many together if the encoder prefers batches.
+    Each document is encoded on one thread, or many together if the encoder is a `BatchEncoder`.
 
     Args:
         documents: what to encode.
@@ -203,11 +129,12 @@ class EncodedDocuments:
         self._on_invalid = on_invalid
         self._pool = pool
         self._stages = ExitStack()
+        self._read = _ReadDocuments(documents)
         self._futures: Iterator[Future[EncodedDocument]]
-        if isinstance(how.encoder, BatchedEncoder):
-            self._futures = self._in_groups(documents, how, how.encoder)
+        if isinstance(how.encoder, BatchEncoder):
+            self._futures = self._in_batches(self._read, how, how.encoder)
         else:
-            self._futures = self._ahead(documents, how.encode, pool.threads * _AHEAD)
+            self._futures = self._ahead(self._read, how.encode, pool.threads * _AHEAD)
 
     def __iter__(self) -> Self:
         return self
@@ -217,13 +144,20 @@ class EncodedDocuments:
 
         Raises:
             InvalidDocument: a document cannot be encoded; the next call continues after it.
+            EncodingFailed: an embedding function failed; it has the documents that were read and not returned.
             PoolClosed: the pool was closed meanwhile.
             Exception: what `documents` raised, after all documents before it.
         """
         while True:
-            future = next(self._futures)
+            try:
+                future = next(self._futures)
+            except EncodingFailed as error:
+                raise _with_documents(error, self._read.waiting) from error.__cause__
+            document = self._read.waiting.popleft()
             try:
                 return result_of(future)
+            except EncodingFailed as error:
+                raise _with_documents(error, [document, *self._read.waiting]) from error.__cause__
             except InvalidDocument as error:
                 if self._on_invalid is None:
                     raise
@@ -240,19 +174,20 @@ class EncodedDocuments:
     def _ahead(self, items: Iterable[T], work: Callable[[T], R], n_ahead: int) -> WorkAhead[T, R]:
         return self._stages.enter_context(WorkAhead(self._pool, items, work, n_ahead))
 
-    def _in_groups(
-        self, documents: Iterable[Document], how: DocumentEncoder, encoder: BatchedEncoder
+    def _in_batches(
+        self, documents: Iterable[Document], how: DocumentEncoder, encoder: BatchEncoder[Any, Any]
     ) -> Iterator[Future[EncodedDocument]]:
-        """Start three stages: the tokenizer works ahead of the encoder, representation and analysis behind it."""
+        """Start three stages: documents are prepared ahead of the encoder, represented and analyzed after it."""
         groups = DocumentGroups(encoder, how.representation)
+        limits = encoder.batch_limits
 
-        def prepare(document: Document) -> _Prepared:
+        def prepare(document: Document) -> PreparedItem:
             try:
                 return document, groups.prepare(document.full_text)
             except InvalidDocument as error:  # raised in the document's turn
                 return document, error
 
-        def finish(item: _Encoded) -> EncodedDocument:
+        def finish(item: EncodedItem) -> EncodedDocument:
             (document, prepared), found = item
             with _document_named(document):
                 if isinstance(prepared, InvalidDocument):
@@ -260,34 +195,43 @@ class EncodedDocuments:
                 vectors = found if isinstance(found, DocumentVectors) else how.represent(document, found)
                 return how.finish(document, vectors, prepared.text.n_tokens)
 
-        prepared = self._ahead(documents, prepare, 2 * _GROUP)
-        return self._ahead(_run_in_groups(prepared, groups), finish, _GROUP)
+        prepared = self._ahead(documents, prepare, 2 * limits.documents)
+        batches = divide_into_batches(map(result_of, prepared), limits)
+        encoded = join_documents(self._encoded(batches, groups, limits.in_flight))
+        return self._ahead(encoded, finish, limits.documents)
+
+    def _encoded(
+        self, batches: Iterable[Batch], groups: DocumentGroups, in_flight: int
+    ) -> Iterator[tuple[Batch, list[DocumentVectors | list[TokenVectors]]]]:
+        """Encode batches on this thread, or several at once on threads of their own."""
+        if in_flight == 1:
+            return map(groups.encode, batches)
+        # Threads of their own, because calls wait for a service, and work of a pool must not wait for it.
+        calls = self._stages.enter_context(WorkerPool(in_flight, "quarry-embed"))
+        return map(result_of, self._stages.enter_context(WorkAhead(calls, batches, groups.encode, in_flight)))
 
 
-def _run_in_groups(prepared: Iterator[Future[_Prepared]], groups: DocumentGroups) -> Iterator[_Encoded]:
-    """Yield documents with the results of their groups; an error of `prepared` is raised after all of them."""
-    failures: list[Exception] = []
-    for group in _grouped(_until_failure(map(result_of, prepared), failures)):
-        with in_progress:
-            found = iter(groups.run([each for _, each in group if isinstance(each, PreparedDocument)]))
-        for document, each in group:
-            yield (document, each), next(found) if isinstance(each, PreparedDocument) else []
-    for failure in failures:
-        raise failure
+class _ReadDocuments:
+    """Documents as they are read, those kept that were not encoded yet.
 
+    Args:
+        documents: where they are read.
 
-def _grouped(items: Iterable[_Prepared]) -> Iterator[list[_Prepared]]:
-    """Yield documents to be encoded together, so that their token vectors take bounded memory."""
-    group: list[_Prepared] = []
-    n_tokens = 0
-    for item in items:
-        group.append(item)
-        n_tokens += item[1].text.n_tokens if isinstance(item[1], PreparedDocument) else 0
-        if len(group) >= _GROUP or n_tokens >= _GROUP_TOKENS:
-            yield group
-            group, n_tokens = [], 0
-    if group:
-        yield group
+    Attributes:
+        waiting: documents that were read and not passed on yet, in their order.
+    """
+
+    def __init__(self, documents: Iterable[Document]) -> None:
+        self._documents = iter(documents)
+        self.waiting: deque[Document] = deque()
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> Document:
+        document = next(self._documents)
+        self.waiting.append(document)
+        return document
 
 
 @contextmanager
@@ -301,12 +245,11 @@ def _document_named(document: Document) -> Iterator[None]:
         raise InvalidDocument(message, expected=error.expected, actual=error.actual) from error
 
 
-def _until_failure(items: Iterable[T], failures: list[Exception]) -> Iterator[T]:
-    """Yield the items up to the first error, which is appended to `failures`."""
-    try:
-        yield from items
-    except Exception as error:  # raised again later
-        failures.append(error)
+def _with_documents(error: EncodingFailed, waiting: Sequence[Document]) -> EncodingFailed:
+    """Return an error of an encoder with the documents that were not added because of it."""
+    first = repr(waiting[0].id) if waiting else "none"
+    message = f"{error.message}; documents that were read and not added: {len(waiting)}, the first is {first}"
+    return EncodingFailed(message, expected=error.expected, actual=error.actual, documents=waiting)
 
 
 class _CountedWindows:

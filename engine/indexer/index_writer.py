@@ -9,8 +9,11 @@ from collections.abc import Callable, Iterable, Sequence
 from quarry.engine.analysis.analyzer import Analyzer
 from quarry.engine.documents.document import Document
 from quarry.engine.encoding.encoder import Encoder
+from quarry.engine.filtering.evaluation import Kinds, evaluate
+from quarry.engine.filtering.filter import Condition
+from quarry.engine.filtering.one_document import DocumentValues
 from quarry.engine.indexer.adopted_segments import MAX_OPEN, AdoptedSegments, StagedSegment
-from quarry.engine.indexer.committer import Committer
+from quarry.engine.indexer.committer import Committer, Compose
 from quarry.engine.indexer.document_encoder import DocumentEncoder, EncodedDocument, EncodedDocuments, OnInvalid
 from quarry.engine.indexer.failures import WriterState, clear_frames
 from quarry.engine.indexer.garbage import collect_garbage
@@ -221,7 +224,7 @@ class IndexWriter:
         return self._pending.training_rows if self._pending else None
 
     def use_quantizer(self, quantizer: Quantizer) -> None:
-        """Use a quantizer when the index has none yet and needs one, instead of training one."""
+        """Use a quantizer when the index has none yet and has inverted lists, instead of training one."""
         self._given_quantizer = quantizer
 
     def delete(self, doc_ids: Iterable[str]) -> int:
@@ -233,6 +236,39 @@ class IndexWriter:
                 pending = self._pending is not None and self._pending.delete(doc_id)
                 n_deleted += self._committer.delete(doc_id) or pending
             return n_deleted
+
+    def find_kinds(self, condition: Condition) -> Kinds | None:
+        """Return the kinds of the values that a condition compares; None if there is no document.
+
+        Documents that were collected and not committed are read too; deleted ones are ignored.
+        """
+        with self._mutex:
+            self._check_open()
+            segments, is_empty = self._committer.live_segments(), True
+            kinds = evaluate(condition, segments, self._analyzer.terms).kinds
+            for _, doc_id, stored in self._pending.live_documents() if self._pending else ():
+                DocumentValues(doc_id, stored.title, stored.metadata).add_kinds(kinds)
+                is_empty = False
+            return None if is_empty and not segments else kinds
+
+    def delete_matching(self, condition: Condition) -> int:
+        """Delete the documents that satisfy a condition, and return how many there were.
+
+        Documents that were collected and not committed are deleted too; those that they replace count no more.
+        """
+        with self._mutex:
+            self._check_open()
+            pending = [
+                ordinal
+                for ordinal, doc_id, stored in (self._pending.live_documents() if self._pending else ())
+                if DocumentValues(doc_id, stored.title, stored.metadata).satisfy(condition)
+            ]
+            n_deleted = self._committer.delete_matching(
+                lambda segments: evaluate(condition, segments, self._analyzer.terms).flags
+            )
+            if self._pending:
+                self._pending.delete_ordinals(pending)
+            return n_deleted + len(pending)
 
     @finishes_before_exit
     def commit(self) -> tuple[int, int]:
@@ -288,6 +324,35 @@ class IndexWriter:
                     self._fail(error)
                 raise
             return self._committer.current.manifest.generation
+
+    @finishes_before_exit
+    def rewrite(self, compose: Compose) -> int:
+        """Make a generation that `compose` returns, after background merges have ended; return its number.
+
+        Args:
+            compose: see `quarry.engine.indexer.committer.Compose`.
+
+        Raises:
+            InvalidSetting: something was collected that is not committed.
+            QuarryError: as `commit` raises it, or as `compose` does; if nothing was committed, the new files are
+                deleted.
+        """
+        with self._mutex:
+            self._check_open()
+            if self.has_changes():
+                raise InvalidSetting(
+                    "there are additions or deletions that are not committed; commit or roll back first",
+                    path=self._directory.path,
+                )
+            try:
+                self._merges.join()
+                generation = self._committer.rewrite(compose)
+            except BaseException as error:
+                self._fail(error, "nothing was committed")
+                raise
+            if self._is_automatic:
+                self._merges.start()
+            return generation
 
     def wait_for_merges(self) -> None:
         """Wait for merges in the background to end; see `raise_merge_failure`."""

@@ -102,7 +102,7 @@ class MergeScheduler:
         Raises:
             Exception: what a merge in the background failed with, once.
         """
-        self._join()
+        self.join()
         self.raise_failure()
 
     def stop(self) -> None:
@@ -112,9 +112,10 @@ class MergeScheduler:
     def abandon(self) -> None:
         """Give up a merge in the background and wait for its end; the index is unchanged."""
         self.stop()
-        self._join()
+        self.join()
 
-    def _join(self) -> None:
+    def join(self) -> None:
+        """Wait for a merge in the background to end; its failure is kept for `raise_failure`."""
         thread = self._thread
         if thread is not None:
             thread.join()
@@ -140,7 +141,7 @@ class MergeScheduler:
         """
         if retrain:
             _require_centroids(self._committer.current.segments)
-        self._join()
+        self.join()
         if not self._committer.state.can_commit:
             self.raise_failure()
         self._failure = None  # what failed is tried again here, and raised here if it still fails

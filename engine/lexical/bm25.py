@@ -33,7 +33,7 @@ from quarry.formats.arrays import BoolArray, Float32Array
 from quarry.formats.errors import InvalidSetting
 from quarry.formats.postings.postings import PostingsReader
 
-__all__ = ["MAX_QUERY_TERMS", "Bm25", "Collection"]
+__all__ = ["MAX_QUERY_TERMS", "Bm25", "Collection", "inverse_document_frequency"]
 
 MAX_QUERY_TERMS = 1000  # distinct terms; of more terms the rarest are used
 
@@ -57,6 +57,16 @@ class Collection(Protocol):
     def document_frequency(self, term: str) -> int:
         """Return the number of documents with a term."""
         ...
+
+
+def inverse_document_frequency(n_docs: int, n_with_term: int) -> float:
+    """Return ln(1 + (N - df + 1/2) / (df + 1/2)), above 0.
+
+    Args:
+        n_docs: N, documents of the collection.
+        n_with_term: df, those that have the term, at most N.
+    """
+    return math.log1p((n_docs - n_with_term + 0.5) / (n_with_term + 0.5))
 
 
 class Bm25:
@@ -136,7 +146,8 @@ class Bm25:
         for name, known in zip(names, self._cache.get(names), strict=True):
             term = self._read_term(name) if known is None else known
             if term.n_docs:
-                terms.append(QueryTerm(term.n_docs, name, counts[name], term.parts))
+                idf = inverse_document_frequency(self._collection.n_docs, term.n_docs)
+                terms.append(QueryTerm(term.n_docs, name, counts[name], idf, term.parts))
         terms.sort()
         return terms
 
@@ -149,7 +160,7 @@ class Bm25:
         n_docs = sum(len(each.docs) for each in postings)
         if not self._is_whole:
             n_docs = self._collection.document_frequency(name)
-        idf = math.log1p((self._collection.n_docs - n_docs + 0.5) / (n_docs + 0.5))
+        idf = inverse_document_frequency(self._collection.n_docs, n_docs)
         parts = [TermScores.of(each, norms, idf) for each, norms in zip(postings, self._norms, strict=True)]
         term = _Term(n_docs, tuple(parts))
         self._cache.put(name, term)

@@ -22,12 +22,14 @@ class QueryTerm(NamedTuple):
         n_docs: live documents that contain it, in all segments.
         name: the term.
         frequency: how often it occurs in the query.
+        idf: its inverse document frequency in the collection, above 0.
         parts: its scores in each segment.
     """
 
     n_docs: int
     name: str
     frequency: int
+    idf: float
     parts: tuple[TermScores, ...]
 
 
@@ -45,6 +47,11 @@ class Bm25Query:
         self._parts = [
             [term.parts[segment].multiply(term.frequency) for term in terms] for segment in range(len(scorers))
         ]
+
+    @property
+    def idf(self) -> dict[str, float]:
+        """The inverse document frequency of each term."""
+        return {term.name: term.idf for term in self._terms}
 
     def scores(self) -> list[Scored]:
         """Return for each segment the live documents with a term of the query, ascending, and their scores."""

@@ -7,6 +7,7 @@ from functools import cached_property
 from quarry.engine.analysis.analyzer import Analyzer
 from quarry.engine.lexical.bm25 import Bm25, Collection
 from quarry.engine.lexical.query import Bm25Query
+from quarry.engine.lexical.query_words import QueryWords
 from quarry.formats.snapshot import Snapshot
 
 __all__ = ["LexicalSearcher"]
@@ -36,6 +37,16 @@ class LexicalSearcher:
     def terms(self, text: str) -> list[str]:
         """Return the terms of a text, as analyzed by the rules of the index."""
         return self._analyzer.terms(text)
+
+    def words(self, text: str, query: Bm25Query | None = None) -> QueryWords:
+        """Return the words of a text that is searched for, to find them in documents.
+
+        Args:
+            text: of the query.
+            query: what `query` returned for it; terms are weighted by rarity. None: all terms weigh the same.
+        """
+        weights = dict.fromkeys(self.terms(text), 1.0) if query is None else query.idf
+        return QueryWords(weights, self._settings.language, self._settings.analysis_rules)
 
     @property
     def resident_bytes(self) -> int:

@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from quarry.engine.quantization.coder import VectorCoder
-from quarry.engine.quantization.held_out import ROUNDING, says_enough
+from quarry.engine.quantization.held_out import ROUNDING, has_enough_queries
 from quarry.engine.quantization.nprobe import list_ranks
 from quarry.engine.scoring.stored_vectors import decoded_vectors
 from quarry.formats.vectors.quantizer import Quantizer
@@ -258,13 +258,13 @@ def _find_wanted(best: _BestOfCollection, documents: _TopScores, separations: Fl
         k: number of hits.
     """
     roundings, nlist = best.roundings(), best.list_ranks.shape[1]
-    decided: list[bool] = []
+    separated: list[bool] = []
     ranks: list[Ints] = []
     columns: list[Ints] = []
     for query, rounding in enumerate(roundings.tolist()):
         scores, docs, _ = documents.of(query)
-        decided.append(len(scores) > k and bool(scores[k - 1] - scores[k] > separations[query]))
-        if not decided[-1]:
+        separated.append(len(scores) > k and bool(scores[k - 1] - scores[k] > separations[query]))
+        if not separated[-1]:
             continue
         by_codes, owners, lists = best.by_codes.of(query)
         order = np.argsort(docs[:k])
@@ -275,7 +275,7 @@ def _find_wanted(best: _BestOfCollection, documents: _TopScores, separations: Fl
         own = best.list_ranks[query, lists]
         columns.append(np.stack([np.full(len(rows), len(ranks)), places[rows], own[rows], before]))
         ranks.append(own)
-    if not says_enough(np.array(decided, bool)):
+    if not has_enough_queries(np.array(separated, bool)):
         return None
     kept = np.full((len(ranks), max(map(len, ranks))), nlist, np.int64)
     for line, own in zip(kept, ranks, strict=True):

@@ -1,4 +1,4 @@
-"""How many documents stage 2 rescores by default: measured when a quantizer is trained."""
+"""Default number of documents that stage 2 rescores, calibrated when a quantizer is trained."""
 
 from __future__ import annotations
 
@@ -7,58 +7,59 @@ import math
 import numpy as np
 import numpy.typing as npt
 
-from quarry.engine.quantization.held_out import ROUNDING, hide_neighbours, nearest_rows, says_enough
-from quarry.engine.quantization.search_settings import setting_for
+from quarry.engine.quantization.held_out import ROUNDING, find_nearest_rows, has_enough_queries, mask_neighbors
+from quarry.engine.quantization.search_settings import find_setting
 from quarry.engine.scoring.stored_vectors import decoded_vectors
 from quarry.formats.snapshot import OpenSegment
 from quarry.formats.vectors.quantizer import Quantizer
 
-__all__ = ["default_candidates", "measured_candidate_rows", "rows_per_candidate", "usual_candidates"]
+__all__ = ["default_candidates", "get_uncalibrated_candidates", "measure_candidate_rows", "rows_per_candidate"]
 
 Floats = npt.NDArray[np.float32]
 Ints = npt.NDArray[np.int64]
 Codes = npt.NDArray[np.uint8]
 
 _SHARE = 0.995  # with most of the lists, .99 of both together takes more
-_DENSER = 2  # times as many rows lie between in the collection, see `measured_candidate_rows`
+_DENSER = 2  # as many more rows rank between in the collection, see `measure_candidate_rows`
 _N_HELD_OUT = 256
 _N_NEAREST = 10
 _MEASURED_K = 10
 _GROWTH = 0.62  # exponent of candidates by hits, from 10 to 100 hits
-_THINNING = 1 / 6  # exponent of candidates by the share of the documents that a filter leaves
-_LEAST = 30  # below, less is gained than a search takes without them
+_THINNING = 1 / 6  # exponent of candidates by the share of the documents that pass a filter
+_LEAST = 30  # fewer save less time than the rest of a search takes
 _BATCH_ROWS = 8192
-_UNMEASURED_FACTOR = 3  # default candidates for each hit wanted
+_UNMEASURED_FACTOR = 3  # default candidates for each hit
 _UNMEASURED_LEAST = 100
-_ROWS_PER_CANDIDATE = 2.5  # centroids asked for, for each document wanted, where documents have several
+_ROWS_PER_CANDIDATE = 2.5  # centroids requested for each candidate, if documents have several
 
 
-def measured_candidate_rows(quantizer: Quantizer, sample: Floats, lists: Ints, codes: Codes) -> int | None:
-    """In how many of the rows that score best by their codes the ten nearest documents are, but for .005.
+def measure_candidate_rows(quantizer: Quantizer, sample: Floats, lists: Ints, codes: Codes) -> int | None:
+    """Measure how many rows with the best scores by their codes contain .995 of the ten nearest rows.
 
-    Rows of the sample ask for the ten rows nearest to them; where these stand by their codes hardly depends on how
-    thin the sample is. In the collection more rows lie between: of squad .995 took 84 rows of the sample and 125
-    of the collection where real questions asked for ten documents, of a collection of abstracts 253 and 300.
-    Searching only some of the lists takes more of both; twice the rows of the sample give .99 altogether.
+    Held-out rows of the sample are the queries. The rank of their nearest rows by codes hardly depends on the size
+    of the sample, but in the collection more rows rank between: .995 took 84 rows of the sample of squad, and 125
+    rows of the collection with real questions and ten documents; 253 and 300 of a collection of abstracts. If only
+    some lists are read, both numbers are larger; twice the rows of the sample find .99 altogether.
 
-    A row whose ten nearest are not decided does not count. A row that scores the same by its code as one of the
-    nearest comes before it, and so does one that scores less by no more than rounding explains: codes that cannot
-    tell rows apart find nothing. So the number is the same on every CPU but for a few rows at the edge of that.
+    A query counts only if its ten nearest rows are separated from the others. Ties count against the codes: a row
+    whose score by its code is equal to that of a nearest row, or lower by no more than rounding, is ranked before
+    it. So codes that do not distinguish rows find nothing, and the number is nearly the same on every CPU.
 
     Args:
-        quantizer: that they are coded with.
+        quantizer: encoded the rows.
         sample: (n, dim) float32 training rows in the order of their documents.
         lists: (n,) int64, the list of each.
         codes: (n, code_bytes) uint8, the code of each.
 
     Returns:
-        The number; None where the sample says too little, as one of identical vectors.
+        The number of rows; None if too few queries count, as in a sample of equal vectors.
     """
-    ranks, decided = [], []
-    for asked in nearest_rows(sample, _N_HELD_OUT, _N_NEAREST):
-        ranks.append(_ranks(quantizer, sample, lists, codes, asked.places, asked.nearest)[asked.decided].ravel())
-        decided.append(asked.decided)
-    if not says_enough(np.concatenate(decided)):
+    ranks, separated = [], []
+    for held_out in find_nearest_rows(sample, _N_HELD_OUT, _N_NEAREST):
+        before = _count_before(quantizer, sample, lists, codes, held_out.places, held_out.nearest)
+        ranks.append(before[held_out.is_separated].ravel())
+        separated.append(held_out.is_separated)
+    if not has_enough_queries(np.concatenate(separated)):
         return None
     found = np.sort(np.concatenate(ranks))
     return _DENSER * (int(found[math.ceil(_SHARE * len(found)) - 1]) + 1)
@@ -80,7 +81,7 @@ def default_candidates(segment: OpenSegment, k: int, n_allowed: int | None = Non
     """
     rows = _rows_for(segment.quantizer, k) if segment.quantizer else None
     if rows is None:
-        return usual_candidates(k)
+        return get_uncalibrated_candidates(k)
     share = 1.0 if n_allowed is None else max(1, n_allowed) / segment.record.n_docs
     thinner: float = share**_THINNING
     return max(k, math.ceil(max(_LEAST, rows / rows_per_candidate(segment)) * thinner))
@@ -88,7 +89,7 @@ def default_candidates(segment: OpenSegment, k: int, n_allowed: int | None = Non
 
 def _rows_for(quantizer: Quantizer, k: int) -> float | None:
     """Return the calibrated number of rows to rescore for k hits; None if nothing was calibrated."""
-    setting = setting_for(quantizer.search_settings, k)
+    setting = find_setting(quantizer.search_settings, k)
     if setting is not None:
         return setting.rows
     if quantizer.candidate_rows is None:
@@ -97,16 +98,16 @@ def _rows_for(quantizer: Quantizer, k: int) -> float | None:
     return quantizer.candidate_rows * growth
 
 
-def usual_candidates(k: int) -> int:
-    """Documents to rescore for k hits where nothing was measured."""
+def get_uncalibrated_candidates(k: int) -> int:
+    """Return how many documents to rescore for k hits if nothing was calibrated."""
     return max(_UNMEASURED_LEAST, _UNMEASURED_FACTOR * k)
 
 
 def rows_per_candidate(segment: OpenSegment) -> float:
-    """Centroids to ask for by their codes, for each document wanted: the more, the coarser the codes.
+    """Return how many centroids to find by their codes for each candidate: the coarser the codes, the more.
 
-    With one bit a number (48 bytes of 384 numbers) 250 centroids hold .999 of the top 10 documents of squad, with
-    half a bit .984, and 500 .995.
+    With one bit per dimension (48 bytes for 384) 250 centroids contained .999 of the top ten documents of squad;
+    with half a bit 250 contained .984, and 500 contained .995.
     """
     assert segment.quantizer is not None
     bits = 8 * segment.quantizer.code_bytes / segment.quantizer.input_dim
@@ -114,18 +115,18 @@ def rows_per_candidate(segment: OpenSegment) -> float:
     return min(_ROWS_PER_CANDIDATE, most) * max(1.0, 1 / bits)
 
 
-def _ranks(
+def _count_before(
     quantizer: Quantizer, sample: Floats, lists: Ints, codes: Codes, places: Ints, nearest: Ints
 ) -> npt.NDArray[np.int64]:
-    """For each nearest row of each row that asks, how many rows may come before it by codes: like `nearest`."""
-    asking = quantizer.rotate(sample[places])
+    """Return how many rows may be ranked before each nearest row of each query by their codes: like `nearest`."""
+    queries = quantizer.rotate(sample[places])
     scores, lengths = np.empty((len(places), len(sample)), np.float32), np.empty(len(sample), np.float32)
     for low in range(0, len(sample), _BATCH_ROWS):
         part = slice(low, low + _BATCH_ROWS)
         decoded = decoded_vectors(quantizer, lists[part], codes[part])
-        scores[:, part], lengths[part] = asking @ decoded.T, np.linalg.norm(decoded, axis=1)
-    hide_neighbours(scores, places)
-    rounding = ROUNDING * np.linalg.norm(asking, axis=1)[:, None] * lengths[nearest]
+        scores[:, part], lengths[part] = queries @ decoded.T, np.linalg.norm(decoded, axis=1)
+    mask_neighbors(scores, places)
+    rounding = ROUNDING * np.linalg.norm(queries, axis=1)[:, None] * lengths[nearest]
     own = np.take_along_axis(scores, nearest, axis=1) - rounding
     before = [(row[None] >= mine[:, None]).sum(axis=1) - 1 for row, mine in zip(scores, own, strict=True)]
     return np.array(before, np.int64)

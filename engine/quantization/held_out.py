@@ -1,4 +1,4 @@
-"""Rows of a training sample that ask for the rows nearest to them: stand-ins for queries, without an encoder."""
+"""Held-out rows of a training sample as queries, for calibration without an encoder."""
 
 from __future__ import annotations
 
@@ -8,47 +8,47 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["ROUNDING", "HeldOut", "hide_neighbours", "nearest_rows", "says_enough"]
+__all__ = ["ROUNDING", "HeldOut", "find_nearest_rows", "has_enough_queries", "mask_neighbors"]
 
 Floats = npt.NDArray[np.float32]
 Ints = npt.NDArray[np.int64]
 
 ROUNDING = 1e-5
-"""Times the lengths of two vectors: scores that are no further apart count as equal.
+"""Scores count as equal if they differ by no more than this, times the lengths of both vectors.
 
-Float32 products of the same two vectors differ by less from one CPU or library to another, for up to some
-thousands of numbers.
+Float32 inner products of two vectors of up to some thousands of dimensions differ by less between CPUs and
+libraries.
 """
 
-_NEIGHBOURS = 16  # rows of the sample on either side of a row: of the same document, perhaps
+_NEIGHBORS = 16  # rows of the sample on either side of a row, which may be of the same document
 _BATCH_SCORES = 1 << 23
-_LEAST_DECIDED = 1 / 8  # of all that ask
+_MIN_SEPARATED = 1 / 8  # of all queries
 
 
 class HeldOut(NamedTuple):
-    """Some rows that ask, with what is nearest to them.
+    """Held-out rows, and the rows nearest to them.
 
     Attributes:
-        places: (b,) int64, rows that ask.
-        nearest: (b, n_nearest) int64, rows they ask for, in any order.
+        places: (b,) int64, the held-out rows.
+        nearest: (b, n_nearest) int64, the rows nearest to each, in any order.
         scores: (b, n_nearest) float32, inner products with these.
-        decided: (b,) bool, whether these are the nearest beyond doubt: all others have scores that are lower by
-            more than rounding explains. Of identical vectors none is nearer than the others.
+        is_separated: (b,) bool, whether the scores of all other rows are lower by more than rounding; among equal
+            vectors they never are.
     """
 
     places: Ints
     nearest: Ints
     scores: Floats
-    decided: npt.NDArray[np.bool_]
+    is_separated: npt.NDArray[np.bool_]
 
 
-def nearest_rows(sample: Floats, n_held_out: int, n_nearest: int) -> Iterator[HeldOut]:
-    """Find the rows with the largest inner products with each row held out, its neighbours left out.
+def find_nearest_rows(sample: Floats, n_held_out: int, n_nearest: int) -> Iterator[HeldOut]:
+    """Find the rows with the largest inner products with each held-out row, except its neighbors.
 
     Args:
         sample: (n, dim) float32 training rows in the order of their documents.
-        n_held_out: how many rows ask, evenly spread; all of them where there are fewer.
-        n_nearest: how many rows each asks for; all of them where there are fewer, and none is decided.
+        n_held_out: number of held-out rows, evenly spaced; all rows if there are fewer.
+        n_nearest: number of nearest rows for each; all rows if there are fewer, and none is separated then.
     """
     held_out = np.linspace(0, len(sample) - 1, min(n_held_out, len(sample))).astype(np.int64)
     batch = max(1, _BATCH_SCORES // len(sample))
@@ -56,40 +56,40 @@ def nearest_rows(sample: Floats, n_held_out: int, n_nearest: int) -> Iterator[He
     for low in range(0, len(held_out), batch):
         places = held_out[low : low + batch]
         scores = sample[places] @ sample.T
-        hide_neighbours(scores, places)
+        mask_neighbors(scores, places)
         nearest = np.argpartition(scores, -n_nearest, axis=1)[:, -n_nearest:]
         found = np.take_along_axis(scores, nearest, axis=1)
-        yield HeldOut(places, nearest, found, _decided(sample, places, scores, n_nearest))
+        yield HeldOut(places, nearest, found, _find_separated(sample, places, scores, n_nearest))
 
 
-def hide_neighbours(scores: Floats, places: Ints) -> None:
-    """Set the scores of what may be of the same document to -inf.
+def mask_neighbors(scores: Floats, places: Ints) -> None:
+    """Set the scores of rows that may be of the same document to -inf, in place.
 
     Args:
-        scores: (b, n) float32 of all rows of a sample, changed.
-        places: (b,) int64, the row that each line is about.
+        scores: (b, n) float32 scores of all rows of a sample for each held-out row.
+        places: (b,) int64, the held-out rows.
     """
     for row, place in zip(scores, places.tolist(), strict=True):
-        row[max(0, place - _NEIGHBOURS) : place + _NEIGHBOURS + 1] = -np.inf
+        row[max(0, place - _NEIGHBORS) : place + _NEIGHBORS + 1] = -np.inf
 
 
-def says_enough(decided: npt.NDArray[np.bool_]) -> bool:
-    """Whether so many of (n,) rows or queries have nearest ones beyond doubt that these speak for all.
+def has_enough_queries(is_separated: npt.NDArray[np.bool_]) -> bool:
+    """Return whether enough of (n,) queries have nearest rows that are separated from the others.
 
-    A collection of which nearly all vectors are equal says nothing about another one, nor about what may be added
-    to it.
+    Measurements on a collection of mostly equal vectors hold neither for other collections nor for documents that
+    are added later.
     """
-    return bool(np.count_nonzero(decided) >= max(1.0, _LEAST_DECIDED * len(decided)))
+    return bool(np.count_nonzero(is_separated) >= max(1.0, _MIN_SEPARATED * len(is_separated)))
 
 
-def _decided(sample: Floats, places: Ints, scores: Floats, n_nearest: int) -> npt.NDArray[np.bool_]:
-    """See `HeldOut.decided`; the (b, n) scores are reordered."""
+def _find_separated(sample: Floats, places: Ints, scores: Floats, n_nearest: int) -> npt.NDArray[np.bool_]:
+    """Return `HeldOut.is_separated`; the (b, n) scores are reordered."""
     if n_nearest == scores.shape[1]:
         return np.zeros(len(places), bool)
     last = scores.shape[1] - n_nearest
     scores.partition((last - 1, last), axis=1)
     lengths = np.linalg.norm(sample, axis=1)
     rounding = ROUNDING * lengths[places] * np.median(lengths)
-    with np.errstate(invalid="ignore"):  # -inf less -inf: hidden rows
-        decided: npt.NDArray[np.bool_] = scores[:, last] - scores[:, last - 1] > rounding
-    return decided
+    with np.errstate(invalid="ignore"):  # -inf less -inf: masked rows
+        is_separated: npt.NDArray[np.bool_] = scores[:, last] - scores[:, last - 1] > rounding
+    return is_separated

@@ -7,8 +7,8 @@ import math
 import numpy as np
 import numpy.typing as npt
 
-from quarry.engine.quantization.held_out import ROUNDING, nearest_rows, says_enough
-from quarry.engine.quantization.search_settings import setting_for
+from quarry.engine.quantization.held_out import ROUNDING, find_nearest_rows, has_enough_queries
+from quarry.engine.quantization.search_settings import find_setting
 from quarry.formats.vectors.quantizer import Quantizer
 
 __all__ = ["default_nprobe", "list_ranks", "probe_recall"]
@@ -16,38 +16,39 @@ __all__ = ["default_nprobe", "list_ranks", "probe_recall"]
 Floats = npt.NDArray[np.float32]
 Ints = npt.NDArray[np.int64]
 
-_RECALL = 0.993  # of lists; codes pass over a little more, so that .99 is found
+_RECALL = 0.993  # of the lists; codes miss a few more rows, and .99 are found
 _N_HELD_OUT = 1024
 _N_NEAREST = 20
 
 
 def probe_recall(sample: Floats, quantizer: Quantizer) -> Floats | None:
-    """Share of the nearest rows that the first lists hold, for each number of lists.
+    """Measure the share of the nearest rows in the best lists, for each number of lists.
 
-    Rows of the sample ask for their nearest twenty in the sample. It is thinner than the collection, so that these
-    are further away than the documents that are nearest: about as far as documents are from questions. Half of the
-    rows count, those with a row nearest to them: others lie apart, where nobody asks, and a few of them would take
-    as many lists as all else. For .99, three samples of squad (156,175 rows, 256 lists) took 69 to 76 lists, where
-    the best rows of real questions' ten documents lay in 66; three of a collection of abstracts (1,558,039 rows,
-    1024 lists) 93 to 106 and 91; one of an eighth of squad (128 lists) 48 and 52.
+    Held-out rows of the sample are the queries, with their twenty nearest rows in the sample. A sample is sparser
+    than the collection, so these are about as far away as documents are from questions. Only the half of the
+    queries with the highest best scores counts: the others are outliers, and a few of them would need as many
+    lists as all the rest. For .99, three samples of squad (156,175 rows, 256 lists) took 69 to 76 lists, while the
+    best rows of the ten documents of real questions were in 66; three of a collection of abstracts (1,558,039
+    rows, 1024 lists) 93 to 106 and 91; one of an eighth of squad (128 lists) 48 and 52.
+
+    A query counts only if its twenty nearest rows are separated from the others. Ties count against a list: lists
+    whose scores are equal to its own, up to rounding, are read before it.
 
     Args:
         sample: (n, dim) float32 training rows in the order of their documents.
-        quantizer: whose lists.
-
-    Rows whose nearest twenty are not decided do not count, and lists that score the same as the one that holds a
-    row come before it: what the order of equal scores is like is left to chance.
+        quantizer: has the lists.
 
     Returns:
-        (nlist,) float32, ascending to 1: number i for the i + 1 lists with the largest inner products. None where
-        the sample says too little, as one of identical vectors.
+        (nlist,) float32, ascending to 1: entry i is for the i + 1 lists with the largest inner products. None if
+        too few queries count, as in a sample of equal vectors.
     """
-    ranks, best, decided = [], [], []
-    for asked in nearest_rows(sample, _N_HELD_OUT, _N_NEAREST):
-        ranks.append(_ranks(sample, asked.places, asked.nearest, quantizer)[asked.decided])
-        best.append(asked.scores.max(axis=1)[asked.decided])
-        decided.append(asked.decided)
-    if not says_enough(np.concatenate(decided)):
+    ranks, best, separated = [], [], []
+    for held_out in find_nearest_rows(sample, _N_HELD_OUT, _N_NEAREST):
+        is_separated = held_out.is_separated
+        ranks.append(_rank_lists_of_rows(sample, held_out.places, held_out.nearest, quantizer)[is_separated])
+        best.append(held_out.scores.max(axis=1)[is_separated])
+        separated.append(is_separated)
+    if not has_enough_queries(np.concatenate(separated)):
         return None
     order = np.argsort(-np.concatenate(best), kind="stable")
     counted = np.concatenate(ranks)[order[: -(-len(order) // 2)]]
@@ -62,7 +63,7 @@ def default_nprobe(quantizer: Quantizer, k: int) -> int:
     It is the value calibrated with queries, if there is one; otherwise, for any k, the lists that hold .993 of the
     nearest rows of the training sample; otherwise 7 times the square root of the number of lists.
     """
-    setting = setting_for(quantizer.search_settings, k)
+    setting = find_setting(quantizer.search_settings, k)
     if setting is not None:
         return min(quantizer.nlist, setting.nprobe)
     if quantizer.probe_recall is None:
@@ -70,8 +71,8 @@ def default_nprobe(quantizer: Quantizer, k: int) -> int:
     return min(quantizer.nlist, int(np.searchsorted(quantizer.probe_recall, np.float32(_RECALL))) + 1)
 
 
-def _ranks(sample: Floats, places: Ints, nearest: Ints, quantizer: Quantizer) -> Ints:
-    """For each nearest row of each row that asks, how many lists may come before its list: like `nearest`."""
+def _rank_lists_of_rows(sample: Floats, places: Ints, nearest: Ints, quantizer: Quantizer) -> Ints:
+    """Return how many lists may be read before the list of each nearest row of each query: like `nearest`."""
     wanted, which = np.unique(nearest, return_inverse=True)
     coarse = quantizer.coarse
     lists = (quantizer.rotate(sample[wanted]) @ coarse.T).argmax(axis=1)[which].reshape(nearest.shape)
@@ -85,7 +86,7 @@ def list_ranks(queries: Floats, coarse: Floats) -> Ints:
     Ties count against a list: lists whose scores are equal to its own, up to rounding, are read before it.
 
     Args:
-        queries: (n_queries, dim) float32, rotated where the quantizer has a rotation.
+        queries: (n_queries, dim) float32, rotated if the quantizer has a rotation.
         coarse: (nlist, dim) float32 coarse centroids.
     """
     scores = queries @ coarse.T

@@ -10,15 +10,15 @@ from __future__ import annotations
 
 import logging
 import random
-import re
 from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
 
+from quarry.engine.encoding.batch_encoder import BatchEncoder
 from quarry.engine.encoding.encoder import Encoder
-from quarry.engine.encoding.queries import encode_queries
-from quarry.engine.encoding.windows import sentence_end_flags
+from quarry.engine.encoding.queries import encode_queries, valid_queries
+from quarry.engine.encoding.windows import WORD, sentence_end_flags
 from quarry.engine.scoring.query_vectors import MAX_MAGNITUDE, host_vectors
 from quarry.formats.errors import InvalidQuery
 
@@ -33,9 +33,6 @@ _MAX_TITLE_WORDS = 30
 _SENTENCE_WORDS = (8, 16)  # least and most words kept of a sentence
 _MIN_SENTENCE_WORDS = 3  # shorter sentences are taken only if there are no others
 _READ_CHARS = 2000  # length of the part of a document that is read
-
-# In scripts without spaces (Thai, Lao, kana, Han) three characters count as a word.
-_WORD = re.compile(r"[\u0e00-\u0eff\u3040-\u30ff\u3400-\u9fff]{1,3}|[^\s\u0e00-\u0eff\u3040-\u30ff\u3400-\u9fff]+")
 
 _log = logging.getLogger(__name__)
 
@@ -95,6 +92,8 @@ def _encode(encoder: Encoder, texts: list[str], threads: int) -> Floats:
     try:
         return host_vectors(encode_queries(encoder, texts, threads))
     except InvalidQuery:  # of at least one text
+        if isinstance(encoder, BatchEncoder):
+            return host_vectors(encode_queries(encoder, valid_queries(encoder, texts), threads))
         return _encode_one_by_one(encoder, texts)
 
 
@@ -110,7 +109,7 @@ def _encode_one_by_one(encoder: Encoder, texts: list[str]) -> Floats:
 
 def _query_like(title: str, text: str, generator: random.Random) -> str:
     if title and generator.random() < _TITLES:
-        words = [match.end() for match in _WORD.finditer(title[:_READ_CHARS])]
+        words = [match.end() for match in WORD.finditer(title[:_READ_CHARS])]
         return title[: words[:_MAX_TITLE_WORDS][-1]] if words else title
     start = _below(generator, len(text) - _READ_CHARS) if len(text) > _READ_CHARS else 0
     return _truncated_sentence(text[start : start + _READ_CHARS], start > 0, generator)
@@ -118,7 +117,7 @@ def _query_like(title: str, text: str, generator: random.Random) -> str:
 
 def _truncated_sentence(part: str, is_inside: bool, generator: random.Random) -> str:
     """Return the first words of a random sentence; with `is_inside` the part may begin within a sentence."""
-    words = [match.span() for match in _WORD.finditer(part)]
+    words = [match.span() for match in WORD.finditer(part)]
     if not words:
         return part
     starts, ends = np.array(words, np.int64).T

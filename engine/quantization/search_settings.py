@@ -7,12 +7,12 @@ from collections.abc import Sequence
 
 from quarry.formats.vectors.search_setting import SearchSetting
 
-__all__ = ["setting_for"]
+__all__ = ["find_setting"]
 
 _GROWTH = 0.62  # exponent of rows by hits, used if only one number of hits was calibrated
 
 
-def setting_for(settings: Sequence[SearchSetting], k: int) -> SearchSetting | None:
+def find_setting(settings: Sequence[SearchSetting], k: int) -> SearchSetting | None:
     """Return the setting for k hits; None if nothing was calibrated.
 
     Fewer hits than were calibrated use the setting of the smallest calibrated k. Between two values of k, and

@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 import numpy.typing as npt
 
-from quarry.engine.quantization.candidates import measured_candidate_rows
+from quarry.engine.quantization.candidates import measure_candidate_rows
 from quarry.engine.quantization.codebook import extract_codebook, train_codes
 from quarry.engine.quantization.coder import VectorCoder
 from quarry.engine.quantization.faiss_threads import set_faiss_threads
@@ -20,9 +20,9 @@ from quarry.formats.manifest import IndexSettings
 from quarry.formats.vectors.quantizer import Quantizer
 
 __all__ = [
+    "choose_nlist",
+    "count_training_rows",
     "measured",
-    "n_training_rows",
-    "nlist_for",
     "train_lists",
     "train_on",
     "train_quantizer",
@@ -36,12 +36,12 @@ _COARSE_ITERATIONS = 8
 _CODED_AT_ONCE = 8192
 
 
-def nlist_for(n_rows: int) -> int:
+def choose_nlist(n_rows: int) -> int:
     """Return the number of inverted lists for `n_rows` centroids: the power of two nearest to 3/4 of the root."""
     return int(2 ** max(0, round(math.log2(0.75 * math.sqrt(max(1, n_rows))))))
 
 
-def n_training_rows(n_rows: int, nlist: int, dim: int) -> int:
+def count_training_rows(n_rows: int, nlist: int, dim: int) -> int:
     """Return the number of the `n_rows` centroids that a quantizer with `nlist` lists is trained on."""
     return min(n_rows, _ROWS_PER_LIST * nlist, _TRAINING_BYTES // (4 * dim))
 
@@ -102,7 +102,7 @@ def measured(quantizer: Quantizer, sample: Floats, n_rows: int, threads: int) ->
     return replace(
         quantizer,
         probe_recall=probe_recall(sample, quantizer),
-        candidate_rows=measured_candidate_rows(quantizer, sample, lists, codes),
+        candidate_rows=measure_candidate_rows(quantizer, sample, lists, codes),
         fit=replace(coder.fit(sizes), n_rows=n_rows),
     )
 
@@ -117,9 +117,9 @@ def train_on(
         n_rows: their number.
         settings: of the index.
         threads: how many to use.
-        nlist: number of inverted lists; None: what `nlist_for` says.
+        nlist: number of inverted lists; None: what `choose_nlist` says.
     """
-    nlist = nlist_for(n_rows) if nlist is None else nlist
+    nlist = choose_nlist(n_rows) if nlist is None else nlist
     sample = _draw_sample(batches, n_rows, nlist, settings)
     trained = train_quantizer(sample, nlist, settings.code_bytes, settings.seed, threads)
     return measured(trained, sample, n_rows, threads)
@@ -149,7 +149,7 @@ def train_lists(
     """
     if codes.by_residual or n_rows < thresholds.list_rows:
         return codes
-    nlist = nlist_for(n_rows) if thresholds.nlist is None else thresholds.nlist
+    nlist = choose_nlist(n_rows) if thresholds.nlist is None else thresholds.nlist
     sample = _draw_sample(batches, n_rows, nlist, settings)
     n_lists = max(1, min(nlist, len(sample) // 16))
     coarse = _train_coarse_centroids(codes.rotate(sample), n_lists, settings.seed, threads)
@@ -158,7 +158,7 @@ def train_lists(
 
 def _draw_sample(batches: Iterable[Floats], n_rows: int, nlist: int, settings: IndexSettings) -> Floats:
     """Draw the rows that a quantizer with `nlist` lists is trained on: (n, dim) float32, in their order."""
-    n_sample = n_training_rows(n_rows, nlist, settings.dim)
+    n_sample = count_training_rows(n_rows, nlist, settings.dim)
     generator = np.random.default_rng(settings.seed)
     # one row out of each of n_sample equal intervals
     places = (np.arange(n_sample) + generator.random(n_sample)) * (n_rows / n_sample)

@@ -1,20 +1,23 @@
-"""All files of the newest generation of an index, open at once, so that they can be taken over."""
+"""All files of the newest generation of an index, open at once, so that others can take them over."""
 
 from __future__ import annotations
 
 import contextlib
+from contextlib import ExitStack
 from types import TracebackType
 from typing import Self
 
+from quarry.engine.shards.shard_folders import shard_directory
 from quarry.formats.container.directory import Directory
 from quarry.formats.container.file_copies import SourceFile
 from quarry.formats.container.spool import TEMPORARY_SUFFIX
-from quarry.formats.errors import CorruptFile
+from quarry.formats.errors import CorruptFile, IndexNotFound
 from quarry.formats.manifest import Manifest, find_latest_generation
+from quarry.formats.shard_set import ShardSet, has_shard_set, load_newest_shard_set
 from quarry.formats.snapshot import Snapshot
 from quarry.formats.vectors.hnsw_graph import graph_name
 
-__all__ = ["GenerationFiles"]
+__all__ = ["GenerationFiles", "open_generations", "open_shards"]
 
 _ATTEMPTS = 100  # a commit may delete files between the reading of their manifest and their opening
 
@@ -22,7 +25,7 @@ _ATTEMPTS = 100  # a commit may delete files between the reading of their manife
 class GenerationFiles:
     """The open files of the newest generation, its graphs included; a context manager.
 
-    Once they are open, commits and merges of other processes do not concern them.
+    Once they are open, commits and merges of other processes do not affect them.
 
     Args:
         directory: of the index, without shards.
@@ -36,7 +39,7 @@ class GenerationFiles:
 
     Raises:
         IndexNotFound: there is no index.
-        FormatError: the manifest is damaged, or a file is missing.
+        FormatError: a file is damaged or missing.
         AccessFailed: a file cannot be opened.
     """
 
@@ -44,11 +47,18 @@ class GenerationFiles:
         self.directory = directory
         self.n_files = self.n_linked = self.n_bytes = 0
         self._files: dict[str, SourceFile] = {}
+        self._snapshot: Snapshot | None = None
         try:
             self._open_newest()
         except BaseException:
             self.close()
             raise
+
+    @property
+    def snapshot(self) -> Snapshot:
+        """The generation, to be read."""
+        assert self._snapshot is not None
+        return self._snapshot
 
     @property
     def n_documents(self) -> int:
@@ -64,19 +74,42 @@ class GenerationFiles:
         """
         for name in self._files:
             if name != self.manifest.name:
-                self._put(name, target, name)
+                self.put_file(name, target)
         Snapshot(target, manifest=self.manifest).close()
         target.sync()
 
     def publish(self, target: Directory) -> None:
         """Link or copy the manifest too, with which the folder becomes an index."""
         temporary = f"manifest-{self.manifest.commit_id.hex()}{TEMPORARY_SUFFIX}"
-        self._put(self.manifest.name, target, temporary)
+        self.put_file(self.manifest.name, target, temporary)
         target.rename(temporary, self.manifest.name)
         target.sync()
 
+    def has_file(self, name: str) -> bool:
+        """Return whether the generation has a file, or a graph, of that name."""
+        return name in self._files
+
+    def put_file(self, name: str, target: Directory, new_name: str = "") -> None:
+        """Link or copy a file into a folder.
+
+        Args:
+            name: of the file.
+            target: the folder.
+            new_name: name that it gets there; "": the same.
+
+        Raises:
+            TruncatedFile: the file became shorter.
+            AccessFailed: it cannot be read, or the copy cannot be written.
+        """
+        self.n_linked += self._files[name].put(target, new_name or name)
+        self.n_files += 1
+        self.n_bytes += self._files[name].n_bytes
+
     def close(self) -> None:
         """Close all files."""
+        if self._snapshot is not None:
+            self._snapshot.close()
+            self._snapshot = None
         for file in self._files.values():
             file.close()
         self._files.clear()
@@ -88,11 +121,6 @@ class GenerationFiles:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
-
-    def _put(self, name: str, target: Directory, new_name: str) -> None:
-        self.n_linked += self._files[name].put(target, new_name)
-        self.n_files += 1
-        self.n_bytes += self._files[name].n_bytes
 
     def _open_newest(self) -> None:
         for attempt in range(_ATTEMPTS):
@@ -114,3 +142,52 @@ class GenerationFiles:
             name = graph_name(segment.file.file_id)
             with contextlib.suppress(FileNotFoundError):
                 self._files[name] = SourceFile(self.directory, name)
+        self._snapshot = Snapshot(self.directory, manifest=self.manifest)
+
+
+def open_generations(directory: Directory, stack: ExitStack) -> list[GenerationFiles]:
+    """Open the newest generation of an index, or of all its shards.
+
+    Args:
+        directory: of the index, sharded or not.
+        stack: closes the files.
+
+    Raises:
+        QuarryError: as `GenerationFiles` and `open_shards` raise it.
+    """
+    if has_shard_set(directory):
+        return open_shards(directory, stack)[1]
+    return [stack.enter_context(GenerationFiles(directory))]
+
+
+def open_shards(directory: Directory, stack: ExitStack) -> tuple[ShardSet, list[GenerationFiles]]:
+    """Open the files of all shards of an index at one moment, if commits follow one another slowly enough.
+
+    Args:
+        directory: of the index.
+        stack: closes the files.
+
+    Raises:
+        FormatTooNew: the index has a feature that a writer must know, and this version does not.
+        FormatError: a file is damaged or missing.
+        AccessFailed: a file cannot be opened.
+    """
+    for attempt in range(_ATTEMPTS):
+        with ExitStack() as opening:
+            shard_set = load_newest_shard_set(directory)
+            shard_set.check_writable(directory)  # the new one would not have the features that are not known
+            n_shards = len(shard_set.folders)
+            try:
+                shards = [
+                    opening.enter_context(GenerationFiles(shard_directory(directory, name, n_shards)))
+                    for name in shard_set.folders
+                ]
+                is_newest = all(shard.manifest.is_newest(shard.directory) for shard in shards)
+            except IndexNotFound as error:
+                if shard_set.is_newest(directory):
+                    raise CorruptFile("a shard of the index is missing", path=error.path) from error
+                continue
+            if is_newest or attempt + 1 == _ATTEMPTS:
+                stack.push(opening.pop_all())
+                return shard_set, shards
+    raise CorruptFile("the shards of the index cannot be opened", path=directory.path)

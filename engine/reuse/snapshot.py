@@ -10,7 +10,7 @@ from pathlib import Path
 
 from quarry.engine.indexer.build_folder import BuildFolder
 from quarry.engine.indexer.garbage import collect_garbage
-from quarry.engine.reuse.generation_files import GenerationFiles
+from quarry.engine.reuse.generation_files import GenerationFiles, open_shards
 from quarry.engine.shards.shard_folders import (
     collect_shard_garbage,
     delete_folders,
@@ -19,12 +19,9 @@ from quarry.engine.shards.shard_folders import (
     shard_folder_names,
 )
 from quarry.formats.container.directory import Directory
-from quarry.formats.errors import CorruptFile, IndexNotFound
 from quarry.formats.shard_set import ShardSet, has_shard_set, load_newest_shard_set
 
 __all__ = ["SnapshotReport", "write_snapshot"]
-
-_ATTEMPTS = 100  # commits to some shards may come between the opening of others
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,7 +61,7 @@ def write_snapshot(directory: Directory, path: Path) -> SnapshotReport:
     with BuildFolder(path.absolute(), overwrite=False) as folder, ExitStack() as stack:
         target = Directory(folder.path)
         if has_shard_set(directory):
-            shard_set, shards = _open_shards(directory, stack)
+            shard_set, shards = open_shards(directory, stack)
             _copy_shards(shard_set, shards, target)
             collect_shard_garbage(target, folder.lock)
             return _report(shards, target)
@@ -77,29 +74,6 @@ def write_snapshot(directory: Directory, path: Path) -> SnapshotReport:
             collect_garbage(target, folder.lock)
             raise
         return _report([files])
-
-
-def _open_shards(directory: Directory, stack: ExitStack) -> tuple[ShardSet, list[GenerationFiles]]:
-    """Open the files of all shards at one moment, if commits follow one another slowly enough."""
-    for attempt in range(_ATTEMPTS):
-        with ExitStack() as opening:
-            shard_set = load_newest_shard_set(directory)
-            shard_set.check_writable(directory)  # the new one would not have the features that are not known
-            n_shards = len(shard_set.folders)
-            try:
-                shards = [
-                    opening.enter_context(GenerationFiles(shard_directory(directory, name, n_shards)))
-                    for name in shard_set.folders
-                ]
-                is_newest = all(shard.manifest.is_newest(shard.directory) for shard in shards)
-            except IndexNotFound as error:
-                if shard_set.is_newest(directory):
-                    raise CorruptFile("a shard of the index is missing", path=error.path) from error
-                continue
-            if is_newest or attempt + 1 == _ATTEMPTS:
-                stack.push(opening.pop_all())
-                return shard_set, shards
-    raise CorruptFile("the shards of the index cannot be opened", path=directory.path)
 
 
 def _copy_shards(shard_set: ShardSet, shards: Sequence[GenerationFiles], target: Directory) -> None:

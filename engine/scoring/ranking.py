@@ -64,6 +64,12 @@ class Ranking(NamedTuple):
         lexical = None if self.lexical is None else self.lexical[:n]
         return Ranking(self.segments[:n], self.docs[:n], self.scores[:n], dense, lexical, self.exactness)
 
+    def skip(self, n: int) -> Ranking:
+        """Return all but the n best documents."""
+        dense = None if self.dense is None else self.dense[n:]
+        lexical = None if self.lexical is None else self.lexical[n:]
+        return Ranking(self.segments[n:], self.docs[n:], self.scores[n:], dense, lexical, self.exactness)
+
 
 def merge_rankings(answers: Sequence[tuple[Ints, Floats]], n: int, keep_ties: bool = False) -> Ranking:
     """Merge the documents found in each segment, given with their scores, into the n best.

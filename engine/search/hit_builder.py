@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
 from quarry.engine.documents.document import full_text
+from quarry.engine.options import SearchOptions
 from quarry.engine.scoring.aggregation import centroid_weights
 from quarry.engine.scoring.ranking import Ranking
 from quarry.engine.search.hits import Hit, Hits, Match
+from quarry.engine.search.passages import PassageFinder, document_spans
 from quarry.engine.search.retriever import Answer
 from quarry.engine.search.searcher import Searcher
-from quarry.formats.documents.spans import unpack_spans
 from quarry.formats.documents.store import PackedDocument, StoredDocument
-from quarry.formats.errors import CorruptFile
 from quarry.formats.snapshot import Snapshot
 
 __all__ = ["HitBuilder", "find_matches"]
@@ -26,7 +27,7 @@ class HitBuilder:
 
     Args:
         snapshot: the snapshot; its segments are used even after it is closed.
-        searcher: computes the scores of centroids for explanations.
+        searcher: computes the scores of centroids, for passages.
     """
 
     def __init__(self, snapshot: Snapshot, searcher: Searcher) -> None:
@@ -34,25 +35,44 @@ class HitBuilder:
         self._beta = snapshot.manifest.settings.beta
         self._searcher = searcher
 
-    def build(self, answer: Answer) -> Hits:
-        """Return the hits of an answer in its order, explained by the parts of the query that it holds."""
+    def build(self, answer: Answer, options: SearchOptions) -> Hits:
+        """Return the hits of an answer in its order, with what their passages are found by."""
         ranking = answer.ranking
         ids, documents = self._read(ranking)
         unknown = [None] * len(ids)
         dense_scores = unknown if ranking.dense is None else ranking.dense.tolist()
         lexical_scores = unknown if ranking.lexical is None else ranking.lexical.tolist()
-        columns = zip(ids, ranking.scores.tolist(), documents, dense_scores, lexical_scores, strict=True)
+        scores = self._centroid_scores(answer)
+        weight = {"dense": 1.0, "lexical": 0.0}.get(options.mode, options.dense_weight)
+        finders = [
+            PassageFinder(own, answer.words, weight, self._segments[segment].reader.path)
+            for own, segment in zip(scores, ranking.segments.tolist(), strict=True)
+        ]
+        columns = zip(ids, ranking.scores.tolist(), documents, dense_scores, lexical_scores, finders, strict=True)
         hits = Hits(
             (
-                Hit(doc_id, score, document, dense_score=dense, lexical_score=lexical)
-                for doc_id, score, document, dense, lexical in columns
+                Hit(doc_id, score, document, dense_score=dense, lexical_score=lexical, _finder=finder)
+                for doc_id, score, document, dense, lexical, finder in columns
             ),
             ranking.exactness,
         )
-        if answer.vector is not None or answer.terms is not None:
+        if options.explain:
             for number, hit in enumerate(hits):
-                self._explain(hit, documents[number], answer, number)
+                self._explain(hit, documents[number], answer, number, scores[number])
         return hits
+
+    def _centroid_scores(self, answer: Answer) -> Sequence[npt.NDArray[np.float32] | None]:
+        """Return for each document of an answer the scores of its centroids; None in lexical mode."""
+        ranking = answer.ranking
+        found: list[npt.NDArray[np.float32] | None] = [None] * len(ranking.docs)
+        if answer.vector is None:
+            return found
+        for number in np.unique(ranking.segments).tolist():
+            places = np.flatnonzero(ranking.segments == number)
+            scores = self._searcher.centroid_scores(answer.vector, number, ranking.docs[places])
+            for place, own in zip(places.tolist(), scores, strict=True):
+                found[place] = own
+        return found
 
     def _read(self, ranking: Ranking) -> tuple[list[str], list[PackedDocument]]:
         """Return ids and documents in the order of the ranking."""
@@ -68,15 +88,23 @@ class HitBuilder:
         pairs = [stored[place] for place in range(len(stored))]
         return [doc_id for doc_id, _ in pairs], [document for _, document in pairs]
 
-    def _explain(self, hit: Hit, document: PackedDocument, answer: Answer, number: int) -> None:
-        """Add the passages and terms that matched, for the hit of that number."""
+    def _explain(
+        self,
+        hit: Hit,
+        document: PackedDocument,
+        answer: Answer,
+        number: int,
+        scores: npt.NDArray[np.float32] | None,
+    ) -> None:
+        """Add the passages, terms and words that matched, for the hit of that number."""
         segment, doc = int(answer.ranking.segments[number]), int(answer.ranking.docs[number])
-        if answer.vector is not None:
-            scores = self._searcher.centroid_scores(answer.vector, segment, doc)
-            path = self._segments[segment].reader.path
-            hit.matches = find_matches(document.unpack(), scores, self._beta, path)
+        stored = document.unpack()
+        if scores is not None:
+            hit.matches = find_matches(stored, scores, self._beta, self._segments[segment].reader.path)
         if answer.terms is not None:
             hit.terms = answer.terms.term_scores(segment, doc)
+        if answer.words is not None:
+            hit.words = answer.words.find(full_text(stored.title, stored.text))
 
 
 def find_matches(
@@ -93,9 +121,7 @@ def find_matches(
     Raises:
         CorruptFile: the number of stored spans differs from the number of centroids.
     """
-    spans = unpack_spans(stored.spans, path)
-    if len(spans) != len(scores):
-        raise CorruptFile("spans do not fit the centroids", path=path, expected=len(scores), actual=len(spans))
+    spans = document_spans(stored, len(scores), path)
     text = full_text(stored.title, stored.text)
     weights = centroid_weights(scores, beta)
     order = np.argsort(-weights, kind="stable")

@@ -6,8 +6,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 
 from quarry.engine.documents.file_place import FilePlace, find_place
+from quarry.engine.lexical.query_words import MatchedWord
 from quarry.engine.scoring.ranking import Exactness
 from quarry.engine.search.coverage import Coverage
+from quarry.engine.search.passages import Passage, PassageFinder
 from quarry.formats.documents.store import PackedDocument
 
 __all__ = ["Hit", "Hits", "Match", "snippet"]
@@ -29,6 +31,15 @@ class Match:
     score: float
     weight: float
 
+    def to_dict(self) -> dict[str, object]:
+        """Return all attributes as JSON-compatible values."""
+        return {
+            "spans": [[int(start), int(end)] for start, end in self.spans],
+            "text": self.text,
+            "score": float(self.score),
+            "weight": float(self.weight),
+        }
+
 
 @dataclass(slots=True, repr=False)
 class Hit:
@@ -36,10 +47,13 @@ class Hit:
 
     Attributes:
         id: the document's id.
-        score: score of the ranking; larger is better.
+        score: what the hits of one query are ranked by; larger is better. It is not comparable between queries: in
+            hybrid mode scores are scaled for each query, so that the best document of any query gets a high one.
         matches: with ``explain=True`` the passages that contribute, by descending weight; otherwise empty.
         terms: with ``explain=True`` the analyzed terms of the query that the document contains, and the lexical
             score of each; otherwise empty.
+        words: with ``explain=True`` the words of the document's full text (its title, a line break, its text) that
+            match words of the query, with their positions; otherwise empty.
         dense_score: aggregated inner products of vectors, None if not computed.
         lexical_score: BM25 score, None if not computed.
     """
@@ -51,6 +65,16 @@ class Hit:
     terms: Mapping[str, float] = field(default_factory=dict)
     dense_score: float | None = None
     lexical_score: float | None = None
+    words: tuple[MatchedWord, ...] = ()
+    _finder: PassageFinder | None = field(default=None, compare=False)
+    _passages: tuple[Passage, ...] | None = field(default=None, compare=False)
+
+    @property
+    def passages(self) -> tuple[Passage, ...]:
+        """Its best passage for the query, and up to two others that score nearly as high, best first."""
+        if self._passages is None:
+            self._passages = () if self._finder is None else self._finder.find(self._document.unpack())
+        return self._passages
 
     @property
     def text(self) -> str:
@@ -69,8 +93,8 @@ class Hit:
 
     @property
     def place(self) -> FilePlace | None:
-        """Where its best match was read, or without ``explain=True`` the document; see `place_of`."""
-        return self.place_of(self.matches[0] if self.matches else None)
+        """Where its best passage was read: "manual.pdf, p. 12"; None if the document was not read from a file."""
+        return self.passages[0].place if self.passages else self.place_of(None)
 
     def place_of(self, match: Match | None) -> FilePlace | None:
         """Find where a match was read: "manual.pdf, p. 12"; None when the document was not read from a file."""
@@ -78,17 +102,21 @@ class Hit:
         return find_place(stored.text, stored.title, stored.metadata, match.spans if match else ())
 
     def to_dict(self) -> dict[str, object]:
-        """Return all attributes as JSON-compatible values."""
+        """Return all attributes as JSON-compatible values: scalars of NumPy are replaced by Python numbers."""
+        place = self.place
         return {
             "id": self.id,
-            "score": self.score,
+            "score": float(self.score),
             "title": self.title,
             "text": self.text,
             "metadata": dict(self.metadata),
-            "matches": [asdict(match) for match in self.matches],
-            "terms": dict(self.terms),
-            "dense_score": self.dense_score,
-            "lexical_score": self.lexical_score,
+            "place": None if place is None else str(place),
+            "matches": [match.to_dict() for match in self.matches],
+            "terms": {term: float(score) for term, score in self.terms.items()},
+            "dense_score": None if self.dense_score is None else float(self.dense_score),
+            "lexical_score": None if self.lexical_score is None else float(self.lexical_score),
+            "passages": [passage.to_dict() for passage in self.passages],
+            "words": [asdict(word) for word in self.words],
         }
 
     def __repr__(self) -> str:
@@ -114,6 +142,14 @@ class Hits(list[Hit]):
         super().__init__(hits)
         self.exactness = exactness
         self.coverage = coverage
+
+    def to_dict(self) -> dict[str, object]:
+        """Return the hits and all attributes as JSON-compatible values, for ``json.dumps`` or a web framework."""
+        return {
+            "exactness": str(self.exactness),
+            "coverage": None if self.coverage is None else self.coverage.to_dict(),
+            "hits": [hit.to_dict() for hit in self],
+        }
 
 
 def snippet(text: str, n_characters: int = 88) -> str:

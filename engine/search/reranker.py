@@ -275,8 +275,8 @@ def _find_problem(text: object) -> str | None:
     return None if position is None else f"holds a lone surrogate at character {position}"
 
 
-def rerank(query: str, hits: Hits, reranker: Reranker, k: int) -> Hits:
-    """Return the k best of `hits` by the reranker's scores, best first.
+def rerank(query: str, hits: Hits, reranker: Reranker, k: int, offset: int = 0) -> Hits:
+    """Return the k best of `hits` by the reranker's scores after the first `offset`, best first.
 
     Hits with equal scores keep their order.
     """
@@ -286,4 +286,4 @@ def rerank(query: str, hits: Hits, reranker: Reranker, k: int) -> Hits:
     scored = [replace(hit, score=score) for hit, score in zip(hits, scores, strict=True)]
     is_partial = hits.exactness is Exactness.PARTIAL
     exactness = Exactness.PARTIAL if is_partial else Exactness.APPROXIMATE
-    return Hits(sorted(scored, key=lambda hit: -hit.score)[:k], exactness, hits.coverage)
+    return Hits(sorted(scored, key=lambda hit: -hit.score)[offset : offset + k], exactness, hits.coverage)

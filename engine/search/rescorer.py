@@ -11,6 +11,7 @@ from quarry.formats.snapshot import OpenSegment
 
 __all__ = ["Rescorer", "kth_largest"]
 
+_BATCH_DOCS = 256  # whose centroids are in memory at once
 _MIN_SAVED_ROWS = 1000  # below, selecting documents by a few of their rows takes longer than it saves
 
 
@@ -92,10 +93,16 @@ class Rescorer:
             done, following = done + len(places), 2 * following
         return docs[:done], scores[:done]
 
-    def centroid_scores(self, query: npt.NDArray[np.float32], doc: int) -> npt.NDArray[np.float32]:
-        """Return the scores of the centroids of one document: (n_centroids,) float32."""
-        rows, _ = self._table.rows_of(np.array([doc]))
-        return self._vectors.scores(query, rows)
+    def centroid_scores(
+        self, query: npt.NDArray[np.float32], docs: npt.NDArray[np.int64]
+    ) -> list[npt.NDArray[np.float32]]:
+        """Return the scores of the centroids of each document: (n_centroids,) float32."""
+        scorer = self._vectors.scorer(query)
+        found: list[npt.NDArray[np.float32]] = []
+        for low in range(0, len(docs), _BATCH_DOCS):
+            rows, bounds = self._table.rows_of(docs[low : low + _BATCH_DOCS])
+            found += np.split(scorer(rows), bounds[1:-1])
+        return found
 
 
 def kth_largest(scores: npt.NDArray[np.float32], k: int) -> float:

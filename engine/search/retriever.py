@@ -10,9 +10,10 @@ import numpy.typing as npt
 
 from quarry.engine.filtering.allowed import AllowedDocs
 from quarry.engine.lexical.query import Bm25Query
+from quarry.engine.lexical.query_words import QueryWords
 from quarry.engine.lexical.searcher import LexicalSearcher
 from quarry.engine.options import SearchOptions
-from quarry.engine.quantization.candidates import usual_candidates
+from quarry.engine.quantization.candidates import get_uncalibrated_candidates
 from quarry.engine.scoring.query_vectors import Queries, Vectors, host_vectors
 from quarry.engine.scoring.ranking import Exactness, Ranking
 from quarry.engine.search.searcher import Searcher
@@ -32,13 +33,15 @@ class Answer(NamedTuple):
 
     Attributes:
         ranking: the documents, best first.
-        vector: (dim,) float32, the query's vector in main memory, if `explain` needs it.
-        terms: the query's terms, if `explain` needs them.
+        vector: (dim,) float32, the query's vector in main memory; None in lexical mode.
+        terms: the query's terms with their postings; None in dense mode.
+        words: the query's words; None if the query is a vector.
     """
 
     ranking: Ranking
     vector: Vectors | None = None
     terms: Bm25Query | None = None
+    words: QueryWords | None = None
 
 
 class Pool(NamedTuple):
@@ -63,7 +66,7 @@ class Pool(NamedTuple):
 
 def pool_size(options: SearchOptions) -> int:
     """Return the number of candidates that a hybrid search takes of each side."""
-    return options.candidates or max(usual_candidates(options.n_retrieved), _MIN_CANDIDATES)
+    return options.candidates or max(get_uncalibrated_candidates(options.n_retrieved), _MIN_CANDIDATES)
 
 
 class Retriever:
@@ -80,35 +83,35 @@ class Retriever:
         self._lexical = lexical
         self._n_docs = n_docs
 
-    def search_dense(self, vectors: Queries, options: SearchOptions, allowed: AllowedDocs) -> Iterator[Answer]:
-        """Yield the answer of each of (n, dim) query vectors."""
-        rankings = self._dense.search(vectors, options, allowed)
-        if not options.explain:
-            yield from map(Answer, rankings)
-            return
-        for vector, ranking in zip(host_vectors(vectors), rankings, strict=True):
-            yield Answer(ranking, vector)
+    def search_dense(
+        self, vectors: Queries, options: SearchOptions, allowed: AllowedDocs, texts: list[str] | None = None
+    ) -> Iterator[Answer]:
+        """Yield the answer of each of (n, dim) query vectors, with the words of the texts they are of, if any."""
+        rankings = [each.skip(options.n_skipped) for each in self._dense.search(vectors, options, allowed)]
+        for number, (vector, ranking) in enumerate(zip(host_vectors(vectors), rankings, strict=True)):
+            yield Answer(ranking, vector, words=None if texts is None else self._lexical.words(texts[number]))
 
     def search_lexical(self, texts: list[str], options: SearchOptions, allowed: AllowedDocs) -> Iterator[Answer]:
         """Yield the answer of each text, one after the other, since terms hold postings in memory."""
         for text in texts:
             terms = self._lexical.query(text)
-            ranking = terms.top(options.n_retrieved, allowed)
-            yield Answer(ranking, terms=terms if options.explain else None)
+            ranking = terms.top(options.n_retrieved, allowed).skip(options.n_skipped)
+            yield Answer(ranking, terms=terms, words=self._lexical.words(text, terms))
 
     def search_hybrid(
         self, texts: list[str], vectors: Queries, options: SearchOptions, allowed: AllowedDocs
     ) -> Iterator[Answer]:
         """Yield the answer of each query, given as a text and as its vector."""
-        for vector, terms, pool in self.find_pools(texts, vectors, options, allowed):
+        pools = self.find_pools(texts, vectors, options, allowed)
+        for text, (vector, terms, pool) in zip(texts, pools, strict=True):
             fused = fuse(pool.dense, pool.lexical, options.fusion, options.dense_weight)
-            order = np.lexsort((pool.docs, pool.segments, -fused))[: options.n_retrieved]
+            order = np.lexsort((pool.docs, pool.segments, -fused))[options.n_skipped : options.n_retrieved]
             ranking = Ranking(
                 pool.segments[order], pool.docs[order], fused[order], pool.dense[order], pool.lexical[order]
             )
             if len(pool.docs) == self._count_allowed(allowed):
                 ranking = ranking._replace(exactness=Exactness.EXACT)
-            yield Answer(ranking, vector, terms) if options.explain else Answer(ranking)
+            yield Answer(ranking, vector, terms, self._lexical.words(text, terms))
 
     def find_pools(
         self,

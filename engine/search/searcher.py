@@ -28,7 +28,7 @@ from quarry.engine.filtering.allowed import Allowed, AllowedDocs
 from quarry.engine.gpu.device import Device
 from quarry.engine.gpu.device_vectors import DeviceVectors
 from quarry.engine.options import OpenOptions, SearchOptions
-from quarry.engine.quantization.candidates import default_candidates, usual_candidates
+from quarry.engine.quantization.candidates import default_candidates, get_uncalibrated_candidates
 from quarry.engine.scoring.query_vectors import Queries, host_vectors
 from quarry.engine.scoring.ranking import Exactness, Ranking, merge_rankings
 from quarry.engine.search.rescorer import Rescorer, kth_largest
@@ -153,9 +153,9 @@ class Searcher:
         """Return exact aggregated scores of documents of one segment: (len(docs),) float32."""
         return self._segments[segment].rescorer.scores(query, docs)
 
-    def centroid_scores(self, query: Query, segment: int, doc: int) -> Scores:
-        """Return the scores of the centroids of one document: (n_centroids,) float32."""
-        return self._segments[segment].rescorer.centroid_scores(query, doc)
+    def centroid_scores(self, query: Query, segment: int, docs: Docs) -> list[Scores]:
+        """Return the scores of the centroids of each of some documents of one segment: (n_centroids,) float32."""
+        return self._segments[segment].rescorer.centroid_scores(query, docs)
 
 
 class _QueryBatch:
@@ -281,7 +281,7 @@ class _SegmentSearcher:
     def default_candidates(self, k: int, allowed: Allowed | None) -> int:
         """Return the default number of documents to rescore for k hits."""
         if not BACKENDS[self.backend.choice.backend].uses_codes:
-            return usual_candidates(k)
+            return get_uncalibrated_candidates(k)
         return default_candidates(self.backend.segment, k, allowed.n if allowed else None)
 
     def search(self, queries: _QueryBatch, parameters: SearchParameters, n_kept: int) -> list[_Scored]:

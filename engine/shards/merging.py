@@ -64,7 +64,7 @@ def merge_candidates(found: Mapping[int, ShardCandidates], options: SearchOption
         chosen = joined.dense if options.mode == "dense" else joined.lexical
         assert chosen is not None
         scores = chosen
-    order = best_places(scores, joined.ids, options.n_retrieved)
+    order = best_places(scores, joined.ids, options.n_retrieved)[options.n_skipped :]
     best = joined.take(order)
     return MergedRanking(
         shards[order], best.ids, best.segments, best.docs, scores[order], best.dense, best.lexical, exactness

@@ -24,6 +24,7 @@ from quarry.formats.container.directory import Directory
 from quarry.formats.errors import DurabilityUnknown, FormatError, IndexNotFound
 from quarry.formats.manifest import IndexSettings
 from quarry.formats.shard_set import ShardSet, find_latest_shard_set
+from quarry.formats.vectors.quantizer import Quantizer
 from quarry.formats.write_lock import WriteLock
 
 __all__ = ["NewShards"]
@@ -60,7 +61,7 @@ class NewShards(ShardWriters):
         self._n_threads = threads
         self._set_id = secrets.token_bytes(16)
         self._folders = shard_folder_names(self._set_id, n_shards)
-        self._is_committed = False
+        self._is_committed = self._has_quantizer = False
         writers: list[IndexWriter] = []
         try:
             make_folders(directory, self._folders)
@@ -86,6 +87,12 @@ class NewShards(ShardWriters):
             own = [batch[number] for batch in batches if number in batch]
             writer.adopt(own, n_tokens if number == 0 else 0, max_open)
 
+    def use_quantizer(self, quantizer: Quantizer) -> None:
+        """Use a quantizer for all shards, instead of training one."""
+        self._has_quantizer = True
+        for writer in self.writers:
+            writer.use_quantizer(quantizer)
+
     def commit(self) -> tuple[int, int]:
         """Commit every shard, and then the shard set that names them; delete what it replaces.
 
@@ -98,7 +105,8 @@ class NewShards(ShardWriters):
         Raises:
             QuarryError: nothing was committed, unless it is DurabilityUnknown.
         """
-        self._share_quantizer()
+        if not self._has_quantizer:
+            self._share_quantizer()
         _, n_replaced = super().commit()
         generation, parent_id = _replaced(self._directory)
         shard_set = ShardSet(
@@ -129,8 +137,7 @@ class NewShards(ShardWriters):
         if not any(has_lists(settings, thresholds, part.n_rows, has_quantizer=True) for part in parts):
             return
         trained = make_quantizer(rows, settings, self._n_threads, thresholds, self._encoder)
-        for writer in self.writers:
-            writer.use_quantizer(trained)
+        self.use_quantizer(trained)
 
     def close(self, *, abandon: bool = False) -> None:
         """Close the writers; delete the new folders if they were not committed."""

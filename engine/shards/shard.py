@@ -16,7 +16,6 @@ from quarry.engine.gpu.device import Device
 from quarry.engine.index.memory import plan_memory
 from quarry.engine.index.statistics import resource_statistics
 from quarry.engine.lexical.bm25 import Bm25
-from quarry.engine.lexical.query import Bm25Query
 from quarry.engine.lexical.searcher import LexicalSearcher
 from quarry.engine.options import OpenOptions, SearchOptions
 from quarry.engine.scoring.query_vectors import Queries
@@ -131,24 +130,27 @@ class ShardSearcher:
     Args:
         shard: the shard.
         collection: statistics of all documents.
+
+    Attributes:
+        lexical: lexical search.
     """
 
     def __init__(self, shard: Shard, collection: ShardedCollection) -> None:
         self._shard = shard
-        self._lexical = LexicalSearcher(shard.snapshot, shard.posting_bytes, collection)
+        self.lexical = LexicalSearcher(shard.snapshot, shard.posting_bytes, collection)
         n_docs = [segment.record.n_docs - segment.record.n_deleted for segment in shard.segments]
-        self._retriever = Retriever(shard.dense, self._lexical, n_docs)
+        self._retriever = Retriever(shard.dense, self.lexical, n_docs)
 
     @property
     def posting_bytes(self) -> int:
         """Memory of the decoded postings that are kept now."""
-        return self._lexical.resident_bytes
+        return self.lexical.resident_bytes
 
     def find_lexical(self, texts: list[str], options: SearchOptions) -> list[ShardCandidates]:
         """Return the best documents by BM25 for each text."""
         allowed = self._shard.allowed(options.condition)
         n = options.n_retrieved
-        rankings = (self._lexical.query(text).top(n, allowed, keep_ties=True) for text in texts)
+        rankings = (self.lexical.query(text).top(n, allowed, keep_ties=True) for text in texts)
         return [_of_ranking(self._shard, ranking, n, allowed) for ranking in rankings]
 
     def find_both(self, vectors: Queries, texts: list[str], options: SearchOptions) -> list[ShardCandidates]:
@@ -157,10 +159,6 @@ class ShardSearcher:
         pools = self._retriever.find_pools(texts, vectors, options, allowed, keep_ties=True)
         n_allowed = self._shard.count_allowed(allowed)
         return [_of_pool(self._shard, pool, n_allowed) for _, _, pool in pools]
-
-    def query(self, text: str) -> Bm25Query:
-        """Return the terms of a text, with their postings."""
-        return self._lexical.query(text)
 
 
 def find_dense(shard: Shard, vectors: Queries, options: SearchOptions) -> list[ShardCandidates]:

@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
 
 from quarry.engine.documents.document import Document
+from quarry.engine.filtering.evaluation import Kinds, join_kinds
+from quarry.engine.filtering.filter import Condition
 from quarry.engine.indexer.document_encoder import EncodedDocuments, OnInvalid
 from quarry.engine.indexer.index_writer import IndexWriter
 from quarry.engine.process.worker_pool import PoolClosed, WorkerPool
@@ -72,6 +74,14 @@ class ShardWriters:
     def delete(self, doc_ids: Iterable[str]) -> int:
         """Delete the documents of these ids; return how many there were."""
         return sum(self._owner(doc_id).delete([doc_id]) for doc_id in doc_ids)
+
+    def find_kinds(self, condition: Condition) -> Kinds | None:
+        """Return the kinds of the values that a condition compares; None if no shard has a document."""
+        return join_kinds(writer.find_kinds(condition) for writer in self.writers)
+
+    def delete_matching(self, condition: Condition) -> int:
+        """Delete the documents that satisfy a condition; return how many there were."""
+        return sum(writer.delete_matching(condition) for writer in self.writers)
 
     def has_changes(self) -> bool:
         """Return whether something was collected since the last commit."""

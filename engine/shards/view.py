@@ -11,11 +11,13 @@ import numpy as np
 import numpy.typing as npt
 
 from quarry.engine.documents.document import Document
-from quarry.engine.filtering.evaluation import Kinds, find_unknown_paths
+from quarry.engine.filtering.evaluation import Kinds, find_unknown_paths, join_kinds
 from quarry.engine.filtering.filter import Condition
 from quarry.engine.filtering.unknown_fields import find_nearest_names
 from quarry.engine.index.view import ViewResources
 from quarry.engine.lexical.searcher import LexicalSearcher
+from quarry.engine.listing.documents import StoredDocuments
+from quarry.engine.listing.facets import FacetCounts, FacetRequest, Facets, count_values, select_documents
 from quarry.engine.options import SearchOptions
 from quarry.engine.scoring.query_vectors import Queries, Vectors, host_vectors, query_vectors
 from quarry.engine.scoring.ranking import Exactness, Ranking
@@ -116,6 +118,32 @@ class ShardedView:
 
         return sum(gathering.run(count).values())
 
+    def stored(self, condition: Condition | None) -> StoredDocuments:
+        """Return the documents that satisfy a condition, to be read shard by shard; None: all."""
+        self._check_filter(condition, Gathering(self._threads, self._names))
+        segments = [segment for shard in self.shards for segment in shard.segments]
+        allowed = [docs for shard in self.shards for docs in shard.allowed(condition)]
+        return StoredDocuments(segments, allowed, self._path)
+
+    def facets(self, request: FacetRequest, condition: Condition | None) -> Facets:
+        """Return counts of values, see `quarry.engine.engine.Engine.facets`."""
+        gathering = Gathering(self._threads, self._names)
+        self._check_filter(condition, gathering)
+        query = request.query
+        collection = None if query is None else self._collection([query], gathering)
+
+        def count(number: int) -> list[FacetCounts]:
+            shard = self.shards[number]
+            terms = None
+            if collection is not None and query is not None:
+                terms = collection.searchers[number].lexical.query(query)
+            docs = select_documents(shard.segments, shard.allowed(condition), terms)
+            return [
+                count_values(each, request.field, flags) for each, flags in zip(shard.segments, docs, strict=True)
+            ]
+
+        return request.sum(each for counts in gathering.run(count).values() for each in counts)
+
     def statistics(self) -> dict[str, object]:
         """Describe the shards and what searches them; see `quarry.engine.shards.statistics`."""
         made = self._collections.get(frozenset())
@@ -140,7 +168,10 @@ class ShardedView:
         found = self._search(texts, vectors, options)
         if reranker is None:
             return found
-        return [rerank(text, hits, reranker, options.k) for text, hits in zip(texts, found, strict=True)]
+        return [
+            rerank(text, hits, reranker, options.k, options.offset)
+            for text, hits in zip(texts, found, strict=True)
+        ]
 
     def search_vectors(self, queries: npt.ArrayLike, options: SearchOptions) -> list[Hits]:
         """Return the hits of each of (n, dim) query vectors, see `quarry.engine.engine.Engine.search_vectors`."""
@@ -154,7 +185,7 @@ class ShardedView:
         if texts is None or options.mode == "dense":
             assert vectors is not None
             answers = gathering.run(lambda number: find_dense(self.shards[number], vectors, options))
-            return self._all_hits(answers, _Queries(options, host_vectors(vectors), None), gathering)
+            return self._all_hits(answers, _Queries(options, host_vectors(vectors), texts), gathering)
         collection = self._collection(texts, gathering)
         if vectors is None:
             answers = gathering.run(lambda number: collection.searchers[number].find_lexical(texts, options))
@@ -171,16 +202,19 @@ class ShardedView:
         if condition is None or condition in self._checked:
             return
         found = gathering.run(lambda number: self.shards[number].evaluate(condition))
-        kinds = [each for each in found.values() if each is not None]
-        if not kinds or gathering.missing:  # what all documents have is not known
+        kinds = join_kinds(found.values())
+        if kinds is None or gathering.missing:  # what all documents have is not known
             return
-        together: Kinds = {path: frozenset().union(*(each[path] for each in kinds)) for path in kinds[0]}
-        for field in find_unknown_paths(condition, together):
-            self._resources.unknown_fields.warn(field, partial(self._find_nearest, field))
+        self.check_filter(condition, kinds)
         with self._lock:
             if len(self._checked) >= _MAX_CHECKED:
                 self._checked = set()
             self._checked.add(condition)
+
+    def check_filter(self, condition: Condition, kinds: Kinds) -> None:
+        """Raise InvalidFilter or warn, see `quarry.engine.filtering.cache.DocumentFilter.check`."""
+        for field in find_unknown_paths(condition, kinds):
+            self._resources.unknown_fields.warn(field, partial(self._find_nearest, field))
 
     def _find_nearest(self, field: str) -> list[str]:
         names = {name for shard in self.shards for name in shard.filter.find_nearest(field)}
@@ -253,14 +287,16 @@ class ShardedView:
                 None if ranking.dense is None else ranking.dense[own],
                 None if ranking.lexical is None else ranking.lexical[own],
             )
-            answer = Answer(documents)
-            if queries.options.explain:
-                vector = None if queries.vectors is None else queries.vectors[query]
-                answer = Answer(documents, vector)
-                if queries.texts is not None and collection is not None:
-                    terms = collection.searchers[number].query(queries.texts[query])
-                    answer = answer._replace(terms=terms)
-            found.append(self.shards[number].hits.build(answer))
+            vector = None if queries.vectors is None else queries.vectors[query]
+            terms = words = None
+            if queries.texts is not None:
+                text, lexical = queries.texts[query], self._analysis
+                if collection is not None:
+                    lexical = collection.searchers[number].lexical
+                    terms = lexical.query(text)
+                words = lexical.words(text, terms)
+            answer = Answer(documents, vector, terms, words)
+            found.append(self.shards[number].hits.build(answer, queries.options))
         return found
 
     def _coverage(self, gathering: Gathering) -> Coverage:

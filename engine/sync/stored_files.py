@@ -1,4 +1,4 @@
-"""What an index knows of the files that its documents were read from."""
+"""Files that the documents of an index were read from, as the index has stored them."""
 
 from __future__ import annotations
 
@@ -8,11 +8,15 @@ from itertools import chain
 
 import numpy as np
 
+from quarry.formats.arrays import BoolArray
+from quarry.formats.metadata.values import Kind
+from quarry.formats.segment import SegmentReader
 from quarry.formats.snapshot import OpenSegment, Snapshot
 
 __all__ = ["StoredFile", "stored_files"]
 
 _BATCH_DOCS = 256
+_FIELDS = ("path", "hash", "size", "modified", "read")  # of metadata["file"]
 _CLOCK_NS = 2_000_000_000  # the coarsest clock of a file system in use (FAT): two seconds
 
 
@@ -60,13 +64,12 @@ def stored_files(snapshots: Iterable[Snapshot]) -> dict[str, StoredFile]:
         snapshots: of the shards of an index, or of an index without shards.
 
     Raises:
-        FormatError: a document is damaged.
+        FormatError: a segment is damaged.
     """
     found: dict[str, StoredFile] = {}
     for segment in chain.from_iterable(snapshot.segments for snapshot in snapshots):
-        for doc_id, metadata in _documents(segment):
-            file = metadata.get("file")
-            parsed = _parsed(file) if isinstance(file, Mapping) else None
+        for doc_id, file in _iterate_files(segment):
+            parsed = _parse_file(file)
             if parsed is not None:
                 path, state = parsed
                 known = found.setdefault(path, state)
@@ -75,23 +78,60 @@ def stored_files(snapshots: Iterable[Snapshot]) -> dict[str, StoredFile]:
     return found
 
 
-def _documents(segment: OpenSegment) -> Iterator[tuple[str, Mapping[str, object]]]:
+def _iterate_files(segment: OpenSegment) -> Iterator[tuple[str, Mapping[str, object]]]:
+    """Yield id and ``metadata["file"]`` of each live document that has one.
+
+    Values are read from the columns of the metadata. A document is decompressed only if it may have other values,
+    or if its id is not made of the path: columns do not tell a mapping from a list of one mapping.
+    """
     reader = segment.reader
-    if not reader.metadata.paths and reader.metadata.beyond is None:
-        return
     live = np.ones(reader.n_docs, bool) if segment.deleted is None else ~segment.deleted
-    ordinals = np.flatnonzero(live)
+    beyond = reader.metadata.beyond
+    is_incomplete = np.zeros(reader.n_docs, bool) if beyond is None else beyond & live
+    columns = [_read_column(reader, f"file.{name}", live, is_incomplete) for name in _FIELDS]
+    paths = columns[_FIELDS.index("path")]
+    has_path = np.fromiter((path is not None for path in paths), bool, reader.n_docs)
+    ordinals = np.flatnonzero(has_path | is_incomplete)
     for start in range(0, len(ordinals), _BATCH_DOCS):
         part = ordinals[start : start + _BATCH_DOCS]
-        packed = reader.documents.packed(part)
-        for doc_id, document in zip(reader.ids.many(part), packed, strict=True):
-            yield doc_id, document.unpack().metadata
+        for doc, doc_id in zip(part.tolist(), reader.ids.many(part), strict=True):
+            file: object = dict(zip(_FIELDS, (column[doc] for column in columns), strict=True))
+            if is_incomplete[doc] or doc_id.partition("#")[0] != paths[doc]:
+                file = reader.documents[doc].metadata.get("file")
+            if isinstance(file, Mapping):
+                yield doc_id, file
 
 
-def _parsed(file: Mapping[str, object]) -> tuple[str, StoredFile] | None:
-    """Path and state; None for metadata of a caller's own under that name."""
-    path, hash_ = file.get("path"), file.get("hash")
-    size, modified, read = (file.get(name) for name in ("size", "modified", "read"))
+def _read_column(
+    reader: SegmentReader, path: str, live: BoolArray, is_incomplete: BoolArray
+) -> list[int | str | None]:
+    """Return the integer or text that each live document has at a path; None for those without.
+
+    Args:
+        reader: of the segment.
+        path: of the values.
+        live: (n_docs,), the documents to read.
+        is_incomplete: (n_docs,), set to True for documents with a text that is too long for a column, or with
+            several values.
+    """
+    found: list[int | str | None] = [None] * reader.n_docs
+    column = reader.metadata.column(path)
+    if column is None:
+        return found
+    has_value = np.zeros(reader.n_docs, bool)
+    for kind, value, docs in column.values(live, np.arange(reader.n_docs, dtype=np.uint32)):
+        is_incomplete[docs] |= has_value[docs] | (kind is Kind.LONG_TEXT)
+        has_value[docs] = True
+        if kind in (Kind.INTEGER, Kind.TEXT):
+            plain = value.decode() if isinstance(value, bytes) else int(value)
+            for doc in docs.tolist():
+                found[doc] = plain
+    return found
+
+
+def _parse_file(file: Mapping[str, object]) -> tuple[str, StoredFile] | None:
+    """Return path and state; None if a caller stores something else under ``file``."""
+    path, hash_, size, modified, read = (file.get(name) for name in _FIELDS)
     if not isinstance(path, str) or not isinstance(hash_, str):
         return None
     if not isinstance(size, int) or not isinstance(modified, int) or not isinstance(read, int):

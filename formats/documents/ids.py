@@ -44,6 +44,10 @@ class DocIdsWriter:
     def __len__(self) -> int:
         return len(self._hashes) // 8
 
+    def __getitem__(self, ordinal: int) -> str:
+        """Return the id of a document."""
+        return self._read_id(ordinal).decode()
+
     def add(self, doc_id: str) -> None:
         """Append the id of the next document, in memory only; see `spill`."""
         self._ids.append(doc_id.encode("utf-8"))

@@ -130,6 +130,17 @@ class DocStoreWriter:
         """Yield all frames, in pieces."""
         return (np.frombuffer(chunk, np.uint8) for chunk in self._frames.chunks())
 
+    def documents(self) -> Iterator[StoredDocument]:
+        """Yield the documents that were added so far, in their order."""
+        path = self._directory.path
+        if not self._compressor:
+            yield from (_parse_document(record, number, path) for number, record in enumerate(self._buffered))
+            return
+        codec, low = _Codec(self._dictionary, path), 0
+        for number, length in enumerate(self.lengths().tolist()):
+            yield codec.document(self._frames.read(low, length), number)
+            low += length
+
     def close(self) -> None:
         """Delete the temporary files."""
         self._frames.close()

@@ -8,16 +8,18 @@ depending on the number of values.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 from itertools import pairwise
+from operator import gt
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from quarry.formats.arrays import AnyArray, BoolArray, UInt8Array, UInt32Array, UInt64Array
+from quarry.formats.arrays import AnyArray, BoolArray, Int64Array, UInt8Array, UInt32Array, UInt64Array
 from quarry.formats.container.fields import Fields
 from quarry.formats.container.sections import Section
 from quarry.formats.errors import CorruptFile
@@ -29,6 +31,7 @@ __all__ = ["PART_ALIGNMENT", "Column", "KeptValue", "code_type"]
 PART_ALIGNMENT = 8
 _MAX_VALUES = (1 << 32) - 2
 _CONSTANTS = 4  # kinds with a single value
+_SEARCHED_TEXTS = 1 << 15  # at a time
 _FEW_RUNS = 8  # comparing codes with so many runs is faster than a lookup table
 
 KeptValue = tuple[Kind, int | float | bytes, UInt32Array]
@@ -110,6 +113,24 @@ class Column:
         runs = self.dictionary.runs
         return frozenset(kind for kind in kinds if (self.find_docs([runs[kind]]) & docs).any())
 
+    def count(self, docs: BoolArray) -> Int64Array:
+        """Return for each code the number of documents among `docs`, (n_docs,) bool, that have its value.
+
+        Returns:
+            (n_values + 1,) int64; that of code 0, which is no value, is 0.
+
+        Raises:
+            FormatError: the column is damaged.
+        """
+        n_codes = self.dictionary.everything[1]
+        first = self._first[docs] if self._dense else self._first
+        others = self._codes[docs[self._check_docs(self._docs)]]
+        counts = np.bincount(first, minlength=n_codes) + np.bincount(others, minlength=n_codes)
+        if len(counts) > n_codes:
+            raise CorruptFile("a metadata column has invalid codes", path=self._path)
+        counts[0] = 0
+        return counts
+
     def values(self, keep: BoolArray, ordinals: UInt32Array) -> Iterator[KeptValue]:
         """Yield the values of the kept documents, ascending, with the new ordinals of the documents, ascending.
 
@@ -188,6 +209,29 @@ class _Texts:
         if not low <= high <= min(low + MAX_TEXT_BYTES, len(self._data)):
             raise CorruptFile(f"text {number} of a metadata column is out of bounds", path=self._path)
         return bytes(self._data[low:high])
+
+    def containing(self, part: bytes, low: int, high: int) -> list[int]:
+        """Return the numbers of the texts from `low` to `high` - 1 that contain some bytes, ascending.
+
+        Many texts at a time are searched as one string; a match that begins in one text and ends in the next one
+        is none. Afterwards the search goes on with the next text.
+        """
+        found: list[int] = []
+        for start in range(low, high, _SEARCHED_TEXTS):
+            offsets = self._offsets[start : min(start + _SEARCHED_TEXTS, high) + 1].tolist()
+            if not 0 <= offsets[0] <= offsets[-1] <= len(self._data) or any(map(gt, offsets, offsets[1:])):
+                raise CorruptFile("the texts of a metadata column are out of bounds", path=self._path)
+            if not part:
+                found += range(start, start + len(offsets) - 1)
+                continue
+            texts, begin = bytes(self._data[offsets[0] : offsets[-1]]), offsets[0]
+            place = texts.find(part)
+            while place >= 0:
+                number = bisect_right(offsets, place + begin) - 1
+                if place + begin + len(part) <= offsets[number + 1]:
+                    found.append(start + number)
+                place = texts.find(part, offsets[number + 1] - begin)
+        return found
 
 
 def _as_python_numbers(array: AnyArray) -> Any:  # noqa: ANN401  # the type of elements depends on the format

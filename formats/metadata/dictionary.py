@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import accumulate, pairwise
 from typing import NamedTuple, Protocol
 
@@ -33,6 +33,8 @@ class _Texts(Protocol):
     def __getitem__(self, number: int, /) -> bytes: ...
 
     def __len__(self) -> int: ...
+
+    def containing(self, part: bytes, low: int, high: int) -> list[int]: ...
 
 
 class ColumnDictionary:
@@ -75,11 +77,15 @@ class ColumnDictionary:
         """Return the codes of the values v that satisfy `v operator operand`.
 
         Args:
-            operator: "eq", "lt", "lte", "gt" or "gte".
-            operand: a number or a text, unless the operator is "eq".
+            operator: "eq", "lt", "lte", "gt", "gte", "contains" or "prefix".
+            operand: a text for the last two; a number or a text, unless the operator is "eq".
         """
         if isinstance(operand.payload, str):
             text = operand.payload.encode()
+            if operator == "contains":
+                return self._contain(text)
+            if operator == "prefix":
+                return self._begin_with(text)
             long, possible = self._compare_long_texts(operator, text)
             return Codes(_drop_empty(self._compare_short_texts(operator, text), long), _drop_empty(possible))
         if operand.kind in (Kind.INTEGER, Kind.FLOAT):
@@ -89,6 +95,24 @@ class ColumnDictionary:
             )
             return Codes(_drop_empty(*runs))
         return Codes(_drop_empty(self.runs[operand.kind]))
+
+    def _contain(self, part: bytes) -> Codes:
+        """Return the texts that contain a part; of a long text only the beginning is known."""
+        first, end = self.runs[Kind.TEXT][0], self.runs[Kind.LONG_TEXT][1]
+        found = [first + number for number in self._texts.containing(part, 0, end - first)]
+        return Codes(tuple(_join_codes(found)), _drop_empty(self.runs[Kind.LONG_TEXT]))
+
+    def _begin_with(self, prefix: bytes) -> Codes:
+        """Return the texts with a prefix; long ones whose stored part is shorter than the prefix may have it."""
+        first, (low, high) = self.runs[Kind.TEXT][0], self.runs[Kind.LONG_TEXT]
+        after = prefix + b"\xff"  # which no UTF-8 contains
+        short, long = (
+            (first + bisect_left(self._texts, prefix, *span), first + bisect_left(self._texts, after, *span))
+            for span in ((0, self._n_texts), (low - first, high - first))
+        )
+        if len(prefix) <= _SHORTEST_PREFIX:
+            return Codes(_drop_empty(short, long))
+        return Codes(_drop_empty(short, long), _drop_empty(self._compare_long_texts("gte", prefix)[1]))
 
     def _compare_numbers(self, operator: str, run: Run, values: Sequence[float], operand: float) -> Run:
         n = run[1] - run[0]
@@ -122,6 +146,15 @@ def _select_run(operator: str, run: Run, below: int, not_above: int) -> Run:
         "gt": (not_above, run[1]),
         "gte": (below, run[1]),
     }[operator]
+
+
+def _join_codes(codes: Sequence[int]) -> Iterator[Run]:
+    """Yield the runs of ascending codes."""
+    start = 0
+    for place, code in enumerate(codes):
+        if place + 1 == len(codes) or codes[place + 1] != code + 1:
+            yield codes[start], code + 1
+            start = place + 1
 
 
 def _drop_empty(*runs: Run) -> tuple[Run, ...]:

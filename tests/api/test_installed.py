@@ -41,11 +41,12 @@ def test_the_wheel_holds_every_package(wheel: Path, repository: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         names = set(archive.namelist())
     assert {name.split("/")[0] for name in names if ".dist-info" not in name} == {"quarry"}
-    for top in ("engine", "exporters", "formats"):
+    for top in ("engine", "exporters", "formats", "server"):
         for path in (repository / top).rglob("*.py"):
             assert f"quarry/{path.relative_to(repository).as_posix()}" in names
     assert "quarry/formats/SPEC.md" in names
     assert "quarry/py.typed" in names
+    assert "quarry/server/page.html" in names
     assert any(name.startswith("quarry/engine/bundled/") and name.endswith(".onnx") for name in names)
 
 

@@ -26,6 +26,7 @@ from support.indexes.changes import (
     stray_files,
     work,
 )
+from support.indexes.merges import wait_for_merges
 
 from quarry.formats.container.directory import WriterLimits
 from quarry.formats.errors import (
@@ -195,7 +196,7 @@ def persist(change, path, calls):
                 lambda: None if change == "delete" else index.add(documents(NEW)),
                 lambda: index.delete(DELETED),
                 index.commit,
-                index._writer.wait_for_merges,
+                lambda: wait_for_merges(index),
             ):
                 try:
                     act()

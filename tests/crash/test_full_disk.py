@@ -15,6 +15,7 @@ from support.faults.system_calls import SystemCalls
 from support.faults.torture import SHARE, figure
 from support.indexes import changes
 from support.indexes.changes import OFTEN, SMALL, stray_files
+from support.indexes.merges import wait_for_merges
 
 from quarry import engine
 from quarry.formats.container.directory import WriterLimits
@@ -115,7 +116,7 @@ def test_threads_on_a_disk_that_is_full_now_and_then(tmp_path, torture):
                 texts = list(pool.map(lambda thread: on_a_thread(index, seed, thread), range(3)))  # noqa: B023
                 calls.rate = 0.0
                 last = Writer(index, {})
-                last.try_it(index._writer.wait_for_merges)  # of one that failed before, which close would raise
+                last.try_it(lambda: wait_for_merges(index))  # of one that failed before, which close would raise
                 while last.try_it(index.commit):
                     pass
             check(path, {key: text for part in texts for key, text in part.items()}, seed)
@@ -154,7 +155,7 @@ def change(writer, generator, text):
     elif chance < 0.97:
         writer.try_it(writer.index.merge)
     else:
-        writer.try_it(writer.index._writer.wait_for_merges)
+        writer.try_it(lambda: wait_for_merges(writer.index))
 
 
 def check(path, expected, seed):

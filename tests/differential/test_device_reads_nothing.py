@@ -18,7 +18,7 @@ from quarry.engine.encoding.onnx_runner import OnnxRunner
 from quarry.engine.encoding.queries import encode_queries
 from quarry.engine.gpu.device import Device
 from quarry.engine.gpu.device_vectors import DeviceVectors
-from quarry.engine.indexer.document_encoder import DocumentGroups
+from quarry.engine.indexer.document_batches import DocumentGroups
 from quarry.engine.representation.kmeans import KMeans
 from quarry.engine.representation.pieces import Pieces
 from quarry.exporters.export import export
@@ -125,7 +125,7 @@ def test_queries(encoder, coming_back):
 def test_documents(encoder, coming_back, representation):
     groups = DocumentGroups(encoder, representation)
     prepared = [groups.prepare(text) for text in TEXTS]
-    groups._represent(groups._on_device, prepared)
+    groups._represent(*groups._on_device, prepared)
     n_tokens = sum(each.text.n_tokens for each in prepared)
     assert coming_back
     assert all(

@@ -25,7 +25,8 @@ from quarry.engine.encoding.batched_encoder import BatchedEncoder, PreparedText
 from quarry.engine.encoding.onnx_runner import OnnxRunner
 from quarry.engine.encoding.token_vectors import TokenVectors
 from quarry.engine.encoding.tokenizer import Tokens
-from quarry.engine.indexer.document_encoder import DocumentEncoder, DocumentGroups, EncodedDocuments
+from quarry.engine.indexer.document_batches import DocumentGroups
+from quarry.engine.indexer.document_encoder import DocumentEncoder, EncodedDocuments
 from quarry.engine.process.worker_pool import WorkerPool
 from quarry.engine.representation.first_m import Cls, FirstM
 from quarry.engine.representation.kmeans import MAX_ITERATIONS, KMeans, _assign, _update_centroids, kmeans

@@ -5,15 +5,12 @@ from __future__ import annotations
 import tempfile
 import warnings
 from functools import partial
-from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
-from support.indexes.format_samples import manifest, segment_record
 from support.indexes.metadata_oracle import (
-    IDS,
     clashes,
     fields_of,
     filters,
@@ -23,6 +20,7 @@ from support.indexes.metadata_oracle import (
     titles,
     unknown_fields,
 )
+from support.indexes.metadata_segments import ids_of, open_index
 
 from quarry.engine import UnknownFieldWarning
 from quarry.engine.analysis.analyzer import Analyzer
@@ -30,36 +28,12 @@ from quarry.engine.documents.document import full_text
 from quarry.engine.filtering.cache import DocumentFilter
 from quarry.engine.filtering.filter import parse_filter
 from quarry.engine.filtering.unknown_fields import UnknownFields
-from quarry.formats.container.directory import Directory
 from quarry.formats.errors import InvalidFilter
 from quarry.formats.metadata.columns import MetadataWriter
-from quarry.formats.snapshot import Snapshot
 
 collections = st.lists(st.tuples(titles, metadata), min_size=1, max_size=12)
 few = settings(deadline=None, max_examples=100)
 several = st.lists(filters | own_fields, min_size=1, max_size=6)
-
-
-def ids_of(number, docs):
-    """Different ones in each segment, some of them such as filters ask for."""
-    return [IDS[n] if number == 0 and n < len(IDS) else f"{number}/{n}" for n in range(len(docs))]
-
-
-def open_index(folder, parts, deleted):
-    """An index of segments of documents with the given titles and metadata."""
-    directory = Directory(Path(folder))
-    segments = [
-        segment_record(
-            directory,
-            ids_of(number, docs),
-            gone,
-            title=lambda n, docs=docs: docs[n][0],
-            metadata=lambda n, docs=docs: docs[n][1],
-        )
-        for number, (docs, gone) in enumerate(zip(parts, deleted, strict=True))
-    ]
-    manifest(segments).commit(directory)
-    return Snapshot(directory)
 
 
 def found(document_filter, condition, snapshot):

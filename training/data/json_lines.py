@@ -19,9 +19,11 @@ def json_lines(path: Path) -> Iterator[tuple[str, dict[str, object]]]:
         InvalidDocument: a line is no JSON object or too long, or the compressed data is damaged.
         OSError: the file cannot be read.
     """
-    for number, content in LineReader(path):
+    lines = LineReader(path)
+    for number, content in lines:
         place = f"{path.name}, line {number}"
         if content is not None and not content.strip():
+            lines.skip_empty_lines()
             continue
         try:
             value = json.loads(content or b"")

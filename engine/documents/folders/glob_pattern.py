@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 
 __all__ = ["GlobPattern"]
 
@@ -13,7 +12,7 @@ _CLASSES = {
     "alnum": "a-zA-Z0-9",
     "upper": "A-Z",
     "lower": "a-z",
-    "space": r"\t\n\v\f\r ",
+    "space": r"\t\n\r ",  # git's own
     "blank": r"\t ",
     "punct": r"!-\/:-@\[-`{-~",
     "xdigit": "0-9a-fA-F",
@@ -21,38 +20,42 @@ _CLASSES = {
     "graph": "!-~",
     "print": " -~",
 }
-_NEVER = re.compile(r"(?!)")
+_SPECIAL = re.compile(rb"[*?\[\\]")
+_FOLDERS = re.compile(r"\*\*+(?P<end>/|\\/|\Z)")
+_SLASH = re.compile(r"\\?/")
+_NEVER = re.compile(rb"(?!)")
+_ANY_NAME = re.compile(rb".*", re.DOTALL)
+
+_Step = re.Pattern[bytes] | None
+"""What a name must match; None: any number of names."""
 
 
 class GlobPattern:
     """A pattern of a path, in which ``**`` between slashes matches any number of folders.
 
-    ``*`` matches any characters but slashes, ``?`` one, ``[...]`` one of a set; a backslash makes the next
-    character
-    literal (gitignore(5), wildmatch of git). Names are compared as characters, while git compares bytes of UTF-8.
+    ``*`` matches any bytes but slashes, ``?`` one byte, ``[...]`` one of a set; a backslash makes the next byte
+    literal (gitignore(5), wildmatch of git). As in git, names are compared as bytes: ``?`` does not match "é".
 
     Args:
         pattern: without a leading or trailing slash.
     """
 
-    def __init__(self, pattern: str) -> None:
-        self._steps = [None if part == "**" else _compiled(part) for part in pattern.split("/")]
+    def __init__(self, pattern: bytes) -> None:
+        first_special = _SPECIAL.search(pattern)
+        end = first_special.start() if first_special else len(pattern)
+        self._prefix = pattern[:end]
+        # As in git, two stars after nothing but literals begin a path of their own: "a**/b" matches "ab".
+        self._steps = _parse_steps(pattern[end:].decode("latin-1"))
 
-    def matches(self, names: Sequence[str]) -> bool:
-        """Whether the whole path, given as its names, matches.
+    def matches(self, path: bytes) -> bool:
+        """Whether the whole path, or the name, matches.
 
         Backtracks to the last ``**`` only, as matching of ``*`` in a string does: O(names times steps).
         """
+        if not path.startswith(self._prefix):
+            return False
         steps = self._steps
-        if steps[-1] is None and len(steps) > 1:  # folder/** is what is in the folder, not the folder
-            names, steps = names[:-1], [*steps[:-1], None]
-            if not self._matches_from(steps, names):
-                return False
-            return len(names) > 0
-        return self._matches_from(steps, names)
-
-    @staticmethod
-    def _matches_from(steps: Sequence[re.Pattern[str] | None], names: Sequence[str]) -> bool:
+        names = path[len(self._prefix) :].split(b"/")
         step = name = 0
         retry_step, retry_name = -1, 0
         while name < len(names):
@@ -69,39 +72,63 @@ class GlobPattern:
         return all(each is None for each in steps[step:])
 
 
-def _compiled(part: str) -> re.Pattern[str]:
-    """The expression for one name.
+def _parse_steps(pattern: str) -> list[_Step]:
+    """Return what the names of a path must match, in order.
 
-    What stands between two stars is matched as early as possible and never again (atomic groups): that finds a
-    match whenever there is one, in time proportional to the lengths of name and pattern.
+    Args:
+        pattern: a character for each byte.
     """
-    pieces: list[list[str]] = [[]]
-    position = 0
-    while position < len(part):
-        character = part[position]
+    steps: list[_Step] = []
+    position: int | None = 0
+    while position is not None:
+        if folders := _FOLDERS.match(pattern, position):
+            steps.append(None)
+            position = folders.end() if folders["end"] else None
+            if folders["end"] != "/":  # folder/** is what is in the folder, not the folder
+                steps.append(_ANY_NAME)
+            continue
+        found = _parse_name(pattern, position)
+        if found is None:
+            return [_NEVER]
+        step, position = found
+        steps.append(step)
+    return steps
+
+
+def _parse_name(pattern: str, position: int) -> tuple[re.Pattern[bytes], int | None] | None:
+    """Return the expression for the name that begins here and the position after its slash, or None at the end.
+
+    Returns None if nothing matches the pattern. What is between two stars is matched as early as possible and
+    never again (atomic groups): that finds a match if there is one, in time proportional to the lengths of name
+    and pattern.
+    """
+    pieces = [""]
+    next_position = None
+    while position < len(pattern):
+        if slash := _SLASH.match(pattern, position):
+            next_position = slash.end()
+            break
+        character = pattern[position]
         position += 1
         if character == "*":
-            pieces.append([])
+            pieces.append("")
         elif character == "?":
-            pieces[-1].append(".")
+            pieces[-1] += "."
         elif character == "[":
-            found = _bracket(part, position)
+            found = _bracket(pattern, position)
             if found is None:
-                return _NEVER
-            pieces[-1].append(found[0])
-            position = found[1]
-        elif character == "\\":
-            if position == len(part):
-                return _NEVER
-            pieces[-1].append(re.escape(part[position]))
-            position += 1
+                return None
+            expression, position = found
+            pieces[-1] += expression
+        elif character == "\\" and position == len(pattern):
+            return None
         else:
-            pieces[-1].append(re.escape(character))
-    first, *others = ["".join(piece) for piece in pieces]
-    if not others:
-        return re.compile(first, re.DOTALL)
+            literal, position = (pattern[position], position + 1) if character == "\\" else (character, position)
+            pieces[-1] += re.escape(literal)
+    first, *others = pieces
     middle = "".join(f"(?>.*?{each})" for each in others[:-1] if each)
-    return re.compile(f"{first}{middle}.*{others[-1]}", re.DOTALL)
+    expression = f"{first}{middle}.*{others[-1]}" if others else first
+    return re.compile(expression.encode("latin-1"), re.DOTALL), next_position
 
 
 def _bracket(part: str, position: int) -> tuple[str, int] | None:
@@ -112,13 +139,11 @@ def _bracket(part: str, position: int) -> tuple[str, int] | None:
     members: list[str] = []
     while position < len(part):
         if part[position] == "]" and position > first:
-            if not members:  # only ranges that hold nothing
-                return ("." if is_negated else "(?!)"), position + 1
             return f"[{'^' if is_negated else ''}{''.join(members)}]", position + 1
         found = _class(part, position) or _range(part, position)
         if found is None or found[0] is None:
             return None
-        members += filter(None, [found[0]])
+        members.append(found[0])
         position = found[1]
     return None
 
@@ -144,7 +169,7 @@ def _range(part: str, position: int) -> tuple[str, int] | None:
     high, position = _member(part, position + 1)
     if high is None:
         return None
-    return (f"{re.escape(low)}-{re.escape(high)}" if low <= high else ""), position
+    return (f"{re.escape(low)}-{re.escape(high)}" if low <= high else re.escape(low)), position  # as in git
 
 
 def _member(part: str, position: int) -> tuple[str | None, int]:

@@ -39,11 +39,11 @@ class IgnoreRules:
     """The rules that hold in one folder: those of its own file, and before them those of the folders above.
 
     Args:
-        names: the path of the folder, relative to the one that the outermost file is in.
+        names: the path of the folder, relative to the one that the outermost file is in, in UTF-8.
         rules: in the order of reading; the last one that matches counts.
     """
 
-    def __init__(self, names: tuple[str, ...] = (), rules: tuple[_Rule, ...] = ()) -> None:
+    def __init__(self, names: tuple[bytes, ...] = (), rules: tuple[_Rule, ...] = ()) -> None:
         self._names = names
         self._rules = rules
 
@@ -73,7 +73,7 @@ class IgnoreRules:
 
     def below(self, name: str) -> Self:
         """Return the rules that hold in a folder of this one, without those of its own file."""
-        return type(self)((*self._names, name), self._rules)
+        return type(self)((*self._names, _encode_name(name)), self._rules)
 
     def with_file_of(self, folder: Path) -> Self:
         """Return these rules and after them those of the file in this folder, if there is one.
@@ -89,43 +89,48 @@ class IgnoreRules:
                 content = file.read(_MAX_BYTES)
         except OSError as error:
             raise access_failed(error, "read", path) from error
-        lines = content.removeprefix(_BYTE_ORDER_MARK).decode("utf-8", "surrogateescape").split("\n")
+        lines = content.removeprefix(_BYTE_ORDER_MARK).split(b"\n")
         found = (_rule(line, len(self._names)) for line in lines)
         return type(self)(self._names, (*self._rules, *filter(None, found)))
 
     def is_ignored(self, name: str, is_folder: bool) -> bool:
         """Whether a file or folder of this folder is left out."""
-        path = (*self._names, name)
+        encoded = _encode_name(name)
+        path = (*self._names, encoded)
         for rule in reversed(self._rules):
             if rule.is_of_folder and not is_folder:
                 continue
-            if rule.pattern.matches(path[rule.depth :] if rule.is_of_path else (name,)):
+            if rule.pattern.matches(b"/".join(path[rule.depth :]) if rule.is_of_path else encoded):
                 return not rule.is_exception
         return False
 
 
-def _rule(line: str, depth: int) -> _Rule | None:
+def _rule(line: bytes, depth: int) -> _Rule | None:
     """The rule of a line; None for a blank one and a comment."""
-    text = _without_spaces_at_end(line.removesuffix("\r"))
-    if not text or text.startswith("#"):
+    text = _without_spaces_at_end(line.removesuffix(b"\r"))
+    if not text or text.startswith(b"#"):
         return None
-    is_exception = text.startswith("!")
-    text = text.removeprefix("!") if is_exception else text
-    is_of_folder = text.endswith("/")
+    is_exception = text.startswith(b"!")
+    text = text.removeprefix(b"!") if is_exception else text
+    is_of_folder = text.endswith(b"/")
     text = text[:-1] if is_of_folder else text
-    is_of_path = "/" in text
-    text = text.removeprefix("/")
+    is_of_path = b"/" in text
+    text = text.removeprefix(b"/")
     if not text:
         return None
     return _Rule(GlobPattern(text), is_of_path, is_of_folder, is_exception, depth)
 
 
-def _without_spaces_at_end(line: str) -> str:
+def _without_spaces_at_end(line: bytes) -> bytes:
     """The line without spaces at its end, but for one after a backslash."""
     end = len(line)
-    while end and line[end - 1] == " ":
-        n_backslashes = len(line[: end - 1]) - len(line[: end - 1].rstrip("\\"))
+    while end and line[end - 1 : end] == b" ":
+        n_backslashes = len(line[: end - 1]) - len(line[: end - 1].rstrip(b"\\"))
         if n_backslashes % 2:
             break
         end -= 1
     return line[:end]
+
+
+def _encode_name(name: str) -> bytes:
+    return name.encode("utf-8", "surrogateescape")

@@ -120,6 +120,8 @@ class DelimitedRows:
                 return
             if row:
                 yield row
+            else:
+                lines.skip_empty_lines()
 
     def _texts(self, lines: LineReader) -> Iterator[str]:
         for number, line in lines:

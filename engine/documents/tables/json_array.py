@@ -5,16 +5,13 @@ from __future__ import annotations
 import codecs
 import io
 import json
-import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import BinaryIO
 
-from quarry.engine.documents.inflated import DAMAGE, inflated
+from quarry.engine.documents.inflated import READ_ERRORS, InflatedFile
 from quarry.engine.documents.lines import MAX_LINE_BYTES
 from quarry.formats.errors import InvalidDocument
-from quarry.formats.system_errors import access_failed
 
 __all__ = ["JsonArray", "begins_with_array"]
 
@@ -37,28 +34,21 @@ class JsonArray:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._file: io.BufferedReader | None = None
-        self._size_bytes = 0
+        self._file = InflatedFile(path)
         self._n_items = 0
 
     def __iter__(self) -> Iterator[tuple[int, object]]:
         """Yield (number from 1, item)."""
-        with _opened(self._path) as self._file, inflated(self._file, self._path.suffix.lower()) as stream:
-            self._size_bytes = os.fstat(self._file.fileno()).st_size
-            yield from self._items(_Characters(stream, self._path))
+        with self._file as stream:
+            yield from self._items(_Characters(stream, self._file))
 
     def close(self) -> None:
         """Close the file, if it is open."""
-        if self._file is not None:
-            self._file.close()
+        self._file.close()
 
     def fraction_read(self) -> float:
         """How much of the file, compressed as it is, has been read: 0 to 1."""
-        if self._file is None:
-            return 0.0
-        if self._file.closed or self._size_bytes == 0:
-            return 1.0
-        return min(1.0, self._file.tell() / self._size_bytes)
+        return self._file.fraction_read()
 
     def _items(self, characters: _Characters) -> Iterator[tuple[int, object]]:
         if characters.next_one() != "[":
@@ -113,11 +103,11 @@ class _Characters:
         position: how many of them were passed.
     """
 
-    def __init__(self, stream: BinaryIO, path: Path) -> None:
+    def __init__(self, stream: io.BufferedReader, file: InflatedFile) -> None:
         self.buffer = ""
         self.position = 0
         self._stream = stream
-        self._path = path
+        self._file = file
         self._decoder = codecs.getincrementaldecoder(_UTF8)()
 
     def next_one(self) -> str:
@@ -134,14 +124,14 @@ class _Characters:
         """Read more, if there is more; whether there was."""
         try:
             content = self._stream.read(n_bytes)
-        except DAMAGE as error:
-            raise InvalidDocument(f"the compressed data is damaged: {error}", path=self._path) from error
-        except OSError as error:
-            raise access_failed(error, "read", self._path) from error
+        except READ_ERRORS as error:
+            raise self._file.read_failed(error) from error
         try:
             self.buffer = self.buffer[self.position :] + self._decoder.decode(content, final=not content)
         except UnicodeDecodeError as error:
-            raise InvalidDocument("is not UTF-8", path=self._path, expected="UTF-8", actual=str(error)) from error
+            raise InvalidDocument(
+                "is not UTF-8", path=self._file.path, expected="UTF-8", actual=str(error)
+            ) from error
         self.position = 0
         return bool(content)
 
@@ -153,12 +143,6 @@ def begins_with_array(path: Path) -> bool:
         AccessFailed: the system does not let it be read.
         InvalidDocument: it is damaged, or not UTF-8.
     """
-    with _opened(path) as file, inflated(file, path.suffix.lower()) as stream:
-        return _Characters(stream, path).next_one() == "["
-
-
-def _opened(path: Path) -> io.BufferedReader:
-    try:
-        return path.open("rb")
-    except OSError as error:
-        raise access_failed(error, "opened", path) from error
+    file = InflatedFile(path)
+    with file as stream:
+        return _Characters(stream, file).next_one() == "["

@@ -42,6 +42,7 @@ from quarry.formats.vectors.quantizer import read_quantizer
 HERE = Path("memory")
 OPERANDS = [to_scalar(value) for value in (0, 1.5, "b", "long " * 40, None, True, 1 << 62)]
 OPERATORS = ("eq", "lt", "lte", "gt", "gte")
+TEXT_OPERATORS = ("contains", "prefix")
 T = TypeVar("T")
 MAX_DOCS = 64
 DIM, NLIST, CODE_BYTES, N_DOCS = 4, 4, 2, 7
@@ -262,6 +263,10 @@ def metadata(file: ContainerReader, n_docs: int, _: int) -> None:
             for operand in OPERANDS if operator == "eq" else OPERANDS[:4]:
                 codes = column.dictionary.compare(operator, operand)
                 assert len(column.find_docs([*codes.certain, *codes.possible])) == n_docs
+        for operator in TEXT_OPERATORS:
+            codes = column.dictionary.compare(operator, OPERANDS[2])
+            assert len(column.find_docs([*codes.certain, *codes.possible])) == n_docs
+        assert column.count(everyone).sum() >= 0
         column.find_docs([column.dictionary.everything])
         for _kind, _value, docs in column.values(everyone, ordinals):
             assert docs.max() < n_docs

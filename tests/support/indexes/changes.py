@@ -34,8 +34,10 @@ AFTER: dict[str, Texts] = {
     "merge": OLD,
     "retrain": OLD,  # a merge with a new quantizer
     "graphs": OLD,  # files that may be missing
+    "add indexes": OLD | {"new0": NEW["new0"], "old1": "other text1"},
 }
 CHANGES = tuple(AFTER)
+OTHERS = "others"  # a folder in that of the index
 
 SMALL = Thresholds(list_rows=30, graph_rows=8, writing=WriterLimits(section_bytes=1024))
 """Lists, graphs and training with few documents, temporary files from the first kilobyte on."""
@@ -74,6 +76,31 @@ def prepare(change: str, path: Path, thresholds: Thresholds = SMALL) -> None:
     """Make the state before: nothing, or an index of two segments or more, one with a deleted document."""
     if change == "new":
         return
+    _prepare_index(change, path, thresholds)
+    if change == "add indexes":
+        for name, texts in others().items():
+            engine.build(documents(texts), path / OTHERS / name, **options(thresholds))  # type: ignore[arg-type]
+        with open_index(path / OTHERS / "first", writable=True, thresholds=thresholds) as index:
+            index.delete("old5")
+            index.commit()
+
+
+def others() -> dict[str, Texts]:
+    """Return the documents of the index that is added; some are in the other one too, or are deleted in it."""
+    return {"first": {"new0": NEW["new0"], "old1": "other text1", "old5": "deleted"}}
+
+
+def check_others(path: Path) -> None:
+    """Check that the indexes that were added are as they were."""
+    for name, texts in others().items():
+        with open_index(path / OTHERS / name) as index:
+            index.verify()
+            found = {doc.id: doc.text for doc in index.get(list(texts))}
+        assert found == {doc_id: text for doc_id, text in texts.items() if text != "deleted"}
+        assert not stray_files(path / OTHERS / name)
+
+
+def _prepare_index(change: str, path: Path, thresholds: Thresholds) -> None:
     first = documents({"gone": "gone", "old0": "old text0"})
     engine.build(first, path, **options(thresholds))  # type: ignore[arg-type]
     ids = sorted(OLD)[1:]
@@ -95,6 +122,8 @@ def work(change: str, path: Path, new: Callable[[], Iterable[dict[str, str]]] = 
             index.merge(retrain=change == "retrain")
         elif change == "graphs":
             index.optimize()
+        elif change == "add indexes":
+            index.add_indexes([path / OTHERS / name for name in others()])
         else:
             with typed_errors():
                 if change != "delete":
@@ -157,7 +186,7 @@ def stray_files(path: Path) -> set[str]:
         known = files_of(newest(path))
     except IndexNotFound:
         known = set()
-    return {file.name for file in path.iterdir()} - known - {"write.lock"}
+    return {file.name for file in path.iterdir()} - known - {"write.lock", OTHERS}
 
 
 def check_recovery(change: str, path: Path, clean: bool = False) -> str:
@@ -174,4 +203,6 @@ def check_recovery(change: str, path: Path, clean: bool = False) -> str:
     work(change, path)
     assert state_of(change, path) == "new"
     assert not stray_files(path), f"left behind in the end: {stray_files(path)}"
+    if change == "add indexes":
+        check_others(path)
     return state

@@ -15,6 +15,7 @@ OPERATORS = {
     "$lt": operator.lt,
     "$lte": operator.le,
 }
+TEXT_OPERATORS = {"$contains": operator.contains, "$prefix": str.startswith}
 
 
 def fields_of(doc_id, title, metadata):
@@ -83,7 +84,8 @@ def one_holds(values, name, operand):
         return not one_holds(values, {"$ne": "$eq", "$nin": "$in"}[name], operand)
     if name in ("$eq", "$in"):
         return any(same(value, each) for value in values for each in (operand if name == "$in" else [operand]))
-    return any(type_of(value) == type_of(operand) and OPERATORS[name](value, operand) for value in values)
+    compare = (OPERATORS | TEXT_OPERATORS)[name]
+    return any(type_of(value) == type_of(operand) and compare(value, operand) for value in values)
 
 
 def clashes(documents, condition):
@@ -178,11 +180,15 @@ titles = st.sampled_from(TITLES)
 
 paths = st.sampled_from([*KEYS, "a.a", "b.a", "c.é", "a.b.c", ".", "id.a", "title.b"])
 ordered = scalars.filter(lambda value: type_of(value) in ("number", "text"))
+parts = st.one_of(
+    st.sampled_from(WORDS), st.sampled_from(["x", "é", " ", "xé", "x" * 61, "x" * 63, "x" * 70, "éé"])
+)
 operators = st.recursive(
     st.one_of(
         st.tuples(st.sampled_from(["$eq", "$ne"]), scalars),
         st.tuples(st.sampled_from(["$in", "$nin"]), st.lists(scalars, max_size=12)),
         st.tuples(st.sampled_from(list(OPERATORS)), ordered),
+        st.tuples(st.sampled_from(list(TEXT_OPERATORS)), parts),
         st.tuples(st.just("$exists"), st.booleans()),
     ).map(lambda pair: dict([pair])),
     lambda inside: st.one_of(
@@ -193,7 +199,7 @@ operators = st.recursive(
 )
 fields = st.dictionaries(paths, scalars | operators, max_size=2)
 own_texts = st.one_of(st.tuples(st.just("id"), st.sampled_from(IDS)), st.tuples(st.just("title"), titles))
-own_fields = st.tuples(own_texts, st.sampled_from(["$eq", "$ne", "$in", "$nin", *OPERATORS])).map(
+own_fields = st.tuples(own_texts, st.sampled_from(["$eq", "$ne", "$in", "$nin", *OPERATORS, *TEXT_OPERATORS])).map(
     lambda drawn: {drawn[0][0]: {drawn[1]: [drawn[0][1]] if drawn[1] in ("$in", "$nin") else drawn[0][1]}}
 )
 filters = st.recursive(

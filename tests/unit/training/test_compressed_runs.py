@@ -1,9 +1,5 @@
 import json
 import shutil
-import signal
-import subprocess
-import sys
-import time
 from contextlib import closing
 from itertools import pairwise
 from pathlib import Path
@@ -12,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 from support.models.tiny_checkpoint import DIM
+from support.training.killed_run import run_and_kill
 from support.training.tiny_run import N_ARTICLES, write_recipe
 
 torch = pytest.importorskip("torch", reason="the loop is made of torch")
@@ -40,14 +37,6 @@ from quarry.training.run import train  # noqa: E402
 pytestmark = pytest.mark.usefixtures("one_torch_thread")
 
 METHODS = ("repconc", "dpq", "jpq")
-PROGRAM = """
-import sys
-from pathlib import Path
-import torch
-torch.set_num_threads(1)
-from quarry.training.run import train
-train(Path(sys.argv[1]), Path(sys.argv[2]))
-"""
 RECIPE = """\
 [model]
 checkpoint = "checkpoint"
@@ -165,15 +154,7 @@ def test_a_run_that_was_killed_ends_with_the_same_weights_and_codebooks(
     finished: Path, folder: Path, tmp_path: Path
 ) -> None:
     recipe, out = folder / f"{finished.name}.toml", tmp_path / "killed"
-    process = subprocess.Popen([sys.executable, "-c", PROGRAM, str(recipe), str(out)], stderr=subprocess.DEVNULL)
-    try:
-        while process.poll() is None and not any(out.glob("checkpoints/step-*")):
-            time.sleep(0.01)
-    finally:
-        process.kill()
-        process.wait()
-    assert any(out.glob("checkpoints/step-*"))
-    assert process.returncode == -signal.SIGKILL or (out / "final").exists()
+    run_and_kill(recipe, out)
     train(recipe, out)
     found, expected = trained_arrays(out), trained_arrays(finished)
     assert found.keys() == expected.keys()

@@ -1,13 +1,12 @@
 import json
 import os
-import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import numpy as np
 import pytest
+from support.training.killed_run import run_and_kill
 from support.training.tiny_run import RECIPE, write_pairs, write_recipe
 
 torch = pytest.importorskip("torch", reason="the loop is made of torch")
@@ -24,15 +23,6 @@ from quarry.training.loop.history import History  # noqa: E402
 from quarry.training.run import train  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("one_torch_thread")
-
-PROGRAM = """
-import sys
-from pathlib import Path
-import torch
-torch.set_num_threads(1)
-from quarry.training.run import train
-train(Path(sys.argv[1]), Path(sys.argv[2]))
-"""
 
 
 @pytest.fixture(scope="module")
@@ -119,15 +109,7 @@ def test_the_trained_checkpoint_becomes_an_index(finished: Path, tmp_path: Path)
 
 def test_a_run_that_was_killed_ends_with_the_same_weights(finished: Path, recipe: Path, tmp_path: Path) -> None:
     out = tmp_path / "killed"
-    process = subprocess.Popen([sys.executable, "-c", PROGRAM, str(recipe), str(out)], stderr=subprocess.DEVNULL)
-    try:
-        while process.poll() is None and not any(out.glob("checkpoints/step-*")):
-            time.sleep(0.01)
-    finally:
-        process.kill()
-        process.wait()
-    assert any(out.glob("checkpoints/step-*"))
-    assert process.returncode == -signal.SIGKILL or (out / "final").exists()
+    run_and_kill(recipe, out)
     train(recipe, out)
     assert same_weights(out, finished)
     assert losses(out) == losses(finished)

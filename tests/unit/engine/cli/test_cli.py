@@ -20,6 +20,7 @@ from support.indexes.word_encoder import WordEncoder
 
 from quarry import engine
 from quarry.engine.cli.commands import main
+from quarry.engine.cli.output import marks_words
 from quarry.engine.documents.document import Document
 from quarry.engine.search.hits import snippet
 from quarry.engine.thresholds import Thresholds
@@ -111,6 +112,38 @@ def test_search_explains_on_demand(quarry, index: Path) -> None:
     assert "100%  A ship sails" in quarry("search", index, "ocean voyage", "--explain").out
 
 
+def test_search_prints_the_best_passage_and_marks_words_on_a_terminal(quarry, tmp_path, monkeypatch) -> None:
+    source = tmp_path / "docs.jsonl"
+    name = "handbook/" + "x" * 60 + "/chapter-12.md"
+    text = " ".join(f"Nothing of interest is said in sentence {number}." for number in range(40))
+    source.write_text(json.dumps({"id": name, "text": f"{text} The ferry sails at noon. {text}"}))
+    quarry("build", source, tmp_path / "index")
+    plain = quarry("search", tmp_path / "index", "when does the ferry sail").out
+    assert "The ferry sails at noon" in plain
+    assert re.search(r"  handbook/x+\.\.\.x+/chapter-12\.md  ", plain)
+    assert "\x1b" not in plain
+    monkeypatch.setattr("quarry.engine.cli.commands.marks_words", lambda _: True)
+    marked = quarry("search", tmp_path / "index", "when does the ferry sail").out
+    assert "The \x1b[1mferry\x1b[0m \x1b[1msails\x1b[0m at noon" in marked
+    assert re.sub(r"\x1b\[\dm", "", marked) == plain
+
+
+def test_words_are_marked_on_terminals_alone(monkeypatch) -> None:
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    assert marks_words(Terminal())
+    assert not marks_words(io.StringIO())
+    assert not marks_words(None)
+    for variable, value in (("TERM", "dumb"), ("NO_COLOR", "1")):
+        with monkeypatch.context() as patch:
+            patch.setenv(variable, value)
+            assert not marks_words(Terminal())
+
+
 def test_search_prints_one_object_a_query_for_programs(quarry, index: Path) -> None:
     output = quarry("search", index, "ocean voyage", "a loaf", "--json", "-k", "1", "--explain")
     first, second = output.json
@@ -118,7 +151,8 @@ def test_search_prints_one_object_a_query_for_programs(quarry, index: Path) -> N
     assert first["exactness"] == second["exactness"] == "exact"
     assert [hit["id"] for hit in first["hits"] + second["hits"]] == ["sea", "bread"]
     assert set(first["hits"][0]) == {
-        *("id", "score", "text", "title", "metadata", "matches", "terms", "dense_score", "lexical_score")
+        *("id", "score", "text", "title", "metadata", "place", "matches", "terms", "dense_score", "lexical_score"),
+        *("passages", "words"),
     }
     assert first["hits"][0]["matches"][0]["text"] == "A ship sails on the sea."
 
@@ -461,7 +495,9 @@ def test_the_demonstration_finds_what_it_should_and_builds_its_index_once(quarry
     files = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")}
     output = quarry("demo", tmp_path)
     assert output.code == 0
-    assert re.search(r"^ +0\.\d{3}  argparse +Command-line parsing library", output.out, re.MULTILINE)
+    assert re.search(
+        r"^ +0\.\d{3}  argparse +module argparse Command-line parsing library", output.out, re.MULTILINE
+    )
     assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")} == files
 
 

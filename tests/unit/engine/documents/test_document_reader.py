@@ -276,6 +276,22 @@ def test_mark_blank_lines_and_line_ends_do_no_harm(tmp_path: Path) -> None:
     assert ids(write(tmp_path, b"")) == []
 
 
+@pytest.mark.parametrize("ending", ENDINGS)
+@pytest.mark.parametrize("line_end", [b"\n", b"\r\n", b"\r\r\n"])
+def test_lines_after_many_empty_ones_keep_their_numbers(tmp_path: Path, ending: str, line_end: bytes) -> None:
+    """Runs of empty lines are shorter and longer than the buffers that are searched for them."""
+    content, numbers = b"", []
+    for n_empty in (0, 1, 20, 40_000, 300_000):
+        content += line_end * n_empty + b"\rno JSON" + line_end
+        numbers.append(content.count(b"\n"))
+    path = write(tmp_path, content + line_end * 100, ending)
+    stream = read_documents(path, skip_invalid=True)
+    assert list(stream) == []
+    assert [message.split(" is not JSON")[0] for message in stream.first_errors] == [
+        f"{path}: line {number}" for number in numbers
+    ]
+
+
 def test_the_last_of_two_equal_keys_counts(tmp_path: Path) -> None:
     assert ids(write(tmp_path, b'{"id": "a", "id": "b", "text": "x"}')) == ["b"]
 

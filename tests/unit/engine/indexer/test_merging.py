@@ -9,6 +9,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from support.indexes.format_samples import n_descriptors
+from support.indexes.merges import wait_for_merges
 from support.indexes.word_encoder import WordEncoder
 
 from quarry import engine
@@ -122,7 +123,7 @@ class TestInTheBackground:
         for number in range(10, 40):
             writer.add(docs(number))
             writer.commit()
-        writer.wait_for_merges()
+        wait_for_merges(writer)
         found, n_segments = contents(path)
         assert found == expected(docs(*range(40)))
         assert n_segments < 3
@@ -132,7 +133,7 @@ class TestInTheBackground:
         writer.add(docs(*range(5), word="new"))
         writer.delete(["d9"])
         writer.commit()
-        writer.wait_for_merges()
+        wait_for_merges(writer)
         assert contents(path) == (expected([*docs(*range(5), word="new"), *docs(*range(5, 9))]), 2)
         snapshot = Snapshot(Directory(path))
         assert [segment.deleted for segment in snapshot.segments] == [None, None]
@@ -141,7 +142,7 @@ class TestInTheBackground:
     def test_everything_deleted(self, writer, path):
         writer.delete([f"d{number}" for number in range(10)])
         writer.commit()
-        writer.wait_for_merges()
+        wait_for_merges(writer)
         assert contents(path) == ({}, 0)
         assert not stray_files(path)
 
@@ -158,7 +159,7 @@ class TestInTheBackground:
         writer.delete(["d3", "d12", "d13"])
         writer.add(docs(4, word="newer"))  # and this is not
         slow.go.set()
-        writer.wait_for_merges()
+        wait_for_merges(writer)
         committed = [*docs(3, 4, 5, 6, 7, 8, 9, 10, 12, 13), *docs(2, word="new")]
         assert contents(path)[0] == expected(committed)
         assert not stray_files(path) - {name for name in stray_files(path) if name.startswith("spool")}
@@ -175,7 +176,7 @@ class TestInTheBackground:
         writer.delete(["d1", "d10"])
         writer.add(docs(12))
         slow.go.set()
-        writer.wait_for_merges()
+        wait_for_merges(writer)
         writer.rollback()
         assert writer.commit()[0] == find_latest_generation(Directory(path))
         assert contents(path) == (expected(docs(*range(12))), 1)
@@ -188,7 +189,7 @@ class TestInTheBackground:
         writer.delete([f"d{number}" for number in range(12)])
         writer.commit()
         slow.go.set()
-        writer.wait_for_merges()
+        wait_for_merges(writer)
         assert contents(path) == ({}, 0)
         assert not stray_files(path)
 
@@ -262,7 +263,7 @@ class TestInTheBackground:
             for number in range(10, 50):
                 index.add([{"id": f"d{number}", "text": f"text{number} word"}])
                 index.commit()
-            index._writer.wait_for_merges()
+            wait_for_merges(index)
             assert index.stats()["n_segments"] < 10
             assert len(index) == 50
             assert {hit.id for hit in index.search("word", k=100)} == {f"d{number}" for number in range(50)}
@@ -277,7 +278,7 @@ class TestFailures:
                 index.add([{"id": f"d{number}", "text": f"text{number} word"}])
                 index.commit()
             with pytest.raises(ChecksumMismatch, match="section documents") as caught:
-                index._writer.wait_for_merges()
+                wait_for_merges(index)
             assert index.stats()["n_segments"] == 8
             assert not stray_files(path)
         assert caught.value.path.suffix == ".seg"
@@ -291,7 +292,7 @@ class TestFailures:
             writer.add(docs(number))
             writer.commit()
             try:
-                writer.wait_for_merges()
+                wait_for_merges(writer)
             except ChecksumMismatch as error:
                 told.append(error.path)
         assert told == [damaged]
@@ -304,7 +305,7 @@ class TestFailures:
             writer.merge()
         writer.add(docs(40))
         writer.commit()
-        writer.wait_for_merges()
+        wait_for_merges(writer)
         assert not stray_files(path)
 
     def test_it_is_told_at_the_next_commit(self, path):
@@ -352,7 +353,7 @@ class TestFailures:
 
         writer.delete(["d1"])
         writer.commit()
-        writer.wait_for_merges()
+        wait_for_merges(writer)
         writer.delete(["d2"])
         monkeypatch.setattr("quarry.formats.container.writer.ContainerWriter.add_pieces", full)
         writer._is_automatic = False
@@ -385,7 +386,7 @@ class TestFailures:
             writer.add(docs(number))
             writer.commit()
             try:
-                writer.wait_for_merges()
+                wait_for_merges(writer)
             except MergeFailed:
                 n_told += 1
         return n_told
@@ -468,7 +469,7 @@ class TestFailures:
                 for number in (10, 11):
                     index.add([{"id": f"d{number}", "text": f"text{number} word"}])
                     index.commit()
-                index._writer.wait_for_merges()
+                wait_for_merges(index)
                 return graph
 
             monkeypatch.setattr("quarry.engine.indexer.graphs.build_graph", merged_meanwhile)
@@ -492,7 +493,7 @@ class TestFailures:
             assert index.stats()["n_segments"] == 7
             index.delete("d0")
             index.commit()
-            index._writer.wait_for_merges()
+            wait_for_merges(index)
             assert index.stats()["n_segments"] < 3
 
     def test_a_source_that_is_gone_is_no_failure(self, writer, path, monkeypatch):
@@ -510,11 +511,11 @@ class TestFailures:
         for number in (10, 11):
             writer.add(docs(number))
             writer.commit()
-        writer.wait_for_merges()
+        wait_for_merges(writer)
         assert before
         writer.add(docs(12))
         writer.commit()
-        writer.wait_for_merges()
+        wait_for_merges(writer)
         assert contents(path)[0] == expected(docs(*range(11), 12))
         assert not stray_files(path)
 
@@ -534,7 +535,7 @@ class TestFailures:
         writer.add(docs(12))
         writer.delete(["d0"])
         with pytest.raises(MergeFailed, match="Input/output"):
-            writer.wait_for_merges()
+            wait_for_merges(writer)
         assert contents(path) == (expected(docs(*range(12))), 3)
         assert not stray_files(path)
         with pytest.raises(CommitFailed, match="Input/output"):
@@ -562,7 +563,7 @@ class TestFailures:
         monkeypatch.setattr(Directory, "sync", second_fails)
         slow.go.set()
         with pytest.raises(DurabilityUnknown, match="generation 4"):
-            writer.wait_for_merges()
+            wait_for_merges(writer)
         with pytest.raises(IndexClosed):
             writer.commit()
         assert contents(path) == (expected(docs(*range(12))), 1)

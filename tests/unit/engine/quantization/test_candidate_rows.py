@@ -10,7 +10,7 @@ from support.indexes.format_samples import quantizer
 from quarry.engine.options import OpenOptions, SearchOptions
 from quarry.engine.quantization import candidates as candidate_rows
 from quarry.engine.quantization import held_out
-from quarry.engine.quantization.candidates import default_candidates, measured_candidate_rows, rows_per_candidate
+from quarry.engine.quantization.candidates import default_candidates, measure_candidate_rows, rows_per_candidate
 from quarry.engine.quantization.coder import VectorCoder
 from quarry.engine.quantization.training import train_quantizer
 from quarry.engine.search.searcher import Searcher
@@ -49,7 +49,7 @@ def test_the_number_is_a_count(monkeypatch, by_residual, batch_scores, input_dim
         near = sorted(others, key=lambda row: -(sample[row] @ sample[place]))[:10]
         scores = {row: vectors[row] @ turned[place] for row in others}
         ranks += [n_before(scores, row, 1e-5 * np.linalg.norm(turned[place])) for row in near]
-    found = measured_candidate_rows(made, sample, lists, codes)
+    found = measure_candidate_rows(made, sample, lists, codes)
     shares = [np.mean(np.array(ranks) < n) for n in (found // 2 - 1, found // 2)]
     assert found % 2 == 0
     assert shares[0] < 0.995 <= shares[1]
@@ -57,7 +57,7 @@ def test_the_number_is_a_count(monkeypatch, by_residual, batch_scores, input_dim
 
 def measured(sample, made=None):
     made = made or quantizer()
-    return measured_candidate_rows(made, sample, *VectorCoder(made, 1).code(sample))
+    return measure_candidate_rows(made, sample, *VectorCoder(made, 1).code(sample))
 
 
 @pytest.mark.parametrize("n", [1, 5, 11, 20])

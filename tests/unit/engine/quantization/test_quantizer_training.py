@@ -5,8 +5,8 @@ import pytest
 
 from quarry.engine.quantization.training import (
     VectorCoder,
-    n_training_rows,
-    nlist_for,
+    choose_nlist,
+    count_training_rows,
     train_quantizer,
 )
 from quarry.engine.thresholds import Thresholds
@@ -92,7 +92,7 @@ def test_equal_vectors(capfd):
 
 
 def test_number_of_lists():
-    sizes = [nlist_for(n) for n in (0, 1, 10, 1_000, 100_000, 10_000_000, 1 << 32)]
+    sizes = [choose_nlist(n) for n in (0, 1, 10, 1_000, 100_000, 10_000_000, 1 << 32)]
     assert sizes == sorted(sizes)
     assert all(size & (size - 1) == 0 for size in sizes)
     assert sizes[0] == 1
@@ -101,6 +101,6 @@ def test_number_of_lists():
 @pytest.mark.parametrize("dim", [1, 384, 4096, 65536])
 @pytest.mark.parametrize("n_rows", [1024, 40_000, 1 << 24, 1 << 32])
 def test_training_rows_are_bounded(n_rows, dim):
-    n = n_training_rows(n_rows, nlist_for(n_rows), dim)
+    n = count_training_rows(n_rows, choose_nlist(n_rows), dim)
     assert 1000 <= n <= n_rows
     assert n * dim * 4 <= 256 << 20

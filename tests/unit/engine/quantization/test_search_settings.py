@@ -2,19 +2,19 @@ from __future__ import annotations
 
 import pytest
 
-from quarry.engine.quantization.search_settings import setting_for
+from quarry.engine.quantization.search_settings import find_setting
 from quarry.formats.vectors.search_setting import SearchSetting
 
 TEN, HUNDRED = SearchSetting(10, 20, 200), SearchSetting(100, 80, 800)
 
 
 def test_nothing_was_measured():
-    assert setting_for((), 10) is None
+    assert find_setting((), 10) is None
 
 
 @pytest.mark.parametrize("k", [1, 9, 10])
 def test_few_hits_take_what_the_fewest_did(k):
-    assert setting_for((TEN, HUNDRED), k) == TEN
+    assert find_setting((TEN, HUNDRED), k) == TEN
 
 
 @pytest.mark.parametrize(
@@ -23,20 +23,20 @@ def test_few_hits_take_what_the_fewest_did(k):
 )
 def test_more_hits_take_more(k, expected):
     """Four times as much for ten times as many hits, at every number of them."""
-    found = setting_for((TEN, HUNDRED), k)
+    found = find_setting((TEN, HUNDRED), k)
     assert (found.nprobe, found.rows) == (expected.nprobe, expected.rows)
 
 
 def test_more_hits_never_take_less():
     settings = (SearchSetting(10, 20, 300), SearchSetting(100, 15, 250), SearchSetting(500, 30, 260))
-    found = [setting_for(settings, k) for k in range(1, 3000)]
+    found = [find_setting(settings, k) for k in range(1, 3000)]
     assert all(each.nprobe >= 15 and each.rows >= 250 for each in found)
-    only = [setting_for((TEN,), k) for k in range(1, 3000)]
+    only = [find_setting((TEN,), k) for k in range(1, 3000)]
     assert [each.nprobe for each in only] == [20] * len(only)
     assert [each.rows for each in only] == sorted(each.rows for each in only)
     assert only[99].rows == pytest.approx(200 * 10**0.62, abs=1)
 
 
 def test_of_the_largest_numbers():
-    found = setting_for((SearchSetting(1, 1, 1), SearchSetting(1 << 20, 1 << 24, 1 << 32)), 1 << 20)
+    found = find_setting((SearchSetting(1, 1, 1), SearchSetting(1 << 20, 1 << 24, 1 << 32)), 1 << 20)
     assert (found.nprobe, found.rows) == (1 << 24, 1 << 32)

@@ -8,7 +8,7 @@ from support.indexes.sharded import ENCODER, random_documents, random_queries
 
 from quarry import engine
 from quarry.engine import Engine
-from quarry.engine.quantization.training import nlist_for
+from quarry.engine.quantization.training import choose_nlist
 from quarry.formats.container.directory import Directory
 from quarry.formats.shard_set import load_newest_shard_set
 from quarry.formats.snapshot import Snapshot
@@ -35,7 +35,7 @@ def test_all_shards_have_one_quantizer(folder):
     n_rows = sum(segment.reader.n_rows for shard in shards for segment in shard.segments)
     for shard in shards:
         (segment,) = shard.segments
-        assert segment.quantizer.nlist == nlist_for(n_rows)
+        assert segment.quantizer.nlist == choose_nlist(n_rows)
         assert segment.quantizer.fit.n_rows == n_rows
         shard.close()
 

@@ -398,3 +398,14 @@ def test_what_exports_arrow_data_and_is_no_table() -> None:
     for texts in (pytest.importorskip("polars").Series(["a"]), pytest.importorskip("pandas").Series(["a"])):
         assert isinstance(texts, Iterable)
         assert [document.text for document in read(texts)] == ["a"]
+
+
+@pytest.mark.parametrize("n_empty", [3, 50_000])
+def test_empty_lines_are_skipped_between_rows_and_kept_within_values(tmp_path: Path, n_empty: int) -> None:
+    empty = "\n" * n_empty
+    path = write(tmp_path, "rows.csv.gz", f'{empty}text,n\n{empty}a,1\n{empty}"b{empty}c",2\n{empty}d,3,4\n')
+    stream = read_documents(path, skip_invalid=True)
+    found = [(document.text, document.metadata["n"]) for document in stream]
+    assert found == [("a", 1), (f"b{empty}c", 2)]
+    (error,) = stream.first_errors
+    assert f"line {5 * n_empty + 4} has too many values" in error

@@ -1,0 +1,84 @@
+"""The command ``quarry export-docs``: writes the documents of an index as JSON Lines."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import secrets
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, BinaryIO
+
+from quarry import engine
+from quarry.engine.cli.words import decode_text, parse_filter_option, parse_path
+from quarry.formats.errors import InvalidSetting
+
+if TYPE_CHECKING:
+    from quarry.engine import Document
+
+__all__ = ["SUMMARY", "add_arguments", "run"]
+
+SUMMARY = "write the documents of an index as JSON Lines, which quarry build reads"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of the command, without the index."""
+    parser.add_argument(
+        "out",
+        metavar="FILE",
+        type=parse_path,
+        nargs="?",
+        default=Path("-"),
+        help="the file to write; - (default) is standard output",
+    )
+    parser.add_argument("--overwrite", action="store_true", help="replace a file that exists")
+    parser.add_argument("--filter", metavar="JSON", type=decode_text, help="only documents that pass the filter")
+    parser.add_argument("--ids", action="store_true", help="write only the ids, one JSON string per line")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Run the command; a file that could not be written completely is not left behind.
+
+    Raises:
+        InvalidSetting: the file exists, and ``--overwrite`` was not given.
+        OSError: the file cannot be written.
+    """
+    only = parse_filter_option(args.filter)
+    with engine.Engine.open(args.index) as index:
+        if args.ids:
+            lines: Iterator[object] = index.ids(filter=only)
+        else:
+            lines = map(_fields_of, index.documents(filter=only))
+        with _open_output(args.out, args.overwrite) as output:
+            for line in lines:
+                output.write(json.dumps(line, ensure_ascii=False).encode() + b"\n")
+    return 0
+
+
+def _fields_of(document: Document) -> dict[str, object]:
+    """Return the fields of a document that are not empty."""
+    fields: dict[str, object] = {"id": document.id, "text": document.text}
+    if document.title:
+        fields["title"] = document.title
+    if document.metadata:
+        fields["metadata"] = dict(document.metadata)
+    return fields
+
+
+@contextlib.contextmanager
+def _open_output(path: Path, is_replacing: bool) -> Iterator[BinaryIO]:
+    """Open standard output, or a temporary file that is renamed when everything was written."""
+    if str(path) == "-":
+        yield sys.stdout.buffer
+        return
+    if path.exists() and not is_replacing:
+        raise InvalidSetting("the file exists already; replace it with --overwrite", path=path)
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
+    try:
+        with temporary.open("xb") as output:
+            yield output
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)

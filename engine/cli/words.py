@@ -1,0 +1,54 @@
+"""Conversions of the words of a command line: paths, texts and filters."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import reprlib
+from collections.abc import Mapping
+from pathlib import Path
+
+from quarry.formats.errors import InvalidFilter
+
+__all__ = ["decode_text", "parse_filter_option", "parse_path"]
+
+
+def parse_path(word: str) -> Path:
+    """Convert a word to a path; an empty one, such as an unset variable, is refused.
+
+    Raises:
+        ArgumentTypeError: the word is empty; ``Path("")`` would be the working directory.
+    """
+    if not word:
+        raise argparse.ArgumentTypeError("an empty path; '.' is the working directory")
+    return Path(word)
+
+
+def decode_text(word: str) -> str:
+    """Decode a text, as UTF-8 if the locale could not decode it; not for paths."""
+    try:
+        return os.fsencode(word).decode() if any("\udc80" <= character <= "\udcff" for character in word) else word
+    except UnicodeError:  # not UTF-8 either; validation of the text reports it
+        return word
+
+
+def parse_filter_option(given: str | None) -> Mapping[str, object] | None:
+    """Return the filter that is given as JSON; None without one.
+
+    Raises:
+        InvalidFilter: it is not a JSON object.
+    """
+    if given is None:
+        return None
+    try:
+        only: object = json.loads(given)
+    except ValueError as error:
+        raise InvalidFilter("--filter is not JSON", expected='{"field": value}', actual=str(error)) from error
+    except RecursionError as error:
+        raise InvalidFilter("--filter is nested too deep", expected='{"field": value}') from error
+    if not isinstance(only, dict):
+        raise InvalidFilter(
+            "--filter is not a JSON object", expected='{"field": value}', actual=reprlib.repr(given)
+        )
+    return only

@@ -1,0 +1,115 @@
+"""The protocol of encoders that take many texts in one call: models on a device, functions of an application."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar, runtime_checkable
+
+import numpy as np
+import numpy.typing as npt
+
+from quarry.engine.encoding.encoder import Encoder
+from quarry.engine.encoding.token_vectors import TokenVectors
+from quarry.engine.gpu.device_vectors import DeviceVectors
+
+if TYPE_CHECKING:
+    from quarry.engine.encoding.batched_encoder import PreparedText
+    from quarry.engine.encoding.device_batches import DeviceTokens
+
+__all__ = ["BatchEncoder", "BatchLimits", "DeviceBatchEncoder", "PreparedInputs"]
+
+
+@dataclass(frozen=True, slots=True)
+class BatchLimits:
+    """How much an encoder takes in one call.
+
+    Attributes:
+        documents: maximum number of documents in a batch, and how many are worked on ahead of it.
+        tokens: number of tokens from which on a batch is complete; None: any number.
+        inputs: number of inputs (windows or passages) in a full batch: documents are divided among batches, so
+            that every batch but the last is full. None: a document is never divided.
+        in_flight: maximum number of calls at once, each on its own thread; 1: on the thread that adds documents.
+    """
+
+    documents: int
+    tokens: int | None = None
+    inputs: int | None = None
+    in_flight: int = 1
+
+
+class PreparedInputs(Protocol):
+    """A document cut into the inputs of an encoder.
+
+    Attributes:
+        n_tokens: number of tokens of the document.
+        n_inputs: number of inputs; 0 for a text without tokens.
+    """
+
+    @property
+    def n_tokens(self) -> int: ...  # noqa: D102
+    @property
+    def n_inputs(self) -> int: ...  # noqa: D102
+
+    def part(self, first: int, stop: int) -> Self:
+        """Return the same document with only the inputs from `first` to before `stop`."""
+        ...
+
+
+P = TypeVar("P", bound=PreparedInputs)
+Q = TypeVar("Q")
+
+
+@runtime_checkable
+class BatchEncoder(Encoder, Protocol[P, Q]):
+    """An encoder that takes many texts in one call.
+
+    Documents and queries are prepared one by one, on several threads, and then run together.
+
+    Attributes:
+        batch_limits: how much one call takes.
+    """
+
+    @property
+    def batch_limits(self) -> BatchLimits: ...  # noqa: D102
+
+    def prepare(self, text: str) -> P:
+        """Cut a document into inputs; safe to call from several threads.
+
+        Raises:
+            InvalidDocument: the text holds a lone surrogate; the message names its position.
+        """
+        ...
+
+    def run(self, prepared: Sequence[P]) -> list[list[TokenVectors]]:
+        """Encode documents, or parts of documents; return the windows of each.
+
+        Raises:
+            EncodingFailed: a function of the application failed, or returned something else than vectors.
+        """
+        ...
+
+    def prepare_query(self, text: str) -> Q:
+        """Prepare a query; safe to call from several threads.
+
+        Raises:
+            InvalidQuery: the text has no token, or holds a lone surrogate.
+        """
+        ...
+
+    def run_queries(self, prepared: Sequence[Q]) -> npt.NDArray[np.float32] | DeviceVectors:
+        """Encode at least one query: (n, dim) float32, in main memory or on the encoder's device.
+
+        Raises:
+            EncodingFailed: a function of the application failed, or returned something else than vectors.
+        """
+        ...
+
+
+@runtime_checkable
+class DeviceBatchEncoder(BatchEncoder["PreparedText", Any], Protocol):
+    """An encoder in batches that can leave token vectors on its device, where centroids are computed."""
+
+    def run_on_device(self, prepared: Sequence[PreparedText]) -> DeviceTokens:
+        """Encode the tokens of documents; the vectors stay on the device, for the calling thread."""
+        ...

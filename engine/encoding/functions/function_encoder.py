@@ -1,0 +1,223 @@
+"""An encoder that calls a function of the application with lists of passages."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from quarry.engine.arguments import checked_flag, shown
+from quarry.engine.encoding.batch_encoder import BatchLimits
+from quarry.engine.encoding.bundle_encoder import check_document, check_query
+from quarry.engine.encoding.functions.passages import Passage, PreparedPassages, cut_passages, is_invisible
+from quarry.engine.encoding.functions.results import checked_vectors, listed, unit_rows
+from quarry.engine.encoding.functions.sources import Embed, EmbeddingSource, embedding_source
+from quarry.engine.encoding.onnx_session import PerProcess
+from quarry.engine.encoding.token_vectors import TokenVectors, VectorKind
+from quarry.engine.encoding.tokenizer import lone_surrogate
+from quarry.engine.process.worker_pool import map_on_threads
+from quarry.formats.errors import EncodingFailed, InvalidQuery, InvalidSetting
+from quarry.formats.vectors.quantizer import MAX_DIM
+
+__all__ = ["FunctionEncoder"]
+
+Vectors = npt.NDArray[np.float32]
+
+_MAX_NAME = 256
+_MAX_BATCH = 1 << 20
+_MAX_IN_FLIGHT = 1024
+
+
+class FunctionEncoder:
+    """An `Encoder` that calls an embedding function; see docs/encoders.md for other libraries' models.
+
+    A document is cut at sentence ends into passages, each of which has a vector, so that search finds passages.
+    Passages of several documents are encoded by one call: adding n passages takes ceil(n / `batch_size`) calls.
+    Once an index has so many vectors that inverted lists are made, these are calibrated with up to 512 short
+    texts, encoded as queries.
+
+    Args:
+        embed_documents: a function of a list of texts that returns an array-like of shape (n, dim); or a model:
+            one with ``embed_documents`` and ``embed_query`` (LangChain's `Embeddings`), or one with ``encode``
+            (sentence-transformers, Model2Vec).
+        embed_queries: the same for queries; None: that of the model, or else `embed_documents`.
+        dim: length of a vector; needed for a function. None: what the model states.
+        name: name of the vectors, which an index stores; needed for a function. Another name is another encoder:
+            an index opens only with one of the same name, `revision`, `dim` and `normalize`. None: the model's.
+        revision: anything else that changes vectors, such as the version of a model, its prompts, your own code.
+        batch_size: maximum number of texts in a call.
+        passage_words: maximum number of words of a passage; not part of the identity.
+        normalize: whether to scale vectors to L2 norm 1, so that texts are compared by cosine; otherwise by inner
+            product. None: True, unless a model states that its vectors are compared by inner product.
+        max_in_flight: maximum number of calls at once. With 1, documents are encoded on the thread that adds them;
+            with more, the function must be safe to call from several threads.
+
+    Raises:
+        InvalidSetting: a value is out of range; `dim` or `name` are missing and the model does not state them; or
+            it is neither a function nor a model.
+        EncodingFailed: LangChain's model was called with one text, to find `dim`, and failed.
+    """
+
+    beta: ClassVar[None] = None
+    vector_kinds: ClassVar[frozenset[VectorKind]] = frozenset({"token", "pooled"})
+    trained_representation: ClassVar[None] = None
+
+    def __init__(  # noqa: PLR0913  # keywords, each with a default
+        self,
+        embed_documents: object,
+        embed_queries: Embed | None = None,
+        *,
+        dim: int | None = None,
+        name: str | None = None,
+        revision: str = "",
+        batch_size: int = 64,
+        passage_words: int = 100,
+        normalize: bool | None = None,
+        max_in_flight: int = 1,
+    ) -> None:
+        if embed_queries is not None and not callable(embed_queries):
+            raise InvalidSetting("embed_queries is not a function", actual=shown(embed_queries))
+        source = embedding_source(embed_documents)
+        self._embed_documents = source.embed_documents
+        self._embed_queries = embed_queries or source.embed_queries or source.embed_documents
+        self.name = _checked_name(source.name if name is None else name)
+        self.dim = _checked_int(_stated(_found_dim(source) if dim is None else dim, "dim", "384"), "dim", MAX_DIM)
+        self.normalize = source.is_cosine if normalize is None else checked_flag(normalize, "normalize")
+        self._batch_size = _checked_int(batch_size, "batch_size", _MAX_BATCH)
+        self._passage_words = _checked_int(passage_words, "passage_words", _MAX_BATCH)
+        self._max_in_flight = _checked_int(max_in_flight, "max_in_flight", _MAX_IN_FLIGHT)
+        self.identity = _identity(self.name, _checked_text(revision, "revision") or source.revision, self)
+        self._slots = PerProcess(partial(threading.BoundedSemaphore, self._max_in_flight))
+
+    @property
+    def batch_limits(self) -> BatchLimits:
+        """Full batches of `batch_size` passages, `max_in_flight` of them at once."""
+        return BatchLimits(self._batch_size, inputs=self._batch_size, in_flight=self._max_in_flight)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.name!r}, dim={self.dim}, identity={self.identity!r})"
+
+    def prepare(self, text: str) -> PreparedPassages:
+        """Cut a document into passages.
+
+        Raises:
+            InvalidDocument: the text holds a lone surrogate; the message names its position.
+        """
+        check_document(text)
+        return cut_passages(text, self._passage_words)
+
+    def run(self, prepared: Sequence[PreparedPassages]) -> list[list[TokenVectors]]:
+        """Encode the passages of documents, or of parts of them; return a window for each passage.
+
+        Raises:
+            EncodingFailed: the function failed, or did not return a vector for each text.
+        """
+        passages = [passage for each in prepared for passage in each.passages]
+        windows = iter(self._windows(passages))
+        return [[next(windows) for _ in each.passages] for each in prepared]
+
+    def windows(self, text: str) -> Iterator[TokenVectors]:
+        """Encode a document, see `quarry.engine.encoding.encoder.Encoder.windows`."""
+        passages = self.prepare(text).passages
+        for low in range(0, len(passages), self._batch_size):
+            yield from self._windows(passages[low : low + self._batch_size])
+
+    def encode_query(self, text: str) -> Vectors:
+        """Encode a query of any length by one call: (dim,) float32.
+
+        Raises:
+            InvalidQuery: the text has no visible character, or holds a lone surrogate.
+            EncodingFailed: the function failed, or did not return a vector.
+        """
+        vector: Vectors = self.run_queries([self.prepare_query(text)])[0]
+        return vector
+
+    def prepare_query(self, text: str) -> str:
+        """Return a query, if it is valid.
+
+        Raises:
+            InvalidQuery: the text has no visible character, or holds a lone surrogate.
+        """
+        check_query(text)
+        if is_invisible(text):
+            raise InvalidQuery("the query has no token", actual=repr(text[:80]))
+        return text
+
+    def run_queries(self, prepared: Sequence[str]) -> Vectors:
+        """Encode queries, `batch_size` by one call: (n, dim) float32."""
+        return self._embed(self._embed_queries, "embed_queries", list(prepared))
+
+    def _windows(self, passages: Sequence[Passage]) -> list[TokenVectors]:
+        """Return a window for each passage, with one token: the passage."""
+        vectors = self._embed(self._embed_documents, "embed_documents", [each.text for each in passages])
+        starts = np.array([each.start for each in passages], np.int64)
+        ends = np.array([each.end for each in passages], np.int64)
+        return [
+            TokenVectors(vectors[n : n + 1], starts[n : n + 1], ends[n : n + 1], vector, vector, vector)
+            for n, vector in enumerate(vectors)
+        ]
+
+    def _embed(self, function: Embed, role: str, texts: list[str]) -> Vectors:
+        """Return (n, dim) float32 vectors of texts, in batches."""
+        batches = [texts[low : low + self._batch_size] for low in range(0, len(texts), self._batch_size)]
+        call: Callable[[list[str]], Vectors] = partial(self._call, function, role)
+        found = map_on_threads(call, batches, self._max_in_flight, "quarry-embed")
+        return np.concatenate([np.empty((0, self.dim), np.float32), *found])
+
+    def _call(self, function: Embed, role: str, texts: list[str]) -> Vectors:
+        call = f"{role} of encoder {self.name!r}, called with {len(texts)} texts,"
+        with self._slots.get():
+            try:
+                found = listed(function(list(texts)))
+            except Exception as error:
+                raise EncodingFailed(f"{call} failed", actual=f"{type(error).__name__}: {error}") from error
+        vectors = checked_vectors(found, len(texts), self.dim, call)
+        with np.errstate(over="ignore"):  # infinite numbers are refused with the name of the document or query
+            return (unit_rows(vectors) if self.normalize else vectors).astype(np.float32)
+
+
+def _found_dim(source: EmbeddingSource) -> int | None:
+    if source.dim is None and source.measure_dim is not None:
+        return source.measure_dim()
+    return source.dim
+
+
+def _identity(name: str, revision: str, encoder: FunctionEncoder) -> str:
+    digest = hashlib.blake2b(json.dumps([name, revision]).encode(), digest_size=16).hexdigest()
+    return f"function {digest} dim={encoder.dim} {'cosine' if encoder.normalize else 'inner product'}"
+
+
+def _checked_name(name: object) -> str:
+    checked = _checked_text(_stated(name, "name", "'my-model'"), "name")
+    if not checked.strip():
+        raise InvalidSetting("name is blank", expected="the name of the model", actual=shown(name))
+    return checked
+
+
+def _stated(value: object, setting: str, example: str) -> object:
+    if value is None:
+        raise InvalidSetting(
+            f"{setting} is missing, and a function does not state it, nor does this model",
+            expected=f"FunctionEncoder(..., {setting}={example})",
+        )
+    return value
+
+
+def _checked_text(value: object, setting: str) -> str:
+    if not isinstance(value, str) or len(value) > _MAX_NAME or lone_surrogate(value) is not None:
+        expected = f"a str of at most {_MAX_NAME} characters, without lone surrogates"
+        raise InvalidSetting(f"{setting} is not a text", expected=expected, actual=shown(value))
+    return value
+
+
+def _checked_int(value: object, setting: str, most: int) -> int:
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or not 1 <= value <= most:
+        expected = f"an integer from 1 to {most}"
+        raise InvalidSetting(f"{setting} is out of range", expected=expected, actual=shown(value))
+    return int(value)

@@ -1,0 +1,68 @@
+"""The words of a query, to find where a text has them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+
+from quarry.engine.analysis.analyzer import Analyzer
+
+__all__ = ["MatchedWord", "QueryWords"]
+
+
+@dataclass(frozen=True, slots=True)
+class MatchedWord:
+    """A word of a text that a term of the query matches.
+
+    Attributes:
+        start: position of its first character.
+        end: position after its last one.
+        terms: the terms of the query that it has.
+    """
+
+    start: int
+    end: int
+    terms: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class QueryWords:
+    """The terms of a query with their weights, and the rules by which texts are analyzed; can be pickled.
+
+    Attributes:
+        weights: weight of each term, above 0.
+        language: of the index.
+        rules: version of the rules of the analysis.
+    """
+
+    weights: Mapping[str, float] = field(hash=False)
+    language: str
+    rules: int
+
+    def find(self, text: str) -> tuple[MatchedWord, ...]:
+        """Return the words of a text that have a term of the query, in order; overlapping ones are joined."""
+        found: list[MatchedWord] = []
+        if not self.weights:
+            return ()
+        for start, end, terms in _analyzer(self.language, self.rules).located_terms(text):
+            own = tuple(term for term in terms if term in self.weights)
+            if not own:
+                continue
+            if found and start < found[-1].end:
+                before = found.pop()
+                found.append(MatchedWord(before.start, end, tuple(dict.fromkeys(before.terms + own))))
+            else:
+                found.append(MatchedWord(start, end, own))
+        return tuple(found)
+
+    def share(self, words: Sequence[MatchedWord]) -> float:
+        """Return the share of the query's weight that words of a text have, from 0 to 1."""
+        total = sum(self.weights.values())
+        return sum(self.weights[term] for term in {term for word in words for term in word.terms}) / (total or 1.0)
+
+
+@lru_cache(maxsize=16)
+def _analyzer(language: str, rules: int) -> Analyzer:
+    """Return the analyzer of an index, one for all queries, since it remembers the terms of words."""
+    return Analyzer.from_settings(language, rules)

@@ -1,0 +1,129 @@
+"""The documents of some segments in the order in which they are stored, read in batches."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import TypeVar
+
+import numpy as np
+
+from quarry.engine.arguments import checked_integer
+from quarry.engine.documents.document import Document
+from quarry.engine.filtering.allowed import AllowedDocs
+from quarry.formats.arrays import BoolArray, Int64Array
+from quarry.formats.errors import IndexClosed
+from quarry.formats.snapshot import OpenSegment
+
+__all__ = ["StoredDocuments", "live_flags"]
+
+_BATCH_IDS = 4096  # read at a time
+_BATCH_DOCS = 256  # read at a time, compressed
+_WINDOW_DOCS = 1 << 16  # of which flags are read at a time
+
+T = TypeVar("T")
+
+
+class StoredDocuments:
+    """Some documents of one generation of an index, in the order of their segments and in the order within each.
+
+    Files that are read stay open until an iterator is exhausted or collected, so that it does not depend on later
+    commits, and neither on the closing of the index. Memory does not depend on the number of documents, except for
+    one bit mask of the filter.
+
+    Args:
+        segments: of the generation; of all shards, one after another, if the index is sharded.
+        allowed: for each segment the documents to read; None: all live ones.
+        path: folder of the index, for messages.
+    """
+
+    def __init__(self, segments: Sequence[OpenSegment], allowed: AllowedDocs, path: Path) -> None:
+        self._segments = segments
+        self._allowed = allowed
+        self._path = path
+
+    def ids(self, offset: object = 0, limit: object = None) -> Iterator[str]:
+        """Iterate over the ids; no text is read.
+
+        Args:
+            offset: number of documents to leave out at the beginning.
+            limit: largest number of ids; None: no limit.
+
+        Raises:
+            InvalidSetting: `offset` or `limit` is not an integer of 0 or more.
+            IndexClosed: the index is closed.
+        """
+        return self._iterate(_read_ids, _BATCH_IDS, offset, limit)
+
+    def documents(self, offset: object = 0, limit: object = None) -> Iterator[Document]:
+        """Iterate over the documents; see `ids`."""
+        return self._iterate(_read_documents, _BATCH_DOCS, offset, limit)
+
+    def _iterate(
+        self, read: Callable[[OpenSegment, Int64Array], Iterator[T]], n_batch: int, offset: object, limit: object
+    ) -> Iterator[T]:
+        n_skipped = checked_integer(offset, "offset", 0, sys.maxsize)
+        n_most = sys.maxsize if limit is None else checked_integer(limit, "limit", 0, sys.maxsize)
+        batches = self._batches(n_batch, n_skipped, n_most)
+        return _read_batches(read, batches, _OpenFiles(self._segments, self._path))
+
+    def _batches(self, n_batch: int, n_skipped: int, n_most: int) -> Iterator[tuple[OpenSegment, Int64Array]]:
+        """Yield the documents after the first `n_skipped`, at most `n_most`, in batches of one segment each."""
+        for segment, allowed in zip(self._segments, self._allowed, strict=True):
+            flags = live_flags(segment) if allowed is None else allowed.flags
+            for low in range(0, segment.reader.n_docs, _WINDOW_DOCS):
+                window = flags[low : low + _WINDOW_DOCS]
+                n_inside = int(np.count_nonzero(window))
+                if n_skipped >= n_inside:
+                    n_skipped -= n_inside
+                    continue
+                docs = np.flatnonzero(window)[n_skipped : n_skipped + n_most] + low
+                n_skipped, n_most = 0, n_most - len(docs)
+                for start in range(0, len(docs), n_batch):
+                    yield segment, docs[start : start + n_batch]
+                if not n_most:
+                    return
+
+
+class _OpenFiles:
+    """Keeps the files of segments open until `release`, or until it is collected."""
+
+    def __init__(self, segments: Sequence[OpenSegment], path: Path) -> None:
+        self._readers = [segment.reader for segment in segments]
+        if not all(reader.acquire(self) for reader in self._readers):
+            self.release()
+            raise IndexClosed("the index is closed", path=path)
+
+    def release(self) -> None:
+        """Close the files that nothing else keeps open."""
+        for reader in self._readers:
+            reader.release(self)
+
+
+def _read_batches(
+    read: Callable[[OpenSegment, Int64Array], Iterator[T]],
+    batches: Iterator[tuple[OpenSegment, Int64Array]],
+    files: _OpenFiles,
+) -> Iterator[T]:
+    try:
+        for segment, docs in batches:
+            yield from read(segment, docs)
+    finally:
+        files.release()
+
+
+def _read_ids(segment: OpenSegment, docs: Int64Array) -> Iterator[str]:
+    return iter(segment.reader.ids.many(docs))
+
+
+def _read_documents(segment: OpenSegment, docs: Int64Array) -> Iterator[Document]:
+    waiting = segment.reader.documents.packed(docs)[::-1]
+    for doc_id in segment.reader.ids.many(docs):
+        stored = waiting.pop().unpack()  # without a reference to those that were read
+        yield Document(doc_id, stored.text, stored.title, stored.metadata)
+
+
+def live_flags(segment: OpenSegment) -> BoolArray:
+    """Return the documents of a segment that are not deleted, (n_docs,) bool."""
+    return np.ones(segment.reader.n_docs, bool) if segment.deleted is None else ~segment.deleted

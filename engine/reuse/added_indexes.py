@@ -1,0 +1,219 @@
+"""Whole segments of other indexes are taken into an index, in one commit."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterable, Sequence
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from quarry.engine.arguments import iterator_of, shown
+from quarry.engine.indexer.generation import CurrentGeneration
+from quarry.engine.indexer.index_writer import IndexWriter
+from quarry.engine.reuse.generation_files import GenerationFiles, open_generations
+from quarry.engine.reuse.live_documents import LiveDocuments
+from quarry.formats.container.directory import Directory
+from quarry.formats.container.layout import FileRecord
+from quarry.formats.errors import EncoderMismatch, InvalidSetting
+from quarry.formats.manifest import Manifest, SegmentRecord
+from quarry.formats.snapshot import OpenSegment, Snapshot
+from quarry.formats.system_errors import checked_path
+from quarry.formats.tombstones import write_tombstones
+from quarry.formats.vectors.hnsw_graph import graph_name
+from quarry.formats.vectors.quantizer import write_quantizer
+
+__all__ = ["AddIndexesReport", "add_indexes"]
+
+_FREE_SETTINGS = frozenset({"k1", "b", "seed"})
+"""Settings that nothing in a segment depends on: those of the index that takes the segments apply."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class AddIndexesReport:
+    """The result of `Engine.add_indexes`.
+
+    Attributes:
+        n_documents: documents that were added.
+        n_replaced: documents, of this index or of the others, that a later one with the same id replaced.
+        n_segments: segment files that were taken over.
+        n_linked: how many of their files are hard links; the others were copied.
+        generation: that the index has now.
+    """
+
+    n_documents: int
+    n_replaced: int
+    n_segments: int
+    n_linked: int
+    generation: int
+
+
+def add_indexes(
+    writer: IndexWriter, directory: Directory, paths: Iterable[str | os.PathLike[str]] | str | os.PathLike[str]
+) -> AddIndexesReport:
+    """Take the segments of other indexes into an index; see `quarry.engine.engine.Engine.add_indexes`.
+
+    Args:
+        writer: of the index.
+        directory: of the index.
+        paths: folders of the others.
+    """
+    with ExitStack() as stack:
+        sources = [
+            source
+            for path in _checked_paths(paths)
+            for source in open_generations(Directory(path.absolute()), stack)
+        ]
+        for source in sources:
+            source.manifest.check_writable(source.directory)
+            if _is_same_folder(source.directory.path, directory.path):
+                raise InvalidSetting("an index cannot be added to itself", path=source.directory.path)
+        addition = _Addition(directory, sources)
+        generation = writer.rewrite(addition.compose)
+        return AddIndexesReport(
+            n_documents=addition.n_documents,
+            n_replaced=addition.live.n_replaced,
+            n_segments=addition.n_segments,
+            n_linked=sum(source.n_linked for source in sources),
+            generation=generation,
+        )
+
+
+def _checked_paths(paths: object) -> list[Path]:
+    """Return the paths of the other indexes.
+
+    Raises:
+        InvalidSetting: not a path, or an iterable of paths.
+    """
+    if isinstance(paths, str | os.PathLike):
+        return [checked_path(paths, "paths")]
+    given = iterator_of(paths)
+    if given is None or isinstance(paths, bytes):
+        raise InvalidSetting("not paths of indexes", expected="a path, or several", actual=shown(paths))
+    return [checked_path(path, "a path of an index") for path in given]  # type: ignore[arg-type]  # is checked
+
+
+def _is_same_folder(path: Path, other: Path) -> bool:
+    with contextlib.suppress(OSError):
+        return path.samefile(other)
+    return path.resolve() == other.resolve()
+
+
+class _Addition:
+    """A generation of an index and the segments of others.
+
+    Args:
+        directory: of the index.
+        sources: the open generations of the others; of equal ids the last one wins.
+
+    Attributes:
+        live: which documents stay.
+        n_documents: live documents of the sources.
+        n_segments: segments that were taken over.
+    """
+
+    def __init__(self, directory: Directory, sources: Sequence[GenerationFiles]) -> None:
+        self.live = LiveDocuments()
+        self.n_documents = self.n_segments = 0
+        self._directory = directory
+        self._sources = sources
+
+    def compose(self, current: CurrentGeneration, names: list[str]) -> Manifest | None:
+        """Link or copy the files, write tombstones, and return the manifest; see `Compose`.
+
+        Raises:
+            EncoderMismatch: a source has another encoder.
+            InvalidSetting: a source has another setting that matters.
+            FormatError: a file of a source is damaged.
+        """
+        for source in self._sources:
+            _check_same(current.manifest, source)
+        self.live.add(current.segments)
+        self.n_documents = sum(self.live.add(source.snapshot.segments) for source in self._sources)
+        if not self.n_documents:
+            return None
+        kept = [self._with_deletions(segment, segment.record, names) for segment in current.segments]
+        records = {record.file.file_id: record for record in kept if record is not None}
+        known = {segment.reader.segment_id for segment in current.segments}
+        quantizers = {record.name: record for record in current.manifest.quantizers}
+        new_quantizers: dict[str, FileRecord] = {}
+        for source in self._sources:
+            for segment in source.snapshot.segments:
+                if segment.reader.segment_id not in known:
+                    known.add(segment.reader.segment_id)
+                    record = self._take(source, segment, new_quantizers, names)
+                    if record is not None:
+                        records[record.file.file_id] = record
+        used = {record.quantizer for record in records.values()}
+        new = [record for name, record in new_quantizers.items() if name not in quantizers]
+        ordered = [*new, *quantizers.values()]  # the newest of this index stays the last one
+        manifest = current.manifest.next(
+            tuple(records.values()), tuple(record for record in ordered if record.name in used)
+        )
+        Snapshot(self._directory, current.segments, manifest).close()  # which checks the new files
+        return manifest
+
+    def _take(
+        self, source: GenerationFiles, segment: OpenSegment, quantizers: dict[str, FileRecord], names: list[str]
+    ) -> SegmentRecord | None:
+        """Take over a segment; return its record, or None if none of its documents stays."""
+        if self.live.deleted(segment).all():
+            return None
+        self.n_segments += 1
+        self._put(source, segment.record.file.name, names)
+        graph = graph_name(segment.record.file.file_id)
+        if source.has_file(graph):
+            self._put(source, graph, names)
+        record = replace(segment.record, tombstones=None, n_deleted=0)
+        if segment.quantizer is not None:
+            stored = write_quantizer(self._directory, segment.quantizer)
+            quantizers[stored.name] = stored
+        return self._with_deletions(segment, record, names)
+
+    def _put(self, source: GenerationFiles, name: str, names: list[str]) -> None:
+        names.append(name)
+        self._directory.delete(name)  # an orphan file, if it is there
+        source.put_file(name, self._directory)
+
+    def _with_deletions(
+        self, segment: OpenSegment, record: SegmentRecord, names: list[str]
+    ) -> SegmentRecord | None:
+        """Return a record with the tombstones that are needed; None if no document stays."""
+        deleted = self.live.deleted(segment)
+        n_deleted = int(np.count_nonzero(deleted))
+        if n_deleted == len(deleted):
+            return None
+        if n_deleted == 0:
+            return replace(record, tombstones=None, n_deleted=0)
+        if record.tombstones is not None and segment.deleted is not None and (deleted == segment.deleted).all():
+            return record
+        tombstones = write_tombstones(self._directory, record.file.file_id, deleted)
+        names.append(tombstones.name)
+        return replace(record, tombstones=tombstones, n_deleted=n_deleted)
+
+
+def _check_same(manifest: Manifest, source: GenerationFiles) -> None:
+    """Check that an index has the encoder of this one, and the settings that its segments depend on."""
+    path, other = source.directory.path, source.manifest
+    if (manifest.encoder.identity, manifest.encoder.normalize) != (
+        other.encoder.identity,
+        other.encoder.normalize,
+    ):
+        raise EncoderMismatch(
+            "the vectors of this index are of another encoder than those of the index that it is added to",
+            path=path,
+            expected=f"{manifest.encoder.name} ({manifest.encoder.identity})",
+            actual=f"{other.encoder.name} ({other.encoder.identity})",
+        )
+    found = asdict(other.settings)
+    for name, value in asdict(manifest.settings).items():
+        if name not in _FREE_SETTINGS and found[name] != value:
+            raise InvalidSetting(
+                f"this index has another value of {name} than the index that it is added to",
+                path=path,
+                expected=value,
+                actual=found[name],
+            )

@@ -1,0 +1,66 @@
+"""Settings and quantizer of an index, taken over by a new one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+from quarry.engine.encoding.encoder import Encoder
+from quarry.engine.reuse.generation_files import open_generations
+from quarry.formats.container.directory import Directory
+from quarry.formats.errors import EncoderMismatch, InvalidSetting
+from quarry.formats.manifest import IndexSettings
+from quarry.formats.vectors.quantizer import Quantizer
+
+__all__ = ["ReusedSettings", "reuse_settings"]
+
+
+@dataclass(frozen=True, eq=False)
+class ReusedSettings:
+    """What a new index takes over from another one.
+
+    Attributes:
+        settings: of the other index.
+        quantizer: its newest quantizer; None if it has none.
+    """
+
+    settings: IndexSettings
+    quantizer: Quantizer | None
+
+
+def reuse_settings(path: Path, encoder: Encoder, given: Mapping[str, object]) -> ReusedSettings:
+    """Return the settings and the newest quantizer of an index, sharded or not.
+
+    Args:
+        path: folder of the index.
+        encoder: of the new index.
+        given: settings of the new index that the caller gave by name; None counts as not given.
+
+    Raises:
+        IndexNotFound: there is no index.
+        EncoderMismatch: the index has another encoder.
+        InvalidSetting: settings are given too.
+        FormatError: a file of the index is damaged or missing.
+    """
+    also = [name for name, value in given.items() if value is not None]
+    if also:
+        raise InvalidSetting(
+            "settings are given together with an index that they are taken from", path=path, actual=", ".join(also)
+        )
+    with ExitStack() as stack:
+        shards = open_generations(Directory(path.absolute()), stack)
+        first = shards[0].manifest
+        if (first.encoder.identity, first.encoder.normalize) != (encoder.identity, encoder.normalize):
+            raise EncoderMismatch(
+                "the new index has another encoder than the index that its settings are taken from",
+                path=path,
+                expected=f"{first.encoder.name} ({first.encoder.identity})",
+                actual=f"{encoder.name} ({encoder.identity})",
+            )
+        quantizers = {
+            segment.record.quantizer: segment.quantizer for shard in shards for segment in shard.snapshot.segments
+        }
+        newest = [shard.manifest.quantizers[-1].name for shard in shards if shard.manifest.quantizers]
+        return ReusedSettings(first.settings, quantizers[newest[0]] if newest else None)

@@ -1,0 +1,161 @@
+"""The best passages of a document for a query: by their vectors, by the words that they contain, or by both."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from quarry.engine.documents.document import full_text
+from quarry.engine.documents.file_place import FilePlace, find_place
+from quarry.engine.lexical.query_words import MatchedWord, QueryWords
+from quarry.formats.documents.spans import Span, unpack_spans
+from quarry.formats.documents.store import StoredDocument
+from quarry.formats.errors import CorruptFile
+
+__all__ = ["Passage", "PassageFinder", "document_spans"]
+
+_MARGIN = 0.1  # of the best score: other passages within it are returned too
+_MAX_PASSAGES = 3
+_GAP = " … "
+
+Floats = npt.NDArray[np.float32]
+
+
+@dataclass(frozen=True, slots=True)
+class Passage:
+    """A passage of a document that matches a query: the text of one of the document's vectors.
+
+    Attributes:
+        text: of the passage; the texts of several spans are joined by " … ".
+        spans: (start, end) characters in the document's full text (its title, a line break, its text).
+        score: what the passages of a document are ranked by, comparable within the document only; see
+            `PassageFinder`.
+        words: (start, end) characters of the words in `text` that match words of the query.
+        place: where it was read: "manual.pdf, p. 12"; None when the document was not read from a file.
+    """
+
+    text: str
+    spans: tuple[tuple[int, int], ...]
+    score: float
+    words: tuple[tuple[int, int], ...]
+    place: FilePlace | None
+
+    def to_dict(self) -> dict[str, object]:
+        """Return all attributes as JSON-compatible values, the place as a str."""
+        return {
+            "text": self.text,
+            "spans": [list(span) for span in self.spans],
+            "score": self.score,
+            "words": [list(word) for word in self.words],
+            "place": None if self.place is None else str(self.place),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class PassageFinder:
+    """Finds the best passages of one document; can be pickled, and needs no open index.
+
+    A passage is scored, in dense mode, by the inner product of the query and its vector; in lexical mode by the
+    share of the query's words that it contains, weighted by their rarity; in hybrid mode by the mean of both, each
+    relative to the best passage of the document, weighted as the scores of documents are.
+
+    Attributes:
+        dense: (n_passages,) float32, inner products; None in lexical mode.
+        words: the words of the query; None if it is a vector.
+        dense_weight: weight of the inner products; 1 in dense mode, 0 in lexical mode.
+        path: file of the document, for messages.
+    """
+
+    dense: Floats | None
+    words: QueryWords | None
+    dense_weight: float
+    path: Path
+
+    def find(self, stored: StoredDocument) -> tuple[Passage, ...]:
+        """Return the best passage of the document, and up to two others whose scores are nearly as high.
+
+        The vector of a whole document is no passage, unless the document has no other.
+
+        Raises:
+            CorruptFile: the number of stored spans differs from the number of vectors.
+        """
+        n_vectors = None if self.dense is None else len(self.dense)
+        spans = document_spans(stored, n_vectors, self.path)
+        text = full_text(stored.title, stored.text)
+        words = self.words.find(text) if self.words is not None else ()
+        inside = [_words_in(each, words) for each in spans]
+        scores = self._scores(inside)
+        parts = np.array(_parts(spans))
+        order = parts[np.argsort(-scores[parts], kind="stable")][:_MAX_PASSAGES]
+        least = scores[order[0]] - _MARGIN * abs(scores[order[0]])
+        return tuple(
+            _passage(stored, text, spans[number], float(scores[number]), inside[number])
+            for number in order[scores[order] >= least].tolist()
+        )
+
+    def _scores(self, words: list[list[MatchedWord]]) -> Floats:
+        """Return the scores of passages, given the words in each: (n,) float32."""
+        if self.dense is not None and (self.words is None or self.dense_weight == 1):
+            return self.dense
+        assert self.words is not None
+        lexical = np.array([self.words.share(each) for each in words], np.float32)
+        if self.dense is None:
+            return lexical
+        weight = np.float32(self.dense_weight)
+        mixed: Floats = weight * _relative(self.dense) + (1 - weight) * _relative(lexical)
+        return mixed
+
+
+def document_spans(stored: StoredDocument, n_vectors: int | None, path: Path) -> list[list[Span]]:
+    """Return the spans of each vector of a document.
+
+    Raises:
+        CorruptFile: their number is not `n_vectors`, or there are none.
+    """
+    spans = unpack_spans(stored.spans, path)
+    if len(spans) != n_vectors and (n_vectors is not None or not spans):
+        raise CorruptFile("spans do not fit the centroids", path=path, expected=n_vectors, actual=len(spans))
+    return spans
+
+
+def _parts(spans: list[list[Span]]) -> list[int]:
+    """Return the numbers of the vectors that are parts of a document, not of the whole text that all cover.
+
+    Parts that cover less than half of it, such as a document's first tokens, are none: then the whole is returned.
+    """
+    low, high = min(each[0][0] for each in spans if each), max(each[-1][1] for each in spans if each)
+    is_whole = [each == [(low, high)] for each in spans]
+    n_covered = sum(
+        end - start for each, whole in zip(spans, is_whole, strict=True) if not whole for start, end in each
+    )
+    is_divided = 2 * n_covered >= high - low
+    return [number for number, whole in enumerate(is_whole) if whole != is_divided] or list(range(len(spans)))
+
+
+def _relative(scores: Floats) -> Floats:
+    """Divide scores by the largest magnitude."""
+    largest = np.abs(scores).max()
+    relative: Floats = scores / largest if largest > 0 else scores
+    return relative
+
+
+def _words_in(spans: list[Span], words: tuple[MatchedWord, ...]) -> list[MatchedWord]:
+    return [word for word in words if any(low <= word.start and word.end <= high for low, high in spans)]
+
+
+def _passage(
+    stored: StoredDocument, text: str, spans: list[Span], score: float, words: list[MatchedWord]
+) -> Passage:
+    parts: list[str] = []
+    marks: list[tuple[int, int]] = []
+    at = 0
+    for low, high in spans:
+        marks += [(word.start - low + at, word.end - low + at) for word in words if low <= word.start < high]
+        parts.append(text[low:high])
+        at += high - low + len(_GAP)
+    bounds = tuple(spans)
+    place = find_place(stored.text, stored.title, stored.metadata, bounds)
+    return Passage(_GAP.join(parts), bounds, score, tuple(marks), place)

@@ -1,0 +1,115 @@
+"""Serve indexes over HTTP, with a page for searching."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+import sys
+from pathlib import Path
+
+from quarry.formats.errors import BackendUnavailable, InvalidSetting
+
+__all__ = ["add_arguments", "run"]
+
+READ_KEY, WRITE_KEY = "QUARRY_READ_KEY", "QUARRY_WRITE_KEY"
+"""Variables of the environment that have the keys."""
+
+_LIMITS = (
+    ("max_k", int, "hits of a search"),
+    ("max_body_bytes", int, "bytes of a request, except for documents that are added"),
+    ("max_upload_bytes", int, "bytes of documents that are added at once"),
+    ("timeout_s", float, "seconds until a request must be answered"),
+    ("max_waiting", int, "requests that wait for a thread"),
+)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments of ``quarry serve``."""
+    parser.add_argument(
+        "index", metavar="INDEX", nargs="+", help="the folder of an index, or NAME=FOLDER to name it for clients"
+    )
+    parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default: 127.0.0.1)")
+    parser.add_argument("--port", type=int, default=8000, help="port to listen on; 0: any (default: 8000)")
+    parser.add_argument(
+        "--read-key-file", type=Path, metavar="FILE", help=f"file with the key for reading (or ${READ_KEY})"
+    )
+    parser.add_argument(
+        "--write-key-file", type=Path, metavar="FILE", help=f"file with the key for writing (or ${WRITE_KEY})"
+    )
+    parser.add_argument(
+        "--allow-host", action="append", metavar="NAME", help="answer for this name in the header Host; *: for any"
+    )
+    parser.add_argument(
+        "--allow-origin",
+        action="append",
+        default=[],
+        metavar="URL",
+        help="let pages of this origin use the server",
+    )
+    parser.add_argument("--encoder", type=Path, metavar="FOLDER", help="encoder bundle of all indexes")
+    parser.add_argument("--reranker", type=Path, metavar="FOLDER", help="bundle of a reranker")
+    parser.add_argument("--threads", type=int, metavar="N", help="number of searches at once")
+    for name, kind, what in _LIMITS:
+        parser.add_argument(f"--{name.replace('_', '-')}", type=kind, metavar="N", help=f"limit: {what}")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Run ``quarry serve``; return the exit status.
+
+    Raises:
+        QuarryError: an index cannot be opened, a setting is not valid, or the port is in use; BackendUnavailable
+            when Starlette or uvicorn is not installed.
+    """
+    try:
+        from quarry.server.application import app
+        from quarry.server.http.access import LOOPBACK_HOSTS, Access
+        from quarry.server.http.keys import find_key
+        from quarry.server.limits import Limits
+        from quarry.server.running import is_loopback, listen, run_server, url_of
+    except ModuleNotFoundError as error:
+        raise BackendUnavailable(
+            f"serving needs {error.name}", expected="the extra: pip install 'quarry-search[server]'"
+        ) from error
+    given = {name: getattr(args, name) for name, *_ in _LIMITS if getattr(args, name) is not None}
+    limits = Limits(threads=args.threads, **given)
+    own = [] if args.host in ("0.0.0.0", "::") else [f"[{args.host}]" if ":" in args.host else args.host]
+    access = Access(
+        read_key=find_key(args.read_key_file, os.environ, READ_KEY),
+        write_key=find_key(args.write_key_file, os.environ, WRITE_KEY),
+        needs_key=not is_loopback(args.host),
+        hosts=(*LOOPBACK_HOSTS, *own, *(args.allow_host or ())),
+        origins=tuple(args.allow_origin),
+    )
+    logging.basicConfig(format="quarry: %(message)s", level=logging.WARNING)
+    with (
+        listen(args.host, args.port) as opened,
+        app(
+            _named(args.index), encoder=args.encoder, reranker=args.reranker, access=access, limits=limits
+        ) as served,
+    ):
+        where = f"{', '.join(served.indexes)} at {url_of(opened)}"
+        run_server(served, opened, limits.timeout_s, lambda: _print(f"serving {where} (Ctrl+C stops)"))
+    return 0
+
+
+def _print(line: str) -> None:
+    sys.stdout.write(line + "\n")
+    sys.stdout.flush()
+
+
+def _named(words: list[str]) -> dict[str, Path]:
+    """Return the folders of the command line by name."""
+    found: dict[str, Path] = {}
+    for word in words:
+        name, sign, folder = word.partition("=")
+        if not sign or Path(word).is_dir():
+            folder, name = word, Path(word).resolve().name
+        if not folder:
+            raise InvalidSetting("an empty path", expected="the folder of an index")
+        if name in found:
+            raise InvalidSetting(
+                "two indexes have the same name", expected="other names, as NAME=FOLDER", actual=name
+            )
+        found[name] = Path(folder)
+    return found

@@ -1,0 +1,367 @@
+"""The operations on indexes: searching, and reading, adding and deleting documents."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import TypeVar
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from quarry.server.answers import document_json, hits_json
+from quarry.server.http.bodies import JSON_TYPES, NDJSON_TYPES, read_body, received_file
+from quarry.server.http.failures import RequestError
+from quarry.server.http.json_schema import Schema, parse_json, parsed
+from quarry.server.http.metrics import Metrics
+from quarry.server.http.operations import Operation, encode_json, json_bytes_response, json_response
+from quarry.server.limits import Limits
+from quarry.server.search_request import (
+    SearchRequest,
+    batch_schema,
+    hits_schema,
+    parse_batch,
+    parse_search,
+    search_schema,
+)
+from quarry.server.served_index import ServedIndex, Written
+from quarry.server.workers import Workers, wait_for
+
+__all__ = ["IndexOperations"]
+
+T = TypeVar("T")
+
+JSON, NDJSON = JSON_TYPES[0], NDJSON_TYPES[0]
+_INDEX = "/v1/indexes/{index}"
+_MAX_IDS = 1000
+_ID: Schema = {"type": "string", "minLength": 1, "maxLength": 4096}
+_COUNT: Schema = {"type": "integer", "minimum": 0}
+
+
+class IndexOperations:
+    """Answers requests that concern one index.
+
+    Args:
+        indexes: the indexes by name.
+        workers: threads for searching and reading.
+        limits: what requests may ask for.
+        metrics: counts documents that are added and deleted.
+    """
+
+    def __init__(
+        self, indexes: Mapping[str, ServedIndex], workers: Workers, limits: Limits, metrics: Metrics
+    ) -> None:
+        self._indexes = indexes
+        self._workers = workers
+        self._limits = limits
+        self._metrics = metrics
+        self._listing = listing_schema(limits)
+
+    def operations(self) -> list[Operation]:
+        """Return the descriptions of all operations."""
+        return [
+            Operation(
+                method="GET",
+                path="/v1/indexes",
+                needs="read",
+                answer=self._list_indexes,
+                summary="List the indexes",
+                result=(JSON, _object(indexes={"type": "array", "items": _object(name=_TEXT, documents=_COUNT)})),
+            ),
+            Operation(
+                method="GET",
+                path=_INDEX,
+                needs="read",
+                answer=self._describe,
+                summary="Show the statistics of an index",
+                result=(JSON, _object(name=_TEXT, statistics={"type": "object"})),
+                statuses=(404,),
+            ),
+            Operation(
+                method="POST",
+                path=f"{_INDEX}/search",
+                needs="read",
+                answer=self._search,
+                summary="Search with one query",
+                body=(JSON, search_schema(self._limits)),
+                result=(JSON, hits_schema()),
+                statuses=(404, 408, 409, 413, 415),
+            ),
+            Operation(
+                method="POST",
+                path=f"{_INDEX}/search/batch",
+                needs="read",
+                answer=self._search_batch,
+                summary="Search with several queries",
+                body=(JSON, batch_schema(self._limits)),
+                result=(JSON, _object(results={"type": "array", "items": hits_schema()})),
+                statuses=(404, 408, 409, 413, 415),
+            ),
+            Operation(
+                method="GET",
+                path=f"{_INDEX}/documents",
+                needs="read",
+                answer=self._get_documents,
+                summary="Get documents by their ids",
+                query={"id": {"type": "array", "items": _ID, "minItems": 1, "maxItems": _MAX_IDS}},
+                result=(
+                    JSON,
+                    _object(
+                        documents={"type": "array", "items": _DOCUMENT}, missing={"type": "array", "items": _ID}
+                    ),
+                ),
+                statuses=(404,),
+            ),
+            Operation(
+                method="POST",
+                path=f"{_INDEX}/documents",
+                needs="write",
+                answer=self._add,
+                summary="Add documents in one commit, one JSON object a line; equal ids replace documents",
+                body=(NDJSON, _DOCUMENT_TO_ADD),
+                result=(JSON, _object(n_added=_COUNT, generation=_COUNT)),
+                statuses=(403, 404, 408, 409, 413, 415, 507),
+            ),
+            Operation(
+                method="GET",
+                path=f"{_INDEX}/documents/{{id:document_id}}",
+                needs="read",
+                answer=self._get_document,
+                summary="Get a document",
+                result=(JSON, _DOCUMENT),
+                statuses=(404,),
+            ),
+            Operation(
+                method="DELETE",
+                path=f"{_INDEX}/documents/{{id:document_id}}",
+                needs="write",
+                answer=self._delete_document,
+                summary="Delete a document",
+                result=(JSON, _DELETED),
+                statuses=(403, 404, 409, 507),
+            ),
+            Operation(
+                method="POST",
+                path=f"{_INDEX}/list",
+                needs="read",
+                answer=self._list_documents,
+                summary="List the documents that pass a filter",
+                body=(JSON, self._listing),
+                result=(JSON, _object(documents={"type": "array", "items": _DOCUMENT}, n_documents=_COUNT)),
+                statuses=(404, 408, 413, 415),
+            ),
+            Operation(
+                method="POST",
+                path=f"{_INDEX}/facets",
+                needs="read",
+                answer=self._count_facets,
+                summary="Count the documents that have each value of some fields",
+                body=(JSON, _FACETS),
+                result=(JSON, _object(facets={"type": "object", "additionalProperties": _FACET})),
+                statuses=(404, 408, 413, 415),
+            ),
+            Operation(
+                method="POST",
+                path=f"{_INDEX}/delete",
+                needs="write",
+                answer=self._delete,
+                summary="Delete documents in one commit; ids that no document has are ignored",
+                body=(JSON, _DELETION),
+                result=(JSON, _DELETED),
+                statuses=(403, 404, 408, 409, 413, 415, 507),
+            ),
+        ]
+
+    async def _list_indexes(self, _: Request) -> Response:
+        def list_indexes() -> list[dict[str, object]]:
+            return [{"name": name, "documents": index.size()} for name, index in self._indexes.items()]
+
+        return json_response({"indexes": await self._run(list_indexes)})
+
+    async def _describe(self, request: Request) -> Response:
+        index = self._index(request)
+        return json_response({"name": index.name, "statistics": await self._run(index.statistics)})
+
+    async def _search(self, request: Request) -> Response:
+        return await self._answer_search(request, self._search_one)
+
+    async def _search_batch(self, request: Request) -> Response:
+        return await self._answer_search(request, self._search_several)
+
+    async def _answer_search(self, request: Request, search: Callable[[ServedIndex, bytes], bytes]) -> Response:
+        index, body = self._index(request), await self._read(request)
+        return json_bytes_response(await self._run(partial(search, index, body)))
+
+    def _search_one(self, index: ServedIndex, body: bytes) -> bytes:
+        wanted = parse_search(parse_json(body), self._limits)
+        return encode_json(_found(index, wanted)[0])
+
+    def _search_several(self, index: ServedIndex, body: bytes) -> bytes:
+        wanted = parse_batch(parse_json(body), self._limits)
+        return encode_json({"results": _found(index, wanted)})
+
+    async def _get_documents(self, request: Request) -> Response:
+        index, ids = self._index(request), request.query_params.getlist("id")
+        if not 1 <= len(ids) <= _MAX_IDS:
+            raise RequestError(
+                422,
+                "id has the wrong number of values",
+                name="InvalidRequest",
+                field="id",
+                expected=f"1 to {_MAX_IDS}",
+                found=len(ids),
+            )
+        found = await self._run(partial(index.get, ids))
+        known = {document.id for document in found}
+        missing = [doc_id for doc_id in dict.fromkeys(ids) if doc_id not in known]
+        return json_response({"documents": [document_json(each) for each in found], "missing": missing})
+
+    async def _get_document(self, request: Request) -> Response:
+        index, doc_id = self._index(request), request.path_params["id"]
+        found = await self._run(partial(index.get, [doc_id]))
+        if not found:
+            raise _no_document(doc_id)
+        return json_response(document_json(found[0]))
+
+    async def _list_documents(self, request: Request) -> Response:
+        index, body = self._index(request), await self._read(request)
+
+        def list_documents() -> bytes:
+            wanted = parsed(body, self._listing)
+            found, total = index.list_documents(wanted["filter"], wanted["offset"], wanted["limit"])
+            return encode_json({"documents": [document_json(each) for each in found], "n_documents": total})
+
+        return json_bytes_response(await self._run(list_documents))
+
+    async def _count_facets(self, request: Request) -> Response:
+        index, body = self._index(request), await self._read(request)
+
+        def count_facets() -> bytes:
+            wanted = parsed(body, _FACETS)
+            found = index.facets(wanted["fields"], wanted["query"], wanted["filter"], wanted["limit"])
+            return encode_json({"facets": {facets.field: facets.to_dict() for facets in found}})
+
+        return json_bytes_response(await self._run(count_facets))
+
+    async def _add(self, request: Request) -> Response:
+        index = self._index(request)
+        async with received_file(request, self._limits.max_upload_bytes, self._limits.timeout_s) as path:
+            written = await wait_for(index.add(path), None)
+        return self._written(index, "added", written)
+
+    async def _delete(self, request: Request) -> Response:
+        index, body = self._index(request), await self._read(request)
+        wanted = parsed(body, _DELETION)
+        return self._written(index, "deleted", await wait_for(index.delete(wanted["ids"]), None))
+
+    async def _delete_document(self, request: Request) -> Response:
+        index, doc_id = self._index(request), request.path_params["id"]
+        written = await wait_for(index.delete([doc_id]), None)
+        if not written.count:
+            raise _no_document(doc_id)
+        return self._written(index, "deleted", written)
+
+    def _written(self, index: ServedIndex, change: str, written: Written) -> Response:
+        self._metrics.count_documents(index.name, change, written.count)
+        return json_response({f"n_{change}": written.count, "generation": written.generation})
+
+    def _index(self, request: Request) -> ServedIndex:
+        name = request.path_params["index"]
+        index = self._indexes.get(name)
+        if index is None:
+            raise RequestError(404, "there is no such index", name="UnknownIndex", field="index", found=name[:60])
+        return index
+
+    async def _read(self, request: Request) -> bytes:
+        return await read_body(request, self._limits.max_body_bytes, self._limits.timeout_s)
+
+    async def _run(self, call: Callable[[], T]) -> T:
+        return await self._workers.run(call, self._limits.timeout_s)
+
+
+def _found(index: ServedIndex, wanted: SearchRequest) -> list[dict[str, object]]:
+    found = index.search(wanted.queries, wanted.k, wanted.options)
+    return [hits_json(hits, has_texts=wanted.has_texts) for hits in found]
+
+
+def _no_document(doc_id: str) -> RequestError:
+    return RequestError(404, "there is no such document", name="UnknownDocument", field="id", found=doc_id[:60])
+
+
+def _object(**properties: Schema) -> Schema:
+    return {"type": "object", "required": list(properties), "properties": properties}
+
+
+_TEXT: Schema = {"type": "string"}
+_DOCUMENT = _object(id=_TEXT, title=_TEXT, text=_TEXT, metadata={"type": "object"})
+_DOCUMENT_TO_ADD: Schema = {
+    "type": "object",
+    "description": "one document; without an id it gets a random one",
+    "required": ["text"],
+    "additionalProperties": False,
+    "properties": {
+        "id": _ID,
+        "text": _TEXT,
+        "title": {"type": ["string", "null"]},
+        "metadata": {"type": ["object", "null"]},
+    },
+}
+_DELETION: Schema = {
+    **_object(ids={"type": "array", "items": _ID, "minItems": 1, "maxItems": 100_000}),
+    "additionalProperties": False,
+}
+_FILTER: Schema = {"type": ["object", "null"], "default": None, "description": "see search"}
+_FACETS: Schema = {
+    "type": "object",
+    "additionalProperties": False,
+    "required": ["fields"],
+    "properties": {
+        "fields": {
+            "type": "array",
+            "items": {"type": "string", "minLength": 1, "maxLength": 200},
+            "minItems": 1,
+            "maxItems": 20,
+            "description": "paths of metadata, as in a filter",
+        },
+        "query": {
+            "type": ["string", "null"],
+            "maxLength": 10_000,
+            "default": None,
+            "description": "only documents with one of its words are counted",
+        },
+        "filter": _FILTER,
+        "limit": {
+            "type": "integer",
+            "minimum": 0,
+            "maximum": 1000,
+            "default": 20,
+            "description": "number of values of each field, the most frequent ones",
+        },
+    },
+}
+_FACET = _object(
+    field=_TEXT,
+    values={
+        "type": "array",
+        "items": _object(value={"type": ["string", "number", "boolean", "null"]}, n_documents=_COUNT),
+    },
+    n_values=_COUNT,
+    n_documents=_COUNT,
+    n_missing=_COUNT,
+)
+
+
+def listing_schema(limits: Limits) -> Schema:
+    """Return the schema of a list of documents that is asked for."""
+    return {
+        "type": "object",
+        "additionalProperties": False,
+        "properties": {
+            "filter": _FILTER,
+            "offset": {"type": "integer", "minimum": 0, "maximum": 1 << 40, "default": 0},
+            "limit": {"type": "integer", "minimum": 0, "maximum": limits.max_k, "default": 10},
+        },
+    }
+
+
+_DELETED = _object(n_deleted=_COUNT, generation=_COUNT)

@@ -1,0 +1,93 @@
+"""What every request passes first: the check of the header Host, headers of all responses, and counting."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+
+from starlette.datastructures import Headers
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from quarry.server.http.access import Access
+from quarry.server.http.failures import RequestError, error_response
+from quarry.server.http.metrics import Metrics
+
+__all__ = ["Gate"]
+
+_HEADERS = (
+    (b"x-content-type-options", b"nosniff"),
+    (b"referrer-policy", b"no-referrer"),
+    (b"cross-origin-resource-policy", b"same-origin"),
+)
+_NO_STORE = (b"cache-control", b"no-store")
+_METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
+_OTHER = "other"
+
+
+class Gate:
+    """Lets requests through to an application, if they name this server; ASGI middleware.
+
+    A page of another site can make a browser connect to a server on the same machine under a name of its own (DNS
+    rebinding). Its requests have that name in the header Host.
+
+    Args:
+        app: the application.
+        access: the allowed hosts.
+        metrics: counts requests.
+    """
+
+    def __init__(self, app: ASGIApp, access: Access, metrics: Metrics) -> None:
+        self._app = app
+        self._access = access
+        self._metrics = metrics
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request, or carry out an event of the lifespan."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        start, status = time.perf_counter(), 500
+        scope = {key: value for key, value in scope.items() if key != "route"}  # of an application around this one
+
+        async def send_with_headers(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                message = {**message, "headers": _with_headers(message.get("headers", ()))}
+            await send(message)
+
+        self._metrics.n_in_progress += 1
+        try:
+            await self._answer(scope, receive, send_with_headers)
+        finally:
+            self._metrics.n_in_progress -= 1
+            method = scope["method"] if scope["method"] in _METHODS else _OTHER
+            path = _template_of(scope.get("route"))
+            self._metrics.count_request(path, method, status, time.perf_counter() - start)
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+        host = Headers(scope=scope).get("host", "")
+        if self._access.allows_host(host):
+            await self._app(scope, receive, send)
+            return
+        error = RequestError(
+            421,
+            "the request is for another host",
+            name="WrongHost",
+            field="host",
+            expected="a host that this server was told to answer for",
+            found=host[:60],
+        )
+        await error_response(error)(scope, receive, send)
+
+
+def _template_of(route: object) -> str:
+    """Return the path of a route as the OpenAPI document has it."""
+    return str(getattr(route, "path", _OTHER)).replace(":document_id}", "}")
+
+
+def _with_headers(given: Iterable[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
+    headers = [*given, *_HEADERS]
+    if not any(name == _NO_STORE[0] for name, _ in headers):
+        headers.append(_NO_STORE)
+    return headers

@@ -1,0 +1,172 @@
+"""Running an application with uvicorn: sockets, signals, and clients that send too slowly."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ipaddress
+import signal
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from types import FrameType
+from typing import Any
+
+import h11
+import uvicorn
+from starlette.types import ASGIApp
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from quarry.formats.errors import AccessFailed, InvalidSetting
+from quarry.server.application import SearchApp
+
+__all__ = ["is_loopback", "listen", "make_server", "run_server", "url_of"]
+
+_HEADERS_TIMEOUT_S = 10.0
+"""Seconds in which the headers of a request must arrive."""
+_KEEP_ALIVE_S = 30
+_MAX_CONNECTIONS = 500
+_BACKLOG = 512
+
+
+def is_loopback(host: str) -> bool:
+    """Return whether only this machine can reach a server at an address."""
+    if host.lower() == "localhost":
+        return True
+    with contextlib.suppress(ValueError):
+        return ipaddress.ip_address(host).is_loopback
+    return False
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """Return a socket that accepts connections.
+
+    Args:
+        host: name or address of this machine.
+        port: the port; 0: any free one.
+
+    Raises:
+        InvalidSetting: there is no such port, or the host is not this machine.
+        AccessFailed: another program uses the port, or the system does not allow it.
+    """
+    if not 0 <= port <= 65_535:
+        raise InvalidSetting("not a port", expected="0 to 65535", actual=port)
+    try:
+        family, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
+    except (socket.gaierror, UnicodeError) as error:
+        raise InvalidSetting("not an address of this machine", expected="a host", actual=host) from error
+    opened = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        opened.bind(address)
+        opened.listen(_BACKLOG)
+    except OSError as error:
+        opened.close()
+        raise AccessFailed(
+            f"cannot listen on {host} port {port}", expected="a free port, such as --port 0", error=error
+        ) from error
+    return opened
+
+
+def url_of(opened: socket.socket) -> str:
+    """Return the address of the page of a server."""
+    host, port = opened.getsockname()[:2]
+    return f"http://[{host}]:{port}/" if ":" in host else f"http://{host}:{port}/"
+
+
+def run_server(app: SearchApp, opened: socket.socket, grace_s: float, started: Callable[[], None]) -> None:
+    """Serve until SIGINT or SIGTERM; then finish the requests that have begun, and close the application.
+
+    Args:
+        app: the application.
+        opened: the socket.
+        grace_s: seconds after which requests that have begun are given up.
+        started: called when requests are answered, and signals end the server.
+    """
+    with _signals_end_only_the_server():
+        make_server(app, grace_s, started).run(sockets=[opened])
+
+
+def make_server(app: ASGIApp, grace_s: float, started: Callable[[], None] | None = None) -> uvicorn.Server:
+    """Return a server for an application, with the settings of `run_server`."""
+    config = uvicorn.Config(
+        app,
+        http=_Protocol,
+        ws="none",
+        lifespan="on",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        limit_concurrency=_MAX_CONNECTIONS,
+        timeout_keep_alive=_KEEP_ALIVE_S,
+        timeout_graceful_shutdown=max(1, round(grace_s)),
+    )
+    return _Server(config, started)
+
+
+class _Server(uvicorn.Server):
+    """A server that says when it has started."""
+
+    def __init__(self, config: uvicorn.Config, started: Callable[[], None] | None) -> None:
+        super().__init__(config)
+        self._when_started = started
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        if self._when_started and not self.should_exit:
+            self._when_started()
+
+
+class _Protocol(H11Protocol):
+    """Connections whose requests must begin in time: uvicorn waits for ever for the end of headers."""
+
+    _timer: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._watch()
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        self._watch()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._stop()
+        super().connection_lost(exc)
+
+    def _watch(self) -> None:
+        """Run the timer exactly while headers are awaited."""
+        if self.conn.their_state is not h11.IDLE:
+            self._stop()
+        elif self._timer is None:
+            self._timer = self.loop.call_later(_HEADERS_TIMEOUT_S, self._give_up)
+
+    def _stop(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _give_up(self) -> None:
+        self._timer = None
+        if self.conn.their_state is h11.IDLE and not self.transport.is_closing():
+            self.transport.close()
+
+
+@contextlib.contextmanager
+def _signals_end_only_the_server() -> Iterator[None]:
+    """Ignore the signals that uvicorn raises again when it has ended because of them."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    numbers = (signal.SIGINT, signal.SIGTERM)
+    before: dict[signal.Signals, Any] = {each: signal.signal(each, _ignore) for each in numbers}
+    try:
+        yield
+    finally:
+        for each, handler in before.items():
+            signal.signal(each, handler)
+
+
+def _ignore(number: int, frame: FrameType | None) -> None:
+    """Do nothing."""

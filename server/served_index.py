@@ -1,0 +1,148 @@
+"""An index that is served: open for reading, and opened for writing only while something is written."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+from quarry.engine import Document, Engine, Facets, Hits
+from quarry.engine.encoding.encoder import Encoder
+from quarry.engine.options import SearchKeywords
+from quarry.engine.search.reranker import Reranker
+
+__all__ = ["Models", "ServedIndex", "Written"]
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Models:
+    """The models and threads with which indexes are opened.
+
+    Attributes:
+        encoder: the encoder, or None for that of each index, if it is the bundled one.
+        reranker: for searches with `rerank`, or None.
+        threads: threads for a batch of queries and for encoding documents; None: one for each available CPU.
+    """
+
+    encoder: Encoder | None = None
+    reranker: Reranker | None = None
+    threads: int | None = None
+
+
+@dataclass(frozen=True)
+class Written:
+    """What a write has done.
+
+    Attributes:
+        count: number of documents added or deleted.
+        generation: the generation that has the change.
+    """
+
+    count: int
+    generation: int
+
+
+class ServedIndex:
+    """An index that answers from its newest generation, whoever commits it.
+
+    All methods may block, and are safe to use from several threads. Writes are carried out one after another on a
+    thread of their own, each by an engine that is open, and holds the write lock, only for it.
+
+    Args:
+        name: name of the index for clients.
+        path: folder of the index.
+        models: how it is opened.
+        wait_s: seconds that a write waits for another process that holds the write lock.
+
+    Raises:
+        QuarryError: what `Engine.open` raises.
+    """
+
+    def __init__(self, name: str, path: Path, models: Models, wait_s: float) -> None:
+        self.name = name
+        self._path = path
+        self._models = models
+        self._wait_s = wait_s
+        self._engine = Engine.open(
+            path, encoder=models.encoder, reranker=models.reranker, threads=models.threads, refresh=True
+        )
+        self._writer = ThreadPoolExecutor(1, f"quarry-write-{name}")
+
+    def search(self, queries: Sequence[str], k: int, options: SearchKeywords) -> list[Hits]:
+        """Return the hits of each query in the newest generation, see `Engine.search`."""
+        return self._engine.search(queries, k, **options)
+
+    def get(self, ids: Sequence[str]) -> list[Document]:
+        """Return the documents with these ids; ids that no document has are ignored."""
+        self._engine.refresh()
+        return self._engine.get(ids)
+
+    def list_documents(
+        self, condition: Mapping[str, object] | None, offset: int, limit: int
+    ) -> tuple[list[Document], int]:
+        """Return some of the documents that pass a filter, see `Engine.documents`, and the number of all."""
+        self._engine.refresh()
+        total = len(self._engine) if condition is None else self._engine.count(condition)
+        return list(self._engine.documents(filter=condition, offset=offset, limit=limit)), total
+
+    def facets(
+        self, names: Sequence[str], query: str | None, condition: Mapping[str, object] | None, limit: int
+    ) -> list[Facets]:
+        """Return the values of each of these fields with their numbers of documents, see `Engine.facets`."""
+        self._engine.refresh()
+        return [self._engine.facets(name, query=query, filter=condition, limit=limit) for name in names]
+
+    def statistics(self) -> dict[str, object]:
+        """Return the statistics of the newest generation, see `Engine.stats`."""
+        self._engine.refresh()
+        return self._engine.stats()
+
+    def size(self) -> int:
+        """Return the number of documents of the newest generation."""
+        self._engine.refresh()
+        return len(self._engine)
+
+    def add(self, documents: Path) -> Future[Written]:
+        """Add the documents of a file of JSON Lines in one commit, or none if one of them is not valid."""
+        return self._write(lambda index: index.add(documents))
+
+    def delete(self, ids: Sequence[str]) -> Future[Written]:
+        """Delete documents in one commit; ids that no document has are ignored."""
+        return self._write(lambda index: index.delete(ids))
+
+    def close(self) -> None:
+        """Finish the writes that have begun, cancel the others, and close the index."""
+        self._writer.shutdown(cancel_futures=True)
+        self._engine.close()
+
+    def _write(self, change: Callable[[Engine], int]) -> Future[Written]:
+        """Make a change when the writes before it have ended; the future has its result once it is committed.
+
+        Closing the engine afterwards may take longer, if segments are merged.
+        """
+        done: Future[Written] = Future()
+        self._writer.submit(self._carry_out, change, done)
+        return done
+
+    def _carry_out(self, change: Callable[[Engine], int], done: Future[Written]) -> None:
+        if not done.set_running_or_notify_cancel():
+            return
+        try:
+            with Engine.open(
+                self._path,
+                writable=True,
+                wait=self._wait_s,
+                encoder=self._models.encoder,
+                threads=self._models.threads,
+            ) as index:
+                count = change(index)
+                done.set_result(Written(count, index.commit()))
+        except BaseException as error:
+            if done.done():
+                _log.exception("%s: closing it after a commit failed", self.name)
+            else:
+                done.set_exception(error)

@@ -1,0 +1,97 @@
+"""A bounded number of threads for the calls that would block the event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import TypeVar
+
+from quarry.server.http.failures import RequestError
+
+__all__ = ["Workers", "wait_for"]
+
+T = TypeVar("T")
+
+
+class Workers:
+    """Threads that run calls, and a bounded number of calls that wait for them.
+
+    A call that has begun cannot be stopped. It counts until it has ended, even if its request was answered with a
+    timeout, so that at most `n_threads` + `max_waiting` calls exist at any time.
+
+    Args:
+        n_threads: number of threads.
+        max_waiting: number of calls that may wait.
+        name: prefix of the names of the threads.
+    """
+
+    def __init__(self, n_threads: int, max_waiting: int, name: str) -> None:
+        self._pool = ThreadPoolExecutor(n_threads, name)
+        self._max_calls = n_threads + max_waiting
+        self._n_calls = 0
+        self._lock = threading.Lock()
+
+    @property
+    def n_calls(self) -> int:
+        """Number of calls that wait or run."""
+        return self._n_calls
+
+    async def run(self, call: Callable[[], T], timeout_s: float) -> T:
+        """Run a call on one of the threads.
+
+        Args:
+            call: the call.
+            timeout_s: seconds to wait for its result.
+
+        Raises:
+            RequestError: 503, too many calls wait; 504, it took too long.
+        """
+        with self._lock:
+            if self._n_calls >= self._max_calls:
+                raise RequestError(
+                    503,
+                    "the server is busy",
+                    name="Busy",
+                    expected=f"at most {self._max_calls} requests at once",
+                    headers={"retry-after": "1"},
+                )
+            self._n_calls += 1
+        try:
+            future = self._pool.submit(call)
+        except RuntimeError:  # shut down
+            self._finish()
+            raise RequestError(503, "the server is stopping", name="Stopping") from None
+        future.add_done_callback(self._finish)
+        return await wait_for(future, timeout_s)
+
+    def close(self) -> None:
+        """Wait for the calls that have begun; those that wait are cancelled."""
+        self._pool.shutdown(cancel_futures=True)
+
+    def _finish(self, _: object = None) -> None:
+        with self._lock:
+            self._n_calls -= 1
+
+
+async def wait_for(future: Future[T], timeout_s: float | None) -> T:
+    """Wait for a future of another thread; cancel it after some time, which has no effect once it has begun.
+
+    Raises:
+        RequestError: 504, it took too long.
+    """
+    try:
+        return await asyncio.wait_for(asyncio.wrap_future(future), timeout_s)
+    except TimeoutError:
+        raise RequestError(
+            504,
+            "the request took too long",
+            name="Timeout",
+            expected=f"at most {timeout_s} seconds",
+            headers={"retry-after": "1"},
+        ) from None
+    except asyncio.CancelledError:
+        if future.cancelled():  # by `close`
+            raise RequestError(503, "the server is stopping", name="Stopping") from None
+        raise

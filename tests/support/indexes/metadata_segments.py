@@ -1,0 +1,33 @@
+"""Indexes whose documents have given titles and metadata, for tests of filters and facets."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from support.indexes.format_samples import manifest, segment_record
+from support.indexes.metadata_oracle import IDS
+
+from quarry.formats.container.directory import Directory
+from quarry.formats.snapshot import Snapshot
+
+
+def ids_of(number, docs):
+    """Different ones in each segment, some of them such as filters ask for."""
+    return [IDS[n] if number == 0 and n < len(IDS) else f"{number}/{n}" for n in range(len(docs))]
+
+
+def open_index(folder, parts, deleted):
+    """An index of segments of documents with the given titles and metadata."""
+    directory = Directory(Path(folder))
+    segments = [
+        segment_record(
+            directory,
+            ids_of(number, docs),
+            gone,
+            title=lambda n, docs=docs: docs[n][0],
+            metadata=lambda n, docs=docs: docs[n][1],
+        )
+        for number, (docs, gone) in enumerate(zip(parts, deleted, strict=True))
+    ]
+    manifest(segments).commit(directory)
+    return Snapshot(directory)

@@ -1,0 +1,106 @@
+"""A server that listens on a port of this machine while a test runs, and requests to it."""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import json
+import socket
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from quarry.server.running import listen, make_server
+
+READ_KEY, WRITE_KEY = "a-key-for-reading", "a-key-for-writing"
+NDJSON = "application/x-ndjson"
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A response."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.body)
+
+    @property
+    def error(self) -> dict[str, Any]:
+        assert self.json.keys() == {"error"}
+        assert self.json["error"].keys() == {"type", "message", "field", "expected", "found"}
+        return self.json["error"]
+
+
+class RunningServer:
+    """A server, and a client of it that opens a connection for each request."""
+
+    def __init__(self, address: tuple[str, int], server: Any) -> None:
+        self.address = address
+        self._server = server
+
+    @property
+    def url(self) -> str:
+        return "http://{}:{}/".format(*self.address)
+
+    def ask(self, method: str, path: str, body: bytes | str | None = None, **headers: str) -> Answer:
+        """Send one request; underscores in the names of headers are hyphens."""
+        connection = http.client.HTTPConnection(*self.address, timeout=30)
+        names = {name.replace("_", "-"): value for name, value in headers.items()}
+        try:
+            connection.request(method, path, body.encode() if isinstance(body, str) else body, names)
+            response = connection.getresponse()
+            return Answer(response.status, {k.lower(): v for k, v in response.getheaders()}, response.read())
+        finally:
+            connection.close()
+
+    def post(self, path: str, value: object, **headers: str) -> Answer:
+        """Send a value of JSON."""
+        return self.ask("POST", path, json.dumps(value), content_type="application/json", **headers)
+
+    def search(self, index: str, **request: object) -> Answer:
+        return self.post(f"/v1/indexes/{index}/search", request)
+
+    def add(self, index: str, documents: list[object], key: str = WRITE_KEY) -> Answer:
+        lines = "\n".join(json.dumps(document) for document in documents)
+        return self.ask("POST", f"/v1/indexes/{index}/documents", lines, content_type=NDJSON, **bearer(key))
+
+    def connect(self) -> socket.socket:
+        return socket.create_connection(self.address, timeout=30)
+
+    def stop(self) -> None:
+        """Let it begin to stop, as a signal does."""
+        self._server.should_exit = True
+
+
+def bearer(key: str = WRITE_KEY) -> dict[str, str]:
+    return {"authorization": f"Bearer {key}"}
+
+
+@contextlib.contextmanager
+def running(app: Any, grace_s: float = 20) -> Iterator[RunningServer]:
+    """Serve an application from a thread."""
+    server = make_server(app, grace_s)
+    with listen("127.0.0.1", 0) as opened:
+        address = opened.getsockname()
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [opened]})
+        thread.start()
+        try:
+            until(lambda: server.started or not thread.is_alive())
+            yield RunningServer(address, server)
+        finally:
+            server.should_exit = True
+            thread.join()
+
+
+def until(condition: Any, longest_s: float = 20) -> None:
+    """Wait for a condition."""
+    end = time.monotonic() + longest_s
+    while not condition():
+        assert time.monotonic() < end, "it did not happen in time"
+        time.sleep(0.005)

@@ -1,0 +1,31 @@
+"""A training run in a process of its own that is killed after its first checkpoint."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+_PROGRAM = """
+import sys
+from pathlib import Path
+import torch
+torch.set_num_threads(1)
+from quarry.training.run import train
+train(Path(sys.argv[1]), Path(sys.argv[2]))
+"""
+
+
+def run_and_kill(recipe: Path, out: Path) -> None:
+    """Train by a recipe into `out` until there is a checkpoint, and kill the process."""
+    process = subprocess.Popen([sys.executable, "-c", _PROGRAM, str(recipe), str(out)], stderr=subprocess.DEVNULL)
+    try:
+        while process.poll() is None and not any(out.glob("checkpoints/step-*")):
+            time.sleep(0.01)
+    finally:
+        process.kill()
+        process.wait()
+    assert any(out.glob("checkpoints/step-*"))
+    assert process.returncode == -signal.SIGKILL or (out / "final").exists()

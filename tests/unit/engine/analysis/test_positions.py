@@ -1,0 +1,44 @@
+"""Positions of terms: analysis with positions finds the terms that analysis without finds, in their places."""
+
+from __future__ import annotations
+
+import unicodedata
+
+import pytest
+
+from quarry.engine.analysis.analyzer import Analyzer
+
+TEXTS = [
+    "",
+    "The ferry sails at noon; the ferries' crews don't.",
+    "parse_args, camelCase and C++ or C# at 3.14",
+    "cafe\u0301 o\u00f9 l'on boit du the\u0301",  # accents as marks of their own
+    "\ufb01nal o\ufb03ce",  # ligatures, longer in the normal form
+    "\uff26\uff35\uff2c\uff2c width, \uff8a\uff9e\uff9d\uff84\uff9e",  # half-width kana with marks, shorter in it
+    "東京都に住んでいます。Tokyo タワー",
+    "\u1112\u1161\u11ab\u1100\u1173\u11af 한글",  # Hangul in letters and in syllables
+    "soft\u00adhyphen and zero\u200dwidth",
+    "\u0e20\u0e32\u0e29\u0e32\u0e44\u0e17\u0e22",
+    "Stra\u00dfe \u0130stanbul \u1e9b\u0323",
+]
+
+
+@pytest.mark.parametrize("language", ["english", "none"])
+@pytest.mark.parametrize("text", TEXTS)
+def test_terms_with_positions_are_those_without(language, text):
+    analyzer = Analyzer(language)
+    located = list(analyzer.located_terms(text))
+    assert [term for each in located for term in each.terms] == analyzer.terms(text)
+    for start, end, terms in located:
+        assert 0 <= start < end <= len(text)
+        own = analyzer.terms(text[start:end])
+        assert set(terms) <= set(own), (text[start:end], terms)
+
+
+def test_positions_are_those_of_the_text_as_given():
+    analyzer = Analyzer("none")
+    text = "the o\ufb03ce in \uff8a\uff9e\uff9d\uff84\uff9e, cafe\u0301"
+    found = {text[start:end]: terms for start, end, terms in analyzer.located_terms(text)}
+    assert found["o\ufb03ce"] == ("office",)
+    assert found["cafe\u0301"] == (unicodedata.normalize("NFC", "cafe\u0301"),)
+    assert "\uff8a\uff9e\uff9d" in found  # two characters in the normal form

@@ -1,0 +1,138 @@
+"""JSON is read strictly, and a value that does not fit is named with its path."""
+
+from __future__ import annotations
+
+import pytest
+
+pytest.importorskip("starlette", reason="serving needs the extra server")
+
+from quarry.server.http.failures import RequestError
+from quarry.server.http.json_schema import check, parse_json
+from quarry.server.limits import Limits
+from quarry.server.search_request import batch_schema, parse_batch, parse_search, search_schema
+
+LIMITS = Limits()
+
+
+@pytest.mark.parametrize(
+    ("body", "value"),
+    [
+        (b'{"a": [1, 2.5, null, true, "\\u00e9"]}', {"a": [1, 2.5, None, True, "é"]}),
+        (b" 7 ", 7),
+        (b"-9223372036854775808", -(2**63)),
+        (b"1e300", 1e300),
+        ('"文"'.encode(), "文"),
+    ],
+)
+def test_json_is_parsed(body: bytes, value: object) -> None:
+    assert parse_json(body) == value
+
+
+@pytest.mark.parametrize(
+    ("body", "problem"),
+    [
+        (b"", "Expecting value"),
+        (b"{", "Expecting property name"),
+        (b'{"a": 1} x', "Extra data"),
+        (b'{"k": NaN}', "NaN is not a number of JSON"),
+        (b'{"k": -Infinity}', "-Infinity is not a number of JSON"),
+        (b'{"k": 1e999}', "too large"),
+        (b'{"k": ' + b"9" * 5000 + b"}", "too large"),
+        (b"[" * 100_000, "nested too deeply"),
+        (b'{"a":' * 100_000, "nested too deeply"),
+        (b"\xff\xfe", "not UTF-8 at byte 0"),
+        (b"\xef\xbb\xbf{}", "BOM"),
+    ],
+)
+def test_what_is_not_json_is_refused(body: bytes, problem: str) -> None:
+    with pytest.raises(RequestError, match=problem) as raised:
+        parse_json(body)
+    assert raised.value.status == 400
+
+
+QUERY = {"query": "tides"}
+
+
+@pytest.mark.parametrize(
+    ("body", "field", "expected", "found"),
+    [
+        ([], "body", "object", "[]"),
+        ({}, "query", "string", None),
+        ({"query": ""}, "query", "1 to 10000 characters", "0"),
+        ({"query": "x" * 10_001}, "query", "1 to 10000 characters", "10001"),
+        ({"query": ["tides"]}, "query", "string", "['tides']"),
+        ({"query": None}, "query", "string", "null"),
+        ({"query": "\ud800"}, "query", "text that UTF-8 can encode", "'\\ud800'"),
+        (QUERY | {"k": 0}, "k", "a number from 1 to 1000", "0"),
+        (QUERY | {"k": 1001}, "k", "a number from 1 to 1000", "1001"),
+        (QUERY | {"k": True}, "k", "integer", "true"),
+        (QUERY | {"k": 2.5}, "k", "integer", "2.5"),
+        (QUERY | {"k": 10**300}, "k", "a number from 1 to 1000", None),
+        (QUERY | {"mode": "fuzzy"}, "mode", "hybrid or dense or lexical", "'fuzzy'"),
+        (QUERY | {"filter": []}, "filter", "object or null", "[]"),
+        (QUERY | {"dense_weight": 1.01}, "dense_weight", "a number from 0 to 1", "1.01"),
+        (QUERY | {"explain": 1}, "explain", "boolean", "1"),
+        (QUERY | {"timeout": 31}, "timeout", "a number from 0 to 30.0", "31"),
+        (QUERY | {"limit": 3}, "limit", "query, k, mode", "'limit'"),
+    ],
+)
+def test_a_search_that_is_not_valid_is_refused(body: object, field: str, expected: str, found: str | None) -> None:
+    with pytest.raises(RequestError) as raised:
+        parse_search(body, LIMITS)
+    assert (raised.value.status, raised.value.field) == (422, field)
+    assert raised.value.expected is not None
+    assert raised.value.expected.startswith(expected)
+    assert found is None or raised.value.found == found
+
+
+@pytest.mark.parametrize(
+    ("queries", "field"),
+    [
+        ([], "queries"),
+        (["a"] * 101, "queries"),
+        (["a", ""], "queries[1]"),
+        (["a", 5], "queries[1]"),
+        ("a", "queries"),
+    ],
+)
+def test_a_batch_that_is_not_valid_is_refused(queries: object, field: str) -> None:
+    with pytest.raises(RequestError) as raised:
+        parse_batch({"queries": queries}, LIMITS)
+    assert raised.value.field == field
+
+
+def test_a_batch_may_not_ask_for_too_many_hits() -> None:
+    parse_batch({"queries": ["a"] * 10, "k": 1000}, LIMITS)
+    with pytest.raises(RequestError, match="too many hits"):
+        parse_batch({"queries": ["a"] * 11, "k": 1000}, LIMITS)
+
+
+def test_all_options_are_given_to_the_engine() -> None:
+    options = {
+        "mode": "dense",
+        "filter": {"year": 2020},
+        "explain": True,
+        "fusion": "rrf",
+        "dense_weight": 0,
+        "candidates": 50,
+        "nprobe": 3,
+        "rerank": 20,
+        "partial": True,
+        "timeout": 1.5,
+    }
+    wanted = parse_search({"query": "tides", "k": 7, "texts": False, **options}, LIMITS)
+    assert (wanted.queries, wanted.k, wanted.has_texts, wanted.options) == (["tides"], 7, False, options)
+    assert set(search_schema(LIMITS)["properties"]) == {"query", "k", "texts", *options}
+    assert set(batch_schema(LIMITS)["properties"]) == {"queries", "k", "texts", *options}
+
+
+def test_the_schema_of_nested_values_is_checked() -> None:
+    schema = {
+        "type": "object",
+        "properties": {
+            "a": {"type": "array", "items": {"type": "object", "required": ["b"], "properties": {"b": {}}}}
+        },
+    }
+    check({"a": [{"b": 1}], "other": 3}, schema)
+    with pytest.raises(RequestError, match=r"a\[1\].b is missing"):
+        check({"a": [{"b": 1}, {}]}, schema)

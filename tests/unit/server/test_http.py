@@ -1,0 +1,610 @@
+"""Requests over real connections: answers are those of the engine, and errors have one shape."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import threading
+import urllib.parse
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+pytest.importorskip("starlette", reason="serving needs the extra server")
+pytest.importorskip("uvicorn", reason="serving needs the extra server")
+
+from starlette.applications import Starlette
+from starlette.routing import Mount
+from support.indexes.sharded import random_documents, random_queries
+from support.indexes.word_encoder import WordEncoder
+from support.server.running_server import NDJSON, READ_KEY, WRITE_KEY, RunningServer, bearer, running, until
+
+from quarry import engine
+from quarry.formats.errors import IndexNotFound, InvalidSetting
+from quarry.server import Access, Limits, app
+from quarry.server import running as serving
+
+ENCODER = WordEncoder()
+ODD_IDS = ["a/b", "/begin", "end/", "a//b", "%2F", "?#&=", "é 文 😀", "..", "a\nb", "документ", "search"]
+DOCUMENTS = [
+    *random_documents(200),
+    *({"id": each, "text": f"odd {number}"} for number, each in enumerate(ODD_IDS)),
+]
+
+
+@pytest.fixture(scope="module")
+def indexes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """One index as it is, and one of three shards; not to be changed."""
+    folder = tmp_path_factory.mktemp("served")
+    engine.build(DOCUMENTS, folder / "whole", encoder=ENCODER)
+    engine.build(DOCUMENTS, folder / "sharded", encoder=ENCODER, shards=3)
+    return {"whole": folder / "whole", "sharded": folder / "sharded"}
+
+
+@pytest.fixture(scope="module")
+def reader(indexes: dict[str, Path]) -> Iterator[RunningServer]:
+    """A server of both, without keys, with small limits."""
+    limits = Limits(max_k=50, max_queries=5, max_body_bytes=20_000)
+    with app(indexes, encoder=ENCODER, limits=limits) as served, running(served) as server:
+        yield server
+
+
+BOTH_KINDS = pytest.mark.parametrize("path", [None, 2], indirect=True, ids=["whole", "sharded"])
+
+
+@pytest.fixture
+def path(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    """A small index to be changed, alone or of two shards."""
+    documents = [{"id": "moon", "text": "the moon and the tides"}, {"id": "bread", "text": "bread and butter"}]
+    engine.build(documents, tmp_path / "index", encoder=ENCODER, shards=getattr(request, "param", None))
+    return tmp_path / "index"
+
+
+@pytest.fixture
+def writer(path: Path) -> Iterator[RunningServer]:
+    """A server of it that has both keys."""
+    access = Access(read_key=READ_KEY, write_key=WRITE_KEY)
+    limits = Limits(max_upload_bytes=100_000, timeout_s=0.5)
+    with app([path], encoder=ENCODER, access=access, limits=limits) as served, running(served) as server:
+        yield server
+
+
+@pytest.mark.parametrize("name", ["whole", "sharded"])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"mode": "dense", "k": 3},
+        {"mode": "lexical", "explain": True},
+        {"explain": True, "k": 50},
+        {"filter": {"number": {"$in": [1, 2]}}, "explain": True},
+        {"fusion": "rrf", "dense_weight": 0.5, "candidates": 100, "nprobe": 4},
+    ],
+    ids=str,
+)
+def test_a_search_has_the_hits_of_the_engine(reader: RunningServer, indexes, name: str, options) -> None:
+    with engine.Engine.open(indexes[name], encoder=ENCODER) as index:
+        for query in random_queries(4):
+            hits = index.search(query, **options)
+            answer = reader.search(name, query=query, **options).json
+            wanted = [hit.to_dict() | {"place": None} for hit in hits]
+            assert answer["hits"] == json.loads(json.dumps(wanted))
+            assert answer["exactness"] == hits.exactness
+            assert answer["coverage"] == (None if hits.coverage is None else hits.coverage.to_dict())
+
+
+@pytest.mark.parametrize("name", ["whole", "sharded"])
+def test_a_batch_has_the_hits_of_each_query(reader: RunningServer, name: str) -> None:
+    queries = random_queries(5)
+    answer = reader.post(f"/v1/indexes/{name}/search/batch", {"queries": queries, "k": 4, "explain": True})
+    assert answer.json["results"] == [
+        reader.search(name, query=query, k=4, explain=True).json for query in queries
+    ]
+
+
+def test_texts_can_be_left_out(reader: RunningServer) -> None:
+    hits = reader.search("whole", query="w1", texts=False).json["hits"]
+    assert len(hits) == 10
+    assert all("text" not in hit for hit in hits)
+
+
+@pytest.mark.parametrize("name", ["whole", "sharded"])
+def test_documents_are_found_by_odd_ids(reader: RunningServer, name: str) -> None:
+    for number, doc_id in enumerate(ODD_IDS):
+        want = {"id": doc_id, "title": "", "text": f"odd {number}", "metadata": {}}
+        for safe in ("", "/"):
+            path = f"/v1/indexes/{name}/documents/{urllib.parse.quote(doc_id, safe=safe)}"
+            assert reader.ask("GET", path).json == want
+    query = urllib.parse.urlencode([("id", each) for each in [*ODD_IDS, "nobody", "nobody"]])
+    found = reader.ask("GET", f"/v1/indexes/{name}/documents?{query}").json
+    assert [each["id"] for each in found["documents"]] == ODD_IDS
+    assert found["missing"] == ["nobody"]
+
+
+@pytest.mark.parametrize("name", ["whole", "sharded"])
+def test_documents_are_listed(reader: RunningServer, indexes, name: str) -> None:
+    with engine.Engine.open(indexes[name], encoder=ENCODER) as index:
+        for request in ({}, {"filter": {"number": 3}, "offset": 2, "limit": 5}, {"offset": 10**12}, {"limit": 0}):
+            answer = reader.post(f"/v1/indexes/{name}/list", request).json
+            wanted = {"limit": 10} | request
+            assert [each["id"] for each in answer["documents"]] == list(index.ids(**wanted))
+            assert answer["n_documents"] == index.count(request.get("filter", {}))
+    assert reader.post(f"/v1/indexes/{name}/list", {"limit": 51}).error["field"] == "limit"
+
+
+@pytest.mark.parametrize("name", ["whole", "sharded"])
+def test_values_are_counted(reader: RunningServer, indexes, name: str) -> None:
+    request = {"query": "w3", "filter": {"number": {"$lt": 5}}, "limit": 3}
+    answer = reader.post(f"/v1/indexes/{name}/facets", {"fields": ["number", "mixed", "none"], **request}).json
+    with engine.Engine.open(indexes[name], encoder=ENCODER) as index:
+        for field in ("number", "mixed", "none"):
+            assert answer["facets"][field] == json.loads(json.dumps(index.facets(field, **request).to_dict()))
+    assert reader.post(f"/v1/indexes/{name}/facets", {"fields": []}).error["field"] == "fields"
+
+
+def test_indexes_are_listed_and_described(reader: RunningServer) -> None:
+    listed = reader.ask("GET", "/v1/indexes").json
+    assert listed == {"indexes": [{"name": each, "documents": len(DOCUMENTS)} for each in ("whole", "sharded")]}
+    described = reader.ask("GET", "/v1/indexes/sharded").json
+    assert described["name"] == "sharded"
+    assert described["statistics"]["n_documents"] == len(DOCUMENTS)
+
+
+SEARCH = "/v1/indexes/whole/search"
+JSON = {"content_type": "application/json"}
+LATIN = "application/json; charset=latin-1"
+FILTER = '{"query": "w1", "filter": '
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "headers", "status", "name", "field"),
+    [
+        ("GET", "/nowhere", None, {}, 404, "UnknownPath", None),
+        ("GET", "/v1/../../etc/passwd", None, {}, 404, "UnknownPath", None),
+        ("GET", "/v1/indexes/none", None, {}, 404, "UnknownIndex", "index"),
+        ("GET", "/v1/indexes/%2e%2e", None, {}, 404, "UnknownIndex", "index"),
+        ("GET", "/v1/indexes/whole/documents/nobody", None, {}, 404, "UnknownDocument", "id"),
+        ("GET", "/v1/indexes/whole/documents", None, {}, 422, "InvalidRequest", "id"),
+        ("GET", SEARCH, None, {}, 405, "UnknownMethod", None),
+        ("PUT", SEARCH, "{}", JSON, 405, "UnknownMethod", None),
+        ("POST", "/v1/indexes/none/search", "{}", JSON, 404, "UnknownIndex", "index"),
+        ("POST", SEARCH, "{", JSON, 400, "InvalidJson", "body"),
+        ("POST", SEARCH, b"\xff", JSON, 400, "InvalidJson", "body"),
+        ("POST", SEARCH, '{"query": "w1", "k": NaN}', JSON, 400, "InvalidJson", "body"),
+        ("POST", SEARCH, '{"query": "w1", "k": 51}', JSON, 422, "InvalidRequest", "k"),
+        ("POST", SEARCH, '{"query": "w1", "candidates": 3}', JSON, 422, "InvalidSetting", None),
+        ("POST", SEARCH, '{"query": "w1", "rerank": 20}', JSON, 422, "InvalidSetting", None),
+        ("POST", SEARCH, '{"query": "..."}', JSON, 422, "InvalidQuery", "query"),
+        ("POST", SEARCH, FILTER + '{"$what": 1}' + '}', JSON, 422, "InvalidFilter", "filter"),
+        ("POST", SEARCH, FILTER + '{"number": "1"}' + '}', JSON, 422, "InvalidFilter", "filter"),
+        ("POST", SEARCH, FILTER + '{"number": 1e300}' + '}', JSON, 200, None, None),
+        ("POST", SEARCH, FILTER + '{"number": 1' + 399 * "0" + "}}", JSON, 200, None, None),
+        ("POST", SEARCH, FILTER + '{"id": "\\ud800"}' + '}', JSON, 422, "InvalidFilter", "filter"),
+        ("POST", SEARCH, FILTER + '{"$not":' * 900 + "{}" + "}" * 901, JSON, 422, "InvalidFilter", "filter"),
+        ("POST", SEARCH, "[" * 15_000, JSON, 400, "InvalidJson", "body"),
+        ("POST", SEARCH, " " * 20_001, JSON, 413, "BodyTooLong", "body"),
+        ("POST", SEARCH, "{}", {}, 415, "UnsupportedType", "content-type"),
+        ("POST", SEARCH, "{}", {"content_type": "text/plain"}, 415, "UnsupportedType", "content-type"),
+        ("POST", SEARCH, "{}", {"content_type": LATIN}, 415, "UnsupportedType", "content-type"),
+        ("POST", SEARCH, "{}", {**JSON, "content_encoding": "gzip"}, 415, "UnsupportedType", "content-encoding"),
+        ("POST", "/v1/indexes/whole/documents", "{}", {"content_type": NDJSON}, 403, "ReadOnly", None),
+        ("DELETE", "/v1/indexes/whole/documents/a", None, {}, 403, "ReadOnly", None),
+        ("GET", "/v1/indexes", None, {"host": "evil.example"}, 421, "WrongHost", "host"),
+        ("GET", "/v1/indexes", None, {"authorization": "Bearer nothing"}, 401, "Unauthorized", "authorization"),
+    ],
+)  # fmt: skip
+def test_an_error_says_what_is_wrong(  # noqa: PLR0917
+    reader: RunningServer, indexes, method, path, body, headers, status, name, field
+) -> None:
+    answer = reader.ask(method, path, body, **headers)
+    assert answer.status == status, answer.body
+    assert str(indexes["whole"].parent) not in answer.body.decode()
+    if name is not None:
+        assert (answer.error["type"], answer.error["field"]) == (name, field)
+        assert answer.headers["content-type"] == "application/json"
+    assert answer.headers["x-content-type-options"] == "nosniff"
+    assert answer.headers["cache-control"] == "no-store"
+
+
+def test_a_body_without_a_stated_length_is_limited_too(reader: RunningServer) -> None:
+    with reader.connect() as connection:
+        connection.sendall(
+            b"POST /v1/indexes/whole/search HTTP/1.1\r\nHost: localhost\r\n"
+            b"Content-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n"
+        )
+        chunk = b"1000\r\n" + b" " * 4096 + b"\r\n"
+        connection.sendall(chunk * 5)
+        assert connection.recv(1000).startswith(b"HTTP/1.1 413 ")
+
+
+@BOTH_KINDS
+def test_documents_are_added_in_one_commit(writer: RunningServer, path: Path) -> None:
+    before = generations(path)
+    documents = [{"id": f"n{n}", "text": f"word{n}", "title": "T", "metadata": {"n": n}} for n in range(50)]
+    answer = writer.add("index", [*documents, {"id": "moon", "text": "replaced"}])
+    assert (answer.status, answer.json["n_added"]) == (200, 51)
+    assert all(after <= number + 1 for number, after in zip(before, generations(path), strict=True))
+    with engine.Engine.open(path, encoder=ENCODER) as index:
+        assert len(index) == 52
+        assert index.get("moon")[0].text == "replaced"
+    found = writer.post("/v1/indexes/index/search", {"query": "word7", "k": 1}, **bearer(READ_KEY)).json
+    assert [hit["id"] for hit in found["hits"]] == ["n7"]
+
+
+def generations(path: Path) -> list[int]:
+    """The generation of an index, or of each of its shards."""
+    folders = [each for each in path.iterdir() if each.is_dir()] or [path]
+    found = []
+    for folder in sorted(folders):
+        with engine.Engine.open(folder, encoder=ENCODER) as index:
+            found.append(int(str(index.stats()["generation"])))
+    return found
+
+
+@pytest.mark.parametrize(
+    ("line", "problem"),
+    [
+        ('{"id": "x"}', "line 3 (id 'x'): field 'text' is missing"),
+        ('{"text": "a", "metadata": {"n": NaN}}', "field 'metadata.n' cannot be stored"),
+        ('{"text": "a", "metadata": {"n": 1e999}}', "field 'metadata.n' cannot be stored"),
+        (
+            '{"text": "a", "metadata": {"n": 123456789012345678901234567890}}',
+            "field 'metadata.n' cannot be stored",
+        ),
+        ('{"text": "a", "metadata": ' + '{"a":' * 5000 + "1" + "}" * 5001, "line 3"),
+        ('{"text": "\\ud800"}', "lone surrogate"),
+        ("[", "line 3 is not JSON"),
+        ('["text"]', "line 3 is not a JSON object"),
+        ('{"text": "a", "vector": 3}', "unknown fields: 'vector'"),
+    ],
+)
+def test_no_document_is_added_if_one_is_not_valid(
+    writer: RunningServer, path: Path, line: str, problem: str
+) -> None:
+    before = generations(path)
+    lines = "\n".join(['{"id": "new", "text": "new"}', "", line, '{"id": "last", "text": "last"}'])
+    answer = writer.ask("POST", "/v1/indexes/index/documents", lines, content_type=NDJSON, **bearer())
+    assert (answer.status, answer.error["type"], answer.error["field"]) == (422, "InvalidDocument", "body")
+    assert problem in answer.error["message"] + str(answer.error["found"])
+    assert "/" not in answer.error["message"]
+    assert generations(path) == before
+    with engine.Engine.open(path, writable=True, encoder=ENCODER) as index:  # the lock is free
+        assert len(index) == 2
+
+
+def test_nothing_is_added_by_an_empty_body(writer: RunningServer) -> None:
+    answer = writer.add("index", [])
+    assert (answer.status, answer.json["n_added"]) == (200, 0)
+
+
+@pytest.mark.parametrize("kind", ["application/json", "text/csv", "application/x-www-form-urlencoded"])
+def test_documents_of_another_type_are_refused(writer: RunningServer, kind: str) -> None:
+    answer = writer.ask("POST", "/v1/indexes/index/documents", "{}", content_type=kind, **bearer())
+    assert (answer.status, answer.error["expected"].split()[0]) == (415, NDJSON)
+
+
+def test_too_many_documents_are_refused(writer: RunningServer) -> None:
+    answer = writer.add("index", [{"text": "x" * 100_000}])
+    assert (answer.status, answer.error["type"]) == (413, "BodyTooLong")
+
+
+@BOTH_KINDS
+def test_documents_are_deleted(writer: RunningServer, path: Path) -> None:
+    writer.add("index", [{"id": each, "text": "odd"} for each in ODD_IDS])
+    quoted = urllib.parse.quote(ODD_IDS[0], safe="")
+    answer = writer.ask("DELETE", f"/v1/indexes/index/documents/{quoted}", **bearer())
+    assert (answer.status, answer.json["n_deleted"]) == (200, 1)
+    assert writer.ask("DELETE", f"/v1/indexes/index/documents/{quoted}", **bearer()).status == 404
+    answer = writer.post("/v1/indexes/index/delete", {"ids": [*ODD_IDS[1:], "nobody"]}, **bearer())
+    assert answer.json["n_deleted"] == len(ODD_IDS) - 1
+    assert writer.post("/v1/indexes/index/delete", {"ids": []}, **bearer()).error["field"] == "ids"
+    with engine.Engine.open(path, encoder=ENCODER) as index:
+        assert len(index) == 2
+
+
+def test_keys_are_needed(writer: RunningServer, path: Path) -> None:
+    request = {"query": "moon"}
+    assert writer.post("/v1/indexes/index/search", request).status == 401
+    assert writer.post("/v1/indexes/index/search", request).headers["www-authenticate"].startswith("Bearer")
+    assert writer.post("/v1/indexes/index/search", request, **bearer(READ_KEY)).status == 200
+    assert writer.post("/v1/indexes/index/search", request, **bearer(WRITE_KEY)).status == 200
+    assert writer.add("index", [{"text": "new"}], READ_KEY).status == 403
+    assert writer.add("index", [{"text": "new"}], "another key").status == 401
+    assert writer.ask("GET", "/metrics").status == 401
+    assert [writer.ask("GET", each).status for each in ("/", "/health", "/openapi.json")] == [200, 200, 200]
+    with engine.Engine.open(path, encoder=ENCODER) as index:
+        assert len(index) == 2
+
+
+@BOTH_KINDS
+def test_commits_of_others_are_followed(writer: RunningServer, path: Path) -> None:
+    def find(query: str) -> list[str]:
+        answer = writer.post("/v1/indexes/index/search", {"query": query, "mode": "lexical"}, **bearer())
+        return [hit["id"] for hit in answer.json["hits"]]
+
+    assert find("comet") == []
+    with engine.Engine.open(path, writable=True, encoder=ENCODER) as index:
+        index.add([{"id": "comet", "text": "a comet"}])
+        index.commit()
+        assert find("comet") == ["comet"]
+        assert writer.ask("GET", "/v1/indexes", **bearer()).json["indexes"][0]["documents"] == 3
+        assert writer.ask("GET", "/v1/indexes/index/documents/comet", **bearer()).status == 200
+        answer = writer.add("index", [{"text": "new"}])
+        assert (answer.status, answer.error["type"]) == (409, "IndexLocked")
+    assert writer.add("index", [{"text": "new"}]).status == 200
+
+
+HEAD = f"POST /v1/indexes/index/{{}} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {WRITE_KEY}\r\n"
+
+
+def test_a_slow_client_holds_no_lock_and_is_given_up(writer: RunningServer, path: Path) -> None:
+    with writer.connect() as connection:
+        connection.sendall(
+            (HEAD.format("documents") + f"Content-Type: {NDJSON}\r\nContent-Length: 1000\r\n\r\n").encode()
+        )
+        connection.sendall(b'{"id": "slow", "text": "slow"}\n')
+        with engine.Engine.open(path, writable=True, encoder=ENCODER):
+            pass
+        assert connection.recv(1000).startswith(b"HTTP/1.1 408 ")
+    with engine.Engine.open(path, encoder=ENCODER) as index:
+        assert "slow" not in index
+
+
+def test_a_query_that_arrives_slowly_is_given_up(writer: RunningServer) -> None:
+    with writer.connect() as connection:
+        connection.sendall(
+            (HEAD.format("search") + "Content-Type: application/json\r\nContent-Length: 1000\r\n\r\n{").encode()
+        )
+        assert connection.recv(1000).startswith(b"HTTP/1.1 408 ")
+
+
+def test_documents_of_a_client_that_goes_are_not_added(writer: RunningServer, path: Path) -> None:
+    with writer.connect() as connection:
+        connection.sendall(
+            (HEAD.format("documents") + f"Content-Type: {NDJSON}\r\nContent-Length: 1000\r\n\r\n").encode()
+        )
+        connection.sendall(b'{"id": "gone", "text": "gone"}\n')
+    figures = "quarry_http_requests_total"
+    until(
+        lambda: 'status="400"' in writer.ask("GET", "/metrics", **bearer()).body.decode(), 5
+    ) if figures else None
+    with engine.Engine.open(path, writable=True, encoder=ENCODER) as index:
+        assert "gone" not in index
+
+
+def test_headers_that_arrive_slowly_are_given_up(reader: RunningServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(serving, "_HEADERS_TIMEOUT_S", 0.1)
+    for begin in (b"", b"GET / HTTP/1.1\r\nHost: localhost\r\nX-Slow: "):
+        with reader.connect() as connection:
+            connection.sendall(begin)
+            assert connection.recv(1000) == b""
+    with reader.connect() as connection:  # a connection that is kept open
+        for _ in range(2):
+            connection.sendall(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            received = b""
+            while not received.endswith(b'{"status":"ok"}'):
+                received += connection.recv(1000) or b"closed"
+            assert received.startswith(b"HTTP/1.1 200 ")
+
+
+def test_an_index_that_disappears_is_an_error_until_it_is_back(tmp_path: Path) -> None:
+    path, documents = tmp_path / "index", [{"id": "moon", "text": "the moon"}]
+    engine.build(documents, path, encoder=ENCODER)
+    with app({"sky": path}, encoder=ENCODER) as served, running(served) as server:
+        assert server.ask("GET", "/health").json == {"status": "ok"}
+        path.rename(tmp_path / "away")
+        answer = server.search("sky", query="moon")
+        assert (answer.status, answer.error["type"]) == (503, "IndexNotFound")
+        assert str(tmp_path) not in answer.body.decode()
+        assert server.ask("GET", "/health").status == 503
+        assert 'quarry_index_up{index="sky"} 0.0' in server.ask("GET", "/metrics").body.decode()
+        assert server.ask("GET", "/").status == 200
+        engine.build([*documents, {"id": "sun", "text": "the sun"}], path, encoder=ENCODER)
+        assert [hit["id"] for hit in server.search("sky", query="sun", k=1).json["hits"]] == ["sun"]
+        assert server.ask("GET", "/health").status == 200
+        shutil.rmtree(path)
+        assert server.search("sky", query="moon").status == 503
+
+
+def test_a_damaged_index_is_an_error_without_details(tmp_path: Path) -> None:
+    path = tmp_path / "index"
+    engine.build([{"id": "moon", "text": "the moon"}], path, encoder=ENCODER)
+    with app({"sky": path}, encoder=ENCODER) as served, running(served) as server:
+        (segment,) = path.glob("*.seg")
+        with engine.Engine.open(path, writable=True, encoder=ENCODER) as index:
+            index.add([{"id": "sun", "text": "the sun"}])
+            index.commit()
+        newest = max(path.glob("*.seg"), key=lambda file: file.stat().st_mtime_ns)
+        assert newest != segment
+        newest.write_bytes(b"\0" * newest.stat().st_size)
+        answer = server.search("sky", query="moon")
+        assert answer.status == 500
+        assert answer.error["message"] == "the index cannot be read; the log of the server says why"
+
+
+class WaitingEncoder(WordEncoder):
+    """Encodes a query when it may."""
+
+    go = threading.Event()
+    n_begun = 0
+
+    def encode_query(self, text: str) -> np.ndarray:
+        if text.startswith("wait"):
+            type(self).n_begun += 1
+            assert self.go.wait(20)
+        return super().encode_query(text)
+
+
+@pytest.fixture
+def waiting(indexes: dict[str, Path]) -> Iterator[RunningServer]:
+    """A server with one thread for searches, for which one request may wait; those for "wait" wait for `go`."""
+    WaitingEncoder.go.clear()
+    WaitingEncoder.n_begun = 0
+    limits = Limits(threads=1, max_waiting=1, timeout_s=1)
+    with app(indexes, encoder=WaitingEncoder(), threads=1, limits=limits) as served, running(served) as server:
+        try:
+            yield server
+        finally:
+            WaitingEncoder.go.set()
+
+
+class Asking(threading.Thread):
+    """A search on a thread of its own."""
+
+    def __init__(self, server: RunningServer, query: str) -> None:
+        super().__init__()
+        self.server, self.query = server, query
+        self.start()
+
+    def run(self) -> None:
+        self.answer = self.server.search("whole", query=self.query, k=1)
+
+    def result(self):
+        self.join()
+        return self.answer
+
+
+def test_requests_that_find_no_thread_are_refused_or_given_up(waiting: RunningServer) -> None:
+    first = Asking(waiting, "wait w1")
+    until(lambda: WaitingEncoder.n_begun == 1)
+    second = Asking(waiting, "wait w2")
+    until(lambda: "in_progress 3" in waiting.ask("GET", "/metrics").body.decode())
+    refused = waiting.search("whole", query="w3")
+    assert (refused.status, refused.error["type"], refused.headers["retry-after"]) == (503, "Busy", "1")
+    assert waiting.ask("GET", "/health").status == 200  # the event loop goes on
+    for late in (first.result(), second.result()):
+        assert (late.status, late.error["type"]) == (504, "Timeout")
+    assert waiting.search("whole", query="w3").status == 504  # the thread is still at work
+    WaitingEncoder.go.set()
+    until(lambda: waiting.search("whole", query="w3").status == 200)
+    assert WaitingEncoder.n_begun == 1  # the second one was not begun any more
+
+
+def test_requests_in_progress_are_finished_at_the_end(waiting: RunningServer) -> None:
+    asking = Asking(waiting, "wait w1")
+    until(lambda: WaitingEncoder.n_begun == 1)
+    waiting.stop()
+    until(lambda: is_refused(waiting))
+    WaitingEncoder.go.set()
+    assert asking.result().status == 200
+
+
+def is_refused(server: RunningServer) -> bool:
+    try:
+        server.connect().close()
+    except OSError:
+        return True
+    return False
+
+
+def test_other_origins_may_ask_only_if_they_are_allowed(indexes: dict[str, Path], reader: RunningServer) -> None:
+    asked = {"origin": "https://example.org", "access_control_request_method": "POST"}
+    assert "access-control-allow-origin" not in reader.ask("OPTIONS", SEARCH, **asked).headers
+    access = Access(origins=("https://example.org",))
+    with app(indexes, encoder=ENCODER, access=access) as served, running(served) as server:
+        allowed = server.ask("OPTIONS", SEARCH, **asked)
+        assert (allowed.status, allowed.headers["access-control-allow-origin"]) == (200, "https://example.org")
+        other = server.ask("OPTIONS", SEARCH, **(asked | {"origin": "https://example.com"}))
+        assert "access-control-allow-origin" not in other.headers
+
+
+def test_the_application_can_be_mounted(indexes: dict[str, Path]) -> None:
+    with app(indexes, encoder=ENCODER) as served, running(Starlette(routes=[Mount("/find", served)])) as server:
+        found = server.post("/find/v1/indexes/whole/search", {"query": "w1", "k": 1})
+        assert len(found.json["hits"]) == 1
+        assert server.ask("GET", "/find").headers["location"].endswith("/find/")
+        assert server.ask("GET", "/find/").headers["content-type"].startswith("text/html")
+        assert server.ask("GET", "/find/openapi.json").json["servers"] == [{"url": "/find"}]
+        assert server.ask("GET", "/find/nowhere").error["type"] == "UnknownPath"
+        figures = server.ask("GET", "/find/metrics").body.decode()
+        assert 'path="/v1/indexes/{index}/search",method="POST",status="200"} 1' in figures
+
+
+def test_the_description_has_every_operation(reader: RunningServer) -> None:
+    described = reader.ask("GET", "/openapi.json").json
+    assert described["openapi"].startswith("3.1")
+    for reference in re.findall(r'"\$ref":\s*"#/([^"]+)"', json.dumps(described)):
+        value = described
+        for name in reference.split("/"):
+            value = value[name]
+    names = [each["operationId"] for methods in described["paths"].values() for each in methods.values()]
+    assert len(names) == len(set(names)) == 15
+    for path, methods in described["paths"].items():
+        filled = path.replace("{index}", "whole").replace("{id}", "a")
+        for method, operation in methods.items():
+            answer = reader.ask(method.upper(), filled)
+            assert str(answer.status) in operation["responses"], (method, path, answer.status)
+            assert answer.status != 405
+        other = reader.ask("PATCH", filled)
+        assert (other.status, other.headers["allow"]) == (405, other.headers["allow"])
+        assert {each.lower() for each in other.headers["allow"].split(", ")} - {"head"} == set(methods)
+
+
+LINE = re.compile(r'(# (HELP|TYPE) \w+ .+|\w+(\{(\w+="[^"\n]*",?)+\})? \S+)')
+
+
+def test_figures_are_counted(writer: RunningServer) -> None:
+    writer.add("index", [{"text": "new"}, {"text": "newer"}])
+    writer.post("/v1/indexes/index/delete", {"ids": ["moon"]}, **bearer())
+    for _ in range(3):
+        writer.post("/v1/indexes/index/search", {"query": "moon"}, **bearer())
+    writer.ask("GET", "/nowhere")
+    writer.ask("BREW", "/v1/indexes")
+    text = writer.ask("GET", "/metrics", **bearer()).body.decode()
+    assert all(LINE.fullmatch(line) for line in text.splitlines())
+    assert text.endswith("\n")
+    for sample in (
+        'quarry_http_requests_total{path="/v1/indexes/{index}/search",method="POST",status="200"} 3',
+        'quarry_http_requests_total{path="other",method="GET",status="404"} 1',
+        'quarry_http_requests_total{path="/v1/indexes",method="other",status="405"} 1',
+        'quarry_http_request_duration_seconds_bucket{path="/v1/indexes/{index}/search",le="+Inf"} 3',
+        'quarry_http_request_duration_seconds_count{path="/v1/indexes/{index}/search"} 3',
+        'quarry_index_documents{index="index"} 3',
+        'quarry_documents_added_total{index="index"} 2',
+        'quarry_documents_deleted_total{index="index"} 1',
+        "quarry_http_requests_in_progress 1",
+    ):
+        assert sample in text.splitlines(), sample
+
+
+def test_what_cannot_be_served_is_refused(indexes: dict[str, Path], tmp_path: Path) -> None:
+    with pytest.raises(IndexNotFound):
+        app([*indexes.values(), tmp_path / "none"], encoder=ENCODER)
+    for given in (
+        [],
+        {},
+        {"a/b": indexes["whole"]},
+        {"": indexes["whole"]},
+        [indexes["whole"]] * 2,
+        str(indexes["whole"]),
+    ):
+        with pytest.raises(InvalidSetting):
+            app(given, encoder=ENCODER)
+
+
+@BOTH_KINDS
+def test_two_servers_may_write_to_one_index(path: Path) -> None:
+    access = Access(write_key=WRITE_KEY)
+    with (
+        app([path], encoder=ENCODER, access=access) as one,
+        app([path], encoder=ENCODER, access=access) as two,
+        running(one) as first,
+        running(two) as second,
+    ):
+        statuses: list[int] = []
+
+        def add(server: RunningServer, name: str) -> None:
+            documents = [{"id": f"{name} {number}", "text": "new"} for number in range(4)]
+            statuses.extend(server.add("index", [document]).status for document in documents)
+
+        threads = [threading.Thread(target=add, args=each) for each in ((first, "a"), (second, "b"), (first, "c"))]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert statuses == [200] * 12
+        for server in (first, second):
+            assert server.ask("GET", "/v1/indexes").json["indexes"][0]["documents"] == 14

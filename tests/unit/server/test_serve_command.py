@@ -1,0 +1,134 @@
+"""The command ``quarry serve`` as a process: what it prints, how it ends, and what it refuses."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("starlette", reason="serving needs the extra server")
+pytest.importorskip("uvicorn", reason="serving needs the extra server")
+
+from support.server.running_server import READ_KEY, WRITE_KEY, RunningServer, bearer
+
+from quarry.engine.cli.commands import main
+from quarry.server.running import is_loopback
+
+
+def environment(**variables: str) -> dict[str, str]:
+    return {name: value for name, value in os.environ.items() if not name.startswith("QUARRY_")} | variables
+
+
+def test_a_server_runs_until_a_signal(small_index: Path, tmp_path: Path) -> None:
+    key_file = tmp_path / "key"
+    key_file.write_text(f"{READ_KEY}\n")
+    command = [sys.executable, "-m", "quarry", "serve", f"small={small_index}", "--port", "0"]
+    command += ["--read-key-file", str(key_file), "--max-k", "5"]
+    process = subprocess.Popen(
+        command,
+        env=environment(QUARRY_WRITE_KEY=WRITE_KEY),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        line = process.stdout.readline()
+        found = re.fullmatch(r"serving small at http://(127\.0\.0\.1):(\d+)/ \(Ctrl\+C stops\)\n", line)
+        assert found, line + process.stderr.read()
+        server = RunningServer((found[1], int(found[2])), None)
+        assert server.search("small", query="bread").status == 401
+        answer = server.post("/v1/indexes/small/search", {"query": "bread", "k": 5}, **bearer(READ_KEY))
+        assert answer.json["hits"][0]["metadata"]["subject"] == "bread"
+        assert server.post("/v1/indexes/small/search", {"query": "bread", "k": 6}, **bearer()).status == 422
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(20) == 0
+        assert process.stderr.read() == ""
+        assert READ_KEY not in line
+    finally:
+        process.kill()
+        process.communicate()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_right_after_the_start_ends_it(small_index: Path, number: signal.Signals) -> None:
+    command = [sys.executable, "-m", "quarry", "serve", str(small_index), "--port", "0"]
+    with subprocess.Popen(command, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        process.stdout.readline()
+        process.send_signal(number)
+        assert process.wait(20) == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "problem"),
+    [
+        (["nowhere"], "nowhere"),
+        (["{index}", "--host", "0.0.0.0"], "a server that other machines can reach needs a key"),
+        (["{index}", "--port", "{port}"], "cannot listen on 127.0.0.1 port {port}"),
+        (["{index}", "--port", "70000"], "not a port"),
+        (["{index}", "--host", "nowhere.invalid", "--read-key-file", "{key}"], "not an address of this machine"),
+        (["{index}", "--host", "192.0.2.1", "--read-key-file", "{key}"], "cannot listen on 192.0.2.1"),
+        (["{index}", "--read-key-file", "{index}/none"], "cannot be read"),
+        (["{index}", "{index}"], "two indexes have the same name"),
+        (["a="], "an empty path"),
+        (["{index}", "--max-k", "0"], "max_k is out of range"),
+    ],
+)
+def test_what_cannot_be_served_is_one_line(
+    small_index: Path, tmp_path: Path, words: list[str], problem: str, capsys, monkeypatch
+) -> None:
+    monkeypatch.delenv("QUARRY_READ_KEY", raising=False)
+    monkeypatch.delenv("QUARRY_WRITE_KEY", raising=False)
+    (tmp_path / "key").write_text(READ_KEY)
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        given = [word.format(index=small_index, port=port, key=tmp_path / "key") for word in words]
+        assert main(["serve", *given]) == 1
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err.startswith("quarry: ")
+    assert said.err.count("\n") == 1
+    assert problem.format(port=port) in said.err
+
+
+def test_a_key_in_the_environment_is_enough_for_other_machines(small_index: Path) -> None:
+    command = [sys.executable, "-m", "quarry", "serve", str(small_index), "--port", "0", "--host", "0.0.0.0"]
+    command += ["--allow-host", "search.example"]
+    variables = environment(QUARRY_WRITE_KEY=WRITE_KEY)
+    with subprocess.Popen(command, env=variables, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            port = int(process.stdout.readline().partition(":")[2].partition(":")[2].partition("/")[0])
+            server = RunningServer(("127.0.0.1", port), None)
+            assert server.ask("GET", "/v1/indexes").status == 401
+            assert server.ask("GET", "/v1/indexes", **bearer()).status == 200
+            assert server.ask("GET", "/v1/indexes", host="search.example", **bearer()).status == 200
+            assert server.ask("GET", "/v1/indexes", host="other.example", **bearer()).status == 421
+        finally:
+            process.terminate()
+            assert process.wait(20) == 0
+
+
+@pytest.mark.parametrize(
+    ("host", "expected"),
+    [
+        *((host, True) for host in ("127.0.0.1", "127.9.9.9", "::1", "localhost")),
+        *((host, False) for host in ("0.0.0.0", "::", "192.168.0.1", "example.org", "")),
+    ],
+)
+def test_only_loopback_is_this_machine_alone(host: str, expected: bool) -> None:
+    assert is_loopback(host) is expected
+
+
+def test_a_missing_library_is_named(small_index: Path) -> None:
+    program = (
+        "import sys; sys.modules['starlette'] = None; sys.modules['starlette.applications'] = None\n"
+        f"from quarry.engine.cli.commands import main; sys.exit(main(['serve', {str(small_index)!r}]))"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "pip install 'quarry-search[server]'" in done.stderr
