@@ -59,6 +59,10 @@ COMMANDS = {
     "ivf_switch": Command("decisions.ivf_switch", "the number of centroids from which inverted lists are faster"),
     "lexical": Command("decisions.lexical", "BM25 of Quarry and of bm25s", ("ir_measures", "bm25s")),
     "durability": Command("system.durability", "commits, merges, updates, and searches during merges"),
+    "shards": Command(
+        "system.shards", "builds with several processes, queries over shards, in process and served"
+    ),
+    "tail": Command("system.tail", "a simulation of query latency over many shards and copies"),
     "export": Command(
         "system.export", "time and memory to export and to start an encoder", ("onnx", "safetensors")
     ),

@@ -24,12 +24,11 @@ from quarry.engine.scoring.ranking import Exactness, Ranking
 from quarry.engine.search.coverage import Coverage
 from quarry.engine.search.hits import Hit, Hits
 from quarry.engine.search.reranker import rerank
-from quarry.engine.search.retriever import Answer
 from quarry.engine.shards.candidates import ShardCandidates
 from quarry.engine.shards.collection import ShardedCollection
 from quarry.engine.shards.gathering import Gathering, ShardThreads
 from quarry.engine.shards.merging import MergedRanking, merge_candidates
-from quarry.engine.shards.shard import Shard, ShardSearcher, find_dense
+from quarry.engine.shards.shard import HitRequest, Shard
 from quarry.engine.shards.statistics import sharded_statistics
 from quarry.formats.manifest import IndexSettings
 from quarry.formats.shard_set import ShardSet, shard_of
@@ -92,17 +91,11 @@ class ShardedView:
 
     def has(self, doc_id: str) -> bool:
         """Return whether there is a document with an id."""
-        return self._owner(doc_id).snapshot.find(doc_id) is not None
+        return bool(self._owner(doc_id).documents([doc_id]))
 
     def documents(self, ids: Iterable[str]) -> list[Document]:
         """Return the documents with these ids, in their order; ids that no document has are ignored."""
-        found = []
-        for doc_id in ids:
-            place = self._owner(doc_id).snapshot.find(doc_id)
-            if place:
-                stored = place[0].reader.documents[place[1]]
-                found.append(Document(doc_id, stored.text, stored.title, stored.metadata))
-        return found
+        return [document for doc_id in ids for document in self._owner(doc_id).documents([doc_id])]
 
     def _owner(self, doc_id: str) -> Shard:
         return self.shards[shard_of(doc_id, len(self.shards))]
@@ -112,11 +105,7 @@ class ShardedView:
         gathering = Gathering(self._threads, self._names)
         self._check_filter(condition, gathering)
 
-        def count(number: int) -> int:
-            shard = self.shards[number]
-            return shard.count_allowed(shard.allowed(condition))
-
-        return sum(gathering.run(count).values())
+        return sum(gathering.run(lambda number: self.shards[number].count(condition)).values())
 
     def stored(self, condition: Condition | None) -> StoredDocuments:
         """Return the documents that satisfy a condition, to be read shard by shard; None: all."""
@@ -184,7 +173,7 @@ class ShardedView:
         self._check_filter(options.condition, gathering)
         if texts is None or options.mode == "dense":
             assert vectors is not None
-            answers = gathering.run(lambda number: find_dense(self.shards[number], vectors, options))
+            answers = gathering.run(lambda number: self.shards[number].find_dense(vectors, options))
             return self._all_hits(answers, _Queries(options, host_vectors(vectors), texts), gathering)
         collection = self._collection(texts, gathering)
         if vectors is None:
@@ -217,7 +206,7 @@ class ShardedView:
             self._resources.unknown_fields.warn(field, partial(self._find_nearest, field))
 
     def _find_nearest(self, field: str) -> list[str]:
-        names = {name for shard in self.shards for name in shard.filter.find_nearest(field)}
+        names = {name for shard in self.shards for name in shard.find_nearest(field)}
         return find_nearest_names(field, names, lambda _: True)
 
     def _collection(self, texts: Sequence[str], gathering: Gathering) -> _SearchedCollection:
@@ -277,7 +266,7 @@ class ShardedView:
         number: int,
     ) -> list[list[Hit]]:
         """Read the hits of one shard: for each query those in its ranking, in their order."""
-        found: list[list[Hit]] = []
+        requests = []
         for query, ranking in enumerate(rankings):
             own = np.flatnonzero(ranking.shards == number)
             documents = Ranking(
@@ -288,16 +277,9 @@ class ShardedView:
                 None if ranking.lexical is None else ranking.lexical[own],
             )
             vector = None if queries.vectors is None else queries.vectors[query]
-            terms = words = None
-            if queries.texts is not None:
-                text, lexical = queries.texts[query], self._analysis
-                if collection is not None:
-                    lexical = collection.searchers[number].lexical
-                    terms = lexical.query(text)
-                words = lexical.words(text, terms)
-            answer = Answer(documents, vector, terms, words)
-            found.append(self.shards[number].hits.build(answer, queries.options))
-        return found
+            requests.append(HitRequest(documents, vector, None if queries.texts is None else queries.texts[query]))
+        searcher = None if collection is None else collection.searchers[number]
+        return self.shards[number].read(requests, queries.options, searcher)
 
     def _coverage(self, gathering: Gathering) -> Coverage:
         missing = gathering.missing
@@ -307,7 +289,12 @@ class ShardedView:
             n_documents=self.n_documents,
             n_reached=self.n_documents - n_missing,
             missing={self._names[number]: missing[number] for number in sorted(missing)},
+            generations=self.different_generations(),
         )
+
+    def different_generations(self) -> dict[str, tuple[int, ...]]:
+        """Return the generations of shards of which there are copies at several; see `Coverage.generations`."""
+        return {}
 
 
 class _SearchedCollection:
@@ -316,9 +303,7 @@ class _SearchedCollection:
     def __init__(self, statistics: ShardedCollection, shards: Sequence[Shard], missing: frozenset[int]) -> None:
         self.statistics = statistics
         self.searchers = {
-            number: ShardSearcher(shard, statistics)
-            for number, shard in enumerate(shards)
-            if number not in missing
+            number: shard.searcher(statistics) for number, shard in enumerate(shards) if number not in missing
         }
 
 
