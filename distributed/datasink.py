@@ -37,7 +37,7 @@ __all__ = ["QuarryDatasink", "build_index"]
 _TASK_ROWS = 1024
 
 
-class QuarryDatasink(ray.data.Datasink[list[WrittenBatch]]):
+class QuarryDatasink(ray.data.Datasink):  # type: ignore[misc]  # Ray has no types here
     """Writes a dataset as an index: ``dataset.write_datasink(QuarryDatasink("index/", overwrite=True))``.
 
     Tasks encode rows and write segments into a folder beside the index, which has to be on a file system that all

@@ -6,7 +6,7 @@ import asyncio
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Unpack, cast
+from typing import Any, NoReturn, Unpack, cast, overload
 
 import quarry.distributed  # noqa: F401  # before ray: sets its environment
 from quarry.distributed.replica import Answer, ShardReplica
@@ -18,7 +18,7 @@ from quarry.engine.index.view import ViewResources
 from quarry.engine.options import OpenOptions, SearchKeywords
 from quarry.engine.search.hits import Hits
 from quarry.formats.container.directory import Directory
-from quarry.formats.errors import BackendUnavailable, QuarryError, ShardTimeout
+from quarry.formats.errors import BackendUnavailable, InvalidSetting, QuarryError, ShardTimeout
 from quarry.formats.shard_set import load_newest_shard_set
 from quarry.formats.system_errors import checked_path
 
@@ -85,6 +85,14 @@ class ServedShards:
         self._handle = handle
         self._timeout_s = timeout_s
 
+    @overload
+    def search(  # type: ignore[overload-overlap]  # a str is a sequence of str
+        self, queries: str, k: int = ..., **options: Unpack[SearchKeywords]
+    ) -> Hits: ...
+
+    @overload
+    def search(self, queries: Sequence[str], k: int = ..., **options: Unpack[SearchKeywords]) -> list[Hits]: ...
+
     def search(
         self, queries: str | Sequence[str], k: int = 10, **options: Unpack[SearchKeywords]
     ) -> Hits | list[Hits]:
@@ -95,6 +103,30 @@ class ServedShards:
     def get(self, ids: Iterable[str] | str) -> list[Document]:
         """Return the documents with these ids; see `Engine.get`."""
         return cast("list[Document]", self._call("get", ids if isinstance(ids, str) else list(ids)))
+
+    def documents(
+        self,
+        *,
+        filter: Mapping[str, object] | None = None,  # noqa: A002
+        offset: int = 0,
+        limit: int | None = None,
+    ) -> NoReturn:
+        """Raise InvalidSetting: documents are not listed by shards that are served."""
+        raise _not_served("documents are not listed")
+
+    def facets(
+        self,
+        field: str,
+        *,
+        query: str | None = None,
+        filter: Mapping[str, object] | None = None,  # noqa: A002
+        limit: int | None = 100,
+    ) -> NoReturn:
+        """Raise InvalidSetting: values of fields are not counted by shards that are served."""
+        raise _not_served("values of fields are not counted")
+
+    def close(self) -> None:
+        """Do nothing: the application goes on until `ray.serve.delete` or `ray.serve.shutdown`."""
 
     def count(self, filter: Mapping[str, object]) -> int:  # noqa: A002  # as in Engine.count
         """Return the number of documents that pass a filter; see `Engine.count`."""
@@ -119,6 +151,10 @@ class ServedShards:
         if isinstance(found, QuarryError):
             raise found
         return found
+
+
+def _not_served(what: str) -> InvalidSetting:
+    return InvalidSetting(f"{what} if the index is served with Ray", expected="the index opened with Engine.open")
 
 
 def serve_index(

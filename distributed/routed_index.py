@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NoReturn, Unpack
+from typing import Any, NoReturn, TypeVar, Unpack
 
 import numpy.typing as npt
 
@@ -24,6 +24,8 @@ from quarry.engine.shards.view import ShardedView
 from quarry.formats.errors import CorruptFile, InvalidSetting
 
 __all__ = ["RoutedIndex"]
+
+R = TypeVar("R")
 
 _ATTEMPTS = 10  # each fails only if a shard was committed several times in between
 _PAUSE_S = 0.05
@@ -61,10 +63,10 @@ class _RoutedView(ShardedView):
             "shards": shards,
         }
 
-    def stored(self, condition: object) -> NoReturn:  # type: ignore[override]
+    def stored(self, condition: object) -> NoReturn:
         raise _not_served(self._path, "documents are not listed")
 
-    def facets(self, request: object, condition: object) -> NoReturn:  # type: ignore[override]
+    def facets(self, request: object, condition: object) -> NoReturn:
         raise _not_served(self._path, "values of fields are not counted")
 
 
@@ -131,7 +133,7 @@ class RoutedIndex:
         """End the threads."""
         self._threads.close()
 
-    def _answer(self, use: Any) -> Any:  # noqa: ANN401  # of any type
+    def _answer(self, use: Callable[[_RoutedView], R]) -> R:
         """Use a view; again with a newer one if a copy of a shard no longer has the generation of this one."""
         for attempt in range(_ATTEMPTS):
             if not self._view.is_newest:

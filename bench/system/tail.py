@@ -130,8 +130,9 @@ def simulate(case: Tail) -> Record:
 
 def _service_times(case: Tail, generator: np.random.Generator, n: int) -> npt.NDArray[np.float64]:
     sigma = np.log(case.p95_ms / case.p50_ms) / _Z95
-    times = case.p50_ms * np.exp(sigma * generator.standard_normal(n))
-    return np.where(generator.random(n) < case.slow_share, case.slow_factor * times, times)
+    times: npt.NDArray[np.float64] = case.p50_ms * np.exp(sigma * generator.standard_normal(n))
+    times[generator.random(n) < case.slow_share] *= case.slow_factor
+    return times
 
 
 def _simulate_shard(

@@ -163,7 +163,7 @@ class Shard:
             options: of the search.
             searcher: that found them; None in dense mode.
         """
-        found = []
+        found: list[list[Hit]] = []
         for request in requests:
             terms = words = None
             if request.text is not None:

@@ -102,6 +102,29 @@ def test_the_ranking_of_one_index(served, path):
         served.search("w1", filter={"number": {"$gt": "text"}})
 
 
+def test_http_is_that_of_one_index(served, path):
+    """Answers are those of the same server in front of the index itself."""
+    pytest.importorskip("starlette", reason="the extra server is not installed")
+    from support.server.running_server import running
+
+    from quarry.server import app
+
+    request = {"query": QUERIES[0], "k": 5, "filter": {"number": {"$gte": 2}}}
+    answers = []
+    for reader in (None, lambda _: served):
+        with running(app({"docs": path}, encoder=ENCODER, threads=1, open_reader=reader)) as server:
+            answer = server.search("docs", **request)
+            assert answer.status == 200, answer.body
+            answers.append(answer.json)
+            refused = server.search("docs", query="w1", filter={"number": {"$gt": "text"}})
+            assert (refused.status, refused.error["type"]) == (422, "InvalidFilter")
+            assert server.ask("GET", "/health").status == 200
+    assert answers[0]["hits"]
+    for answer in answers:
+        answer.pop("took_ms", None)
+    assert answers[0] == answers[1]
+
+
 def test_a_commit_under_load(served, path):
     """Every answer is complete; after a while all copies of all shards answer from the new generation."""
     before = len(served)
