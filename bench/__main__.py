@@ -54,6 +54,9 @@ COMMANDS = {
     "recall": Command("decisions.recall", "recall and time of the default search, for ten and for a hundred hits"),
     "representation": Command("decisions.representation", "quality and size by representation", ("ir_measures",)),
     "hybrid": Command("decisions.hybrid", "the weight of dense against lexical scores", ("ir_measures",)),
+    "relevance": Command(
+        "decisions.relevance", "whether relevance tells queries that a collection answers from others"
+    ),
     "hybrid_latency": Command("decisions.hybrid_latency", "query latency by mode on a large collection"),
     "filters": Command("decisions.filters", "query latency with filters, by the share of documents that pass"),
     "ivf_switch": Command("decisions.ivf_switch", "the number of centroids from which inverted lists are faster"),
@@ -63,6 +66,8 @@ COMMANDS = {
         "system.shards", "builds with several processes, queries over shards, in process and served"
     ),
     "tail": Command("system.tail", "a simulation of query latency over many shards and copies"),
+    "cpu_settings": Command("system.cpu_settings", "settings of ONNX Runtime on the CPU"),
+    "functions": Command("system.functions", "time to build an index with a slow embedding function"),
     "export": Command(
         "system.export", "time and memory to export and to start an encoder", ("onnx", "safetensors")
     ),

@@ -14,6 +14,7 @@ from quarry.engine.lexical.bm25 import Collection
 from quarry.engine.lexical.searcher import LexicalSearcher
 from quarry.engine.options import SearchOptions
 from quarry.engine.scoring.query_vectors import Queries, host_vectors
+from quarry.engine.search.background import BackgroundSample
 from quarry.engine.search.hits import Hit
 from quarry.engine.shards.candidates import ShardCandidates
 from quarry.engine.shards.collection import ShardSize
@@ -120,6 +121,12 @@ class RemoteShard:
         if isinstance(answer.value, QuarryError):
             raise answer.value
         return answer.value
+
+    @property
+    def background(self) -> BackgroundSample:
+        """The background of its documents, for estimates of relevance."""
+        found: BackgroundSample = self.call("background")
+        return found
 
     def measure(self) -> ShardSize:
         """Return its size."""

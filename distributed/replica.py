@@ -190,5 +190,7 @@ def _bound(shard: Shard, method: str) -> Callable[..., Any]:
             return getattr(ShardSearcher(shard, statistics), method)(*arguments)
 
         return find
+    if method == "background":
+        return lambda: shard.background
     found: Callable[..., Any] = getattr(shard, method)
     return found

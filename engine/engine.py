@@ -15,6 +15,7 @@ import numpy.typing as npt
 from quarry.engine.arguments import checked_flag, checked_seconds
 from quarry.engine.attempts.staging import collect_staging
 from quarry.engine.backends.registry import check_backend
+from quarry.engine.choices import BackendName, RepresentationName
 from quarry.engine.creation import NewIndex
 from quarry.engine.documents.document import Document
 from quarry.engine.documents.id_list import checked_id, id_list
@@ -28,10 +29,12 @@ from quarry.engine.index.memory import memory_bytes
 from quarry.engine.index.verification import VerifyReport, verify_index
 from quarry.engine.index.view import IndexView, ViewResources
 from quarry.engine.indexer.index_writer import IndexWriter
+from quarry.engine.indexer.metadata_updates import checked_changes
 from quarry.engine.listing.documents import StoredDocuments
 from quarry.engine.listing.facets import FacetRequest, Facets
 from quarry.engine.options import BuildKeywords, OpenOptions, SearchKeywords, SearchOptions
 from quarry.engine.process.exit_gate import finishes_before_exit
+from quarry.engine.progress import Progress, ProgressSetting, count_items
 from quarry.engine.representation.base import Representation
 from quarry.engine.reuse.added_indexes import AddIndexesReport, add_indexes
 from quarry.engine.reuse.snapshot import SnapshotReport, write_snapshot
@@ -91,6 +94,8 @@ class Engine:
         except BaseException:
             self.close()
             raise
+        mode = "writing" if is_writable else "reading"
+        _log.info("%s: opened for %s, %d documents", directory.path, mode, self._view.get().n_documents)
 
     @classmethod
     @finishes_before_exit
@@ -101,9 +106,9 @@ class Engine:
         writable: bool = False,
         wait: float | None = None,
         create: bool = False,
-        backend: str = "auto",
+        backend: BackendName = "auto",
         encoder: EncoderSource = None,
-        representation: str | Representation | None = None,
+        representation: RepresentationName | Representation | None = None,
         shards: int | None = None,
         reranker: str | os.PathLike[str] | Reranker | None = None,
         threads: int | None = None,
@@ -222,7 +227,8 @@ class Engine:
             k: number of hits; fewer are returned only if the index has fewer documents, fewer pass the filter, or
                 in lexical mode fewer contain a term of the query.
             **options: the other fields of `quarry.engine.options.SearchOptions`: `mode`, `filter`, `offset`,
-                `candidates`, `nprobe`, `explain`, `fusion`, `dense_weight`, `rerank`, `partial`, `timeout`.
+                `candidates`, `nprobe`, `explain`, `fusion`, `dense_weight`, `rerank`, `min_relevance`, `partial`,
+                `timeout`.
 
         Returns:
             The hits of the text, or a list with the hits of each text. `Hits.exactness` states whether a better
@@ -268,6 +274,7 @@ class Engine:
         id: str | None = None,  # noqa: A002  # the field
         text: str | Sequence[str] | None = None,
         title: str | None = None,
+        progress: ProgressSetting = False,
     ) -> int:
         """Add documents to the next commit and return their number; a document replaces one with the same id.
 
@@ -276,6 +283,8 @@ class Engine:
             id: column of a table that has the ids; see `build`.
             text: column of the texts, or several.
             title: column of the titles.
+            progress: False, True (a bar), None (a bar on a terminal), or a function of (documents done, total or
+                None).
 
         Raises:
             InvalidDocument: a document is not valid; those before it are kept for the next commit, or `rollback`.
@@ -289,8 +298,9 @@ class Engine:
         """
         writer = self._require_writer()
         self._view.get().check_encoder()
-        with contextlib.closing(read_documents(docs, columns=Columns.of(id, text, title))) as stream:
-            return writer.add(stream)
+        stream = read_documents(docs, columns=Columns.of(id, text, title))
+        with Progress(progress, "adding") as bar, contextlib.closing(stream):
+            return writer.add(count_items(stream, bar, stream.n_expected))
 
     @finishes_before_exit
     def sync(
@@ -368,6 +378,43 @@ class Engine:
         return writer.delete_matching(condition)
 
     @finishes_before_exit
+    def update_metadata(
+        self,
+        ids: Iterable[str] | str | None = None,
+        changes: Mapping[str, object] | None = None,
+        *,
+        filter: Mapping[str, object] | None = None,  # noqa: A002  # as in search
+    ) -> int:
+        """Change metadata of documents in the next commit, without encoding them again; return how many there are.
+
+        Titles, texts and vectors stay as they are, to the last bit. At the commit the documents are copied to a
+        new segment, and the old copies count as deleted, so many changes should be in one commit.
+
+        Args:
+            ids: of committed documents; ids that no document has are ignored.
+            changes: fields and their new values; None removes a field. Other fields stay; the value of a field is
+                replaced as a whole, also if it is a mapping.
+            filter: instead of ids, committed documents that pass it; see `search`. Those that were added again
+                since are left out.
+
+        Raises:
+            InvalidSetting: neither or both of ids and filter are given, no changes are, or a document of these ids
+                was added and is not committed yet. Nothing is changed, as after the errors below.
+            InvalidDocument: a value cannot be stored, or the metadata of a document becomes too large.
+            InvalidFilter: the filter is malformed, or compares values of different types.
+            FormatError: a document is damaged.
+            ReadOnlyIndex: the index was not opened writable.
+        """
+        writer = self._require_writer()
+        if (ids is None) == (filter is None):
+            raise InvalidSetting("documents are selected either by ids or by a filter", expected="one of the two")
+        checked = checked_changes(changes)
+        chosen = self.ids(filter=filter) if ids is None else id_list(ids)
+        together = writer.check_updates(chosen, checked, is_skipping=ids is None)
+        writer.update(together)
+        return len(together)
+
+    @finishes_before_exit
     def add_indexes(self, paths: Iterable[str | os.PathLike[str]] | str | os.PathLike[str]) -> AddIndexesReport:
         """Take all segments of other indexes into this one, in one commit, without encoding anything again.
 
@@ -429,7 +476,7 @@ class Engine:
         return generation
 
     @finishes_before_exit
-    def merge(self, retrain: bool = False) -> int:
+    def merge(self, retrain: bool = False, *, progress: ProgressSetting = False) -> int:
         """Merge all segments into as few as possible, without deleted documents; return the generation.
 
         Commits merge in the background anyway when it pays. Uncommitted additions and deletions are kept.
@@ -437,6 +484,7 @@ class Engine:
         Args:
             retrain: whether to train a new quantizer on the stored centroids and encode them again, for an index
                 whose documents have drifted from those it was trained on (see `stats`).
+            progress: see `add`; it is reported when segments have been merged into one.
 
         Raises:
             FormatError: a file is damaged; the index is unchanged.
@@ -444,7 +492,8 @@ class Engine:
                 codes finds fewer neighbors than the old one, so such an index has to be built again.
             MergeFailed: an I/O error occurred; the last commit is still current.
         """
-        return self._require_writer().merge(checked_flag(retrain, "retrain"))
+        with Progress(progress, "merging") as bar:
+            return self._require_writer().merge(checked_flag(retrain, "retrain"), bar.update)
 
     @finishes_before_exit
     def rollback(self) -> None:
@@ -452,19 +501,23 @@ class Engine:
         self._require_writer().rollback()
 
     @finishes_before_exit
-    def optimize(self) -> int:
+    def optimize(self, *, progress: ProgressSetting = False) -> int:
         """Write HNSW graphs for segments of 20,000 centroids or more that have none; return how many were written.
 
         This takes minutes for millions of centroids, and memory for their vectors; searches in this and other
         processes continue meanwhile. Graphs cover committed documents only, so commit first. A graph is optional
         data: it can be deleted and written again at any time.
 
+        Args:
+            progress: see `add`; it is reported when a graph has been written.
+
         Raises:
             MergeFailed: an I/O error occurred, for example on a full disk; no incomplete file is left.
             ReadOnlyIndex: the index was not opened writable.
         """
         self._require_writer()
-        return self._view.optimize()
+        with Progress(progress, "writing graphs of") as bar:
+            return self._view.optimize(bar.update)
 
     @finishes_before_exit
     def refresh(self) -> bool:

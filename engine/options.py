@@ -11,6 +11,7 @@ from typing import Self, TypedDict
 import numpy as np
 
 from quarry.engine.arguments import checked_flag, is_one_of, shown
+from quarry.engine.choices import FUSIONS, MODES, BackendName, CentroidType, Fusion, Mode
 from quarry.engine.filtering.filter import Condition, parse_filter
 from quarry.engine.thresholds import Thresholds
 from quarry.formats.errors import InvalidSetting
@@ -21,6 +22,7 @@ __all__ = [
     "DEFAULT_B",
     "DEFAULT_K1",
     "FUSIONS",
+    "MODES",
     "BuildKeywords",
     "BuildOptions",
     "OpenOptions",
@@ -30,8 +32,6 @@ __all__ = [
 
 MAX_K = 1 << 20
 _MAX_TIMEOUT_S = 86_400
-MODES = ("hybrid", "dense", "lexical")
-FUSIONS = ("linear", "rrf")
 DEFAULT_K1 = 1.2
 DEFAULT_B = 0.75
 
@@ -39,7 +39,7 @@ DEFAULT_B = 0.75
 class BuildKeywords(TypedDict, total=False):
     """The fields of `BuildOptions` as keyword arguments of a build."""
 
-    centroids: str
+    centroids: CentroidType
     code_bytes: int | None
     language: str
     k1: float
@@ -65,7 +65,7 @@ class BuildOptions:
         seed: seed of every random choice.
     """
 
-    centroids: str = "int8"
+    centroids: CentroidType = "int8"
     code_bytes: int | None = None
     language: str = "english"
     k1: float = DEFAULT_K1
@@ -128,10 +128,11 @@ class SearchKeywords(TypedDict, total=False):
     candidates: int | None
     nprobe: int | None
     explain: bool
-    mode: str
-    fusion: str
+    mode: Mode
+    fusion: Fusion
     dense_weight: float
     rerank: int | None
+    min_relevance: float | None
     filter: Mapping[str, object] | None
     partial: bool
     timeout: float | None
@@ -156,11 +157,12 @@ class SearchOptions:
             rank fusion).
         dense_weight: weight of the dense scores in "linear", from 0 to 1.
         rerank: number of hits that the index's reranker scores again, at least `offset` + k; None: no reranking.
+        min_relevance: the least `Hit.relevance` of a hit, from 0 to 1; the others are left out. None: no limit.
         filter: filter of metadata, id and title (see `quarry.engine.filtering.filter`); None: all documents.
         partial: whether shards of the index that fail or are late are left out, as `Hits.coverage` and
             `Hits.exactness` then state; otherwise the search raises an error. It concerns sharded indexes only.
         timeout: seconds that the shards of an index have to answer each request of the search, of which there are
-            up to five: for the filter, statistics, terms, candidates and texts. None: no limit.
+            up to six: for the filter, statistics, terms, candidates, background and texts. None: no limit.
     """
 
     k: int = 10
@@ -168,10 +170,11 @@ class SearchOptions:
     candidates: int | None = None
     nprobe: int | None = None
     explain: bool = False
-    mode: str = "hybrid"
-    fusion: str = "linear"
+    mode: Mode = "hybrid"
+    fusion: Fusion = "linear"
     dense_weight: float = 0.6
     rerank: int | None = None
+    min_relevance: float | None = None
     filter: Mapping[str, object] | None = None
     partial: bool = False
     timeout: float | None = None
@@ -199,6 +202,8 @@ class SearchOptions:
             _check_integer(self, "candidates", self.n_retrieved, MAX_K)
         if self.nprobe is not None:
             _check_integer(self, "nprobe", 1, MAX_K)
+        if self.min_relevance is not None:
+            _check_number(self, "min_relevance", 0, 1)
         if self.timeout is not None:
             _check_number(self, "timeout", 0, _MAX_TIMEOUT_S)
         object.__setattr__(self, "explain", checked_flag(self.explain, "explain"))
@@ -240,7 +245,7 @@ class OpenOptions:
         thresholds: advanced settings; see `quarry.engine.thresholds`.
     """
 
-    backend: str = "auto"
+    backend: BackendName = "auto"
     threads: int | None = None
     device: str | None = None
     device_bytes: int | None = None

@@ -10,10 +10,12 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from quarry.engine.bundled import default_bundle_path
 from quarry.exporters.export import export
 from quarry.exporters.parity.sample_texts import sample_texts
 from quarry.formats.bundle.encoder import EncoderBundle
 from quarry.formats.bundle.folder import file_sha256
+from quarry.formats.bundle.relevance import RELEVANCE_NAME
 from quarry.formats.errors import InvalidSetting
 
 __all__ = ["make_bundled"]
@@ -69,7 +71,11 @@ def make_bundled(checkpoint: Path, out: Path) -> EncoderBundle:
         checkpoint,
         out,
         name="all-MiniLM-L6-v2",
-        extra_files={"LICENSE": _LICENSE, "NOTICE": _NOTICE.encode("utf-8")},
+        extra_files={
+            "LICENSE": _LICENSE,
+            "NOTICE": _NOTICE.encode("utf-8"),
+            RELEVANCE_NAME: default_bundle_path() / RELEVANCE_NAME,  # of the same weights
+        },
         texts=[*_RECORDED, *sample_texts(_N_TEXTS)],
         n_recorded=len(_RECORDED),
     )

@@ -291,6 +291,9 @@ def _add_search(commands: _Subparsers) -> None:
         help="""condition on metadata, id and title, such as '{"year": {"$gte": 2020}}'""",
     )
     parser.add_argument("--partial", action="store_true", help="leave out shards that fail or are late")
+    parser.add_argument(
+        "--min-relevance", type=float, metavar="P", help="leave out hits that are less relevant, from 0 to 1"
+    )
     parser.add_argument("--timeout", type=float, metavar="SECONDS", help="how long shards have to answer")
     _add_json(parser, "one JSON object per query")
 
@@ -308,6 +311,7 @@ def _run_search(args: argparse.Namespace) -> int:
                 filter=only,
                 partial=args.partial,
                 timeout=args.timeout,
+                min_relevance=args.min_relevance,
             )
             _print_hits(query, hits, args.json)
     return 0

@@ -14,6 +14,7 @@ from quarry.engine.encoding.token_vectors import TokenVectors, VectorKind
 from quarry.engine.encoding.tokenizer import BundleTokenizer, Ids, TokenFrame, Tokens, lone_surrogate
 from quarry.engine.encoding.windows import window_bounds
 from quarry.formats.bundle.encoder import EncoderBundle, EncoderSettings
+from quarry.formats.bundle.relevance import RELEVANCE_NAME, RelevanceModels, read_relevance
 from quarry.formats.container.directory import Directory
 from quarry.formats.errors import CorruptFile, InvalidDocument, InvalidQuery
 from quarry.formats.vectors.quantizer import Quantizer, open_quantizer
@@ -85,6 +86,18 @@ class BundleEncoder(ABC):
     def representation_settings(self) -> Mapping[str, int]:
         """Settings of the representation that the encoder was trained for."""
         return self._bundle.settings.representation_settings
+
+    @cached_property
+    def relevance(self) -> RelevanceModels | None:
+        """The calibration of relevance, None if the bundle has none; read and verified at first use.
+
+        Raises:
+            FormatError: the file is damaged, or of an unknown version.
+        """
+        if RELEVANCE_NAME not in self._bundle.files:
+            return None
+        self._bundle.verify_files([RELEVANCE_NAME])
+        return read_relevance(self._bundle.path / RELEVANCE_NAME)
 
     @cached_property
     def quantizer(self) -> Quantizer | None:

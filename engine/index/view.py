@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 import numpy.typing as npt
@@ -23,10 +24,12 @@ from quarry.engine.listing.documents import StoredDocuments
 from quarry.engine.listing.facets import FacetRequest, Facets, count_values, select_documents
 from quarry.engine.options import OpenOptions, SearchOptions
 from quarry.engine.scoring.query_vectors import Queries, check_host_vectors, query_vectors
+from quarry.engine.search.background import sample_background
 from quarry.engine.search.hit_builder import HitBuilder
 from quarry.engine.search.hits import Hits
+from quarry.engine.search.relevance import RelevanceEstimator
 from quarry.engine.search.reranker import Reranker, rerank
-from quarry.engine.search.retriever import Retriever
+from quarry.engine.search.retriever import Answer, Retriever
 from quarry.engine.search.searcher import Searcher
 from quarry.formats.errors import EncoderMismatch, InvalidSetting
 from quarry.formats.manifest import EncoderRecord, IndexSettings
@@ -126,6 +129,11 @@ class IndexView:
         n_docs = [segment.record.n_docs - segment.record.n_deleted for segment in snapshot.segments]
         self._retriever = Retriever(self.searcher, self._lexical, n_docs)
         self._hits = HitBuilder(snapshot, self.searcher)
+        self._relevance = RelevanceEstimator(
+            resources.encoder,
+            snapshot.manifest.encoder.identity,
+            partial(sample_background, snapshot.segments, self.searcher),
+        )
 
     def next_view(self, snapshot: Snapshot, *, is_reusing: bool) -> IndexView:
         """Return the view of another generation.
@@ -197,7 +205,7 @@ class IndexView:
                 answers = self._retriever.search_dense(vectors, options, allowed, texts)
             else:
                 answers = self._retriever.search_hybrid(texts, vectors, options, allowed)
-        found = [self._hits.build(answer, options) for answer in answers]
+        found = self._build(answers, options)
         if reranker is None:
             return found
         return [
@@ -209,8 +217,18 @@ class IndexView:
         """Return the hits of each of (n, dim) query vectors, see `quarry.engine.engine.Engine.search_vectors`."""
         vectors = query_vectors(queries, self.snapshot.manifest.settings.dim)
         allowed = self.filter.allowed(options.condition)
-        answers = self._retriever.search_dense(vectors, options, allowed)
-        return [self._hits.build(answer, options) for answer in answers]
+        return self._build(self._retriever.search_dense(vectors, options, allowed), options)
+
+    def _build(self, answers: Iterable[Answer], options: SearchOptions) -> list[Hits]:
+        """Return the hits of each answer, with their relevance."""
+        if options.min_relevance is not None:
+            self._relevance.require(options.mode)
+        found = []
+        for answer in answers:
+            relevance = self._relevance.prepare(options.mode, answer.vector)
+            hits = self._hits.build(answer._replace(relevance=relevance), options)
+            found.append(hits.at_least(options.min_relevance))
+        return found
 
     def documents(self, ids: Iterable[str]) -> list[Document]:
         """Return the documents with these ids, in their order; ids that no document has are ignored."""

@@ -105,7 +105,9 @@ class Bm25:
 
     def query(self, query_terms: Iterable[str]) -> Bm25Query:
         """Look up the terms and return the query."""
-        return Bm25Query(self._look_up_terms(query_terms), self._scorers)
+        terms, n_absent = self._look_up_terms(query_terms)
+        absent = n_absent * inverse_document_frequency(self._collection.n_docs, 0)
+        return Bm25Query(terms, self._scorers, sum(term.idf for term in terms) + absent)
 
     @property
     def cached_bytes(self) -> int:
@@ -138,8 +140,11 @@ class Bm25:
         least = self._k1 * (1 - self._b)
         return [(segment.lengths * slope + least).astype(np.float32) for segment in self._segments]
 
-    def _look_up_terms(self, query_terms: Iterable[str]) -> list[QueryTerm]:
-        """Return the terms that live documents contain, at most MAX_QUERY_TERMS, rarest first, then by name."""
+    def _look_up_terms(self, query_terms: Iterable[str]) -> tuple[list[QueryTerm], int]:
+        """Return the terms that live documents contain, at most MAX_QUERY_TERMS, rarest first, then by name.
+
+        And how many other distinct terms there are that no document contains; 0 if there are too many terms.
+        """
         counts = Counter(query_terms)
         names = list(counts) if len(counts) <= MAX_QUERY_TERMS else self._select_rarest(counts)
         terms = []
@@ -149,7 +154,7 @@ class Bm25:
                 idf = inverse_document_frequency(self._collection.n_docs, term.n_docs)
                 terms.append(QueryTerm(term.n_docs, name, counts[name], idf, term.parts))
         terms.sort()
-        return terms
+        return terms, len(names) - len(terms)
 
     def _select_rarest(self, names: Iterable[str]) -> list[str]:
         frequencies = [(self._collection.document_frequency(name), name) for name in names]

@@ -39,10 +39,13 @@ class Bm25Query:
     Args:
         terms: the terms of the query that occur in the segments, rarest first.
         scorers: one for each segment.
+        information: sum of the inverse document frequencies of all terms of the query, also of those that do not
+            occur.
     """
 
-    def __init__(self, terms: Sequence[QueryTerm], scorers: Sequence[SegmentScorer]) -> None:
+    def __init__(self, terms: Sequence[QueryTerm], scorers: Sequence[SegmentScorer], information: float) -> None:
         self._terms = terms
+        self._information = information
         self._scorers = scorers
         self._parts = [
             [term.parts[segment].multiply(term.frequency) for term in terms] for segment in range(len(scorers))
@@ -76,6 +79,13 @@ class Bm25Query:
     def score_documents(self, segment: int, docs: Int64Array) -> Float32Array:
         """Return the scores of the documents (n,) `docs` of a segment, (n,) float32; 0 without a query term."""
         return look_up(self._parts[segment], docs)
+
+    def shares(self, segment: int, docs: Int64Array) -> Float32Array:
+        """Return the share of the query's information that (n,) documents have: (n,) float32, from 0 to 1."""
+        found = np.zeros(len(docs), np.float64)
+        for term in self._terms:
+            found += term.idf * term.parts[segment].contains(docs)
+        return (found / max(self._information, 1e-9)).astype(np.float32)
 
     def term_scores(self, segment: int, doc: int) -> dict[str, float]:
         """Return the contribution of each term to the score of a document, by term; missing terms are left out."""

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from quarry.engine.filtering.allowed import Allowed
-from quarry.formats.arrays import Float32Array, Int64Array
+from quarry.formats.arrays import BoolArray, Float32Array, Int64Array
 from quarry.formats.postings.elias_fano import Postings
 
 __all__ = ["Scored", "SegmentScorer", "TermScores", "look_up"]
@@ -73,6 +73,15 @@ class TermScores(NamedTuple):
             totals += self.scores
         else:
             np.add.at(totals, self.docs, self.scores)
+
+    def contains(self, docs: Int64Array) -> BoolArray:
+        """Return which of (n,) documents have the term."""
+        if self.docs is None:
+            return self.scores.take(docs) > 0
+        if not self.n_docs:
+            return np.zeros(len(docs), bool)
+        found: BoolArray = self.docs.take(self.docs.searchsorted(docs), mode="clip") == docs
+        return found
 
     def look_up(self, docs: Int64Array) -> Float32Array:
         """Return the scores of the term in (n,) documents, 0 without it."""

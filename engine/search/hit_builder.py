@@ -48,11 +48,23 @@ class HitBuilder:
             PassageFinder(own, answer.words, weight, self._segments[segment].reader.path)
             for own, segment in zip(scores, ranking.segments.tolist(), strict=True)
         ]
-        columns = zip(ids, ranking.scores.tolist(), documents, dense_scores, lexical_scores, finders, strict=True)
+        relevance: Sequence[float | None] = unknown
+        if answer.relevance is not None:
+            relevance = answer.relevance.estimate(ranking.dense, self._shares(answer), len(ids)).tolist()
+        columns = zip(
+            *(ids, ranking.scores.tolist(), documents, dense_scores, lexical_scores, relevance, finders),
+            strict=True,
+        )
         hits = Hits(
             (
-                Hit(doc_id, score, document, dense_score=dense, lexical_score=lexical, _finder=finder)
-                for doc_id, score, document, dense, lexical, finder in columns
+                Hit(
+                    *(doc_id, score, document),
+                    dense_score=dense,
+                    lexical_score=lexical,
+                    relevance=probability,
+                    _finder=finder,
+                )
+                for doc_id, score, document, dense, lexical, probability, finder in columns
             ),
             ranking.exactness,
         )
@@ -60,6 +72,19 @@ class HitBuilder:
             for number, hit in enumerate(hits):
                 self._explain(hit, documents[number], answer, number, scores[number])
         return hits
+
+    def _shares(self, answer: Answer) -> npt.NDArray[np.float32] | None:
+        """Return the share of the query's information that each document of an answer has; None without terms."""
+        if answer.terms is None:
+            return None
+        ranking = answer.ranking
+        if len(self._segments) == 1:
+            return answer.terms.shares(0, ranking.docs)
+        shares = np.zeros(len(ranking.docs), np.float32)
+        for number in np.unique(ranking.segments).tolist():
+            places = np.flatnonzero(ranking.segments == number)
+            shares[places] = answer.terms.shares(number, ranking.docs[places])
+        return shares
 
     def _centroid_scores(self, answer: Answer) -> Sequence[npt.NDArray[np.float32] | None]:
         """Return for each document of an answer the scores of its centroids; None in lexical mode."""

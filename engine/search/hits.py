@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
+from typing import Any
 
 from quarry.engine.documents.file_place import FilePlace, find_place
 from quarry.engine.lexical.query_words import MatchedWord
 from quarry.engine.scoring.ranking import Exactness
 from quarry.engine.search.coverage import Coverage
+from quarry.engine.search.hit_tables import to_arrow, to_pandas
 from quarry.engine.search.passages import Passage, PassageFinder
 from quarry.formats.documents.store import PackedDocument
 
 __all__ = ["Hit", "Hits", "Match", "snippet"]
+
+_ANSWERS = 0.5  # calibrated with as many queries that a collection answers as of others
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +58,9 @@ class Hit:
             score of each; otherwise empty.
         words: with ``explain=True`` the words of the document's full text (its title, a line break, its text) that
             match words of the query, with their positions; otherwise empty.
+        relevance: an estimate of the probability that the document answers the query, from 0 to 1, comparable
+            between queries and collections; None if the encoder has no calibration. See
+            `quarry.engine.search.relevance`.
         dense_score: aggregated inner products of vectors, None if not computed.
         lexical_score: BM25 score, None if not computed.
     """
@@ -66,6 +73,7 @@ class Hit:
     dense_score: float | None = None
     lexical_score: float | None = None
     words: tuple[MatchedWord, ...] = ()
+    relevance: float | None = None
     _finder: PassageFinder | None = field(default=None, compare=False)
     _passages: tuple[Passage, ...] | None = field(default=None, compare=False)
 
@@ -107,6 +115,7 @@ class Hit:
         return {
             "id": self.id,
             "score": float(self.score),
+            "relevance": self.relevance,
             "title": self.title,
             "text": self.text,
             "metadata": dict(self.metadata),
@@ -143,6 +152,19 @@ class Hits(list[Hit]):
         self.exactness = exactness
         self.coverage = coverage
 
+    @property
+    def answerable(self) -> bool | None:
+        """Whether a hit has a relevance of at least 1/2, so probably answers the query; None if it is unknown."""
+        known = [hit.relevance for hit in self if hit.relevance is not None]
+        return None if self and not known else any(relevance >= _ANSWERS for relevance in known)
+
+    def at_least(self, relevance: float | None) -> Hits:
+        """Return the hits whose relevance is at least so high; all of them if None is given."""
+        if relevance is None:
+            return self
+        kept = [hit for hit in self if hit.relevance is not None and hit.relevance >= relevance]
+        return Hits(kept, self.exactness, self.coverage)
+
     def to_dict(self) -> dict[str, object]:
         """Return the hits and all attributes as JSON-compatible values, for ``json.dumps`` or a web framework."""
         return {
@@ -150,6 +172,27 @@ class Hits(list[Hit]):
             "coverage": None if self.coverage is None else self.coverage.to_dict(),
             "hits": [hit.to_dict() for hit in self],
         }
+
+    def to_pandas(self) -> Any:  # noqa: ANN401  # pandas has no types
+        """Return a DataFrame with a row for each hit, best first.
+
+        Its columns are id, score, title, text, metadata (dictionaries), dense_score and lexical_score. A score
+        that was not computed is NaN.
+
+        Raises:
+            BackendUnavailable: pandas is not installed.
+        """
+        return to_pandas(self)
+
+    def to_arrow(self) -> Any:  # noqa: ANN401  # pyarrow has no types
+        """Return a ``pyarrow.Table`` with a row for each hit, best first.
+
+        Its columns are those of `to_pandas`, the metadata as JSON; a score that was not computed is null.
+
+        Raises:
+            BackendUnavailable: pyarrow is not installed.
+        """
+        return to_arrow(self)
 
 
 def snippet(text: str, n_characters: int = 88) -> str:

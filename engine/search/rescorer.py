@@ -93,6 +93,11 @@ class Rescorer:
             done, following = done + len(places), 2 * following
         return docs[:done], scores[:done]
 
+    def row_vectors(self, docs: npt.NDArray[np.int64], numbers: npt.NDArray[np.uint64]) -> npt.NDArray[np.float32]:
+        """Return one centroid of each document, of number `numbers` modulo their count: (n, dim) float32."""
+        first, n_rows = self._table.offsets[docs], self._table.offsets[docs + 1] - self._table.offsets[docs]
+        return self._vectors.vectors(first + (numbers % n_rows.astype(np.uint64)).astype(np.int64))
+
     def centroid_scores(
         self, query: npt.NDArray[np.float32], docs: npt.NDArray[np.int64]
     ) -> list[npt.NDArray[np.float32]]:

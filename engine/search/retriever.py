@@ -16,6 +16,7 @@ from quarry.engine.options import SearchOptions
 from quarry.engine.quantization.candidates import get_uncalibrated_candidates
 from quarry.engine.scoring.query_vectors import Queries, Vectors, host_vectors
 from quarry.engine.scoring.ranking import Exactness, Ranking
+from quarry.engine.search.relevance import QueryRelevance
 from quarry.engine.search.searcher import Searcher
 
 __all__ = ["Answer", "Pool", "Retriever", "fuse", "pool_size"]
@@ -36,12 +37,14 @@ class Answer(NamedTuple):
         vector: (dim,) float32, the query's vector in main memory; None in lexical mode.
         terms: the query's terms with their postings; None in dense mode.
         words: the query's words; None if the query is a vector.
+        relevance: the model of relevance, prepared for the query; None without a calibration.
     """
 
     ranking: Ranking
     vector: Vectors | None = None
     terms: Bm25Query | None = None
     words: QueryWords | None = None
+    relevance: QueryRelevance | None = None
 
 
 class Pool(NamedTuple):

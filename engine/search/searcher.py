@@ -153,6 +153,10 @@ class Searcher:
         """Return exact aggregated scores of documents of one segment: (len(docs),) float32."""
         return self._segments[segment].rescorer.scores(query, docs)
 
+    def row_vectors(self, segment: int, docs: Docs, numbers: npt.NDArray[np.uint64]) -> Query:
+        """Return one centroid of each of some documents of one segment; see `Rescorer.row_vectors`."""
+        return self._segments[segment].rescorer.row_vectors(docs, numbers)
+
     def centroid_scores(self, query: Query, segment: int, docs: Docs) -> list[Scores]:
         """Return the scores of the centroids of each of some documents of one segment: (n_centroids,) float32."""
         return self._segments[segment].rescorer.centroid_scores(query, docs)

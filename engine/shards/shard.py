@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -22,8 +23,10 @@ from quarry.engine.lexical.searcher import LexicalSearcher
 from quarry.engine.options import OpenOptions, SearchOptions
 from quarry.engine.scoring.query_vectors import Queries
 from quarry.engine.scoring.ranking import Exactness, Ranking
+from quarry.engine.search.background import BackgroundSample, sample_background
 from quarry.engine.search.hit_builder import HitBuilder
 from quarry.engine.search.hits import Hit
+from quarry.engine.search.relevance import QueryRelevance
 from quarry.engine.search.retriever import Answer, Pool, Retriever
 from quarry.engine.search.searcher import Searcher
 from quarry.engine.shards.candidates import ShardCandidates, best_places
@@ -42,11 +45,13 @@ class HitRequest(NamedTuple):
         documents: of one shard, best first.
         vector: (dim,) float32, the vector of the query; None in lexical mode.
         text: of the query; None if it was given as a vector.
+        relevance: estimates how relevant documents are to the query; None without a model.
     """
 
     documents: Ranking
     vector: npt.NDArray[np.float32] | None
     text: str | None
+    relevance: QueryRelevance | None
 
 
 class Shard:
@@ -101,6 +106,11 @@ class Shard:
     def is_empty(self) -> bool:
         """Whether it has no live document."""
         return not self.segments
+
+    @cached_property
+    def background(self) -> BackgroundSample:
+        """The background of its documents; read at first use."""
+        return sample_background(self.segments, self.dense)
 
     def measure(self) -> ShardSize:
         """Return its size."""
@@ -170,7 +180,8 @@ class Shard:
                 lexical = self._analysis if searcher is None else searcher.lexical
                 terms = None if searcher is None else lexical.query(request.text)
                 words = lexical.words(request.text, terms)
-            found.append(self.hits.build(Answer(request.documents, request.vector, terms, words), options))
+            answer = Answer(request.documents, request.vector, terms, words, request.relevance)
+            found.append(self.hits.build(answer, options))
         return found
 
     def resources(self, posting_bytes: int) -> dict[str, object]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TypeVar
 
 from quarry.engine.documents.document import Document
@@ -11,6 +11,7 @@ from quarry.engine.filtering.filter import Condition
 from quarry.engine.indexer.document_encoder import EncodedDocuments, OnInvalid
 from quarry.engine.indexer.index_writer import IndexWriter
 from quarry.engine.process.worker_pool import PoolClosed, WorkerPool
+from quarry.engine.progress import ProgressParts, Report, no_report
 from quarry.formats.errors import IndexClosed
 from quarry.formats.shard_set import shard_of
 
@@ -75,6 +76,20 @@ class ShardWriters:
         """Delete the documents of these ids; return how many there were."""
         return sum(self._owner(doc_id).delete([doc_id]) for doc_id in doc_ids)
 
+    def check_updates(
+        self, doc_ids: Iterable[str], changes: Mapping[str, object], *, is_skipping: bool
+    ) -> dict[str, Mapping[str, object]]:
+        """Return what `update` needs; see `quarry.engine.indexer.index_writer.IndexWriter.check_updates`."""
+        together: dict[str, Mapping[str, object]] = {}
+        for doc_id in doc_ids:
+            together |= self._owner(doc_id).check_updates([doc_id], changes, is_skipping=is_skipping)
+        return together
+
+    def update(self, changes: Mapping[str, Mapping[str, object]]) -> None:
+        """Change metadata when its shard is committed next; see `check_updates`."""
+        for doc_id, each in changes.items():
+            self._owner(doc_id).update({doc_id: each})
+
     def find_kinds(self, condition: Condition) -> Kinds | None:
         """Return the kinds of the values that a condition compares; None if no shard has a document."""
         return join_kinds(writer.find_kinds(condition) for writer in self.writers)
@@ -100,13 +115,18 @@ class ShardWriters:
         committed = self._each(lambda writer: writer.commit(), "committed")
         return sum(generation for generation, _ in committed), sum(n_replaced for _, n_replaced in committed)
 
-    def merge(self, retrain: bool = False) -> int:
+    def merge(self, retrain: bool = False, report: Report = no_report) -> int:
         """Merge the segments of every shard; return the generations of all shards added up.
+
+        Args:
+            retrain: whether each shard trains a new quantizer.
+            report: is told how many documents are merged; the total grows with each shard.
 
         Raises:
             QuarryError: as `IndexWriter.merge` raises it for one of the shards; a note says which are merged.
         """
-        return sum(self._each(lambda writer: writer.merge(retrain), "merged"))
+        parts = ProgressParts(report)
+        return sum(self._each(lambda writer: writer.merge(retrain, parts.part()), "merged"))
 
     def rollback(self) -> None:
         """Discard everything collected since the last commit."""

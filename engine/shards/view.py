@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -21,8 +21,10 @@ from quarry.engine.listing.facets import FacetCounts, FacetRequest, Facets, coun
 from quarry.engine.options import SearchOptions
 from quarry.engine.scoring.query_vectors import Queries, Vectors, host_vectors, query_vectors
 from quarry.engine.scoring.ranking import Exactness, Ranking
+from quarry.engine.search.background import BackgroundSample, merge_samples
 from quarry.engine.search.coverage import Coverage
 from quarry.engine.search.hits import Hit, Hits
+from quarry.engine.search.relevance import RelevanceEstimator
 from quarry.engine.search.reranker import rerank
 from quarry.engine.shards.candidates import ShardCandidates
 from quarry.engine.shards.collection import ShardedCollection
@@ -77,6 +79,7 @@ class ShardedView:
         self._analysis = LexicalSearcher(shards[0].snapshot, 0)
         self._lock = threading.Lock()
         self._collections: dict[frozenset[int], _SearchedCollection] = {}  # by the shards that are missing
+        self._estimators: dict[frozenset[int], RelevanceEstimator] = {}  # likewise
         self._checked: set[Condition] = set()
 
     @property
@@ -170,6 +173,8 @@ class ShardedView:
     def _search(self, texts: list[str] | None, vectors: Queries | None, options: SearchOptions) -> list[Hits]:
         """Return the hits of each query, given by what its mode needs: a text, a vector, or both."""
         gathering = Gathering(self._threads, self._names, options.partial, options.timeout)
+        if options.min_relevance is not None:
+            self._estimator(BackgroundSample.empty).require(options.mode)
         self._check_filter(options.condition, gathering)
         if texts is None or options.mode == "dense":
             assert vectors is not None
@@ -229,6 +234,26 @@ class ShardedView:
                 made.statistics.learn(new, found.values())
             return made
 
+    def _find_estimator(self, mode: str, gathering: Gathering) -> RelevanceEstimator:
+        """Return what estimates relevance with the background of the shards that answer."""
+        if self._estimator(BackgroundSample.empty).model(mode) is None or mode == "lexical":
+            return self._estimator(BackgroundSample.empty)
+        while True:
+            missing = frozenset(gathering.missing)
+            made = self._estimators.get(missing)
+            if made is not None:
+                return made
+            samples = gathering.run(lambda number: self.shards[number].background)
+            if missing == gathering.missing.keys():
+                made = self._estimator(partial(merge_samples, list(samples.values())))
+                if len(self._estimators) < _MAX_COLLECTIONS:
+                    self._estimators[missing] = made
+                return made
+
+    def _estimator(self, sample: Callable[[], BackgroundSample]) -> RelevanceEstimator:
+        identity = self.shards[0].snapshot.manifest.encoder.identity
+        return RelevanceEstimator(self._resources.encoder, identity, sample)
+
     def _keep(self, missing: frozenset[int], made: _SearchedCollection) -> _SearchedCollection:
         with self._lock:
             if len(self._collections) >= _MAX_COLLECTIONS:
@@ -244,6 +269,7 @@ class ShardedView:
     ) -> list[Hits]:
         """Merge the candidates for each query and read the hits; again if a shard fails that has some of them."""
         while True:
+            estimator = self._find_estimator(queries.options.mode, gathering)
             answers = {number: each for number, each in answers.items() if number not in gathering.missing}
             n_queries = len(next(iter(answers.values())))
             rankings = [
@@ -252,17 +278,19 @@ class ShardedView:
             ]
             missing = set(gathering.missing)
             owners = sorted({int(number) for ranking in rankings for number in np.unique(ranking.shards)})
-            parts = gathering.run(partial(self._read, rankings, queries, collection), owners)
+            parts = gathering.run(partial(self._read, rankings, queries, collection, estimator), owners)
             if missing == gathering.missing.keys():
                 break
         coverage = self._coverage(gathering)
-        return [_hits(ranking, number, parts, coverage) for number, ranking in enumerate(rankings)]
+        found = (_hits(ranking, number, parts, coverage) for number, ranking in enumerate(rankings))
+        return [hits.at_least(queries.options.min_relevance) for hits in found]
 
     def _read(
         self,
         rankings: Sequence[MergedRanking],
         queries: _Queries,
         collection: _SearchedCollection | None,
+        estimator: RelevanceEstimator,
         number: int,
     ) -> list[list[Hit]]:
         """Read the hits of one shard: for each query those in its ranking, in their order."""
@@ -277,7 +305,9 @@ class ShardedView:
                 None if ranking.lexical is None else ranking.lexical[own],
             )
             vector = None if queries.vectors is None else queries.vectors[query]
-            requests.append(HitRequest(documents, vector, None if queries.texts is None else queries.texts[query]))
+            text = None if queries.texts is None else queries.texts[query]
+            relevance = estimator.prepare(queries.options.mode, vector)
+            requests.append(HitRequest(documents, vector, text, relevance))
         searcher = None if collection is None else collection.searchers[number]
         return self.shards[number].read(requests, queries.options, searcher)
 

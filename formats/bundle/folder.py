@@ -49,6 +49,7 @@ __all__ = [
     "BundleKind",
     "FileDigest",
     "SourceRecord",
+    "add_bundle_file",
     "compute_identity",
     "file_sha256",
     "read_bundle_kind",
@@ -289,6 +290,35 @@ def write_folder(
     return load(folder)
 
 
+def add_bundle_file(path: Path, name: str, content: bytes) -> None:
+    """Add a file to a bundle, or replace one; the manifest is replaced last, by a rename.
+
+    If this is interrupted when a file is replaced, the digest of that file may be wrong until it is done again.
+
+    Args:
+        path: folder of the bundle.
+        name: of the file, neither that of a graph nor of the tokenizer.
+        content: of the file.
+
+    Raises:
+        InvalidSetting: there is no bundle at the path, or the name is that of a file which cannot be replaced.
+        CorruptFile: the manifest is not valid.
+    """
+    if not _FILE_NAME.fullmatch(name) or name in (MANIFEST_NAME, MODEL_NAME, QUERY_MODEL_NAME, TOKENIZER_NAME):
+        raise InvalidSetting("a file of this name cannot be added to a bundle", path=path, actual=name)
+    members = _read_manifest_fields(path, "bundle").remaining()
+    records = _parse_files(Fields.from_json(members["files"], path / MANIFEST_NAME))
+    records[name] = FileDigest(hashlib.sha256(content).hexdigest(), len(content))
+    members["files"] = {each: asdict(record) for each, record in sorted(records.items())}
+    for target, data in ((name, content), (MANIFEST_NAME, _manifest_bytes(members))):
+        part = path / f".{target}.{secrets.token_hex(8)}.part"
+        try:
+            part.write_bytes(data)
+            part.replace(path / target)
+        finally:
+            part.unlink(missing_ok=True)
+
+
 def read_source(fields: Fields) -> SourceRecord:
     """Take the members of a `SourceRecord`.
 
@@ -338,8 +368,11 @@ def _write_manifest(
         **members,
         "files": {name: asdict(record) for name, record in records.items()},
     }
-    text = json.dumps(manifest, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
-    (part / MANIFEST_NAME).write_bytes(text.encode("utf-8"))
+    (part / MANIFEST_NAME).write_bytes(_manifest_bytes(manifest))
+
+
+def _manifest_bytes(manifest: Mapping[str, object]) -> bytes:
+    return (json.dumps(manifest, indent=2, ensure_ascii=False, allow_nan=False) + "\n").encode("utf-8")
 
 
 def _parse_files(fields: Fields) -> dict[str, FileDigest]:

@@ -163,6 +163,17 @@ class DocIds:
                 )
         return [ordinal for ordinal in found if self[ordinal] == doc_id]
 
+    def by_hash(self, low: int, high: int) -> tuple[UInt64Array, Int64Array]:
+        """Return hashes and ordinals of the documents at the places low to high - 1 in the order of their hashes.
+
+        Raises:
+            CorruptFile: an ordinal is out of bounds.
+        """
+        ordinals = self._ordinals.slice(low, high).astype(np.int64)
+        if len(ordinals) and int(ordinals.max()) >= self.n_docs:
+            raise CorruptFile("the id map contains an ordinal that is out of bounds", path=self._path)
+        return self._hashes.slice(low, high).astype(np.uint64), ordinals
+
     def sorted_hashes(self) -> tuple[UInt64Array, UInt32Array]:
         """Return the hashes of all ids, ascending, and (n_docs,) uint32, the ordinal of each.
 

@@ -128,6 +128,12 @@ def test_search_prints_the_best_passage_and_marks_words_on_a_terminal(quarry, tm
     assert re.sub(r"\x1b\[\dm", "", marked) == plain
 
 
+def test_search_leaves_out_what_is_not_relevant(quarry, index: Path) -> None:
+    answers = quarry("search", index, "flour for bread", "printer driver", "--min-relevance", "0.5", "--json").json
+    assert [[hit["id"] for hit in answer["hits"]] for answer in answers] == [["bread"], []]
+    assert "min_relevance is out of range" in quarry("search", index, "bread", "--min-relevance", "7").err
+
+
 def test_words_are_marked_on_terminals_alone(monkeypatch) -> None:
     class Terminal(io.StringIO):
         def isatty(self) -> bool:
@@ -152,7 +158,7 @@ def test_search_prints_one_object_a_query_for_programs(quarry, index: Path) -> N
     assert [hit["id"] for hit in first["hits"] + second["hits"]] == ["sea", "bread"]
     assert set(first["hits"][0]) == {
         *("id", "score", "text", "title", "metadata", "place", "matches", "terms", "dense_score", "lexical_score"),
-        *("passages", "words"),
+        *("passages", "words", "relevance"),
     }
     assert first["hits"][0]["matches"][0]["text"] == "A ship sails on the sea."
 

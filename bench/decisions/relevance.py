@@ -1,0 +1,270 @@
+"""Whether the relevance of hits tells the queries that a collection answers from those of other collections.
+
+``python -m bench relevance COLLECTION COLLECTION ... [--only-measure NAME] [--indexes FOLDER] [--write BUNDLE]``
+searches each collection with its own queries and with those of all others, and fits logistic models of the
+features in `quarry.formats.bundle.relevance`: positive examples are hits that are judged relevant, negative ones
+the first hits of queries of other collections; collections weigh the same, and both kinds within each.
+
+Every collection is measured with a model that was fitted without it, neither as a collection nor as a source of
+queries: AUC of the largest relevance of the first ten hits, own queries against foreign ones, beside the AUC of
+the best score of the mode (fused, cosine, BM25). Foreign queries may happen to be answered, for example
+questions about Wikipedia articles by other articles, so 1 cannot be reached. ``--write`` fits on all
+collections, except those that are only to be measured, and adds the calibration to a bundle.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import NamedTuple, cast
+
+import numpy as np
+import numpy.typing as npt
+
+from bench.data.collections import Collection, data_folder, read_collection, split_of
+from bench.harness.records import add_out, append_result
+from quarry import engine
+from quarry.engine.choices import Mode
+from quarry.engine.encoding.encoder import Encoder, open_encoder
+from quarry.engine.encoding.queries import encode_queries
+from quarry.engine.lexical.searcher import LexicalSearcher
+from quarry.engine.options import OpenOptions, SearchOptions
+from quarry.engine.scoring.query_vectors import host_vectors
+from quarry.engine.search.background import sample_background
+from quarry.engine.search.relevance import QueryRelevance
+from quarry.engine.search.retriever import Answer, Retriever
+from quarry.engine.search.searcher import Searcher
+from quarry.formats.bundle.folder import add_bundle_file
+from quarry.formats.bundle.relevance import RELEVANCE_NAME, LogisticModel, RelevanceModels, write_relevance
+from quarry.formats.container.directory import Directory
+from quarry.formats.snapshot import Snapshot
+
+__all__ = ["Example", "add_arguments", "area_under_curve", "fit_model", "run"]
+
+_MODES = {"hybrid": ("dense", "share", "spread"), "dense": ("dense", "spread"), "lexical": ("share",)}
+_N_HITS = 10
+_CACHE_BYTES = 128 << 20
+_RIDGE = 1e-3
+_STEPS = 50
+
+Floats = npt.NDArray[np.float64]
+
+
+class Example(NamedTuple):
+    """The hits of one query in one collection.
+
+    Attributes:
+        collection: that was searched.
+        source: collection of the query.
+        features: (n_hits,) each, by name; "score" is what the hits are ranked by.
+        is_relevant: (n_hits,) bool, whether a hit is judged relevant.
+    """
+
+    collection: str
+    source: str
+    features: Mapping[str, Floats]
+    is_relevant: npt.NDArray[np.bool_]
+
+    @property
+    def is_own(self) -> bool:
+        """Whether the query is of the collection."""
+        return self.collection == self.source
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments of ``python -m bench relevance``."""
+    about = "names or paths of folders in BEIR's layout, at least three"
+    parser.add_argument("collections", nargs="+", metavar="COLLECTION", help=about)
+    parser.add_argument("--queries", type=int, default=300, help="of each collection (default: %(default)s)")
+    parser.add_argument(
+        "--only-measure", action="append", default=[], metavar="NAME", help="a collection that is not fitted on"
+    )
+    parser.add_argument(
+        "--indexes",
+        type=Path,
+        default=Path(".cache/relevance"),
+        help="folder of the indexes, NAME.idx; they are built if they are missing (default: %(default)s)",
+    )
+    parser.add_argument("--encoder", type=Path, help="a bundle (default: the bundled encoder)")
+    parser.add_argument("--write", type=Path, metavar="BUNDLE", help="the folder of a bundle to calibrate")
+    add_out(parser, "relevance")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Measure, print tables, append the raw results, write the calibration."""
+    collections = [_load(name).subset(None, args.queries) for name in args.collections]
+    encoder = open_encoder(args.encoder)
+    examples = _search_all(collections, encoder, args.indexes)
+    names = [collection.name for collection in collections]
+    fitted = [name for name in names if name not in args.only_measure]
+    print(f"{'AUC':<12} {'mode':<8} {'relevance':>9} {'score':>7} {'answered':>9} {'refused':>8}")
+    for mode, features in _MODES.items():
+        for name in names:
+            model = fit_model(_without(examples[mode], fitted, name), features)
+            record = _measure([each for each in examples[mode] if each.collection == name], model)
+            print(
+                f"{name:<12} {mode:<8} {record['auc']:>9.4f} {record['auc_score']:>7.4f}"
+                f" {record['answered']:>9.3f} {record['refused']:>8.3f}",
+                flush=True,
+            )
+            about = {"collection": name, "mode": mode, "encoder": encoder.name, "fitted_on": fitted}
+            append_result(args.out, {**record, **about, "n_queries": args.queries})
+    if args.write is not None:
+        models = {
+            mode: fit_model(_without(examples[mode], fitted, None), features) for mode, features in _MODES.items()
+        }
+        add_bundle_file(args.write, RELEVANCE_NAME, write_relevance(RelevanceModels(models, tuple(fitted))))
+    return 0
+
+
+def _load(name: str) -> Collection:
+    folder = data_folder(name)
+    return read_collection(folder, split_of(folder))
+
+
+def _search_all(collections: Sequence[Collection], encoder: Encoder, indexes: Path) -> dict[str, list[Example]]:
+    """Search every collection with the queries of all; return the examples of each mode."""
+    vectors = {
+        each.name: host_vectors(encode_queries(encoder, list(each.queries.values()), 1)) for each in collections
+    }
+    examples: dict[str, list[Example]] = {mode: [] for mode in _MODES}
+    for collection in collections:
+        path = indexes / f"{collection.name}.idx"
+        if not path.exists():
+            documents = ({"id": key, "text": text} for key, text in collection.documents.items())
+            engine.build(list(documents), path, encoder=encoder)
+        with closing(Snapshot(Directory(path))) as snapshot:
+            probe = _Probe(snapshot)
+            for source in collections:
+                for mode in _MODES:
+                    examples[mode] += probe.search(mode, collection, source, vectors[source.name])
+        print(f"searched {collection.name}", flush=True)
+    return examples
+
+
+class _Probe:
+    """Searches one index and returns the features of the hits."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self._snapshot = snapshot
+        self._dense = Searcher(snapshot, OpenOptions(threads=1))
+        lexical = LexicalSearcher(snapshot, _CACHE_BYTES)
+        n_docs = [segment.record.n_docs - segment.record.n_deleted for segment in snapshot.segments]
+        self._retriever = Retriever(self._dense, lexical, n_docs)
+        self._sample = sample_background(snapshot.segments, self._dense)
+
+    def search(
+        self, mode: str, collection: Collection, source: Collection, vectors: npt.NDArray[np.float32]
+    ) -> Iterator[Example]:
+        """Yield the hits of each query of `source`."""
+        options, texts = SearchOptions(k=_N_HITS, mode=cast(Mode, mode)), list(source.queries.values())
+        everything = [None] * len(self._snapshot.segments)
+        if mode == "lexical":
+            answers = self._retriever.search_lexical(texts, options, everything)
+        elif mode == "dense":
+            answers = self._retriever.search_dense(vectors, options, everything, texts)
+        else:
+            answers = self._retriever.search_hybrid(texts, vectors, options, everything)
+        for query, vector, answer in zip(source.queries, vectors, answers, strict=True):
+            judged = collection.qrels.get(query, {}) if source is collection else {}
+            yield self._describe(answer, vector, judged, collection.name, source.name)
+
+    def _describe(
+        self,
+        answer: Answer,
+        vector: npt.NDArray[np.float32],
+        judged: Mapping[str, int],
+        collection: str,
+        source: str,
+    ) -> Example:
+        ranking = answer.ranking
+        n = len(ranking.docs)
+        shares, ids = np.zeros(n), [""] * n
+        for number, segment in enumerate(self._snapshot.segments):
+            places = np.flatnonzero(ranking.segments == number)
+            docs = ranking.docs[places]
+            if answer.terms is not None:
+                shares[places] = answer.terms.shares(number, docs)
+            for place, doc_id in zip(places.tolist(), segment.reader.ids.many(docs), strict=True):
+                ids[place] = doc_id
+        features = {
+            "score": ranking.scores.astype(np.float64),
+            "dense": np.zeros(n) if ranking.dense is None else ranking.dense.astype(np.float64),
+            "share": shares,
+            "spread": np.full(n, self._sample.spread(vector)),
+        }
+        return Example(collection, source, features, np.array([judged.get(doc_id, 0) > 0 for doc_id in ids], bool))
+
+
+def _without(examples: Sequence[Example], fitted: Sequence[str], left_out: str | None) -> list[Example]:
+    kept = {name for name in fitted if name != left_out}
+    return [each for each in examples if each.collection in kept and each.source in kept]
+
+
+def fit_model(examples: Sequence[Example], features: Sequence[str]) -> LogisticModel:
+    """Fit a logistic model by Newton's method: relevant hits against the first hits of foreign queries.
+
+    Args:
+        examples: hits of own and foreign queries of several collections, which weigh the same.
+        features: names of the features.
+    """
+    rows, labels, groups = [], [], []
+    for each in examples:
+        chosen = np.flatnonzero(each.is_relevant) if each.is_own else np.arange(min(1, len(each.is_relevant)))
+        rows.append(np.stack([each.features[name][chosen] for name in features], axis=1))
+        labels += [float(each.is_own)] * len(chosen)
+        groups += [(each.collection, each.is_own)] * len(chosen)
+    sizes = {group: groups.count(group) for group in dict.fromkeys(groups)}
+    weights = np.array([len(groups) / len(sizes) / sizes[group] for group in groups])
+    x, y = np.concatenate(rows), np.array(labels)
+    mean, scale = x.mean(axis=0), np.maximum(x.std(axis=0), 1e-9)
+    design = np.column_stack([(x - mean) / scale, np.ones(len(x))])
+    found = np.zeros(design.shape[1])
+    ridge = np.append(np.full(len(features), _RIDGE * len(x)), 0.0)
+    for _ in range(_STEPS):
+        probability = 1 / (1 + np.exp(-design @ found))
+        gradient = design.T @ (weights * (probability - y)) + ridge * found
+        curvature = (design * (weights * probability * (1 - probability))[:, None]).T @ design + np.diag(ridge)
+        step = np.linalg.solve(curvature + 1e-9 * np.eye(len(found)), gradient)
+        found -= step
+        if np.abs(step).max() < 1e-9:
+            break
+    slopes = found[:-1] / scale
+    rounded = {name: round(float(slope), 4) for name, slope in zip(features, slopes, strict=True)}
+    return LogisticModel(round(float(found[-1] - slopes @ mean), 4), rounded)
+
+
+def _measure(examples: Sequence[Example], model: LogisticModel) -> dict[str, object]:
+    """Return AUCs, and the shares of queries that are rightly answered and refused at relevance 1/2."""
+    relevance = [_largest_relevance(each, model) for each in examples]
+    scores = [float(each.features["score"].max(initial=0.0)) for each in examples]
+    own = np.array([each.is_own for each in examples])
+    values = np.array(relevance)
+    return {
+        "auc": area_under_curve(values[own], values[~own]),
+        "auc_score": area_under_curve(np.array(scores)[own], np.array(scores)[~own]),
+        "answered": float((values[own] >= 0.5).mean()),
+        "refused": float((values[~own] < 0.5).mean()),
+        "intercept": model.intercept,
+        "weights": dict(model.weights),
+    }
+
+
+def _largest_relevance(example: Example, model: LogisticModel) -> float:
+    n = len(example.is_relevant)
+    if not n:
+        return 0.0
+    prepared = QueryRelevance(model, float(example.features["spread"][0]))
+    dense, share = (example.features[name].astype(np.float32) for name in ("dense", "share"))
+    return float(prepared.estimate(dense, share, n).max())
+
+
+def area_under_curve(positive: Floats, negative: Floats) -> float:
+    """Return the probability that a positive value is above a negative one; ties count one half."""
+    _, places, counts = np.unique(np.concatenate([positive, negative]), return_inverse=True, return_counts=True)
+    ranks = (np.cumsum(counts) - (counts - 1) / 2)[places]
+    n_positive = len(positive)
+    above = ranks[:n_positive].sum() - n_positive * (n_positive + 1) / 2
+    return float(above / (n_positive * len(negative)))

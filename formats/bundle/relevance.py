@@ -1,0 +1,109 @@
+"""The calibration of an encoder: how to estimate from scores whether a document answers a query.
+
+A bundle may have it in the file ``relevance.json``: for each kind of search a logistic model of the features in
+`FEATURES`, fitted on judged queries against queries of other collections (``python -m bench relevance``).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from quarry.formats.container.fields import Fields, read_json
+from quarry.formats.errors import CorruptFile, FormatTooNew
+
+__all__ = [
+    "FEATURES",
+    "RELEVANCE_NAME",
+    "RELEVANCE_SEARCHES",
+    "LogisticModel",
+    "RelevanceModels",
+    "read_relevance",
+    "write_relevance",
+]
+
+RELEVANCE_NAME: Final = "relevance.json"
+RELEVANCE_SEARCHES: Final = ("hybrid", "dense", "lexical")
+FEATURES: Final = ("dense", "share", "spread")
+"""Of a document and a query: its dense score; the share of the query's information (idf) whose terms the document
+has; and of the query alone the standard deviation of its dense scores with random documents, which is larger for
+queries about the subject of the collection."""
+
+_FORMAT: Final = 1
+_MAX_BYTES: Final = 1 << 16
+_MAX_WEIGHT: Final = 1e4
+_MAX_NAMES: Final = 256
+
+
+@dataclass(frozen=True, slots=True)
+class LogisticModel:
+    """A logistic model: the probability is 1 / (1 + exp(-(intercept + sum of weight x feature))).
+
+    Attributes:
+        intercept: log odds when all features are 0.
+        weights: of features by name, see `FEATURES`; the others have weight 0.
+    """
+
+    intercept: float
+    weights: Mapping[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class RelevanceModels:
+    """The calibration of an encoder.
+
+    Attributes:
+        models: by kind of search: "hybrid", "dense", "lexical"; some may be missing.
+        collections: names of the collections that they were fitted on.
+    """
+
+    models: Mapping[str, LogisticModel]
+    collections: tuple[str, ...]
+
+
+def read_relevance(path: Path) -> RelevanceModels:
+    """Read the calibration in a file.
+
+    Raises:
+        FormatTooNew: a later version wrote it.
+        CorruptFile: it is not valid.
+    """
+    fields = Fields.from_json(read_json(path, _MAX_BYTES), path)
+    version = fields.integer("format", 1, 2**31)
+    if version > _FORMAT:
+        raise FormatTooNew(
+            "a later version of Quarry wrote this calibration", path=path, expected=_FORMAT, actual=version
+        )
+    searches = fields.child("models")
+    models = {name: _read_model(searches.child(name)) for name in RELEVANCE_SEARCHES if searches.has(name)}
+    searches.refuse_unknown()
+    names = fields.items("collections", _MAX_NAMES)
+    fields.refuse_unknown()
+    if not all(isinstance(name, str) for name in names):
+        raise CorruptFile("names of collections that are no texts", path=path)
+    return RelevanceModels(models, tuple(str(name) for name in names))
+
+
+def _read_model(fields: Fields) -> LogisticModel:
+    intercept = fields.number("intercept", -_MAX_WEIGHT, _MAX_WEIGHT)
+    child = fields.child("weights")
+    weights = {name: child.number(name, -_MAX_WEIGHT, _MAX_WEIGHT) for name in FEATURES if child.has(name)}
+    child.refuse_unknown()
+    fields.refuse_unknown()
+    return LogisticModel(intercept, weights)
+
+
+def write_relevance(models: RelevanceModels) -> bytes:
+    """Return the content of the file of a calibration."""
+    content = {
+        "format": _FORMAT,
+        "models": {
+            name: {"intercept": model.intercept, "weights": dict(model.weights)}
+            for name, model in models.models.items()
+        },
+        "collections": list(models.collections),
+    }
+    return (json.dumps(content, indent=2, allow_nan=False) + "\n").encode()

@@ -1,0 +1,116 @@
+"""The calibration in a bundle: written, read, refused when damaged, added to an existing bundle."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from quarry.engine.bundled import default_bundle_path
+from quarry.formats.bundle.encoder import load_bundle
+from quarry.formats.bundle.folder import MODEL_NAME, add_bundle_file
+from quarry.formats.bundle.relevance import (
+    RELEVANCE_NAME,
+    LogisticModel,
+    RelevanceModels,
+    read_relevance,
+    write_relevance,
+)
+from quarry.formats.errors import ChecksumMismatch, CorruptFile, FormatTooNew, InvalidSetting
+
+MODELS = RelevanceModels(
+    {"hybrid": LogisticModel(-9.5, {"dense": 12.0, "share": 4.0}), "lexical": LogisticModel(-2, {"share": 3.0})},
+    ("one", "two"),
+)
+
+
+def test_what_was_written_is_read(tmp_path):
+    path = tmp_path / RELEVANCE_NAME
+    path.write_bytes(write_relevance(MODELS))
+    assert read_relevance(path) == MODELS
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"models": {"fuzzy": {"intercept": 0, "weights": {}}}},
+        {"models": {"dense": {"intercept": "0", "weights": {}}}},
+        {"models": {"dense": {"intercept": 0, "weights": {"length": 1}}}},
+        {"models": {"dense": {"intercept": 0, "weights": {"dense": 1e9}}}},
+        {"models": []},
+        {"collections": [1]},
+        {"more": 1},
+    ],
+)
+def test_other_contents_are_refused(tmp_path, change):
+    path = tmp_path / RELEVANCE_NAME
+    path.write_text(json.dumps(json.loads(write_relevance(MODELS)) | change))
+    with pytest.raises(CorruptFile):
+        read_relevance(path)
+
+
+def test_a_later_format_is_refused(tmp_path):
+    path = tmp_path / RELEVANCE_NAME
+    path.write_text(json.dumps({"format": 2}))
+    with pytest.raises(FormatTooNew):
+        read_relevance(path)
+
+
+@pytest.fixture
+def bundle(tmp_path):
+    folder = tmp_path / "bundle"
+    folder.mkdir()
+    for path in default_bundle_path().iterdir():
+        if path.name.startswith("model"):
+            (folder / path.name).hardlink_to(path) if _is_same_device(path, folder) else _copy(path, folder)
+        else:
+            _copy(path, folder)
+    return folder
+
+
+def _is_same_device(path, folder):
+    return path.stat().st_dev == folder.stat().st_dev
+
+
+def _copy(path, folder):
+    (folder / path.name).write_bytes(path.read_bytes())
+
+
+def test_a_calibration_is_added_to_a_bundle_and_replaced(bundle):
+    before = load_bundle(bundle)
+    for models in (MODELS, RelevanceModels({}, ())):
+        add_bundle_file(bundle, RELEVANCE_NAME, write_relevance(models))
+        after = load_bundle(bundle)
+        assert after.identity == before.identity
+        assert after.settings == before.settings
+        assert after.verify_files([RELEVANCE_NAME]) > 0
+        assert read_relevance(bundle / RELEVANCE_NAME) == models
+    assert {path.name for path in bundle.iterdir()} == {*after.files, "bundle.json"}
+
+
+def test_a_changed_calibration_is_found(bundle):
+    add_bundle_file(bundle, RELEVANCE_NAME, write_relevance(MODELS))
+    content = (bundle / RELEVANCE_NAME).read_text()
+    (bundle / RELEVANCE_NAME).write_text(content.replace("12.0", "13.0"))
+    with pytest.raises(ChecksumMismatch):
+        load_bundle(bundle).verify_files([RELEVANCE_NAME])
+
+
+@pytest.mark.parametrize("name", [MODEL_NAME, "bundle.json", "../outside", "tokenizer.json"])
+def test_other_files_are_not_replaced(bundle, name):
+    with pytest.raises(InvalidSetting):
+        add_bundle_file(bundle, name, b"")
+
+
+def test_a_folder_without_a_bundle(tmp_path):
+    with pytest.raises(InvalidSetting, match="there is no bundle"):
+        add_bundle_file(tmp_path, RELEVANCE_NAME, b"")
+
+
+def test_the_bundled_encoder_is_calibrated_for_every_mode():
+    bundle = load_bundle(default_bundle_path())
+    bundle.verify_files([RELEVANCE_NAME])
+    models = read_relevance(bundle.path / RELEVANCE_NAME).models
+    assert set(models) == {"hybrid", "dense", "lexical"}
+    for model in models.values():  # a better document is never less relevant
+        assert all(weight > 0 for name, weight in model.weights.items() if name != "spread")
