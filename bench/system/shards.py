@@ -28,7 +28,6 @@ from quarry.engine import Engine, KMeans
 __all__ = ["add_arguments", "run"]
 
 _ENCODER = WordVectorEncoder()
-_SHARDS = (1, 2, 4, 8)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -37,6 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--documents", type=int, default=20_000, help="documents that are searched")
     parser.add_argument("--encoded", type=int, default=1500, help="documents that are built with the real encoder")
     parser.add_argument("--queries", type=int, default=300, help="number of queries")
+    parser.add_argument("--shards", type=int, nargs="+", default=[1, 2, 4, 8], help="numbers of shards")
     parser.add_argument("--rounds", type=int, default=3, help="how often each build is repeated")
     add_out(parser, "shards")
 
@@ -83,7 +83,7 @@ def _measure_builds(folder: Path, args: argparse.Namespace) -> Iterator[Record]:
 def _measure_searches(folder: Path, args: argparse.Namespace) -> Iterator[Record]:
     with ExitStack() as stack:
         indexes = {"one index": _opened(folder / "one", args.documents, None, stack)}
-        for n_shards in _SHARDS:
+        for n_shards in args.shards:
             indexes[f"{n_shards} shards"] = _opened(folder / f"{n_shards}", args.documents, n_shards, stack)
         yield from _latencies({name: index.search for name, index in indexes.items()}, args)
 
@@ -97,7 +97,7 @@ def _measure_served(folder: Path, args: argparse.Namespace) -> Iterator[Record]:
         searches: dict[str, Callable[[str], object]] = {
             "one index": _opened(folder / "one", args.documents, None, stack).search
         }
-        for n_shards in _SHARDS:
+        for n_shards in args.shards:
             path = folder / f"{n_shards}"
             searches[f"{n_shards} shards"] = _opened(path, args.documents, n_shards, stack).search
             served = serve_index(path, name=f"shards{n_shards}", encoder=_ENCODER, num_cpus=0.05)
