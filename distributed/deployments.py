@@ -33,9 +33,9 @@ __all__ = ["ServedShards", "serve_index"]
 
 _HEALTH_PERIOD_S = 2.0
 _HEALTH_TIMEOUT_S = 10.0
-"""Ray's defaults are 10 s and 30 s. A check reads one document; whole queries over two shards took at most .16 s (99th
-percentile, on two cores with nine busy processes: `bench/results/shards.jsonl`), so a copy that takes ten seconds
-hangs."""
+"""Ray's defaults are 10 s and 30 s. A check reads one document; the 99th percentile of whole queries over two
+shards was .16 s, with nine busy processes on two cores (`bench/results/shards.jsonl`), so a copy that takes ten
+seconds hangs."""
 _SHUTDOWN_S = 2.0
 
 

@@ -98,6 +98,7 @@ class ShardReplica:
         self._options = options
         self._device = Device(None, None)
         self._lock = threading.Lock()
+        self._refreshing = threading.Lock()
         self._opened: OrderedDict[bytes, tuple[ShardState, Shard]] = OrderedDict()
         self._checked = 0.0
         self._refresh()
@@ -146,8 +147,11 @@ class ShardReplica:
             return (None if found is None else found[1]), newest
 
     def _refresh(self) -> None:
-        """Open the newest generation, if it is not open."""
-        with self._lock:
+        """Open the newest generation, if it is not open; meanwhile the others answer.
+
+        Older ones are closed when no request uses them any more.
+        """
+        with self._refreshing:
             self._checked = time.monotonic()
             shard_set = load_newest_shard_set(Directory(self._index))
             if self._number >= len(shard_set.folders):
@@ -159,9 +163,6 @@ class ShardReplica:
                 return
             before = last[1] if last is not None and last[0].name == name else None
             snapshot = Snapshot(directory, before.segments if before is not None else ())
-            if snapshot.manifest.commit_id in self._opened:
-                snapshot.close()
-                return
             shard = Shard(name, snapshot, self._options, self._device, before)
             state = ShardState(
                 name=name,
@@ -170,10 +171,11 @@ class ShardReplica:
                 manifest=snapshot.manifest,
                 size=shard.measure(),
             )
-            self._opened[snapshot.manifest.commit_id] = (state, shard)
-            while len(self._opened) > _KEPT:
-                _, (_, old) = self._opened.popitem(last=False)
-                old.snapshot.close()
+            with self._lock:
+                self._opened[snapshot.manifest.commit_id] = (state, shard)
+                self._opened.move_to_end(snapshot.manifest.commit_id)
+                while len(self._opened) > _KEPT:
+                    self._opened.popitem(last=False)
 
 
 def _bound(shard: Shard, method: str) -> Callable[..., Any]:

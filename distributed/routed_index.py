@@ -29,6 +29,7 @@ R = TypeVar("R")
 
 _ATTEMPTS = 10  # each fails only if a shard was committed several times in between
 _PAUSE_S = 0.05
+_WAITING = 32  # threads for each shard; they only wait for answers
 
 
 class _RoutedView(ShardedView):
@@ -89,7 +90,7 @@ class RoutedIndex:
         self._resources = resources
         self._timeout_s = timeout_s
         self._lock = threading.Lock()
-        self._threads = ShardThreads(len(handles), resources.options.n_threads * len(handles))
+        self._threads = ShardThreads(len(handles), _WAITING * len(handles))
         self._view = self._open()
 
     def search(

@@ -8,12 +8,10 @@ from collections.abc import Iterator
 
 import pytest
 
-pytest.importorskip("ray", reason="the extra distributed is not installed")
 
-
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def cluster() -> Iterator[None]:
-    """A cluster that runs until the end of the session; Ray's own warnings are no errors."""
+    """A cluster that runs until the end of a module; Ray's own warnings are no errors."""
     from support.ray_cluster import ray_cluster
 
     with warnings.catch_warnings():
