@@ -18,6 +18,7 @@ __all__ = ["COMMANDS", "Command", "main", "make_parser"]
 _INSTALL = {
     **dict.fromkeys(("bm25s", "ir_measures", "matplotlib"), "'.[bench]'"),
     **dict.fromkeys(("onnx", "safetensors"), "'.[export]'"),
+    **dict.fromkeys(("starlette", "uvicorn"), "'.[server]'"),
 }
 
 
@@ -57,6 +58,7 @@ COMMANDS = {
     "relevance": Command(
         "decisions.relevance", "whether relevance tells queries that a collection answers from others"
     ),
+    "typos": Command("decisions.typos", "quality and latency of queries with a typing error", ("ir_measures",)),
     "hybrid_latency": Command("decisions.hybrid_latency", "query latency by mode on a large collection"),
     "filters": Command("decisions.filters", "query latency with filters, by the share of documents that pass"),
     "ivf_switch": Command("decisions.ivf_switch", "the number of centroids from which inverted lists are faster"),
@@ -66,6 +68,9 @@ COMMANDS = {
         "system.shards", "builds with several processes, queries over shards, in process and served"
     ),
     "tail": Command("system.tail", "a simulation of query latency over many shards and copies"),
+    "serve": Command(
+        "system.serving", "requests a second of a server while documents are added", ("starlette", "uvicorn")
+    ),
     "cpu_settings": Command("system.cpu_settings", "settings of ONNX Runtime on the CPU"),
     "functions": Command("system.functions", "time to build an index with a slow embedding function"),
     "export": Command(

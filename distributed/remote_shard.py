@@ -11,9 +11,10 @@ from quarry.distributed.replica import Answer, GivenStatistics, ShardState
 from quarry.engine.documents.document import Document
 from quarry.engine.filtering.filter import Condition
 from quarry.engine.lexical.bm25 import Collection
+from quarry.engine.lexical.close_terms import CloseTerm
 from quarry.engine.lexical.searcher import LexicalSearcher
 from quarry.engine.options import SearchOptions
-from quarry.engine.scoring.query_vectors import Queries, host_vectors
+from quarry.engine.scoring.query_vectors import Queries, to_host_vectors
 from quarry.engine.search.background import BackgroundSample
 from quarry.engine.search.hits import Hit
 from quarry.engine.shards.candidates import ShardCandidates
@@ -137,6 +138,11 @@ class RemoteShard:
         found: list[int] = self.call("document_frequencies", list(terms))
         return found
 
+    def close_terms(self, terms: Sequence[str], n_edits: int) -> list[set[CloseTerm]]:
+        """Return for each term those of the dictionaries within a distance of it."""
+        found: list[set[CloseTerm]] = self.call("close_terms", list(terms), n_edits)
+        return found
+
     def evaluate(self, condition: Condition) -> Any:  # noqa: ANN401  # Kinds | None
         """Evaluate a filter; return the kinds of values, None without documents."""
         return self.call("evaluate", condition)
@@ -156,7 +162,7 @@ class RemoteShard:
 
     def find_dense(self, vectors: Queries, options: SearchOptions) -> list[ShardCandidates]:
         """Return the best documents by dense score for each vector."""
-        found: list[ShardCandidates] = self.call("find_dense", host_vectors(vectors), options)
+        found: list[ShardCandidates] = self.call("find_dense", to_host_vectors(vectors), options)
         return found
 
     def searcher(self, collection: Collection) -> RemoteSearcher:
@@ -179,6 +185,9 @@ class RemoteSearcher:
     Args:
         shard: the shard.
         collection: statistics of all documents.
+
+    Attributes:
+        lexical: knows the terms of all documents, and no postings.
     """
 
     posting_bytes = 0  # they are in the copies of the shard
@@ -186,6 +195,7 @@ class RemoteSearcher:
     def __init__(self, shard: RemoteShard, collection: Collection) -> None:
         self._shard = shard
         self._collection = collection
+        self.lexical = LexicalSearcher(shard.snapshot, 0, collection)  # type: ignore[arg-type]  # without segments
 
     def find_lexical(self, texts: list[str], options: SearchOptions) -> list[ShardCandidates]:
         """Return the best documents by BM25 for each text."""
@@ -196,12 +206,17 @@ class RemoteSearcher:
         """Return the candidates of a hybrid search for each vector and text, each with both scores."""
         statistics = self.statistics(texts)
         found: list[ShardCandidates] = self._shard.call(
-            "find_both", statistics, host_vectors(vectors), texts, options
+            "find_both", statistics, to_host_vectors(vectors), texts, options
         )
         return found
 
     def statistics(self, texts: Iterable[str]) -> GivenStatistics:
         """Return the statistics of all documents that the terms of these texts need."""
         terms = {term for text in texts for term in self._shard.analysis.terms(text)}
-        frequencies = {term: self._collection.document_frequency(term) for term in terms}
-        return GivenStatistics(self._collection.n_docs, self._collection.average_length, frequencies)
+        collection = self._collection
+        expansions = {
+            term: tuple(collection.expand(term)) for term in terms if not collection.document_frequency(term)
+        }
+        names = terms | {each.name for several in expansions.values() for each in several}
+        frequencies = {name: collection.document_frequency(name) for name in names}
+        return GivenStatistics(collection.n_docs, collection.average_length, frequencies, expansions)

@@ -5,12 +5,13 @@ from __future__ import annotations
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from quarry.engine.gpu.device import Device
+from quarry.engine.lexical.close_terms import Expansion
 from quarry.engine.options import OpenOptions
 from quarry.engine.shards.collection import ShardSize
 from quarry.engine.shards.shard import Shard, ShardSearcher
@@ -67,17 +68,29 @@ class GivenStatistics:
     Args:
         n_docs: live documents.
         average_length: mean number of terms of a live document.
-        frequencies: number of documents with each term of the query.
+        frequencies: number of documents with each term of the query, and with what stands for it.
+        expansions: what stands for the terms that no document has.
     """
 
-    def __init__(self, n_docs: int, average_length: float, frequencies: Mapping[str, int]) -> None:
+    def __init__(
+        self,
+        n_docs: int,
+        average_length: float,
+        frequencies: Mapping[str, int],
+        expansions: Mapping[str, Sequence[Expansion]],
+    ) -> None:
         self.n_docs = n_docs
         self.average_length = average_length
         self._frequencies = dict(frequencies)
+        self._expansions = dict(expansions)
 
     def document_frequency(self, term: str) -> int:
         """Return the number of live documents of all shards with a term of the query."""
         return self._frequencies.get(term, 0)
+
+    def expand(self, term: str) -> Sequence[Expansion]:
+        """Return what stands for a term of the query that no document has."""
+        return self._expansions.get(term, ())
 
 
 class ShardReplica:

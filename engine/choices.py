@@ -29,5 +29,5 @@ RepresentationName: TypeAlias = Literal["pieces", "kmeans", "first_m", "mean", "
 CentroidType: TypeAlias = Literal["int8", "float16", "none"]
 """How vectors are stored, see `quarry.engine.options.BuildOptions`."""
 
-MODES: tuple[str, ...] = get_args(Mode)
-FUSIONS: tuple[str, ...] = get_args(Fusion)
+MODES: tuple[Mode, ...] = get_args(Mode)
+FUSIONS: tuple[Fusion, ...] = get_args(Fusion)

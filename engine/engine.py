@@ -22,6 +22,7 @@ from quarry.engine.documents.id_list import checked_id, id_list
 from quarry.engine.documents.reader import DocumentSource, read_documents
 from quarry.engine.documents.tables.columns import Columns
 from quarry.engine.encoding.encoder import Encoder, EncoderSource, open_encoder
+from quarry.engine.encoding.queries import query_texts
 from quarry.engine.filtering.filter import parse_filter
 from quarry.engine.gpu.device import Device
 from quarry.engine.index.current_view import CurrentView
@@ -39,7 +40,6 @@ from quarry.engine.representation.base import Representation
 from quarry.engine.reuse.added_indexes import AddIndexesReport, add_indexes
 from quarry.engine.reuse.snapshot import SnapshotReport, write_snapshot
 from quarry.engine.search.hits import Hits
-from quarry.engine.search.queries import query_texts
 from quarry.engine.search.reranker import Reranker, open_reranker
 from quarry.engine.shards.current_shards import CurrentShards
 from quarry.engine.shards.sharded_writer import ShardedWriter
@@ -227,8 +227,8 @@ class Engine:
             k: number of hits; fewer are returned only if the index has fewer documents, fewer pass the filter, or
                 in lexical mode fewer contain a term of the query.
             **options: the other fields of `quarry.engine.options.SearchOptions`: `mode`, `filter`, `offset`,
-                `candidates`, `nprobe`, `explain`, `fusion`, `dense_weight`, `rerank`, `min_relevance`, `partial`,
-                `timeout`.
+                `candidates`, `nprobe`, `explain`, `fusion`, `dense_weight`, `rerank`, `min_relevance`, `typos`,
+                `partial`, `timeout`.
 
         Returns:
             The hits of the text, or a list with the hits of each text. `Hits.exactness` states whether a better
@@ -494,6 +494,26 @@ class Engine:
         """
         with Progress(progress, "merging") as bar:
             return self._require_writer().merge(checked_flag(retrain, "retrain"), bar.update)
+
+    @finishes_before_exit
+    def set_dense_weight(self, weight: float | None) -> int:
+        """Store the weight of dense scores that hybrid searches use by default; return the generation.
+
+        It is committed at once. `quarry.engine.evaluation.tuning.tune` chooses a weight by judged queries.
+
+        Args:
+            weight: from 0 to 1; None: the default of all indexes, 0.6.
+
+        Raises:
+            InvalidSetting: it is out of range, or there are additions or deletions that are not committed.
+            CommitFailed: nothing was committed.
+            ReadOnlyIndex: the index was not opened writable.
+        """
+        writer = self._require_writer()
+        checked = SearchOptions(dense_weight=weight).dense_weight
+        generation = writer.set_dense_weight(None if checked is None else float(checked))
+        self._follow()
+        return generation
 
     @finishes_before_exit
     def rollback(self) -> None:

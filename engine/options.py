@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import Self, TypedDict
 
@@ -20,6 +20,7 @@ from quarry.formats.vectors.quantizer import MAX_DIM
 
 __all__ = [
     "DEFAULT_B",
+    "DEFAULT_DENSE_WEIGHT",
     "DEFAULT_K1",
     "FUSIONS",
     "MODES",
@@ -33,6 +34,7 @@ __all__ = [
 MAX_K = 1 << 20
 _MAX_TIMEOUT_S = 86_400
 DEFAULT_K1 = 1.2
+DEFAULT_DENSE_WEIGHT = 0.6
 DEFAULT_B = 0.75
 
 
@@ -130,9 +132,10 @@ class SearchKeywords(TypedDict, total=False):
     explain: bool
     mode: Mode
     fusion: Fusion
-    dense_weight: float
+    dense_weight: float | None
     rerank: int | None
     min_relevance: float | None
+    typos: bool
     filter: Mapping[str, object] | None
     partial: bool
     timeout: float | None
@@ -155,9 +158,12 @@ class SearchOptions:
         mode: "hybrid" (fused dense and lexical scores), "dense" (vectors), or "lexical" (BM25).
         fusion: fusion of hybrid scores: "linear" (weighted mean of min-max normalized scores) or "rrf" (reciprocal
             rank fusion).
-        dense_weight: weight of the dense scores in "linear", from 0 to 1.
+        dense_weight: weight of the dense scores in "linear", from 0 to 1; None: the weight that was chosen for the
+            index (see `quarry.engine.evaluation.tuning`), otherwise 0.6.
         rerank: number of hits that the index's reranker scores again, at least `offset` + k; None: no reranking.
         min_relevance: the least `Hit.relevance` of a hit, from 0 to 1; the others are left out. None: no limit.
+        typos: whether words of the query that no document has are replaced by close ones, at a lower weight; see
+            `quarry.engine.lexical.close_terms`.
         filter: filter of metadata, id and title (see `quarry.engine.filtering.filter`); None: all documents.
         partial: whether shards of the index that fail or are late are left out, as `Hits.coverage` and
             `Hits.exactness` then state; otherwise the search raises an error. It concerns sharded indexes only.
@@ -172,9 +178,10 @@ class SearchOptions:
     explain: bool = False
     mode: Mode = "hybrid"
     fusion: Fusion = "linear"
-    dense_weight: float = 0.6
+    dense_weight: float | None = None
     rerank: int | None = None
     min_relevance: float | None = None
+    typos: bool = True
     filter: Mapping[str, object] | None = None
     partial: bool = False
     timeout: float | None = None
@@ -193,7 +200,8 @@ class SearchOptions:
     def __post_init__(self) -> None:
         _check_choice("mode", self.mode, MODES)
         _check_choice("fusion", self.fusion, FUSIONS)
-        _check_number(self, "dense_weight", 0, 1)
+        if self.dense_weight is not None:
+            _check_number(self, "dense_weight", 0, 1)
         _check_integer(self, "k", 1, MAX_K)
         _check_integer(self, "offset", 0, MAX_K - self.k)
         if self.rerank is not None:
@@ -207,8 +215,20 @@ class SearchOptions:
         if self.timeout is not None:
             _check_number(self, "timeout", 0, _MAX_TIMEOUT_S)
         object.__setattr__(self, "explain", checked_flag(self.explain, "explain"))
+        object.__setattr__(self, "typos", checked_flag(self.typos, "typos"))
         object.__setattr__(self, "partial", checked_flag(self.partial, "partial"))
         _ = self.condition
+
+    @property
+    def fusion_weight(self) -> float:
+        """The weight of the dense scores, the default if none is given."""
+        return DEFAULT_DENSE_WEIGHT if self.dense_weight is None else self.dense_weight
+
+    def for_index(self, dense_weight: float | None) -> SearchOptions:
+        """Return the options of a search in an index for which a weight was chosen; None: none was."""
+        if self.dense_weight is not None or dense_weight is None:
+            return self
+        return replace(self, dense_weight=dense_weight)
 
     @property
     def n_retrieved(self) -> int:

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 from quarry.engine.encoding.encoder import open_encoder
 from quarry.engine.search.reranker import open_reranker
 from quarry.exporters.checkpoint.checkpoint import Checkpoint, read_checkpoint, read_network, read_reranker
-from quarry.exporters.checkpoint.files import license_files, subfolder
-from quarry.exporters.checkpoint.hub import checkpoint_folder
+from quarry.exporters.checkpoint.files import find_license_files, subfolder
+from quarry.exporters.checkpoint.hub import find_checkpoint_folder
 from quarry.exporters.checkpoint.quantizer import quantizer_file
 from quarry.exporters.graph.sources import GRAPH_SOURCES, GraphSource, open_graph_source
 from quarry.exporters.parity.encoder import check_parity, measure_parity
@@ -90,9 +90,9 @@ def export(  # noqa: PLR0913 - all but three are keywords with defaults
     _check_choice("head", head, _POOLINGS)
     _check_choice("graph_source", graph_source, GRAPH_SOURCES)
     _check_request(out, precision)
-    first = read_checkpoint(checkpoint_folder(checkpoint), head, normalize)
+    first = read_checkpoint(find_checkpoint_folder(checkpoint), head, normalize)
     checkpoints = {MODEL_NAME: first}
-    queries = _query_folder(first) if query_checkpoint is None else checkpoint_folder(query_checkpoint)
+    queries = _query_folder(first) if query_checkpoint is None else find_checkpoint_folder(query_checkpoint)
     if queries is not None:
         checkpoints[QUERY_MODEL_NAME] = read_checkpoint(queries, head, normalize)
         _check_same_use(first, checkpoints[QUERY_MODEL_NAME])
@@ -100,7 +100,7 @@ def export(  # noqa: PLR0913 - all but three are keywords with defaults
     settings = _make_encoder_settings(
         checkpoints, networks[MODEL_NAME].n_hidden, precision, name or first.path.resolve().name
     )
-    files = {TOKENIZER_NAME: first.tokenizer, **license_files(first.path), **(extra_files or {})}
+    files = {TOKENIZER_NAME: first.tokenizer, **find_license_files(first.path), **(extra_files or {})}
     if first.encoder_use.quantizer is not None and not (head is None and normalize is None):
         raise InvalidSetting(
             "the checkpoint's quantizer is for vectors of its own head", path=first.path, expected="no other head"
@@ -152,9 +152,9 @@ def export_reranker(
     from quarry.exporters.precision.variants import convert_reranker
 
     _check_request(out, precision)
-    source = read_reranker(checkpoint_folder(checkpoint))
+    source = read_reranker(find_checkpoint_folder(checkpoint))
     settings = _make_reranker_settings(source, precision, name or source.path.resolve().name)
-    files = {TOKENIZER_NAME: source.tokenizer, **license_files(source.path)}
+    files = {TOKENIZER_NAME: source.tokenizer, **find_license_files(source.path)}
     graph = build_reranker_graph(read_network(source, ("bert",)))
     variant = {**files, MODEL_NAME: _serialize(convert_reranker(graph, precision))}
     listed = list(sample_pairs() if pairs is None else pairs)

@@ -14,20 +14,20 @@ from pathlib import Path
 from typing import Any
 
 from quarry.engine.encoding.tensorrt_runner import PLAN_MODULES
-from quarry.engine.gpu.cuda import cuda_target
+from quarry.engine.gpu.cuda import get_cuda_target
 from quarry.formats.bundle.encoder import EncoderBundle, load_bundle
 from quarry.formats.bundle.folder import MODEL_NAME, QUERY_MODEL_NAME
 from quarry.formats.bundle.plan import LIBRARIES, PlanProfile, PlanRecord, digest_plan, write_plan
 from quarry.formats.errors import BackendUnavailable, InvalidSetting
 
-__all__ = ["build_plan", "check_builder", "default_profiles"]
+__all__ = ["build_plan", "check_builder", "get_default_profiles"]
 
 _PACKAGES = {"tensorrt": "tensorrt", "tensorrt-rtx": "tensorrt-rtx-cu13"}
 _PRECISIONS = ("fp16", "fp32")  # TensorRT's parser does not support graphs quantized for ONNX Runtime
 _OLDEST = 10
 
 
-def default_profiles(window: int) -> tuple[PlanProfile, ...]:
+def get_default_profiles(window: int) -> tuple[PlanProfile, ...]:
     """Return three profiles for a window of this many tokens: one short query, passages, and long texts.
 
     TensorRT tunes kernels for each profile's usual shape and reserves memory for its largest.
@@ -56,7 +56,7 @@ def build_plan(
         target: compute capability to build for, such as "sm89"; None: this machine's GPU, the only choice with
             TensorRT.
         library: "tensorrt" or "tensorrt-rtx"; None: the first that is installed.
-        profiles: ranges of shapes; None: `default_profiles` of the bundle's window.
+        profiles: ranges of shapes; None: `get_default_profiles` of the bundle's window.
         timing_cache: for TensorRT: a file that keeps kernel timings between builds; created if it is missing.
 
     Raises:
@@ -78,7 +78,7 @@ def build_plan(
     builder = _PlanBuilder(_choose_library(library), target)
     if timing_cache is not None and builder.library != "tensorrt":
         raise InvalidSetting(f"{builder.library} has no timing cache", expected="no timing_cache")
-    chosen = tuple(profiles or default_profiles(opened.settings.window))
+    chosen = tuple(profiles or get_default_profiles(opened.settings.window))
     plan = builder.build(opened, chosen, Path(timing_cache) if timing_cache else None)
     record = PlanRecord(
         identity=opened.identity,
@@ -215,7 +215,7 @@ def _make_logger(trt: Any, messages: list[str]) -> Any:  # noqa: ANN401
 
 def _find_target() -> str:
     """Return the compute capability of this machine's GPU."""
-    target = cuda_target()
+    target = get_cuda_target()
     if target is None:
         raise BackendUnavailable("there is no GPU to build a TensorRT engine for", expected="a GPU, or a target")
     return target

@@ -7,19 +7,18 @@ finished manifest to its name; the highest generation is the index. A damaged ma
 from __future__ import annotations
 
 import math
-import re
 import reprlib
 import secrets
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import ClassVar
 
 from quarry.formats.container.directory import Directory
 from quarry.formats.container.fields import Fields
-from quarry.formats.container.layout import FILE_ID, PREAMBLE_BYTES, FileKind, FileRecord
+from quarry.formats.container.layout import SEARCH_DEFAULTS_FEATURE, FileKind, FileRecord
 from quarry.formats.container.reader import ContainerReader
-from quarry.formats.container.spool import TEMPORARY_SUFFIX
-from quarry.formats.container.writer import ContainerWriter
-from quarry.formats.errors import CorruptFile, FormatTooNew, IndexNotFound
+from quarry.formats.errors import CorruptFile, IndexNotFound
+from quarry.formats.root_file import MAX_GENERATION, RootFile
 from quarry.formats.vectors.centroids import CENTROID_TYPES
 from quarry.formats.vectors.quantizer import MAX_DIM
 
@@ -29,13 +28,10 @@ __all__ = [
     "Manifest",
     "SegmentRecord",
     "find_latest_generation",
-    "manifest_name",
 ]
 
-_NAME = re.compile(r"MANIFEST-(\d{20})")
 _MAX_SEGMENTS = 1 << 16
 _MAX_DOCS = 1 << 32
-_MAX_GENERATION = (1 << 64) - 1
 _MAX_CENTROIDS = 1 << 16
 _MAX_LISTINGS = 5  # listing a large folder is not atomic: during a commit both manifests may be missing
 
@@ -110,7 +106,7 @@ class SegmentRecord:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Manifest:
+class Manifest(RootFile):
     """One committed state of an index.
 
     Attributes:
@@ -121,9 +117,14 @@ class Manifest:
         encoder: of the vectors.
         segments: oldest first.
         quantizers: the quantizer files that the segments name.
+        dense_weight: weight of the dense scores in linear fusion that searches use by default, chosen for this
+            index; None: none was chosen.
         unknown_features: bits of the features that a writer must support and this version does not.
     """
 
+    prefix: ClassVar[str] = "MANIFEST"
+    kind: ClassVar[FileKind] = FileKind.MANIFEST
+    title: ClassVar[str] = "manifest"
     generation: int
     commit_id: bytes
     parent_id: bytes
@@ -131,12 +132,13 @@ class Manifest:
     encoder: EncoderRecord
     segments: tuple[SegmentRecord, ...]
     quantizers: tuple[FileRecord, ...]
+    dense_weight: float | None = None
     unknown_features: int = 0
 
     @property
-    def name(self) -> str:
-        """The manifest's file name."""
-        return manifest_name(self.generation)
+    def file_id(self) -> bytes:
+        """The id of the commit."""
+        return self.commit_id
 
     def next(self, segments: tuple[SegmentRecord, ...], quantizers: tuple[FileRecord, ...]) -> Manifest:
         """Return the manifest of the next commit."""
@@ -149,19 +151,14 @@ class Manifest:
             quantizers=quantizers,
         )
 
+    def with_dense_weight(self, weight: float | None) -> Manifest:
+        """Return the manifest of the next commit, which changes nothing but the default weight of dense scores."""
+        return replace(self.next(self.segments, self.quantizers), dense_weight=weight)
+
     def file_names(self) -> set[str]:
         """Return the names of all files of this generation, the manifest included."""
         names = {self.name} | {record.name for record in self.quantizers}
         return names.union(*(segment.file_names() for segment in self.segments))
-
-    def check_writable(self, directory: Directory) -> None:
-        """Raise FormatTooNew if the index has a feature that writers of this version do not support."""
-        if self.unknown_features:
-            raise FormatTooNew(
-                "the index can be read but not changed: it has a feature that this version does not support",
-                path=directory.path / self.name,
-                actual=f"features {self.unknown_features:#x}",
-            )
 
     def is_newest(self, directory: Directory) -> bool:
         """Return whether this is still the current generation; lists the folder and reads the start of one file.
@@ -169,55 +166,33 @@ class Manifest:
         Raises:
             IndexNotFound: the index was deleted.
         """
-        if find_latest_generation(directory) != self.generation:
-            return False
-        try:
-            return directory.head(self.name, PREAMBLE_BYTES)[FILE_ID] == self.commit_id
-        except FileNotFoundError:
-            return False
+        return find_latest_generation(directory) == self.generation and self.has_id_in(directory)
 
-    def commit(self, directory: Directory) -> None:
-        """Write this manifest, sync it, and rename it to its name.
+    @property
+    def optional_features(self) -> int:
+        """The features of the file that readers may ignore."""
+        return 0 if self.dense_weight is None else SEARCH_DEFAULTS_FEATURE
 
-        All files that it names must be durable already. Whether this returns or raises, either the old or the new
-        generation is visible, never a mixture.
-
-        Raises:
-            CorruptFile: the manifest was not read back as it was written; nothing was committed.
-        """
-        temporary = f"manifest-{self.commit_id.hex()}{TEMPORARY_SUFFIX}"
-        ContainerWriter(directory, temporary, FileKind.MANIFEST, self.commit_id).finish(_manifest_to_fields(self))
-        try:
-            self._rename_verified(directory, temporary)
-        except BaseException:
-            directory.delete(temporary)
-            raise
-
-    def _rename_verified(self, directory: Directory, temporary: str) -> None:
-        if _read(directory, temporary) != self:
-            raise CorruptFile("the new manifest was not read back as it was written", path=directory.path)
-        directory.rename(temporary, self.name)
+    def to_fields(self) -> dict[str, object]:
+        """Return the fields of the file."""
+        weight = self.dense_weight
+        return {
+            **({} if weight is None else {"search_defaults": {"dense_weight": weight}}),
+            "generation": self.generation,
+            "parent_id": self.parent_id,
+            "settings": _settings_to_fields(self.settings),
+            "encoder": _encoder_to_fields(self.encoder),
+            "segments": [_segment_to_fields(segment) for segment in self.segments],
+            "quantizers": [record.to_fields() for record in self.quantizers],
+        }
 
     @classmethod
-    def load(cls, directory: Directory, generation: int) -> Manifest:
-        """Read one generation.
-
-        Raises:
-            FileNotFoundError: there is no such generation, or it was deleted.
-            FormatError: it is damaged.
-        """
-        name = manifest_name(generation)
-        manifest = _read(directory, name)
-        if manifest.generation != generation:
-            raise CorruptFile(
-                "wrong generation in a manifest", path=directory.path / name, actual=manifest.generation
-            )
-        return manifest
-
-
-def manifest_name(generation: int) -> str:
-    """Return the file name of the manifest of a generation."""
-    return f"MANIFEST-{generation:020d}"
+    def from_container(cls, container: ContainerReader) -> Manifest:
+        """Parse the fields of a file."""
+        manifest = _parse_manifest(container.fields, container.record.file_id, container.path)
+        if container.optional_features & SEARCH_DEFAULTS_FEATURE:
+            manifest = replace(manifest, dense_weight=_parse_dense_weight(container.fields))
+        return replace(manifest, unknown_features=container.unknown_writer_features)
 
 
 def find_latest_generation(directory: Directory) -> int:
@@ -227,34 +202,17 @@ def find_latest_generation(directory: Directory) -> int:
         IndexNotFound: there is no manifest.
     """
     for _ in range(_MAX_LISTINGS):
-        names = (name for name in directory.names() if name.startswith("MANIFEST-"))
-        found = [int(match[1]) for match in map(_NAME.fullmatch, names) if match]
-        found = [generation for generation in found if generation <= _MAX_GENERATION]
-        if found:
-            return max(found)
+        latest = Manifest.find_latest(directory)
+        if latest is not None:
+            return latest
     raise IndexNotFound("no index here", path=directory.path, expected="a file MANIFEST-<generation>")
 
 
-def _read(directory: Directory, name: str) -> Manifest:
-    container = ContainerReader(directory, name, FileKind.MANIFEST)
-    try:
-        manifest = _parse_manifest(container.fields, container.record.file_id, container.path)
-        container.refuse_unknown()
-        manifest = replace(manifest, unknown_features=container.unknown_writer_features)
-    finally:
-        container.close()
-    return manifest
-
-
-def _manifest_to_fields(manifest: Manifest) -> dict[str, object]:
-    return {
-        "generation": manifest.generation,
-        "parent_id": manifest.parent_id,
-        "settings": _settings_to_fields(manifest.settings),
-        "encoder": _encoder_to_fields(manifest.encoder),
-        "segments": [_segment_to_fields(segment) for segment in manifest.segments],
-        "quantizers": [record.to_fields() for record in manifest.quantizers],
-    }
+def _parse_dense_weight(fields: Fields) -> float:
+    defaults = fields.child("search_defaults")
+    weight = defaults.number("dense_weight", 0.0, 1.0)
+    defaults.refuse_unknown()
+    return weight
 
 
 def _settings_to_fields(settings: IndexSettings) -> dict[str, object]:
@@ -289,7 +247,7 @@ def _segment_to_fields(segment: SegmentRecord) -> dict[str, object]:
 
 def _parse_manifest(fields: Fields, commit_id: bytes, path: Path) -> Manifest:
     manifest = Manifest(
-        generation=fields.integer("generation", 1, _MAX_GENERATION),
+        generation=fields.integer("generation", 1, MAX_GENERATION),
         commit_id=commit_id,
         parent_id=fields.binary("parent_id", 16),
         settings=_parse_settings(fields.child("settings"), path),

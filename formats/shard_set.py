@@ -7,18 +7,16 @@ with manifests of its own.
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
-from pathlib import Path
+from typing import ClassVar
 
 from quarry.formats.container.directory import Directory, is_safe_name
 from quarry.formats.container.fields import Fields
-from quarry.formats.container.layout import FILE_ID, PREAMBLE_BYTES, FileKind
+from quarry.formats.container.layout import FileKind
 from quarry.formats.container.reader import ContainerReader
-from quarry.formats.container.spool import TEMPORARY_SUFFIX
-from quarry.formats.container.writer import ContainerWriter
 from quarry.formats.documents.ids import hash_id
-from quarry.formats.errors import CorruptFile, FormatTooNew, IndexNotFound
+from quarry.formats.errors import CorruptFile, IndexNotFound
+from quarry.formats.root_file import MAX_GENERATION, RootFile
 
 __all__ = [
     "MAX_SHARDS",
@@ -31,13 +29,11 @@ __all__ = [
 
 MAX_SHARDS = 4096
 _ROUTING = "xxh3-64"  # the only rule so far, see `shard_of`
-_NAME = re.compile(r"SHARDS-(\d{20})")
-_MAX_GENERATION = (1 << 64) - 1
 _ATTEMPTS = 100  # a build may delete the file after the folder was listed
 
 
 @dataclass(frozen=True, kw_only=True)
-class ShardSet:
+class ShardSet(RootFile):
     """The shards of one generation of a sharded index.
 
     Attributes:
@@ -48,6 +44,9 @@ class ShardSet:
         unknown_features: bits of the features that a writer must know and this version does not.
     """
 
+    prefix: ClassVar[str] = "SHARDS"
+    kind: ClassVar[FileKind] = FileKind.SHARDS
+    title: ClassVar[str] = "shard set"
     generation: int
     set_id: bytes
     parent_id: bytes
@@ -55,18 +54,9 @@ class ShardSet:
     unknown_features: int = 0
 
     @property
-    def name(self) -> str:
-        """The file's name."""
-        return f"SHARDS-{self.generation:020d}"
-
-    def check_writable(self, directory: Directory) -> None:
-        """Raise FormatTooNew if the index has a feature that a writer of this version does not know."""
-        if self.unknown_features:
-            raise FormatTooNew(
-                "the index can be read but not changed: it has a feature that this version does not support",
-                path=directory.path / self.name,
-                actual=f"features {self.unknown_features:#x}",
-            )
+    def file_id(self) -> bytes:
+        """The id of the shard set."""
+        return self.set_id
 
     def is_newest(self, directory: Directory) -> bool:
         """Return whether this is still the current shard set; lists the folder and reads the start of one file.
@@ -74,56 +64,34 @@ class ShardSet:
         Raises:
             IndexNotFound: the index was deleted.
         """
-        if find_latest_shard_set(directory) != self.generation:
-            return False
-        try:
-            return directory.head(self.name, PREAMBLE_BYTES)[FILE_ID] == self.set_id
-        except FileNotFoundError:
-            return False
+        return find_latest_shard_set(directory) == self.generation and self.has_id_in(directory)
 
-    def commit(self, directory: Directory) -> None:
-        """Write this shard set, sync it, and rename it to its name.
-
-        The indexes in all folders must be durable already. Whether this returns or raises, either the old or the
-        new shard set is visible, never a mixture.
-
-        Raises:
-            CorruptFile: the file was not read back as it was written; nothing was committed.
-        """
-        temporary = f"shards-{self.set_id.hex()}{TEMPORARY_SUFFIX}"
-        writer = ContainerWriter(directory, temporary, FileKind.SHARDS, self.set_id)
-        writer.finish(
-            {
-                "generation": self.generation,
-                "parent_id": self.parent_id,
-                "routing": _ROUTING,
-                "folders": [{"name": folder} for folder in self.folders],
-            }
-        )
-        try:
-            self._put_in_place(directory, temporary)
-        except BaseException:
-            directory.delete(temporary)
-            raise
-
-    def _put_in_place(self, directory: Directory, temporary: str) -> None:
-        if _read(directory, temporary) != self:
-            raise CorruptFile("the shard set was not read back as it was written", path=directory.path)
-        directory.rename(temporary, self.name)
+    def to_fields(self) -> dict[str, object]:
+        """Return the fields of the file."""
+        return {
+            "generation": self.generation,
+            "parent_id": self.parent_id,
+            "routing": _ROUTING,
+            "folders": [{"name": folder} for folder in self.folders],
+        }
 
     @classmethod
-    def load(cls, directory: Directory, generation: int) -> ShardSet:
-        """Read one generation.
-
-        Raises:
-            FileNotFoundError: there is no such generation, or it was deleted.
-            FormatError: it is damaged.
-        """
-        name = f"SHARDS-{generation:020d}"
-        found = _read(directory, name)
-        if found.generation != generation:
+    def from_container(cls, container: ContainerReader) -> ShardSet:
+        """Parse the fields of a file."""
+        fields = container.fields
+        found = ShardSet(
+            generation=fields.integer("generation", 1, MAX_GENERATION),
+            set_id=container.record.file_id,
+            parent_id=fields.binary("parent_id", 16),
+            folders=tuple(map(_parse_folder, fields.children("folders", MAX_SHARDS))),
+            unknown_features=container.unknown_writer_features,
+        )
+        fields.choice("routing", (_ROUTING,))
+        if not found.folders or len(set(found.folders)) != len(found.folders):
             raise CorruptFile(
-                "wrong generation in a shard set", path=directory.path / name, actual=found.generation
+                "a shard set without folders, or with one twice",
+                path=container.path,
+                actual=f"{len(found.folders)} folders",
             )
         return found
 
@@ -139,20 +107,18 @@ def find_latest_shard_set(directory: Directory) -> int:
     Raises:
         IndexNotFound: there is none.
     """
-    found = [int(match[1]) for match in map(_NAME.fullmatch, directory.names()) if match]
-    found = [generation for generation in found if generation <= _MAX_GENERATION]
-    if not found:
+    latest = ShardSet.find_latest(directory)
+    if latest is None:
         raise IndexNotFound("no sharded index here", path=directory.path, expected="a file SHARDS-<generation>")
-    return max(found)
+    return latest
 
 
 def has_shard_set(directory: Directory) -> bool:
     """Return whether the folder has a sharded index."""
     try:
-        find_latest_shard_set(directory)
-    except IndexNotFound:
+        return ShardSet.find_latest(directory) is not None
+    except IndexNotFound:  # nor is there a folder
         return False
-    return True
 
 
 def load_newest_shard_set(directory: Directory) -> ShardSet:
@@ -171,40 +137,7 @@ def load_newest_shard_set(directory: Directory) -> ShardSet:
     raise CorruptFile("the shard set cannot be read", path=directory.path)
 
 
-def _read(directory: Directory, name: str) -> ShardSet:
-    container = ContainerReader(directory, name, FileKind.SHARDS)
-    try:
-        found = _from_fields(
-            container.fields,
-            container.record.file_id,
-            container.unknown_writer_features,
-            container.path,
-        )
-        container.refuse_unknown()
-    finally:
-        container.close()
-    return found
-
-
-def _from_fields(fields: Fields, set_id: bytes, unknown_features: int, path: Path) -> ShardSet:
-    generation = fields.integer("generation", 1, _MAX_GENERATION)
-    parent_id = fields.binary("parent_id", 16)
-    fields.choice("routing", (_ROUTING,))
-    folders = tuple(map(_folder, fields.children("folders", MAX_SHARDS)))
-    if not folders or len(set(folders)) != len(folders):
-        raise CorruptFile(
-            "a shard set without folders, or with one twice", path=path, actual=f"{len(folders)} folders"
-        )
-    return ShardSet(
-        generation=generation,
-        set_id=set_id,
-        parent_id=parent_id,
-        folders=folders,
-        unknown_features=unknown_features,
-    )
-
-
-def _folder(fields: Fields) -> str:
+def _parse_folder(fields: Fields) -> str:
     name = fields.text("name", 96)
     if not is_safe_name(name):
         raise CorruptFile("unsafe folder name", path=fields.path, actual=repr(name))

@@ -1,4 +1,4 @@
-"""What the tests share: collections found on this machine, and a small corpus of their own."""
+"""Shared fixtures: collections found on this machine, and a small corpus."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def repository() -> Path:
 
 @pytest.fixture(scope="session")
 def data_folder() -> Callable[[str], Path]:
-    """A function: name of a collection -> its BEIR folder; the test is skipped where it is not there."""
+    """A function: name of a collection -> its BEIR folder; the test is skipped if it is missing."""
     root = Path(os.environ.get("QUARRY_DATA", REPOSITORY.parent / "shared" / "data"))
 
     def find(name: str) -> Path:

@@ -28,7 +28,7 @@ def folder_of_anybody() -> Iterator[Path]:
 
 
 def become_nobody() -> None:
-    """Give up the rights of root, for whom no permission is ever missing; for good, so in a child of its own."""
+    """Drop the rights of root, who has every permission; it cannot be undone, so call this in a child process."""
     if os.geteuid() == 0:
         os.setgroups([])
         os.setgid(NOBODY)

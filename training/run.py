@@ -14,11 +14,11 @@ from quarry.training.data.clusters import cluster_vectors, document_vectors
 from quarry.training.data.example_store import ExampleStore
 from quarry.training.data.mixture import Mixture
 from quarry.training.data.refusal import Refusal
-from quarry.training.data.sources import SourceSettings, held_out_store, source_store
+from quarry.training.data.sources import SourceSettings, open_held_out_store, open_source_store
 from quarry.training.loop.curves import plot_curves
 from quarry.training.loop.mining import Miner
 from quarry.training.loop.trainer import Student, Trainer
-from quarry.training.loop.validation import ValidationSet, validation_set
+from quarry.training.loop.validation import ValidationSet, make_validation_set
 from quarry.training.model.checkpoint_files import EncoderFiles, interpolate_weights
 from quarry.training.model.network import EncoderNetwork, load_network
 from quarry.training.model.tokens import TextBatcher
@@ -37,7 +37,7 @@ _CLUSTERED_TOKENS = 32  # the beginning of a passage says what it is about
 
 
 def train(recipe_path: Path, out: Path, *, show_progress: bool = False) -> Path:
-    """Run a recipe, or resume it where it was stopped.
+    """Run a recipe, or resume it from its last checkpoint.
 
     Args:
         recipe_path: a TOML file; see `quarry.training.recipe`.
@@ -92,7 +92,7 @@ def _claim(out: Path, recipe: Recipe) -> None:
 
 def _stores(recipe: Recipe, out: Path) -> dict[str, ExampleStore]:
     refusal = Refusal.shipped()
-    return {each.name: source_store(each, out / "data" / each.name, refusal) for each in recipe.data}
+    return {each.name: open_source_store(each, out / "data" / each.name, refusal) for each in recipe.data}
 
 
 def _student(recipe: Recipe, stores: dict[str, ExampleStore], out: Path) -> Student:
@@ -144,7 +144,7 @@ def _batchers(recipe: Recipe, network: EncoderNetwork) -> tuple[TextBatcher, Tex
 
 
 def _group(recipe: Recipe, stores: dict[str, ExampleStore], student: Student) -> None:
-    """Cluster the passages of the sources that ask for it; what was clustered before stays."""
+    """Cluster the passages of the sources that require it; existing clusters are kept."""
     for source in recipe.data:
         store = stores[source.name]
         mark = store.folder / "clustered.json"
@@ -196,8 +196,8 @@ def _validation(recipe: Recipe, out: Path) -> ValidationSet | None:
             expected=", ".join(each.name for each in recipe.data),
             actual=settings.source,
         )
-    store = held_out_store(source, out / "data" / f"{source.name}-held-out")
-    return validation_set(store, settings.n_documents, settings.n_queries)
+    store = open_held_out_store(source, out / "data" / f"{source.name}-held-out")
+    return make_validation_set(store, settings.n_documents, settings.n_queries)
 
 
 def _write_final(recipe: Recipe, student: Student, folder: Path) -> Path:

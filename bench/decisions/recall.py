@@ -27,7 +27,7 @@ from quarry.engine.encoding.queries import encode_queries
 from quarry.engine.options import OpenOptions, SearchOptions
 from quarry.engine.quantization.candidates import default_candidates
 from quarry.engine.quantization.nprobe import default_nprobe
-from quarry.engine.scoring.query_vectors import host_vectors
+from quarry.engine.scoring.query_vectors import to_host_vectors
 from quarry.engine.search.searcher import Searcher
 from quarry.formats.container.directory import Directory
 from quarry.formats.errors import InvalidSetting
@@ -107,7 +107,7 @@ def run(options: argparse.Namespace) -> int:
     """Measure, print a table, append the raw results."""
     collection = load_collection(options)
     texts = list(collection.queries.values())
-    queries = host_vectors(encode_queries(open_encoder(), texts, OpenOptions().n_threads))
+    queries = to_host_vectors(encode_queries(open_encoder(), texts, OpenOptions().n_threads))
     about = {"queries_of": collection.name, "n_queries": len(texts)}
     with ExitStack() as stack:
         snapshots = {options.index.name: _open(options.index, stack)}

@@ -31,7 +31,7 @@ from quarry.engine.encoding.encoder import Encoder, open_encoder
 from quarry.engine.encoding.queries import encode_queries
 from quarry.engine.lexical.searcher import LexicalSearcher
 from quarry.engine.options import OpenOptions, SearchOptions
-from quarry.engine.scoring.query_vectors import host_vectors
+from quarry.engine.scoring.query_vectors import to_host_vectors
 from quarry.engine.search.background import sample_background
 from quarry.engine.search.relevance import QueryRelevance
 from quarry.engine.search.retriever import Answer, Retriever
@@ -127,7 +127,7 @@ def _load(name: str) -> Collection:
 def _search_all(collections: Sequence[Collection], encoder: Encoder, indexes: Path) -> dict[str, list[Example]]:
     """Search every collection with the queries of all; return the examples of each mode."""
     vectors = {
-        each.name: host_vectors(encode_queries(encoder, list(each.queries.values()), 1)) for each in collections
+        each.name: to_host_vectors(encode_queries(encoder, list(each.queries.values()), 1)) for each in collections
     }
     examples: dict[str, list[Example]] = {mode: [] for mode in _MODES}
     for collection in collections:

@@ -17,7 +17,7 @@ from bench.gpu.synthetic import SyntheticTable, make_quantizer, make_segment
 from bench.harness.records import Record
 from quarry.engine.backends.gpu.backend import GpuBackend
 from quarry.engine.backends.protocol import Candidates, ScoredCandidates, SearchParameters
-from quarry.engine.gpu.kernel_check import sound_kernels
+from quarry.engine.gpu.kernel_check import find_sound_kernels
 from quarry.formats.snapshot import OpenSegment
 from quarry.formats.vectors.quantizer import Quantizer
 
@@ -59,7 +59,7 @@ def _check_kernels(place: torch.device) -> Iterator[Record]:
         return
     kernels = import_module("quarry.engine.gpu.kernels")
     with torch.cuda.device(place):
-        sound = vars(sound_kernels(kernels, place) or SimpleNamespace())
+        sound = vars(find_sound_kernels(kernels, place) or SimpleNamespace())
     for name in ("document_scores", "pair_scores", "score_lists"):
         yield {"kernel": name, "sound": sound.get(name) is not None}
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from bench.data.collections import Collection, data_folder, read_collection
-from quarry.training.data.beir import BeirPart, beir_entries, read_qrels
+from quarry.training.data.beir import BeirPart, iterate_beir_entries, read_qrels
 from quarry.training.data.json_lines import json_lines
 
 __all__ = ["COLLECTIONS", "held_out_articles", "pairs_collection"]
@@ -26,7 +26,8 @@ def held_out_articles(name: str, n_articles: int, n_queries: int) -> Collection:
         for query, scores in read_qrels(folder / "qrels" / "train.tsv").items()
         if scores.keys() <= documents.keys()
     }
-    queries = {entry["_id"]: entry["text"] for entry in beir_entries(folder, "queries") if entry["_id"] in qrels}
+    entries = iterate_beir_entries(folder, "queries")
+    queries = {entry["_id"]: entry["text"] for entry in entries if entry["_id"] in qrels}
     return Collection(f"{name}-held-out", "train", documents, queries, qrels).subset(None, n_queries)
 
 

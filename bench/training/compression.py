@@ -11,7 +11,7 @@ import torch
 
 from bench.data.collections import Collection
 from quarry.training.compression.product_quantizer import ProductQuantizer
-from quarry.training.compression.quantizer_file import checkpoint_quantizer
+from quarry.training.compression.quantizer_file import read_checkpoint_quantizer
 from quarry.training.loop.validation import ValidationSet, search
 from quarry.training.model.network import EncoderNetwork, load_network
 from quarry.training.model.tokens import TextBatcher
@@ -149,7 +149,7 @@ class CodedEncoder:
 
 
 def train_method(experiment: Experiment, method: str, folder: Path) -> CodedEncoder:
-    """Train by a method, or resume where it was stopped.
+    """Train by a method, or resume from the last checkpoint.
 
     Args:
         experiment: the settings.
@@ -175,7 +175,7 @@ def _train(recipe: str, out: Path) -> Path:
 def _opened(experiment: Experiment, final: Path, quantizer: Path) -> CodedEncoder:
     documents = load_network(final, precision=experiment.precision)
     queries = final / "query"
-    arrays = checkpoint_quantizer(quantizer)
+    arrays = read_checkpoint_quantizer(quantizer)
     assert arrays is not None
     return CodedEncoder(
         load_network(queries, precision=experiment.precision) if queries.is_dir() else documents,

@@ -76,11 +76,15 @@ class Analyzer:
     def __post_init__(self) -> None:
         stemmer = _make_stemmer(self.language)
         stops = ENGLISH_STOP_WORDS if self.language == "english" else frozenset[str]()
-        object.__setattr__(self, "_expansions", _Expansions(_Words(stemmer, stops).terms))
+        object.__setattr__(self, "_expansions", _Expansions(_Words(stemmer, stops).terms, stemmer))
 
     def terms(self, text: str) -> list[str]:
         """Return the terms of a text in order, repeated as often as they occur; possibly none."""
         return list(chain.from_iterable(map(self._expansions.__getitem__, split_words(text))))
+
+    def stems(self, words: list[str]) -> list[str]:
+        """Return the stem of each of some case-folded words of letters."""
+        return self._expansions.stems(words)
 
     def located_terms(self, text: str) -> Iterator[LocatedTerms]:
         """Yield the terms of a text in order, as `terms` returns them, with their positions in the text."""
@@ -152,11 +156,17 @@ def _truncate(term: str) -> str:
 class _Expansions(dict[str, Terms]):
     """A cache of the terms of raw words, in two generations: words unused for two generations are evicted."""
 
-    def __init__(self, rule: Callable[[str], Terms]) -> None:
+    def __init__(self, rule: Callable[[str], Terms], stem: Callable[[str], str]) -> None:
         super().__init__()
         self._rule = rule
+        self._stem = stem
         self._older: dict[str, Terms] = {}
         self._lock = threading.Lock()
+
+    def stems(self, words: list[str]) -> list[str]:
+        """Return the stem of each of some words, none of which is kept."""
+        with self._lock:
+            return list(map(self._stem, words))
 
     def __missing__(self, word: str) -> Terms:
         with self._lock:  # a stemmer is not thread-safe

@@ -13,7 +13,7 @@ from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
 from quarry.engine.backends.registry import BACKENDS
-from quarry.engine.gpu.cuda import cuda_is_there
+from quarry.engine.gpu.cuda import has_cuda
 from quarry.engine.options import OpenOptions
 from quarry.formats.container.directory import Directory
 from quarry.formats.errors import InvalidSetting
@@ -98,7 +98,7 @@ def _by_preference(segment: OpenSegment, written: frozenset[str], options: OpenO
     """Return names and reasons, the best first; the last one needs no memory."""
     found = []
     if segment.reader.lists is not None or _is_for_graph(segment, options):
-        if cuda_is_there():
+        if has_cuda():
             found.append(("gpu", "there is a CUDA device"))
         if graph_name(segment.record.file.file_id) in written:
             found.append(("hnsw", "a graph was written"))

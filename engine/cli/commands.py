@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, TypeAlias, cast
 
 from quarry import engine
-from quarry.engine.cli import export_docs_command, sync_command
+from quarry.engine.cli import evaluation_commands, export_docs_command, sync_command
 from quarry.engine.cli.demo import run_demo
 from quarry.engine.cli.output import format_hit, marks_words
 from quarry.engine.cli.words import decode_text, parse_filter_option, parse_path
@@ -118,6 +118,8 @@ def _make_parser(words: Sequence[str]) -> argparse.ArgumentParser:
         _add_sync,
         _add_add_indexes,
         _add_export_docs,
+        _add_eval,
+        _add_tune,
         _add_merge,
         _add_info,
         _add_verify,
@@ -420,6 +422,22 @@ def _run_add_indexes(args: argparse.Namespace) -> int:
     with engine.Engine.open(args.index, writable=True, wait=args.wait) as index:
         _print_fields(asdict(index.add_indexes(args.others)), args.json)
     return 0
+
+
+def _add_eval(commands: _Subparsers) -> None:
+    parser = _add_command(commands, "eval", evaluation_commands.EVAL_SUMMARY, evaluation_commands.run_eval)
+    _add_index(parser)
+    evaluation_commands.add_eval_arguments(parser)
+    _add_encoder(parser)
+    _add_json(parser, "one JSON object")
+
+
+def _add_tune(commands: _Subparsers) -> None:
+    parser = _add_command(commands, "tune", evaluation_commands.TUNE_SUMMARY, evaluation_commands.run_tune)
+    _add_index(parser)
+    evaluation_commands.add_tune_arguments(parser)
+    _add_encoder(parser)
+    _add_json(parser, "one JSON object")
 
 
 def _add_export_docs(commands: _Subparsers) -> None:

@@ -53,12 +53,12 @@ class Document:
 
     @property
     def full_text(self) -> str:
-        """What the encoder reads: title, line break, text; only the text where the title is empty."""
+        """What the encoder reads: title, line break, text; only the text if the title is empty."""
         return full_text(self.title, self.text)
 
 
 def full_text(title: str, text: str) -> str:
-    """Title, line break, text; only the text where the title is empty."""
+    """Title, line break, text; only the text if the title is empty."""
     return f"{title}\n{text}" if title else text
 
 
@@ -66,7 +66,7 @@ def document_from(raw: object, where: str, path: Path | None = None) -> Document
     """Make a document of what a caller or a file gives; what the caller changes later has no effect on it.
 
     Args:
-        raw: a str (its text), a mapping with ``text`` and, where wanted, ``id`` (or ``_id``), ``title``
+        raw: a str (its text), a mapping with ``text`` and optionally ``id`` (or ``_id``), ``title``
             and ``metadata``, or a Document. Without an id the document gets a random one, 32 hex digits.
         where: names the document in errors: "document 17", "line 12".
         path: the file it comes from, for errors.

@@ -15,7 +15,7 @@ __all__ = ["MAX_LINE_BYTES", "MAX_SKIPPED_BYTES", "LineReader"]
 MAX_LINE_BYTES = 64 << 20
 """The longest line, without its line break."""
 MAX_SKIPPED_BYTES = 8 * MAX_LINE_BYTES
-"""The longest line that is read to its end to reach the next one; few compressed bytes can stand for many more."""
+"""The longest line that is read to its end to reach the next one; few compressed bytes can inflate to many."""
 
 _BUFFER_BYTES = 1 << 18
 _EMPTY_LINES = re.compile(rb"(?:\r*+\n++)++")

@@ -73,7 +73,7 @@ class _TooLargeError(Exception):
 
 
 class _Copy:
-    """Copies a value of builtin types, and gives up when the copy is too large to be stored.
+    """Copies a value of builtin types, and stops if the copy is too large to be stored.
 
     A member of a list, a value of a dict and a character take a byte or more each. So a list that holds another
     one many times over, level after level, is refused quickly too.

@@ -77,17 +77,17 @@ class DocumentStream:
         self._raws.close()
 
     def fraction_read(self) -> float | None:
-        """How much of the source has been read, 0 to 1; None where its size is not known."""
+        """How much of the source has been read, 0 to 1; None if its size is not known."""
         return self._raws.fraction_read()
 
     def n_expected(self) -> int | None:
-        """Documents in the whole source: an estimate while a file is read, None where nothing is known."""
+        """Documents in the whole source: an estimate while a file is read, None if nothing is known."""
         fraction = self.fraction_read()
         n_seen = self.n_read + self.n_skipped
         return max(n_seen, round(n_seen / fraction)) if fraction and n_seen else None
 
     def skip(self, error: InvalidDocument) -> None:
-        """Count a document as left out, or raise `error` where invalid ones are not skipped."""
+        """Count a document as left out, or raise `error` if invalid ones are not skipped."""
         if not self._skip_invalid:
             raise error
         self.n_skipped += 1

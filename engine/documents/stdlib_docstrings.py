@@ -214,7 +214,7 @@ def _is_at_home(member: object, module: str) -> bool:
 def _documents_of_class(cls: type, name: str, module: str) -> Iterator[StdlibDocument]:
     yield from _documents_of_object(cls, name, "class", module)
     for owner in cls.__mro__:
-        if owner.__name__.lstrip("_") == cls.__name__:  # the class itself, or the C class it stands for
+        if owner.__name__.lstrip("_") == cls.__name__:  # the class itself, or its C implementation
             for member_name, member in sorted(vars(owner).items()):
                 if _is_public(member_name) and _is_c_method(member):
                     yield from _documents_of_object(member, f"{name}.{member_name}", "method", module)

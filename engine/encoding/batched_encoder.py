@@ -53,7 +53,7 @@ class BatchRunner(Protocol):
 
         Args:
             output: "token_vectors" or "pooled".
-            ids: (batch, length) int64; values where the mask is 0 are ignored.
+            ids: (batch, length) int64; values at places whose mask is 0 are ignored.
             mask: (batch, length) int64, 1 for a token and 0 for padding.
 
         Returns:

@@ -101,7 +101,7 @@ class BundleEncoder(ABC):
 
     @cached_property
     def quantizer(self) -> Quantizer | None:
-        """The quantizer that the encoder was trained with, or None; read when it is first asked for.
+        """The quantizer that the encoder was trained with, or None; read at the first access.
 
         Raises:
             FormatError: it is damaged, or it is for vectors of another length.

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import math
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Set
 from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
 
+from quarry.engine.arguments import shown
 from quarry.engine.encoding.token_vectors import TokenVectors, VectorKind
 from quarry.engine.process.libraries import loading
 from quarry.formats.errors import InvalidSetting
 from quarry.formats.system_errors import checked_path
+from quarry.formats.vectors.quantizer import MAX_DIM
 
 __all__ = ["Encoder", "EncoderSource", "open_encoder"]
+
+_MAX_NAME, _MAX_IDENTITY = 1024, 128  # characters, of the fields of a manifest
 
 
 @runtime_checkable
@@ -111,13 +116,15 @@ def open_encoder(source: EncoderSource = None, *, runtime: str = "auto", lean: b
             which single queries take down to half the time and documents about 10 % less.
 
     Raises:
-        InvalidSetting: there is no bundle at the path, the source is of another type, or the runtime is unknown,
-            or the runtime or `lean` does not support the bundle's precision.
+        InvalidSetting: there is no bundle at the path, the source is of another type or has an attribute that an
+            index cannot store, or the runtime is unknown, or the runtime or `lean` does not support the bundle's
+            precision.
         BackendUnavailable: the requested runtime cannot be used.
         FormatError: the bundle is damaged, or of an unknown version.
         AccessFailed: the operating system refuses access to a file of the bundle.
     """
     if isinstance(source, Encoder):
+        _check_attributes(source)
         return source
     if source is not None and not isinstance(source, str | os.PathLike):
         return _encoder_of_functions(source)
@@ -128,6 +135,31 @@ def open_encoder(source: EncoderSource = None, *, runtime: str = "auto", lean: b
 
     folder = default_bundle_path() if source is None else checked_path(source, "encoder")
     return open_bundle(load_bundle(folder), runtime, lean)
+
+
+def _check_attributes(encoder: Encoder) -> None:
+    """Raise unless an index can store the attributes of an encoder, which an application may have written."""
+    dim, beta, kinds = encoder.dim, encoder.beta, encoder.vector_kinds
+    is_beta = beta is None or (isinstance(beta, int | float) and 0 < beta < math.inf)
+    is_kinds = isinstance(kinds, Set) and bool(kinds) and kinds <= {"token", "pooled"}
+    for name, is_valid, expected in (
+        ("name", _is_text(encoder.name, _MAX_NAME), f"a str of at most {_MAX_NAME} characters"),
+        ("identity", _is_text(encoder.identity, _MAX_IDENTITY), f"a str of at most {_MAX_IDENTITY} characters"),
+        ("dim", type(dim) is int and 1 <= dim <= MAX_DIM, f"an int from 1 to {MAX_DIM}"),
+        ("normalize", isinstance(encoder.normalize, bool), "True or False"),
+        ("beta", is_beta, "a positive number, or None"),
+        ("vector_kinds", is_kinds, "a set with 'token', 'pooled' or both"),
+    ):
+        if not is_valid:
+            actual = shown(getattr(encoder, name))
+            raise InvalidSetting(f"{name} of the encoder is not valid", expected=expected, actual=actual)
+
+
+def _is_text(value: object, most: int) -> bool:
+    try:
+        return isinstance(value, str) and len(value) <= most and bool(value.encode())
+    except UnicodeEncodeError:  # a lone surrogate
+        return False
 
 
 def _encoder_of_functions(source: object) -> Encoder:

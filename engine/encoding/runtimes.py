@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from quarry.engine.arguments import checked_flag, is_one_of, shown
 from quarry.engine.encoding.shared_models import bundle_key, shared_models
-from quarry.engine.gpu.cuda import cuda_is_there
+from quarry.engine.gpu.cuda import has_cuda
 from quarry.engine.process.libraries import loading
 from quarry.formats.bundle.encoder import EncoderBundle
 from quarry.formats.bundle.folder import MODEL_NAME, QUERY_MODEL_NAME
@@ -153,7 +153,7 @@ def _plan(bundle: EncoderBundle) -> PlanRecord | None:
 
 def _has_cuda() -> bool:
     """Return whether there is a CUDA device, and ONNX Runtime was built for it, which takes longer to find out."""
-    if not cuda_is_there():
+    if not has_cuda():
         return False
     from quarry.engine.encoding.onnx_session import import_onnxruntime
 

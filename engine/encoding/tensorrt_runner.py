@@ -14,7 +14,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from quarry.engine.encoding.tokenizer import Ids
-from quarry.engine.gpu.cuda import cuda_is_there, cuda_target
+from quarry.engine.gpu.cuda import get_cuda_target, has_cuda
 from quarry.formats.bundle.encoder import EncoderBundle
 from quarry.formats.bundle.plan import PlanRecord
 from quarry.formats.errors import BackendUnavailable
@@ -204,7 +204,7 @@ def _profile_for(profiles: Sequence[Any], shape: tuple[int, ...]) -> int:
 
 def fitting_plan(plans: Sequence[PlanRecord], model_sha256: str) -> PlanRecord | None:
     """Return the plan of a graph for this GPU and the installed library, None if there is none."""
-    target = cuda_target() if plans and cuda_is_there() else None
+    target = get_cuda_target() if plans and has_cuda() else None
     for plan in plans:
         if (
             plan.model_sha256 == model_sha256

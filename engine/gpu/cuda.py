@@ -8,14 +8,14 @@ import sys
 from functools import cache
 from importlib.util import find_spec
 
-__all__ = ["cuda_is_there", "cuda_target"]
+__all__ = ["get_cuda_target", "has_cuda"]
 
 _log = logging.getLogger(__name__)
 _MAJOR, _MINOR = 75, 76  # CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR and _MINOR
 
 
 @cache
-def cuda_target() -> str | None:
+def get_cuda_target() -> str | None:
     """Return the compute capability of the first CUDA device, such as "sm90"; None without a device."""
     try:
         driver = ctypes.CDLL("nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1")
@@ -31,9 +31,9 @@ def cuda_target() -> str | None:
 
 
 @cache
-def cuda_is_there() -> bool:
+def has_cuda() -> bool:
     """Return whether there is a CUDA device and a torch built for it; log once if only torch is missing."""
-    if cuda_target() is None:
+    if get_cuda_target() is None:
         return False
     if find_spec("torch") is None or _is_cpu_build_of_torch():
         _log.info(

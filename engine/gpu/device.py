@@ -78,14 +78,14 @@ class Device:
         """The Triton kernels that agree with torch on this CUDA device; None on the CPU or if none does."""
         if self.place.type != "cuda":
             return None
-        from quarry.engine.gpu.kernel_check import sound_kernels
+        from quarry.engine.gpu.kernel_check import find_sound_kernels
 
         try:
             kernels = import_module("quarry.engine.gpu.kernels")
         except ImportError:
             return None
         with self.active():
-            return sound_kernels(kernels, self.place)
+            return find_sound_kernels(kernels, self.place)
 
     def disable_kernels(self) -> None:
         """Compute in plain torch from now on, for a comparison; what is open already keeps its kernels."""

@@ -10,7 +10,7 @@ import torch
 
 from quarry.engine.gpu.aggregation import aggregate_rows
 
-__all__ = ["sound_kernels"]
+__all__ = ["find_sound_kernels"]
 
 _log = logging.getLogger(__name__)
 _DIM, _N_DOCS, _N_QUERIES, _MANY_QUERIES = 96, 200, 5, 130
@@ -19,7 +19,7 @@ _SLOTS = 4  # documents with more rows take two rounds
 _Check = Callable[[ModuleType, torch.device, torch.Generator], bool]
 
 
-def sound_kernels(kernels: ModuleType, place: torch.device) -> SimpleNamespace | None:
+def find_sound_kernels(kernels: ModuleType, place: torch.device) -> SimpleNamespace | None:
     """Compare each kernel with torch on small random inputs; log a warning for each that differs or fails.
 
     Args:

@@ -13,7 +13,7 @@ import torch
 import triton
 import triton.language as tl
 
-__all__ = ["TILE_ROWS", "Tiling", "document_scores", "tiling_for"]
+__all__ = ["TILE_ROWS", "Tiling", "choose_tiling", "document_scores"]
 
 TILE_ROWS = 128
 """Centroids that a program scans at a time; a document of more takes several rounds."""
@@ -41,7 +41,7 @@ class Tiling(NamedTuple):
     stages: int
 
 
-def tiling_for(n_queries: int, *, softmax: bool) -> Tiling:
+def choose_tiling(n_queries: int, *, softmax: bool) -> Tiling:
     """Return the default tiling for a number of queries; it has not been tuned on a device yet."""
     most = 64 if softmax else 128  # what the registers of a Hopper multiprocessor hold
     queries = min(most, max(16, triton.next_power_of_2(n_queries)))
@@ -77,10 +77,10 @@ def document_scores(
         betas: (n_queries,) float32, inverse temperatures, or None for the maximum.
         scores: (at least docs.max() - first_doc + 1, n_queries) float32, is written to.
         first_doc: the document of the first row of `scores`.
-        tiling: None: `tiling_for` these queries.
+        tiling: None: `choose_tiling` these queries.
     """
     n_queries = len(queries)
-    tile = tiling or tiling_for(n_queries, softmax=betas is not None)
+    tile = tiling or choose_tiling(n_queries, softmax=betas is not None)
     n_tiles = triton.cdiv(len(docs), tile.rows // slots) * triton.cdiv(n_queries, tile.queries)
     _document_kernel[(n_tiles,)](
         values,

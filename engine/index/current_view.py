@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import logging
-import os
-import threading
 from collections.abc import Callable
 
+from quarry.engine.index.current import Current
 from quarry.engine.index.view import IndexView, ViewResources
 from quarry.engine.indexer.graphs import drop_graphs, write_graphs
 from quarry.engine.progress import Report, no_report
 from quarry.formats.container.directory import Directory
-from quarry.formats.errors import IndexClosed
 from quarry.formats.snapshot import Snapshot
 
 __all__ = ["CurrentView"]
@@ -19,7 +17,7 @@ __all__ = ["CurrentView"]
 _log = logging.getLogger(__name__)
 
 
-class CurrentView:
+class CurrentView(Current[IndexView]):
     """The view of the current generation; safe to use from several threads of one process.
 
     Args:
@@ -32,33 +30,10 @@ class CurrentView:
     """
 
     def __init__(self, directory: Directory, resources: ViewResources) -> None:
-        self._directory = directory
+        super().__init__(directory)
         self._options = resources.options
-        self._pid = os.getpid()
-        self._lock = threading.Lock()
         snapshot = Snapshot(directory)
-        self._view: IndexView | None = _open_view(snapshot, lambda: IndexView(snapshot, resources))
-
-    @property
-    def is_forked(self) -> bool:
-        """Whether this is a copy in a forked child, where threads of the parent may hold locks forever."""
-        return os.getpid() != self._pid
-
-    def get(self) -> IndexView:
-        """Return the current view.
-
-        Raises:
-            IndexClosed: the index is closed, or was opened by another process.
-        """
-        view = self._view
-        if view is None:
-            raise IndexClosed("the index is closed", path=self._directory.path)
-        if self.is_forked:
-            raise IndexClosed(
-                "the index was opened by another process; open it again after a fork",
-                path=self._directory.path,
-            )
-        return view
+        self._view = _open_view(snapshot, lambda: IndexView(snapshot, resources))
 
     def refresh(self) -> bool:
         """Open the newest generation, or an index that replaced this one; return False if it is open already."""
@@ -104,15 +79,8 @@ class CurrentView:
         self._view = _open_view(snapshot, lambda: view.next_view(snapshot, is_reusing=is_reusing))
         _log.debug("%s: answers from generation %d", self._directory.path, snapshot.manifest.generation)
 
-    def close(self) -> None:
-        """Close all files; closing twice is harmless. A forked child drops them without taking the lock."""
-        if self.is_forked:
-            self._view = None
-            return
-        with self._lock:
-            view, self._view = self._view, None
-        if view:
-            view.snapshot.close()
+    def _close_view(self, view: IndexView) -> None:
+        view.snapshot.close()
 
 
 def _open_view(snapshot: Snapshot, make: Callable[[], IndexView]) -> IndexView:

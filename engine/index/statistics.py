@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from quarry.engine.backends.selection import Choice
-from quarry.engine.options import OpenOptions
+from quarry.engine.options import DEFAULT_DENSE_WEIGHT, OpenOptions
 from quarry.engine.quantization.drift import drift_statistics
 from quarry.formats.segment import SEGMENT_PARTS
 from quarry.formats.snapshot import Snapshot
@@ -19,9 +19,10 @@ def index_statistics(snapshot: Snapshot) -> dict[str, object]:
 
     Returns:
         generation, n_documents, n_deleted, n_centroids, n_segments, dim, representation (name and settings),
-        encoder (its name), stored (int8, float16 or none), code_bytes, size_bytes (all files except the manifest),
-        drift (see `quarry.engine.quantization.drift`), and bytes: size by part (centroids, codes, documents, ids,
-        metadata, postings, quantizers, other). Sections that this version does not know count as "other".
+        encoder (its name), stored (int8, float16 or none), code_bytes, dense_weight (of searches that give none),
+        size_bytes (all files except the manifest), drift (see `quarry.engine.quantization.drift`), and bytes: size
+        by part (centroids, codes, documents, ids, metadata, postings, quantizers, other). Sections that this
+        version does not know count as "other".
     """
     manifest = snapshot.manifest
     settings = manifest.settings
@@ -42,6 +43,7 @@ def index_statistics(snapshot: Snapshot) -> dict[str, object]:
         "encoder": manifest.encoder.name,
         "stored": settings.centroids,
         "code_bytes": settings.code_bytes,
+        "dense_weight": DEFAULT_DENSE_WEIGHT if manifest.dense_weight is None else manifest.dense_weight,
         "size_bytes": size,
         "drift": drift_statistics(snapshot),
         "bytes": dict(parts),

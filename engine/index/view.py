@@ -193,13 +193,16 @@ class IndexView:
 
     def search(self, texts: list[str], options: SearchOptions) -> list[Hits]:
         """Return the hits of each text, see `quarry.engine.engine.Engine.search`."""
+        options = options.for_index(self.snapshot.manifest.dense_weight)
         reranker = self._resources.find_reranker(options, self.snapshot.directory.path)
         if options.mode == "lexical":
             allowed = self.filter.allowed(options.condition)
             answers = self._retriever.search_lexical(texts, options, allowed)
         else:
             self.check_encoder()
-            vectors = self._resources.encode(texts)
+            is_corrected = options.mode == "hybrid" and options.typos
+            meant = [self._lexical.correct(text) for text in texts] if is_corrected else texts
+            vectors = self._resources.encode(meant)
             allowed = self.filter.allowed(options.condition)
             if options.mode == "dense":
                 answers = self._retriever.search_dense(vectors, options, allowed, texts)

@@ -14,7 +14,7 @@ import numpy as np
 
 from quarry.engine.analysis.analyzer import Analyzer
 from quarry.engine.documents.document import Document
-from quarry.engine.encoding.batch_encoder import BatchEncoder
+from quarry.engine.encoding.batch_encoder import BatchEncoder, as_batch_encoder
 from quarry.engine.encoding.encoder import Encoder
 from quarry.engine.encoding.token_vectors import TokenVectors
 from quarry.engine.indexer.document_batches import (
@@ -131,8 +131,9 @@ class EncodedDocuments:
         self._stages = ExitStack()
         self._read = _ReadDocuments(documents)
         self._futures: Iterator[Future[EncodedDocument]]
-        if isinstance(how.encoder, BatchEncoder):
-            self._futures = self._in_batches(self._read, how, how.encoder)
+        batched = as_batch_encoder(how.encoder)
+        if batched is not None:
+            self._futures = self._in_batches(self._read, how, batched)
         else:
             self._futures = self._ahead(self._read, how.encode, pool.threads * _AHEAD)
 

@@ -409,9 +409,9 @@ class IndexWriter:
                 self._merges.start()
             return generation
 
-    def wait_for_merges(self) -> None:
-        """Wait for merges in the background to end; see `raise_merge_failure`."""
-        self._merges.wait()
+    def set_dense_weight(self, weight: float | None) -> int:
+        """Store the default weight of dense scores in a generation of its own; return its number."""
+        return self.rewrite(lambda current, _: current.manifest.with_dense_weight(weight))
 
     def raise_merge_failure(self) -> None:
         """Raise the error that a merge in the background failed with, once.

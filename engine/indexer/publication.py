@@ -9,7 +9,7 @@ from typing import Self
 from quarry.engine.indexer.failures import WriterState
 from quarry.formats.container.directory import Directory
 from quarry.formats.errors import CommitFailed, DurabilityUnknown, IndexLocked, IndexNotFound
-from quarry.formats.manifest import Manifest, find_latest_generation, manifest_name
+from quarry.formats.manifest import Manifest, find_latest_generation
 from quarry.formats.write_lock import WriteLock
 
 __all__ = ["Publication"]
@@ -101,7 +101,7 @@ class Publication:
         except IndexNotFound:
             return self._generation == 0
         except OSError:  # no descriptor is left to list the folder; looking for one name takes none
-            name = manifest_name(self._generation + 1)
+            name = Manifest.name_of(self._generation + 1)
             return self._lock.is_in_place() and not self._directory.may_hold(name)
 
     def _translate(self, error: BaseException, is_undone: bool) -> BaseException:

@@ -5,7 +5,8 @@ The score of a document d, as in Lucene (`BM25Similarity`), is the sum over the 
     idf(t) tf / (tf + k1 (1 - b + b |d| / average))     idf(t) = ln(1 + (N - df + 1/2) / (df + 1/2))
 
 tf: frequency of t in d; |d|: number of terms of d, exact; N, df, average: number of documents, number of documents
-with t, and mean length of a document; a term that occurs n times in the query counts n times. (S. Robertson,
+with t, and mean length of a document; a term that occurs n times in the query counts n times, and a term
+that stands for a mistyped one (`quarry.engine.lexical.close_terms`) a fraction of that. (S. Robertson,
 H. Zaragoza, The probabilistic relevance framework: BM25 and beyond, 2009, Eq. 3.15, without the constant factor
 k1 + 1.)
 
@@ -19,12 +20,19 @@ from __future__ import annotations
 import math
 import threading
 from collections import Counter, OrderedDict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import NamedTuple, Protocol
 
 import numpy as np
 
+from quarry.engine.lexical.close_terms import (
+    CloseTerm,
+    Expansion,
+    allowed_edits,
+    find_close_terms,
+    select_expansions,
+)
 from quarry.engine.lexical.live_postings import LivePostings
 from quarry.engine.lexical.query import Bm25Query, QueryTerm
 from quarry.engine.lexical.segment_scorer import SegmentScorer, TermScores
@@ -38,6 +46,7 @@ __all__ = ["MAX_QUERY_TERMS", "Bm25", "Collection", "inverse_document_frequency"
 MAX_QUERY_TERMS = 1000  # distinct terms; of more terms the rarest are used
 
 _CACHE_BYTES = 128 << 20
+_MAX_EXPANSIONS = 4096  # mistyped terms whose expansions are remembered
 _TERM_BYTES, _PART_BYTES = 256, 320  # approximate size of the Python objects
 
 
@@ -56,6 +65,10 @@ class Collection(Protocol):
 
     def document_frequency(self, term: str) -> int:
         """Return the number of documents with a term."""
+        ...
+
+    def expand(self, term: str) -> Sequence[Expansion]:
+        """Return the terms that stand for one that no document has; none if there is no close one."""
         ...
 
 
@@ -79,6 +92,7 @@ class Bm25:
         b: length normalization, from 0 (none) to 1.
         cache_bytes: memory for the decoded postings of recently used terms.
         collection: the collection that the documents of the segments are a part of; None: they are all of it.
+        stems: returns the stems of words, to find what mistyped ones stand for.
 
     Raises:
         InvalidSetting: k1 or b is out of bounds.
@@ -92,6 +106,7 @@ class Bm25:
         b: float = DEFAULT_B,
         cache_bytes: int = _CACHE_BYTES,
         collection: Collection | None = None,
+        stems: Callable[[list[str]], list[str]] = list,
     ) -> None:
         if not (0 <= k1 < math.inf and 0 <= b <= 1):
             raise InvalidSetting("settings of BM25 out of bounds", expected="k1 >= 0, 0 <= b <= 1", actual=(k1, b))
@@ -102,12 +117,53 @@ class Bm25:
         self._cache = _TermCache(cache_bytes)
         self._collection: Collection = collection or self
         self._is_whole = collection is None
+        self._stems = stems
+        self._expansions: dict[str, Sequence[Expansion]] = {}
 
-    def query(self, query_terms: Iterable[str]) -> Bm25Query:
-        """Look up the terms and return the query."""
-        terms, n_absent = self._look_up_terms(query_terms)
-        absent = n_absent * inverse_document_frequency(self._collection.n_docs, 0)
-        return Bm25Query(terms, self._scorers, sum(term.idf for term in terms) + absent)
+    def query(self, query_terms: Iterable[str], typos: bool = True) -> Bm25Query:
+        """Look up the terms and return the query.
+
+        Args:
+            query_terms: the terms.
+            typos: whether terms that no document has are replaced by close ones.
+        """
+        counts: dict[str, float] = dict(Counter(query_terms))
+        terms, absent = self._look_up_terms(counts)
+        expansions = {name: self._collection.expand(name) for name in absent} if typos else {}
+        expansions = {name: each for name, each in expansions.items() if each}
+        information = len(absent - expansions.keys()) * inverse_document_frequency(self._collection.n_docs, 0)
+        if expansions:
+            for name, several in expansions.items():
+                for each in several:
+                    counts[each.name] = counts.get(each.name, 0.0) + each.weight * counts[name]
+            before = information + sum(term.idf for term in terms)
+            terms, _ = self._look_up_terms({name: n for name, n in counts.items() if name not in absent})
+            idf = {term.name: term.idf for term in terms}
+            stands_for = (max(idf[each.name] for each in several) for several in expansions.values())
+            return Bm25Query(terms, self._scorers, before + sum(stands_for), expansions)
+        return Bm25Query(terms, self._scorers, information + sum(term.idf for term in terms))
+
+    def close_terms(self, term: str, n_edits: int) -> set[CloseTerm]:
+        """Return all terms of the segments' dictionaries within a distance of a term."""
+        return find_close_terms([segment.reader for segment in self._segments], term, n_edits, self._stems)
+
+    def expand(self, term: str) -> Sequence[Expansion]:
+        """Return the terms that stand for one that no document has; none if there is no close one."""
+        known = self._expansions.get(term)
+        if known is None:
+            known = self._find_expansions(term)
+            if len(self._expansions) >= _MAX_EXPANSIONS:
+                self._expansions = {}
+            self._expansions[term] = known
+        return known
+
+    def _find_expansions(self, term: str) -> Sequence[Expansion]:
+        for n_edits in allowed_edits(term):
+            close = self.close_terms(term, n_edits)
+            found = select_expansions(close, {each.name: self.document_frequency(each.name) for each in close})
+            if found:
+                return found
+        return ()
 
     @property
     def cached_bytes(self) -> int:
@@ -140,12 +196,11 @@ class Bm25:
         least = self._k1 * (1 - self._b)
         return [(segment.lengths * slope + least).astype(np.float32) for segment in self._segments]
 
-    def _look_up_terms(self, query_terms: Iterable[str]) -> tuple[list[QueryTerm], int]:
+    def _look_up_terms(self, counts: Mapping[str, float]) -> tuple[list[QueryTerm], set[str]]:
         """Return the terms that live documents contain, at most MAX_QUERY_TERMS, rarest first, then by name.
 
-        And how many other distinct terms there are that no document contains; 0 if there are too many terms.
+        And the other terms, which no document contains; none if there are too many terms.
         """
-        counts = Counter(query_terms)
         names = list(counts) if len(counts) <= MAX_QUERY_TERMS else self._select_rarest(counts)
         terms = []
         for name, known in zip(names, self._cache.get(names), strict=True):
@@ -154,7 +209,7 @@ class Bm25:
                 idf = inverse_document_frequency(self._collection.n_docs, term.n_docs)
                 terms.append(QueryTerm(term.n_docs, name, counts[name], idf, term.parts))
         terms.sort()
-        return terms, len(names) - len(terms)
+        return terms, set(names) - {term.name for term in terms}
 
     def _select_rarest(self, names: Iterable[str]) -> list[str]:
         frequencies = [(self._collection.document_frequency(name), name) for name in names]

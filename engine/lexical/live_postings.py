@@ -26,11 +26,12 @@ class LivePostings:
 
     Attributes:
         n_ordinals: documents in the segment, deleted ones included.
+        reader: the segment's postings.
     """
 
     def __init__(self, reader: PostingsReader, deleted: BoolArray | None) -> None:
         self.n_ordinals = reader.n_docs
-        self._reader = reader
+        self.reader = reader
         self._deleted = deleted
 
     @cached_property
@@ -42,13 +43,13 @@ class LivePostings:
     def total_length(self) -> int:
         """The number of terms of all live documents, repetitions counted."""
         if self._deleted is None:
-            return self._reader.total_length
+            return self.reader.total_length
         return int(self.lengths[~self._deleted].sum(dtype=np.uint64))
 
     @property
     def lengths(self) -> UInt32Array:
         """(n_ordinals,) uint32, the number of terms of each document, deleted ones included."""
-        return self._reader.lengths
+        return self.reader.lengths
 
     def document_frequency(self, term: str) -> int:
         """Return the number of live documents with a term; decodes its postings if anything is deleted.
@@ -57,7 +58,7 @@ class LivePostings:
             FormatError: the segment is damaged.
         """
         if self._deleted is None:
-            return self._reader.document_frequency(term)
+            return self.reader.document_frequency(term)
         return len(self.postings(term).docs)
 
     def postings(self, term: str) -> Postings:
@@ -66,7 +67,7 @@ class LivePostings:
         Raises:
             FormatError: the segment is damaged.
         """
-        postings = self._reader.postings(term)
+        postings = self.reader.postings(term)
         if self._deleted is None:
             return postings
         live = np.flatnonzero(

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from quarry.engine.filtering.allowed import AllowedDocs
+from quarry.engine.lexical.close_terms import Expansion
 from quarry.engine.lexical.segment_scorer import Scored, SegmentScorer, TermScores, look_up
 from quarry.engine.scoring.ranking import Exactness, Ranking, merge_rankings
 from quarry.formats.arrays import Float32Array, Int64Array
@@ -21,14 +22,14 @@ class QueryTerm(NamedTuple):
     Attributes:
         n_docs: live documents that contain it, in all segments.
         name: the term.
-        frequency: how often it occurs in the query.
+        frequency: how often it occurs in the query; less if it stands for a mistyped term.
         idf: its inverse document frequency in the collection, above 0.
         parts: its scores in each segment.
     """
 
     n_docs: int
     name: str
-    frequency: int
+    frequency: float
     idf: float
     parts: tuple[TermScores, ...]
 
@@ -41,11 +42,26 @@ class Bm25Query:
         scorers: one for each segment.
         information: sum of the inverse document frequencies of all terms of the query, also of those that do not
             occur.
+        expansions: the terms that stand for mistyped ones, the likeliest first, by the latter.
+
+    Attributes:
+        expansions: as given.
     """
 
-    def __init__(self, terms: Sequence[QueryTerm], scorers: Sequence[SegmentScorer], information: float) -> None:
+    def __init__(
+        self,
+        terms: Sequence[QueryTerm],
+        scorers: Sequence[SegmentScorer],
+        information: float,
+        expansions: Mapping[str, Sequence[Expansion]] | None = None,
+    ) -> None:
         self._terms = terms
         self._information = information
+        self.expansions: Mapping[str, Sequence[Expansion]] = expansions or {}
+        self._mistyped: dict[str, str] = {}
+        for mistyped, several in self.expansions.items():
+            for each in several:
+                self._mistyped.setdefault(each.name, mistyped)
         self._scorers = scorers
         self._parts = [
             [term.parts[segment].multiply(term.frequency) for term in terms] for segment in range(len(scorers))
@@ -55,6 +71,11 @@ class Bm25Query:
     def idf(self) -> dict[str, float]:
         """The inverse document frequency of each term."""
         return {term.name: term.idf for term in self._terms}
+
+    @property
+    def mistyped(self) -> Mapping[str, str]:
+        """The mistyped term of the query that a term stands for, by the latter; most queries have none."""
+        return self._mistyped
 
     def scores(self) -> list[Scored]:
         """Return for each segment the live documents with a term of the query, ascending, and their scores."""
@@ -84,8 +105,8 @@ class Bm25Query:
         """Return the share of the query's information that (n,) documents have: (n,) float32, from 0 to 1."""
         found = np.zeros(len(docs), np.float64)
         for term in self._terms:
-            found += term.idf * term.parts[segment].contains(docs)
-        return (found / max(self._information, 1e-9)).astype(np.float32)
+            found += term.idf * min(1.0, term.frequency) * term.parts[segment].contains(docs)
+        return np.minimum(found / max(self._information, 1e-9), 1.0).astype(np.float32)
 
     def term_scores(self, segment: int, doc: int) -> dict[str, float]:
         """Return the contribution of each term to the score of a document, by term; missing terms are left out."""

@@ -6,6 +6,7 @@ from functools import cached_property
 
 from quarry.engine.analysis.analyzer import Analyzer
 from quarry.engine.lexical.bm25 import Bm25, Collection
+from quarry.engine.lexical.correction import correct_text
 from quarry.engine.lexical.query import Bm25Query
 from quarry.engine.lexical.query_words import QueryWords
 from quarry.formats.snapshot import Snapshot
@@ -30,9 +31,23 @@ class LexicalSearcher:
         self._segments = snapshot.segments
         self._settings = snapshot.manifest.settings
 
-    def query(self, text: str) -> Bm25Query:
-        """Return the query of a text, with the postings of its terms."""
-        return self._bm25.query(self.terms(text))
+    def query(self, text: str, typos: bool = True) -> Bm25Query:
+        """Return the query of a text, with the postings of its terms.
+
+        Args:
+            text: of the query.
+            typos: whether terms that no document has are replaced by close ones.
+        """
+        return self._bm25.query(self.terms(text), typos)
+
+    def stems(self, words: list[str]) -> list[str]:
+        """Return the stem of each of some words, by the rules of the index."""
+        return self._analyzer.stems(words)
+
+    def correct(self, text: str) -> str:
+        """Return a text with words corrected that no document has; see `quarry.engine.lexical.correction`."""
+        expansions = self.query(text).expansions
+        return correct_text(text, expansions, self._analyzer) if expansions else text
 
     def terms(self, text: str) -> list[str]:
         """Return the terms of a text, as analyzed by the rules of the index."""
@@ -62,4 +77,6 @@ class LexicalSearcher:
         readers = [segment.reader.postings for segment in self._segments]
         deleted = [segment.deleted for segment in self._segments]
         settings = self._settings
-        return Bm25(readers, deleted, settings.k1, settings.b, self._cache_bytes, self._collection)
+        return Bm25(
+            readers, deleted, settings.k1, settings.b, self._cache_bytes, self._collection, self._analyzer.stems
+        )

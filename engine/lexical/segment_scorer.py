@@ -56,8 +56,8 @@ class TermScores(NamedTuple):
         dense[docs] = scores
         return cls(len(docs), None, dense, max_score)
 
-    def multiply(self, times: int) -> TermScores:
-        """Return the scores of a term that occurs so many times in the query."""
+    def multiply(self, times: float) -> TermScores:
+        """Return the scores of a term that occurs so many times in the query, or has such a weight."""
         if times == 1:
             return self
         return TermScores(self.n_docs, self.docs, self.scores * np.float32(times), self.max_score * times)

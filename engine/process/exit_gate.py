@@ -1,6 +1,6 @@
 """Lets the interpreter exit between calls into native libraries, not in the middle of them.
 
-Up to Python 3.13 a daemon thread ends as soon as it asks for the interpreter's lock while the interpreter exits:
+Up to Python 3.13 a daemon thread ends as soon as it requests the interpreter's lock while the interpreter exits:
 its stack is unwound. C++ code that takes the lock back in a destructor, after working without it, then aborts the
 process ("terminate called without an active exception"). ONNX Runtime does so, as do all libraries bound with
 pybind11, and `numpy.unique` since NumPy 2.4.

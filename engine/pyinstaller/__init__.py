@@ -1,4 +1,4 @@
-"""What PyInstaller is told, so that a frozen program has all that is loaded by name: the model and the backends.
+"""Hooks for PyInstaller: a frozen program contains all that is loaded by name, the model and the backends.
 
 PyInstaller finds this package by the entry point ``pyinstaller40`` of the distribution, without any option. What
 it runs is ``hook-quarry.py`` beside this file; the name says for which package it is.

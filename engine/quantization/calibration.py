@@ -23,7 +23,7 @@ import numpy.typing as npt
 from quarry.engine.quantization.coder import VectorCoder
 from quarry.engine.quantization.held_out import ROUNDING, has_enough_queries
 from quarry.engine.quantization.nprobe import list_ranks
-from quarry.engine.scoring.stored_vectors import decoded_vectors
+from quarry.engine.scoring.stored_vectors import decode_vectors
 from quarry.formats.vectors.quantizer import Quantizer
 from quarry.formats.vectors.search_setting import SearchSetting
 
@@ -168,7 +168,7 @@ class _BestOfCollection:
         self._lengths.append(float(np.median(np.linalg.norm(vectors, axis=1))))
         lists, codes = self._coder.code(vectors)
         self._list_sizes += np.bincount(lists, minlength=len(self._list_sizes))
-        by_codes = self._rotated @ decoded_vectors(self._quantizer, lists, codes).T
+        by_codes = self._rotated @ decode_vectors(self._quantizer, lists, codes).T
         self.by_codes.add(by_codes, docs, lists)
         self._add_documents(np.stack([self._queries @ vectors.T, by_codes]), docs)
 

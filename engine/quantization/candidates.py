@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from quarry.engine.quantization.held_out import ROUNDING, find_nearest_rows, has_enough_queries, mask_neighbors
 from quarry.engine.quantization.search_settings import find_setting
-from quarry.engine.scoring.stored_vectors import decoded_vectors
+from quarry.engine.scoring.stored_vectors import decode_vectors
 from quarry.formats.snapshot import OpenSegment
 from quarry.formats.vectors.quantizer import Quantizer
 
@@ -69,7 +69,7 @@ def default_candidates(segment: OpenSegment, k: int, n_allowed: int | None = Non
     """Return how many documents of a segment to rescore if the query does not set it.
 
     It is the number calibrated with queries, if there is one. In an index of version 1.0, or one built without an
-    encoder, it is the number calibrated with rows of the training sample for ten hits, times a power of k: where
+    encoder, it is the number calibrated with rows of the training sample for ten hits, times a power of k: if
     ten hits took 54 and 162 candidates, one took 6 and 25, 30 took 132 and 375, and 100 took 372 and 839 (squad,
     abstracts). Fewer than ten hits use the number for ten. With a filter fewer candidates are needed: ten hits
     took 54 candidates of all of squad, and 34 of a tenth of it.
@@ -123,7 +123,7 @@ def _count_before(
     scores, lengths = np.empty((len(places), len(sample)), np.float32), np.empty(len(sample), np.float32)
     for low in range(0, len(sample), _BATCH_ROWS):
         part = slice(low, low + _BATCH_ROWS)
-        decoded = decoded_vectors(quantizer, lists[part], codes[part])
+        decoded = decode_vectors(quantizer, lists[part], codes[part])
         scores[:, part], lengths[part] = queries @ decoded.T, np.linalg.norm(decoded, axis=1)
     mask_neighbors(scores, places)
     rounding = ROUNDING * np.linalg.norm(queries, axis=1)[:, None] * lengths[nearest]

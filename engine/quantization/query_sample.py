@@ -15,11 +15,11 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 
-from quarry.engine.encoding.batch_encoder import BatchEncoder
+from quarry.engine.encoding.batch_encoder import as_batch_encoder
 from quarry.engine.encoding.encoder import Encoder
 from quarry.engine.encoding.queries import encode_queries, valid_queries
 from quarry.engine.encoding.windows import WORD, sentence_end_flags
-from quarry.engine.scoring.query_vectors import MAX_MAGNITUDE, host_vectors
+from quarry.engine.scoring.query_vectors import MAX_MAGNITUDE, to_host_vectors
 from quarry.formats.errors import InvalidQuery
 
 __all__ = ["MAX_TEXTS", "QuerySample", "sample_vectors"]
@@ -90,10 +90,11 @@ def sample_vectors(encoder: Encoder | None, texts: list[str], threads: int) -> F
 
 def _encode(encoder: Encoder, texts: list[str], threads: int) -> Floats:
     try:
-        return host_vectors(encode_queries(encoder, texts, threads))
+        return to_host_vectors(encode_queries(encoder, texts, threads))
     except InvalidQuery:  # of at least one text
-        if isinstance(encoder, BatchEncoder):
-            return host_vectors(encode_queries(encoder, valid_queries(encoder, texts), threads))
+        batched = as_batch_encoder(encoder)
+        if batched is not None:
+            return to_host_vectors(encode_queries(encoder, valid_queries(batched, texts), threads))
         return _encode_one_by_one(encoder, texts)
 
 
@@ -101,7 +102,7 @@ def _encode_one_by_one(encoder: Encoder, texts: list[str]) -> Floats:
     vectors = [np.empty((0, encoder.dim), np.float32)]
     for text in texts:
         try:
-            vectors.append(host_vectors(encode_queries(encoder, [text], 1)))
+            vectors.append(to_host_vectors(encode_queries(encoder, [text], 1)))
         except InvalidQuery:
             continue
     return np.concatenate(vectors)

@@ -19,7 +19,7 @@ __all__ = [
     "Representation",
     "Spans",
     "cluster_spans",
-    "nonempty_windows",
+    "drop_empty_windows",
     "scale_rows",
     "window_extent",
 ]
@@ -91,7 +91,7 @@ class IntegerSettings:
         return {each.name: getattr(self, each.name) for each in fields(self)}
 
 
-def nonempty_windows(windows: Iterable[TokenVectors]) -> Iterator[TokenVectors]:
+def drop_empty_windows(windows: Iterable[TokenVectors]) -> Iterator[TokenVectors]:
     """Yield the windows that have tokens.
 
     Raises:

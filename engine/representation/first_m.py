@@ -13,7 +13,7 @@ from quarry.engine.encoding.token_vectors import TokenVectors
 from quarry.engine.representation.base import (
     DocumentVectors,
     IntegerSettings,
-    nonempty_windows,
+    drop_empty_windows,
     scale_rows,
     window_extent,
 )
@@ -40,7 +40,7 @@ class FirstM(IntegerSettings):
         del text
         values: list[npt.NDArray[np.float32]] = []
         spans: list[tuple[int, int]] = []
-        for window in nonempty_windows(windows):
+        for window in drop_empty_windows(windows):
             if not values:
                 values.append(window.first[np.newaxis])
                 spans.append(window_extent(window))

@@ -14,7 +14,7 @@ from quarry.engine.representation.base import (
     DocumentVectors,
     IntegerSettings,
     cluster_spans,
-    nonempty_windows,
+    drop_empty_windows,
     scale_rows,
 )
 from quarry.engine.representation.pieces import piece_sums
@@ -42,7 +42,7 @@ class KMeans(IntegerSettings):
     def represent(self, text: str, windows: Iterable[TokenVectors], normalize: bool) -> DocumentVectors:
         """Compute the centroids of a document; see ``Representation.represent``."""
         del text
-        kept = list(nonempty_windows(windows))
+        kept = list(drop_empty_windows(windows))
         values, labels = kmeans(np.concatenate([window.values for window in kept]), self.n_centroids)
         starts = np.concatenate([window.starts for window in kept])
         ends = np.concatenate([window.ends for window in kept])

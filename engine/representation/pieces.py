@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from quarry.engine.encoding.token_vectors import TokenVectors
 from quarry.engine.encoding.windows import sentence_end_flags
-from quarry.engine.representation.base import DocumentVectors, IntegerSettings, nonempty_windows, scale_rows
+from quarry.engine.representation.base import DocumentVectors, IntegerSettings, drop_empty_windows, scale_rows
 
 __all__ = ["Pieces", "TextPieces", "piece_starts", "piece_sums", "text_pieces"]
 
@@ -40,7 +40,7 @@ class Pieces(IntegerSettings):
         sums: list[npt.NDArray[np.float32]] = []
         sizes: list[npt.NDArray[np.int64]] = []
         spans: list[tuple[int, int]] = []
-        for window in nonempty_windows(windows):
+        for window in drop_empty_windows(windows):
             whole = [(0, len(window.values))]
             pieces = text_pieces(text, window.starts, window.ends, whole, self.tokens_per_piece)
             sums.append(piece_sums(window.values, np.cumsum(pieces.sizes) - pieces.sizes))

@@ -13,7 +13,7 @@ from quarry.engine.encoding.token_vectors import TokenVectors, VectorKind
 from quarry.engine.representation.base import (
     DocumentVectors,
     IntegerSettings,
-    nonempty_windows,
+    drop_empty_windows,
     scale_rows,
     window_extent,
 )
@@ -71,7 +71,7 @@ def _average(
     total = np.zeros(1)
     n_tokens = 0
     extents: list[tuple[int, int]] = []
-    for window in nonempty_windows(windows):
+    for window in drop_empty_windows(windows):
         total = total + vector_of(window).astype(np.float64) * len(window.values)
         n_tokens += len(window.values)
         extents.append(window_extent(window))

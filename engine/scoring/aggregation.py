@@ -7,7 +7,7 @@ import math
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["aggregate", "centroid_weights"]
+__all__ = ["aggregate", "compute_centroid_weights"]
 
 
 def aggregate(
@@ -43,7 +43,7 @@ def aggregate(
     return best
 
 
-def centroid_weights(scores: npt.NDArray[np.float32], beta: float | None) -> npt.NDArray[np.float32]:
+def compute_centroid_weights(scores: npt.NDArray[np.float32], beta: float | None) -> npt.NDArray[np.float32]:
     """Return the weight of each centroid of one document in its aggregated score.
 
     Args:

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from quarry.engine.scoring.simd import simsimd
 
-__all__ = ["Float16Query", "sums_are_float32"]
+__all__ = ["Float16Query", "has_float32_sums"]
 
 Halves = npt.NDArray[np.float16]
 Floats = npt.NDArray[np.float32]
@@ -49,7 +49,7 @@ class Float16Query:
 
     def approximate_scores(self, rows: Halves) -> Floats:
         """Return approximate scores of (n, dim) float16 rows: (n,) float32."""
-        if not sums_are_float32():
+        if not has_float32_sums():
             return rows.astype(np.float32) @ self._query
         products = np.asarray(simsimd().cdist(rows, self._rounded[None], "dot")).reshape(len(rows))
         scaled: Floats = (products * self._scale).astype(np.float32)
@@ -57,7 +57,7 @@ class Float16Query:
 
 
 @cache
-def sums_are_float32() -> bool:
+def has_float32_sums() -> bool:
     """Return whether the library sums products of float16 numbers in float32, by computing such a sum."""
     ones = np.full((1, _PROBE_DIM), 1 + 2.0**-10, np.float16)
     ones[0, ::7] = 2.0**-24  # the smallest float16 number

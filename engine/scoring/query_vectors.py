@@ -15,8 +15,8 @@ __all__ = [
     "check_host_vectors",
     "check_numbers",
     "check_vectors",
-    "host_vectors",
     "query_vectors",
+    "to_host_vectors",
 ]
 
 Vectors = npt.NDArray[np.float32]
@@ -47,7 +47,7 @@ def query_vectors(queries: npt.ArrayLike, dim: int) -> Vectors:
     return vectors
 
 
-def host_vectors(queries: Queries) -> Vectors:
+def to_host_vectors(queries: Queries) -> Vectors:
     """Return query vectors in main memory; those from a device are validated.
 
     Raises:

@@ -13,7 +13,7 @@ from quarry.engine.scoring.int8_query import Int8Query
 from quarry.formats.snapshot import OpenSegment
 from quarry.formats.vectors.quantizer import Quantizer
 
-__all__ = ["Scorer", "StoredVectors", "decoded_vectors", "unpack_codes"]
+__all__ = ["Scorer", "StoredVectors", "decode_vectors", "unpack_codes"]
 
 Floats = npt.NDArray[np.float32]
 Rows = npt.NDArray[np.int64]
@@ -60,7 +60,7 @@ class StoredVectors:
             return values.astype(np.float32) * scales[:, None]
         assert self._lists is not None
         quantizer, codes = self._required_quantizer(), self._lists.codes()[self._places[rows]]
-        vectors = decoded_vectors(quantizer, self._list_numbers(rows), codes)
+        vectors = decode_vectors(quantizer, self._list_numbers(rows), codes)
         return vectors if quantizer.rotation is None else vectors @ quantizer.rotation
 
     def _code_scorer(self, query: Floats) -> Scorer:
@@ -99,7 +99,7 @@ class StoredVectors:
         return self._lists.places()
 
 
-def decoded_vectors(quantizer: Quantizer, lists: Rows, codes: npt.NDArray[np.uint8]) -> Floats:
+def decode_vectors(quantizer: Quantizer, lists: Rows, codes: npt.NDArray[np.uint8]) -> Floats:
     """Decode codes to (n, dim) float32 vectors, in the rotated space if the quantizer has a rotation.
 
     Args:

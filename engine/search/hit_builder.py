@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from quarry.engine.documents.document import full_text
 from quarry.engine.options import SearchOptions
-from quarry.engine.scoring.aggregation import centroid_weights
+from quarry.engine.scoring.aggregation import compute_centroid_weights
 from quarry.engine.scoring.ranking import Ranking
 from quarry.engine.search.hits import Hit, Hits, Match
 from quarry.engine.search.passages import PassageFinder, document_spans
@@ -43,7 +43,7 @@ class HitBuilder:
         dense_scores = unknown if ranking.dense is None else ranking.dense.tolist()
         lexical_scores = unknown if ranking.lexical is None else ranking.lexical.tolist()
         scores = self._centroid_scores(answer)
-        weight = {"dense": 1.0, "lexical": 0.0}.get(options.mode, options.dense_weight)
+        weight = {"dense": 1.0, "lexical": 0.0}.get(options.mode, options.fusion_weight)
         finders = [
             PassageFinder(own, answer.words, weight, self._segments[segment].reader.path)
             for own, segment in zip(scores, ranking.segments.tolist(), strict=True)
@@ -128,6 +128,8 @@ class HitBuilder:
             hit.matches = find_matches(stored, scores, self._beta, self._segments[segment].reader.path)
         if answer.terms is not None:
             hit.terms = answer.terms.term_scores(segment, doc)
+            mistyped = answer.terms.mistyped
+            hit.mistyped = {term: mistyped[term] for term in hit.terms if term in mistyped}
         if answer.words is not None:
             hit.words = answer.words.find(full_text(stored.title, stored.text))
 
@@ -148,7 +150,7 @@ def find_matches(
     """
     spans = document_spans(stored, len(scores), path)
     text = full_text(stored.title, stored.text)
-    weights = centroid_weights(scores, beta)
+    weights = compute_centroid_weights(scores, beta)
     order = np.argsort(-weights, kind="stable")
     return tuple(
         Match(

@@ -56,6 +56,7 @@ class Hit:
         matches: with ``explain=True`` the passages that contribute, by descending weight; otherwise empty.
         terms: with ``explain=True`` the analyzed terms of the query that the document contains, and the lexical
             score of each; otherwise empty.
+        mistyped: with ``explain=True`` the mistyped term of the query, by the one of `terms` that stands for it.
         words: with ``explain=True`` the words of the document's full text (its title, a line break, its text) that
             match words of the query, with their positions; otherwise empty.
         relevance: an estimate of the probability that the document answers the query, from 0 to 1, comparable
@@ -73,6 +74,7 @@ class Hit:
     dense_score: float | None = None
     lexical_score: float | None = None
     words: tuple[MatchedWord, ...] = ()
+    mistyped: Mapping[str, str] = field(default_factory=dict)
     relevance: float | None = None
     _finder: PassageFinder | None = field(default=None, compare=False)
     _passages: tuple[Passage, ...] | None = field(default=None, compare=False)
@@ -122,6 +124,7 @@ class Hit:
             "place": None if place is None else str(place),
             "matches": [match.to_dict() for match in self.matches],
             "terms": {term: float(score) for term, score in self.terms.items()},
+            "mistyped": dict(self.mistyped),
             "dense_score": None if self.dense_score is None else float(self.dense_score),
             "lexical_score": None if self.lexical_score is None else float(self.lexical_score),
             "passages": [passage.to_dict() for passage in self.passages],

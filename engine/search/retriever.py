@@ -14,7 +14,7 @@ from quarry.engine.lexical.query_words import QueryWords
 from quarry.engine.lexical.searcher import LexicalSearcher
 from quarry.engine.options import SearchOptions
 from quarry.engine.quantization.candidates import get_uncalibrated_candidates
-from quarry.engine.scoring.query_vectors import Queries, Vectors, host_vectors
+from quarry.engine.scoring.query_vectors import Queries, Vectors, to_host_vectors
 from quarry.engine.scoring.ranking import Exactness, Ranking
 from quarry.engine.search.relevance import QueryRelevance
 from quarry.engine.search.searcher import Searcher
@@ -91,13 +91,13 @@ class Retriever:
     ) -> Iterator[Answer]:
         """Yield the answer of each of (n, dim) query vectors, with the words of the texts they are of, if any."""
         rankings = [each.skip(options.n_skipped) for each in self._dense.search(vectors, options, allowed)]
-        for number, (vector, ranking) in enumerate(zip(host_vectors(vectors), rankings, strict=True)):
+        for number, (vector, ranking) in enumerate(zip(to_host_vectors(vectors), rankings, strict=True)):
             yield Answer(ranking, vector, words=None if texts is None else self._lexical.words(texts[number]))
 
     def search_lexical(self, texts: list[str], options: SearchOptions, allowed: AllowedDocs) -> Iterator[Answer]:
         """Yield the answer of each text, one after the other, since terms hold postings in memory."""
         for text in texts:
-            terms = self._lexical.query(text)
+            terms = self._lexical.query(text, options.typos)
             ranking = terms.top(options.n_retrieved, allowed).skip(options.n_skipped)
             yield Answer(ranking, terms=terms, words=self._lexical.words(text, terms))
 
@@ -107,7 +107,7 @@ class Retriever:
         """Yield the answer of each query, given as a text and as its vector."""
         pools = self.find_pools(texts, vectors, options, allowed)
         for text, (vector, terms, pool) in zip(texts, pools, strict=True):
-            fused = fuse(pool.dense, pool.lexical, options.fusion, options.dense_weight)
+            fused = fuse(pool.dense, pool.lexical, options.fusion, options.fusion_weight)
             order = np.lexsort((pool.docs, pool.segments, -fused))[options.n_skipped : options.n_retrieved]
             ranking = Ranking(
                 pool.segments[order], pool.docs[order], fused[order], pool.dense[order], pool.lexical[order]
@@ -138,8 +138,8 @@ class Retriever:
         """
         n = pool_size(options)
         rankings = self._dense.search(vectors, options, allowed, n_candidates=n, keep_ties=keep_ties)
-        for vector, text, by_vector in zip(host_vectors(vectors), texts, rankings, strict=True):
-            terms = self._lexical.query(text)
+        for vector, text, by_vector in zip(to_host_vectors(vectors), texts, rankings, strict=True):
+            terms = self._lexical.query(text, options.typos)
             yield vector, terms, self._pool(vector, terms, by_vector, terms.top(n, allowed, keep_ties))
 
     def _count_allowed(self, allowed: AllowedDocs) -> int:

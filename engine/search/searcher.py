@@ -29,7 +29,7 @@ from quarry.engine.gpu.device import Device
 from quarry.engine.gpu.device_vectors import DeviceVectors
 from quarry.engine.options import OpenOptions, SearchOptions
 from quarry.engine.quantization.candidates import default_candidates, get_uncalibrated_candidates
-from quarry.engine.scoring.query_vectors import Queries, host_vectors
+from quarry.engine.scoring.query_vectors import Queries, to_host_vectors
 from quarry.engine.scoring.ranking import Exactness, Ranking, merge_rankings
 from quarry.engine.search.rescorer import Rescorer, kth_largest
 from quarry.formats.errors import BackendUnavailable, InvalidSetting
@@ -171,7 +171,7 @@ class _QueryBatch:
     @cached_property
     def host(self) -> Query:
         """(n, dim) float32 in main memory."""
-        return host_vectors(self.values)
+        return to_host_vectors(self.values)
 
     def select(self, number: int) -> _QueryBatch:
         """Return one of the queries as a batch."""

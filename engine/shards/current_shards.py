@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import os
-import threading
 from collections.abc import Sequence
 from dataclasses import replace
 
+from quarry.engine.index.current import Current
 from quarry.engine.index.view import ViewResources
 from quarry.engine.indexer.graphs import drop_graphs, write_graphs
 from quarry.engine.options import OpenOptions
@@ -26,7 +25,7 @@ __all__ = ["CurrentShards"]
 _ATTEMPTS = 100  # a build may delete the folders after the shard set was read
 
 
-class CurrentShards:
+class CurrentShards(Current[ShardedView]):
     """The view of the shards of an index, until a newer one takes its place; for several threads, in one process.
 
     Args:
@@ -39,34 +38,11 @@ class CurrentShards:
     """
 
     def __init__(self, directory: Directory, resources: ViewResources) -> None:
-        self._directory = directory
+        super().__init__(directory)
         self._resources = resources
         self._options = resources.options
-        self._pid = os.getpid()
-        self._lock = threading.Lock()
         self._threads: ShardThreads | None = None
-        self._view: ShardedView | None = self._open_all()
-
-    @property
-    def is_forked(self) -> bool:
-        """Whether this is a copy in a forked child, where threads of the parent may hold locks forever."""
-        return os.getpid() != self._pid
-
-    def get(self) -> ShardedView:
-        """Return what is open.
-
-        Raises:
-            IndexClosed: the index was closed, or was opened by another process.
-        """
-        view = self._view
-        if view is None:
-            raise IndexClosed("the index is closed", path=self._directory.path)
-        if self.is_forked:
-            raise IndexClosed(
-                "the index was opened by another process; open it again after a fork",
-                path=self._directory.path,
-            )
-        return view
+        self._view = self._open_all()
 
     def refresh(self) -> bool:
         """Open the newest generation of every shard; return whether one of them was newer."""
@@ -104,19 +80,11 @@ class CurrentShards:
             drop_graphs(old, new)
         return n_written
 
-    def close(self) -> None:
-        """Close all files; further calls do nothing. A forked child releases them without a lock."""
-        if self.is_forked:
-            self._view = None
-            return
-        with self._lock:
-            view, self._view = self._view, None
-            threads, self._threads = self._threads, None
-        if threads:
-            threads.close()
-        if view:
-            for shard in view.shards:
-                shard.snapshot.close()
+    def _close_view(self, view: ShardedView) -> None:
+        if self._threads is not None:
+            self._threads.close()
+        for shard in view.shards:
+            shard.snapshot.close()
 
     def _open_all(self) -> ShardedView:
         for _ in range(_ATTEMPTS):

@@ -58,7 +58,7 @@ def merge_candidates(found: Mapping[int, ShardCandidates], options: SearchOption
         joined, shards = joined.take(pool), shards[pool]
         assert joined.dense is not None
         assert joined.lexical is not None
-        scores = fuse(joined.dense, joined.lexical, options.fusion, options.dense_weight)
+        scores = fuse(joined.dense, joined.lexical, options.fusion, options.fusion_weight)
         exactness = Exactness.EXACT if len(pool) == joined.n_allowed else Exactness.APPROXIMATE
     else:
         chosen = joined.dense if options.mode == "dense" else joined.lexical

@@ -19,6 +19,7 @@ from quarry.engine.gpu.device import Device
 from quarry.engine.index.memory import plan_memory
 from quarry.engine.index.statistics import resource_statistics
 from quarry.engine.lexical.bm25 import Bm25, Collection
+from quarry.engine.lexical.close_terms import CloseTerm
 from quarry.engine.lexical.searcher import LexicalSearcher
 from quarry.engine.options import OpenOptions, SearchOptions
 from quarry.engine.scoring.query_vectors import Queries
@@ -95,7 +96,9 @@ class Shard:
         self._analysis = LexicalSearcher(snapshot, 0)
         self.filter = DocumentFilter(self.segments, self._plan.filter_bytes, self._analysis.terms, UnknownFields())
         readers = [segment.reader.postings for segment in self.segments]
-        self._terms = Bm25(readers, [segment.deleted for segment in self.segments], cache_bytes=0)
+        self._terms = Bm25(
+            readers, [segment.deleted for segment in self.segments], cache_bytes=0, stems=self._analysis.stems
+        )
 
     @property
     def n_documents(self) -> int:
@@ -119,6 +122,10 @@ class Shard:
     def document_frequencies(self, terms: Sequence[str]) -> list[int]:
         """Return for each term the number of live documents that have it."""
         return [self._terms.document_frequency(term) for term in terms]
+
+    def close_terms(self, terms: Sequence[str], n_edits: int) -> list[set[CloseTerm]]:
+        """Return for each term those of the dictionaries within a distance of it."""
+        return [self._terms.close_terms(term, n_edits) for term in terms]
 
     def evaluate(self, condition: Condition) -> Kinds | None:
         """Evaluate a filter, and remember the documents; return the kinds of values, None without documents."""
@@ -178,7 +185,7 @@ class Shard:
             terms = words = None
             if request.text is not None:
                 lexical = self._analysis if searcher is None else searcher.lexical
-                terms = None if searcher is None else lexical.query(request.text)
+                terms = None if searcher is None else lexical.query(request.text, options.typos)
                 words = lexical.words(request.text, terms)
             answer = Answer(request.documents, request.vector, terms, words, request.relevance)
             found.append(self.hits.build(answer, options))
@@ -226,7 +233,7 @@ class ShardSearcher:
         """Return the best documents by BM25 for each text."""
         allowed = self._shard.allowed(options.condition)
         n = options.n_retrieved
-        rankings = (self.lexical.query(text).top(n, allowed, keep_ties=True) for text in texts)
+        rankings = (self.lexical.query(text, options.typos).top(n, allowed, keep_ties=True) for text in texts)
         return [_of_ranking(self._shard, ranking, n, allowed) for ranking in rankings]
 
     def find_both(self, vectors: Queries, texts: list[str], options: SearchOptions) -> list[ShardCandidates]:

@@ -128,6 +128,10 @@ class ShardWriters:
         parts = ProgressParts(report)
         return sum(self._each(lambda writer: writer.merge(retrain, parts.part()), "merged"))
 
+    def set_dense_weight(self, weight: float | None) -> int:
+        """Store the default weight of dense scores in every shard; return their generations added up."""
+        return sum(self._each(lambda writer: writer.set_dense_weight(weight), "changed"))
+
     def rollback(self) -> None:
         """Discard everything collected since the last commit."""
         for writer in self.writers:

@@ -12,7 +12,7 @@ from quarry.engine.shards.shard import Shard
 __all__ = ["sharded_statistics"]
 
 _ADDED = ("generation", "n_documents", "n_deleted", "n_centroids", "n_segments", "size_bytes")
-_ALIKE = ("dim", "representation", "encoder", "stored", "code_bytes")
+_ALIKE = ("dim", "representation", "encoder", "stored", "code_bytes", "dense_weight")
 _SHOWN = ("generation", "n_documents", "n_segments", "size_bytes", "drift")
 
 

@@ -15,11 +15,12 @@ from quarry.engine.filtering.evaluation import Kinds, find_unknown_paths, join_k
 from quarry.engine.filtering.filter import Condition
 from quarry.engine.filtering.unknown_fields import find_nearest_names
 from quarry.engine.index.view import ViewResources
+from quarry.engine.lexical.close_terms import CloseTerm
 from quarry.engine.lexical.searcher import LexicalSearcher
 from quarry.engine.listing.documents import StoredDocuments
 from quarry.engine.listing.facets import FacetCounts, FacetRequest, Facets, count_values, select_documents
 from quarry.engine.options import SearchOptions
-from quarry.engine.scoring.query_vectors import Queries, Vectors, host_vectors, query_vectors
+from quarry.engine.scoring.query_vectors import Queries, Vectors, query_vectors, to_host_vectors
 from quarry.engine.scoring.ranking import Exactness, Ranking
 from quarry.engine.search.background import BackgroundSample, merge_samples
 from quarry.engine.search.coverage import Coverage
@@ -122,7 +123,7 @@ class ShardedView:
         gathering = Gathering(self._threads, self._names)
         self._check_filter(condition, gathering)
         query = request.query
-        collection = None if query is None else self._collection([query], gathering)
+        collection = None if query is None else self._collection([query], gathering, typos=True)
 
         def count(number: int) -> list[FacetCounts]:
             shard = self.shards[number]
@@ -153,10 +154,9 @@ class ShardedView:
     def search(self, texts: list[str], options: SearchOptions) -> list[Hits]:
         """Return the hits of each text, see `quarry.engine.engine.Engine.search`."""
         reranker = self._resources.find_reranker(options, self._path)
-        vectors = None
         if options.mode != "lexical":
             self.check_encoder()
-            vectors = self._resources.encode(texts)
+        vectors = self._resources.encode(texts) if options.mode == "dense" else None
         found = self._search(texts, vectors, options)
         if reranker is None:
             return found
@@ -172,6 +172,7 @@ class ShardedView:
 
     def _search(self, texts: list[str] | None, vectors: Queries | None, options: SearchOptions) -> list[Hits]:
         """Return the hits of each query, given by what its mode needs: a text, a vector, or both."""
+        options = options.for_index(self.shards[0].snapshot.manifest.dense_weight)
         gathering = Gathering(self._threads, self._names, options.partial, options.timeout)
         if options.min_relevance is not None:
             self._estimator(BackgroundSample.empty).require(options.mode)
@@ -179,13 +180,15 @@ class ShardedView:
         if texts is None or options.mode == "dense":
             assert vectors is not None
             answers = gathering.run(lambda number: self.shards[number].find_dense(vectors, options))
-            return self._all_hits(answers, _Queries(options, host_vectors(vectors), texts), gathering)
-        collection = self._collection(texts, gathering)
-        if vectors is None:
+            return self._all_hits(answers, _Queries(options, to_host_vectors(vectors), texts), gathering)
+        collection = self._collection(texts, gathering, options.typos)
+        if options.mode == "lexical":
             answers = gathering.run(lambda number: collection.searchers[number].find_lexical(texts, options))
             return self._all_hits(answers, _Queries(options, None, texts), gathering, collection)
-        answers = gathering.run(lambda number: collection.searchers[number].find_both(vectors, texts, options))
-        return self._all_hits(answers, _Queries(options, host_vectors(vectors), texts), gathering, collection)
+        lexical = next(iter(collection.searchers.values())).lexical  # all know the terms of all shards
+        encoded = self._resources.encode([lexical.correct(text) for text in texts] if options.typos else texts)
+        answers = gathering.run(lambda number: collection.searchers[number].find_both(encoded, texts, options))
+        return self._all_hits(answers, _Queries(options, to_host_vectors(encoded), texts), gathering, collection)
 
     def _check_filter(self, condition: Condition | None, gathering: Gathering) -> None:
         """Evaluate a filter on all shards; check types and fields against the values of all of them together.
@@ -214,7 +217,7 @@ class ShardedView:
         names = {name for shard in self.shards for name in shard.find_nearest(field)}
         return find_nearest_names(field, names, lambda _: True)
 
-    def _collection(self, texts: Sequence[str], gathering: Gathering) -> _SearchedCollection:
+    def _collection(self, texts: Sequence[str], gathering: Gathering, typos: bool) -> _SearchedCollection:
         """Return searchers that know the frequencies of the terms of these texts in all shards that answer."""
         terms = [term for text in texts for term in self._analysis.terms(text)]
         while True:
@@ -232,7 +235,27 @@ class ShardedView:
                 if missing != gathering.missing.keys():
                     continue
                 made.statistics.learn(new, found.values())
-            return made
+            if not typos or all(self._learn_expansions(made, terms, n_edits, gathering) for n_edits in (1, 2)):
+                return made
+
+    def _learn_expansions(
+        self, made: _SearchedCollection, terms: Sequence[str], n_edits: int, gathering: Gathering
+    ) -> bool:
+        """Learn what stands for the terms that no document has; return whether the same shards are missing."""
+        mistyped = made.statistics.find_unexpanded(terms, n_edits)
+        if not mistyped:
+            return True
+        n_missing = len(gathering.missing)
+        close = gathering.run(lambda number: self.shards[number].close_terms(mistyped, n_edits))
+        together = [set[CloseTerm]().union(*several) for several in zip(*close.values(), strict=True)]
+        new = made.statistics.find_unknown(each.name for several in together for each in several)
+        found = gathering.run(lambda number: self.shards[number].document_frequencies(new)) if new else {}
+        if len(gathering.missing) > n_missing:
+            return False
+        made.statistics.learn(new, found.values())
+        for term, several in zip(mistyped, together, strict=True):
+            made.statistics.learn_expansions(term, several, n_edits)
+        return True
 
     def _find_estimator(self, mode: str, gathering: Gathering) -> RelevanceEstimator:
         """Return what estimates relevance with the background of the shards that answer."""

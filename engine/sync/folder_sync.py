@@ -143,7 +143,7 @@ class FolderSync:
             writer.delete(self._gone)
             generation, _ = writer.commit()
         except BaseException:
-            with contextlib.suppress(QuarryError):  # a writer that gave up has nothing to roll back
+            with contextlib.suppress(QuarryError):  # a closed writer has nothing to roll back
                 writer.rollback()
             raise
         return self._found.report(generation)

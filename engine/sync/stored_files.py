@@ -82,7 +82,7 @@ def _iterate_files(segment: OpenSegment) -> Iterator[tuple[str, Mapping[str, obj
     """Yield id and ``metadata["file"]`` of each live document that has one.
 
     Values are read from the columns of the metadata. A document is decompressed only if it may have other values,
-    or if its id is not made of the path: columns do not tell a mapping from a list of one mapping.
+    or if its id is not made of the path: columns do not distinguish a mapping from a list of one mapping.
     """
     reader = segment.reader
     live = np.ones(reader.n_docs, bool) if segment.deleted is None else ~segment.deleted

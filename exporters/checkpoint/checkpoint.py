@@ -11,12 +11,12 @@ import numpy as np
 import numpy.typing as npt
 
 from quarry.exporters.checkpoint.files import (
-    existing_file,
     optional_object,
     plain_tokenizer,
     read_license,
     read_object,
     read_tensors,
+    require_file,
 )
 from quarry.exporters.checkpoint.head import Head
 from quarry.exporters.checkpoint.head_reader import EncoderUse, read_use
@@ -185,7 +185,7 @@ def _make_checkpoint(
         path=folder,
         config=config,
         source=_record_source(folder, graph),
-        tokenizer=plain_tokenizer(existing_file(folder, "tokenizer.json")),
+        tokenizer=plain_tokenizer(require_file(folder, "tokenizer.json")),
         window=window,
         license_name=read_license(folder),
         use=use,
@@ -195,10 +195,10 @@ def _make_checkpoint(
 
 def _record_source(folder: Path, graph: Path | None) -> SourceRecord:
     if graph is None:
-        return SourceRecord(WEIGHTS_NAME, file_sha256(existing_file(folder, WEIGHTS_NAME)))
-    from quarry.exporters.checkpoint.external_data import data_paths
+        return SourceRecord(WEIGHTS_NAME, file_sha256(require_file(folder, WEIGHTS_NAME)))
+    from quarry.exporters.checkpoint.external_data import find_data_paths
 
-    return SourceRecord(graph.name, file_sha256(graph, *data_paths(graph)))
+    return SourceRecord(graph.name, file_sha256(graph, *find_data_paths(graph)))
 
 
 def _find_graph(folder: Path) -> Path | None:

@@ -7,16 +7,16 @@ from pathlib import Path
 import onnx
 from onnx import TensorProto
 
-from quarry.exporters.checkpoint.files import existing_file, is_outside
+from quarry.exporters.checkpoint.files import is_outside, require_file
 from quarry.formats.bundle.onnx_check import check_graph
 from quarry.formats.errors import CorruptFile, InvalidSetting
 
-__all__ = ["data_paths", "read_model"]
+__all__ = ["find_data_paths", "read_model"]
 
 _MOST_BYTES = 2**31 - 2**20  # of a graph with its weights inside
 
 
-def data_paths(path: Path) -> list[Path]:
+def find_data_paths(path: Path) -> list[Path]:
     """Return the files with the weights of a graph, sorted by name.
 
     Raises:
@@ -33,7 +33,7 @@ def data_paths(path: Path) -> list[Path]:
     for name in names:
         if Path(name).name != name or "\\" in name or is_outside(path.parent / name):
             raise CorruptFile("weights are outside the checkpoint's folder", path=path, actual=repr(name)[:200])
-    return [existing_file(path.parent, name) for name in sorted(names)]
+    return [require_file(path.parent, name) for name in sorted(names)]
 
 
 def read_model(path: Path) -> onnx.ModelProto:
@@ -46,7 +46,7 @@ def read_model(path: Path) -> onnx.ModelProto:
     """
     if path.stat().st_size > _MOST_BYTES:
         raise InvalidSetting("the graph is too large", path=path, expected=f"at most {_MOST_BYTES} bytes")
-    paths = data_paths(path)
+    paths = find_data_paths(path)
     n_bytes = sum(each.stat().st_size for each in (path, *paths))
     if n_bytes > _MOST_BYTES:
         raise InvalidSetting(

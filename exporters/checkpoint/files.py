@@ -14,15 +14,15 @@ from quarry.formats.errors import CorruptFile, InvalidSetting
 
 __all__ = [
     "count_tensors",
-    "existing_file",
+    "find_license_files",
     "is_outside",
-    "license_files",
     "optional_object",
     "plain_tokenizer",
     "read_json",
     "read_license",
     "read_object",
     "read_tensors",
+    "require_file",
     "subfolder",
 ]
 
@@ -35,7 +35,7 @@ _MAX_JSON_BYTES = 1 << 24
 _MAX_TOKENIZER_BYTES = 1 << 27
 
 
-def existing_file(folder: Path, name: str) -> Path:
+def require_file(folder: Path, name: str) -> Path:
     """Return the path of a required file.
 
     Raises:
@@ -82,7 +82,7 @@ def read_object(folder: Path, name: str) -> dict[str, object]:
         InvalidSetting: the file is missing.
         CorruptFile: it is not a JSON object.
     """
-    path = existing_file(folder, name)
+    path = require_file(folder, name)
     value = read_json(path)
     if not isinstance(value, dict):
         raise CorruptFile("not a JSON object", path=path, actual=type(value).__name__)
@@ -162,7 +162,7 @@ def read_license(folder: Path) -> str:
     return "unknown"
 
 
-def license_files(folder: Path) -> dict[str, bytes | Path]:
+def find_license_files(folder: Path) -> dict[str, bytes | Path]:
     """Return the license files, which a bundle copies unchanged, by name.
 
     Raises:

@@ -40,11 +40,11 @@ import numpy.typing as npt
 
 from quarry.engine.encoding.tokenizer import lone_surrogate
 from quarry.exporters.checkpoint.files import (
-    existing_file,
     optional_object,
     read_json,
     read_object,
     read_tensors,
+    require_file,
     subfolder,
 )
 from quarry.exporters.checkpoint.head import Activation, Aggregation, Head, Projection
@@ -150,7 +150,7 @@ def _read_own_use(folder: Path, fields: Fields, n_words: int) -> EncoderUse:
 
 
 def _read_aggregation(folder: Path, fields: Fields, n_words: int) -> Aggregation:
-    path = existing_file(folder, _HEAD_NAME)
+    path = require_file(folder, _HEAD_NAME)
     tensors = read_tensors(path)
     terms, cls = (_read_layer(tensors, name, path, biased=True) for name in ("terms", "cls"))
     if len(terms.weights) != 1:
@@ -212,7 +212,7 @@ def _read_dense(folder: Path) -> Projection:
         raise InvalidSetting(
             "this activation is not supported", path=folder, expected=" or ".join(_ACTIVATIONS), actual=named
         )
-    path = existing_file(folder, "model.safetensors")
+    path = require_file(folder, "model.safetensors")
     return _read_layer(read_tensors(path), "linear", path, activation=_ACTIVATIONS[named])
 
 

@@ -8,13 +8,13 @@ from pathlib import Path
 from quarry.formats.bundle.folder import MANIFEST_NAME
 from quarry.formats.errors import BackendUnavailable, InvalidSetting
 
-__all__ = ["checkpoint_folder"]
+__all__ = ["find_checkpoint_folder"]
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*/[A-Za-z0-9_.-]+")
 _PATTERNS = ["*.json", "*.safetensors", "*.md", "LICENSE*", "NOTICE*", "onnx/model.onnx*"]
 
 
-def checkpoint_folder(source: str | Path) -> Path:
+def find_checkpoint_folder(source: str | Path) -> Path:
     """Return the folder of a checkpoint; ``owner/name`` is downloaded from the hub if there is no such folder.
 
     Raises:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from quarry.exporters.checkpoint.checkpoint import Checkpoint
-from quarry.exporters.checkpoint.files import existing_file
+from quarry.exporters.checkpoint.files import require_file
 from quarry.formats.container.directory import Directory
 from quarry.formats.errors import CorruptFile
 from quarry.formats.vectors.quantizer import open_quantizer
@@ -24,7 +24,7 @@ def quantizer_file(checkpoint: Checkpoint) -> dict[str, Path]:
     name = checkpoint.encoder_use.quantizer
     if name is None:
         return {}
-    path = existing_file(checkpoint.path, name)
+    path = require_file(checkpoint.path, name)
     dim = checkpoint.head.dim(checkpoint.n_hidden)
     quantizer = open_quantizer(Directory(checkpoint.path), name).quantizer
     if quantizer.input_dim != dim:

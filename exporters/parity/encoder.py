@@ -16,7 +16,7 @@ from quarry.engine.encoding.token_vectors import TokenVectors
 from quarry.formats.bundle.encoder import LEAST_MEAN_COSINE, ParityRecord
 from quarry.formats.errors import InvalidSetting
 
-__all__ = ["LEAST_MEAN_COSINES", "check_parity", "cut_query", "measure_parity", "pooled_vector"]
+__all__ = ["LEAST_MEAN_COSINES", "check_parity", "cut_query", "measure_parity", "pool_vector"]
 
 LEAST_MEAN_COSINES: Mapping[str, float] = {"fp32": 0.9999, "fp16": 0.999, "int8-weights": 0.99}
 """A lower mean cosine is refused; other precisions: `quarry.formats.bundle.encoder.LEAST_MEAN_COSINE`."""
@@ -83,7 +83,7 @@ def cut_query(text: str) -> str:
     return text.strip()[:_QUERY_CHARACTERS]
 
 
-def pooled_vector(window: TokenVectors) -> Vectors:
+def pool_vector(window: TokenVectors) -> Vectors:
     """Return the pooled vector of a window, or the mean of its tokens if the encoder has no pooled vector."""
     return window.text_mean if window.pooled is None else window.pooled
 
@@ -92,7 +92,7 @@ def _compare(exact: Encoder, variant: Encoder, text: str) -> _Comparison:
     tokens: list[Vectors] = []
     pooled: list[Vectors] = []
     for one, other in zip(exact.windows(text), variant.windows(text), strict=True):
-        pooled.append(_compute_cosines(*(pooled_vector(window)[np.newaxis] for window in (one, other))))
+        pooled.append(_compute_cosines(*(pool_vector(window)[np.newaxis] for window in (one, other))))
         tokens.append(
             _compute_cosines(one.values, other.values) if one.values.size and other.values.size else pooled[-1]
         )

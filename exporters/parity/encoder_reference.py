@@ -19,13 +19,13 @@ import numpy.typing as npt
 
 from quarry.engine.encoding.encoder import Encoder, open_encoder
 from quarry.engine.encoding.token_vectors import TokenVectors, VectorKind
-from quarry.exporters.parity.encoder import check_parity, cut_query, measure_parity, pooled_vector
+from quarry.exporters.parity.encoder import check_parity, cut_query, measure_parity, pool_vector
 from quarry.formats.bundle.encoder import ParityRecord, load_bundle
 from quarry.formats.bundle.folder import REFERENCE_NAME, BundleFolder
 from quarry.formats.container.fields import read_json
 from quarry.formats.errors import CorruptFile, InvalidSetting
 
-__all__ = ["check_bundle", "record_reference", "recorded_file"]
+__all__ = ["check_bundle", "find_recorded_file", "record_reference"]
 
 _CHARACTERS = 200
 _MAX_BYTES = 64 * 1024 * 1024
@@ -46,7 +46,7 @@ def record_reference(exact: Encoder, texts: Iterable[str], n_texts: int) -> byte
     for text in texts:
         short = text.strip()[:_CHARACTERS]
         windows = [
-            {"tokens": _encode_base64(window.values), "pooled": _encode_base64(pooled_vector(window))}
+            {"tokens": _encode_base64(window.values), "pooled": _encode_base64(pool_vector(window))}
             for window in exact.windows(short)
         ]
         if windows:
@@ -66,7 +66,7 @@ def check_bundle(path: str | Path) -> ParityRecord:
         FormatError: the bundle is damaged.
     """
     bundle = load_bundle(path)
-    recorded = _RecordedEncoder(recorded_file(bundle, "vectors"), bundle.settings.dim)
+    recorded = _RecordedEncoder(find_recorded_file(bundle, "vectors"), bundle.settings.dim)
     try:
         record, worst = measure_parity(recorded, open_encoder(bundle.path), recorded.texts)
     except ValueError as error:
@@ -75,7 +75,7 @@ def check_bundle(path: str | Path) -> ParityRecord:
     return record
 
 
-def recorded_file(bundle: BundleFolder, what: str) -> Path:
+def find_recorded_file(bundle: BundleFolder, what: str) -> Path:
     """Verify a bundle's files and return the path of the results that its export recorded.
 
     Args:

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from quarry.engine.search.reranker import Reranker, open_reranker
-from quarry.exporters.parity.encoder_reference import recorded_file
+from quarry.exporters.parity.encoder_reference import find_recorded_file
 from quarry.exporters.parity.reranker import check_reranker_parity, measure_reranker_parity
 from quarry.formats.bundle.reranker import RerankerParity, load_reranker_bundle
 from quarry.formats.container.fields import Fields, read_json
@@ -51,7 +51,7 @@ def check_reranker_bundle(path: str | Path) -> RerankerParity:
         FormatError: the bundle is damaged.
     """
     bundle = load_reranker_bundle(path)
-    recorded = _RecordedReranker(recorded_file(bundle, "scores"))
+    recorded = _RecordedReranker(find_recorded_file(bundle, "scores"))
     record, worst_pair = measure_reranker_parity(recorded, open_reranker(bundle.path), recorded.pairs)
     check_reranker_parity(record, worst_pair, bundle.settings.precision)
     return record

@@ -33,6 +33,7 @@ __all__ = [
     "FOOTER_BYTES",
     "PREAMBLE",
     "PREAMBLE_BYTES",
+    "SEARCH_DEFAULTS_FEATURE",
     "SEARCH_SETTINGS_FEATURE",
     "FileKind",
     "FileRecord",
@@ -49,8 +50,9 @@ VERSION = (1, 1)  # (major, minor)
 BYTE_ORDER = 0x0A0B0C0D
 CANDIDATE_ROWS_FEATURE = 1  # a quantizer with the field `candidate_rows`; readers may ignore it
 SEARCH_SETTINGS_FEATURE = 2  # a quantizer with the field `search_settings`; readers may ignore it
+SEARCH_DEFAULTS_FEATURE = 4  # a manifest with the field `search_defaults`; readers may ignore it
 KNOWN_REQUIRED_FEATURES = KNOWN_WRITER_FEATURES = 0  # bits of the preamble
-KNOWN_OPTIONAL_FEATURES = CANDIDATE_ROWS_FEATURE | SEARCH_SETTINGS_FEATURE
+KNOWN_OPTIONAL_FEATURES = CANDIDATE_ROWS_FEATURE | SEARCH_SETTINGS_FEATURE | SEARCH_DEFAULTS_FEATURE
 PREAMBLE = struct.Struct("<9sBHHI16sIII10s")  # then the XXH3-64 of these 56 bytes
 FOOTER = struct.Struct("<QQ16sQ16s8s")
 PREAMBLE_BYTES = FOOTER_BYTES = 64

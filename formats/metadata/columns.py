@@ -37,7 +37,7 @@ __all__ = ["MAX_PATHS", "MAX_PATH_BYTES", "MetadataReader", "MetadataWriter", "m
 MAX_PATHS = 4096
 MAX_PATH_BYTES = 255
 
-_BEYOND = 0xFFFF  # stands for all paths without a column
+_BEYOND = 0xFFFF  # number of all paths without a column
 _SIGN = 1 << 63
 _DIGITS = tuple(f"{kind:d}" for kind in Kind)  # formatting an enum member is much slower
 

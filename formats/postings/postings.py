@@ -132,6 +132,19 @@ class PostingsReader:
         """The number of terms of all documents."""
         return int(self.lengths.sum(dtype=np.uint64))
 
+    @property
+    def n_terms(self) -> int:
+        """The number of distinct terms, or up to 15 more."""
+        return self._terms.max_terms
+
+    def term_rows(self) -> Iterator[UInt8Array]:
+        """Yield all terms, ascending, as rows of `quarry.formats.postings.term_blocks`, some thousands at a time.
+
+        Raises:
+            FormatError: they are damaged.
+        """
+        return (part.rows for part in self._terms.parts())
+
     def find(self, term: str) -> TermEntry | None:
         """Return the dictionary entry of a term, or None if no document has it; see `read`."""
         return self._terms.find(term.encode("utf-8", "surrogatepass"))

@@ -141,6 +141,11 @@ class TermDictionary:
         self._offsets = container.section("term_offsets", np.uint64, (self._n_blocks + 1,))
         self._record_offsets = container.section("posting_offsets", np.uint64, (self._n_blocks + 1,))
 
+    @property
+    def max_terms(self) -> int:
+        """The number of terms, rounded up to whole blocks."""
+        return self._n_blocks * BLOCK_TERMS
+
     def parts(self) -> Iterator[TermRange]:
         """Yield all terms, ascending, some thousands at a time.
 

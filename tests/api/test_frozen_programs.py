@@ -20,7 +20,7 @@ def test_all_that_is_loaded_by_name_is_named() -> None:
     assert {"quarry.engine.engine", "quarry.engine.builder", "quarry.engine.index.verification"} <= modules.keys()
 
 
-def test_pyinstaller_is_told_where_the_hook_is(repository: Path) -> None:
+def test_pyinstaller_finds_the_folder_of_the_hook(repository: Path) -> None:
     project = tomllib.loads((repository / "pyproject.toml").read_text())
     place = project["project"]["entry-points"]["pyinstaller40"]["hook-dirs"]
     module, _, function = place.partition(":")

@@ -46,7 +46,7 @@ def held_across_yields(node: ast.AST, name: str = "", *, inside: bool = False) -
             yield from held_across_yields(child, name, inside=inside or holds)
 
 
-def test_generators_hold_nothing_that_has_to_end(repository: Path) -> None:
+def test_generators_hold_no_resources_that_must_be_released(repository: Path) -> None:
     found = {
         name
         for package in PACKAGES

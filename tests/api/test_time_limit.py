@@ -67,6 +67,6 @@ threading.Thread(target=worker_that_waits, daemon=True).start()
         check=False,
         timeout=120,
     )
-    told = done.stdout + done.stderr
-    assert done.returncode == 1, told
-    assert all(words in told for words in ("worker_that_waits", *expected)), told
+    printed = done.stdout + done.stderr
+    assert done.returncode == 1, printed
+    assert all(words in printed for words in ("worker_that_waits", *expected)), printed

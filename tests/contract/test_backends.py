@@ -459,16 +459,16 @@ def test_two_searches_at_once_answer_as_each_alone(case):
     assert at_once == alone * 4
 
 
-def test_memory_is_told_beforehand_and_freed_at_the_end(case):
+def test_memory_is_estimated_before_opening_and_freed_at_the_end(case):
     with open_index(case.path, backend=case.backend, device=DEVICES.get(case.backend)) as index:
         view = index._view.get()
         assert index.stats()["memory"]["resident_bytes"]["backends"] == 0
         index.search_vectors(some_queries(1))
         opened = view.searcher.backends
-        told = sum(choice.needed_bytes for choice in view.searcher.choices)
+        estimated = sum(choice.needed_bytes for choice in view.searcher.choices)
         held = sum(backend.resident_bytes for backend in opened)
         assert index.stats()["memory"]["resident_bytes"]["backends"] == held
-        assert held <= told <= 1.3 * held  # what is deleted, of some backends, takes no memory
+        assert held <= estimated <= 1.3 * held  # what is deleted, of some backends, takes no memory
         chosen = index.stats()["backend"]["chosen"]
         assert sum(group["n_segments"] for group in chosen.values()) == len(opened)
         left = [weakref.ref(backend) for backend in opened]

@@ -11,11 +11,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from support.indexes.embedding_function import EmbeddingFunction
 from support.indexes.word_encoder import WordEncoder
 from support.models.tiny_checkpoint import random_weights, write_checkpoint
 
 from quarry.engine.encoding.batched_encoder import BatchedEncoder
 from quarry.engine.encoding.encoder import Encoder, open_encoder
+from quarry.engine.encoding.functions.function_encoder import FunctionEncoder
 from quarry.engine.encoding.onnx_runner import OnnxRunner
 from quarry.engine.encoding.token_vectors import TokenVectors
 from quarry.exporters.export import export
@@ -73,6 +75,10 @@ ENCODERS: dict[str, Callable[[Path], Encoder]] = {
     "tiny with two graphs": tiny_with_two_graphs,
     "tiny batched": tiny_batched,
     "words": lambda _: WordEncoder(),
+    "function": lambda _: FunctionEncoder(EmbeddingFunction(24), dim=24, name="function", passage_words=8),
+    "function unnormalized": lambda _: FunctionEncoder(
+        EmbeddingFunction(24), dim=24, name="function", normalize=False, max_in_flight=2, batch_size=2
+    ),
 }
 
 
@@ -114,6 +120,31 @@ def test_an_object_that_lacks_an_attribute_is_not_an_encoder(name: str) -> None:
         open_encoder(Partial())  # type: ignore[arg-type]
     setattr(Partial, name, None)
     assert isinstance(Partial(), Encoder)
+
+
+@pytest.mark.parametrize(
+    ("attribute", "value"),
+    [
+        *(("name", value) for value in (5, "", "x" * 1025, "\ud800")),
+        *(("identity", value) for value in (None, "", "i" * 129)),
+        *(("dim", value) for value in (0, True, 8.0, np.int64(8), 1 << 17)),
+        *(("normalize", value) for value in (1, "no", None)),
+        *(("beta", value) for value in (0.0, "2", float("nan"), float("inf"))),
+        *(("vector_kinds", value) for value in (frozenset(), "token", {"words"}, None)),
+    ],
+)
+def test_an_attribute_that_an_index_cannot_store_is_named(attribute: str, value: object) -> None:
+    class Changed:
+        name = identity = "changed"
+        dim, normalize, beta, vector_kinds, trained_representation = 8, True, None, {"token"}, None
+
+        def windows(self, text: str) -> None: ...
+        def encode_query(self, text: str) -> None: ...
+
+    assert open_encoder(Changed()).name == "changed"
+    setattr(Changed, attribute, value)
+    with pytest.raises(InvalidSetting, match=f"{attribute} of the encoder is not valid"):
+        open_encoder(Changed())
 
 
 @pytest.mark.parametrize("text", TEXTS)
@@ -163,7 +194,7 @@ def test_no_letter_is_dropped(encoder: Encoder, text: str) -> None:
 
 
 @pytest.mark.parametrize("n_threads", [1, 2, 5])
-def test_vectors_do_not_depend_on_neighbours_order_or_threads(encoder: Encoder, n_threads: int) -> None:
+def test_vectors_do_not_depend_on_neighbors_order_or_threads(encoder: Encoder, n_threads: int) -> None:
     alone = {text: as_bytes(encoder, text) for text in TEXTS}
     shuffled = list(TEXTS) * 4
     random.Random(n_threads).shuffle(shuffled)

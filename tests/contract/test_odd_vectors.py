@@ -183,8 +183,8 @@ def is_approximate(backend, stored):
 
 @pytest.mark.parametrize(("backend", "stored"), COMBINATIONS)
 @pytest.mark.parametrize("collection", COLLECTIONS, ids=lambda each: each.__name__)
-def test_what_is_found_is_right(indexes, collection, stored, backend, torture):
-    """k distinct documents with their true scores, the best of all where the backend is exact."""
+def test_found_documents_are_correct(indexes, collection, stored, backend, torture):
+    """k distinct documents with their true scores, the best of all if the backend is exact."""
     if backend == "gpu" and find_spec("torch") is None:
         pytest.skip("backend gpu needs torch")
     path, oracle, queries = indexes(collection, stored)

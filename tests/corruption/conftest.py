@@ -12,7 +12,7 @@ from quarry.formats.container.directory import Directory
 
 @pytest.fixture(scope="session")
 def sound(tmp_path_factory):
-    """The index, sound; nobody writes to it."""
+    """A valid index, which is not written to."""
     return build(tmp_path_factory.mktemp("sound"))
 
 

@@ -66,10 +66,10 @@ class Index:
             read(MemoryDirectory(Path("memory"), self.changed(data)))
 
     def changed(self, data: bytes) -> dict[str, bytes]:
-        """The files that an input stands for.
+        """The files that an input encodes.
 
         Its first byte says which is changed. If the second is odd, or it is the manifest, the rest is its table of
-        contents; else every 12 bytes say what to write where in a section.
+        contents; otherwise every 12 bytes encode a write and its place in a section.
         """
         name = self.names[data[0] % len(self.names)]
         part = Container.of(self.files[name])

@@ -193,7 +193,7 @@ def test_a_search_of_an_index_on_disk(directory):
 
 
 def test_a_flipped_bit_never_changes_what_is_read(in_memory, torture):
-    """Without a check: whoever touches the bit gets an error. Only zeros between sections are nobody's."""
+    """Without verification: reading the bit is an error. Only zeros between sections are never read."""
     truth, committed, n_silent = everything(in_memory), current(in_memory), 0
     torture.seed, n_flips = 2, figure(500, 20_000)
     for name, bit in data_bits(in_memory.files, n_flips, 2):

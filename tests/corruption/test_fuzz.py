@@ -15,7 +15,7 @@ from support.indexes.changes import environment
 N_WORKERS = 2
 
 
-def test_what_inputs_start_from_is_sound(tmp_path):
+def test_seeds_of_fuzzed_inputs_are_valid(tmp_path):
     for target in targets(tmp_path).values():
         for seed in target.seeds:
             target.use(seed)

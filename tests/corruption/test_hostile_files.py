@@ -32,7 +32,7 @@ N_BYTES = figure(600, 40_000)
 
 
 def harmed(directory, name, change):
-    """Hold the file to being refused at open or where it is read, within bounded memory."""
+    """Check that the file is refused when it is opened or read, within bounded memory."""
     resign(directory, name, change)
     tracemalloc.start()
     try:
@@ -72,7 +72,7 @@ def entry(name, **changes):
 
 
 def place(name, other, by=0):
-    """A section moved to where another one is."""
+    """A section moved to the place of another one."""
 
     def change(part):
         sections = part.contents["sections"]
@@ -269,7 +269,7 @@ def spans_of(packed):
         frame_of(spans_of(b"\1\0")),
     ],
 )
-def test_frames_that_lie(directory, change):
+def test_frames_with_false_sizes(directory, change):
     resign(directory, a_segment(directory), change)
     tracemalloc.start()
     try:

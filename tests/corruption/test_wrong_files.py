@@ -82,8 +82,8 @@ def test_a_segment_that_is_a_link_or_a_folder(directory, tmp_path):
         Snapshot(directory)
 
 
-def test_a_generation_that_was_never_committed_whole(directory):
-    """An unfinished commit leaves files that nobody names, and the last generation stands."""
+def test_a_generation_that_was_committed_in_part(directory):
+    """An unfinished commit leaves orphan files, and the last generation stays current."""
     committed = current(directory)
     (directory.path / f"manifest-{'0' * 32}.tmp").write_bytes(b"half")
     (directory.path / f"{'0' * 32}.seg").write_bytes(b"half")

@@ -39,10 +39,10 @@ CALLS = "write,fsync,rename,unlink,ftruncate"
 @pytest.mark.parametrize(("number", "change"), list(enumerate(CHANGES)))
 def test_at_file_operations(tmp_path, number, change, name, torture):
     """Each kind of change begins at another one; the next is `STEP` further on."""
-    told = run_this_file("sweep", change, name, tmp_path, number % STEP + 1, STEP)
-    torture.add(signals=sum(told["left"].values()))
-    assert told["last"] > 30
-    assert told["left"]["old"] > 0
+    results = run_this_file("sweep", change, name, tmp_path, number % STEP + 1, STEP)
+    torture.add(signals=sum(results["left"].values()))
+    assert results["last"] > 30
+    assert results["left"]["old"] > 0
 
 
 @pytest.mark.parametrize("name", ["SIGKILL", "SIGINT"])
@@ -192,7 +192,7 @@ def interrupted(action: Callable[[], None], path: Path) -> None:
 
 
 def strike_and_check(change: str, signal_number: int, path: Path, action: Callable[[], None]) -> str | None:
-    """The state that is left, or None where the action finished before the signal came."""
+    """The state that is left, or None if the action finished before the signal came."""
     status = in_child(lambda: interrupted(action, path))
     if status == FINISHED:
         return None
@@ -260,7 +260,7 @@ def strike_at(change: str, signal_number: int, path: Path, moment: str) -> str:
 
 
 def main(mode: str, change: str, name: str, base: Path, *rest: str) -> dict:
-    """What the program is asked for."""
+    """The work of the program."""
     if mode == "prepare":
         prepare(change, base)
     elif mode == "work":

@@ -1,4 +1,4 @@
-"""Builds of several processes into one folder: of those that could succeed one does, and nobody spoils its work.
+"""Builds of several processes into one folder: at most one succeeds, and the others do not affect it.
 
 The first tests run a second build at each system call of a first one. In the others pytest starts this file as a
 program of its own, which forks builds of different lengths, some of which fail or are killed.
@@ -33,7 +33,7 @@ from quarry.formats.write_lock import LOCK_NAME, WriteLock
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
 
 ROUNDS = (60, 6000)
-FOLDERS = ("missing", "missing, and the one above", "empty", "with a stranger's file", "with an index")
+FOLDERS = ("missing", "missing, and the one above", "empty", "with an unknown file", "with an index")
 NOT_BUILT = {"IndexExists", "IndexLocked"}
 
 
@@ -78,7 +78,7 @@ def outcome(path: Path, name: str, *, is_broken: bool) -> str:
 
 
 def owner(path: Path) -> str | None:
-    """The name in all documents of an index that has every byte it should have; None where there is no index."""
+    """The name in all documents of an index that has every byte it should have; None if there is no index."""
     try:
         with Engine.open(path) as index:
             n = index.verify().n_documents
@@ -106,15 +106,15 @@ def test_a_second_build_at_every_call(folder, broken, tmp_path, torture):
             first = outcome(path, "a", is_broken=broken == "the first")
         if not calls.is_done:
             break
-        told = (moment, first, *second)
+        outcomes = (moment, first, *second)
         built = [name for name, each in zip("ab", (first, *second), strict=True) if each == "built"]
-        assert len(built) <= 1, told
-        assert built or broken != "none", told
-        assert owner(path) == (built[0] if built else None), told
-        assert built or not path.exists() or {file.name for file in path.iterdir()} <= {LOCK_NAME}, told
-        assert built or folder == "empty" or not path.exists(), told
-        assert {first, *second} <= NOT_BUILT | {"built", "Broken"}, told
-        assert not stray_files(path), told
+        assert len(built) <= 1, outcomes
+        assert built or broken != "none", outcomes
+        assert owner(path) == (built[0] if built else None), outcomes
+        assert built or not path.exists() or {file.name for file in path.iterdir()} <= {LOCK_NAME}, outcomes
+        assert built or folder == "empty" or not path.exists(), outcomes
+        assert {first, *second} <= NOT_BUILT | {"built", "Broken"}, outcomes
+        assert not stray_files(path), outcomes
         first_built += first == "built"
         shutil.rmtree(tmp_path / "above")
         torture.add(builds=2)
@@ -126,7 +126,7 @@ def build_second(path: Path, broken: str) -> str:
     return outcome(path, "b", is_broken=broken == "the second")
 
 
-def test_a_lock_that_was_lost_is_nobodys_to_delete(tmp_path):
+def test_a_lost_lock_file_is_not_deleted(tmp_path):
     """The lock file is deleted under a build that then fails: what another writer put there stays."""
     path = tmp_path / "index"
 
@@ -226,7 +226,7 @@ def play(folder: Path, chance: random.Random) -> Counter[str]:
     path = folder / "above" / "index" if "above" in kind else folder / "index"
     if kind not in {"missing", "missing, and the one above"}:
         path.mkdir(parents=True)
-    if kind == "with a stranger's file":
+    if kind == "with an unknown file":
         (path / "notes.txt").touch()
     if kind == "with an index":
         engine.build(texts("z", 2), path, **options())
@@ -254,30 +254,32 @@ def play(folder: Path, chance: random.Random) -> Counter[str]:
             (folder / name).write_text("killed")
         else:
             assert status == 0, f"build {name} ended with {status}"
-    told = {name: (folder / name).read_text() for name in names}
-    check(path, kind, overwrite, ends, told)
-    return Counter(told.values())
+    outcomes = {name: (folder / name).read_text() for name in names}
+    check(path, kind, overwrite, ends, outcomes)
+    return Counter(outcomes.values())
 
 
-def check(path: Path, kind: str, overwrite: bool, ends: dict[str, str], told: dict[str, str]) -> None:
+def check(path: Path, kind: str, overwrite: bool, ends: dict[str, str], outcomes: dict[str, str]) -> None:
     """Whether that many builds succeeded as can, and what they left is the work of one of them, or nothing."""
-    context = f"{kind}, overwrite={overwrite}: {ends}, {told}"
-    built = {name for name, each in told.items() if each == "built"}
+    context = f"{kind}, overwrite={overwrite}: {ends}, {outcomes}"
+    built = {name for name, each in outcomes.items() if each == "built"}
     assert all(ends[name] == "good" for name in built), context
     if kind == "with an index" and not overwrite:
-        assert set(told.values()) == {"IndexExists"}, context
+        assert set(outcomes.values()) == {"IndexExists"}, context
         assert owner(path) == "z", context
         return
     assert overwrite or len(built) <= 1, context
     if set(ends.values()) == {"good"}:
         assert built, context
-        assert set(told.values()) <= {"built", "IndexLocked"} | (set() if overwrite else {"IndexExists"}), context
+        assert set(outcomes.values()) <= {"built", "IndexLocked"} | (set() if overwrite else {"IndexExists"}), (
+            context
+        )
     found = owner(path)
     if built:
         assert found in built, context
     else:
         assert found == ("z" if kind == "with an index" else None), context
-    if "killed" not in told.values():
+    if "killed" not in outcomes.values():
         assert stray_files(path) <= {"notes.txt"}, context
     if path.exists():
         WriteLock(path).release()
@@ -285,7 +287,7 @@ def check(path: Path, kind: str, overwrite: bool, ends: dict[str, str], told: di
         engine.build(texts("a", 2), path, overwrite=overwrite, **options())
         assert owner(path) == "a", context
         assert stray_files(path) <= {"notes.txt"}, context
-    if kind == "with a stranger's file":
+    if kind == "with an unknown file":
         assert (path / "notes.txt").exists(), context
 
 

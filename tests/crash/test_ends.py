@@ -90,7 +90,7 @@ def met_an_error(path: Path) -> engine.Engine:
 
 
 def is_half_read(path: Path) -> engine.Engine:
-    """Iterators that nobody reads to their end."""
+    """Iterators that are not read to their end."""
     index = open_index(path, writable=True)
     kept.append(iter(index.search(["old", "text"], k=4)))
     how = DocumentEncoder(index._writer._encoder, KMeans(2), Analyzer("english"))

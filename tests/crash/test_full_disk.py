@@ -56,7 +56,7 @@ class Writer:
     """Makes changes, and remembers what there should be."""
 
     def __init__(self, index, texts):
-        self.index, self.committed, self.collected, self.n_told = index, dict(texts), dict(texts), 0
+        self.index, self.committed, self.collected, self.n_raised = index, dict(texts), dict(texts), 0
 
     def add(self, doc_id, text):
         self.try_it(lambda: self.index.add([{"id": doc_id, "text": text}]))
@@ -78,7 +78,7 @@ class Writer:
         try:
             act()
         except (CommitFailed, MergeFailed) as error:
-            self.n_told += 1
+            self.n_raised += 1
             return error
         return None
 
@@ -95,12 +95,12 @@ def test_a_disk_that_is_full_now_and_then(tmp_path, torture):
             for step in range(120):
                 change(writer, generator, f"text{generator.randrange(1000)} {step}")
             calls.rate = 0.0
-            while writer.try_it(writer.index.commit):  # what failed in the background before is told
+            while writer.try_it(writer.index.commit):  # failures in the background are raised here
                 pass
             writer.try_it(writer.index.close)
             check(path, writer.collected, SEED + number)
-        torture.add(failures=calls.n_failures, told=writer.n_told)
-    assert torture.counts["told"] > 100
+        torture.add(failures=calls.n_failures, raised=writer.n_raised)
+    assert torture.counts["raised"] > 100
 
 
 def test_threads_on_a_disk_that_is_full_now_and_then(tmp_path, torture):

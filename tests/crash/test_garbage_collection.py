@@ -80,7 +80,7 @@ def path(tmp_path):
 
 
 @pytest.mark.parametrize("moment", MOMENTS)
-def test_what_an_error_holds_is_collected(path, moment):
+def test_references_of_an_error_are_collected(path, moment):
     script = f"""{_PREPARE}
 with Engine.open(Path({str(path)!r}), writable=True, encoder=encoder, threads=4) as index:
     if True:{MOMENTS[moment]}

@@ -54,7 +54,7 @@ class TestReadOnly:
         assert medium.refused == []
         assert names(path) == before
 
-    def test_a_writer_says_what_it_cannot_do(self, path):
+    def test_a_writer_reports_unsupported_features(self, path):
         medium, before = ReadOnlyMedium(), content(path)
         with medium.installed(), pytest.raises(AccessFailed, match=r"writable=False.*Read-only file system"):
             open_index(path, writable=True)

@@ -28,7 +28,7 @@ options = partial(changes.options, SMALL_MERGED_OFTEN)
 
 
 def content(directory: Directory) -> Texts:
-    """Every live document, with every byte of the index checked; nothing where there is no index."""
+    """Every live document, with every byte of the index checked; nothing if there is no index."""
     try:
         snapshot = Snapshot(directory)
     except IndexNotFound:
@@ -181,7 +181,7 @@ class TestModel:
         assert all(left["b"].startswith(b"x" * 700) and "a" not in left for left in found)
         assert len({left["b"] for left in found}) > 3
 
-    def test_a_rename_is_whole(self):
+    def test_a_rename_is_atomic(self):
         found = self.outcomes(("create", "a"), ("fsync", ""), ("rename", "a b"))
         assert {frozenset(left) for left in found} == {frozenset({"old", "a"}), frozenset({"old", "b"})}
 

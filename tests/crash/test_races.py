@@ -1,6 +1,6 @@
 """Sixteen writers that race for the lock, some of them killed, and eight readers that watch.
 
-Every commit replaces all documents, so that whoever sees two rounds at once, or one round twice, has seen what
+Every commit replaces all documents, so that a reader that sees two rounds at once, or one twice, has seen what
 was never committed. pytest starts this file as a program of its own, which forks the processes.
 """
 

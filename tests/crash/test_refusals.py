@@ -4,7 +4,7 @@ Every public call either succeeds or raises an error of Quarry that names the pa
 or what it was to become, and once the system grants everything again, nothing that was collected is lost.
 
 pytest starts this file as a program of its own. It makes every call once, so that all libraries are imported, and
-forks; where the tests are run by root, the child becomes a user without rights.
+forks; if the tests are run by root, the child becomes a user without rights.
 """
 
 from __future__ import annotations
@@ -126,9 +126,9 @@ def as_nobody(action: Callable[[], Counter[str]]) -> Counter[str]:
         os._exit(0)
     os.close(writer)
     with os.fdopen(reader, "rb") as file:
-        told = file.read()
+        context = file.read()
     assert os.waitpid(child, 0)[1] == 0, "see above"
-    return Counter(json.loads(told))
+    return Counter(json.loads(context))
 
 
 def own(path: Path) -> None:
@@ -154,17 +154,17 @@ def permissions(folder: Path, step: int) -> Counter[str]:
         shutil.copytree(folder / "before", world)
         with mode_of(world / target, mode):
             error = attempt(name, world)
-            told = f"{name}, {target} {mode:o}: {error!r} {error}"
+            context = f"{name}, {target} {mode:o}: {error!r} {error}"
         counts["granted" if error is None else "refused"] += 1
         if isinstance(error, IndexExists):
-            assert name == "build over an index", told
+            assert name == "build over an index", context
         elif error is not None:
-            assert isinstance(error, TYPED), told
-            assert str(world) in str(error.path), told
-            assert not isinstance(error, AccessFailed) or error.errno in {errno.EACCES, errno.EPERM}, told
-            assert os.strerror(errno.EACCES) in str(error), told
+            assert isinstance(error, TYPED), context
+            assert str(world) in str(error.path), context
+            assert not isinstance(error, AccessFailed) or error.errno in {errno.EACCES, errno.EPERM}, context
+            assert os.strerror(errno.EACCES) in str(error), context
         if target == "index" and mode == 0 and name in READING:
-            assert isinstance(error, AccessFailed), told
+            assert isinstance(error, AccessFailed), context
         check_world(name, world, error)
         shutil.rmtree(world)
     return counts
@@ -179,21 +179,21 @@ def exhaust(folder: Path) -> Counter[str]:
             before = descriptors()
             with only(n):
                 error = attempt(name, world)
-            told = f"{name} with {n} descriptors: {error!r} {error}"
-            assert error is None or isinstance(error, (*TYPED, IndexExists)), told
+            context = f"{name} with {n} descriptors: {error!r} {error}"
+            assert error is None or isinstance(error, (*TYPED, IndexExists)), context
             if error is not None and not isinstance(error, IndexExists):
-                assert os.strerror(errno.EMFILE) in str(error), told
-                assert str(world) in str(error.path), told
+                assert os.strerror(errno.EMFILE) in str(error), context
+                assert str(world) in str(error.path), context
             is_over = error is None or isinstance(error, IndexExists)
             counts["granted" if error is None else "refused"] += 1
             check_world(name, world, error)
             error = None
             gc.collect()
-            assert descriptors() == before, told
+            assert descriptors() == before, context
             shutil.rmtree(world)
             if is_over:
                 break
-            assert n < 50, told
+            assert n < 50, context
     return counts
 
 
@@ -204,15 +204,15 @@ def bundles(folder: Path) -> Counter[str]:
     for path, mode in itertools.product([bundle, *sorted(bundle.iterdir())], (0o000, 0o444, 0o333)):
         with mode_of(path, mode):
             error = caught(lambda: use(bundle))
-        told = f"{path.name} {mode:o}: {error!r} {error}"
+        context = f"{path.name} {mode:o}: {error!r} {error}"
         counts["granted" if error is None else "refused"] += 1
         if error is not None:
-            assert isinstance(error, AccessFailed), told
-            assert error.errno == errno.EACCES, told
-            assert str(path) in str(error.path), told
+            assert isinstance(error, AccessFailed), context
+            assert error.errno == errno.EACCES, context
+            assert str(path) in str(error.path), context
         assert (error is not None) == (
             path.name in used and mode in ({0, 0o444} if path == bundle else {0, 0o333})
-        ), told
+        ), context
     for n in itertools.count():
         before = descriptors()
         with only(n):
@@ -240,7 +240,7 @@ class History:
 
     Attributes:
         committed: by id, the texts of the last commit.
-        pending: what the next commit may make of them; several where an addition has failed, which may have taken
+        pending: what the next commit may make of them; several if an addition has failed, which may have taken
             its document or not.
     """
 
@@ -256,13 +256,13 @@ class History:
         """Make one operation, refused or not, and look at what it has done."""
         changes = [self.add, self.add, self.delete, self.commit, self.commit, self.commit]
         operation = self.chance.choice([*changes, self.merge, self.roll_back, self.look])
-        act, settle = operation()
+        act, check_result = operation()
         with self.refusal():
             error = caught(act)
         self.counts["operations"] += 1
         self.counts["refused"] += error is not None
         assert error is None or isinstance(error, TYPED), f"{operation.__name__}: {error!r} {error}"
-        settle(error)
+        check_result(error)
         if isinstance(error, CommitFailed):
             self.retry()
         elif error is not None and is_closed(self.writer):
@@ -292,25 +292,25 @@ class History:
         doc_id, text = f"new{self.chance.randrange(6)}", f"text{self.n_added} " * self.chance.choice([1, 40])
         taken = [{**each, doc_id: text} for each in self.pending]
 
-        def settle(error: QuarryError | None) -> None:
+        def check_result(error: QuarryError | None) -> None:
             if error is None:
                 self.pending = taken
             elif isinstance(error, CommitFailed):
                 self.pending += taken
 
-        return lambda: self.writer.add([{"id": doc_id, "text": text}]), settle
+        return lambda: self.writer.add([{"id": doc_id, "text": text}]), check_result
 
     def delete(self) -> Operation:
         ids = self.chance.sample(IDS, 2)
         left = [{key: each[key] for key in each.keys() - set(ids)} for each in self.pending]
 
-        def settle(error: QuarryError | None) -> None:
+        def check_result(error: QuarryError | None) -> None:
             self.pending = left if error is None else self.pending
 
-        return lambda: self.writer.delete(ids), settle
+        return lambda: self.writer.delete(ids), check_result
 
     def commit(self) -> Operation:
-        def settle(error: QuarryError | None) -> None:
+        def check_result(error: QuarryError | None) -> None:
             notes = " ".join(getattr(error, "__notes__", ()))
             found = content(self.path)
             if error is None or isinstance(error, MergeFailed) or "was committed" in notes:
@@ -322,17 +322,17 @@ class History:
                 return
             self.committed, self.pending = found, [dict(found)]
 
-        return self.writer.commit, settle
+        return self.writer.commit, check_result
 
     def merge(self) -> Operation:
         retrain = self.chance.random() < 0.3
         return lambda: self.writer.merge(retrain), lambda error: None
 
     def roll_back(self) -> Operation:
-        def settle(error: QuarryError | None) -> None:
+        def check_result(error: QuarryError | None) -> None:
             self.pending = [dict(self.committed)] if error is None else self.pending
 
-        return self.writer.rollback, settle
+        return self.writer.rollback, check_result
 
     def look(self) -> Operation:
         use = self.chance.choice(

@@ -146,7 +146,7 @@ def test_however_parts_are_held(collection, monkeypatch, dense, sparse):
         assert all_scores(searcher, query).tobytes() == every.tobytes()
 
 
-def test_a_frequent_term_asked_for_many_times(tmp_path):
+def test_a_frequent_term_in_many_queries(tmp_path):
     """It lifts documents that have nothing else above those of the rare term."""
     documents = [["r", "y"]] * 30 + [["f"] * (1 + number % 7) + ["x"] * 5 for number in range(2000)]
     readers, query = segments(tmp_path, documents), ["r", *["f"] * 400]

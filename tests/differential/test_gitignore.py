@@ -218,7 +218,7 @@ def test_the_spelling_of_the_path_makes_no_difference(tmp_path: Path) -> None:
         assert [each.name for each in folder_files(tmp_path / folder)] == ["keep.txt"]
 
 
-def test_a_name_that_is_no_text_is_told(tmp_path: Path) -> None:
+def test_a_name_that_is_not_utf8_is_reported(tmp_path: Path) -> None:
     try:
         (tmp_path / os.fsdecode(b"a\xff.txt")).write_text("x")
     except OSError:

@@ -264,7 +264,7 @@ def test_closing_gives_memory_back_when_nothing_holds_it_any_more(index, monkeyp
     assert held == [None]
 
 
-def test_without_a_device_it_says_so(index):
+def test_a_missing_device_is_reported(index):
     if torch.cuda.is_available():
         pytest.skip("there is a device")
     with pytest.raises(BackendUnavailable, match=r"no device cuda; device='cpu' runs the same code"):
@@ -285,7 +285,7 @@ def test_hybrid_search_by_a_device_is_that_by_the_cpu(small_index):
 
 
 def test_a_device_that_is_fuller_than_thought(index, monkeypatch):
-    """Asked for by name it is an error, "auto" would go on without."""
+    """If it is requested by name an error is raised; "auto" continues without it."""
 
     def full(*_):
         raise torch.OutOfMemoryError("out of memory")

@@ -10,7 +10,7 @@ import pytest
 torch = pytest.importorskip("torch", reason="backend gpu needs torch")
 
 from quarry.engine.gpu.aggregation import aggregate_rows  # noqa: E402
-from quarry.engine.gpu.kernel_check import sound_kernels  # noqa: E402
+from quarry.engine.gpu.kernel_check import find_sound_kernels  # noqa: E402
 
 PLACE = torch.device("cpu")
 
@@ -58,7 +58,7 @@ RIGHT = {"TILE_ROWS": 128, **KERNELS}
 
 
 def test_kernels_that_compute_the_same_are_used():
-    assert vars(sound_kernels(SimpleNamespace(**RIGHT), PLACE)) == RIGHT
+    assert vars(find_sound_kernels(SimpleNamespace(**RIGHT), PLACE)) == RIGHT
 
 
 def without_softmax(*arguments):
@@ -104,7 +104,7 @@ def halves_swapped(codes, *rest):
 )
 def test_kernels_that_compute_something_else_are_not(wrong, caplog):
     with caplog.at_level(logging.WARNING):
-        found = sound_kernels(SimpleNamespace(**(RIGHT | wrong)), PLACE)
+        found = find_sound_kernels(SimpleNamespace(**(RIGHT | wrong)), PLACE)
     assert vars(found) == RIGHT | dict.fromkeys(wrong)
     assert next(iter(wrong)) in caplog.text
 
@@ -114,8 +114,8 @@ def test_kernels_that_fail_are_not_used(caplog):
         raise RuntimeError("no such instruction")
 
     with caplog.at_level(logging.WARNING):
-        found = sound_kernels(SimpleNamespace(**(RIGHT | {"pair_scores": failing})), PLACE)
+        found = find_sound_kernels(SimpleNamespace(**(RIGHT | {"pair_scores": failing})), PLACE)
     assert vars(found) == RIGHT | {"pair_scores": None}
     assert "no such instruction" in caplog.text
     none = RIGHT | dict.fromkeys(KERNELS, failing)
-    assert sound_kernels(SimpleNamespace(**none), PLACE) is None
+    assert find_sound_kernels(SimpleNamespace(**none), PLACE) is None

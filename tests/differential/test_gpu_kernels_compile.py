@@ -42,7 +42,7 @@ for rows, scales in (("*i8", "*fp32"), ("*fp16", "*fp16")):
     for softmax in (False, True):
         stored = {"SCALED": rows == "*i8", "SOFTMAX": softmax}
         for n_queries in (1, 30, 60, 300):
-            tile = document_kernel.tiling_for(n_queries, softmax=softmax)
+            tile = document_kernel.choose_tiling(n_queries, softmax=softmax)
             shape = {"DOCS": tile.rows // 4, "SLOTS": 4, "QUERIES": tile.queries, "WIDTH": tile.width}
             compiled(
                 document_kernel._document_kernel, DOCUMENTS.format(rows, scales),

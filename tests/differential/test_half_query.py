@@ -10,7 +10,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from quarry.engine.scoring import float16_query as half_query
-from quarry.engine.scoring.float16_query import Float16Query, sums_are_float32
+from quarry.engine.scoring.float16_query import Float16Query, has_float32_sums
 
 DIMS = [1, 2, 15, 31, 32, 33, 127, 384, 1000, 4096]
 
@@ -32,7 +32,7 @@ def check_bound(query, rows):
 @pytest.fixture(params=["as this machine does", "without the library"])
 def either_way(request, monkeypatch):
     if request.param == "without the library":
-        monkeypatch.setattr(half_query, "sums_are_float32", lambda: False)
+        monkeypatch.setattr(half_query, "has_float32_sums", lambda: False)
 
 
 @pytest.mark.usefixtures("either_way")
@@ -88,7 +88,7 @@ def test_a_library_that_sums_in_float16_is_found_out(monkeypatch):
 
     for wrong in (cdist, in_lanes):
         monkeypatch.setattr(half_query, "simsimd", lambda wrong=wrong: SimpleNamespace(cdist=wrong))
-        assert not sums_are_float32.__wrapped__()
+        assert not has_float32_sums.__wrapped__()
     right = SimpleNamespace(cdist=lambda rows, queries, _: rows.astype(np.float32) @ queries.astype(np.float32).T)
     monkeypatch.setattr(half_query, "simsimd", lambda: right)
-    assert sums_are_float32.__wrapped__()
+    assert has_float32_sums.__wrapped__()

@@ -59,8 +59,8 @@ def test_documents_about_as_short_as_there_are_clusters(n_tokens):
     assert_same(topical_tokens(n_tokens, n_tokens), 8)
 
 
-def test_a_document_that_has_not_settled_when_the_rounds_are_over():
-    """Points on a line settle slowly."""
+def test_a_document_that_has_not_converged_after_all_iterations():
+    """Points on a line converge slowly."""
     tokens = np.linspace(0, 1, 600, dtype=np.float32)[:, np.newaxis] ** 6
     labels = slow_kmeans(tokens, 8)[1]
     means = np.array([tokens[labels == j].mean() for j in range(8)])

@@ -53,7 +53,7 @@ def changed_at_random(path, generator, n_commits, live):
     """Commits of additions, replacements and deletions; `live` becomes what should be there."""
     with closing(
         IndexWriter(Directory(path), ENCODER, 2, thresholds=SMALL)
-    ) as writer:  # which merges only when told to
+    ) as writer:  # which merges only on request
         for _ in range(n_commits):
             numbers = generator.integers(0, 900, int(generator.integers(1, 60))).tolist()
             documents = [document(generator, number) for number in dict.fromkeys(numbers)]

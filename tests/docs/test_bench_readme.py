@@ -58,7 +58,7 @@ def test_the_links_and_raw_results_exist(page: str, repository: Path) -> None:
         assert (repository / path).exists(), path
 
 
-def test_what_is_missing_is_named_in_one_line(
+def test_missing_parts_are_named_in_one_line(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     monkeypatch.setenv("QUARRY_DATA", str(tmp_path))
@@ -68,12 +68,12 @@ def test_what_is_missing_is_named_in_one_line(
         (["ivf_switch", "no.idx"], "no.idx"),
     ):
         assert main(words) == 1
-        told = capsys.readouterr().err
-        assert told.count("\n") == 1
-        assert message in told
+        printed = capsys.readouterr().err
+        assert printed.count("\n") == 1
+        assert message in printed
     monkeypatch.setattr("bench.__main__.find_spec", lambda name: None)
     assert main(["tradeoff"]) == 1
-    told = capsys.readouterr().err
-    assert told == (
+    printed = capsys.readouterr().err
+    assert printed == (
         "python -m bench tradeoff: needs ir_measures, matplotlib, not installed here: pip install '.[bench]'\n"
     )

@@ -31,7 +31,7 @@ def commands(block: str) -> list[list[str]]:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=str)
-def test_what_a_page_shows_runs_from_top_to_bottom(page: Path, tmp_path: Path, monkeypatch, capsys) -> None:
+def test_the_text_of_a_page_is_ordered_from_top_to_bottom(page: Path, tmp_path: Path, monkeypatch, capsys) -> None:
     monkeypatch.chdir(tmp_path)
     for name, ids in COLLECTIONS.items():
         lines = [json.dumps({"id": document_id, "text": f"About {document_id}."}) for document_id in ids]

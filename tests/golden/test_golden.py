@@ -36,7 +36,7 @@ def test_it_is_small(golden):
     assert sum(file.stat().st_size for file in (golden / "index").iterdir()) < 100_000
 
 
-def test_it_answers_as_it_did(golden):
+def test_answers_are_unchanged(golden):
     expected = json.loads((golden / "expected.json").read_text(encoding="utf-8"))
     found = json.loads(json.dumps(answers(golden / "index")))
     for then, now in zip(expected.pop("searches"), found.pop("searches"), strict=True):

@@ -63,7 +63,7 @@ def spoil(value):
 
 @few
 @given(st.dictionaries(st.sampled_from(["a", "b", 6]), anything | nested, max_size=4))
-def test_what_is_taken_comes_back_and_the_rest_is_refused(given_metadata):
+def test_accepted_values_are_read_back_and_others_refused(given_metadata):
     before = copy.deepcopy(given_metadata)
     raw = {"text": "x", "metadata": given_metadata}
     if not is_storable(before) or len(msgpack.packb(before)) > MAX_METADATA_BYTES:

@@ -133,7 +133,7 @@ def test_modes(indexes):
         assert index.search("17", mode="lexical").exactness == "exact"
 
 
-def test_an_answer_of_parts_promises_what_its_weakest_part_does():
+def test_an_answer_of_parts_is_as_exact_as_its_least_exact_part():
     exact, lists, approximate, partial = Exactness
     assert Exactness.weakest([exact, lists]) == lists
     assert Exactness.weakest([approximate, lists, exact]) == approximate

@@ -41,7 +41,7 @@ def documents(draw):
 
 
 @given(st.lists(st.booleans(), min_size=1, max_size=600), st.integers(1, 700))
-def test_pieces_are_not_empty_and_as_many_as_promised(flags, tokens_per_piece):
+def test_pieces_are_not_empty_and_as_many_as_declared(flags, tokens_per_piece):
     starts = piece_starts(np.array(flags), tokens_per_piece)
     assert starts[0] == 0
     assert (np.diff([*starts, len(flags)]) > 0).all()

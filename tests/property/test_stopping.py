@@ -62,7 +62,7 @@ def test_the_best_are_the_same(segments, seed, kind, beta, k, n, loose):
 
 
 @pytest.mark.parametrize("beta", BETAS)
-def test_it_stops(segments, beta):
+def test_rescoring_stops_before_the_last_candidate(segments, beta):
     segment, n = segments["int8"], segments["int8"].record.n_docs
     query = np.random.default_rng(1).standard_normal(DIM).astype(np.float32)
     found, _ = Rescorer(segment, beta).best_scores(query, np.arange(n), maxima(segment, query), 3)

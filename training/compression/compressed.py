@@ -126,4 +126,4 @@ class CodedDocumentsObjective(CompressedObjective):
 
     @abstractmethod
     def error(self, rotated: torch.Tensor, decoded: torch.Tensor) -> torch.Tensor:
-        """The mean squared distance of rows to what their codes stand for, summed over dimensions: a scalar."""
+        """The mean squared quantization error of rows, summed over dimensions: a scalar."""

@@ -27,12 +27,12 @@ class Jpq(CompressedObjective):
     Documents are stored as codes, made once with the quantizer's codebook for documents. At each step the codes of
     the whole source are searched with the queries and the codebook as they are; the documents that score best and
     are not known to be relevant are the query's negatives, besides those of the batch. The ranking loss (Eq. 6)
-    then trains the query encoder and a second codebook, which stands for the codes in scores. New documents are
+    then trains the query encoder and a second codebook, which decodes the codes for scores. New documents are
     still coded with the first one, so both belong to the result.
 
     Args:
         ranking: makes queries' vectors and the losses of scores; it has no parameters of its own.
-        quantizer: made the codes. Its codebook for scores is where the trained one starts.
+        quantizer: made the codes. The trained codebook is initialized with its codebook for scores.
         codebook_rate: the codebook's learning rate as a multiple of the encoder's; 10 in the paper.
         codes: of each source of the run by name.
         n_negatives: documents found for each query, 0 or more; 200 in the authors' code.

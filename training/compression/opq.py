@@ -20,7 +20,7 @@ def train_opq(values: torch.Tensor, n_sub: int, n_words: int, dim: int, seed: in
     It starts from the first `dim` principal axes, not centered, turned at random; with dim below the vectors' own,
     what lies outside them is left out, because codes of less than a bit a number lose more of it than it is worth.
     Then it alternates between one round of k-means in all sub-spaces and the rotation that brings the vectors
-    nearest to what their codes stand for (orthogonal Procrustes).
+    nearest to their decoded codes (orthogonal Procrustes).
 
     Args:
         values: (n, input_dim) float32.
@@ -73,7 +73,7 @@ def _lloyd(rotated: torch.Tensor, book: torch.Tensor) -> tuple[torch.Tensor, tor
     """One round of k-means in every sub-space; a codeword without vectors stays.
 
     Returns:
-        The new codebook, and what the codes (of the old one) stand for in it: (n, dim).
+        The new codebook, and the codes (of the old one) decoded with it: (n, dim).
     """
     n_sub, n_words, dsub = book.shape
     codes = ProductQuantizer(None, book, book).nearest(rotated)

@@ -15,7 +15,7 @@ from quarry.training.compression.dpq import Dpq
 from quarry.training.compression.jpq import Jpq
 from quarry.training.compression.opq import train_opq
 from quarry.training.compression.product_quantizer import ProductQuantizer
-from quarry.training.compression.quantizer_file import checkpoint_quantizer, write_checkpoint_quantizer
+from quarry.training.compression.quantizer_file import read_checkpoint_quantizer, write_checkpoint_quantizer
 from quarry.training.compression.repconc import Constraint, RepConc
 from quarry.training.compression.stored_codes import StoredCodes, document_rows, encode_documents
 from quarry.training.data.example_store import ExampleStore
@@ -120,10 +120,10 @@ class Preparation:
 
     def _quantizer(self) -> ProductQuantizer:
         """The quantizer to start from: the checkpoint's, or OPQ of a sample."""
-        found = checkpoint_quantizer(self.documents.folder)
+        found = read_checkpoint_quantizer(self.documents.folder)
         if found is None:
             start = self.folder / _START
-            found = checkpoint_quantizer(start)
+            found = read_checkpoint_quantizer(start)
             if found is None:
                 start.mkdir(parents=True, exist_ok=True)
                 found = self._trained().to_arrays()

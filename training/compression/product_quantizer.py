@@ -21,7 +21,7 @@ class ProductQuantizer:
     Attributes:
         rotation: (dim, input_dim) float32 that all vectors take first, queries too; or None.
         encode_codebook: (M, K, dim / M) float32, the codewords that decide the codes.
-        score_codebook: the same shape, the codewords that codes stand for in scores. RepCONC and DPQ train one
+        score_codebook: the same shape, the codewords of codes in scores. RepCONC and DPQ train one
             codebook, which is both; JPQ trains the one for scores, while the codes stay as they are.
     """
 
@@ -57,7 +57,7 @@ class ProductQuantizer:
         return torch.cat([squared_distances(part, self.encode_codebook.detach()).argmin(2).T for part in parts])
 
     def decode(self, codes: torch.Tensor) -> torch.Tensor:
-        """What (n, M) codes stand for in scores (Eq. 5): (n, dim), differentiable by the codebook."""
+        """Decode (n, M) codes for scores (Eq. 5): (n, dim), differentiable by the codebook."""
         book = self.score_codebook
         parts = book[torch.arange(len(book), device=codes.device), codes]
         return parts.flatten(1)

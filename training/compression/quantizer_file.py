@@ -9,7 +9,7 @@ from quarry.formats.container.directory import Directory
 from quarry.formats.errors import CorruptFile
 from quarry.formats.vectors.quantizer import Quantizer, open_quantizer, write_quantizer
 
-__all__ = ["checkpoint_quantizer", "write_checkpoint_quantizer"]
+__all__ = ["read_checkpoint_quantizer", "write_checkpoint_quantizer"]
 
 
 def write_checkpoint_quantizer(folder: Path, quantizer: Quantizer) -> str:
@@ -17,7 +17,7 @@ def write_checkpoint_quantizer(folder: Path, quantizer: Quantizer) -> str:
     return write_quantizer(Directory(folder), quantizer).name
 
 
-def checkpoint_quantizer(folder: Path) -> Quantizer | None:
+def read_checkpoint_quantizer(folder: Path) -> Quantizer | None:
     """Read the quantizer that a checkpoint was trained with, None if it names none.
 
     Raises:

@@ -9,7 +9,7 @@ import torch
 from quarry.formats.errors import InvalidSetting
 from quarry.training.compression.compressed import CodedDocumentsObjective
 from quarry.training.compression.product_quantizer import ProductQuantizer, squared_distances
-from quarry.training.compression.sinkhorn import constrained_codes
+from quarry.training.compression.sinkhorn import assign_balanced_codes
 from quarry.training.objectives.ranking import RankingObjective
 
 __all__ = ["Constraint", "RepConc"]
@@ -20,7 +20,7 @@ class Constraint:
     """How the uniformity constraint is solved.
 
     Attributes:
-        epsilon: regularization of Sinkhorn's algorithm, above 0; see `constrained_codes`.
+        epsilon: regularization of Sinkhorn's algorithm, above 0; see `assign_balanced_codes`.
         n_iterations: of it, 1 at least.
     """
 
@@ -68,7 +68,7 @@ class RepConc(CodedDocumentsObjective):
         if self._constraint is None:
             return self.quantizer.nearest(rotated)
         distances = squared_distances(rotated.detach(), self.quantizer.encode_codebook.detach())
-        return constrained_codes(distances, self._constraint.epsilon, self._constraint.n_iterations)
+        return assign_balanced_codes(distances, self._constraint.epsilon, self._constraint.n_iterations)
 
     def pass_through(self, rotated: torch.Tensor, decoded: torch.Tensor) -> torch.Tensor:
         """To rows and codewords (Eq. 9 and 10); see `CodedDocumentsObjective.pass_through`."""

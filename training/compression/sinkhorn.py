@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import torch
 
-__all__ = ["constrained_codes", "transport_plan"]
+__all__ = ["assign_balanced_codes", "transport_plan"]
 
 _LEAST_SPREAD = 1e-5
 
 
-def constrained_codes(distances: torch.Tensor, epsilon: float, n_iterations: int) -> torch.Tensor:
+def assign_balanced_codes(distances: torch.Tensor, epsilon: float, n_iterations: int) -> torch.Tensor:
     """Assign the vectors of a batch uniformly to codewords (Zhan et al. 2022, Eq. 17 and 19).
 
     For each sub-quantizer the transport problem of Eq. 19 is solved by Sinkhorn's algorithm, and each vector takes

@@ -39,7 +39,7 @@ class StoredCodes:
         return len(self.offsets) - 1
 
     def rows(self, documents: torch.Tensor, quantizer: ProductQuantizer) -> DocumentRows:
-        """What the codes of some documents stand for in scores, differentiable by the codebook.
+        """Decode the codes of some documents for scores, differentiable by the codebook.
 
         Args:
             documents: (n,) int64 numbers.

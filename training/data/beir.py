@@ -12,7 +12,7 @@ from quarry.formats.errors import InvalidDocument, InvalidSetting
 from quarry.training.data.example_store import ExampleWriter
 from quarry.training.data.json_lines import json_lines
 
-__all__ = ["BeirPart", "beir_entries", "held_out_titles", "read_beir", "read_qrels", "read_titles"]
+__all__ = ["BeirPart", "draw_held_out_titles", "iterate_beir_entries", "read_beir", "read_qrels", "read_titles"]
 
 _ENDINGS = (".jsonl", ".jsonl.gz", ".jsonl.zst")
 
@@ -40,9 +40,11 @@ class BeirPart:
 
     def entries(self) -> Iterator[dict[str, str]]:
         """The entries of the documents, in the order of the file."""
-        held_out = held_out_titles(self.folder, self.held_out, self.excluded_titles) if self.held_out else set()
+        held_out: set[str] = set()
+        if self.held_out:
+            held_out = draw_held_out_titles(self.folder, self.held_out, self.excluded_titles)
         n_taken = 0
-        for entry in beir_entries(self.folder, "corpus"):
+        for entry in iterate_beir_entries(self.folder, "corpus"):
             title = entry["title"]
             is_wanted = (title in held_out) == self.is_held_out and entry["_id"].startswith(self.id_prefix)
             if is_wanted and title not in self.excluded_titles:
@@ -52,7 +54,7 @@ class BeirPart:
                 yield entry
 
 
-def beir_entries(folder: Path, stem: str) -> Iterator[dict[str, str]]:
+def iterate_beir_entries(folder: Path, stem: str) -> Iterator[dict[str, str]]:
     """Yield the objects of ``corpus.jsonl`` or ``queries.jsonl`` (or .gz, .zst) with ``_id``, ``text``, ``title``.
 
     Raises:
@@ -72,13 +74,13 @@ def beir_entries(folder: Path, stem: str) -> Iterator[dict[str, str]]:
         yield {name: str(member) for name, member in entry.items()}
 
 
-def held_out_titles(folder: Path, count: int, excluded: tuple[str, ...] = ()) -> set[str]:
+def draw_held_out_titles(folder: Path, count: int, excluded: tuple[str, ...] = ()) -> set[str]:
     """The titles of the articles kept for validation: those with the smallest digests.
 
     Raises:
         InvalidSetting: there are not more articles than are to be held out.
     """
-    titles = {entry["title"] for entry in beir_entries(folder, "corpus")} - set(excluded)
+    titles = {entry["title"] for entry in iterate_beir_entries(folder, "corpus")} - set(excluded)
     if not 0 <= count < len(titles):
         raise InvalidSetting(
             "too many articles to hold out", path=folder, expected=f"below {len(titles)}", actual=count
@@ -115,7 +117,7 @@ def read_beir(part: BeirPart, split: str, writer: ExampleWriter) -> None:
     taken is left out. Memory: the ids.
 
     Raises:
-        InvalidSetting, InvalidDocument: see `beir_entries`, `read_qrels` and `ExampleWriter`.
+        InvalidSetting, InvalidDocument: see `iterate_beir_entries`, `read_qrels` and `ExampleWriter`.
     """
     qrels = read_qrels(part.folder / "qrels" / f"{split}.tsv")
     judged = {document for scores in qrels.values() for document in scores}
@@ -124,7 +126,7 @@ def read_beir(part: BeirPart, split: str, writer: ExampleWriter) -> None:
         if entry["_id"] in judged:
             text = full_text(entry["title"], entry["text"])
             number_of[entry["_id"]] = writer.document(text, entry["title"], f"{part.folder.name} {entry['_id']}")
-    for entry in beir_entries(part.folder, "queries"):
+    for entry in iterate_beir_entries(part.folder, "queries"):
         scores = qrels.get(entry["_id"], {})
         taken = {document: score for document, score in scores.items() if document in number_of}
         positives = [number_of[document] for document, score in taken.items() if score > 0]
@@ -138,7 +140,7 @@ def read_titles(part: BeirPart, writer: ExampleWriter) -> None:
     """Write the titles of documents as queries for their texts; documents without a title are left out.
 
     Raises:
-        InvalidSetting, InvalidDocument: see `beir_entries` and `ExampleWriter`.
+        InvalidSetting, InvalidDocument: see `iterate_beir_entries` and `ExampleWriter`.
     """
     for entry in part.entries():
         if entry["title"].strip():

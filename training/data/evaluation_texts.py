@@ -12,7 +12,7 @@ import argparse
 from collections.abc import Iterator
 from pathlib import Path
 
-from quarry.training.data.beir import beir_entries
+from quarry.training.data.beir import iterate_beir_entries
 from quarry.training.data.refusal import FINGERPRINTS_PATH, save_fingerprints
 
 __all__ = ["EXCLUDED_ARTICLES", "evaluation_texts"]
@@ -23,14 +23,16 @@ EXCLUDED_ARTICLES = ("Egypt", "London", "Melbourne")
 
 def evaluation_texts(squad: Path, cranfield: Path, scale: Path) -> Iterator[str]:
     """The texts to refuse, from the folders of the three collections."""
-    yield from (entry["text"] for entry in beir_entries(squad, "queries") if entry["_id"].startswith("dev-"))
-    for entry in beir_entries(squad, "corpus"):
+    questions = iterate_beir_entries(squad, "queries")
+    yield from (entry["text"] for entry in questions if entry["_id"].startswith("dev-"))
+    for entry in iterate_beir_entries(squad, "corpus"):
         if entry["_id"].startswith("dev-") or entry["title"] in EXCLUDED_ARTICLES:
             yield entry["text"]
     for stem in ("queries", "corpus"):
-        yield from (entry["text"] for entry in beir_entries(cranfield, stem))
-    yield from (entry["text"] for entry in beir_entries(scale, "queries"))
-    yield from (entry["text"] for entry in beir_entries(scale, "corpus") if entry["_id"].startswith("wiki-"))
+        yield from (entry["text"] for entry in iterate_beir_entries(cranfield, stem))
+    yield from (entry["text"] for entry in iterate_beir_entries(scale, "queries"))
+    articles = iterate_beir_entries(scale, "corpus")
+    yield from (entry["text"] for entry in articles if entry["_id"].startswith("wiki-"))
 
 
 def _main() -> None:

@@ -173,7 +173,7 @@ class ExampleStore:
     """Reads a store; a text is read from disk when it is needed.
 
     Attributes:
-        folder: where it is.
+        folder: of the files.
         about: what it was made of, and ``n_examples`` and ``n_documents``.
         groups: (n_documents,) int64, the group of each document.
 

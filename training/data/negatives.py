@@ -1,4 +1,4 @@
-"""Hard negatives: what an index of Quarry finds for a query and nobody marked as relevant."""
+"""Hard negatives: documents that an index of Quarry finds for a query and that are not marked as relevant."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class NegativeSettings:
         every: steps between mining with the current checkpoint (ANCE, Xiong et al. 2021); 0: once, at the start.
         depth: hits that are looked at.
         count: negatives kept of each query, drawn from the hits that pass.
-        skip: the first hits, which are never taken: many of them are relevant though nobody marked them.
+        skip: the first hits, which are never taken: many of them are relevant although they are not marked.
         margin: a hit that scores at least this share of the relevant document's score is taken for relevant, too,
             and left out.
     """
@@ -59,9 +59,7 @@ class NegativeSettings:
             )
 
 
-def mine_negatives(
-    store: ExampleStore, encoder: Encoder, settings: NegativeSettings, seed: int, folder: Path | None = None
-) -> Numbers:
+def mine_negatives(store: ExampleStore, encoder: Encoder, settings: NegativeSettings, seed: int) -> Numbers:
     """Search an index of the store's documents for every query and keep hits that are not relevant.
 
     False negatives are left out: known relevant documents, the first `skip` hits, and hits whose score is at least
@@ -73,13 +71,12 @@ def mine_negatives(
         encoder: makes the vectors.
         settings: how to mine.
         seed: of the draw.
-        folder: where the temporary index lies; None: where temporary files do.
 
     Returns:
         (n_examples, settings.count) int64 document numbers, -1 when a query has fewer.
     """
     mined = np.full((store.n_examples, settings.count), -1, np.int64)
-    with tempfile.TemporaryDirectory(dir=folder) as temporary:
+    with tempfile.TemporaryDirectory() as temporary:
         index = Path(temporary) / "index"
         texts = ({"id": str(number), "text": store.document(number)} for number in range(store.n_documents))
         build(texts, index, encoder=encoder, progress=False)

@@ -1,4 +1,4 @@
-"""Recognizes the texts of evaluation collections, which nobody may train on."""
+"""Recognizes the texts of evaluation collections, which must not be used for training."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ import numpy.typing as npt
 
 from quarry.formats.errors import CorruptFile
 
-__all__ = ["FINGERPRINTS_PATH", "Refusal", "fingerprint", "save_fingerprints", "text_forms"]
+__all__ = ["FINGERPRINTS_PATH", "Refusal", "fingerprint", "make_text_forms", "save_fingerprints"]
 
 FINGERPRINTS_PATH = Path(__file__).with_name("evaluation_texts.bin")
 """Fingerprints of the texts of evaluation collections; `quarry.training.data.evaluation_texts` makes them."""
 
 _BYTES = 6  # of a fingerprint: among a million texts one is refused by chance with a probability of 1 in 2,000
-_LEAST_WORDS = 4  # shorter texts are too common to say where they come from
+_LEAST_WORDS = 4  # shorter texts are too common to identify their source
 _WORD = re.compile(r"[^\W_]+")
 
 Fingerprints = npt.NDArray[np.uint64]
@@ -49,7 +49,7 @@ class Refusal:
 
     def is_kept_for_evaluation(self, text: str) -> bool:
         """Whether a query or document is a text of an evaluation collection."""
-        for form in text_forms(text):
+        for form in make_text_forms(text):
             mark = fingerprint(form)
             at = int(np.searchsorted(self._known, np.uint64(mark)))
             if at < len(self._known) and int(self._known[at]) == mark:
@@ -57,7 +57,7 @@ class Refusal:
         return False
 
 
-def text_forms(text: str) -> Iterator[str]:
+def make_text_forms(text: str) -> Iterator[str]:
     """The forms in which a text is compared: itself, and what follows its first line (a title before it).
 
     Forms of fewer than four words are left out.
@@ -75,7 +75,7 @@ def fingerprint(form: str) -> int:
 
 def save_fingerprints(texts: Iterable[str], path: Path) -> int:
     """Write the fingerprints of texts, ascending, 6 bytes each; return how many there are."""
-    forms = (next(text_forms(text), None) for text in texts)
+    forms = (next(make_text_forms(text), None) for text in texts)
     marks = sorted({fingerprint(form) for form in forms if form is not None})
     path.write_bytes(b"".join(mark.to_bytes(_BYTES, "big") for mark in marks))
     return len(marks)

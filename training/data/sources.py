@@ -14,7 +14,7 @@ from quarry.training.data.example_store import ExampleStore, ExampleWriter
 from quarry.training.data.pairs import read_pairs
 from quarry.training.data.refusal import Refusal
 
-__all__ = ["SourceSettings", "held_out_store", "source_store"]
+__all__ = ["SourceSettings", "open_held_out_store", "open_source_store"]
 
 _KINDS = ("beir", "pairs", "titles")
 
@@ -37,7 +37,7 @@ class SourceSettings:
         cluster_size: group passages by k-means clusters of about so many; 0: by article.
         group_size: examples of one group that follow each other in a batch.
         licence: of the texts, for the model card.
-        origin: where they come from, for the model card.
+        origin: their source, for the model card.
     """
 
     name: str
@@ -66,7 +66,7 @@ class SourceSettings:
             )
 
 
-def source_store(settings: SourceSettings, folder: Path, refusal: Refusal) -> ExampleStore:
+def open_source_store(settings: SourceSettings, folder: Path, refusal: Refusal) -> ExampleStore:
     """Read a source into a folder, or open the store that was written there before.
 
     Raises:
@@ -89,11 +89,11 @@ def source_store(settings: SourceSettings, folder: Path, refusal: Refusal) -> Ex
     return _store(settings, folder, refusal, readers[settings.kind])
 
 
-def held_out_store(settings: SourceSettings, folder: Path) -> ExampleStore:
+def open_held_out_store(settings: SourceSettings, folder: Path) -> ExampleStore:
     """Read the held-out articles of a source, for validation; evaluation data is not looked for.
 
     Raises:
-        InvalidSetting: the source has no held-out articles; otherwise as `source_store`.
+        InvalidSetting: the source has no held-out articles; otherwise as `open_source_store`.
     """
     if settings.kind != "beir" or not settings.held_out:
         raise InvalidSetting(

@@ -2,7 +2,7 @@
 
 Start with `trainer.Trainer`: batch, teachers, loss, `gradient_cache` (large batches in little memory), an
 optimizer step (`optimizer`). `checkpoints` keeps the state of a run so that it resumes with the same result,
-`validation` measures nDCG@10 (`measures`) on held-out queries, `history` records every step and `curves` plots
+`validation` measures nDCG@10 on held-out queries, `history` records every step and `curves` plots
 it.
 
 May import: `quarry.training.data`, `quarry.training.model`, `quarry.training.objectives`, `quarry.engine`,

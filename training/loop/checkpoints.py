@@ -19,18 +19,18 @@ __all__ = ["Checkpoints"]
 
 _NAME = re.compile(r"step-(\d{8})")
 _STATE_NAME = "state.pt"
+_N_KEPT = 2  # of the latest checkpoints
 
 
 class Checkpoints:
     """The checkpoints of a run: folders ``step-00000100`` that are written aside and renamed when complete.
 
     Args:
-        folder: where they are.
-        kept: how many of the latest to keep, at least 1.
+        folder: of the checkpoints.
     """
 
-    def __init__(self, folder: Path, kept: int = 2) -> None:
-        self._folder, self._kept = folder, kept
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
 
     def latest(self) -> tuple[int, Path] | None:
         """The number of finished steps and the folder of the latest checkpoint; None when there is none."""
@@ -58,7 +58,7 @@ class Checkpoints:
         shutil.rmtree(target, ignore_errors=True)
         partial.rename(target)
         sync_folder(self._folder)
-        for _, old in self._complete()[: -self._kept]:
+        for _, old in self._complete()[:-_N_KEPT]:
             shutil.rmtree(old)
         return target
 

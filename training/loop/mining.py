@@ -22,7 +22,7 @@ class Miner:
         sources: whose negatives.
         student: the network that searches, in dense and hybrid mode.
         seed: of every draw.
-        folder: where the negatives of each round are stored.
+        folder: of the negatives of each round.
     """
 
     def __init__(

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
 
 from quarry.formats.errors import InvalidSetting
 from quarry.training.data.example_store import ExampleStore
-from quarry.training.loop.measures import ndcg_10
 from quarry.training.model.network import EncoderNetwork
 from quarry.training.model.tokens import TextBatcher
 from quarry.training.objectives.objective import Objective
 from quarry.training.objectives.scoring import DocumentRows
 
-__all__ = ["ValidationSet", "search", "validate", "validation_set"]
+__all__ = ["ValidationSet", "make_validation_set", "ndcg_10", "search", "validate"]
 
 _TEXTS_AT_ONCE = 32
 _DEPTH = 10
@@ -36,7 +36,7 @@ class ValidationSet:
     qrels: dict[str, dict[str, int]]
 
 
-def validation_set(store: ExampleStore, n_documents: int, n_queries: int) -> ValidationSet:
+def make_validation_set(store: ExampleStore, n_documents: int, n_queries: int) -> ValidationSet:
     """Take the first documents of a store, and queries on them at equal distances.
 
     Raises:
@@ -125,3 +125,27 @@ def _search(
 def _parts(texts: Sequence[str]) -> Iterator[Sequence[str]]:
     for low in range(0, len(texts), _TEXTS_AT_ONCE):
         yield texts[low : low + _TEXTS_AT_ONCE]
+
+
+def ndcg_10(qrels: Mapping[str, Mapping[str, int]], run: Mapping[str, Mapping[str, float]]) -> float:
+    """Compute the mean nDCG@10 over the judged queries, with linear gain, as `bench` and trec_eval define it.
+
+    A document's gain is its judged score, 0 if it is not judged or judged below 0; the discount of rank r is
+    log2(r + 1); equal scores are ranked by document id, descending, as in trec_eval.
+
+    Args:
+        qrels: for each query id the judged documents' ids and scores; not empty.
+        run: for each query id the documents found and their scores, larger is better; nothing was found for a
+            query that is missing.
+    """
+    total = 0.0
+    for query, judged in qrels.items():
+        found = sorted(run.get(query, {}).items(), key=lambda item: (item[1], item[0]), reverse=True)
+        gains = [judged.get(document, 0) for document, _ in found[:10]]
+        best = _discount(sorted(judged.values(), reverse=True)[:10])
+        total += _discount(gains) / best if best > 0 else 0.0
+    return total / len(qrels)
+
+
+def _discount(gains: list[int]) -> float:
+    return sum(max(gain, 0) / math.log2(rank + 2) for rank, gain in enumerate(gains))

@@ -31,7 +31,7 @@ class EncoderNetwork:
         model: gives ``last_hidden_state`` for ``input_ids`` and ``attention_mask``.
         folder: of the checkpoint; its tokenizer.json belongs to the model.
         precision: of matrix products.
-        predictor: the masked-language-model head, None unless it was asked for.
+        predictor: the masked-language-model head, None unless it was requested.
     """
 
     model: torch.nn.Module
@@ -151,7 +151,7 @@ def load_network(
     Args:
         folder: with config.json, model.safetensors and tokenizer.json.
         precision: of matrix products.
-        device: where to put the weights.
+        device: of the weights.
         frozen: parameters whose name starts with one of these are not trained.
         dropout: probability of the dropout of hidden states and attention, instead of the checkpoint's.
         mlm: whether to load the masked-language-model head, too.

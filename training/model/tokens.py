@@ -1,4 +1,4 @@
-"""Padded batches of tokenized texts, with the characters that each token stands for."""
+"""Padded batches of tokenized texts, with the characters of each token."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from safetensors.torch import load_file, save_file
 
 from quarry.formats.errors import InvalidSetting
 from quarry.training.model.tokens import TokenBatch
-from quarry.training.objectives.contrastive import contrastive_loss
+from quarry.training.objectives.losses import contrastive_loss
 from quarry.training.objectives.objective import StepTargets, Use
 from quarry.training.objectives.ranking import RankingObjective, RankingSettings
 from quarry.training.objectives.scoring import DocumentRows, normalize_rows

@@ -8,8 +8,8 @@ import torch
 from quarry.engine.representation.pieces import text_pieces
 from quarry.formats.errors import InvalidSetting
 from quarry.training.model.tokens import TokenBatch
+from quarry.training.objectives.pooling import average_groups, select_text_tokens
 from quarry.training.objectives.ranking import RankingObjective, RankingSettings
-from quarry.training.objectives.runs import group_means, text_tokens
 from quarry.training.objectives.scoring import DocumentRows
 
 __all__ = ["Passages"]
@@ -62,12 +62,12 @@ class Passages(RankingObjective):
         for text in tokens.texts:
             whole = [(0, len(text.ids))]
             sizes.append(text_pieces(text.text, text.starts, text.ends, whole, length).sizes)
-        values = text_tokens(hidden, tokens)
+        values = select_text_tokens(hidden, tokens)
         n_passages = [len(each) for each in sizes]
         passage_of_token = np.repeat(np.arange(sum(n_passages)), np.concatenate(sizes))
         text_of_token = np.repeat(np.arange(len(sizes)), [int(each.sum()) for each in sizes])
-        passages = group_means(values, _placed(passage_of_token, values), sum(n_passages))
-        wholes = group_means(values, _placed(text_of_token, values), len(sizes))
+        passages = average_groups(values, _placed(passage_of_token, values), sum(n_passages))
+        wholes = average_groups(values, _placed(text_of_token, values), len(sizes))
         order, counts = _with_wholes(n_passages)
         return DocumentRows(torch.cat([passages, wholes])[_placed(order, values)], counts)
 

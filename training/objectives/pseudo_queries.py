@@ -8,8 +8,8 @@ import torch
 from quarry.engine.representation.kmeans import kmeans
 from quarry.formats.errors import InvalidSetting
 from quarry.training.model.tokens import TokenBatch
+from quarry.training.objectives.pooling import average_groups, select_text_tokens
 from quarry.training.objectives.ranking import RankingObjective, RankingSettings
-from quarry.training.objectives.runs import group_means, text_tokens
 from quarry.training.objectives.scoring import DocumentRows
 
 __all__ = ["PseudoQueries"]
@@ -50,7 +50,7 @@ class PseudoQueries(RankingObjective):
     def document_rows(self, hidden: torch.Tensor, tokens: TokenBatch, step: int) -> DocumentRows:
         """The centroids of each document; see `RankingObjective.document_rows`."""
         del step
-        values = text_tokens(hidden, tokens)
+        values = select_text_tokens(hidden, tokens)
         counts: list[int] = []
         groups: list[np.ndarray] = []
         first = 0
@@ -61,4 +61,4 @@ class PseudoQueries(RankingObjective):
             counts.append(len(centroids))
             first += len(text.ids)
         cluster_of_token = torch.from_numpy(np.concatenate(groups)).to(values.device)
-        return DocumentRows(group_means(values, cluster_of_token, sum(counts)), tuple(counts))
+        return DocumentRows(average_groups(values, cluster_of_token, sum(counts)), tuple(counts))

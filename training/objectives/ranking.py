@@ -11,8 +11,7 @@ import torch
 
 from quarry.formats.errors import InvalidSetting
 from quarry.training.model.tokens import TokenBatch
-from quarry.training.objectives.contrastive import contrastive_loss
-from quarry.training.objectives.distillation import distillation_loss
+from quarry.training.objectives.losses import contrastive_loss, distillation_loss
 from quarry.training.objectives.objective import StepTargets, Use
 from quarry.training.objectives.pooling import POOLINGS, pool
 from quarry.training.objectives.scoring import DocumentRows, normalize_rows, score_documents

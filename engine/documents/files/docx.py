@@ -79,7 +79,7 @@ class _Body:
     def _end_paragraph(self) -> None:
         text = printable("".join(self._paragraph)).strip(" \n")
         self._paragraph = []
-        if self._cells:  # the paragraphs of a cell stand in one line
+        if self._cells:  # the paragraphs of a cell become one line
             self._append(" ".join(text.split()) + " " if text.strip() else "")
             return
         if text.strip() and self._level and len(text) <= _MAX_HEADING:

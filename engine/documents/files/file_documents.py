@@ -137,5 +137,5 @@ def _document(text: FileText, file: FileContent, kind: str, name: str, path: Pat
 
 
 def _open_at_once(path: str, flags: int) -> int:
-    """Open without waiting for a pipe that nobody writes to."""
+    """Open without waiting for a pipe without a writer."""
     return os.open(path, flags | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOCTTY", 0))

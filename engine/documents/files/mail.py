@@ -25,7 +25,7 @@ _MAX_ADDRESSES = 2000  # characters
 def read_message(content: bytes) -> FileText:
     """Make the document of one message: its subject is the title, sender, recipients and date are metadata.
 
-    The text is the plain one, or that of the HTML part where there is no plain one; attachments are left out.
+    The text is the plain one, or that of the HTML part if there is no plain one; attachments are left out.
 
     Raises:
         UnreadableError: it has no header that a message has, or too many parts.

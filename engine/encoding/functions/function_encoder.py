@@ -32,6 +32,7 @@ Vectors = npt.NDArray[np.float32]
 _MAX_NAME = 256
 _MAX_BATCH = 1 << 20
 _MAX_IN_FLIGHT = 1024
+_MAX_AHEAD = 256  # documents that are cut ahead of a call, and represented after it
 
 
 class FunctionEncoder:
@@ -110,7 +111,8 @@ class FunctionEncoder:
     @property
     def batch_limits(self) -> BatchLimits:
         """Full batches of `batch_size` passages, `max_in_flight` of them at once."""
-        return BatchLimits(self._batch_size, inputs=self._batch_size, in_flight=self._max_in_flight)
+        documents = min(self._batch_size, _MAX_AHEAD)
+        return BatchLimits(documents, inputs=self._batch_size, in_flight=self._max_in_flight)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.name!r}, dim={self.dim}, identity={self.identity!r})"

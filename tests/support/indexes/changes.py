@@ -151,7 +151,7 @@ def content(path: Path) -> Texts:
         with Engine.open(path) as index:
             index.verify()
             found = {doc.id: doc.text for doc in index.get([*OLD, *NEW, "gone"])}
-            assert len(found) == len(index), "documents that nobody added"
+            assert len(found) == len(index), "documents that were not added"
             return found
     except IndexNotFound:
         return {}

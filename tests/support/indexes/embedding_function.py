@@ -1,4 +1,4 @@
-"""A function from texts to vectors that records its calls, and fails when it is told to."""
+"""A function from texts to vectors that records its calls, and fails on request."""
 
 from __future__ import annotations
 

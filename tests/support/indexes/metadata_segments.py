@@ -12,7 +12,7 @@ from quarry.formats.snapshot import Snapshot
 
 
 def ids_of(number, docs):
-    """Different ones in each segment, some of them such as filters ask for."""
+    """Different ones in each segment, some of them values of filters."""
     return [IDS[n] if number == 0 and n < len(IDS) else f"{number}/{n}" for n in range(len(docs))]
 
 

@@ -53,7 +53,7 @@ def beir_folder(tmp_path: Path, small_corpus: list[dict[str, object]]) -> Path:
 
 
 def test_recall_is_that_of_a_scan(beir_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As found by default, and by the same index where a search is told to read the least there is."""
+    """As found by default, and by the same index if a search reads as little as possible."""
     monkeypatch.setattr("quarry.engine.quantization.candidates._LEAST", 1)
     build(beir_folder, tmp_path / "subjects", representation=Pieces(8), thresholds=Thresholds(list_rows=40))
     usual = Snapshot(Directory(tmp_path / "subjects"))
@@ -209,7 +209,7 @@ def test_a_run_file_cannot_hold_a_name_with_a_space(tmp_path: Path) -> None:
         write_run(tmp_path / "x.run", {"q": {"a b": 1.0}}, "tag")
 
 
-def test_the_front_holds_what_nothing_beats() -> None:
+def test_the_front_contains_all_points_that_no_other_dominates() -> None:
     points = [(1.0, 0.5), (2.0, 0.4), (3.0, 0.9), (3.0, 0.8), (4.0, 0.9)]
     assert pareto_front(points, more_is_better=False) == [(1.0, 0.5), (3.0, 0.9)]
     assert pareto_front(points, more_is_better=True) == [(4.0, 0.9)]
@@ -255,7 +255,7 @@ def test_a_build_that_fails_is_recorded_for_all_its_searches(beir_folder: Path, 
     assert third["recall_10"] == 1.0
 
 
-def test_a_name_that_is_no_measurement_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unknown_measurement_is_reported(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["nonsense"]) == 2
     listed = capsys.readouterr().err
     assert all(name in listed for name in COMMANDS)
@@ -271,7 +271,7 @@ def test_every_measurement_has_a_name(repository: Path) -> None:
 
 
 @pytest.mark.parametrize("name", sorted(COMMANDS.keys() - {"gpu"}))  # which needs torch
-def test_every_measurement_tells_its_arguments(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_measurement_lists_its_arguments(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     for module in COMMANDS[name].needs:
         pytest.importorskip(module, reason=f"the measurement needs {module}")
     with pytest.raises(SystemExit) as caught:
@@ -285,7 +285,7 @@ def test_a_subset_and_the_split_are_the_folders(beir_folder: Path) -> None:
     assert len(collection.subset(None, 3).queries) == 3
 
 
-def test_what_is_prepared_once_serves_sweep_peers_and_table(
+def test_prepared_data_is_shared_by_sweep_peers_and_table(
     beir_folder: Path, cache: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["prepare", str(beir_folder)]) == 0
@@ -452,7 +452,7 @@ def test_a_backend_that_is_missing_is_recorded_and_reported(
 
 
 @pytest.mark.skipif(not Path("/proc/self/smaps").exists(), reason="reads /proc")
-def test_the_account_of_memory_is_whole() -> None:
+def test_the_memory_statistics_are_complete() -> None:
     found = resident_by_file()
     assert sum(found.values()) == pytest.approx(rss_bytes(), rel=0.05)
     assert found["private"] == pytest.approx(private_bytes(), rel=0.05)

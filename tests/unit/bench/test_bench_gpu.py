@@ -76,7 +76,9 @@ def arguments(*words: str) -> argparse.Namespace:
     return parser.parse_args([*words, "--device", "cpu", "--quick"])
 
 
-def test_what_fails_stops_nothing_and_says_how(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
+def test_failures_do_not_stop_the_others_and_are_reported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys
+) -> None:
     def lost(*_: object) -> None:
         raise RuntimeError("an illegal memory access was encountered")
 
@@ -115,7 +117,7 @@ def test_a_process_that_dies_is_a_record(tmp_path: Path) -> None:
     assert [record["failed"] for record in read_records(out)] == ["ended with 1"]
 
 
-def test_figures_are_told_by_their_targets() -> None:
+def test_figures_are_compared_with_their_targets() -> None:
     both = {"what": "both stages", "stored": "float16", "kernels": True}
     records: list[Record] = [
         {"what": "copy", "ms": 1.0, "gb_s": 4000.0},

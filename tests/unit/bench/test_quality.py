@@ -109,7 +109,7 @@ class TestSubset:
         assert order == sorted(order)
         assert np.diff(order).max() <= 5
 
-    def test_nothing_asked_nothing_left_out(self, collection):
+    def test_a_subset_without_limits_is_the_whole_collection(self, collection):
         assert collection.subset(None, None) == collection
         assert collection.subset(1000, 1000) == collection
 

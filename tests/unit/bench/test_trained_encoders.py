@@ -15,7 +15,7 @@ from bench.harness.records import read_records
 from bench.training import encoders
 from bench.training.collections import held_out_articles, pairs_collection
 from quarry.engine.encoding.encoder import open_encoder
-from quarry.training.data.beir import held_out_titles
+from quarry.training.data.beir import draw_held_out_titles
 
 SEARCHES = ["dense", "hybrid", "codes 24", "codes 8", "one vector"]
 
@@ -30,7 +30,7 @@ def test_the_held_out_articles_are_those_that_training_leaves_out(data: Path) ->
     folder = write_collection(data / "letters")
     collection = held_out_articles("letters", 2, 5)
     titles = {text.partition("\n")[0] for text in collection.documents.values()}
-    assert titles == held_out_titles(folder, 2, ("Egypt", "London", "Melbourne"))
+    assert titles == draw_held_out_titles(folder, 2, ("Egypt", "London", "Melbourne"))
     assert (len(collection.documents), len(collection.queries)) == (8, 5)
     assert all(scores.keys() <= collection.documents.keys() for scores in collection.qrels.values())
 

@@ -297,7 +297,7 @@ class TestInvalidDocuments:
         told = "\n".join(report.skipped)
         assert all(name in told for name in ("bad0", "bad1", "bad2", "bad3", "bad4", "document 36"))
 
-    def test_ten_of_them_are_told(self, tmp_path):
+    def test_ten_errors_are_reported(self, tmp_path):
         docs = [{"id": f"bad{number}", "text": "..."} for number in range(25)] + [None] * 10
         report = build(docs, tmp_path / "index", skip_invalid=True)
         assert (report.n_documents, report.n_skipped, len(report.skipped)) == (0, 35, 10)
@@ -471,7 +471,7 @@ class TestFailures:
         assert "there is no index" in caught.value.__notes__[0]
         assert not (tmp_path / "index").exists()
 
-    def test_the_note_tells_the_truth_after_the_commit(self, tmp_path, monkeypatch):
+    def test_the_note_is_correct_after_the_commit(self, tmp_path, monkeypatch):
         """A failure when all is done: reading the new manifest for the report."""
         build(DOCS, tmp_path / "index")
         real = Manifest.load

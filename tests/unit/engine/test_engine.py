@@ -248,7 +248,7 @@ class TestSearch:
 
     def test_an_option_that_there_is_not(self, reader):
         with pytest.raises(
-            InvalidSetting, match=r"unknown setting; expected k, candidates, .*; found limit, top_k"
+            InvalidSetting, match=r"unknown setting; expected k, offset, candidates, .*; found limit, top_k"
         ):
             reader.search("text3", top_k=3, limit=3)
         with pytest.raises(InvalidSetting, match="found top_k"):
@@ -298,9 +298,11 @@ class TestDocuments:
 
     @pytest.mark.parametrize("ids", [{"d1": "d2"}, {"d1": {"$exists": True}}, 5, None, b"d1", Document("d1", "x")])
     def test_ids_are_a_str_or_several(self, index, ids):
-        for call in (index.get, index.delete):
-            with pytest.raises(InvalidSetting, match="ids cannot be read; expected a str or"):
-                call(ids)
+        unreadable = "ids cannot be read; expected a str or"
+        with pytest.raises(InvalidSetting, match=unreadable):
+            index.get(ids)
+        with pytest.raises(InvalidSetting, match="ids or a filter say what" if ids is None else unreadable):
+            index.delete(ids)
         index.commit()
         assert "d1" in index
 
@@ -532,7 +534,7 @@ class TestLock:
 
 
 class TestDropped:
-    def test_what_nobody_holds_any_more_lets_go_of_the_lock(self, path):
+    def test_an_index_without_references_releases_the_lock(self, path):
         gc.collect()
         gc.disable()
         try:
@@ -556,7 +558,7 @@ class TestDropped:
 
 
 class TestClosed:
-    def test_everything_says_so(self, path):
+    def test_every_method_of_a_closed_index_raises(self, path):
         index = Engine.open(path, writable=True, encoder=ENCODER)
         index.close()
         index.close()
@@ -590,7 +592,7 @@ class TestClosed:
         assert names(path) == before | {"write.lock"}
 
     @pytest.mark.parametrize("change", [Engine.commit, Engine.rollback, lambda _: 1 / 0])
-    def test_no_warning_where_nobody_forgot_a_commit(self, path, caplog, change):
+    def test_no_warning_without_uncommitted_changes(self, path, caplog, change):
         with suppress(ZeroDivisionError), Engine.open(path, writable=True, encoder=ENCODER) as index:
             index.add(docs(30))
             index.delete("d1")
@@ -667,7 +669,7 @@ class TestFork:
             index.commit()
             assert len(index) == 27
 
-    def test_a_child_that_closes_harms_nothing(self, path):
+    def test_closing_in_a_child_does_not_affect_the_parent(self, path):
         """Neither the lock nor the temporary files are the child's."""
         spilling = Thresholds(writing=WriterLimits(section_bytes=16))
         with Engine.open(path, writable=True, encoder=ENCODER, thresholds=spilling) as index:

@@ -40,7 +40,7 @@ def test_a_bar_is_shown_on_a_terminal(capfd, monkeypatch) -> None:
     assert "10/10" in capfd.readouterr().err
 
 
-def test_a_function_is_told_every_step() -> None:
+def test_a_function_is_called_at_every_step() -> None:
     steps: list[tuple[int, int | None]] = []
     with Progress(lambda n_done, n_total: steps.append((n_done, n_total)), "indexing") as progress:
         progress.update(1)

@@ -111,7 +111,7 @@ class TestVerify:
         assert len([name for name in read if name.endswith(".seg")]) == 1
         assert report.n_bytes == sum(file.stat().st_size for file in path.iterdir() if file.name != "write.lock")
 
-    def test_what_files_say_of_one_another(self, path):
+    def test_references_between_files(self, path):
         """Each of them is sound, and they do not belong together."""
         directory = Directory(path)
         manifest = Manifest.load(directory, 1)

@@ -34,7 +34,7 @@ def refused(words: list[object], capsys: Captured) -> str:
     return capsys.readouterr().err
 
 
-def test_what_was_lost_by_the_precision_is_told(checkpoint: Path, tmp_path: Path, capsys: Captured) -> None:
+def test_the_loss_of_a_precision_is_reported(checkpoint: Path, tmp_path: Path, capsys: Captured) -> None:
     out = tmp_path / "out"
     assert main(["export", str(checkpoint), str(out)]) == 0
     settings = load_bundle(out).settings
@@ -64,7 +64,7 @@ def test_a_target_is_for_an_engine(checkpoint: Path, tmp_path: Path, capsys: Cap
     assert not (tmp_path / "out").exists()
 
 
-def test_what_cannot_become_an_engine_is_said_before_the_export(
+def test_graphs_that_cannot_become_an_engine_are_refused_before_the_export(
     checkpoint: Path, tmp_path: Path, capsys: Captured
 ) -> None:
     words = [checkpoint, tmp_path / "out", "--precision", "fp16", "--tensorrt"]
@@ -164,7 +164,7 @@ def test_a_check_finds_other_vectors(bundle: Path, tmp_path: Path, capsys: Captu
 
 
 @pytest.mark.parametrize("library", ["onnx", "safetensors"])
-def test_what_an_export_needs_is_told(
+def test_missing_libraries_of_an_export_are_named(
     checkpoint: Path, tmp_path: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch, library: str
 ) -> None:
     monkeypatch.setitem(sys.modules, library, None)

@@ -17,7 +17,7 @@ from support.models.tiny_checkpoint import DIM, write_checkpoint
 
 from quarry.engine.encoding.encoder import open_encoder
 from quarry.exporters.checkpoint.checkpoint import checkpoint_kind
-from quarry.exporters.checkpoint.hub import checkpoint_folder
+from quarry.exporters.checkpoint.hub import find_checkpoint_folder
 from quarry.exporters.export import PRECISIONS, export
 from quarry.exporters.parity.encoder_reference import check_bundle
 from quarry.formats.bundle.encoder import EncoderBundle, load_bundle, write_bundle
@@ -82,7 +82,7 @@ def test_weights_outside_the_bundle_are_not_read(exact: EncoderBundle, tmp_path:
             open_encoder(path).encode_query("cat")
 
 
-def test_operators_of_strangers_are_not_run(exact: EncoderBundle, tmp_path: Path) -> None:
+def test_operators_of_other_domains_are_not_run(exact: EncoderBundle, tmp_path: Path) -> None:
     model = onnx.load(exact.model_path)
     model.graph.node.append(helper.make_node("Steal", ["pooled"], ["loot"], domain="evil"))
     with pytest.raises(CorruptFile, match=r"found evil\.Steal"):
@@ -204,7 +204,7 @@ def test_graphs_that_do_not_fit_are_refused(checkpoint: Path, tmp_path: Path, wh
 
 
 @pytest.mark.parametrize("content", [b"", b"not this", b"\x08\x0a"])
-def test_what_is_no_graph_is_refused(checkpoint: Path, tmp_path: Path, content: bytes) -> None:
+def test_a_file_that_is_not_a_graph_is_refused(checkpoint: Path, tmp_path: Path, content: bytes) -> None:
     folder = tmp_path / "folder"
     folder.mkdir()
     shutil.copy(checkpoint / "tokenizer.json", folder)
@@ -223,16 +223,16 @@ def test_an_old_graph_is_brought_to_a_later_opset(exact: EncoderBundle, checkpoi
     np.testing.assert_allclose(window.values, window.values[:, -1:] * np.linspace(-1, 1, DIM), atol=1e-4)
 
 
-def test_what_is_neither_folder_nor_name_is_said(tmp_path: Path) -> None:
+def test_paths_that_are_neither_folder_nor_name_are_reported(tmp_path: Path) -> None:
     for source in (tmp_path / "nowhere", "no such thing", "a/b/c"):
         with pytest.raises(InvalidSetting, match="there is no checkpoint"):
-            checkpoint_folder(source)
+            find_checkpoint_folder(source)
 
 
 def test_names_of_the_hub_need_its_library(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "huggingface_hub", None)
     with pytest.raises(BackendUnavailable, match="pip install huggingface_hub"):
-        checkpoint_folder("owner/name")
+        find_checkpoint_folder("owner/name")
 
 
 @pytest.mark.skipif(importlib.util.find_spec("huggingface_hub") is None, reason="huggingface_hub is not installed")
@@ -248,7 +248,7 @@ def test_without_a_network_the_hub_gives_nothing(monkeypatch: pytest.MonkeyPatch
 def test_a_folder_comes_before_the_hub(checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(checkpoint.parent.parent)
     name = f"{checkpoint.parent.name}/{checkpoint.name}"
-    assert checkpoint_folder(name) == Path(name)
+    assert find_checkpoint_folder(name) == Path(name)
 
 
 def test_the_manifest_of_a_given_graph_can_be_read(exact: EncoderBundle, checkpoint: Path, tmp_path: Path) -> None:

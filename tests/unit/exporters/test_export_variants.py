@@ -71,7 +71,7 @@ def test_the_effect_on_a_ranking_is_recorded(variants: dict[str, EncoderBundle])
     assert measure_retrieval(variant, exact).ndcg_10 == effect.ndcg_10_exact
 
 
-def test_an_index_of_one_opens_with_the_others_and_with_no_stranger(
+def test_an_index_of_one_variant_opens_with_the_others_only(
     variants: dict[str, EncoderBundle], tmp_path: Path
 ) -> None:
     engine.build(TEXTS, tmp_path / "index", encoder=variants["int8"].path, language="none")
@@ -166,7 +166,7 @@ def test_a_record_of_other_texts_is_refused(variants: dict[str, EncoderBundle], 
         check_bundle(path)
 
 
-def test_a_bundle_without_a_record_says_so(variants: dict[str, EncoderBundle], tmp_path: Path) -> None:
+def test_a_bundle_without_a_record_is_reported(variants: dict[str, EncoderBundle], tmp_path: Path) -> None:
     bundle = variants["fp32"]
     files: dict[str, bytes | Path] = {
         name: bundle.path / name for name in bundle.files if name != "reference.json"
@@ -230,7 +230,7 @@ def product_model(weights: np.ndarray, name: str = "product") -> onnx.ModelProto
 
 
 @pytest.mark.parametrize("shape", [(32, 16), (45, 7), (1, 1), (96, 33)])
-def test_quantised_products_are_near_the_exact_ones(shape: tuple[int, int]) -> None:
+def test_quantized_products_are_near_the_exact_ones(shape: tuple[int, int]) -> None:
     rng = np.random.default_rng(shape[0])
     weights = rng.standard_normal(shape).astype(np.float32)
     weights[:, 0] = 0  # a block without a largest number
@@ -248,7 +248,7 @@ def test_products_of_a_head_stay_exact() -> None:
     assert [node.op_type for node in quantize_weights(model, "head.").graph.node] == ["MatMul"]
 
 
-def test_large_tables_are_quantised_row_by_row() -> None:
+def test_large_tables_are_quantized_row_by_row() -> None:
     rng = np.random.default_rng(0)
     table = (rng.standard_normal((1100, 64)) * rng.uniform(0.01, 10, (1100, 1))).astype(np.float32)
     graph = helper.make_graph(

@@ -52,7 +52,7 @@ def checkpoint(tmp_path: Path) -> Path:
     return write_checkpoint(tmp_path / "checkpoint")
 
 
-def test_the_bundle_tells_what_the_checkpoint_says(checkpoint: Path, tmp_path: Path) -> None:
+def test_the_bundle_has_the_settings_of_the_checkpoint(checkpoint: Path, tmp_path: Path) -> None:
     edit(checkpoint / "config_sentence_transformers.json", prompts={"query": "q: ", "document": "d: "})
     bundle = export(checkpoint, tmp_path / "out", "fp32", name="tiny")
     settings = bundle.settings
@@ -463,7 +463,7 @@ def cross_encoder(tmp_path: Path) -> Path:
     return write_reranker_checkpoint(tmp_path / "cross")
 
 
-def test_a_rerankers_bundle_tells_what_its_checkpoint_says(cross_encoder: Path, tmp_path: Path) -> None:
+def test_a_reranker_bundle_has_the_settings_of_its_checkpoint(cross_encoder: Path, tmp_path: Path) -> None:
     bundle = export_reranker(cross_encoder, tmp_path / "out", "fp32", name="tiny")
     settings = bundle.settings
     assert (settings.name, settings.precision, settings.window, settings.license) == ("tiny", "fp32", 24, "mit")

@@ -13,7 +13,7 @@ from onnx import TensorProto, helper
 from support.models.tiny_checkpoint import CONFIG, random_weights, tokenizer_object, write_checkpoint
 
 from quarry.exporters.checkpoint.checkpoint import read_checkpoint
-from quarry.exporters.checkpoint.external_data import data_paths
+from quarry.exporters.checkpoint.external_data import find_data_paths
 from quarry.exporters.export import export
 from quarry.formats.errors import CorruptFile, InvalidSetting
 
@@ -57,7 +57,7 @@ WEIGHTS = {
 
 
 @pytest.mark.parametrize("what", WEIGHTS)
-def test_files_of_weights_that_lie_are_refused(checkpoint: Path, what: str) -> None:
+def test_weight_files_with_false_sizes_are_refused(checkpoint: Path, what: str) -> None:
     content, match = WEIGHTS[what]
     (checkpoint / "model.safetensors").write_bytes(content)
     refused(checkpoint, match, checkpoint / "model.safetensors")
@@ -189,9 +189,9 @@ def test_a_graphs_weights_may_lie_where_the_hubs_cache_puts_them(tmp_path: Path,
     (folder / "model.onnx").write_bytes(helper.make_model(graph).SerializeToString())
     if out:
         with pytest.raises(CorruptFile, match="outside the checkpoint's folder"):
-            data_paths(folder / "model.onnx")
+            find_data_paths(folder / "model.onnx")
     else:
-        assert data_paths(folder / "model.onnx") == [folder / "weights"]
+        assert find_data_paths(folder / "model.onnx") == [folder / "weights"]
 
 
 def test_a_licence_beyond_measure_is_refused(checkpoint: Path) -> None:

@@ -9,10 +9,10 @@ from support.models.split_weights import with_weights_apart
 from support.models.tiny_checkpoint import write_checkpoint
 
 from quarry.engine.cli.commands import main
-from quarry.engine.gpu.cuda import cuda_target
+from quarry.engine.gpu.cuda import get_cuda_target
 from quarry.exporters import plan_command
 from quarry.exporters.export import export
-from quarry.exporters.to_tensorrt import build_plan, default_profiles
+from quarry.exporters.to_tensorrt import build_plan, get_default_profiles
 from quarry.formats.bundle.plan import PlanProfile, read_plans
 from quarry.formats.errors import BackendUnavailable, ChecksumMismatch, InvalidSetting
 
@@ -90,7 +90,7 @@ def test_an_unknown_target_is_an_error_that_lists_the_known(bundle):
 
 @needs_rtx
 def test_without_a_gpu_a_target_must_be_named(bundle):
-    if cuda_target() is not None:
+    if get_cuda_target() is not None:
         pytest.skip("there is a GPU")
     with pytest.raises(BackendUnavailable, match="GPU"):
         build_plan(bundle, library="tensorrt-rtx")
@@ -106,7 +106,7 @@ def test_the_command_builds(bundle, capsys):
     assert f"-{TARGET}-fp32.plan" in capsys.readouterr().out
 
 
-def test_a_graph_quantised_for_onnx_runtime_is_refused(tmp_path):
+def test_a_graph_quantized_for_onnx_runtime_is_refused(tmp_path):
     checkpoint = write_checkpoint(tmp_path / "checkpoint")
     with pytest.raises(InvalidSetting, match="fp16"):
         build_plan(export(checkpoint, tmp_path / "bundle", "int8").path, target=TARGET)
@@ -136,7 +136,7 @@ def test_a_missing_library_is_an_error_that_says_how_to_install_it(bundle):
 
 @pytest.mark.parametrize("window", [3, 24, 128, 512])
 def test_profiles_fit_the_window_and_cover_what_is_encoded(window):
-    profiles = default_profiles(window)
+    profiles = get_default_profiles(window)
     assert all(profile.accepts(profile.usual) for profile in profiles)
     assert any(profile.accepts((64, window)) for profile in profiles)
     assert profiles[0].largest[0] == 1

@@ -75,7 +75,9 @@ def test_a_difference_in_one_text_is_named(graph: ModelProto, checkpoint: Checkp
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf])
-def test_what_is_no_number_is_a_difference(graph: ModelProto, checkpoint: Checkpoint, value: float) -> None:
+def test_values_that_are_not_numbers_are_a_difference(
+    graph: ModelProto, checkpoint: Checkpoint, value: float
+) -> None:
     def run(ids: Array, mask: Array) -> npt.NDArray[np.float32]:
         found = network(ids, mask)
         if ids.shape == (3, 5):

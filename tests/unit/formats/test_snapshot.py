@@ -105,7 +105,7 @@ def test_a_commit_in_between_is_followed(directory, first, monkeypatch, after):
 
 
 @pytest.mark.parametrize("n_commits", [1, 30])
-def test_what_is_open_serves_the_next_attempt(directory, first, monkeypatch, n_commits):
+def test_open_files_are_reused_by_the_next_attempt(directory, first, monkeypatch, n_commits):
     """Else one with many segments could never be opened beside a writer that commits quickly."""
     opened, made, before = [], first, n_descriptors()
 
@@ -154,7 +154,7 @@ def test_what_the_last_attempt_did_not_take_is_closed(directory, first, monkeypa
     assert n_descriptors() == before
 
 
-def test_an_index_that_never_stands_still_is_given_up(directory, monkeypatch):
+def test_opening_an_index_that_changes_all_the_time_fails(directory, monkeypatch):
     made = manifest([segment_record(directory, ["a"])])
     made.commit(directory)
 
@@ -170,7 +170,7 @@ def test_an_index_that_never_stands_still_is_given_up(directory, monkeypatch):
         Snapshot(directory)
 
 
-def test_readers_beside_a_writer_that_never_rests(directory):
+def test_readers_beside_a_writer_that_commits_continuously(directory):
     made = manifest([segment_record(directory, ["a", "b"], deleted=[0])])
     made.commit(directory)
     rest = threading.Event()

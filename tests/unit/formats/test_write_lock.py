@@ -63,7 +63,7 @@ def test_one_at_a_time_in_a_process(tmp_path):
     assert (tmp_path / LOCK_NAME).exists()
 
 
-def test_another_process_holds_it_until_it_is_killed(tmp_path, start):
+def test_another_process_holds_the_lock_until_it_is_killed(tmp_path, start):
     holder = start("lock = WriteLock(folder); print('held', flush=True); sys.stdin.read()")
     assert holder.stdout.readline() == "held\n"
     with pytest.raises(IndexLocked, match=f"process {holder.pid}, since"):
@@ -73,7 +73,7 @@ def test_another_process_holds_it_until_it_is_killed(tmp_path, start):
     WriteLock(tmp_path).release()
 
 
-def test_this_process_keeps_another_out(tmp_path, start):
+def test_another_process_cannot_take_the_lock(tmp_path, start):
     lock = WriteLock(tmp_path)
     other = start("try: WriteLock(folder)\nexcept IndexLocked as error: print(error)")
     assert f"process {os.getpid()}" in other.communicate()[0]
@@ -99,7 +99,7 @@ sys.stdin.read()
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
-def test_a_forked_child_does_not_hold_it_on_after_its_parent(tmp_path, start):
+def test_a_forked_child_does_not_keep_the_lock_after_its_parent(tmp_path, start):
     parent = start("""
 import time
 lock = WriteLock(folder)
@@ -138,7 +138,7 @@ def test_a_link_is_not_followed(tmp_path):
 
 
 @pytest.mark.parametrize("kind", ["folder", "pipe", "link to itself"])
-def test_what_is_no_regular_file_is_no_lock(tmp_path, kind):
+def test_a_file_that_is_not_regular_is_not_a_lock(tmp_path, kind):
     path = tmp_path / LOCK_NAME
     make = {"folder": path.mkdir, "pipe": lambda: os.mkfifo(path), "link to itself": lambda: path.symlink_to(path)}
     make[kind]()
@@ -213,7 +213,7 @@ class TestDeleting:
         other.release()
 
 
-def test_a_full_disk_keeps_nobody_from_the_lock(tmp_path, monkeypatch):
+def test_the_lock_can_be_taken_on_a_full_disk(tmp_path, monkeypatch):
     def full(descriptor, length):
         raise OSError(28, "No space left on device")
 
@@ -224,7 +224,7 @@ def test_a_full_disk_keeps_nobody_from_the_lock(tmp_path, monkeypatch):
     lock.release()
 
 
-def test_a_lock_that_nobody_has_any_more_is_released(tmp_path):
+def test_a_lock_without_references_is_released(tmp_path):
     lock = WriteLock(tmp_path)
     del lock
     gc.collect()

@@ -25,7 +25,7 @@ from quarry.formats.container.directory import Directory  # noqa: E402
 from quarry.formats.errors import CorruptFile, FormatError, InvalidSetting  # noqa: E402
 from quarry.formats.snapshot import Snapshot  # noqa: E402
 from quarry.training.compression.product_quantizer import ProductQuantizer, squared_distances  # noqa: E402
-from quarry.training.compression.quantizer_file import checkpoint_quantizer  # noqa: E402
+from quarry.training.compression.quantizer_file import read_checkpoint_quantizer  # noqa: E402
 from quarry.training.data.example_store import ExampleStore  # noqa: E402
 from quarry.training.loop.history import History  # noqa: E402
 from quarry.training.model.network import load_network  # noqa: E402
@@ -122,7 +122,7 @@ def trained_arrays(out: Path) -> dict[str, npt.NDArray[np.float32]]:
     found = dict(load_file(final / "model.safetensors"))
     if (final / "query").is_dir():
         found |= {f"query.{name}": values for name, values in load_file(final / "query/model.safetensors").items()}
-    quantizer = checkpoint_quantizer(final)
+    quantizer = read_checkpoint_quantizer(final)
     assert quantizer is not None
     assert quantizer.rotation is not None
     codebooks = {"encode": quantizer.encode_codebook, "score": quantizer.score_codebook}
@@ -133,7 +133,7 @@ def test_a_run_trains_codebook_and_encoder(finished: Path, folder: Path) -> None
     records = History(finished / "history.jsonl").records()
     terms = {"contrastive"} | ({"quantization error"} if finished.name != "jpq" else set())
     assert all(set(each["terms"]) == terms for each in records if "terms" in each)  # type: ignore[call-overload]
-    start, final = checkpoint_quantizer(finished / "start"), checkpoint_quantizer(finished / "final")
+    start, final = read_checkpoint_quantizer(finished / "start"), read_checkpoint_quantizer(finished / "final")
     assert start is not None
     assert final is not None
     assert start.encode_codebook.shape == final.encode_codebook.shape == (8, 16, 3)
@@ -183,7 +183,7 @@ def test_codes_and_scores_of_an_index_are_those_that_were_trained(
     assert len(texts) == 4 * (N_ARTICLES - 2)
     documents = [{"id": str(number), "text": text} for number, text in enumerate(texts)]
     engine.build(documents, tmp_path / "index", encoder=bundle.path, centroids="none", progress=False)
-    arrays = checkpoint_quantizer(finished / "final")
+    arrays = read_checkpoint_quantizer(finished / "final")
     assert arrays is not None
     quantizer = ProductQuantizer.from_arrays(arrays)
     with closing(Snapshot(Directory(tmp_path / "index"))) as snapshot:
@@ -249,8 +249,8 @@ def test_repconc_continues_as_jpq(folder: Path, tmp_path: Path) -> None:
     recipe = folder / "second.toml"
     text = RECIPE.replace("METHOD", "jpq").replace('"checkpoint"', json.dumps(str(first / "final")), 1)
     recipe.write_text(text.replace("steps = 5", "steps = 1"), "utf-8")
-    final = checkpoint_quantizer(train(recipe, tmp_path / "second"))
-    start = checkpoint_quantizer(first / "final")
+    final = read_checkpoint_quantizer(train(recipe, tmp_path / "second"))
+    start = read_checkpoint_quantizer(first / "final")
     assert start is not None
     assert final is not None
     np.testing.assert_array_equal(final.encode_codebook, start.encode_codebook)

@@ -115,7 +115,7 @@ def test_a_run_that_was_killed_ends_with_the_same_weights(finished: Path, recipe
     assert losses(out) == losses(finished)
 
 
-def test_a_finished_run_can_be_asked_for_again(finished: Path, recipe: Path) -> None:
+def test_a_finished_run_can_be_requested_again(finished: Path, recipe: Path) -> None:
     before = losses(finished)
     weights = (finished / "final" / "model.safetensors").read_bytes()
     assert train(recipe, finished) == finished / "final"

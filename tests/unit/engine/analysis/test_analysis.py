@@ -154,7 +154,7 @@ def test_stop_words_are_folded():
     assert ENGLISH.terms(" ".join(ENGLISH_STOP_WORDS).upper()) == []
 
 
-def test_what_is_forgotten_is_worked_out_again(monkeypatch):
+def test_evicted_entries_are_computed_again(monkeypatch):
     monkeypatch.setattr(analysis, "_CACHED_WORDS", 7)
     small, words = Analyzer(), [f"word{number % 40}s-connected" for number in range(400)]
     for word in words:

@@ -1,4 +1,4 @@
-"""Which backend "auto" takes, and what it does where that one does not work."""
+"""Which backend "auto" selects, and what it does if that one does not work."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_large_segments_take_the_memory_first(snapshot):
 
 def test_a_device_that_does_not_work_after_all(snapshot, monkeypatch, caplog):
     """As where torch is built for another driver: the search goes on without it, and says so."""
-    monkeypatch.setattr("quarry.engine.backends.selection.cuda_is_there", lambda: True)
+    monkeypatch.setattr("quarry.engine.backends.selection.has_cuda", lambda: True)
     monkeypatch.setitem(BACKENDS, "gpu", Adapter("broken_gpu:Broken", "gpu"))
     monkeypatch.setattr(Adapter, "load", loaded_or_broken(Adapter.load))
     searcher = Searcher(snapshot, OpenOptions(threads=1))
@@ -83,7 +83,7 @@ def loaded_or_broken(load):
 
 
 def test_the_last_resort_must_work(snapshot, monkeypatch):
-    monkeypatch.setattr("quarry.engine.backends.selection.cuda_is_there", lambda: False)
+    monkeypatch.setattr("quarry.engine.backends.selection.has_cuda", lambda: False)
     for name in ("cpu_faiss", "scan"):
         monkeypatch.setitem(BACKENDS, name, BACKENDS[name]._replace(place="broken:Broken"))
     monkeypatch.setattr(Adapter, "load", loaded_or_broken(Adapter.load))
@@ -93,8 +93,8 @@ def test_the_last_resort_must_work(snapshot, monkeypatch):
 
 def test_looking_for_a_device_loads_no_library(repository):
     program = (
-        "import sys\nfrom quarry.engine.gpu.cuda import cuda_is_there\n"
-        "cuda_is_there()\nprint('torch' in sys.modules or 'faiss' in sys.modules)"
+        "import sys\nfrom quarry.engine.gpu.cuda import has_cuda\n"
+        "has_cuda()\nprint('torch' in sys.modules or 'faiss' in sys.modules)"
     )
     done = subprocess.run(
         [sys.executable, "-c", program], cwd=repository, capture_output=True, text=True, check=True

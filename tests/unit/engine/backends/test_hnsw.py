@@ -69,7 +69,7 @@ def recall(path):
     return np.mean([len(set(found) & set(best)) / 10 for found, best in pairs])
 
 
-def test_a_graph_is_written_when_asked_for(index, caplog):
+def test_a_graph_is_written_on_request(index, caplog):
     path, encoder, docs = index
     with open_index(path, writable=True, encoder=encoder, backend="hnsw") as writer:
         assert graphs(path) == []
@@ -175,7 +175,7 @@ def random_graph(n_rows, seed):
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_any_graph_within_bounds_is_searched_without_harm(index, seed):
+def test_any_graph_within_bounds_can_be_searched(index, seed):
     """However bad the graph, k hits come back with exact scores: what it misses is looked for without it."""
     path, _, _ = index
     directory = Directory(path)

@@ -158,7 +158,7 @@ def test_search_prints_one_object_a_query_for_programs(quarry, index: Path) -> N
     assert [hit["id"] for hit in first["hits"] + second["hits"]] == ["sea", "bread"]
     assert set(first["hits"][0]) == {
         *("id", "score", "text", "title", "metadata", "place", "matches", "terms", "dense_score", "lexical_score"),
-        *("passages", "words", "relevance"),
+        *("passages", "words", "relevance", "mistyped"),
     }
     assert first["hits"][0]["matches"][0]["text"] == "A ship sails on the sea."
 
@@ -191,7 +191,7 @@ def test_search_reads_queries_from_standard_input(quarry, index: Path, monkeypat
     assert [line["query"] for line in output.json] == ["ocean voyage", "ein Laib über"]
 
 
-def test_a_query_that_is_not_utf8_is_told(quarry, index: Path, monkeypatch) -> None:
+def test_a_query_that_is_not_utf8_is_reported(quarry, index: Path, monkeypatch) -> None:
     give_standard_input(monkeypatch, b"good\nb\xff\n")
     output = quarry("search", index, "-")
     assert output.code == 1
@@ -306,7 +306,7 @@ def test_it_runs_without_standard_output(quarry, index: Path, monkeypatch) -> No
         assert main(["info", str(index)]) == 0
 
 
-def test_the_version_is_told(capsys) -> None:
+def test_the_version_is_printed(capsys) -> None:
     with pytest.raises(SystemExit) as caught:
         main(["--version"])
     assert caught.value.code == 0
@@ -330,7 +330,7 @@ def test_wrong_usage_is_exit_code_2(words: list[str], capsys) -> None:
     assert "usage: quarry" in err
 
 
-def test_help_tells_commands_and_exit_codes(capsys) -> None:
+def test_help_lists_commands_and_exit_codes(capsys) -> None:
     with pytest.raises(SystemExit) as caught:
         main(["--help"])
     assert caught.value.code == 0
@@ -524,7 +524,7 @@ def test_a_demonstration_that_cannot_use_what_is_there_builds_anew(
 # Snippets
 
 
-def test_a_snippet_is_one_line_that_does_a_terminal_no_harm() -> None:
+def test_a_snippet_is_one_line_without_control_characters() -> None:
     assert snippet("  one\n\ttwo  ") == "one two"
     assert snippet("\x1b[31mred\x07\u202e") == "[31mred"
     assert snippet("word " * 1000, 20) == "word word word wo..."

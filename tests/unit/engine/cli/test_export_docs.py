@@ -38,7 +38,7 @@ def content(path):
         return sorted((doc.id, doc.text, doc.title, repr(doc.metadata)) for doc in index)
 
 
-def test_what_is_exported_can_be_built_again(index, tmp_path):
+def test_exported_documents_can_be_indexed_again(index, tmp_path):
     out = tmp_path / "docs.jsonl"
     assert run("export-docs", index, out) == 0
     assert len(out.read_bytes().splitlines()) == len(DOCS)

@@ -92,7 +92,7 @@ def test_an_iterable_is_read_as_it_is_used() -> None:
 
 
 @pytest.mark.parametrize("source", [b"bytes", {"text": "a"}, Document("a", "b"), 5, None])
-def test_what_is_no_source_is_refused(source: object) -> None:
+def test_values_that_are_not_sources_are_refused(source: object) -> None:
     with pytest.raises(InvalidSetting, match=type(source).__name__):
         read_documents(source)  # type: ignore[arg-type]
 
@@ -270,7 +270,7 @@ def test_several_compressed_parts_are_one_file(tmp_path: Path, ending: str) -> N
     assert ids(path) == [str(i) for i in range(10)] * 3
 
 
-def test_mark_blank_lines_and_line_ends_do_no_harm(tmp_path: Path) -> None:
+def test_byte_order_mark_blank_lines_and_line_ends_are_skipped(tmp_path: Path) -> None:
     content = b'\xef\xbb\xbf{"id": "a", "text": "x"}\r\n\r\n  \n{"id": "b", "text": "y"}'
     assert ids(write(tmp_path, content)) == ["a", "b"]
     assert ids(write(tmp_path, b"")) == []
@@ -337,7 +337,7 @@ def test_bad_documents_of_an_iterable_are_skipped_too() -> None:
 
 @pytest.mark.parametrize("ending", [".jsonl.gz", ".jsonl.zst"])
 @pytest.mark.parametrize("skip_invalid", [False, True])
-def test_a_file_cut_short_is_told(tmp_path: Path, ending: str, skip_invalid: bool) -> None:
+def test_a_truncated_file_is_reported(tmp_path: Path, ending: str, skip_invalid: bool) -> None:
     path = write(tmp_path, lines(50_000), ending)
     path.write_bytes(path.read_bytes()[:-1000])
     with pytest.raises(InvalidDocument, match=r"damaged after line \d+") as caught:
@@ -346,14 +346,14 @@ def test_a_file_cut_short_is_told(tmp_path: Path, ending: str, skip_invalid: boo
 
 
 @pytest.mark.parametrize("ending", [".jsonl.gz", ".jsonl.zst"])
-def test_a_file_that_is_not_compressed_at_all_is_told(tmp_path: Path, ending: str) -> None:
+def test_a_file_that_is_not_compressed_is_reported(tmp_path: Path, ending: str) -> None:
     path = tmp_path / f"documents{ending}"
     path.write_bytes(lines(3))
     assert "damaged after line 0" in message_of(path)
 
 
 @pytest.mark.parametrize("ending", [".jsonl.gz", ".jsonl.zst"])
-def test_garbage_after_a_compressed_part_is_told(tmp_path: Path, ending: str) -> None:
+def test_garbage_after_a_compressed_part_is_reported(tmp_path: Path, ending: str) -> None:
     path = write(tmp_path, lines(3), ending)
     path.write_bytes(path.read_bytes() + b"garbage after the end")
     assert "damaged" in message_of(path)
@@ -412,7 +412,7 @@ def test_a_line_that_does_not_end_is_not_read_to_find_the_next_one(tmp_path: Pat
 
 
 @pytest.mark.parametrize("ending", [".jsonl.gz", ".jsonl.zst"])
-def test_damage_within_a_line_that_is_skipped_is_told(tmp_path: Path, ending: str) -> None:
+def test_damage_within_a_skipped_line_is_reported(tmp_path: Path, ending: str) -> None:
     path = write(tmp_path, b" " * (2 * MAX_LINE_BYTES) + b"\n" + lines(1), ending)
     path.write_bytes(path.read_bytes()[:-20])
     with pytest.raises(InvalidDocument, match="damaged after line 1"):
@@ -423,7 +423,7 @@ def test_damage_within_a_line_that_is_skipped_is_told(tmp_path: Path, ending: st
 
 
 @pytest.mark.parametrize("ending", ENDINGS)
-def test_what_is_read_of_a_file_grows_to_all_of_it(tmp_path: Path, ending: str) -> None:
+def test_the_fraction_read_grows_to_one(tmp_path: Path, ending: str) -> None:
     stream = read_documents(write(tmp_path, lines(50_000), ending))
     fractions = [stream.fraction_read() for _ in stream]
     assert all(fraction is not None and 0 < fraction <= 1 for fraction in fractions)

@@ -160,7 +160,7 @@ def test_a_text_is_a_str_that_is_not_blank(value: object) -> None:
     rejected({"id": "d", "title": " ", "text": value}, "'text'", "(id 'd')")
 
 
-def test_a_title_stands_alone_where_the_text_is_blank() -> None:
+def test_a_title_is_enough_if_the_text_is_blank() -> None:
     document = document_from({"title": "T", "text": ""}, "document 1")
     assert (document.title, document.text) == ("T", "")
     rejected({"title": "T", "text": None}, "'text'")
@@ -178,7 +178,7 @@ def test_a_document_says_where_it_was_read() -> None:
     assert document == Document("d", "x")
 
 
-def test_a_missing_text_is_told() -> None:
+def test_a_missing_text_is_reported() -> None:
     rejected({"id": "d", "title": "t"}, "'text'", "missing")
 
 
@@ -209,7 +209,7 @@ def test_metadata_holds_json_values_only(value: object) -> None:
     rejected({"text": "x", "metadata": {"a": [{"b": value}]}}, "'metadata.a[0].b'")
 
 
-def test_a_number_of_any_size_can_be_told() -> None:
+def test_a_number_of_any_size_can_be_shown() -> None:
     assert sys.get_int_max_str_digits() < 20_000
     rejected({"text": "x", "metadata": {"n": 10**20_000}}, "'metadata.n'", "bits")
 

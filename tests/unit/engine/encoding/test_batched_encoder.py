@@ -96,14 +96,14 @@ def with_bad_ones():
     return [*documents(300), Document("blank", "\u200b"), Document("odd", "\ud800"), Document("last", "last")]
 
 
-def test_what_cannot_be_encoded_is_named_in_its_turn(encoders):
+def test_documents_that_cannot_be_encoded_are_reported_in_order(encoders):
     with encoded(encoders[1], with_bad_ones()) as found:
         assert [next(found).document for _ in range(300)] == documents(300)
         with pytest.raises(InvalidDocument, match="'blank'"):
             next(found)
 
 
-def test_what_cannot_be_encoded_can_be_left_out(encoders):
+def test_documents_that_cannot_be_encoded_can_be_skipped(encoders):
     skipped = []
     with encoded(encoders[1], with_bad_ones(), on_invalid=skipped.append) as encoding:
         found = list(encoding)
@@ -113,7 +113,7 @@ def test_what_cannot_be_encoded_can_be_left_out(encoders):
 
 
 @pytest.mark.parametrize("n", [3, 256, 300])
-def test_what_came_before_a_failure_is_not_lost(encoders, n):
+def test_changes_before_a_failure_are_kept(encoders, n):
     def failing():
         yield from documents(n)
         raise OSError("the disk is gone")

@@ -13,13 +13,13 @@ from quarry.engine.encoding.batched_encoder import BatchedEncoder
 from quarry.engine.encoding.onnx_encoder import OnnxEncoder
 from quarry.engine.encoding.onnx_session import import_onnxruntime
 from quarry.engine.encoding.tensorrt_runner import fitting_plan
-from quarry.engine.gpu.cuda import cuda_target
+from quarry.engine.gpu.cuda import get_cuda_target
 from quarry.exporters.export import export
 from quarry.formats.bundle.encoder import load_bundle
 from quarry.formats.bundle.plan import PlanProfile, PlanRecord, digest_plan, write_plan
 from quarry.formats.errors import BackendUnavailable, InvalidSetting
 
-needs_no_cuda = pytest.mark.skipif(cuda_target() is not None, reason="there is a CUDA device")
+needs_no_cuda = pytest.mark.skipif(get_cuda_target() is not None, reason="there is a CUDA device")
 
 
 @pytest.fixture(scope="module")
@@ -60,8 +60,9 @@ def test_without_a_device_a_float_graph_runs_on_the_cpu(bundle):
 
 
 @needs_no_cuda
-def test_cuda_asked_for_by_name_says_what_is_missing(bundle):
-    assert "CUDAExecutionProvider" not in import_onnxruntime().get_available_providers() or cuda_target() is None
+def test_cuda_requested_by_name_names_what_is_missing(bundle):
+    providers = import_onnxruntime().get_available_providers()
+    assert "CUDAExecutionProvider" not in providers or get_cuda_target() is None
     with pytest.raises(BackendUnavailable, match="CUDA"):
         engine.open_encoder(bundle, runtime="onnx-cuda")
 
@@ -72,7 +73,7 @@ def test_an_unknown_runtime_is_an_error():
 
 
 @pytest.mark.parametrize("runtime", ["onnx-cuda", "tensorrt"])
-def test_a_quantised_graph_is_not_run_in_batches(runtime):
+def test_a_quantized_graph_is_not_run_in_batches(runtime):
     with pytest.raises(InvalidSetting, match="fp16"):
         engine.open_encoder(runtime=runtime)
 
@@ -85,13 +86,13 @@ def test_a_plan_that_does_not_fit_is_not_used_and_the_log_says_how_to_build_it(w
     assert "tensorrt-1.2.3-sm10-fp32" in caplog.text
 
 
-def test_tensorrt_asked_for_by_name_says_how_to_build_its_engine(with_plan):
+def test_tensorrt_requested_by_name_explains_how_to_build_its_engine(with_plan):
     with pytest.raises(BackendUnavailable, match="quarry plan") as caught:
         engine.open_encoder(with_plan, runtime="tensorrt")
     assert "tensorrt-1.2.3-sm10-fp32" in str(caught.value)
 
 
-def test_a_bundle_without_plans_asks_no_library():
+def test_a_bundle_without_plans_loads_no_library():
     assert fitting_plan([], "0" * 64) is None
 
 

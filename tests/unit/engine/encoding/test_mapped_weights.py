@@ -104,7 +104,7 @@ def varint_parts(value: int) -> bytes:
 
 
 @pytest.mark.parametrize("content", [b"\x3a\x05\x2a\x90", b"\x3a\xff", b"\xff" * 12, b"\x3b\x00", b"\x07\x00"])
-def test_what_is_no_graph_has_no_outline(tmp_path: Path, content: bytes) -> None:
+def test_a_file_that_is_not_a_graph_has_no_outline(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "model.onnx").write_bytes(content)
     with pytest.raises(CorruptFile, match="the file is not an ONNX model") as caught:
         outline(tmp_path / "model.onnx")

@@ -427,7 +427,7 @@ def test_no_warning(path, condition):
         assert messages(index, condition) == []
 
 
-def test_a_search_warns_at_the_line_that_asks(path):
+def test_a_search_warns_at_the_line_of_the_call(path):
     with Engine.open(path, encoder=ENCODER) as index:
         for number, mode in enumerate(("dense", "lexical", "hybrid")):
             with pytest.warns(UnknownFieldWarning, match=f"'absent{number}'") as issued:

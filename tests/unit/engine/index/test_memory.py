@@ -49,7 +49,7 @@ def test_sizes(value, expected):
 
 
 @pytest.mark.parametrize("value", ["", "MB", "500", "-1MB", "1.5.2MB", "1 XB", "nanGB", 0, -5, 1.5, True, [1]])
-def test_what_is_no_size(value):
+def test_invalid_sizes(value):
     with pytest.raises(InvalidSetting, match="memory"):
         memory_bytes(value)
 
@@ -108,7 +108,7 @@ def test_auto_takes_what_fits(path):
 
 
 @pytest.mark.parametrize("name", ["hnsw", "cpu_faiss"])
-def test_a_backend_that_is_asked_for_must_fit(path, name):
+def test_a_requested_backend_must_fit(path, name):
     with pytest.raises(InvalidSetting, match=f"backend {name} does not fit .* expected {needs(path, name)} bytes"):
         Engine.open(path, backend=name, memory=needs(path, name))
     assert chosen(path, backend=name, memory=2 * needs(path, name))[0] == name
@@ -215,7 +215,7 @@ def large(tmp_path_factory):
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="allocators differ; this is of the usual one")
 @pytest.mark.parametrize("name", ["cpu_faiss", "hnsw", "scan", "exact"])
-def test_what_is_told_is_what_is_held(path, large, repository, name):
+def test_reported_memory_is_allocated_memory(path, large, repository, name):
     grown, chosen, told = growth(repository, path, large, "", name)
     assert chosen == name
     assert grown == pytest.approx(told, rel=0.05, abs=1 << 20)

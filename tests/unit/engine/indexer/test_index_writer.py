@@ -373,7 +373,7 @@ class TestGarbage:
     )
     NOT_OURS = ("notes.txt", "model.seg", "spool.tmp", "write.lock", "MANIFEST-1", "0" * 31 + ".seg", ".hidden")
 
-    def test_leftovers_go_and_strangers_stay(self, filled):
+    def test_leftover_files_are_deleted_and_unknown_files_stay(self, filled):
         for name in (*self.LEFT_BEHIND, *self.NOT_OURS):
             (filled.path / name).write_bytes(b"x")
         IndexWriter(filled, ENCODER, 1).close()
@@ -448,7 +448,7 @@ class TestDictionaries:
         assert first != second
         assert len(second) > 500
 
-    def test_one_that_is_none_is_passed_over(self, writer, filled, monkeypatch):
+    def test_an_invalid_dictionary_of_another_segment_is_skipped(self, writer, filled, monkeypatch):
         """A sum that is right is no proof: the file may be anybody's."""
         writer.add(paragraphs(0, 200, WORDS))
         writer.commit()
@@ -508,7 +508,7 @@ class TestFailures:
         assert ids(filled) == [f"d{number}" for number in range(1, 13)]
         assert not stray_files(filled)
 
-    def test_a_commit_that_fails_and_is_given_up(self, writer, filled, monkeypatch):
+    def test_a_failed_commit_can_be_rolled_back(self, writer, filled, monkeypatch):
         writer.add(docs(10))
         writer.delete(["d0"])
         with monkeypatch.context() as patch:
@@ -570,7 +570,7 @@ class TestFailures:
             writer.add(docs(11))
 
     def test_a_commit_whose_rename_is_done_and_reported_as_failed(self, writer, filled, monkeypatch):
-        """It is not said that nothing was committed where something was."""
+        """The message does not claim that nothing was committed if something was."""
         rename = os.rename
 
         def lose_the_answer(source, target):
@@ -648,7 +648,7 @@ class TestFailures:
         again.close()
         assert len(live(filled)) == 12
 
-    def test_nobody_sees_a_failure_that_is_undone(self, writer, monkeypatch):
+    def test_a_failure_that_is_undone_is_not_visible(self, writer, monkeypatch):
         """It may be a merge's in the background, while another thread asks whether the writer is open."""
         seen, real = [], Publication._is_current
 
@@ -792,7 +792,7 @@ class TestQuantizers:
         name = first.quantizers[0].name
         assert [segment.quantizer for segment in manifest.segments] == [name, name, ""]
 
-    def test_it_goes_with_its_last_segment(self, path):
+    def test_a_quantizer_is_dropped_with_its_last_segment(self, path):
         directory = Directory(path)
         with Engine.open(path, writable=True, encoder=ENCODER, thresholds=self.SMALL) as index:
             index.add([{"id": "alone", "text": "alone"}])

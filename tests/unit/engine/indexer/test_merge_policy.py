@@ -58,10 +58,10 @@ class TestNextMerge:
 
 
 class TestFullMerge:
-    def test_neighbours_up_to_the_largest_size(self):
+    def test_adjacent_segments_up_to_the_largest_size(self):
         assert POLICY.full_merge(alive(4000, 4000, 4000, 1, 9999, 9999, 1, 1)) == [(0, 1), (2, 3), (5, 6)]
 
-    def test_what_is_dead_goes(self):
+    def test_deleted_documents_are_dropped(self):
         assert POLICY.full_merge([SegmentSize(9000, 0.99)]) == [(0,)]
         assert POLICY.full_merge(alive(9000)) == []
         assert POLICY.full_merge([]) == []
@@ -87,7 +87,7 @@ def at_rest(segments, check=lambda chosen, segments: None):
 
 
 @given(SIZES)
-def test_it_comes_to_rest_within_its_bounds(segments):
+def test_merging_converges_within_its_bounds(segments):
     def check(chosen, now):
         assert list(chosen) == sorted(set(chosen))
         assert len(chosen) == 1 or sum(now[number].live_bytes for number in chosen) <= LIMITS.max_bytes

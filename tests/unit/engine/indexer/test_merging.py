@@ -129,7 +129,7 @@ class TestInTheBackground:
         assert n_segments < 3
         assert not stray_files(path)
 
-    def test_what_is_replaced_and_deleted_goes(self, writer, path):
+    def test_replaced_and_deleted_documents_are_dropped(self, writer, path):
         writer.add(docs(*range(5), word="new"))
         writer.delete(["d9"])
         writer.commit()
@@ -194,7 +194,7 @@ class TestInTheBackground:
         assert not stray_files(path)
 
     def test_the_quantizer_of_new_documents_goes_meanwhile(self, tmp_path, monkeypatch, slow):
-        """A merge leaves too few vectors for lists, while documents are coded with the quantizer it lets go."""
+        """A merge leaves too few vectors for lists, and documents are encoded with the quantizer that it drops."""
         small = replace(EAGER, list_rows=100)
         texts = {f"d{number}": f"text{number} one two three" for number in range(160)}
         given = [{"id": doc_id, "text": text} for doc_id, text in texts.items()]
@@ -271,7 +271,7 @@ class TestInTheBackground:
 
 
 class TestFailures:
-    def test_damage_stops_the_merge_and_is_told(self, path):
+    def test_damage_stops_the_merge_and_is_reported(self, path):
         damage(path, 0)
         with Engine.open(path, writable=True, encoder=ENCODER) as index:
             for number in range(10, 17):
@@ -308,7 +308,7 @@ class TestFailures:
         wait_for_merges(writer)
         assert not stray_files(path)
 
-    def test_it_is_told_at_the_next_commit(self, path):
+    def test_a_failure_is_raised_by_the_next_commit(self, path):
         damage(path, 0)
         with Engine.open(path, writable=True, encoder=ENCODER, thresholds=EAGER) as index:
             for number in (10, 11):
@@ -323,7 +323,7 @@ class TestFailures:
             index.delete("d11")
             assert index.commit() >= 5
 
-    def test_it_is_told_at_close(self, path):
+    def test_a_failure_is_raised_by_close(self, path):
         damage(path, 0)
         index = Engine.open(path, writable=True, encoder=ENCODER, thresholds=EAGER)
         for number in (10, 11):
@@ -402,7 +402,7 @@ class TestFailures:
                 except MergeFailed as error:
                     told += error.__notes__
                 assert len(index) == 11 + number
-                index._writer._merges._join()
+                index._writer._merges.join()
             monkeypatch.undo()
             index.merge()
         assert len(told) > 1
@@ -419,7 +419,7 @@ class TestFailures:
         assert n_segments < 4
         assert not stray_files(path)
 
-    def test_a_merge_that_is_asked_for_after_one_that_failed(self, writer, path, full_for_merges, monkeypatch):
+    def test_a_requested_merge_after_a_failed_one(self, writer, path, full_for_merges, monkeypatch):
         self.commit_some(writer, range(10, 20))
         writer.add(docs(20))
         writer.commit()
@@ -431,11 +431,11 @@ class TestFailures:
         assert self.commit_some(writer, range(21, 40)) == 0
         assert contents(path)[1] < 4
 
-    def test_a_failure_that_was_not_told_is_made_good_by_a_merge(self, writer, path, full_for_merges, monkeypatch):
+    def test_a_failure_that_was_not_raised_is_cleared_by_a_merge(self, writer, path, full_for_merges, monkeypatch):
         for number in (10, 11):
             writer.add(docs(number))
             writer.commit()
-        writer._merges._join()
+        writer._merges.join()
         assert full_for_merges
         monkeypatch.undo()
         writer.merge()
@@ -547,7 +547,7 @@ class TestFailures:
         assert contents(path)[0] == expected(docs(*range(1, 14)))
         assert not stray_files(path)
 
-    def test_the_swap_is_visible_but_perhaps_not_for_good(self, writer, path, monkeypatch, slow):
+    def test_the_swap_is_visible_but_possibly_not_durable(self, writer, path, monkeypatch, slow):
         for number in (10, 11):
             writer.add(docs(number))
             writer.commit()

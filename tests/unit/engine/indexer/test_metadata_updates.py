@@ -7,6 +7,7 @@ import random
 import numpy as np
 import pytest
 from support.indexes.changes import OFTEN, stray_files
+from support.indexes.merges import wait_for_merges
 from support.indexes.sharded import columns, random_documents, random_queries
 from support.indexes.word_encoder import WordEncoder
 
@@ -216,7 +217,7 @@ def test_random_changes_against_a_dictionary(tmp_path, seed):
                 index.add([{"id": f"new {turn}", "text": f"w{turn}"}])
                 expected[f"new {turn}"] = f"w{turn}", {}
             index.commit()
-        index._writer.wait_for_merges()
+        wait_for_merges(index)
         index.verify()
         assert {doc.id: (doc.text, dict(doc.metadata)) for doc in index.documents()} == expected
     assert not stray_files(tmp_path / "index")

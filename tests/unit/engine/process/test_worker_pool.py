@@ -131,7 +131,7 @@ class TestWorkerPool:
         assert len(idents) == 1
         assert not of_name("test-again")
 
-    def test_a_closed_one_says_so(self):
+    def test_a_closed_pool_raises_an_error(self):
         pool = WorkerPool(1, "test")
         hold, began = threading.Event(), threading.Event()
 
@@ -152,7 +152,7 @@ class TestWorkerPool:
             pool.submit(double, 1)
         pool.close()
 
-    def test_what_drops_it_does_not_wait_and_its_threads_end(self):
+    def test_dropping_a_pool_does_not_wait_and_ends_its_threads(self):
         pool = WorkerPool(2, "test-dropped")
         result_of(pool.submit(double, 1))
         threads = of_name("test-dropped")

@@ -61,8 +61,8 @@ def measured(sample, made=None):
 
 
 @pytest.mark.parametrize("n", [1, 5, 11, 20])
-def test_tiny_samples_say_nothing(n):
-    """Of so few rows in one place none has ten others that are no neighbours."""
+def test_tiny_samples_are_not_enough(n):
+    """Among so few rows none has ten others that are not its neighbors in the sample."""
     assert measured(np.random.default_rng(0).standard_normal((n, 8)).astype(np.float32)) is None
 
 

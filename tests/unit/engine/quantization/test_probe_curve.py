@@ -49,7 +49,7 @@ def test_the_curve_with_a_rotation(monkeypatch):
 
 
 @pytest.mark.parametrize("n", [1, 5, 30])
-def test_tiny_samples_say_nothing(n):
+def test_tiny_samples_are_not_enough(n):
     sample = np.eye(30, dtype=np.float32)[:n]
     assert probe_recall(sample, replace(quantizer(), coarse=sample[:1])) is None
 
@@ -60,13 +60,13 @@ def spread(n, dim=8, seed=0):
 
 @pytest.mark.parametrize("n_kinds", [1, 3, 20])
 @pytest.mark.parametrize("scatter", [0, 1e-7])
-def test_identical_vectors_say_nothing(n_kinds, scatter):
+def test_identical_vectors_are_not_enough(n_kinds, scatter):
     sample = spread(n_kinds)[np.random.default_rng(1).integers(0, n_kinds, 3000)] + scatter * spread(3000)
     assert probe_recall(sample, replace(quantizer(), coarse=spread(16, seed=2))) is None
 
 
 @pytest.mark.parametrize("scatter", [0, 1e-9])
-def test_lists_that_cannot_be_told_apart_come_first(scatter):
+def test_lists_with_equal_scores_come_first(scatter):
     """Sixteen lists in one place: which of them is read first is left to rounding."""
     coarse = np.tile(spread(1), (16, 1)) + scatter * spread(16)
     assert probe_recall(spread(500), replace(quantizer(), coarse=coarse.astype(np.float32))).tolist() == [

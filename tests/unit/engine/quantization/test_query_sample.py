@@ -103,7 +103,7 @@ class TestVectors:
     def few_do(self, monkeypatch):
         monkeypatch.setattr(query_sample, "_MIN_QUERIES", 1)
 
-    def test_a_few_texts_again_and_again_say_nothing(self, monkeypatch):
+    def test_a_few_repeated_texts_are_not_enough(self, monkeypatch):
         monkeypatch.setattr(query_sample, "_MIN_QUERIES", 5)
         texts = [f"word{n % 4}" for n in range(512)]
         assert sample_vectors(WordEncoder(), texts, 2).shape == (0, 32)
@@ -135,7 +135,7 @@ class TestVectors:
         )
 
     @pytest.mark.parametrize("error", [RuntimeError("out of order"), NotImplementedError(), MemoryError()])
-    def test_an_encoder_that_fails_costs_no_build(self, caplog, error):
+    def test_a_failing_encoder_does_not_fail_the_build(self, caplog, error):
         class Broken(WordEncoder):
             def encode_query(self, text):
                 raise error

@@ -80,12 +80,12 @@ def test_the_same_seed_gives_the_same_rotation():
 
 
 @pytest.mark.parametrize("n", [1024, 6000])
-def test_none_where_vectors_vary_alike_everywhere(n):
+def test_none_if_vectors_vary_equally_in_all_dimensions(n):
     """With as many rows the longest axes of those that are trained on are long by chance alone."""
     assert train_rotation(alike(n, 256), 64, 0) is None
 
 
-def test_none_where_too_little_is_known(monkeypatch):
+def test_none_if_too_few_queries_count(monkeypatch):
     assert train_rotation(correlated(1023), 4, 0) is None
     assert train_rotation(np.tile(correlated(1), (2000, 1)), 4, 0) is None
     monkeypatch.setattr("quarry.engine.quantization.rotation._MAX_DIM", DIM - 1)

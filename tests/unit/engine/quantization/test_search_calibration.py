@@ -118,7 +118,7 @@ def test_as_much_is_found_as_was_aimed_at_and_no_less_would_do(trained, k, aim):
 
 
 def test_the_cheapest_of_all_pairs(trained, monkeypatch):
-    """Where lists cost nothing all are read, and where rows do, fewer lists and more rows."""
+    """If lists take no time all are read; if rows take none, fewer lists and more rows."""
     made, vectors, owners = trained
     found = {}
     for price in (0.01, 1e6):
@@ -213,7 +213,7 @@ class TestCodesOnly:
 class TestDegenerate:
     @pytest.mark.parametrize("n_kinds", [1, 3])
     @pytest.mark.parametrize("scatter", [0, 1e-8])
-    def test_identical_documents_say_nothing(self, n_kinds, scatter):
+    def test_identical_documents_are_not_enough(self, n_kinds, scatter):
         generator = np.random.default_rng(3)
         vectors = topics(generator, n_kinds)[generator.integers(0, n_kinds, 2000)]
         vectors += (scatter * generator.standard_normal(vectors.shape)).astype(np.float32)
@@ -242,7 +242,7 @@ class TestDegenerate:
         coarse = np.tile(made.coarse[:1], (32, 1))
         assert {each.nprobe for each in measured(replace(made, coarse=coarse), vectors, owners, queries())} == {32}
 
-    def test_queries_that_say_nothing(self, trained):
+    def test_queries_of_zeros_are_not_enough(self, trained):
         made, vectors, owners = trained
         assert measured(made, vectors, owners, np.zeros((20, DIM), np.float32)) == ()
 

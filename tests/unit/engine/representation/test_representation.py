@@ -265,7 +265,7 @@ def test_squares_that_overflow_are_normalized(representation):
 
 @pytest.mark.parametrize("representation", ALL, ids=lambda each: each.name)
 class TestAll:
-    def test_normalizes_where_asked(self, representation):
+    def test_normalizes_on_request(self, representation):
         windows = [word_window(LONG, 0, 15), word_window(LONG, 16, seed=1)]
         plain = representation.represent(LONG, windows, normalize=False).values
         scaled = representation.represent(LONG, windows, normalize=True).values

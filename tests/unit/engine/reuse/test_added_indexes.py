@@ -10,6 +10,7 @@ import threading
 
 import pytest
 from support.indexes.changes import OFTEN, SMALL, documents, open_index, options, stray_files
+from support.indexes.merges import wait_for_merges
 from support.indexes.sharded import columns, random_documents, random_queries
 from support.indexes.word_encoder import WordEncoder
 
@@ -202,7 +203,7 @@ def test_random_indexes_against_a_dictionary(tmp_path, seed):
     with opened(paths[0], writable=True, thresholds=Thresholds(list_rows=30, merging=OFTEN)) as index:
         index.add_indexes(paths[1:])
         assert {doc.id: doc.text for doc in index.get([f"d{n}" for n in range(30)])} == expected
-        index._writer.wait_for_merges()
+        wait_for_merges(index)
         assert {doc.id: doc.text for doc in index.get([f"d{n}" for n in range(30)])} == expected
         assert index.verify().n_documents == len(expected)
     assert not stray_files(paths[0])

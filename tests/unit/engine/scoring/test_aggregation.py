@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quarry.engine.scoring.aggregation import aggregate, centroid_weights
+from quarry.engine.scoring.aggregation import aggregate, compute_centroid_weights
 
 
 def lambert_w(x: float) -> float:
@@ -120,19 +120,19 @@ class TestWhatIsAsked:
         with pytest.raises(ValueError, match="beta must be finite and above 0"):
             aggregate(np.ones(1, np.float32), np.array([0, 1]), beta)
         with pytest.raises(ValueError, match="beta must be finite and above 0"):
-            centroid_weights(np.ones(1, np.float32), beta)
+            compute_centroid_weights(np.ones(1, np.float32), beta)
 
 
 class TestWeights:
     def test_without_beta_the_first_best_centroid_counts_alone(self):
-        found = centroid_weights(np.array([1, 3, 2, 3], np.float32), None)
+        found = compute_centroid_weights(np.array([1, 3, 2, 3], np.float32), None)
         assert found.dtype == np.float32
         assert found.tolist() == [0, 1, 0, 0]
 
     @given(st.lists(score, min_size=1, max_size=40), betas)
     def test_add_up_to_one_and_give_the_score(self, group, beta):
         scores = np.array(group, np.float32)
-        weights = centroid_weights(scores, beta)
+        weights = compute_centroid_weights(scores, beta)
         assert weights.dtype == np.float32
         np.testing.assert_allclose(weights.sum(), 1, rtol=1e-5)
         expected = aggregate(scores, np.array([0, len(scores)]), beta)[0]
@@ -140,4 +140,4 @@ class TestWeights:
 
     def test_a_document_without_centroids_is_an_error(self):
         with pytest.raises(ValueError, match="has none"):
-            centroid_weights(np.empty(0, np.float32), 1.0)
+            compute_centroid_weights(np.empty(0, np.float32), 1.0)

@@ -90,7 +90,7 @@ def test_the_engine_explains(tmp_path, beta, representation):
             assert match.text.strip()
 
 
-def test_the_best_part_is_the_one_that_was_asked_for(tmp_path):
+def test_the_best_part_is_the_requested_one(tmp_path):
     encoder = WordEncoder()
     engine.build(DOCUMENTS, tmp_path / "index", encoder=encoder, representation=Pieces(8))
     with Engine.open(tmp_path / "index", encoder=encoder) as index:

@@ -45,7 +45,7 @@ def full(hit):
 
 
 @pytest.mark.parametrize("mode", ["dense", "lexical", "hybrid"])
-def test_the_best_passage_has_what_was_asked_for(index, mode):
+def test_the_best_passage_matches_the_query(index, mode):
     for number in (0, 17, 41, 59):
         hit = next(hit for hit in index.search(f"sentence {number} thing{number}", mode=mode) if hit.id == "long")
         best = hit.passages[0]
@@ -141,3 +141,30 @@ def test_spans_of_another_document_are_refused():
     stored = StoredDocument("", "one two", {}, pack_spans([[(0, 3)], [(4, 7)]]))
     with pytest.raises(CorruptFile, match=r"somewhere\.seg.*expected 3; found 2"):
         PassageFinder(np.ones(3, np.float32), None, 1.0, PATH).find(stored)
+
+
+@pytest.mark.parametrize(
+    ("query", "found", "words"),
+    [
+        ("古い寺", "kyoto", ["古い寺"]),
+        ("首都", "tokyo", ["首都"]),
+        ("대한민국", "seoul", ["대한민국"]),
+        ("中华人民", "beijing", ["中华人民"]),
+        ("タワー", "tower", ["ﾀﾜｰ"]),  # half-width in the text
+    ],
+)
+def test_texts_without_spaces_are_found_by_pairs_of_characters(tmp_path, query, found, words):
+    texts = {
+        "tokyo": "東京都は日本の首都です。",
+        "kyoto": "京都には古い寺がたくさんあります。",
+        "seoul": "서울은 대한민국의 수도이다.",
+        "beijing": "北京是中华人民共和国的国都。",
+        "tower": "東京のﾀﾜｰは高い。",
+    }
+    docs = [{"id": key, "text": text} for key, text in texts.items()]
+    engine.build(docs, tmp_path / "index", encoder=WordEncoder(), language="none")
+    with Engine.open(tmp_path / "index", encoder=WordEncoder()) as index:
+        hits = index.search(query, mode="lexical")
+    assert hits[0].id == found
+    best = hits[0].passages[0]
+    assert [best.text[low:high] for low, high in best.words] == words

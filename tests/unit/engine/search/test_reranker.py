@@ -101,7 +101,7 @@ def test_no_texts_have_no_scores(tiny: RerankerBundle) -> None:
 
 
 @pytest.mark.parametrize("threads", [1, 2, 5])
-def test_scores_do_not_depend_on_neighbours_order_or_threads(bundle: RerankerBundle, threads: int) -> None:
+def test_scores_do_not_depend_on_neighbors_order_or_threads(bundle: RerankerBundle, threads: int) -> None:
     lone = open_reranker(bundle.path)
     alone = {text: lone.scores(QUERY, [text]).tobytes() for text in TEXTS}
     shuffled = list(TEXTS) * 4
@@ -147,7 +147,7 @@ def test_lone_surrogates_are_refused(tiny: RerankerBundle, text: str) -> None:
         open_reranker(tiny.path).scores(QUERY, ["a", text])
 
 
-def test_what_is_no_string_is_refused(tiny: RerankerBundle) -> None:
+def test_values_that_are_not_strings_are_refused(tiny: RerankerBundle) -> None:
     reranker = open_reranker(tiny.path)
     with pytest.raises(InvalidQuery, match="not a str but bytes"):
         reranker.scores(b"cat", TEXTS)  # type: ignore[arg-type]

@@ -40,7 +40,7 @@ def test_all_shards_have_one_quantizer(folder):
         shard.close()
 
 
-def test_what_is_added_later_is_coded_with_it(folder, tmp_path):
+def test_documents_added_later_are_encoded_with_the_same_quantizer(folder, tmp_path):
     path = tmp_path / "idx"
     engine.build(DOCUMENTS, path, encoder=ENCODER, shards=3, centroids="none")
     with Engine.open(path, encoder=ENCODER, writable=True) as index:

@@ -1,4 +1,4 @@
-"""An index follows a folder: what is added, changed, removed, kept, and what is told."""
+"""An index follows a folder: what is added, changed, removed, kept and reported."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def test_a_change_within_the_clock_of_the_file_system_is_found(folder: Path, ind
     assert index.sync(folder).changed == ("e.txt",)
 
 
-def test_what_cannot_be_read_is_not_taken_for_deleted(folder: Path, index: Engine, monkeypatch) -> None:
+def test_unreadable_files_are_not_treated_as_deleted(folder: Path, index: Engine, monkeypatch) -> None:
     write(folder / "page.html", "<p>Text of a page.")
     index.sync(folder)
     known = texts(index)
@@ -124,7 +124,7 @@ def test_what_cannot_be_read_is_not_taken_for_deleted(folder: Path, index: Engin
     assert texts(index) == known
 
 
-def test_a_document_that_cannot_be_encoded_is_told(folder: Path, tmp_path: Path) -> None:
+def test_a_document_that_cannot_be_encoded_is_reported(folder: Path, tmp_path: Path) -> None:
     class Picky(WordEncoder):
         def windows(self, text: str):
             if "poison" in text:

@@ -108,7 +108,7 @@ def test_nothing_is_overwritten(bundle: EncoderBundle) -> None:
         (replace(SETTINGS, precision="Int 8"), FILES),
     ],
 )
-def test_what_a_reader_would_refuse_is_not_written(
+def test_values_that_readers_refuse_are_not_written(
     tmp_path: Path, settings: EncoderSettings, files: dict[str, bytes | Path]
 ) -> None:
     with pytest.raises(CorruptFile):
@@ -162,14 +162,14 @@ def test_identity_is_computed_as_documented() -> None:
         {"retrieval": RetrievalRecord("docstrings", 80, 0.5, 0.25)},
     ],
 )
-def test_members_that_say_something_come_back(tmp_path: Path, changes: dict[str, Any]) -> None:
+def test_members_with_other_values_are_read_back(tmp_path: Path, changes: dict[str, Any]) -> None:
     settings = replace(SETTINGS, **changes)
     bundle = write_bundle(tmp_path / "bundle", settings, FILES)
     assert load_bundle(bundle.path).settings == settings
     assert changes.keys() <= json.loads((bundle.path / "bundle.json").read_bytes()).keys()
 
 
-def test_members_that_say_nothing_are_not_written(bundle: EncoderBundle) -> None:
+def test_members_with_default_values_are_not_written(bundle: EncoderBundle) -> None:
     manifest = json.loads((bundle.path / "bundle.json").read_bytes())
     assert not manifest.keys() & {"projection", "token_vectors", "query_source", "retrieval"}
 

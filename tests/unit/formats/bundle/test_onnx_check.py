@@ -100,7 +100,7 @@ def test_what_may_never_end(path, operator):
 
 @pytest.mark.parametrize("operator", ["EPContext", "Snpe", "PythonOp", "PythonOpGrad", "TritonOp"])
 @pytest.mark.parametrize("domain", ["com.microsoft", ""])
-def test_what_stands_for_files_or_code_outside_the_graph(path, operator, domain):
+def test_references_to_files_or_code_outside_the_graph(path, operator, domain):
     node = helper.make_node(
         operator, ["x"], ["y"], domain=domain, ep_cache_context="../../secret.bin", embed_mode=0
     )
@@ -196,7 +196,7 @@ def test_weights_beyond_the_end(path, offset, length):
     "blob",
     [b"", b"\0", b"not this", b"\x3a\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01", b"\x38\x01", b"\x3a\x05\x0a"],
 )
-def test_what_is_no_model(path, blob):
+def test_a_file_that_is_not_a_model(path, blob):
     refused(path, blob, "ONNX model|1 byte")
 
 

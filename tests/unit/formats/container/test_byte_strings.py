@@ -30,7 +30,7 @@ def opened(directory, data=DATA, offsets=ENDS, damaged=None):
     return ByteStrings(container, "strings", "starts", len(offsets) - 1)
 
 
-def test_strings_come_back_in_the_order_asked_for(directory):
+def test_strings_are_returned_in_the_requested_order(directory):
     strings = opened(directory)
     expected = [DATA[low:high].tobytes() for low, high in pairwise(ENDS)]
     assert [strings[n] for n in range(len(LENGTHS))] == expected

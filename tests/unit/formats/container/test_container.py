@@ -180,7 +180,7 @@ def test_arrays_outlive_the_file(directory):
     np.testing.assert_array_equal(big, BIG)
 
 
-def test_a_section_is_asked_for_by_type_and_shape(directory):
+def test_a_section_is_read_by_type_and_shape(directory):
     write_file(directory, {"a": np.zeros((3, 4), np.float32)})
     container = opened(directory)
     for name, dtype, shape in (
@@ -196,7 +196,7 @@ def test_a_section_is_asked_for_by_type_and_shape(directory):
     assert (container.has("a"), container.has("b")) == (True, False)
 
 
-def test_what_nobody_asked_for_is_refused(directory):
+def test_unknown_sections_and_fields_are_refused(directory):
     write_file(directory, {"a": np.zeros(3, np.uint8), "stowaway": np.zeros(3, np.uint8)}, {"n": 1})
     container = opened(directory)
     container.section("a", np.uint8, (3,))

@@ -75,7 +75,7 @@ def test_an_index_is_a_folder(tmp_path):
             Directory(path)
 
 
-def test_names_are_sorted_and_leave_strangers_out(directory):
+def test_names_are_sorted_and_unknown_files_left_out(directory):
     for name in ("b.seg", "a.seg", ".hidden", "un safe", "write.lock"):
         (directory.path / name).touch()
     assert directory.names() == ["a.seg", "b.seg", "write.lock"]
@@ -92,7 +92,7 @@ def test_a_file_is_created_only_once(directory):
     assert not (directory.path.parent / "outside").exists()
 
 
-def test_what_is_no_regular_file_is_refused(directory):
+def test_a_file_that_is_not_regular_is_refused(directory):
     put(directory, "real.seg", b"data")
     before = n_descriptors()
     (directory.path / "link.seg").symlink_to("real.seg")
@@ -138,7 +138,7 @@ def test_reading_back_does_not_disturb_writing(directory):
 
 
 @pytest.mark.parametrize("call", ["write", "lseek"])
-def test_what_an_interrupt_has_moved(directory, monkeypatch, call):
+def test_bytes_moved_before_an_interrupt(directory, monkeypatch, call):
     """A write whose bytes were not counted is made again, and an end that was lost is found."""
     file = directory.create("a.tmp")
     file.write(b"0123456789")
@@ -159,7 +159,7 @@ def test_what_an_interrupt_has_moved(directory, monkeypatch, call):
     assert directory.read("a.tmp", 99) == b"0123456789abcdef"
 
 
-def test_a_file_that_nobody_closes(directory):
+def test_a_file_that_is_not_closed(directory):
     before = n_descriptors()
     directory.create("a.tmp")
     assert n_descriptors() == before
@@ -224,8 +224,8 @@ def test_a_relative_path_keeps_its_meaning(directory, monkeypatch):
 
 
 @pytest.mark.parametrize("number", [errno.ENOTSUP, errno.EINVAL, errno.EIO, errno.ENOSPC])
-def test_a_full_sync_that_fails_is_not_made_good_by_a_lesser_one(directory, monkeypatch, number):
-    """macOS: fsync stands in only where the file system knows no better."""
+def test_a_failed_full_sync_is_not_replaced_by_a_partial_one(directory, monkeypatch, number):
+    """macOS: fsync is used only if the file system supports nothing better."""
     fcntl = pytest.importorskip("fcntl")
     synced = []
 

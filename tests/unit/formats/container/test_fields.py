@@ -79,7 +79,7 @@ def test_a_child_is_a_map(value):
             take(fields(c=value), "c")
 
 
-def test_what_is_missing_or_left_over_is_named():
+def test_missing_and_unexpected_fields_are_named():
     taken = fields(a=1, b=2)
     with pytest.raises(CorruptFile, match="the table lacks a field; expected c"):
         taken.boolean("c")

@@ -24,7 +24,7 @@ def refused(data: bytes) -> str:
     return message
 
 
-def test_what_is_packed_comes_back():
+def test_packed_values_are_unpacked():
     assert unpack(pack(VALUE), PATH, "the table").remaining() == VALUE
     assert unpack(memoryview(pack(VALUE)), PATH, "the table").remaining() == VALUE
 
@@ -56,7 +56,7 @@ def test_extension_types_are_refused(value):
 
 
 @pytest.mark.parametrize("value", [[], 1, None, "text", b"bytes", True])
-def test_what_is_no_map_is_refused(value):
+def test_bytes_that_are_not_a_map_are_refused(value):
     assert "is not a map" in refused(msgpack.packb(value))
 
 
@@ -81,7 +81,7 @@ def test_depth_is_bounded():
 
 
 @pytest.mark.parametrize("head", ["dd00200000", "ddffffffff", "df00100000", "c6ffffffff", "dbffffffff"])
-def test_lengths_that_are_lies_cost_nothing(head):
+def test_false_lengths_allocate_no_memory(head):
     for data in (b"\x81\xa1a" + bytes.fromhex(head) * 1000, b"\x81\xa1a" + bytes.fromhex(head) + bytes(3 << 20)):
         tracemalloc.start()
         try:

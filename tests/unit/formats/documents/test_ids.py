@@ -87,7 +87,7 @@ def check_superseded(directory, writer, ids):
     assert stored.ordinals_of("nobody") == writer.ordinals_of("nobody") == []
 
 
-def test_an_empty_writer_knows_nobody(writer):
+def test_an_empty_writer_has_no_ids(writer):
     assert writer.ordinals_of("a") == []
     assert writer.find_superseded().tolist() == []
 

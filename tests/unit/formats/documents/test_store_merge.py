@@ -1,4 +1,4 @@
-"""Texts of several segments merged: copied where they are many, compressed anew where they are few."""
+"""Texts of several segments merged: copied if they are many, compressed again if they are few."""
 
 from __future__ import annotations
 
@@ -160,7 +160,7 @@ def test_many_merges_take_no_more_room_than_one_build(directory, stores):
     assert n_bytes(store) < 1.15 * n_bytes(stores(live))  # so small, dictionaries are a large part
 
 
-def test_a_dictionary_that_is_none_is_told(directory, stores):
+def test_an_invalid_dictionary_is_reported(directory, stores):
     body = zstandard.ZstdCompressor().compress(bytes(2000) + np.random.default_rng(0).bytes(2000))
     wrong = b"\x37\xa4\x30\xec" + b"\xff" * 1000
     sections = {

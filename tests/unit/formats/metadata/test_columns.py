@@ -65,7 +65,7 @@ def test_columns_are_small(directory, values, n_bytes):
     assert container.section_bytes()["metadata"] == n_bytes
 
 
-def test_rare_paths_cost_what_they_hold(directory):
+def test_rare_paths_take_space_for_their_values_only(directory):
     container = written(directory, [{f"only {n}": True} for n in range(300)])
     assert container.section_bytes()["metadata"] == 300 * (8 + 8 + 8)
 
@@ -90,7 +90,7 @@ def test_a_path_of_a_complete_segment_cannot_be_kept_beside_an_incomplete_one(di
     assert equal(reader, "a", 1) == [0, 3]
 
 
-def test_long_texts_are_told_apart_by_their_documents_only(directory):
+def test_long_texts_are_distinguished_by_their_documents_only(directory):
     long = ["x" * 200, "x" * 64 + "é" * 40, "x" * 63 + "é" * 50]
     reader = stored(directory, [{"t": text} for text in [*long, "x" * 128]])
     column = reader.column("t")

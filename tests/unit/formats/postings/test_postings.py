@@ -120,7 +120,7 @@ def test_documents_without_terms(directory, n_documents):
     assert reader.postings("x").docs.tolist() == list(iterate_postings(reader)) == []
 
 
-def test_terms_of_one_prefix_are_told_apart(directory):
+def test_terms_with_a_common_prefix_are_distinguished(directory):
     """Blocks whose first terms share the bytes that are looked at first."""
     terms = ["prefix" + "x" * n for n in range(100)] + [f"prefixes{n}" for n in range(500)]
     reader, _ = stored(directory, [[term] for term in terms])

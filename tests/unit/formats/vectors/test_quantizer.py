@@ -112,7 +112,7 @@ def test_one_that_cannot_be_put_in_place(directory, monkeypatch, call):
 
 
 @pytest.mark.parametrize("damage", [lambda blob: b"", lambda blob: blob[:100], lambda blob: bytes(len(blob))])
-def test_what_an_interrupted_writer_left_is_replaced(directory, damage):
+def test_files_of_an_interrupted_writer_are_replaced(directory, damage):
     path = directory.path / write_quantizer(directory, quantizer()).name
     path.write_bytes(damage(path.read_bytes()))
     assert read_quantizer(directory, write_quantizer(directory, quantizer())).identity() == quantizer().identity()

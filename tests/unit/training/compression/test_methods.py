@@ -14,7 +14,7 @@ from quarry.training.compression.dpq import Dpq  # noqa: E402
 from quarry.training.compression.jpq import Jpq  # noqa: E402
 from quarry.training.compression.product_quantizer import ProductQuantizer, squared_distances  # noqa: E402
 from quarry.training.compression.repconc import Constraint, RepConc  # noqa: E402
-from quarry.training.compression.sinkhorn import constrained_codes  # noqa: E402
+from quarry.training.compression.sinkhorn import assign_balanced_codes  # noqa: E402
 from quarry.training.compression.stored_codes import StoredCodes  # noqa: E402
 from quarry.training.objectives.objective import StepTargets  # noqa: E402
 from quarry.training.objectives.ranking import DistillationTerm, RankingSettings  # noqa: E402
@@ -91,7 +91,7 @@ def test_loss_and_gradients_are_the_papers(rng: np.random.Generator, method: str
     rotation, book = quantizer.rotation.numpy(), quantizer.encode_codebook.numpy()
     asked, rows = queries.detach().numpy() @ rotation.T, values.detach().numpy() @ rotation.T
     distances = squared_distances(torch.from_numpy(rows), quantizer.encode_codebook)
-    codes = (constrained_codes(distances, 0.05, 50) if method == "repconc" else distances.argmin(2).T).numpy()
+    codes = (assign_balanced_codes(distances, 0.05, 50) if method == "repconc" else distances.argmin(2).T).numpy()
     decoded = decoded_rows(codes, book)
     error = ((rows - decoded) ** 2).sum(1).mean()
     assert loss.item() == pytest.approx(slow_ranking(asked, decoded, step) + WEIGHT * error)

@@ -8,15 +8,15 @@ import pytest
 torch = pytest.importorskip("torch", reason="training is made of torch")
 
 from quarry.engine.quantization.training import VectorCoder  # noqa: E402
-from quarry.engine.scoring.stored_vectors import decoded_vectors, unpack_codes  # noqa: E402
+from quarry.engine.scoring.stored_vectors import decode_vectors, unpack_codes  # noqa: E402
 from quarry.formats.errors import CorruptFile, InvalidSetting  # noqa: E402
 from quarry.training.compression.opq import train_opq  # noqa: E402
 from quarry.training.compression.product_quantizer import ProductQuantizer, squared_distances  # noqa: E402
 from quarry.training.compression.quantizer_file import (  # noqa: E402
-    checkpoint_quantizer,
+    read_checkpoint_quantizer,
     write_checkpoint_quantizer,
 )
-from quarry.training.compression.sinkhorn import constrained_codes, transport_plan  # noqa: E402
+from quarry.training.compression.sinkhorn import assign_balanced_codes, transport_plan  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("one_torch_thread")
 
@@ -80,7 +80,7 @@ def test_codes_are_the_engines(rng: np.random.Generator, n_words: int) -> None:
     found = trained.nearest(rotated)
     assert (found.numpy() == unpack_codes(codes, arrays.nbits)).mean() > 0.999  # but for ties within rounding
     np.testing.assert_allclose(
-        decoded_vectors(arrays, lists, codes), trained.decode(found).numpy(), atol=0.2 if n_words == 256 else 0
+        decode_vectors(arrays, lists, codes), trained.decode(found).numpy(), atol=0.2 if n_words == 256 else 0
     )
     again = ProductQuantizer.from_arrays(arrays)
     assert again.score_codebook is again.encode_codebook
@@ -99,7 +99,7 @@ def slow_plan(costs: Floats, epsilon: float, n_iterations: int) -> Floats:
 
 
 @pytest.mark.parametrize(("epsilon", "spread"), [(0.5, 1), (0.05, 1), (0.003, 1), (0.05, 50)])
-def test_the_transport_plan_is_the_slow_one(rng: np.random.Generator, epsilon: float, spread: float) -> None:
+def test_the_transport_plan_equals_the_reference(rng: np.random.Generator, epsilon: float, spread: float) -> None:
     costs = spread * rng.random((3, 24, 4))
     found = transport_plan(torch.from_numpy(costs), epsilon, 40).numpy()
     assert np.isfinite(found).all()
@@ -125,16 +125,16 @@ def test_constrained_codes_use_all_codewords_when_nearest_ones_do_not(rng: np.ra
     vectors = torch.from_numpy(rng.standard_normal((400, 6)))  # about the first codewords
     distances = squared_distances(vectors, book)
     nearest = ProductQuantizer(None, book, book).nearest(vectors)
-    codes = constrained_codes(distances, 0.003, 200)
+    codes = assign_balanced_codes(distances, 0.003, 200)
     assert codes.shape == (400, 2)
     for m in range(2):
         assert torch.bincount(nearest[:, m], minlength=8).max() > 300
         counts = torch.bincount(codes[:, m], minlength=8)
         assert counts.min() >= 40
         assert counts.max() <= 60
-    scaled = constrained_codes(1e6 * distances, 0.003, 200)
+    scaled = assign_balanced_codes(1e6 * distances, 0.003, 200)
     assert torch.equal(scaled, codes)  # it depends on the range of distances alone
-    same = constrained_codes(torch.zeros(2, 4, 3), 0.003, 10)
+    same = assign_balanced_codes(torch.zeros(2, 4, 3), 0.003, 10)
     assert same.shape == (4, 2)
 
 
@@ -183,11 +183,11 @@ def test_sizes_that_do_not_fit_are_refused(rng: np.random.Generator, n_sub: int,
 
 
 def test_the_quantizer_of_a_checkpoint_is_read_back(rng: np.random.Generator, tmp_path: Path) -> None:
-    assert checkpoint_quantizer(tmp_path) is None
+    assert read_checkpoint_quantizer(tmp_path) is None
     made = random_quantizer(rng, n_words=16, n_sub=4, dsub=1)
     name = write_checkpoint_quantizer(tmp_path, made.to_arrays())
     (tmp_path / "quarry.json").write_text(f'{{"quantizer": "{name}"}}', "utf-8")
-    found = checkpoint_quantizer(tmp_path)
+    found = read_checkpoint_quantizer(tmp_path)
     assert found is not None
     np.testing.assert_array_equal(found.encode_codebook, made.encode_codebook.float())
     np.testing.assert_array_equal(found.score_codebook, made.score_codebook.float())
@@ -196,6 +196,6 @@ def test_the_quantizer_of_a_checkpoint_is_read_back(rng: np.random.Generator, tm
     for bad in ("[1]", '{"quantizer": 3}', "{"):
         (tmp_path / "quarry.json").write_text(bad, "utf-8")
         with pytest.raises(CorruptFile):
-            checkpoint_quantizer(tmp_path)
+            read_checkpoint_quantizer(tmp_path)
     (tmp_path / "quarry.json").write_text("{}", "utf-8")
-    assert checkpoint_quantizer(tmp_path) is None
+    assert read_checkpoint_quantizer(tmp_path) is None

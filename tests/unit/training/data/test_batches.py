@@ -10,13 +10,13 @@ from quarry.training.data.batches import BatchSource
 from quarry.training.data.example_store import ExampleStore, ExampleWriter
 from quarry.training.data.mixture import Mixture
 from quarry.training.data.refusal import Refusal
-from quarry.training.data.sources import SourceSettings, source_store
+from quarry.training.data.sources import SourceSettings, open_source_store
 
 
 @pytest.fixture
 def store(tmp_path: Path) -> ExampleStore:
     folder = write_collection(tmp_path / "collection")
-    return source_store(
+    return open_source_store(
         SourceSettings(name="s", kind="beir", path=folder), tmp_path / "store", Refusal.of_nothing()
     )
 

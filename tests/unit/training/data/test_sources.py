@@ -10,10 +10,10 @@ import zstandard
 from support.training.tiny_run import write_collection, write_pairs
 
 from quarry.formats.errors import CorruptFile, InvalidDocument, InvalidSetting
-from quarry.training.data.beir import held_out_titles
+from quarry.training.data.beir import draw_held_out_titles
 from quarry.training.data.example_store import ExampleStore
 from quarry.training.data.refusal import FINGERPRINTS_PATH, Refusal, save_fingerprints
-from quarry.training.data.sources import SourceSettings, held_out_store, source_store
+from quarry.training.data.sources import SourceSettings, open_held_out_store, open_source_store
 
 NOTHING = Refusal.of_nothing()
 
@@ -45,7 +45,7 @@ def test_pairs_and_triples_are_read_in_order(tmp_path: Path) -> None:
         {"query": "what", "positive": ["one", "two"], "negative": "three"},
         {"query": "which", "positive": "one", "negative": ["two", "three"]},
     )
-    store = source_store(pairs_settings(path), tmp_path / "store", NOTHING)
+    store = open_source_store(pairs_settings(path), tmp_path / "store", NOTHING)
     assert examples(store) == [
         ("who", ["A title\na text"], []),
         ("what", ["one", "two"], ["three"]),
@@ -60,9 +60,9 @@ def test_compressed_pairs_are_those_of_the_plain_file(tmp_path: Path, ending: st
     packed = tmp_path / f"packed{ending}"
     compress = gzip.compress if ending.endswith("gz") else zstandard.ZstdCompressor().compress
     packed.write_bytes(compress(plain.read_bytes()))
-    expected = examples(source_store(pairs_settings(plain), tmp_path / "a", NOTHING))
+    expected = examples(open_source_store(pairs_settings(plain), tmp_path / "a", NOTHING))
     assert len(expected) == 12
-    assert examples(source_store(pairs_settings(packed), tmp_path / "b", NOTHING)) == expected
+    assert examples(open_source_store(pairs_settings(packed), tmp_path / "b", NOTHING)) == expected
 
 
 @pytest.mark.parametrize(
@@ -83,19 +83,19 @@ def test_bad_lines_are_named(tmp_path: Path, line: str, message: str) -> None:
     path = tmp_path / "pairs.jsonl"
     path.write_text('{"q": "a", "d": "b"}\n' + line + "\n", "utf-8")
     with pytest.raises(InvalidDocument, match=message):
-        source_store(pairs_settings(path), tmp_path / "store", NOTHING)
+        open_source_store(pairs_settings(path), tmp_path / "store", NOTHING)
     assert not (tmp_path / "store").exists()
 
 
 def test_a_file_without_examples_is_refused(tmp_path: Path) -> None:
     (tmp_path / "pairs.jsonl").write_text("\n", "utf-8")
     with pytest.raises(InvalidDocument, match="no example"):
-        source_store(pairs_settings(tmp_path / "pairs.jsonl"), tmp_path / "store", NOTHING)
+        open_source_store(pairs_settings(tmp_path / "pairs.jsonl"), tmp_path / "store", NOTHING)
 
 
 def test_collections_give_judged_queries_with_titles_and_groups(tmp_path: Path) -> None:
     settings = SourceSettings(name="squad", kind="beir", path=write_collection(tmp_path / "squad"))
-    store = source_store(settings, tmp_path / "store", NOTHING)
+    store = open_source_store(settings, tmp_path / "store", NOTHING)
     assert (store.n_examples, store.n_documents, len(set(store.groups.tolist()))) == (48, 24, 6)
     for query, (document,), negatives in examples(store):
         title, _, text = document.partition("\n")
@@ -108,7 +108,7 @@ def test_documents_judged_0_are_negatives(tmp_path: Path) -> None:
     folder = write_collection(tmp_path / "squad")
     with (folder / "qrels" / "train.tsv").open("a") as file:
         file.write("q-train-0-0-0\ttrain-5-3\t0\n")
-    store = source_store(SourceSettings(name="s", kind="beir", path=folder), tmp_path / "store", NOTHING)
+    store = open_source_store(SourceSettings(name="s", kind="beir", path=folder), tmp_path / "store", NOTHING)
     counts = [len(store.negatives(each)) for each in range(store.n_examples)]
     assert counts == [1] + [0] * 47
 
@@ -116,13 +116,13 @@ def test_documents_judged_0_are_negatives(tmp_path: Path) -> None:
 def test_held_out_articles_are_in_the_other_store_only(tmp_path: Path) -> None:
     folder = write_collection(tmp_path / "squad")
     settings = SourceSettings(name="s", kind="beir", path=folder, held_out=2, exclude_titles=("title a",))
-    trained = source_store(settings, tmp_path / "trained", NOTHING)
-    kept = held_out_store(settings, tmp_path / "kept")
+    trained = open_source_store(settings, tmp_path / "trained", NOTHING)
+    kept = open_held_out_store(settings, tmp_path / "kept")
 
     def titles(store: ExampleStore) -> set[str]:
         return {store.document(number).partition("\n")[0] for number in range(store.n_documents)}
 
-    assert titles(kept) == held_out_titles(folder, 2, ("title a",))
+    assert titles(kept) == draw_held_out_titles(folder, 2, ("title a",))
     assert len(titles(kept)) == 2
     assert titles(trained) | titles(kept) == {f"title {letter}" for letter in "bcdef"}
     assert not titles(trained) & titles(kept)
@@ -130,45 +130,45 @@ def test_held_out_articles_are_in_the_other_store_only(tmp_path: Path) -> None:
 
 def test_held_out_articles_do_not_depend_on_the_order_of_the_file(tmp_path: Path) -> None:
     folder = write_collection(tmp_path / "squad")
-    before = held_out_titles(folder, 3)
+    before = draw_held_out_titles(folder, 3)
     lines = (folder / "corpus.jsonl").read_text("utf-8").splitlines()
     random.Random(1).shuffle(lines)
     (folder / "corpus.jsonl").write_text("\n".join(lines), "utf-8")
-    assert held_out_titles(folder, 3) == before
+    assert draw_held_out_titles(folder, 3) == before
 
 
 def test_titles_are_queries_for_their_texts(tmp_path: Path) -> None:
     folder = write_collection(tmp_path / "squad")
     settings = SourceSettings(name="s", kind="titles", path=folder, id_prefix="train-1", limit=3)
-    store = source_store(settings, tmp_path / "store", NOTHING)
+    store = open_source_store(settings, tmp_path / "store", NOTHING)
     assert [query for query, _, _ in examples(store)] == ["title b"] * 3
     assert all("title" not in document for _, (document,), _ in examples(store))
 
 
 def test_a_store_is_opened_again_and_changed_data_is_noticed(tmp_path: Path) -> None:
     path = write_pairs(tmp_path / "pairs.jsonl")
-    first = examples(source_store(pairs_settings(path), tmp_path / "store", NOTHING))
+    first = examples(open_source_store(pairs_settings(path), tmp_path / "store", NOTHING))
     stamp = (tmp_path / "store" / "documents.txt").stat().st_mtime_ns
-    assert examples(source_store(pairs_settings(path), tmp_path / "store", NOTHING)) == first
+    assert examples(open_source_store(pairs_settings(path), tmp_path / "store", NOTHING)) == first
     assert (tmp_path / "store" / "documents.txt").stat().st_mtime_ns == stamp
     with pytest.raises(InvalidSetting, match="the settings of the source 'pairs' changed"):
-        source_store(dataclasses.replace(pairs_settings(path), cluster_size=3), tmp_path / "store", NOTHING)
+        open_source_store(dataclasses.replace(pairs_settings(path), cluster_size=3), tmp_path / "store", NOTHING)
     write_pairs(path, seed=9)
     with pytest.raises(InvalidSetting, match="the files of the source 'pairs' changed"):
-        source_store(pairs_settings(path), tmp_path / "store", NOTHING)
+        open_source_store(pairs_settings(path), tmp_path / "store", NOTHING)
 
 
 def test_data_may_be_moved(tmp_path: Path) -> None:
     path = write_pairs(tmp_path / "pairs.jsonl")
-    first = examples(source_store(pairs_settings(path), tmp_path / "store", NOTHING))
+    first = examples(open_source_store(pairs_settings(path), tmp_path / "store", NOTHING))
     (tmp_path / "elsewhere").mkdir()
     path = path.rename(tmp_path / "elsewhere" / "pairs.jsonl")
-    assert examples(source_store(pairs_settings(path), tmp_path / "store", NOTHING)) == first
+    assert examples(open_source_store(pairs_settings(path), tmp_path / "store", NOTHING)) == first
 
 
 def test_a_damaged_store_is_noticed(tmp_path: Path) -> None:
     path = write_pairs(tmp_path / "pairs.jsonl")
-    source_store(pairs_settings(path), tmp_path / "store", NOTHING)
+    open_source_store(pairs_settings(path), tmp_path / "store", NOTHING)
     with (tmp_path / "store" / "queries.txt").open("ab") as file:
         file.write(b"x")
     with pytest.raises(CorruptFile, match=r"queries\.txt has"):
@@ -182,7 +182,7 @@ def test_a_damaged_store_is_noticed(tmp_path: Path) -> None:
 def test_bad_settings_are_refused(tmp_path: Path, change: dict[str, object]) -> None:
     settings: dict[str, object] = {"name": "s", "kind": "pairs", "path": write_pairs(tmp_path / "p.jsonl")}
     with pytest.raises(InvalidSetting):
-        source_store(SourceSettings(**(settings | change)), tmp_path / "store", NOTHING)  # type: ignore[arg-type]
+        open_source_store(SourceSettings(**(settings | change)), tmp_path / "store", NOTHING)  # type: ignore[arg-type]
 
 
 def refusal_of(tmp_path: Path, *texts: str) -> Refusal:
@@ -205,14 +205,14 @@ def test_a_few_evaluation_texts_are_left_out_and_many_refused(tmp_path: Path) ->
     pairs = [{"q": f"question number {each} of all", "d": f"answer number {each} of all"} for each in range(20)]
     path = write_lines(tmp_path / "pairs.jsonl", *pairs)
     few = refusal_of(tmp_path, "question number 3 of all", "answer number 7 of all")
-    store = source_store(pairs_settings(path), tmp_path / "few", few)
+    store = open_source_store(pairs_settings(path), tmp_path / "few", few)
     assert store.about["n_left_out"] == 2
     found = examples(store)
     assert len(found) == 18
     assert not any("number 3" in query or "number 7" in query for query, _, _ in found)
     many = refusal_of(tmp_path, *(f"question number {each} of all" for each in range(4)))
     with pytest.raises(InvalidSetting, match="4 texts belong to collections that are kept for evaluation"):
-        source_store(pairs_settings(path), tmp_path / "many", many)
+        open_source_store(pairs_settings(path), tmp_path / "many", many)
     assert not (tmp_path / "many").exists()
 
 
@@ -221,21 +221,21 @@ def test_a_few_evaluation_texts_are_left_out_and_many_refused(tmp_path: Path) ->
 def test_training_on_evaluation_collections_is_refused(tmp_path: Path, data_folder, name: str, split: str) -> None:
     settings = SourceSettings(name=name, kind="beir", path=data_folder(name), split=split)
     with pytest.raises(InvalidSetting, match="kept for evaluation"):
-        source_store(settings, tmp_path / "store", Refusal.shipped())
+        open_source_store(settings, tmp_path / "store", Refusal.shipped())
 
 
 @pytest.mark.slow
 def test_the_excluded_articles_of_squad_have_to_be_left_out(tmp_path: Path, data_folder) -> None:
     settings = SourceSettings(name="squad", kind="beir", path=data_folder("squad"))
     with pytest.raises(InvalidSetting, match="Egypt"):
-        source_store(settings, tmp_path / "store", Refusal.shipped())
+        open_source_store(settings, tmp_path / "store", Refusal.shipped())
 
 
 @pytest.mark.slow
 def test_the_wikipedia_half_of_scale_is_refused(tmp_path: Path, data_folder) -> None:
     settings = SourceSettings(name="scale", kind="titles", path=data_folder("scale"), id_prefix="wiki-", limit=100)
     with pytest.raises(InvalidSetting, match="kept for evaluation"):
-        source_store(settings, tmp_path / "store", Refusal.shipped())
+        open_source_store(settings, tmp_path / "store", Refusal.shipped())
 
 
 def test_the_shipped_fingerprints_can_be_read() -> None:
@@ -255,5 +255,5 @@ def test_damaged_fingerprints_are_refused(tmp_path: Path, content: bytes) -> Non
 
 
 def test_documents_without_an_article_are_groups_of_their_own(tmp_path: Path) -> None:
-    store = source_store(pairs_settings(write_pairs(tmp_path / "p.jsonl")), tmp_path / "store", NOTHING)
+    store = open_source_store(pairs_settings(write_pairs(tmp_path / "p.jsonl")), tmp_path / "store", NOTHING)
     assert np.array_equal(np.sort(store.groups), np.arange(store.n_documents))

@@ -11,9 +11,12 @@ from quarry.engine.representation.pieces import Pieces  # noqa: E402
 from quarry.formats.errors import InvalidSetting  # noqa: E402
 from quarry.training.data.example_store import ExampleStore  # noqa: E402
 from quarry.training.data.refusal import Refusal  # noqa: E402
-from quarry.training.data.sources import SourceSettings, source_store  # noqa: E402
-from quarry.training.loop.measures import ndcg_10  # noqa: E402
-from quarry.training.loop.validation import validate, validation_set  # noqa: E402
+from quarry.training.data.sources import SourceSettings, open_source_store  # noqa: E402
+from quarry.training.loop.validation import (  # noqa: E402
+    make_validation_set,
+    ndcg_10,
+    validate,
+)
 from quarry.training.model.checkpoint_files import EncoderFiles  # noqa: E402
 from quarry.training.model.network import load_network  # noqa: E402
 from quarry.training.model.tokens import TextBatcher  # noqa: E402
@@ -27,14 +30,14 @@ pytestmark = pytest.mark.usefixtures("one_torch_thread")
 @pytest.fixture
 def store(tmp_path: Path) -> ExampleStore:
     settings = SourceSettings(name="s", kind="beir", path=write_collection(tmp_path / "collection"))
-    return source_store(settings, tmp_path / "store", Refusal.of_nothing())
+    return open_source_store(settings, tmp_path / "store", Refusal.of_nothing())
 
 
 def test_validation_is_a_search_of_an_index_of_the_same_vectors(store: ExampleStore, tmp_path: Path) -> None:
     network = load_network(tiny_encoder(tmp_path / "checkpoint"), dropout=0.5)
     network.model.train()
     batcher = TextBatcher(network.tokenizer_path, "", 40)
-    data = validation_set(store, 1000, 1000)
+    data = make_validation_set(store, 1000, 1000)
     assert len(data.documents) == 24
     found = validate(data, (network, network), Passages(RankingSettings(), (4,)), batcher, batcher, 0)
     assert network.model.training
@@ -51,9 +54,9 @@ def test_validation_is_a_search_of_an_index_of_the_same_vectors(store: ExampleSt
 
 
 def test_validation_takes_the_first_documents_and_queries_on_them(store: ExampleStore) -> None:
-    data = validation_set(store, 8, 5)
+    data = make_validation_set(store, 8, 5)
     assert list(data.documents) == [str(number) for number in range(8)]
     assert len(data.queries) == 5
     assert {document for judged in data.qrels.values() for document in judged} <= set(data.documents)
     with pytest.raises(InvalidSetting, match="no query"):
-        validation_set(store, 0, 5)
+        make_validation_set(store, 0, 5)

@@ -102,7 +102,7 @@ def slow_vector(
 
 
 @pytest.mark.parametrize("signed", [True, False])
-def test_vectors_are_the_slow_ones(network: EncoderNetwork, signed: bool) -> None:
+def test_vectors_equal_the_reference(network: EncoderNetwork, signed: bool) -> None:
     objective = made(network, signed=signed)
     tokens = TextBatcher(network.tokenizer_path, "", WINDOW).batch(TEXTS)
     with torch.no_grad():

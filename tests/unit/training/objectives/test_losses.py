@@ -8,8 +8,7 @@ torch = pytest.importorskip("torch", reason="objectives are made of torch")
 
 from quarry.engine.scoring.aggregation import aggregate  # noqa: E402
 from quarry.formats.errors import InvalidSetting  # noqa: E402
-from quarry.training.objectives.contrastive import contrastive_loss  # noqa: E402
-from quarry.training.objectives.distillation import distillation_loss  # noqa: E402
+from quarry.training.objectives.losses import contrastive_loss, distillation_loss  # noqa: E402
 from quarry.training.objectives.objective import StepTargets  # noqa: E402
 from quarry.training.objectives.ranking import DistillationTerm, RankingSettings  # noqa: E402
 from quarry.training.objectives.scoring import DocumentRows, score_documents  # noqa: E402
@@ -42,7 +41,7 @@ def rng() -> np.random.Generator:
     return np.random.default_rng(3)
 
 
-def test_the_contrastive_loss_is_the_slow_one(rng: np.random.Generator) -> None:
+def test_the_contrastive_loss_equals_the_reference(rng: np.random.Generator) -> None:
     for _ in range(20):
         scores = rng.normal(0, 1, (5, 7))
         targets = rng.integers(0, 7, 5)
@@ -60,7 +59,7 @@ def test_a_known_relevant_document_is_no_negative() -> None:
     assert float(contrastive_loss(scores, targets, relevant, 1.0)) == pytest.approx(float(alone))
 
 
-def test_the_distillation_loss_is_the_slow_one(rng: np.random.Generator) -> None:
+def test_the_distillation_loss_equals_the_reference(rng: np.random.Generator) -> None:
     for _ in range(20):
         scores, teacher = rng.normal(0, 1, (2, 4, 6))
         scale, teacher_scale = rng.uniform(0.5, 10, 2).tolist()

@@ -175,7 +175,7 @@ def test_settings_out_of_range_are_refused(make: Callable[[], object]) -> None:
         make()
 
 
-def test_a_network_is_loaded_as_asked(tmp_path: Path) -> None:
+def test_a_network_is_loaded_as_requested(tmp_path: Path) -> None:
     folder = tiny_encoder(tmp_path / "checkpoint")
     loaded = load_network(folder, frozen=("embeddings.",), precision="bf16")
     names = {name for name, _ in loaded.trained_parameters()}

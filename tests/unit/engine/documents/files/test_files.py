@@ -1,4 +1,4 @@
-"""Files of every kind become documents whose passages know where they stand; hostile ones are refused in time."""
+"""Files of every kind become documents whose passages have places; hostile ones are refused in time."""
 
 from __future__ import annotations
 
@@ -298,7 +298,7 @@ def test_the_cells_of_a_notebook(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "content", ["{", "[]", '{"cells": 1}', '{"cells": [1]}', "[" * 100_000, '{"worksheets": [{"cells": 5}]}']
 )
-def test_what_is_no_notebook(tmp_path: Path, content: str) -> None:
+def test_a_file_that_is_not_a_notebook(tmp_path: Path, content: str) -> None:
     assert "notebook" in refused(tmp_path, "a.ipynb", content)
 
 
@@ -505,7 +505,7 @@ def test_outlines_come_back(outline: Outline) -> None:
 
 
 @pytest.mark.parametrize("packed", [None, 5, "x", "line|1 2", "page -1", "page x", "|1 -5 2", "a|b"])
-def test_what_is_no_outline_is_an_empty_one(packed: object) -> None:
+def test_an_invalid_outline_is_read_as_empty(packed: object) -> None:
     assert Outline.unpacked(packed) == Outline()
 
 

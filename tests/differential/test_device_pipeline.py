@@ -34,7 +34,7 @@ READS = {"cpu", "numpy", "__array__", "tolist", "item", "__int__", "__float__", 
 
 
 class NoReading(TorchFunctionMode):
-    """Refuses whatever makes the host wait for a device, but where answers come back or inputs are sent."""
+    """Refuses calls that make the host wait for a device, except downloads of answers and uploads of inputs."""
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
         if getattr(func, "__name__", "") in READS and not self._coming_back():
@@ -83,7 +83,7 @@ class Shortened(OnnxRunner):
 
 @pytest.fixture(scope="module")
 def bundle(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("road")
+    folder = tmp_path_factory.mktemp("pipeline")
     return export(write_checkpoint(folder / "checkpoint"), folder / "bundle", "fp32")
 
 
@@ -100,7 +100,7 @@ def texts(n, seed):
 @pytest.fixture(scope="module", params=["int8", "float16"])
 def index(request, encoder, tmp_path_factory):
     """Two segments, with texts of several windows and 200 that are the same."""
-    path = tmp_path_factory.mktemp("road") / "index"
+    path = tmp_path_factory.mktemp("pipeline") / "index"
     docs = [*texts(300, 1), *["the same bread"] * 200, "cat " * 300]
     engine.build(docs, path, encoder=encoder, centroids=request.param)
     with Engine.open(path, encoder=encoder, writable=True) as opened:
@@ -259,7 +259,7 @@ def test_a_device_that_fails_at_a_search_is_an_error(index, encoder, monkeypatch
 
 def test_chosen_by_itself_it_is_done_without(index, encoder, monkeypatch, caplog):
     monkeypatch.setattr("quarry.engine.backends.gpu.rows.DeviceRows.document_scores", failing)
-    monkeypatch.setattr("quarry.engine.backends.selection.cuda_is_there", lambda: True)
+    monkeypatch.setattr("quarry.engine.backends.selection.has_cuda", lambda: True)
     thresholds = Thresholds(graph_rows=0)
     with Engine.open(index, encoder=encoder, device="cpu", thresholds=thresholds) as opened:
         assert {choice.backend for choice in opened._view.get().searcher.choices} == {"gpu"}

@@ -1,11 +1,11 @@
 import numpy as np
 import pytest
 
-from quarry.training.loop.measures import ndcg_10
-
+pytest.importorskip("torch", reason="the loop is made of torch")
 pytest.importorskip("ir_measures", reason="ir-measures is the reference")
 
 from bench.data.quality import measure_quality
+from quarry.training.loop.validation import ndcg_10
 
 
 def test_ndcg_is_that_of_bench_with_ties_grades_and_missing_queries() -> None:
