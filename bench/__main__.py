@@ -65,6 +65,10 @@ COMMANDS = {
     "lexical": Command("decisions.lexical", "BM25 of Quarry and of bm25s", ("ir_measures", "bm25s")),
     "durability": Command("system.durability", "commits, merges, updates, and searches during merges"),
     "ingest": Command("system.ingest", "documents with given vectors, and columns, beside FAISS"),
+    "shards": Command(
+        "system.shards", "builds with several processes, queries over shards, in process and served"
+    ),
+    "tail": Command("system.tail", "a simulation of query latency over many shards and copies"),
     "serve": Command(
         "system.serving", "requests a second of a server while documents are added", ("starlette", "uvicorn")
     ),

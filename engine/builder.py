@@ -173,7 +173,7 @@ def build(  # noqa: PLR0913  # keywords, each with a default
                 generation, n_replaced = writer.commit()
             else:
                 attempt = BuildAttempt(
-                    folder.path, writer, index_settings, opened, resources.thresholds, is_skipping
+                    folder.path, writer, index_settings, encoder, resources.thresholds, is_skipping
                 )
                 generation, n_replaced = _commit_in_processes(attempt, stream, bar, n_workers)
         n_documents, size_bytes = measure_index(Directory(folder.path), generation, n_shards)

@@ -401,6 +401,8 @@ class Engine:
     ) -> SyncReport:
         """Make the documents of the index those of a folder's files, in one commit; see `quarry.engine.sync`.
 
+        The shards of an index are committed one after another; if that fails, the next call does the rest.
+
         Files that are new or changed are added, documents whose files are gone are deleted. A file that cannot be
         read keeps its document. Documents that were not read from files stay: a file that would replace one, as
         its path is the same as the id, is reported in `SyncReport.failed`. A folder of the index inside `folder`
@@ -412,26 +414,20 @@ class Engine:
             remove_all: whether to go on if none of the files that the index has is in the folder any more.
 
         Raises:
-            InvalidSetting: the index is sharded, there is no such folder, it is the folder of the index, additions
-                or deletions are not committed yet, or none of the files of the index is in the folder.
-            CommitFailed: an I/O error occurred; the index is unchanged.
+            InvalidSetting: there is no such folder, it is the folder of the index, additions or deletions are not
+                committed yet, or none of the files of the index is in the folder.
+            CommitFailed: an I/O error occurred; the index is unchanged, or of its shards those that a note names.
             EncoderMismatch: the vectors of the index are of another encoder.
             ReadOnlyIndex: the index was not opened writable, and `dry_run` is false.
         """
         writer = None if checked_flag(dry_run, "dry_run") else self._require_writer()
         view = self._view.get()
-        if isinstance(view, ShardedView) or isinstance(writer, ShardedWriter):
-            raise InvalidSetting(
-                "a sharded index cannot be synchronized with a folder: its shards are not committed together;"
-                " use an index without shards",
-                path=self._directory.path,
-            )
         if writer is not None:
             view.check_encoder()
         plan = FolderSync(
             checked_path(folder, "folder"),
             self._directory.path,
-            view.snapshot,
+            [shard.snapshot for shard in view.shards] if isinstance(view, ShardedView) else [view.snapshot],
             checked_flag(remove_all, "remove_all"),
         )
         report = plan.report() if writer is None else plan.carry_out(writer)

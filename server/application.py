@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Self, TypeAlias
@@ -30,7 +30,7 @@ from quarry.server.http.gate import Gate
 from quarry.server.http.metrics import Metrics
 from quarry.server.http.operations import routes
 from quarry.server.limits import Limits
-from quarry.server.served_index import Models, ServedIndex
+from quarry.server.served_index import IndexReader, Models, ServedIndex
 from quarry.server.service import ServiceOperations
 from quarry.server.workers import Workers
 
@@ -116,6 +116,7 @@ def app(  # keywords, each with a default
     threads: int | None = None,
     access: Access | None = None,
     limits: Limits | None = None,
+    open_reader: Callable[[Path], IndexReader] | None = None,
 ) -> SearchApp:
     """Open indexes and return an ASGI application that serves them.
 
@@ -127,6 +128,8 @@ def app(  # keywords, each with a default
         threads: threads for a batch of queries and for encoding documents; None: one for each available CPU.
         access: keys, hosts and origins; None: requests for this machine's own names may read.
         limits: what requests may ask for; None: the defaults.
+        open_reader: opens the folder of an index for reading, for example `quarry.distributed.serve_index`; None:
+            `Engine.open`.
 
     Raises:
         InvalidSetting: there is no index, a name occurs twice, or another value is not valid.
@@ -139,6 +142,7 @@ def app(  # keywords, each with a default
         encoder=None if encoder is None else open_encoder(encoder),
         reranker=None if reranker is None else open_reranker(reranker, n_threads),
         threads=threads,
+        open_reader=open_reader,
     )
     return SearchApp(_named(indexes), models, access, limits)
 

@@ -3,19 +3,47 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol, Unpack
 
 from quarry.engine import Document, Engine, Facets, Hits
 from quarry.engine.encoding.encoder import Encoder
 from quarry.engine.options import SearchKeywords
 from quarry.engine.search.reranker import Reranker
 
-__all__ = ["Models", "ServedIndex", "Written"]
+__all__ = ["IndexReader", "Models", "ServedIndex", "Written"]
 
 _log = logging.getLogger(__name__)
+
+
+class IndexReader(Protocol):
+    """The reading methods of `quarry.engine.Engine`."""
+
+    def search(self, queries: Sequence[str], k: int, **options: Unpack[SearchKeywords]) -> list[Hits]: ...  # noqa: D102
+    def get(self, ids: Sequence[str]) -> list[Document]: ...  # noqa: D102
+    def documents(  # noqa: D102
+        self,
+        *,
+        filter: Mapping[str, object] | None,  # noqa: A002
+        offset: int,
+        limit: int | None,
+    ) -> Iterable[Document]: ...
+    def facets(  # noqa: D102
+        self,
+        field: str,
+        *,
+        query: str | None,
+        filter: Mapping[str, object] | None,  # noqa: A002
+        limit: int | None,
+    ) -> Facets: ...
+    def count(self, filter: Mapping[str, object]) -> int: ...  # noqa: A002, D102
+    def stats(self) -> dict[str, object]: ...  # noqa: D102
+    def refresh(self) -> bool: ...  # noqa: D102
+    def close(self) -> None: ...  # noqa: D102
+    def __len__(self) -> int: ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,11 +54,19 @@ class Models:
         encoder: the encoder, or None for that of each index, if it is the bundled one.
         reranker: for searches with `rerank`, or None.
         threads: threads for a batch of queries and for encoding documents; None: one for each available CPU.
+        open_reader: opens an index for reading; None: `Engine.open`.
     """
 
     encoder: Encoder | None = None
     reranker: Reranker | None = None
     threads: int | None = None
+    open_reader: Callable[[Path], IndexReader] | None = None
+
+    def open_to_read(self, path: Path) -> IndexReader:
+        """Return what searches the newest generation of an index, whoever commits it."""
+        if self.open_reader is not None:
+            return self.open_reader(path)
+        return Engine.open(path, encoder=self.encoder, reranker=self.reranker, threads=self.threads, refresh=True)
 
 
 @dataclass(frozen=True)
@@ -67,9 +103,7 @@ class ServedIndex:
         self._path = path
         self._models = models
         self._wait_s = wait_s
-        self._engine = Engine.open(
-            path, encoder=models.encoder, reranker=models.reranker, threads=models.threads, refresh=True
-        )
+        self._engine = models.open_to_read(path)
         self._writer = ThreadPoolExecutor(1, f"quarry-write-{name}")
 
     def search(self, queries: Sequence[str], k: int, options: SearchKeywords) -> list[Hits]:

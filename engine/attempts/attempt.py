@@ -7,7 +7,7 @@ from pathlib import Path
 
 from quarry.engine.attempts.job import BuildJob, WrittenBatch, packed_encoder
 from quarry.engine.attempts.staging import delete_staging, make_staging
-from quarry.engine.encoding.encoder import Encoder
+from quarry.engine.encoding.encoder import EncoderSource, open_encoder
 from quarry.engine.indexer.index_writer import IndexWriter
 from quarry.engine.shards.new_shards import NewShards
 from quarry.engine.thresholds import Thresholds
@@ -27,7 +27,7 @@ class BuildAttempt:
         index: folder of the index.
         writer: of the new index, without documents; it belongs to the caller, who holds the lock of the index.
         settings: of the new index.
-        encoder: makes the vectors, in every process.
+        encoder: makes the vectors, in every process; as for `open_encoder`.
         thresholds: memory of writers.
         skip_invalid: whether documents that cannot be encoded are left out.
     """
@@ -37,7 +37,7 @@ class BuildAttempt:
         index: Path,
         writer: IndexWriter | NewShards,
         settings: IndexSettings,
-        encoder: Encoder,
+        encoder: EncoderSource,
         thresholds: Thresholds,
         skip_invalid: bool,
     ) -> None:
@@ -56,7 +56,7 @@ class BuildAttempt:
             InvalidSetting: the encoder cannot be sent to other processes.
             AccessFailed: the operating system refuses the folder.
         """
-        encoder = packed_encoder(self._encoder)
+        encoder, identity = packed_encoder(self._encoder), open_encoder(self._encoder).identity
         self._staging = make_staging(self._index)
         writer = self._writer
         return BuildJob(
@@ -64,6 +64,7 @@ class BuildAttempt:
             staging=self._staging,
             settings=self._settings,
             encoder=encoder,
+            encoder_identity=identity,
             thresholds=self._thresholds,
             n_shards=len(writer.writers) if isinstance(writer, NewShards) else None,
             skip_invalid=self._skip_invalid,

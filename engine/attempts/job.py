@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 from dataclasses import dataclass
 from pathlib import Path
 
-from quarry.engine.encoding.encoder import Encoder
+from quarry.engine.encoding.encoder import Encoder, EncoderSource, open_encoder
 from quarry.engine.indexer.adopted_segments import StagedSegment
 from quarry.engine.thresholds import Thresholds
-from quarry.formats.errors import InvalidSetting
+from quarry.formats.errors import EncoderMismatch, InvalidSetting
 from quarry.formats.manifest import IndexSettings
 
 __all__ = ["N_MESSAGES", "BuildJob", "WrittenBatch", "packed_encoder"]
@@ -26,7 +27,8 @@ class BuildJob:
         index: folder of the index, for messages.
         staging: folder to write segments to; it must be the same folder for all processes.
         settings: of the index.
-        encoder: pickled, see `packed_encoder`.
+        encoder: what `packed_encoder` returned.
+        encoder_identity: identity of its vectors.
         thresholds: memory of writers.
         n_shards: number of shards; None: an index without shards.
         skip_invalid: whether documents that cannot be encoded are left out and reported.
@@ -36,13 +38,25 @@ class BuildJob:
     staging: Path
     settings: IndexSettings
     encoder: bytes
+    encoder_identity: str
     thresholds: Thresholds
     n_shards: int | None
     skip_invalid: bool
 
     def open_encoder(self) -> Encoder:
-        """Return the encoder, in another process than it was pickled in."""
-        encoder: Encoder = pickle.loads(self.encoder)  # written by `packed_encoder`
+        """Return the encoder, in another process than it was packed in.
+
+        Raises:
+            EncoderMismatch: it is another one here, for example because the folder of a bundle has other files.
+        """
+        encoder = open_encoder(pickle.loads(self.encoder))
+        if encoder.identity != self.encoder_identity:
+            raise EncoderMismatch(
+                "this process has another encoder than the one that commits the index",
+                path=self.index,
+                expected=self.encoder_identity,
+                actual=encoder.identity,
+            )
         return encoder
 
 
@@ -67,14 +81,17 @@ class WrittenBatch:
     skipped: tuple[str, ...]
 
 
-def packed_encoder(encoder: Encoder) -> bytes:
-    """Return an encoder as bytes for other processes; a bundle is pickled as the path of its folder.
+def packed_encoder(source: EncoderSource) -> bytes:
+    """Return an encoder as bytes for other processes, each of which opens a bundle for the devices that it has.
+
+    Args:
+        source: as for `quarry.engine.encoding.encoder.open_encoder`.
 
     Raises:
         InvalidSetting: the encoder cannot be pickled.
     """
     try:
-        return pickle.dumps(encoder)
+        return pickle.dumps(Path(source).absolute() if isinstance(source, str | os.PathLike) else source)
     except (pickle.PicklingError, TypeError, AttributeError) as error:
         raise InvalidSetting(
             "the encoder cannot be sent to other processes",

@@ -44,7 +44,7 @@ def _report(args: argparse.Namespace) -> SyncReport:
     except IndexNotFound:
         from quarry.engine.sync.folder_sync import FolderSync
 
-        plan = FolderSync(args.folder, args.index, None, args.remove_all)  # which checks the folder
+        plan = FolderSync(args.folder, args.index, (), args.remove_all)  # which checks the folder
         if args.dry_run:
             return plan.report()
         engine.build([], args.index, encoder=args.encoder, threads=args.threads, progress=False)

@@ -17,12 +17,15 @@ class Coverage:
         missing: folder of each shard that did not answer, and the reason.
         n_documents: documents of the whole index.
         n_reached: documents of the shards that answered.
+        generations: of an index served with several copies of its shards: for each shard whose copies are at
+            different generations, these, ascending; the answer is from one of them.
     """
 
     n_shards: int
     n_documents: int
     n_reached: int
     missing: Mapping[str, str] = field(default_factory=dict)
+    generations: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 
     @property
     def is_complete(self) -> bool:
@@ -36,4 +39,9 @@ class Coverage:
             "n_documents": self.n_documents,
             "n_reached": self.n_reached,
             "missing": dict(self.missing),
+            **(
+                {"generations": {name: list(each) for name, each in self.generations.items()}}
+                if self.generations
+                else {}
+            ),
         }

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from quarry.engine.documents.document import Document
 from quarry.engine.filtering.allowed import AllowedDocs
 from quarry.engine.filtering.cache import DocumentFilter
 from quarry.engine.filtering.evaluation import Kinds
@@ -16,23 +18,43 @@ from quarry.engine.filtering.unknown_fields import UnknownFields
 from quarry.engine.gpu.device import Device
 from quarry.engine.index.memory import plan_memory
 from quarry.engine.index.statistics import resource_statistics
-from quarry.engine.lexical.bm25 import Bm25
+from quarry.engine.index.stored_documents import stored_document
+from quarry.engine.lexical.bm25 import Bm25, Collection
 from quarry.engine.lexical.close_terms import CloseTerm
 from quarry.engine.lexical.searcher import LexicalSearcher
 from quarry.engine.options import OpenOptions, SearchOptions
+from quarry.engine.scoring.metric import Metric
 from quarry.engine.scoring.query_vectors import Queries
 from quarry.engine.scoring.ranking import Exactness, Ranking
 from quarry.engine.search.background import BackgroundSample, sample_background
 from quarry.engine.search.hit_builder import HitBuilder
-from quarry.engine.search.retriever import Pool, Retriever
+from quarry.engine.search.hits import Hit
+from quarry.engine.search.relevance import QueryRelevance
+from quarry.engine.search.retriever import Answer, Pool, Retriever
 from quarry.engine.search.searcher import Searcher
 from quarry.engine.shards.candidates import ShardCandidates, best_places
-from quarry.engine.shards.collection import ShardedCollection, ShardSize
+from quarry.engine.shards.collection import ShardSize
 from quarry.formats.snapshot import Snapshot
 
-__all__ = ["Shard", "ShardSearcher", "find_dense"]
+__all__ = ["HitRequest", "Shard", "ShardSearcher"]
 
 Ints = npt.NDArray[np.int64]
+
+
+class HitRequest(NamedTuple):
+    """The documents of one query whose texts are to be read.
+
+    Attributes:
+        documents: of one shard, best first.
+        vector: (dim,) float32, the vector of the query; None in lexical mode.
+        text: of the query; None if it was given as a vector.
+        relevance: estimates how relevant documents are to the query; None without a model.
+    """
+
+    documents: Ranking
+    vector: npt.NDArray[np.float32] | None
+    text: str | None
+    relevance: QueryRelevance | None
 
 
 class Shard:
@@ -73,11 +95,11 @@ class Shard:
             snapshot, options, self._plan.backend_bytes, device, before.dense if before is not None else None
         )
         self.hits = HitBuilder(snapshot, self.dense)
-        analysis = LexicalSearcher(snapshot, 0)
-        self.filter = DocumentFilter(self.segments, self._plan.filter_bytes, analysis.terms, UnknownFields())
+        self._analysis = LexicalSearcher(snapshot, 0)
+        self.filter = DocumentFilter(self.segments, self._plan.filter_bytes, self._analysis.terms, UnknownFields())
         readers = [segment.reader.postings for segment in self.segments]
         self._terms = Bm25(
-            readers, [segment.deleted for segment in self.segments], cache_bytes=0, stems=analysis.stems
+            readers, [segment.deleted for segment in self.segments], cache_bytes=0, stems=self._analysis.stems
         )
 
     @property
@@ -122,6 +144,55 @@ class Shard:
             for segment, docs in zip(self.segments, allowed, strict=True)
         )
 
+    def count(self, condition: Condition) -> int:
+        """Return the number of documents that satisfy a condition."""
+        return self.count_allowed(self.allowed(condition))
+
+    def documents(self, ids: Iterable[str], with_vectors: bool = False) -> list[Document]:
+        """Return the documents with these ids, in their order; ids that no document has are ignored."""
+        found = []
+        metric = Metric.of(self.snapshot.manifest)
+        for doc_id in ids:
+            place = self.snapshot.find(doc_id)
+            if place:
+                found.append(stored_document(doc_id, *place, metric, with_vectors=with_vectors))
+        return found
+
+    def find_nearest(self, field: str) -> Iterable[str]:
+        """Return the fields whose names are most like one that no document has."""
+        return self.filter.find_nearest(field)
+
+    def find_dense(self, vectors: Queries, options: SearchOptions) -> list[ShardCandidates]:
+        """Return the best documents by dense score for each of (n, dim) vectors."""
+        allowed = self.allowed(options.condition)
+        rankings = self.dense.search(vectors, options, allowed, keep_ties=True)
+        return [_of_ranking(self, ranking, options.n_retrieved, allowed) for ranking in rankings]
+
+    def searcher(self, collection: Collection) -> ShardSearcher:
+        """Return what searches it as a part of a collection."""
+        return ShardSearcher(self, collection)
+
+    def read(
+        self, requests: Sequence[HitRequest], options: SearchOptions, searcher: ShardSearcher | None
+    ) -> list[list[Hit]]:
+        """Read the hits of several queries.
+
+        Args:
+            requests: one for each query.
+            options: of the search.
+            searcher: that found them; None in dense mode.
+        """
+        found: list[list[Hit]] = []
+        for request in requests:
+            terms = words = None
+            if request.text is not None:
+                lexical = self._analysis if searcher is None else searcher.lexical
+                terms = None if searcher is None else lexical.query(request.text, options.typos)
+                words = lexical.words(request.text, terms)
+            answer = Answer(request.documents, request.vector, terms, words, request.relevance)
+            found.append(self.hits.build(answer, options))
+        return found
+
     def resources(self, posting_bytes: int) -> dict[str, object]:
         """Describe what searches it, and the memory held for it; see `quarry.engine.index.statistics`.
 
@@ -149,7 +220,7 @@ class ShardSearcher:
         lexical: lexical search.
     """
 
-    def __init__(self, shard: Shard, collection: ShardedCollection) -> None:
+    def __init__(self, shard: Shard, collection: Collection) -> None:
         self._shard = shard
         self.lexical = LexicalSearcher(shard.snapshot, shard.posting_bytes, collection)
         n_docs = [segment.record.n_docs - segment.record.n_deleted for segment in shard.segments]
@@ -173,13 +244,6 @@ class ShardSearcher:
         pools = self._retriever.find_pools(texts, vectors, options, allowed, keep_ties=True)
         n_allowed = self._shard.count_allowed(allowed)
         return [_of_pool(self._shard, pool, n_allowed) for _, _, pool in pools]
-
-
-def find_dense(shard: Shard, vectors: Queries, options: SearchOptions) -> list[ShardCandidates]:
-    """Return the best documents of a shard by dense score for each of (n, dim) vectors."""
-    allowed = shard.allowed(options.condition)
-    rankings = shard.dense.search(vectors, options, allowed, keep_ties=True)
-    return [_of_ranking(shard, ranking, options.n_retrieved, allowed) for ranking in rankings]
 
 
 def _of_ranking(shard: Shard, ranking: Ranking, n: int, allowed: AllowedDocs) -> ShardCandidates:

@@ -15,7 +15,6 @@ from quarry.engine.encoding.no_encoder import has_encoder
 from quarry.engine.filtering.evaluation import Kinds, find_unknown_paths, join_kinds
 from quarry.engine.filtering.filter import Condition
 from quarry.engine.filtering.unknown_fields import find_nearest_names
-from quarry.engine.index.stored_documents import stored_document
 from quarry.engine.index.view import ViewResources
 from quarry.engine.lexical.close_terms import CloseTerm
 from quarry.engine.lexical.searcher import LexicalSearcher
@@ -31,13 +30,12 @@ from quarry.engine.search.hits import Hit, Hits
 from quarry.engine.search.metric_scores import metric_queries, set_metric_scores
 from quarry.engine.search.relevance import RelevanceEstimator
 from quarry.engine.search.reranker import rerank
-from quarry.engine.search.retriever import Answer
 from quarry.engine.search.similar import find_document
 from quarry.engine.shards.candidates import ShardCandidates
 from quarry.engine.shards.collection import ShardedCollection
 from quarry.engine.shards.gathering import Gathering, ShardThreads
 from quarry.engine.shards.merging import MergedRanking, merge_candidates
-from quarry.engine.shards.shard import Shard, ShardSearcher, find_dense
+from quarry.engine.shards.shard import HitRequest, Shard
 from quarry.engine.shards.statistics import sharded_statistics
 from quarry.formats.manifest import IndexSettings
 from quarry.formats.shard_set import ShardSet, shard_of
@@ -104,16 +102,11 @@ class ShardedView:
 
     def has(self, doc_id: str) -> bool:
         """Return whether there is a document with an id."""
-        return self._owner(doc_id).snapshot.find(doc_id) is not None
+        return bool(self._owner(doc_id).documents([doc_id]))
 
     def documents(self, ids: Iterable[str], *, with_vectors: bool = False) -> list[Document]:
         """Return the documents with these ids, in their order; ids that no document has are ignored."""
-        found = []
-        for doc_id in ids:
-            place = self._owner(doc_id).snapshot.find(doc_id)
-            if place:
-                found.append(stored_document(doc_id, *place, self.metric, with_vectors=with_vectors))
-        return found
+        return [document for doc_id in ids for document in self._owner(doc_id).documents([doc_id], with_vectors)]
 
     def _owner(self, doc_id: str) -> Shard:
         return self.shards[shard_of(doc_id, len(self.shards))]
@@ -123,11 +116,7 @@ class ShardedView:
         gathering = Gathering(self._threads, self._names)
         self._check_filter(condition, gathering)
 
-        def count(number: int) -> int:
-            shard = self.shards[number]
-            return shard.count_allowed(shard.allowed(condition))
-
-        return sum(gathering.run(count).values())
+        return sum(gathering.run(lambda number: self.shards[number].count(condition)).values())
 
     def stored(self, condition: Condition | None) -> StoredDocuments:
         """Return the documents that satisfy a condition, to be read shard by shard; None: all."""
@@ -216,7 +205,7 @@ class ShardedView:
         if texts is None or options.mode == "dense":
             assert vectors is not None
             asked = vectors
-            answers = gathering.run(lambda number: find_dense(self.shards[number], asked, options))
+            answers = gathering.run(lambda number: self.shards[number].find_dense(asked, options))
             found = self._all_hits(answers, _Queries(options, to_host_vectors(vectors), texts), gathering)
             set_metric_scores(self.metric, vectors, found, is_dense=True)
             return found
@@ -258,7 +247,7 @@ class ShardedView:
             self._resources.unknown_fields.warn(field, partial(self._find_nearest, field))
 
     def _find_nearest(self, field: str) -> list[str]:
-        names = {name for shard in self.shards for name in shard.filter.find_nearest(field)}
+        names = {name for shard in self.shards for name in shard.find_nearest(field)}
         return find_nearest_names(field, names, lambda _: True)
 
     def _collection(self, texts: Sequence[str], gathering: Gathering, typos: bool) -> _SearchedCollection:
@@ -361,7 +350,7 @@ class ShardedView:
         number: int,
     ) -> list[list[Hit]]:
         """Read the hits of one shard: for each query those in its ranking, in their order."""
-        found: list[list[Hit]] = []
+        requests = []
         for query, ranking in enumerate(rankings):
             own = np.flatnonzero(ranking.shards == number)
             documents = Ranking(
@@ -372,17 +361,11 @@ class ShardedView:
                 None if ranking.lexical is None else ranking.lexical[own],
             )
             vector = None if queries.vectors is None else queries.vectors[query]
-            terms = words = None
-            if queries.texts is not None:
-                text, lexical = queries.texts[query], self._analysis
-                if collection is not None:
-                    lexical = collection.searchers[number].lexical
-                    terms = lexical.query(text, queries.options.typos)
-                words = lexical.words(text, terms)
+            text = None if queries.texts is None else queries.texts[query]
             relevance = estimator.prepare(queries.options.mode, vector)
-            answer = Answer(documents, vector, terms, words, relevance)
-            found.append(self.shards[number].hits.build(answer, queries.options))
-        return found
+            requests.append(HitRequest(documents, vector, text, relevance))
+        searcher = None if collection is None else collection.searchers[number]
+        return self.shards[number].read(requests, queries.options, searcher)
 
     def _coverage(self, gathering: Gathering) -> Coverage:
         missing = gathering.missing
@@ -392,7 +375,12 @@ class ShardedView:
             n_documents=self.n_documents,
             n_reached=self.n_documents - n_missing,
             missing={self._names[number]: missing[number] for number in sorted(missing)},
+            generations=self.different_generations(),
         )
+
+    def different_generations(self) -> dict[str, tuple[int, ...]]:
+        """Return the generations of shards of which there are copies at several; see `Coverage.generations`."""
+        return {}
 
 
 class _SearchedCollection:
@@ -401,9 +389,7 @@ class _SearchedCollection:
     def __init__(self, statistics: ShardedCollection, shards: Sequence[Shard], missing: frozenset[int]) -> None:
         self.statistics = statistics
         self.searchers = {
-            number: ShardSearcher(shard, statistics)
-            for number, shard in enumerate(shards)
-            if number not in missing
+            number: shard.searcher(statistics) for number, shard in enumerate(shards) if number not in missing
         }
 
 

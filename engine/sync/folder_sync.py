@@ -5,21 +5,24 @@ from __future__ import annotations
 import contextlib
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Protocol
 
 from quarry.engine.documents.document import Document
 from quarry.engine.documents.files.file_documents import documents_of_file, read_content
 from quarry.engine.documents.folders.folder_files import FolderFile, Unlisted, folder_files
 from quarry.engine.documents.place import shown
-from quarry.engine.indexer.index_writer import IndexWriter
+from quarry.engine.indexer.document_encoder import OnInvalid
 from quarry.engine.sync.stored_files import StoredFile, stored_files
 from quarry.formats.errors import AccessFailed, InvalidDocument, InvalidSetting, QuarryError
 from quarry.formats.snapshot import Snapshot
 from quarry.formats.system_errors import access_failed, mode_at
 
-__all__ = ["FolderSync", "SyncReport"]
+__all__ = ["FolderSync", "SyncReport", "SyncedWriter"]
+
+_SEVERAL = "mailbox"  # the kind of files that have several documents
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,6 +47,16 @@ class SyncReport:
     empty: tuple[str, ...]
     n_unchanged: int
     generation: int | None
+
+
+class SyncedWriter(Protocol):
+    """What changes an index, with or without shards; see `quarry.engine.indexer.index_writer.IndexWriter`."""
+
+    def has_changes(self) -> bool: ...  # noqa: D102
+    def add(self, documents: Iterable[Document], on_invalid: OnInvalid) -> int: ...  # noqa: D102
+    def delete(self, doc_ids: Iterable[str]) -> int: ...  # noqa: D102
+    def commit(self) -> tuple[int, int]: ...  # noqa: D102
+    def rollback(self) -> None: ...  # noqa: D102
 
 
 @dataclass(slots=True)
@@ -76,23 +89,27 @@ class FolderSync:
     its content decides. All changes are one commit: a process that is killed before leaves the index as it
     was, and the next run begins again.
 
+    The shards of an index are committed one after another, so a process that is killed may leave the changes of
+    some of them only. The next run finds what is missing: it looks for each message of a mailbox, because they may
+    be in several shards.
+
     Args:
         folder: of the files.
         index: the folder of the index; if it lies inside the folder of the files, it is left out.
-        snapshot: the index as it is; None: there is none yet.
+        snapshots: of the shards of the index, or of an index without shards; empty: there is none yet.
         remove_all: whether to go on if none of the files of the index is in the folder.
 
     Raises:
         InvalidSetting: there is no such folder, or it is that of the index.
     """
 
-    def __init__(self, folder: Path, index: Path, snapshot: Snapshot | None, remove_all: bool) -> None:
+    def __init__(self, folder: Path, index: Path, snapshots: Sequence[Snapshot], remove_all: bool) -> None:
         if not stat.S_ISDIR(mode_at(folder)):
             raise InvalidSetting("there is no such folder to read files from", path=folder)
         self._folder = folder.absolute()
         self._left_out = _place_in(folder, index)
-        self._snapshot = snapshot
-        self._stored = stored_files(snapshot) if snapshot is not None else {}
+        self._snapshots = snapshots
+        self._stored = stored_files(snapshots)
         self._from_files = {doc_id for file in self._stored.values() for doc_id in file.ids}
         self._remove_all = remove_all
         self._found = _Found()
@@ -110,8 +127,8 @@ class FolderSync:
             pass
         return self._found.report(None)
 
-    def carry_out(self, writer: IndexWriter) -> SyncReport:
-        """Change the index, in one commit; if that fails, nothing is changed or left to commit.
+    def carry_out(self, writer: SyncedWriter) -> SyncReport:
+        """Change the index, in one commit; if that fails, nothing is left to commit.
 
         Raises:
             InvalidSetting: something is not committed yet, or none of the files of the index is in the folder.
@@ -158,15 +175,20 @@ class FolderSync:
 
     def _documents_of(self, file: FolderFile) -> Iterator[Document]:
         known = self._stored.get(file.name)
+        is_divided = file.kind == _SEVERAL and len(self._snapshots) > 1
         try:
-            if known is not None and known.is_certainly(*_size_and_time(file.path)):
+            if known is not None and not is_divided and known.is_certainly(*_size_and_time(file.path)):
                 self._found.n_unchanged += 1
                 return
             content = read_content(file.path)
-            if known is not None and known.hash == content.hash:
+            is_same = known is not None and known.has_content(content.hash)
+            if is_same and not is_divided:
                 self._found.n_unchanged += 1
                 return
             documents = documents_of_file(content, file.kind, file.name, file.path)
+            if known is not None and is_same and {document.id for document in documents} == set(known.ids):
+                self._found.n_unchanged += 1
+                return
             self._check_ids(documents, file.path)
         except (InvalidDocument, AccessFailed) as error:
             self._found.failed[file.name] = str(error)
@@ -180,10 +202,8 @@ class FolderSync:
 
     def _check_ids(self, documents: list[Document], path: Path) -> None:
         """Raise InvalidDocument if a document that was not read from a file has the id of one of these."""
-        if self._snapshot is None:
-            return
         for document in documents:
-            if document.id not in self._from_files and self._snapshot.find(document.id) is not None:
+            if document.id not in self._from_files and any(each.find(document.id) for each in self._snapshots):
                 raise InvalidDocument(
                     f"the index has a document with the id {shown(document.id)} that was not read from a file;"
                     " it stays",

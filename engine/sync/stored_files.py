@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import chain
 
 import numpy as np
 
@@ -29,6 +30,7 @@ class StoredFile:
         read: nanoseconds since 1970.
         hash: of the content.
         ids: of its documents.
+        is_torn: whether its documents were read from different contents, as after a crash between two shards.
     """
 
     size: int
@@ -36,6 +38,11 @@ class StoredFile:
     read: int
     hash: str
     ids: list[str] = field(default_factory=list)
+    is_torn: bool = False
+
+    def has_content(self, hash_: str) -> bool:
+        """Whether all of its documents were read from the content with this hash."""
+        return not self.is_torn and self.hash == hash_
 
     def is_certainly(self, size: int, modified: int) -> bool:
         """Whether a file of this size and time of modification is certain to be the same.
@@ -43,22 +50,31 @@ class StoredFile:
         It is not if the file was read so soon after it had been modified that a later change may have got the
         same time of modification (as git's "racily clean" entries).
         """
-        return (self.size, self.modified) == (size, modified) and self.read - self.modified > _CLOCK_NS
+        return (
+            not self.is_torn
+            and (self.size, self.modified) == (size, modified)
+            and self.read - self.modified > _CLOCK_NS
+        )
 
 
-def stored_files(snapshot: Snapshot) -> dict[str, StoredFile]:
+def stored_files(snapshots: Iterable[Snapshot]) -> dict[str, StoredFile]:
     """Return the files of the live documents by path.
+
+    Args:
+        snapshots: of the shards of an index, or of an index without shards.
 
     Raises:
         FormatError: a segment is damaged.
     """
     found: dict[str, StoredFile] = {}
-    for segment in snapshot.segments:
+    for segment in chain.from_iterable(snapshot.segments for snapshot in snapshots):
         for doc_id, file in _iterate_files(segment):
             parsed = _parse_file(file)
             if parsed is not None:
                 path, state = parsed
-                found.setdefault(path, state).ids.append(doc_id)
+                known = found.setdefault(path, state)
+                known.ids.append(doc_id)
+                known.is_torn |= known.hash != state.hash
     return found
 
 

@@ -41,6 +41,7 @@ def documents():
         time.sleep(300)
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # background jobs of shells ignore it
     os.rename = renamed
     engine.build(documents(), path, encoder=ENCODER, workers=2, overwrite=True)
 """

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from support.indexes.word_encoder import WordEncoder
 
 from quarry.engine.encoding.token_vectors import TokenVectors
+from quarry.formats.container.directory import OutputFile
 
 
 @dataclass(frozen=True)
@@ -32,3 +33,31 @@ class StrikingEncoder(WordEncoder):
         except FileExistsError:
             return False
         return True
+
+
+@dataclass(frozen=True)
+class MomentEncoder(StrikingEncoder):
+    """Ends the first process that uses it, in all processes: before it writes a file, during that, or after it."""
+
+    moment: str = "before"
+
+    def windows(self, text: str) -> Iterator[TokenVectors]:
+        if self.moment != "before":
+            self._strike_at_files()
+        elif self._is_first():
+            os.kill(os.getpid(), signal.SIGKILL)
+        return super().windows(text)
+
+    def _strike_at_files(self) -> None:
+        name = {"during": "write", "after": "sync"}[self.moment]
+        real = getattr(OutputFile, name)
+        if real.__name__ == "struck":
+            return
+
+        def struck(file: OutputFile, *arguments: object) -> object:
+            result = real(file, *arguments)
+            if self._is_first():
+                os.kill(os.getpid(), signal.SIGKILL)
+            return result
+
+        setattr(OutputFile, name, struck)

@@ -15,6 +15,7 @@ from quarry.engine.shards.shard_folders import shard_directory
 from quarry.engine.thresholds import MergeLimits, Thresholds
 from quarry.formats.container.directory import Directory, WriterLimits
 from quarry.formats.errors import (
+    CommitFailed,
     FormatError,
     IndexClosed,
     IndexExists,
@@ -280,21 +281,56 @@ def test_a_damaged_shard_set_is_an_error(tmp_path):
         opened(path)
 
 
-def test_a_sharded_index_is_not_synchronized_with_a_folder(tmp_path, capsys):
-    path = built(tmp_path / "idx", documents=DOCUMENTS[:9])
+def test_synchronization_that_stopped_between_two_shards(tmp_path, capsys):
+    """Whichever shards were committed, the next run does the rest, message by message of a mailbox."""
     texts = tmp_path / "texts"
     texts.mkdir()
-    (texts / "new.txt").write_text("w1 w2")
+
+    def write(word, n_messages):
+        for number in range(9):
+            (texts / f"{number}.txt").write_text(f"{word} w{number}")
+        (texts / "mail.mbox").write_text(
+            "".join(f"From x\nSubject: {word}\n\nw{number}\n\n" for number in range(n_messages))
+        )
+
+    def found(path):
+        with opened(path) as index:
+            return {hit.id: (hit.title, hit.text) for hit in index.search("w1", k=100, mode="dense")}
+
+    write("w1", 6)
+    path = built(tmp_path / "idx", documents=[])
     with opened(path, writable=True) as index:
-        for is_dry_run in (True, False):
-            with pytest.raises(InvalidSetting, match="sharded index cannot be synchronized"):
-                index.sync(texts, dry_run=is_dry_run)
-        assert len(index) == 9
-        index.add(["a change that sync has not touched"])
-        index.commit()
-        assert len(index) == 10
-    assert main(["sync", str(texts), str(path)]) == 1
-    assert "sharded index cannot be synchronized" in capsys.readouterr().err
+        assert len(index.sync(texts).added) == 10
+    before = found(path)
+    write("w2", 9)
+    whole = built(tmp_path / "whole", documents=[])
+    with opened(whole, writable=True) as index:
+        index.sync(texts)
+    after = found(whole)
+    assert len(before) == 15
+    assert len(after) == 18
+    n_shards = len(load_newest_shard_set(Directory(path)).folders)
+    for n_committed in range(n_shards):
+        torn = tmp_path / f"torn{n_committed}"
+        shutil.copytree(path, torn)
+        with opened(torn, writable=True) as index:
+            broken = index._writer.writers[n_committed]
+
+            def fail():
+                raise CommitFailed("the disk is full")
+
+            broken.commit = fail
+            with pytest.raises(CommitFailed):
+                index.sync(texts)
+        assert found(torn) not in (before, after) or n_committed == 0
+        assert main(["sync", str(texts), str(torn)]) == 1  # the bundled encoder is another one
+        capsys.readouterr()
+        with opened(torn, writable=True) as index:
+            report = index.sync(texts)
+            assert not report.failed
+            assert found(torn) == after
+            again = index.sync(texts)
+            assert (again.added, again.changed, again.removed, again.n_unchanged) == ((), (), (), 10)
 
 
 def test_thresholds_reach_the_writers_of_all_shards(tmp_path):

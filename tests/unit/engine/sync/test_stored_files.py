@@ -77,7 +77,7 @@ def test_files_are_those_of_the_metadata_of_all_documents(tmp_path: Path, seed: 
     with closing(Snapshot(Directory(tmp_path))) as snapshot:
         expected = expected_files(snapshot)
         assert len(expected) > 30
-        assert stored_files(snapshot) == expected
+        assert stored_files([snapshot]) == expected
 
 
 def test_files_are_found_beside_more_paths_than_columns(tmp_path: Path) -> None:
@@ -91,6 +91,6 @@ def test_files_are_found_beside_more_paths_than_columns(tmp_path: Path) -> None:
         engine.build(order, tmp_path / name, encoder=WordEncoder(dim=8), threads=1)
         with closing(Snapshot(Directory(tmp_path / name))) as snapshot:
             assert snapshot.segments[0].reader.metadata.beyond is not None
-            found = stored_files(snapshot)
+            found = stored_files([snapshot])
             assert found == expected_files(snapshot)
             assert {path: file.ids for path, file in found.items()} == {"a.txt": ["0"], "c.txt": ["2"]}

@@ -1,0 +1,41 @@
+"""Building and serving indexes with Ray: thin adapters, needs the extra ``distributed``.
+
+Start with `datasink`: `QuarryDatasink` writes a Ray Dataset as an index, `build_index` does so with a pool of
+actors, on CPUs or GPUs (`segment_actor`); both distribute what `quarry.engine.attempts` does in any process, and
+`started` keeps a batch that ends its processes from being tried for ever.
+
+`deployments.serve_index` serves an index with Ray Serve: copies of shards (`replica`) answer a router
+(`routed_index`), for which they are shards like any others (`remote_shard`).
+
+Importing it turns off Ray's usage statistics, unless the environment enables them: Ray reads the variable when a
+cluster is started, so import this package, or set ``RAY_USAGE_STATS_ENABLED=0``, before ``ray.init``.
+
+May import: `quarry.engine`, `quarry.formats`; nothing of them imports this package, or Ray.
+"""
+
+from __future__ import annotations
+
+import os
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from quarry.distributed.datasink import QuarryDatasink, build_index
+    from quarry.distributed.deployments import ServedShards, serve_index
+
+os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+
+_PLACES = {
+    "QuarryDatasink": "quarry.distributed.datasink",
+    "ServedShards": "quarry.distributed.deployments",
+    "build_index": "quarry.distributed.datasink",
+    "serve_index": "quarry.distributed.deployments",
+}
+
+__all__ = ["QuarryDatasink", "ServedShards", "build_index", "serve_index"]
+
+
+def __getattr__(name: str) -> object:
+    if name not in _PLACES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(_PLACES[name]), name)

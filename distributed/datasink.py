@@ -1,0 +1,207 @@
+"""Ray Data: a dataset of documents becomes an index, in one commit."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pickle
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import Any, Unpack
+
+import quarry.distributed  # noqa: F401  # before ray: sets its environment
+from quarry.distributed.segment_actor import WRITTEN, SegmentActor, write_rows
+from quarry.distributed.started import unfinished_batches
+from quarry.engine.attempts.job import BuildJob, WrittenBatch
+from quarry.engine.attempts.worker_processes import MAX_ATTEMPTS
+from quarry.engine.builder import BuildReport
+from quarry.engine.documents.tables.columns import Columns
+from quarry.engine.encoding.encoder import EncoderSource
+from quarry.engine.options import BuildKeywords
+from quarry.engine.representation.base import Representation
+from quarry.engine.staged_build import StagedBuild
+from quarry.engine.thresholds import Thresholds
+from quarry.formats.errors import BackendUnavailable, QuarryError, WorkerFailed
+
+try:
+    import ray.data
+    from ray.data.block import BlockAccessor
+    from ray.exceptions import RayError
+except ImportError as error:
+    raise BackendUnavailable(
+        "Ray is not installed", expected="pip install 'quarry-search[distributed]'", actual=str(error)
+    ) from error
+
+__all__ = ["QuarryDatasink", "build_index"]
+
+_TASK_ROWS = 1024
+
+
+class QuarryDatasink(ray.data.Datasink):  # type: ignore[misc]  # Ray has no types here
+    """Writes a dataset as an index: ``dataset.write_datasink(QuarryDatasink("index/", overwrite=True))``.
+
+    Tasks encode rows and write segments into a folder beside the index, which has to be on a file system that all
+    nodes share; the driver, which holds the lock of the index, joins them and commits once. Of rows with the same
+    id one is kept, the last one if Ray preserves the order of the dataset.
+
+    A task whose process ends is repeated by Ray. After `MAX_ATTEMPTS` processes have ended with the same batch of
+    rows the job fails with an error that names the documents.
+
+    Args:
+        path: folder of the index.
+        id: column of the ids; None: "id" or "_id", if there is one.
+        text: column of the texts, or several; None: "text".
+        title: column of the titles; None: "title", if there is one. The other columns become metadata.
+        encoder: as in `quarry.engine.build`; each process opens a bundle for the devices that it has.
+        representation: as in `build`.
+        overwrite: as in `build`.
+        skip_invalid: as in `build`.
+        threads: of the driver, for training a quantizer and joining segments.
+        shards: as in `build`.
+        thresholds: as in `build`.
+        **settings: as in `build`.
+
+    Attributes:
+        report: numbers about the build, once it is complete.
+    """
+
+    def __init__(  # noqa: PLR0913  # keywords, each with a default
+        self,
+        path: str | os.PathLike[str],
+        *,
+        id: str | None = None,  # noqa: A002  # the field
+        text: str | Sequence[str] | None = None,
+        title: str | None = None,
+        encoder: EncoderSource = None,
+        representation: str | Representation | None = None,
+        overwrite: bool = False,
+        skip_invalid: bool = False,
+        threads: int | None = None,
+        shards: int | None = None,
+        thresholds: Thresholds | None = None,
+        **settings: Unpack[BuildKeywords],
+    ) -> None:
+        self.report: BuildReport | None = None
+        self._columns = Columns.of(id, text, title)
+        self._job: BuildJob | None = None
+        self._stack = contextlib.ExitStack()
+        self._build: StagedBuild | None = StagedBuild(
+            path,
+            encoder=encoder,
+            representation=representation,
+            overwrite=overwrite,
+            skip_invalid=skip_invalid,
+            threads=threads,
+            shards=shards,
+            thresholds=thresholds,
+            **settings,
+        )
+
+    def __getstate__(self) -> dict[str, object]:
+        """What a task needs; the lock and the writer of the index stay with the driver."""
+        return {"_columns": self._columns, "_job": self._job, "report": None, "_build": None, "_stack": None}
+
+    def on_write_start(self, schema: object = None) -> None:
+        """Lock the index, and make a folder for what tasks write."""
+        assert self._build is not None
+        self._job = self._stack.enter_context(self._build).job
+
+    def write(self, blocks: Iterable[Any], ctx: Any) -> list[WrittenBatch]:  # noqa: ANN401  # types of Ray
+        """Encode and write the rows of one task; in its process."""
+        assert self._job is not None
+        written = []
+        for number, block in enumerate(blocks):
+            rows, task = BlockAccessor.for_block(block).to_arrow(), f"{ctx.task_idx}.{number}"
+            if rows.num_rows:
+                written += write_rows(self._job, self._columns, rows, task, (ctx.task_idx, number))
+        return written
+
+    def on_write_complete(self, write_result: Any) -> None:  # noqa: ANN401  # of Ray
+        """Commit what the results of the tasks name; what others have written is deleted."""
+        if self._job is None:  # a dataset without rows
+            self.on_write_start()
+        assert self._build is not None
+        batches = [batch for each in write_result.write_returns for batch in each or ()]
+        self.report = self._build.commit(batches)
+        self._stack.close()
+
+    def on_write_failed(self, error: Exception) -> None:
+        """Delete what was written; the index is as it was."""
+        self._stack.__exit__(type(error), error, error.__traceback__)
+        self._job = None
+
+    @property
+    def min_rows_per_write(self) -> int | None:
+        """Rows of a task, so that not every small block loads an encoder and writes a segment."""
+        return _TASK_ROWS
+
+
+def build_index(  # noqa: PLR0913  # keywords, each with a default
+    dataset: ray.data.Dataset,
+    path: str | os.PathLike[str],
+    *,
+    workers: int,
+    num_cpus: float = 1,
+    num_gpus: float = 0,
+    batch_size: int = _TASK_ROWS,
+    id: str | None = None,  # noqa: A002  # the field
+    text: str | Sequence[str] | None = None,
+    title: str | None = None,
+    **options: Any,  # noqa: ANN401  # those of StagedBuild
+) -> BuildReport:
+    """Build an index of a dataset with a pool of actors, each of which keeps its encoder loaded.
+
+    See `QuarryDatasink` for the files and the commit. An actor that ends is replaced, and its batch repeated
+    `MAX_ATTEMPTS` - 1 times.
+
+    Args:
+        dataset: of rows.
+        path: folder of the index.
+        workers: number of actors.
+        num_cpus: processors that Ray reserves for each; an encoder on the CPU uses one.
+        num_gpus: devices that Ray reserves for each, for example 1, or 0.5; the encoder has to be a bundle that
+            runs on them.
+        batch_size: rows that an actor gets at once, and encodes again if it ends.
+        id: see `QuarryDatasink`.
+        text: see `QuarryDatasink`.
+        title: see `QuarryDatasink`.
+        **options: the keywords of `quarry.engine.staged_build.StagedBuild`.
+
+    Raises:
+        WorkerFailed: actors ended with the same batch; the message names the documents that were being encoded.
+        QuarryError: as `quarry.engine.build` raises it.
+    """
+    columns = Columns.of(id, text, title)
+    with StagedBuild(path, **options) as build:
+        rows = dataset.map_batches(
+            SegmentActor,
+            fn_constructor_args=(build.job, columns),
+            compute=ray.data.ActorPoolStrategy(size=workers),
+            batch_size=batch_size,
+            batch_format="pyarrow",
+            num_cpus=num_cpus,
+            num_gpus=num_gpus,
+            max_restarts=MAX_ATTEMPTS,
+            max_task_retries=MAX_ATTEMPTS - 1,
+        )
+        written: list[WrittenBatch] = []
+        try:
+            for number, row in enumerate(rows.iter_rows()):
+                found = pickle.loads(row[WRITTEN])
+                if isinstance(found, QuarryError):
+                    raise found
+                written += [replace(batch, order=(number, *batch.order)) for batch in found]
+        except RayError as error:
+            raise _worker_failed(error, build.job) from error
+        return build.commit(written)
+
+
+def _worker_failed(error: RayError, job: BuildJob) -> WorkerFailed:
+    """The error for processes that ended; it names what they were encoding."""
+    begun = unfinished_batches(job.staging)
+    return WorkerFailed(
+        f"processes ended while they encoded {'; or '.join(begun) or 'documents'}",
+        path=job.index,
+        expected="documents that can be encoded, and enough memory",
+        actual=str(error).partition("\n")[0],
+    )

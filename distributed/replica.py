@@ -1,0 +1,211 @@
+"""One copy of a shard in a process of Ray Serve: answers requests at the generation that they name."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from quarry.engine.gpu.device import Device
+from quarry.engine.lexical.close_terms import Expansion
+from quarry.engine.options import OpenOptions
+from quarry.engine.shards.collection import ShardSize
+from quarry.engine.shards.shard import Shard, ShardSearcher
+from quarry.engine.shards.shard_folders import shard_directory
+from quarry.formats.container.directory import Directory
+from quarry.formats.errors import IndexNotFound, QuarryError
+from quarry.formats.manifest import Manifest
+from quarry.formats.shard_set import load_newest_shard_set
+from quarry.formats.snapshot import Snapshot
+
+__all__ = ["Answer", "GivenStatistics", "ShardReplica", "ShardState"]
+
+_KEPT = 3  # generations that requests may still name
+_REFRESH_S = 0.5  # a listing of the folder takes less than a tenth of a millisecond
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShardState:
+    """What a router knows of a generation of a shard.
+
+    Attributes:
+        name: of the folder.
+        set_id: of the shard set that names it.
+        n_shards: of the index.
+        manifest: of the generation.
+        size: of its documents.
+    """
+
+    name: str
+    set_id: bytes
+    n_shards: int
+    manifest: Manifest
+    size: ShardSize
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a copy of a shard answers.
+
+    Attributes:
+        value: of the method, or its QuarryError; None if it is stale.
+        newest: newest generation that this copy has opened.
+        is_stale: whether this copy does not have the generation of the request, or no longer.
+    """
+
+    value: Any
+    newest: int
+    is_stale: bool = False
+
+
+class GivenStatistics:
+    """Statistics of the documents of all shards, as a router sends them with a query.
+
+    Args:
+        n_docs: live documents.
+        average_length: mean number of terms of a live document.
+        frequencies: number of documents with each term of the query, and with what stands for it.
+        expansions: what stands for the terms that no document has.
+    """
+
+    def __init__(
+        self,
+        n_docs: int,
+        average_length: float,
+        frequencies: Mapping[str, int],
+        expansions: Mapping[str, Sequence[Expansion]],
+    ) -> None:
+        self.n_docs = n_docs
+        self.average_length = average_length
+        self._frequencies = dict(frequencies)
+        self._expansions = dict(expansions)
+
+    def document_frequency(self, term: str) -> int:
+        """Return the number of live documents of all shards with a term of the query."""
+        return self._frequencies.get(term, 0)
+
+    def expand(self, term: str) -> Sequence[Expansion]:
+        """Return what stands for a term of the query that no document has."""
+        return self._expansions.get(term, ())
+
+
+class ShardReplica:
+    """The newest generations of one shard, open for reading; safe to use from several threads.
+
+    Args:
+        index: folder of the index.
+        number: of the shard.
+        options: resources to use.
+
+    Raises:
+        QuarryError: the shard cannot be opened.
+    """
+
+    def __init__(self, index: Path, number: int, options: OpenOptions) -> None:
+        self._index = index
+        self._number = number
+        self._options = options
+        self._device = Device(None, None)
+        self._lock = threading.Lock()
+        self._refreshing = threading.Lock()
+        self._opened: OrderedDict[bytes, tuple[ShardState, Shard]] = OrderedDict()
+        self._checked = 0.0
+        self._refresh()
+
+    def state(self) -> Answer:
+        """Return the `ShardState` of the newest generation."""
+        self._refresh()
+        with self._lock:
+            state, _ = next(reversed(self._opened.values()))
+        return Answer(state, state.manifest.generation)
+
+    def check(self) -> None:
+        """Raise unless the newest generation can be opened and a document of it be read."""
+        self._refresh()
+        with self._lock:
+            _, shard = next(reversed(self._opened.values()))
+        for segment in shard.segments[:1]:
+            segment.reader.ids[0]
+            segment.reader.documents[0]
+
+    def call(self, commit_id: bytes, method: str, arguments: tuple[Any, ...]) -> Answer:
+        """Call a method of the shard at a generation.
+
+        Args:
+            commit_id: of the generation.
+            method: of `Shard`; or of `ShardSearcher`, with `GivenStatistics` in front of its arguments.
+            arguments: of the method.
+        """
+        if time.monotonic() - self._checked > _REFRESH_S:
+            self._refresh()
+        shard, newest = self._find(commit_id)
+        if shard is None:
+            self._refresh()
+            shard, newest = self._find(commit_id)
+        if shard is None:
+            return Answer(None, newest, is_stale=True)
+        try:
+            return Answer(_bound(shard, method)(*arguments), newest)
+        except QuarryError as error:  # Ray Serve would wrap and log it
+            return Answer(error, newest)
+
+    def _find(self, commit_id: bytes) -> tuple[Shard | None, int]:
+        with self._lock:
+            newest = next(reversed(self._opened.values()))[0].manifest.generation
+            found = self._opened.get(commit_id)
+            return (None if found is None else found[1]), newest
+
+    def _refresh(self) -> None:
+        """Open the newest generation, if it is not open; meanwhile the others answer.
+
+        Older ones are closed when no request uses them any more.
+        """
+        with self._refreshing:
+            self._checked = time.monotonic()
+            shard_set = load_newest_shard_set(Directory(self._index))
+            if self._number >= len(shard_set.folders):
+                raise IndexNotFound("the index has fewer shards now; serve it again", path=self._index)
+            name = shard_set.folders[self._number]
+            directory = shard_directory(Directory(self._index), name, len(shard_set.folders))
+            last = next(reversed(self._opened.values()), None)
+            if last is not None and last[0].name == name and last[0].manifest.is_newest(directory):
+                return
+            before = last[1] if last is not None and last[0].name == name else None
+            snapshot = Snapshot(directory, before.segments if before is not None else ())
+            shard = Shard(name, snapshot, self._options, self._device, before)
+            state = ShardState(
+                name=name,
+                set_id=shard_set.set_id,
+                n_shards=len(shard_set.folders),
+                manifest=snapshot.manifest,
+                size=shard.measure(),
+            )
+            with self._lock:
+                self._opened[snapshot.manifest.commit_id] = (state, shard)
+                self._opened.move_to_end(snapshot.manifest.commit_id)
+                while len(self._opened) > _KEPT:
+                    self._opened.popitem(last=False)
+
+
+def _bound(shard: Shard, method: str) -> Callable[..., Any]:
+    """A method of a shard, whose searcher is made of the statistics in its arguments."""
+    if method == "read":
+
+        def read(requests: Any, options: Any, statistics: GivenStatistics | None) -> Any:  # noqa: ANN401
+            return shard.read(requests, options, None if statistics is None else shard.searcher(statistics))
+
+        return read
+    if method in ("find_lexical", "find_both"):
+
+        def find(statistics: GivenStatistics, *arguments: Any) -> Any:  # noqa: ANN401
+            return getattr(ShardSearcher(shard, statistics), method)(*arguments)
+
+        return find
+    if method == "background":
+        return lambda: shard.background
+    found: Callable[..., Any] = getattr(shard, method)
+    return found

@@ -1,0 +1,116 @@
+"""A build whose documents are encoded somewhere else: for programs that distribute the work themselves."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Self, Unpack
+
+from quarry.engine.arguments import checked_flag
+from quarry.engine.attempts.attempt import BuildAttempt
+from quarry.engine.attempts.job import N_MESSAGES, BuildJob, WrittenBatch
+from quarry.engine.build_plan import BuildPlan
+from quarry.engine.builder import BuildReport, checked_shards, measure_index, open_new_writer
+from quarry.engine.encoding.encoder import EncoderSource
+from quarry.engine.indexer.build_folder import BuildFolder
+from quarry.engine.indexer.index_writer import IndexWriter
+from quarry.engine.options import BuildKeywords, OpenOptions
+from quarry.engine.representation.base import Representation
+from quarry.engine.shards.new_shards import NewShards
+from quarry.engine.thresholds import Thresholds, checked_thresholds
+from quarry.formats.container.directory import Directory
+from quarry.formats.system_errors import checked_path
+
+__all__ = ["StagedBuild"]
+
+
+class StagedBuild:
+    """Holds the lock of an index that is built, and commits what others have written; a context manager.
+
+    If the block ends without `commit`, for whatever reason, nothing of it is left.
+
+    Args:
+        path: folder of the index.
+        encoder: as in `build`.
+        representation: as in `build`.
+        overwrite: as in `build`.
+        skip_invalid: as in `build`.
+        threads: for training a quantizer and joining segments; None: one for each available CPU.
+        shards: as in `build`.
+        thresholds: as in `build`.
+        settings: as in `build`.
+
+    Raises:
+        InvalidSetting: a setting is not valid.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        encoder: EncoderSource = None,
+        representation: str | Representation | None = None,
+        overwrite: bool = False,
+        skip_invalid: bool = False,
+        threads: int | None = None,
+        shards: int | None = None,
+        thresholds: Thresholds | None = None,
+        **settings: Unpack[BuildKeywords],
+    ) -> None:
+        plan = BuildPlan.of(encoder, representation, settings)
+        self._settings, self._opened = plan.settings(), plan.encoder
+        self._resources = OpenOptions(threads=threads, thresholds=checked_thresholds(thresholds))
+        self._encoder = encoder
+        self._n_shards = checked_shards(shards)
+        self._is_skipping = checked_flag(skip_invalid, "skip_invalid")
+        self._folder = BuildFolder(checked_path(path, "path").absolute(), checked_flag(overwrite, "overwrite"))
+        self._stack = contextlib.ExitStack()
+
+    def __enter__(self) -> Self:
+        """Lock the folder, and make one for the files of this attempt.
+
+        Raises:
+            QuarryError: as `build` raises it before it reads a document.
+        """
+        self._started = time.perf_counter()
+        with contextlib.ExitStack() as stack:
+            folder = stack.enter_context(self._folder)
+            opened = open_new_writer(folder, self._settings, self._opened, self._resources, self._n_shards)
+            self._writer: IndexWriter | NewShards = opened.__enter__()
+            stack.push(opened.__exit__)
+            self._attempt = BuildAttempt(
+                folder.path,
+                self._writer,
+                self._settings,
+                self._encoder,
+                self._resources.thresholds,
+                self._is_skipping,
+            )
+            stack.callback(self._attempt.abort)
+            self.job: BuildJob = self._attempt.start()
+            self._stack = stack.pop_all()
+        return self
+
+    def commit(self, written: Sequence[WrittenBatch]) -> BuildReport:
+        """Make an index of everything that was written; see `BuildAttempt.commit`."""
+        generation, n_replaced = self._attempt.commit(written)
+        n_documents, size_bytes = measure_index(Directory(self._folder.path), generation, self._n_shards)
+        skipped = [message for batch in sorted(written, key=lambda each: each.order) for message in batch.skipped]
+        return BuildReport(
+            n_documents=n_documents,
+            n_replaced=n_replaced,
+            n_skipped=sum(batch.n_skipped for batch in written),
+            skipped=tuple(skipped[:N_MESSAGES]),
+            n_centroids=self._writer.n_rows,
+            n_tokens=self._writer.n_tokens,
+            size_bytes=size_bytes,
+            duration_s=time.perf_counter() - self._started,
+        )
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stack.__exit__(kind, error, trace)

@@ -1,0 +1,38 @@
+"""One small Ray cluster for the tests of a process, and a lock, so that only one process of a test run has one."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+TESTS = Path(__file__).resolve().parents[1]
+LOCK = Path(tempfile.gettempdir()) / f"quarry-ray-tests-{os.getuid() if hasattr(os, 'getuid') else 0}.lock"
+
+
+@contextlib.contextmanager
+def ray_cluster() -> Iterator[None]:
+    """Start a cluster with two processors, and stop it; waits until no other process has one."""
+    import fcntl
+
+    import quarry.distributed  # noqa: F401  # before ray
+
+    import ray  # isort: skip
+
+    with LOCK.open("a", encoding="utf-8") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        path = os.pathsep.join([str(TESTS), *filter(None, [os.environ.get("PYTHONPATH")])])
+        ray.init(
+            num_cpus=2,
+            include_dashboard=False,
+            object_store_memory=80 << 20,
+            log_to_driver=False,
+            configure_logging=False,
+            runtime_env={"env_vars": {"PYTHONPATH": path}},
+        )
+        try:
+            yield
+        finally:
+            ray.shutdown()
