@@ -28,6 +28,7 @@ from quarry.engine.index.memory import memory_bytes
 from quarry.engine.index.verification import VerifyReport, verify_index
 from quarry.engine.index.view import IndexView, ViewResources
 from quarry.engine.indexer.index_writer import IndexWriter
+from quarry.engine.indexer.metadata_updates import checked_changes
 from quarry.engine.listing.documents import StoredDocuments
 from quarry.engine.listing.facets import FacetRequest, Facets
 from quarry.engine.options import BuildKeywords, OpenOptions, SearchKeywords, SearchOptions
@@ -371,6 +372,43 @@ class Engine:
         if kinds is not None:
             self._view.get().check_filter(condition, kinds)
         return writer.delete_matching(condition)
+
+    @finishes_before_exit
+    def update_metadata(
+        self,
+        ids: Iterable[str] | str | None = None,
+        changes: Mapping[str, object] | None = None,
+        *,
+        filter: Mapping[str, object] | None = None,  # noqa: A002  # as in search
+    ) -> int:
+        """Change metadata of documents in the next commit, without encoding them again; return how many there are.
+
+        Titles, texts and vectors stay as they are, to the last bit. At the commit the documents are copied to a
+        new segment, and the old copies count as deleted, so many changes should be in one commit.
+
+        Args:
+            ids: of committed documents; ids that no document has are ignored.
+            changes: fields and their new values; None removes a field. Other fields stay; the value of a field is
+                replaced as a whole, also if it is a mapping.
+            filter: instead of ids, committed documents that pass it; see `search`. Those that were added again
+                since are left out.
+
+        Raises:
+            InvalidSetting: neither or both of ids and filter are given, no changes are, or a document of these ids
+                was added and is not committed yet. Nothing is changed, as after the errors below.
+            InvalidDocument: a value cannot be stored, or the metadata of a document becomes too large.
+            InvalidFilter: the filter is malformed, or compares values of different types.
+            FormatError: a document is damaged.
+            ReadOnlyIndex: the index was not opened writable.
+        """
+        writer = self._require_writer()
+        if (ids is None) == (filter is None):
+            raise InvalidSetting("documents are selected either by ids or by a filter", expected="one of the two")
+        checked = checked_changes(changes)
+        chosen = self.ids(filter=filter) if ids is None else id_list(ids)
+        together = writer.check_updates(chosen, checked, is_skipping=ids is None)
+        writer.update(together)
+        return len(together)
 
     @finishes_before_exit
     def add_indexes(self, paths: Iterable[str | os.PathLike[str]] | str | os.PathLike[str]) -> AddIndexesReport:

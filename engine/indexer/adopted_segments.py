@@ -93,6 +93,14 @@ class AdoptedSegments:
             for low in range(0, reader.n_docs, _BATCH_IDS):
                 yield from reader.ids.many(np.arange(low, min(low + _BATCH_IDS, reader.n_docs)))
 
+    def __contains__(self, doc_id: str) -> bool:
+        """Return whether there is a live document with that id."""
+        return any(
+            not dead[ordinal]
+            for reader, dead in zip(self._readers, self._dead, strict=True)
+            for ordinal in reader.ids.ordinals_of(doc_id)
+        )
+
     def delete(self, doc_id: str) -> bool:
         """Delete the document with that id; return whether there was one."""
         for reader, dead in zip(self._readers, self._dead, strict=True):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -24,7 +24,7 @@ from quarry.formats.tombstones import write_tombstones
 from quarry.formats.vectors.quantizer import StoredQuantizer
 from quarry.formats.write_lock import WriteLock
 
-__all__ = ["Committer", "Compose"]
+__all__ = ["Committer", "Compose", "CopyChanged"]
 
 Flags = npt.NDArray[np.bool_]
 
@@ -34,6 +34,9 @@ Compose = Callable[[CurrentGeneration, list[str]], Manifest | None]
 It is called with the current generation, and with a list to which it adds the name of each file that it writes,
 before it writes it. All files must be durable when it returns.
 """
+
+CopyChanged = Callable[[CurrentGeneration, Deletions], Iterable[Merged]]
+"""Yields new segments with changed copies of documents of the current generation, whose old copies it deletes."""
 
 
 class Committer:
@@ -130,8 +133,18 @@ class Committer:
         """Whether something was deleted, or there is no generation yet."""
         return self.current.is_root or bool(self._deletions)
 
-    def commit(self, built: BuiltSegment | None) -> int:
+    def find_live(self, doc_id: str) -> tuple[OpenSegment, int] | None:
+        """Return segment and ordinal of the document with that id, unless it is deleted, committed or not."""
+        with self._mutex:
+            found = self.current.find(doc_id)
+            return found if found is not None and self._deletions.is_live(*found) else None
+
+    def commit(self, built: BuiltSegment | None, copy: CopyChanged | None = None) -> int:
         """Make a generation of the current one, the deletions and a new segment; return its number.
+
+        Args:
+            built: the new segment.
+            copy: writes changed documents; see `CopyChanged`. None: none is changed.
 
         Raises:
             CommitFailed: an I/O error occurred; nothing was committed, and the new segment's files are deleted.
@@ -140,11 +153,19 @@ class Committer:
             IndexClosed: the commit is done, but cannot be opened; or the writer has failed before.
         """
         with self._mutex, self._publication(built.record if built else None) as publication:
+            deletions = self._deletions
+            copies: list[SegmentRecord] = []
+            if copy is not None:
+                deletions = deletions.copy()
+                for merged in copy(self.current, deletions):
+                    if merged.record is not None:
+                        publication.names.append(merged.record.file.name)
+                        copies.append(merged.record)
             kept = [
-                self._with_deletions(publication, each.record, self._deletions.new_flags(each))
+                self._with_deletions(publication, each.record, deletions.new_flags(each))
                 for each in self.current.segments
             ]
-            records = [record for record in kept if record]
+            records = [record for record in kept if record] + copies
             records += [built.record] if built else []
             manifest = self._next_manifest(records, built.quantizer if built else None)
             publication.publish(manifest)

@@ -23,6 +23,16 @@ class Deletions:
     def __bool__(self) -> bool:
         return bool(self._flags)
 
+    def copy(self) -> Deletions:
+        """Return a copy, whose changes do not affect this object."""
+        other = Deletions()
+        other._flags = {key: flags.copy() for key, flags in self._flags.items()}
+        return other
+
+    def is_live(self, segment: OpenSegment, ordinal: int) -> bool:
+        """Return whether a document is not deleted."""
+        return not self.flags(segment)[ordinal]
+
     def mark(self, segment: OpenSegment, ordinal: int) -> bool:
         """Delete a document; return whether it was live."""
         flags = self._flags.get(segment.reader.segment_id)

@@ -4,24 +4,27 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from quarry.engine.analysis.analyzer import Analyzer
 from quarry.engine.documents.document import Document
+from quarry.engine.documents.place import shown
 from quarry.engine.encoding.encoder import Encoder
 from quarry.engine.filtering.evaluation import Kinds, evaluate
 from quarry.engine.filtering.filter import Condition
 from quarry.engine.filtering.one_document import DocumentValues
 from quarry.engine.indexer.adopted_segments import MAX_OPEN, AdoptedSegments, StagedSegment
 from quarry.engine.indexer.committer import Committer, Compose
+from quarry.engine.indexer.deletions import Deletions
 from quarry.engine.indexer.document_encoder import DocumentEncoder, EncodedDocument, EncodedDocuments, OnInvalid
 from quarry.engine.indexer.failures import WriterState, clear_frames
 from quarry.engine.indexer.garbage import collect_garbage
-from quarry.engine.indexer.generation import make_root
+from quarry.engine.indexer.generation import CurrentGeneration, make_root
 from quarry.engine.indexer.merge_scheduler import MergeScheduler
+from quarry.engine.indexer.metadata_updates import MetadataUpdates
 from quarry.engine.indexer.new_quantizer import TrainingRows
 from quarry.engine.indexer.segment_builder import BuiltSegment, SegmentBuilder, has_lists
-from quarry.engine.indexer.segment_merger import SegmentMerger
+from quarry.engine.indexer.segment_merger import Merged, SegmentMerger
 from quarry.engine.process.exit_gate import finishes_before_exit
 from quarry.engine.process.worker_pool import PoolClosed, WorkerPool
 from quarry.engine.representation.base import Representation
@@ -109,6 +112,7 @@ class IndexWriter:
                 self._settings.representation, self._settings.representation_settings
             )
             self._analyzer = Analyzer.from_settings(self._settings.language, self._settings.analysis_rules)
+            self._updates = MetadataUpdates(self._analyzer.terms)
         except BaseException:
             self.close()
             raise
@@ -216,7 +220,9 @@ class IndexWriter:
         """Whether something was collected since the last commit, and this writer is open."""
         with self._mutex:
             is_pending = self._pending is not None and len(self._pending) > 0
-            return not self._state.is_closed and (is_pending or self._committer.has_changes())
+            return not self._state.is_closed and (
+                is_pending or bool(self._updates) or self._committer.has_changes()
+            )
 
     @property
     def pending_rows(self) -> TrainingRows | None:
@@ -236,6 +242,47 @@ class IndexWriter:
                 pending = self._pending is not None and self._pending.delete(doc_id)
                 n_deleted += self._committer.delete(doc_id) or pending
             return n_deleted
+
+    def check_updates(
+        self, doc_ids: Iterable[str], changes: Mapping[str, object], *, is_skipping: bool
+    ) -> dict[str, Mapping[str, object]]:
+        """Return what `update` needs to change the metadata of the documents with these ids that are committed.
+
+        Args:
+            doc_ids: ids; those that no document has are ignored.
+            changes: new values of fields; None removes a field.
+            is_skipping: whether documents that are not committed yet are ignored.
+
+        Raises:
+            InvalidSetting: a document is not committed yet, and not `is_skipping`.
+            InvalidDocument: metadata would become too large; the message names the document.
+            FormatError: a document is damaged.
+        """
+        with self._mutex:
+            self._check_open()
+            together = {}
+            for doc_id in doc_ids:
+                if self._pending is not None and doc_id in self._pending:
+                    if not is_skipping:
+                        raise InvalidSetting(
+                            f"document {shown(doc_id)} was added and is not committed yet; commit it before its"
+                            " metadata is updated, or add it with its metadata",
+                            path=self._directory.path,
+                        )
+                elif found := self._committer.find_live(doc_id):
+                    stored = found[0].reader.documents[found[1]].metadata
+                    together[doc_id] = self._updates.checked(doc_id, stored, changes)
+            return together
+
+    def update(self, changes: Mapping[str, Mapping[str, object]]) -> None:
+        """Change metadata at the next commit.
+
+        Args:
+            changes: returned by `check_updates`.
+        """
+        with self._mutex:
+            self._check_open()
+            self._updates.add(changes)
 
     def find_kinds(self, condition: Condition) -> Kinds | None:
         """Return the kinds of the values that a condition compares; None if there is no document.
@@ -290,7 +337,8 @@ class IndexWriter:
                 return self._committer.current.manifest.generation, 0
             try:
                 built = self._finish_pending()
-                generation = self._committer.commit(built)
+                generation = self._committer.commit(built, self._copy_changed if self._updates else None)
+                self._updates.clear()
                 self._discard_pending()
             except BaseException as error:
                 self._fail(error, "nothing was committed; what was collected is kept")
@@ -371,6 +419,7 @@ class IndexWriter:
             self._check_open()
             try:
                 self._discard_pending()
+                self._updates.clear()
                 self._committer.rollback()
             except BaseException as error:  # documents may be discarded whose predecessors would still be deleted
                 self._fail(error)
@@ -468,6 +517,10 @@ class IndexWriter:
         """Return the encoder if the vectors of the index are its own, else None."""
         is_same = self._encoder.identity == self._committer.current.manifest.encoder.identity
         return self._encoder if is_same else None
+
+    def _copy_changed(self, current: CurrentGeneration, deletions: Deletions) -> list[Merged]:
+        merger = SegmentMerger(self._directory, self._settings, self._threads, self._thresholds)
+        return self._updates.write(current, deletions, merger)
 
     def _discard_pending(self) -> None:
         pending, self._pending = self._pending, None

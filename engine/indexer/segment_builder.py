@@ -115,6 +115,10 @@ class SegmentBuilder:
         self._writer.add(document.id, stored, encoded.vectors.values, encoded.terms)
         self._queries.add(document.title, document.text)
 
+    def __contains__(self, doc_id: str) -> bool:
+        """Return whether a live document with that id was collected."""
+        return bool(set(self._writer.ids.ordinals_of(doc_id)) - self._dead)
+
     def spill(self) -> None:
         """Write buffered documents to temporary files; see `quarry.formats.segment.SegmentWriter.spill`."""
         self._writer.spill()

@@ -18,9 +18,11 @@ from quarry.engine.quantization.coder import VectorCoder
 from quarry.engine.quantization.query_sample import QuerySample
 from quarry.engine.thresholds import Thresholds
 from quarry.formats.container.directory import Directory
+from quarry.formats.documents.store import KnownDictionary
 from quarry.formats.manifest import IndexSettings, SegmentRecord
 from quarry.formats.segment import SegmentReader
 from quarry.formats.segment_merge import MergeInput, merge_segments
+from quarry.formats.segment_rewrite import Rewrite, rewrite_documents
 from quarry.formats.snapshot import OpenSegment
 from quarry.formats.vectors.inverted_lists import InvertedListsWriter
 from quarry.formats.vectors.quantizer import StoredQuantizer, write_quantizer
@@ -71,7 +73,12 @@ class SegmentMerger:
         self._encoder = encoder
         self._thresholds = thresholds
 
-    def merge(self, sources: Sequence[OpenSegment], quantizer: StoredQuantizer | None) -> Merged:
+    def merge(
+        self,
+        sources: Sequence[OpenSegment],
+        quantizer: StoredQuantizer | None,
+        rewrite: Rewrite | None = None,
+    ) -> Merged:
         """Write the live documents of the sources as one segment.
 
         If it is large enough for inverted lists, the codes of sources that were encoded with `quantizer` are
@@ -79,7 +86,8 @@ class SegmentMerger:
 
         Args:
             sources: the segments; those without stored centroids have codes of `quantizer`.
-            quantizer: of the index; None: one is trained if needed.
+            quantizer: of the index; None: one is trained if needed, unless documents are rewritten.
+            rewrite: changes the metadata of each document; None: nothing is changed.
 
         Raises:
             FormatError: a source is damaged.
@@ -87,10 +95,14 @@ class SegmentMerger:
         with ExitStack() as stack:
             inputs = [self._open(source, stack) for source in sources]
             names = [source.record.quantizer for source in sources]
-            return Merged(tuple(sources), *self.write(inputs, names, quantizer))
+            return Merged(tuple(sources), *self.write(inputs, names, quantizer, rewrite))
 
     def write(
-        self, inputs: Sequence[MergeInput], names: Sequence[str], quantizer: StoredQuantizer | None
+        self,
+        inputs: Sequence[MergeInput],
+        names: Sequence[str],
+        quantizer: StoredQuantizer | None,
+        rewrite: Rewrite | None = None,
     ) -> tuple[SegmentRecord | None, StoredQuantizer | None]:
         """Write the documents to keep of open segments, of this index or not, as one segment; see `merge`.
 
@@ -98,6 +110,7 @@ class SegmentMerger:
             inputs: the segments.
             names: of the quantizers of their codes, "" for segments without lists.
             quantizer: of the index; None: one is trained if needed.
+            rewrite: see `merge`.
 
         Returns:
             The new segment, None if no document is kept, and the quantizer of its lists, None if it has none.
@@ -105,8 +118,8 @@ class SegmentMerger:
         if not any(each.n_docs for each in inputs):
             return None, None
         with ExitStack() as stack:
-            chosen = self._quantizer(inputs, quantizer)
-            return self._write(inputs, names, chosen, stack), chosen
+            chosen = None if rewrite and quantizer is None else self._quantizer(inputs, quantizer)
+            return self._write(inputs, names, chosen, stack, rewrite), chosen
 
     def train(self, sources: Sequence[OpenSegment]) -> StoredQuantizer | None:
         """Train and store a quantizer for the live centroids of the sources; None if they need no lists.
@@ -141,6 +154,7 @@ class SegmentMerger:
         names: Sequence[str],
         chosen: StoredQuantizer | None,
         stack: ExitStack,
+        rewrite: Rewrite | None,
     ) -> SegmentRecord:
         name, nlist, code_bytes = "", 0, 0
         if chosen:
@@ -149,9 +163,25 @@ class SegmentMerger:
                 self._with_lists(each, known, chosen, stack) for known, each in zip(names, inputs, strict=True)
             ]
         keep_centroids = not chosen or self._settings.centroids != "none"
-        file = merge_segments(self._directory, inputs, nlist, code_bytes, keep_centroids, self._threads)
+        if rewrite is None:
+            file = merge_segments(self._directory, inputs, nlist, code_bytes, keep_centroids, self._threads)
+        else:
+            file = rewrite_documents(
+                self._directory, inputs, nlist, code_bytes, keep_centroids, rewrite, self._known_dictionary(inputs)
+            )
         n_docs = sum(each.n_docs for each in inputs)
         return SegmentRecord(file=file, tombstones=None, quantizer=name, n_docs=n_docs, n_deleted=0)
+
+    @staticmethod
+    def _known_dictionary(inputs: Sequence[MergeInput]) -> KnownDictionary:
+        """Return a function that returns the newest dictionary of the sources, whatever its size."""
+
+        def known(_: int) -> bytes:
+            documents = inputs[-1].reader.documents
+            documents.check_dictionary(documents.n_runs - 1)
+            return documents.dictionary(documents.n_runs - 1)
+
+        return known
 
     def _with_lists(self, each: MergeInput, known: str, chosen: StoredQuantizer, stack: ExitStack) -> MergeInput:
         """Return a source, whose codes are of the quantizer `known`, with its rows in lists of the chosen one."""

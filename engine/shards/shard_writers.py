@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TypeVar
 
 from quarry.engine.documents.document import Document
@@ -74,6 +74,20 @@ class ShardWriters:
     def delete(self, doc_ids: Iterable[str]) -> int:
         """Delete the documents of these ids; return how many there were."""
         return sum(self._owner(doc_id).delete([doc_id]) for doc_id in doc_ids)
+
+    def check_updates(
+        self, doc_ids: Iterable[str], changes: Mapping[str, object], *, is_skipping: bool
+    ) -> dict[str, Mapping[str, object]]:
+        """Return what `update` needs; see `quarry.engine.indexer.index_writer.IndexWriter.check_updates`."""
+        together: dict[str, Mapping[str, object]] = {}
+        for doc_id in doc_ids:
+            together |= self._owner(doc_id).check_updates([doc_id], changes, is_skipping=is_skipping)
+        return together
+
+    def update(self, changes: Mapping[str, Mapping[str, object]]) -> None:
+        """Change metadata when its shard is committed next; see `check_updates`."""
+        for doc_id, each in changes.items():
+            self._owner(doc_id).update({doc_id: each})
 
     def find_kinds(self, condition: Condition) -> Kinds | None:
         """Return the kinds of the values that a condition compares; None if no shard has a document."""

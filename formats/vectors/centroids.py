@@ -209,10 +209,19 @@ class CentroidTable:
             vectors = values.astype(np.float32) * scales[:, None]
             yield vectors, owners if rows is None else owners[rows[low:high]]
 
-    def iterate_kept(self, keep: BoolArray | None) -> Iterator[tuple[AnyArray, Float32Array]]:
-        """Yield the kept rows as stored, with their scales; rows that are left out are verified too."""
+    def iterate_kept(
+        self, keep: BoolArray | None, *, reads_all: bool = True
+    ) -> Iterator[tuple[AnyArray, Float32Array]]:
+        """Yield the kept rows as stored, with their scales.
+
+        Args:
+            keep: (n_rows,) bool, or None to keep all.
+            reads_all: whether rows that are left out are verified too; otherwise most of them are not read.
+        """
         for low in range(0, self.n_rows, _BATCH_ROWS):
             high = min(low + _BATCH_ROWS, self.n_rows)
+            if not reads_all and keep is not None and not keep[low:high].any():
+                continue
             values, scales = self.stored_slice(low, high)
             stays = slice(None) if keep is None else keep[low:high]
             yield values[stays], scales[stays]
@@ -228,6 +237,7 @@ def merge_centroids(
     keeps: Sequence[BoolArray | None],
     container: ContainerWriter,
     keep_rows: bool,
+    reads_all: bool = True,
 ) -> float:
     """Write the centroids of several segments as one, in bounded memory.
 
@@ -236,6 +246,7 @@ def merge_centroids(
         keeps: for each segment (n_docs,) bool, False if a document is left out, or None to keep all.
         container: the new file.
         keep_rows: whether the rows are written, all of one type, or only their offsets.
+        reads_all: whether rows that are left out are verified too.
 
     Returns:
         An upper bound of the norms of all centroids.
@@ -248,12 +259,16 @@ def merge_centroids(
     offsets = offsets_from_sizes(np.concatenate(counts)).astype(np.uint64)
     container.add("centroid_offsets", offsets)
     if keep_rows:
-        _merge_rows(readers, keeps, container, int(offsets[-1]))
+        _merge_rows(readers, keeps, container, int(offsets[-1]), reads_all)
     return max(reader.largest_norm for reader in readers)
 
 
 def _merge_rows(
-    readers: Sequence[CentroidTable], keeps: Sequence[BoolArray | None], container: ContainerWriter, n_rows: int
+    readers: Sequence[CentroidTable],
+    keeps: Sequence[BoolArray | None],
+    container: ContainerWriter,
+    n_rows: int,
+    reads_all: bool,
 ) -> None:
     kind, dim = readers[0].kind, readers[0].dim
     row_keeps = [reader.row_keep(keep) for reader, keep in zip(readers, keeps, strict=True)]
@@ -262,7 +277,7 @@ def _merge_rows(
     def rows() -> Iterator[AnyArray]:
         first = 0
         for reader, keep in zip(readers, row_keeps, strict=True):
-            for values, batch_scales in reader.iterate_kept(keep):
+            for values, batch_scales in reader.iterate_kept(keep, reads_all=reads_all):
                 scales[first : first + len(values)] = batch_scales
                 first += len(values)
                 yield values

@@ -34,9 +34,11 @@ AFTER: dict[str, Texts] = {
     "merge": OLD,
     "retrain": OLD,  # a merge with a new quantizer
     "graphs": OLD,  # files that may be missing
+    "update": LEFT,  # of metadata, and tombstones
     "add indexes": OLD | {"new0": NEW["new0"], "old1": "other text1"},
 }
 CHANGES = tuple(AFTER)
+UPDATED = ("old0", "old2", "old3")  # in two segments, one of them deleted too
 OTHERS = "others"  # a folder in that of the index
 
 SMALL = Thresholds(list_rows=30, graph_rows=8, writing=WriterLimits(section_bytes=1024))
@@ -126,8 +128,10 @@ def work(change: str, path: Path, new: Callable[[], Iterable[dict[str, str]]] = 
             index.add_indexes([path / OTHERS / name for name in others()])
         else:
             with typed_errors():
-                if change != "delete":
+                if change not in {"delete", "update"}:
                     index.add(new())
+                if change == "update":
+                    index.update_metadata(UPDATED, {"mark": "new"})
                 index.delete(DELETED)
                 index.commit()
 
@@ -156,6 +160,10 @@ def content(path: Path) -> Texts:
 def state_of(change: str, path: Path) -> str:
     """Return which of the two states the index is in; any other state is an error."""
     found = content(path)
+    if change == "update":
+        with Engine.open(path) as index:
+            marks = {doc.id for doc in index.documents() if doc.metadata == {"mark": "new"}}
+        assert marks == (set() if found == OLD else {"old0", "old2"})
     before = {} if change == "new" else OLD
     if found == before != AFTER[change]:
         return "old"

@@ -1,0 +1,137 @@
+"""Changes of metadata since the last commit, and the segments that they are written to."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from quarry.engine.documents.document import Document
+from quarry.engine.documents.metadata import freeze_metadata
+from quarry.engine.documents.place import Place, shown
+from quarry.engine.indexer.deletions import Deletions
+from quarry.engine.indexer.generation import CurrentGeneration
+from quarry.engine.indexer.segment_merger import Merged, SegmentMerger
+from quarry.formats.documents.store import StoredDocument
+from quarry.formats.errors import InvalidSetting
+from quarry.formats.snapshot import OpenSegment
+
+__all__ = ["MetadataUpdates", "checked_changes"]
+
+Changes = Mapping[str, object]
+
+
+class MetadataUpdates:
+    """New values of metadata fields by document id; None stands for a field that is removed.
+
+    Args:
+        terms: returns the terms of a text, as the index stores them.
+    """
+
+    def __init__(self, terms: Callable[[str], Sequence[str]]) -> None:
+        self._terms = terms
+        self._changes: dict[str, Changes] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._changes)
+
+    def checked(self, doc_id: str, stored: Changes, changes: Changes) -> Changes:
+        """Return earlier and new changes of a document together.
+
+        Args:
+            doc_id: id of the document.
+            stored: its metadata at the last commit.
+            changes: the new ones.
+
+        Raises:
+            InvalidDocument: the metadata would become too large.
+        """
+        earlier = self._changes.get(doc_id)
+        together = changes if earlier is None else {**earlier, **changes}
+        freeze_metadata(_changed(stored, together), Place(f"document {shown(doc_id)}", None))
+        return together
+
+    def add(self, changes: Mapping[str, Changes]) -> None:
+        """Keep the changes of documents, in place of earlier ones; see `checked`."""
+        self._changes.update(changes)
+
+    def clear(self) -> None:
+        """Forget all changes."""
+        self._changes = {}
+
+    def write(self, current: CurrentGeneration, deletions: Deletions, merger: SegmentMerger) -> list[Merged]:
+        """Copy the documents that have changes, and are live, to new segments, and delete them in the old ones.
+
+        Args:
+            current: the generation that is changed.
+            deletions: documents deleted since the last commit, to which the old versions are added.
+            merger: of the index.
+
+        Raises:
+            FormatError: a segment is damaged.
+        """
+        written = []
+        for quantizer, segments in _groups(self._find(current, deletions), current).items():
+            stored = current.find_quantizer(quantizer) if quantizer else None
+            written.append(merger.merge(segments, stored, self._rewrite))
+        return written
+
+    def _find(self, current: CurrentGeneration, deletions: Deletions) -> list[OpenSegment]:
+        """Mark the live documents with changes as deleted; return their segments with all others deleted."""
+        chosen: dict[bytes, list[int]] = defaultdict(list)
+        for doc_id in self._changes:
+            found = current.find(doc_id)
+            if found is not None and deletions.mark(*found):
+                chosen[found[0].reader.segment_id].append(found[1])
+        segments = []
+        for segment in current.segments:
+            if segment.reader.segment_id in chosen:
+                others = np.ones(segment.record.n_docs, bool)
+                others[chosen[segment.reader.segment_id]] = False
+                segments.append(replace(segment, deleted=others))
+        return segments
+
+    def _rewrite(self, doc_id: str, stored: StoredDocument) -> tuple[Changes, Sequence[str]]:
+        metadata = freeze_metadata(_changed(stored.metadata, self._changes[doc_id]), Place(shown(doc_id), None))
+        return metadata, self._terms(Document(doc_id, stored.text, stored.title).full_text)
+
+
+def checked_changes(changes: object) -> Changes:
+    """Return a copy of changes of metadata.
+
+    Raises:
+        InvalidSetting: not a mapping, or empty.
+        InvalidDocument: a name or a value cannot be stored; the message names it.
+    """
+    if not isinstance(changes, Mapping) or not changes:
+        raise InvalidSetting(
+            "not changes of metadata",
+            expected="a mapping of fields to values, None removes a field",
+            actual=shown(changes),
+        )
+    return freeze_metadata(changes, Place("changes", None)).unpacked()
+
+
+def _changed(metadata: Changes, changes: Changes) -> dict[str, object]:
+    """Return metadata with changes; fields that they set to None are left out."""
+    return {
+        name: value for name, value in {**metadata, **changes}.items() if not (value is None and name in changes)
+    }
+
+
+def _groups(segments: Sequence[OpenSegment], current: CurrentGeneration) -> dict[str, list[OpenSegment]]:
+    """Group segments that can be copied together by the quantizer of the copy, "" if none is needed.
+
+    Rows of which only codes are stored keep their quantizer; the others get the newest if they are many.
+    """
+    newest = next((each.name for each in reversed(current.manifest.quantizers)), "")
+    groups: dict[str, list[OpenSegment]] = defaultdict(list)
+    for segment in segments:
+        stores_codes_alone = segment.reader.centroids.kind == "none"
+        has_codes_alone = current.manifest.settings.centroids == "none"
+        groups[segment.record.quantizer if stores_codes_alone else "" if has_codes_alone else newest].append(
+            segment
+        )
+    return groups

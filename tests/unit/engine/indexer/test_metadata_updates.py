@@ -1,0 +1,222 @@
+"""`Engine.update_metadata`: other metadata, the same vectors."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import pytest
+from support.indexes.changes import OFTEN, stray_files
+from support.indexes.sharded import columns, random_documents, random_queries
+from support.indexes.word_encoder import WordEncoder
+
+from quarry import engine
+from quarry.engine import Engine, InvalidDocument, InvalidFilter, InvalidSetting, ReadOnlyIndex
+from quarry.engine.thresholds import MergeLimits, Thresholds
+
+ENCODER = WordEncoder(dim=16)
+LISTS = Thresholds(list_rows=30, training_rows=30)
+DOCUMENTS = random_documents(80)
+QUERIES = random_queries(12)
+NEVER = MergeLimits(width=1000, dead_bytes=1 << 40, dead_share=1.0)
+
+
+class OnlyQueries(WordEncoder):
+    """An encoder of the same identity that encodes no documents."""
+
+    def windows(self, text):
+        raise AssertionError("a document was encoded")
+
+    def encode_query(self, text):
+        return ENCODER.encode_query(text)
+
+
+@pytest.fixture(params=["int8", "float16", "none", "shards", "no lists"])
+def path(request, tmp_path):
+    given = {"shards": {"shards": 3}, "no lists": {"code_bytes": 0}}.get(
+        request.param, {"centroids": request.param}
+    )
+    given = {"code_bytes": 4} | given
+    path = tmp_path / "index"
+    engine.build(DOCUMENTS[:60], path, encoder=ENCODER, thresholds=LISTS, **given)
+    with opened(path, writable=True) as index:
+        index.add([{"title": "a title", **document} for document in DOCUMENTS[60:]])
+        index.delete("document 0001")
+        index.commit()
+    return path
+
+
+def opened(path, **given):
+    encoder = OnlyQueries(dim=16) if given.pop("is_mute", False) else ENCODER
+    thresholds = Thresholds(list_rows=30, training_rows=30, merging=given.pop("merging", NEVER))
+    return Engine.open(path, encoder=encoder, thresholds=thresholds, threads=1, **given)
+
+
+def stored(path):
+    with opened(path) as index:
+        return {doc.id: (doc.title, doc.text, dict(doc.metadata)) for doc in index.documents()}
+
+
+def answers(path, backend="exact"):
+    with opened(path, backend=backend) as index:
+        return [
+            sorted(columns(index.search(query, k=100, mode=mode)))
+            for query in QUERIES
+            for mode in ("dense", "lexical", "hybrid")
+        ]
+
+
+def test_only_metadata_changes(path):
+    before, scores = stored(path), answers(path)
+    changed = ["document 0003", "document 0065", "document 0004"]
+    with opened(path, writable=True, is_mute=True) as index:
+        assert (
+            index.update_metadata([*changed, "document 0001", "nobody"], {"new": {"x": [1]}, "number": None}) == 3
+        )
+        index.commit()
+        assert index.count({"new.x": 1}) == 3
+        assert index.count({"number": {"$exists": False}}) == 3
+        index.verify()
+    expected = dict(before)
+    for doc_id in changed:
+        title, text, metadata = before[doc_id]
+        expected[doc_id] = (title, text, {"mixed": metadata["mixed"], "new": {"x": [1]}})
+    assert stored(path) == expected
+    assert answers(path) == scores
+    with opened(path, writable=True) as index:
+        index.merge()
+        index.verify()
+    assert stored(path) == expected
+    assert answers(path) == scores
+
+
+def test_by_filter_in_one_commit_with_other_changes(path):
+    before = stored(path)
+    with opened(path, writable=True) as index:
+        index.add(
+            [{"id": "document 0002", "text": "w1 again", "metadata": {"number": 2}}, {"id": "x", "text": "w1"}]
+        )
+        index.delete("document 0009")
+        n_changed = index.update_metadata(filter={"number": 2}, changes={"number": 200})
+        assert n_changed == sum(each[2].get("number") == 2 for each in before.values()) - 2
+        assert stored(path) == before
+        index.commit()
+        assert len(index) == len(before)
+        assert index.count({"number": 200}) == n_changed
+        assert index.get("document 0002")[0].metadata == {"number": 2}  # it was added after the last commit
+        assert index.get("document 0009") == []
+        index.verify()
+
+
+def test_everything_at_once(path):
+    before, scores = stored(path), answers(path)
+    with opened(path, writable=True, is_mute=True) as index:
+        assert index.update_metadata(filter={}, changes={"mark": True}) == len(before)
+        index.commit()
+    assert stored(path) == {
+        doc_id: (title, text, metadata | {"mark": True}) for doc_id, (title, text, metadata) in before.items()
+    }
+    assert answers(path) == scores
+
+
+def test_what_is_pending(path):
+    """Later changes of a document count: of its metadata, its deletion, another version."""
+    with opened(path, writable=True) as index:
+        ids = [f"document 000{number}" for number in range(2, 6)]
+        index.update_metadata(ids, {"a": 1, "b": 1})
+        index.update_metadata(ids[0], {"a": None, "c": 2})
+        index.delete(ids[1])
+        index.add([{"id": ids[2], "text": "w1", "metadata": {"d": 4}}])
+        with pytest.raises(InvalidSetting, match="document 0004' was added and is not committed"):
+            index.update_metadata(ids[2:], {"a": 5})
+        assert index.update_metadata(ids[1], {"a": 1}) == 0
+        index.commit()
+        found = {doc.id: {k: v for k, v in doc.metadata.items() if k in "abcd"} for doc in index.get(ids)}
+        assert found == {ids[0]: {"b": 1, "c": 2}, ids[2]: {"d": 4}, ids[3]: {"a": 1, "b": 1}}
+        before = stored(path)
+        index.update_metadata(ids[3], {"a": 7})
+        index.rollback()
+        index.commit()
+    assert stored(path) == before
+
+
+def test_a_commit_without_changes(path):
+    with opened(path, writable=True) as index:
+        generation = index.stats()["generation"]
+        assert index.update_metadata("nobody", {"a": 1}) == 0
+        index.commit()
+        assert index.stats()["generation"] == generation
+        assert index.update_metadata([], {"a": 1}) == 0
+
+
+@pytest.mark.parametrize(
+    "wrong", [{}, None, [], "a", 5, {5: 1}, {"a": object()}, {"a": float("nan")}, {"a": 1 << 70}]
+)
+def test_wrong_changes(path, wrong):
+    with opened(path, writable=True) as index:
+        with pytest.raises((InvalidSetting, InvalidDocument)):
+            index.update_metadata("document 0002", wrong)
+        assert not index._writer.has_changes()
+
+
+def test_wrong_selections(path):
+    with opened(path, writable=True) as index:
+        for given in ({}, {"ids": "a", "filter": {}}, {"ids": 5}, {"ids": {"a": 1}}):
+            with pytest.raises(InvalidSetting):
+                index.update_metadata(changes={"a": 1}, **given)
+        with pytest.raises(InvalidFilter):
+            index.update_metadata(filter={"a": {"$no": 1}}, changes={"a": 1})
+    with opened(path) as index, pytest.raises(ReadOnlyIndex):
+        index.update_metadata("document 0002", {"a": 1})
+
+
+def test_metadata_that_becomes_too_large(tmp_path):
+    docs = [{"id": str(n), "text": "w1", "metadata": {"a": "x" * (40_000 * n)}} for n in range(2)]
+    engine.build(docs, tmp_path / "index", encoder=ENCODER)
+    with opened(tmp_path / "index", writable=True) as index:
+        with pytest.raises(InvalidDocument, match="document '1': field 'metadata' is too large"):
+            index.update_metadata(["0", "1"], {"b": "x" * 30_000})
+        assert not index._writer.has_changes()
+        index.update_metadata(["0", "1"], {"a": "x" * 60_000})
+        index.commit()
+
+
+def test_changes_are_copied(tmp_path):
+    engine.build([{"id": "a", "text": "w1"}], tmp_path / "index", encoder=ENCODER)
+    with opened(tmp_path / "index", writable=True) as index:
+        changes = {"list": [1]}
+        index.update_metadata("a", changes)
+        changes["list"].append(2)
+        changes["more"] = np.array(1)
+        index.commit()
+        assert index.get("a")[0].metadata == {"list": [1]}
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_random_changes_against_a_dictionary(tmp_path, seed):
+    generator = random.Random(seed)
+    expected = {document["id"]: (document["text"], document["metadata"]) for document in DOCUMENTS}
+    centroids = ["int8", "none"][seed % 2]
+    engine.build(
+        DOCUMENTS, tmp_path / "index", encoder=ENCODER, thresholds=LISTS, centroids=centroids, code_bytes=4
+    )
+    with opened(tmp_path / "index", writable=True, merging=OFTEN) as index:
+        for turn in range(12):
+            for doc_id in generator.sample(sorted(expected), 3):
+                changes = {generator.choice("abc"): generator.choice([None, turn, "x"]) for _ in range(2)}
+                assert index.update_metadata(doc_id, changes) == 1
+                text, metadata = expected[doc_id]
+                metadata = metadata | changes
+                expected[doc_id] = text, {key: value for key, value in metadata.items() if value is not None}
+            if generator.random() < 0.5:
+                gone = generator.choice(sorted(expected))
+                index.delete(gone)
+                del expected[gone]
+            if generator.random() < 0.5:
+                index.add([{"id": f"new {turn}", "text": f"w{turn}"}])
+                expected[f"new {turn}"] = f"w{turn}", {}
+            index.commit()
+        index._writer.wait_for_merges()
+        index.verify()
+        assert {doc.id: (doc.text, dict(doc.metadata)) for doc in index.documents()} == expected
+    assert not stray_files(tmp_path / "index")
