@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable
 from typing import TypeVar
 
-from quarry.engine import Engine
+from quarry.engine import Engine, SyncReport
 from quarry.engine.encoding.encoder import Encoder
 
 __all__ = ["OpenIndex"]
@@ -69,6 +69,14 @@ class OpenIndex:
             index.commit()
             return result
 
+    def sync(self, folder: str | os.PathLike[str]) -> SyncReport:
+        """Bring the index up to date with the files of a folder in one commit; see `quarry.engine.Engine.sync`."""
+        with self._writing, self._writer() as index:
+            return index.sync(folder)
+
     def close(self) -> None:
         """Close the index."""
         self._reader.close()
+
+    def _writer(self) -> Engine:
+        return Engine.open(self.path, writable=True, wait=self._wait_s, encoder=self._encoder)

@@ -8,7 +8,8 @@ import os
 import sys
 from pathlib import Path
 
-from quarry.formats.errors import BackendUnavailable, InvalidSetting
+from quarry.engine.cli.words import name_indexes
+from quarry.formats.errors import BackendUnavailable
 
 __all__ = ["add_arguments", "run"]
 
@@ -85,7 +86,7 @@ def run(args: argparse.Namespace) -> int:
     with (
         listen(args.host, args.port) as opened,
         app(
-            _named(args.index), encoder=args.encoder, reranker=args.reranker, access=access, limits=limits
+            name_indexes(args.index), encoder=args.encoder, reranker=args.reranker, access=access, limits=limits
         ) as served,
     ):
         where = f"{', '.join(served.indexes)} at {url_of(opened)}"
@@ -96,20 +97,3 @@ def run(args: argparse.Namespace) -> int:
 def _print(line: str) -> None:
     sys.stdout.write(line + "\n")
     sys.stdout.flush()
-
-
-def _named(words: list[str]) -> dict[str, Path]:
-    """Return the folders of the command line by name."""
-    found: dict[str, Path] = {}
-    for word in words:
-        name, sign, folder = word.partition("=")
-        if not sign or Path(word).is_dir():
-            folder, name = word, Path(word).resolve().name
-        if not folder:
-            raise InvalidSetting("an empty path", expected="the folder of an index")
-        if name in found:
-            raise InvalidSetting(
-                "two indexes have the same name", expected="other names, as NAME=FOLDER", actual=name
-            )
-        found[name] = Path(folder)
-    return found
