@@ -13,6 +13,7 @@ from quarry.formats import errors as _errors
 from quarry.formats.errors import *  # noqa: F403
 
 if TYPE_CHECKING:
+    from quarry.engine.async_engine import AsyncEngine
     from quarry.engine.builder import BuildReport, build
     from quarry.engine.documents.document import Document
     from quarry.engine.documents.file_place import FilePlace
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
 
 _PLACES = {
     "AddIndexesReport": "quarry.engine.reuse.added_indexes",
+    "AsyncEngine": "quarry.engine.async_engine",
     "BuildReport": "quarry.engine.builder",
     "Coverage": "quarry.engine.search.coverage",
     "build": "quarry.engine.builder",
@@ -69,6 +71,7 @@ _PLACES = {
 __all__ = [  # noqa: PLE0604 - the errors are listed where they are defined
     *_errors.__all__,
     "AddIndexesReport",
+    "AsyncEngine",
     "BuildReport",
     "Cls",
     "Coverage",

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Unpack
 
@@ -16,7 +17,7 @@ from quarry.engine.attempts.batches import divide
 from quarry.engine.attempts.job import WrittenBatch
 from quarry.engine.attempts.staging import collect_staging
 from quarry.engine.attempts.worker_processes import WorkerProcesses
-from quarry.engine.documents.document import Document
+from quarry.engine.choices import RepresentationName
 from quarry.engine.documents.reader import DocumentSource, DocumentStream, read_documents
 from quarry.engine.documents.tables.columns import Columns
 from quarry.engine.encoding.encoder import Encoder, EncoderSource, open_encoder
@@ -24,7 +25,7 @@ from quarry.engine.encoding.trained import trained_quantizer, trained_settings
 from quarry.engine.indexer.build_folder import BuildFolder
 from quarry.engine.indexer.index_writer import IndexWriter
 from quarry.engine.options import BuildKeywords, BuildOptions, OpenOptions
-from quarry.engine.progress import Progress, ProgressSetting
+from quarry.engine.progress import Progress, ProgressSetting, count_items
 from quarry.engine.representation.base import Representation
 from quarry.engine.representation.registry import check_readable, representation_for, representation_from
 from quarry.engine.reuse.reused_settings import reuse_settings
@@ -39,6 +40,8 @@ from quarry.formats.system_errors import checked_path
 __all__ = ["BuildReport", "build", "checked_shards", "make_settings", "measure_index", "open_new_writer"]
 
 _MAX_WORKERS = 1024
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,7 +77,7 @@ def build(  # noqa: PLR0913  # keywords, each with a default
     text: str | Sequence[str] | None = None,
     title: str | None = None,
     encoder: EncoderSource = None,
-    representation: str | Representation | None = None,
+    representation: RepresentationName | Representation | None = None,
     overwrite: bool = False,
     skip_invalid: bool = False,
     progress: ProgressSetting = None,
@@ -154,7 +157,7 @@ def build(  # noqa: PLR0913  # keywords, each with a default
             writer.use_quantizer(quantizer)
         with Progress(progress, "building") as bar, contextlib.closing(stream):
             if n_workers is None:
-                writer.add(_count_documents(stream, bar), stream.skip)
+                writer.add(count_items(stream, bar, stream.n_expected), stream.skip)
                 generation, n_replaced = writer.commit()
             else:
                 attempt = BuildAttempt(
@@ -162,6 +165,9 @@ def build(  # noqa: PLR0913  # keywords, each with a default
                 )
                 generation, n_replaced = _commit_in_processes(attempt, stream, bar, n_workers)
         n_documents, size_bytes = measure_index(Directory(folder.path), generation, n_shards)
+        _log.info(
+            "%s: built generation %d, %d documents in %d bytes", folder.path, generation, n_documents, size_bytes
+        )
         return BuildReport(
             n_documents=n_documents,
             n_replaced=n_replaced,
@@ -275,13 +281,6 @@ def measure_index(directory: Directory, generation: int, n_shards: int | None) -
     manifest = Manifest.load(directory, generation)
     n_documents = sum(segment.n_docs - segment.n_deleted for segment in manifest.segments)
     return n_documents, sum(map(directory.size_bytes, manifest.file_names()))
-
-
-def _count_documents(stream: DocumentStream, progress: Progress) -> Iterator[Document]:
-    """Yield the documents of a stream; each is counted as done when the next one is requested."""
-    for number, document in enumerate(stream, 1):
-        yield document
-        progress.update(number, stream.n_expected())
 
 
 def make_settings(

@@ -15,6 +15,7 @@ import numpy.typing as npt
 from quarry.engine.arguments import checked_flag, checked_seconds
 from quarry.engine.attempts.staging import collect_staging
 from quarry.engine.backends.registry import check_backend
+from quarry.engine.choices import BackendName, RepresentationName
 from quarry.engine.creation import NewIndex
 from quarry.engine.documents.document import Document
 from quarry.engine.documents.id_list import checked_id, id_list
@@ -33,6 +34,7 @@ from quarry.engine.listing.documents import StoredDocuments
 from quarry.engine.listing.facets import FacetRequest, Facets
 from quarry.engine.options import BuildKeywords, OpenOptions, SearchKeywords, SearchOptions
 from quarry.engine.process.exit_gate import finishes_before_exit
+from quarry.engine.progress import Progress, ProgressSetting, count_items
 from quarry.engine.representation.base import Representation
 from quarry.engine.reuse.added_indexes import AddIndexesReport, add_indexes
 from quarry.engine.reuse.snapshot import SnapshotReport, write_snapshot
@@ -92,6 +94,8 @@ class Engine:
         except BaseException:
             self.close()
             raise
+        mode = "writing" if is_writable else "reading"
+        _log.info("%s: opened for %s, %d documents", directory.path, mode, self._view.get().n_documents)
 
     @classmethod
     @finishes_before_exit
@@ -102,9 +106,9 @@ class Engine:
         writable: bool = False,
         wait: float | None = None,
         create: bool = False,
-        backend: str = "auto",
+        backend: BackendName = "auto",
         encoder: EncoderSource = None,
-        representation: str | Representation | None = None,
+        representation: RepresentationName | Representation | None = None,
         shards: int | None = None,
         reranker: str | os.PathLike[str] | Reranker | None = None,
         threads: int | None = None,
@@ -270,6 +274,7 @@ class Engine:
         id: str | None = None,  # noqa: A002  # the field
         text: str | Sequence[str] | None = None,
         title: str | None = None,
+        progress: ProgressSetting = False,
     ) -> int:
         """Add documents to the next commit and return their number; a document replaces one with the same id.
 
@@ -278,6 +283,8 @@ class Engine:
             id: column of a table that has the ids; see `build`.
             text: column of the texts, or several.
             title: column of the titles.
+            progress: False, True (a bar), None (a bar on a terminal), or a function of (documents done, total or
+                None).
 
         Raises:
             InvalidDocument: a document is not valid; those before it are kept for the next commit, or `rollback`.
@@ -291,8 +298,9 @@ class Engine:
         """
         writer = self._require_writer()
         self._view.get().check_encoder()
-        with contextlib.closing(read_documents(docs, columns=Columns.of(id, text, title))) as stream:
-            return writer.add(stream)
+        stream = read_documents(docs, columns=Columns.of(id, text, title))
+        with Progress(progress, "adding") as bar, contextlib.closing(stream):
+            return writer.add(count_items(stream, bar, stream.n_expected))
 
     @finishes_before_exit
     def sync(
@@ -472,7 +480,7 @@ class Engine:
         return generation
 
     @finishes_before_exit
-    def merge(self, retrain: bool = False) -> int:
+    def merge(self, retrain: bool = False, *, progress: ProgressSetting = False) -> int:
         """Merge all segments into as few as possible, without deleted documents; return the generation.
 
         Commits merge in the background anyway when it pays. Uncommitted additions and deletions are kept.
@@ -480,6 +488,7 @@ class Engine:
         Args:
             retrain: whether to train a new quantizer on the stored centroids and encode them again, for an index
                 whose documents have drifted from those it was trained on (see `stats`).
+            progress: see `add`; it is reported when segments have been merged into one.
 
         Raises:
             FormatError: a file is damaged; the index is unchanged.
@@ -487,7 +496,8 @@ class Engine:
                 codes finds fewer neighbors than the old one, so such an index has to be built again.
             MergeFailed: an I/O error occurred; the last commit is still current.
         """
-        return self._require_writer().merge(checked_flag(retrain, "retrain"))
+        with Progress(progress, "merging") as bar:
+            return self._require_writer().merge(checked_flag(retrain, "retrain"), bar.update)
 
     @finishes_before_exit
     def rollback(self) -> None:
@@ -495,19 +505,23 @@ class Engine:
         self._require_writer().rollback()
 
     @finishes_before_exit
-    def optimize(self) -> int:
+    def optimize(self, *, progress: ProgressSetting = False) -> int:
         """Write HNSW graphs for segments of 20,000 centroids or more that have none; return how many were written.
 
         This takes minutes for millions of centroids, and memory for their vectors; searches in this and other
         processes continue meanwhile. Graphs cover committed documents only, so commit first. A graph is optional
         data: it can be deleted and written again at any time.
 
+        Args:
+            progress: see `add`; it is reported when a graph has been written.
+
         Raises:
             MergeFailed: an I/O error occurred, for example on a full disk; no incomplete file is left.
             ReadOnlyIndex: the index was not opened writable.
         """
         self._require_writer()
-        return self._view.optimize()
+        with Progress(progress, "writing graphs of") as bar:
+            return self._view.optimize(bar.update)
 
     @finishes_before_exit
     def refresh(self) -> bool:

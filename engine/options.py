@@ -11,6 +11,7 @@ from typing import Self, TypedDict
 import numpy as np
 
 from quarry.engine.arguments import checked_flag, is_one_of, shown
+from quarry.engine.choices import FUSIONS, MODES, BackendName, CentroidType, Fusion, Mode
 from quarry.engine.filtering.filter import Condition, parse_filter
 from quarry.engine.thresholds import Thresholds
 from quarry.formats.errors import InvalidSetting
@@ -21,6 +22,7 @@ __all__ = [
     "DEFAULT_B",
     "DEFAULT_K1",
     "FUSIONS",
+    "MODES",
     "BuildKeywords",
     "BuildOptions",
     "OpenOptions",
@@ -30,8 +32,6 @@ __all__ = [
 
 MAX_K = 1 << 20
 _MAX_TIMEOUT_S = 86_400
-MODES = ("hybrid", "dense", "lexical")
-FUSIONS = ("linear", "rrf")
 DEFAULT_K1 = 1.2
 DEFAULT_B = 0.75
 
@@ -39,7 +39,7 @@ DEFAULT_B = 0.75
 class BuildKeywords(TypedDict, total=False):
     """The fields of `BuildOptions` as keyword arguments of a build."""
 
-    centroids: str
+    centroids: CentroidType
     code_bytes: int | None
     language: str
     k1: float
@@ -65,7 +65,7 @@ class BuildOptions:
         seed: seed of every random choice.
     """
 
-    centroids: str = "int8"
+    centroids: CentroidType = "int8"
     code_bytes: int | None = None
     language: str = "english"
     k1: float = DEFAULT_K1
@@ -128,8 +128,8 @@ class SearchKeywords(TypedDict, total=False):
     candidates: int | None
     nprobe: int | None
     explain: bool
-    mode: str
-    fusion: str
+    mode: Mode
+    fusion: Fusion
     dense_weight: float
     rerank: int | None
     min_relevance: float | None
@@ -170,8 +170,8 @@ class SearchOptions:
     candidates: int | None = None
     nprobe: int | None = None
     explain: bool = False
-    mode: str = "hybrid"
-    fusion: str = "linear"
+    mode: Mode = "hybrid"
+    fusion: Fusion = "linear"
     dense_weight: float = 0.6
     rerank: int | None = None
     min_relevance: float | None = None
@@ -245,7 +245,7 @@ class OpenOptions:
         thresholds: advanced settings; see `quarry.engine.thresholds`.
     """
 
-    backend: str = "auto"
+    backend: BackendName = "auto"
     threads: int | None = None
     device: str | None = None
     device_bytes: int | None = None

@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import shutil
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Self, TypeVar
 
 if TYPE_CHECKING:
     from tqdm import tqdm
 
-__all__ = ["Progress", "ProgressSetting"]
+__all__ = ["Progress", "ProgressParts", "ProgressSetting", "Report", "count_items", "no_report"]
 
-ProgressSetting = bool | Callable[[int, int | None], None] | None
+T = TypeVar("T")
+
+Report = Callable[[int, int | None], None]
+"""A function of (number of documents done, total number or None)."""
+
+ProgressSetting = bool | Report | None
 """True: a bar; False: nothing; None: a bar if standard error is a terminal; or a function that is called with
-(n_done, n_total); n_total is None if it is not known."""
+(n_done, n_total) on the calling thread; n_total is None if it is not known. Its errors end the work."""
 
 
 class Progress:
@@ -46,6 +51,46 @@ class Progress:
         if self._bar is not None:
             self._bar.total = n_total
             self._bar.update(n_done - self._bar.n)
+
+
+class ProgressParts:
+    """The progress of work in several parts, such as the shards of an index, which begin one after another.
+
+    Args:
+        report: is told the sums over all parts that were begun; the total grows with each part.
+    """
+
+    def __init__(self, report: Report) -> None:
+        self._report = report
+        self._parts: list[tuple[int, int]] = []
+
+    def part(self) -> Report:
+        """Return the function that the next part reports to."""
+        number = len(self._parts)
+        self._parts.append((0, 0))
+
+        def report(n_done: int, n_total: int | None) -> None:
+            self._parts[number] = n_done, n_done if n_total is None else n_total
+            self._report(sum(done for done, _ in self._parts), sum(total for _, total in self._parts))
+
+        return report
+
+
+def no_report(n_done: int, n_total: int | None) -> None:
+    """Report progress to nobody."""
+
+
+def count_items(items: Iterable[T], progress: Progress, n_expected: Callable[[], int | None]) -> Iterator[T]:
+    """Yield items; each is reported as done when the next one is requested.
+
+    Args:
+        items: such as documents.
+        progress: is told how many are done.
+        n_expected: returns the estimated number of all items.
+    """
+    for number, item in enumerate(items, 1):
+        yield item
+        progress.update(number, n_expected())
 
 
 def _is_shown(setting: ProgressSetting) -> bool:

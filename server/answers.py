@@ -16,6 +16,7 @@ def hits_json(hits: Hits, *, has_texts: bool) -> dict[str, object]:
     """
     return {
         "hits": [_hit_json(hit, has_texts) for hit in hits],
+        "answerable": hits.answerable,
         "exactness": hits.exactness.value,
         "coverage": None if hits.coverage is None else hits.coverage.to_dict(),
     }

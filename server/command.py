@@ -8,7 +8,7 @@ import os
 import sys
 from pathlib import Path
 
-from quarry.engine.cli.words import name_indexes
+from quarry.engine.cli.words import name_indexes, parse_path
 from quarry.formats.errors import BackendUnavailable
 
 __all__ = ["add_arguments", "run"]
@@ -33,10 +33,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default: 127.0.0.1)")
     parser.add_argument("--port", type=int, default=8000, help="port to listen on; 0: any (default: 8000)")
     parser.add_argument(
-        "--read-key-file", type=Path, metavar="FILE", help=f"file with the key for reading (or ${READ_KEY})"
+        "--read-key-file", type=parse_path, metavar="FILE", help=f"file with the key for reading (or ${READ_KEY})"
     )
     parser.add_argument(
-        "--write-key-file", type=Path, metavar="FILE", help=f"file with the key for writing (or ${WRITE_KEY})"
+        "--write-key-file",
+        type=parse_path,
+        metavar="FILE",
+        help=f"file with the key for writing (or ${WRITE_KEY})",
     )
     parser.add_argument(
         "--allow-host", action="append", metavar="NAME", help="answer for this name in the header Host; *: for any"
@@ -48,8 +51,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="URL",
         help="let pages of this origin use the server",
     )
-    parser.add_argument("--encoder", type=Path, metavar="FOLDER", help="encoder bundle of all indexes")
-    parser.add_argument("--reranker", type=Path, metavar="FOLDER", help="bundle of a reranker")
+    parser.add_argument("--encoder", type=parse_path, metavar="FOLDER", help="encoder bundle of all indexes")
+    parser.add_argument("--reranker", type=parse_path, metavar="FOLDER", help="bundle of a reranker")
     parser.add_argument("--threads", type=int, metavar="N", help="number of searches at once")
     for name, kind, what in _LIMITS:
         parser.add_argument(f"--{name.replace('_', '-')}", type=kind, metavar="N", help=f"limit: {what}")

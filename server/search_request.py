@@ -113,6 +113,13 @@ def _options_schema(limits: Limits) -> Mapping[str, Schema]:
             "default": _DEFAULT_K,
             "description": "number of hits",
         },
+        "offset": {
+            "type": "integer",
+            "minimum": 0,
+            "maximum": limits.max_k * _HITS_OF_A_BATCH,
+            "default": 0,
+            "description": "number of hits to leave out at the beginning",
+        },
         "mode": {
             "type": "string",
             "enum": list(MODES),
@@ -153,7 +160,7 @@ def _options_schema(limits: Limits) -> Mapping[str, Schema]:
             "minimum": 1,
             "maximum": _MAX_CANDIDATES,
             "default": None,
-            "description": "number of documents whose exact scores are computed, at least k",
+            "description": "number of documents whose exact scores are computed, at least offset + k",
         },
         "nprobe": {
             "type": ["integer", "null"],
@@ -167,7 +174,14 @@ def _options_schema(limits: Limits) -> Mapping[str, Schema]:
             "minimum": 1,
             "maximum": limits.max_k,
             "default": None,
-            "description": "number of hits that the reranker scores again, at least k",
+            "description": "number of hits that the reranker scores again, at least offset + k",
+        },
+        "min_relevance": {
+            "type": ["number", "null"],
+            "minimum": 0,
+            "maximum": 1,
+            "default": None,
+            "description": "the least relevance of a hit",
         },
         "partial": {
             "type": "boolean",
@@ -190,6 +204,22 @@ _SPANS: Schema = {
     "description": "start and end in code points of the title, a line break and the text",
     "items": {"type": "array", "items": {"type": "integer"}, "minItems": 2, "maxItems": 2},
 }
+_PASSAGE: Schema = {
+    "type": "object",
+    "required": ["text", "spans", "score", "words", "place"],
+    "properties": {
+        "text": {"type": "string"},
+        "spans": _SPANS,
+        "score": {"type": "number", "description": "comparable within the document only"},
+        "words": {**_SPANS, "description": "start and end, in code points of `text`, of words of the query"},
+        "place": {"type": ["string", "null"]},
+    },
+}
+_WORD: Schema = {
+    "type": "object",
+    "required": ["start", "end"],
+    "properties": {"start": {"type": "integer"}, "end": {"type": "integer"}},
+}
 _MATCH: Schema = {
     "type": "object",
     "required": ["text", "spans", "score", "weight"],
@@ -202,16 +232,43 @@ _MATCH: Schema = {
 }
 _HIT: Schema = {
     "type": "object",
-    "required": ["id", "score", "dense_score", "lexical_score", "title", "metadata", "place", "matches", "terms"],
+    "required": [
+        "id",
+        "score",
+        "relevance",
+        "dense_score",
+        "lexical_score",
+        "title",
+        "metadata",
+        "place",
+        "passages",
+        "matches",
+        "terms",
+        "words",
+    ],
     "properties": {
         "id": {"type": "string"},
         "score": {"type": "number", "description": "score of the ranking; larger is better"},
+        "relevance": {
+            **_SCORE,
+            "description": "estimate, from 0 to 1, that the document answers the query; null if unknown",
+        },
         "dense_score": {**_SCORE, "description": "score of the vectors"},
         "lexical_score": {**_SCORE, "description": "score of the words (BM25)"},
         "title": {"type": "string"},
         "text": {"type": "string", "description": "missing if the request has `texts` false"},
         "metadata": {"type": "object"},
         "place": {"type": ["string", "null"], "examples": ["manual.pdf, p. 12"]},
+        "passages": {
+            "type": "array",
+            "items": _PASSAGE,
+            "description": "the best passage, and up to two others that are nearly as good",
+        },
+        "words": {
+            "type": "array",
+            "items": _WORD,
+            "description": "with `explain`, the words of the title, a line break and the text that match",
+        },
         "matches": {
             "type": "array",
             "items": _MATCH,
@@ -230,9 +287,13 @@ def hits_schema() -> Schema:
     """Return the schema of the hits of one query."""
     return {
         "type": "object",
-        "required": ["hits", "exactness", "coverage"],
+        "required": ["hits", "answerable", "exactness", "coverage"],
         "properties": {
             "hits": {"type": "array", "items": _HIT},
+            "answerable": {
+                "type": ["boolean", "null"],
+                "description": "whether a hit probably answers the query; null if unknown",
+            },
             "exactness": {
                 "type": "string",
                 "description": "what is known about the documents that are not among the hits",

@@ -10,7 +10,7 @@ import argparse
 import time
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import numpy as np
 
@@ -18,6 +18,7 @@ from bench.data.query_vectors import Vectors, add_queries, read_queries
 from bench.harness.latency import time_in_turn
 from bench.harness.records import add_out, append_result
 from quarry.engine.backends.registry import BACKENDS
+from quarry.engine.choices import BackendName
 from quarry.engine.options import OpenOptions, SearchOptions
 from quarry.engine.search.searcher import Searcher
 from quarry.engine.thresholds import Thresholds
@@ -83,7 +84,10 @@ def _format(value: object) -> str:
 def _open(name: str, snapshot: Snapshot, queries: Vectors, threads: int) -> _OpenBackend | None:
     """Open a searcher, with a first search that opens the backends; None if a library or device is missing."""
     started = time.perf_counter()
-    searcher = Searcher(snapshot, OpenOptions(backend=name, threads=threads, thresholds=Thresholds(graph_rows=0)))
+    searcher = Searcher(
+        snapshot,
+        OpenOptions(backend=cast(BackendName, name), threads=threads, thresholds=Thresholds(graph_rows=0)),
+    )
     try:
         _search(searcher, queries[0])
     except QuarryError as error:

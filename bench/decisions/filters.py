@@ -21,6 +21,7 @@ from bench.decisions.hybrid_latency import add_sizes, build_word_index
 from bench.harness.latency import time_in_turn
 from bench.harness.records import Record, add_out, append_result
 from quarry import engine
+from quarry.engine.choices import Mode
 
 __all__ = ["add_arguments", "run"]
 
@@ -73,10 +74,11 @@ def _searches(index: engine.Engine, encoder: WordVectorEncoder, queries: Sequenc
     def search_dense(only: Filter | None, query: str) -> object:
         return index.search_vectors(vectors[query], k=10, filter=only)
 
-    def search_text(mode: str, only: Filter | None, query: str) -> object:
+    def search_text(mode: Mode, only: Filter | None, query: str) -> object:
         return index.search(query, k=10, mode=mode, filter=only)
 
-    modes = {mode: partial(search_text, mode) for mode in ("lexical", "hybrid")}
+    modes_of_text: tuple[Mode, ...] = ("lexical", "hybrid")
+    modes = {str(mode): partial(search_text, mode) for mode in modes_of_text}
     return {"dense": search_dense, **modes}
 
 

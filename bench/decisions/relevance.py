@@ -18,7 +18,7 @@ import argparse
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -26,6 +26,7 @@ import numpy.typing as npt
 from bench.data.collections import Collection, data_folder, read_collection, split_of
 from bench.harness.records import add_out, append_result
 from quarry import engine
+from quarry.engine.choices import Mode
 from quarry.engine.encoding.encoder import Encoder, open_encoder
 from quarry.engine.encoding.queries import encode_queries
 from quarry.engine.lexical.searcher import LexicalSearcher
@@ -158,7 +159,7 @@ class _Probe:
         self, mode: str, collection: Collection, source: Collection, vectors: npt.NDArray[np.float32]
     ) -> Iterator[Example]:
         """Yield the hits of each query of `source`."""
-        options, texts = SearchOptions(k=_N_HITS, mode=mode), list(source.queries.values())
+        options, texts = SearchOptions(k=_N_HITS, mode=cast(Mode, mode)), list(source.queries.values())
         everything = [None] * len(self._snapshot.segments)
         if mode == "lexical":
             answers = self._retriever.search_lexical(texts, options, everything)

@@ -24,6 +24,7 @@ from bench.harness.process_memory import peak_rss_bytes, rss_bytes
 from quarry.engine import Engine, Hits
 from quarry.engine.analysis.analyzer import Analyzer
 from quarry.engine.builder import make_settings
+from quarry.engine.choices import BackendName
 from quarry.engine.documents.document import Document
 from quarry.engine.encoding.encoder import Encoder, open_encoder
 from quarry.engine.encoding.token_vectors import TokenVectors, VectorKind
@@ -153,8 +154,10 @@ def search_index(parameters: Parameters) -> Numbers:
     """
     prepared, options = Prepared(Path(str(parameters["prepared"]))), _search_options(parameters)
     queries = prepared.query_vectors()
-    numbers = _time_single_queries(str(parameters["out"]), str(parameters["backend"]), queries, options)
-    with Engine.open(str(parameters["out"]), backend=str(parameters["backend"])) as index:
+    numbers = _time_single_queries(
+        str(parameters["out"]), cast(BackendName, parameters["backend"]), queries, options
+    )
+    with Engine.open(str(parameters["out"]), backend=cast(BackendName, parameters["backend"])) as index:
         numbers |= _time_on_all_threads(index, queries, options)
         ten = _ids_and_scores(index.search_vectors(queries, 10, **options))
         hundred = _ids_and_scores(_search_hundred(index, queries, options))
@@ -201,7 +204,7 @@ def _search_options(parameters: Parameters) -> SearchKeywords:
 
 
 def _time_single_queries(
-    out: str, backend: str, queries: npt.NDArray[np.float32], options: SearchKeywords
+    out: str, backend: BackendName, queries: npt.NDArray[np.float32], options: SearchKeywords
 ) -> Numbers:
     started = time.perf_counter()
     with Engine.open(out, backend=backend, threads=1) as index:

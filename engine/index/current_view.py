@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
 from collections.abc import Callable
 
 from quarry.engine.index.view import IndexView, ViewResources
 from quarry.engine.indexer.graphs import drop_graphs, write_graphs
+from quarry.engine.progress import Report, no_report
 from quarry.formats.container.directory import Directory
 from quarry.formats.errors import IndexClosed
 from quarry.formats.snapshot import Snapshot
 
 __all__ = ["CurrentView"]
+
+_log = logging.getLogger(__name__)
 
 
 class CurrentView:
@@ -66,13 +70,13 @@ class CurrentView:
             self._replace(view, Snapshot(self._directory, view.snapshot.segments))
         return True
 
-    def optimize(self) -> int:
+    def optimize(self, report: Report = no_report) -> int:
         """Write HNSW graphs for large segments that have none; return how many were written.
 
         The writer's lock must be held.
         """
         before = self.get().snapshot
-        n_written = write_graphs(before, self._options.thresholds.graph_rows, self._options.n_threads)
+        n_written = write_graphs(before, self._options.thresholds.graph_rows, self._options.n_threads, report)
         drop_graphs(before, self.reopen())
         return n_written
 
@@ -98,6 +102,7 @@ class CurrentView:
 
     def _replace(self, view: IndexView, snapshot: Snapshot, *, is_reusing: bool = True) -> None:
         self._view = _open_view(snapshot, lambda: view.next_view(snapshot, is_reusing=is_reusing))
+        _log.debug("%s: answers from generation %d", self._directory.path, snapshot.manifest.generation)
 
     def close(self) -> None:
         """Close all files; closing twice is harmless. A forked child drops them without taking the lock."""

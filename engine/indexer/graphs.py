@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 
 from quarry.engine.backends.hnsw_index import build_graph
+from quarry.engine.progress import Report, no_report
 from quarry.formats.container.directory import Directory
 from quarry.formats.errors import FormatError, MergeFailed
 from quarry.formats.snapshot import OpenSegment, Snapshot
@@ -15,7 +16,7 @@ __all__ = ["drop_graphs", "write_graphs"]
 _log = logging.getLogger(__name__)
 
 
-def write_graphs(snapshot: Snapshot, graph_rows: int, threads: int) -> int:
+def write_graphs(snapshot: Snapshot, graph_rows: int, threads: int, report: Report = no_report) -> int:
     """Write the graphs that are missing or damaged, and return how many were written.
 
     The writer's lock must be held.
@@ -24,6 +25,7 @@ def write_graphs(snapshot: Snapshot, graph_rows: int, threads: int) -> int:
         snapshot: of the index.
         graph_rows: centroids of a segment from which on it has a graph.
         threads: for building graphs.
+        report: is told after each graph how many documents of how many are in the graphs.
 
     Raises:
         MergeFailed: an I/O error occurred; the graphs written before it are complete, and nothing is left of the
@@ -31,7 +33,10 @@ def write_graphs(snapshot: Snapshot, graph_rows: int, threads: int) -> int:
     """
     large = [segment for segment in snapshot.segments if segment.reader.n_rows >= graph_rows]
     missing = [segment for segment in large if _lacks_graph(snapshot.directory, segment)]
+    n_done, n_total = 0, sum(segment.record.n_docs for segment in missing)
+    report(n_done, n_total)
     for segment in missing:
+        _log.debug("%s: building a graph of %d centroids", segment.reader.path, segment.reader.n_rows)
         graph = build_graph(segment, threads)
         try:
             write_graph(snapshot.directory, segment.record.file, graph)
@@ -41,6 +46,8 @@ def write_graphs(snapshot: Snapshot, graph_rows: int, threads: int) -> int:
                 path=snapshot.directory.path / graph_name(segment.record.file.file_id),
                 actual=str(error),
             ) from error
+        n_done += segment.record.n_docs
+        report(n_done, n_total)
     return len(missing)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -27,6 +28,7 @@ from quarry.engine.indexer.segment_builder import BuiltSegment, SegmentBuilder, 
 from quarry.engine.indexer.segment_merger import Merged, SegmentMerger
 from quarry.engine.process.exit_gate import finishes_before_exit
 from quarry.engine.process.worker_pool import PoolClosed, WorkerPool
+from quarry.engine.progress import Report, no_report
 from quarry.engine.representation.base import Representation
 from quarry.engine.representation.registry import representation_from
 from quarry.engine.thresholds import Thresholds
@@ -38,6 +40,8 @@ from quarry.formats.vectors.quantizer import Quantizer, StoredQuantizer, write_q
 from quarry.formats.write_lock import WriteLock
 
 __all__ = ["IndexWriter"]
+
+_log = logging.getLogger(__name__)
 
 
 class IndexWriter:
@@ -343,18 +347,21 @@ class IndexWriter:
             except BaseException as error:
                 self._fail(error, "nothing was committed; what was collected is kept")
                 raise
+            n_added = built.record.n_docs - built.record.n_deleted if built else 0
+            _log.info("%s: committed generation %d, %d new documents", self._directory.path, generation, n_added)
             if self._is_automatic:
                 self._merges.start()
             return generation, built.n_replaced if built else 0
 
     @finishes_before_exit
-    def merge(self, retrain: bool = False) -> int:
+    def merge(self, retrain: bool = False, report: Report = no_report) -> int:
         """Merge all committed segments into as few as possible, on this thread, and return the generation.
 
         What was collected for the next commit is kept.
 
         Args:
             retrain: whether to train a new quantizer on all centroids and encode them again.
+            report: is told how many documents of how many are merged.
 
         Raises:
             FormatError: a segment is damaged; the index is unchanged.
@@ -365,7 +372,7 @@ class IndexWriter:
         with self._mutex:
             self._check_open()
             try:
-                self._merges.merge_all(retrain)
+                self._merges.merge_all(retrain, report)
             except BaseException as error:
                 self._state.note_orphan_files()
                 if not self._state.can_commit:

@@ -16,6 +16,7 @@ from quarry.engine.indexer.committer import Committer
 from quarry.engine.indexer.failures import clear_frames
 from quarry.engine.indexer.merge_policy import MergePolicy, SegmentSize
 from quarry.engine.indexer.segment_merger import SegmentMerger
+from quarry.engine.progress import Report, no_report
 from quarry.engine.thresholds import Thresholds
 from quarry.formats.container.directory import Directory
 from quarry.formats.errors import CommitFailed, FormatError, InvalidSetting, MergeFailed
@@ -32,6 +33,11 @@ _MAX_PAUSE = 1 << 10
 class _Task(NamedTuple):
     sources: tuple[OpenSegment, ...]
     quantizer: StoredQuantizer | None
+
+    @property
+    def n_docs(self) -> int:
+        """Number of live documents."""
+        return sum(source.record.n_docs - source.record.n_deleted for source in self.sources)
 
 
 class _Stopped(Exception):
@@ -129,11 +135,12 @@ class MergeScheduler:
         finally:
             del failure  # the error holds this frame, which must not hold the error
 
-    def merge_all(self, retrain: bool) -> None:
+    def merge_all(self, retrain: bool, report: Report = no_report) -> None:
         """Merge on this thread, into as few segments as possible without deleted documents.
 
         Args:
             retrain: whether all rows are encoded again with a quantizer trained on them.
+            report: is told after each merge how many documents of how many are merged.
 
         Raises:
             FormatError: a segment is damaged; segments merged before it are committed.
@@ -145,8 +152,13 @@ class MergeScheduler:
         if not self._committer.state.can_commit:
             self.raise_failure()
         self._failure = None  # what failed is tried again here, and raised here if it still fails
-        for task in list(self._retraining() if retrain else self._all()):
+        tasks, n_done = list(self._retraining() if retrain else self._all()), 0
+        n_total = sum(task.n_docs for task in tasks)
+        report(n_done, n_total)
+        for task in tasks:
             self._run(task)
+            n_done += task.n_docs
+            report(n_done, n_total)
         self._pause = self._n_to_skip = 0
 
     def _work(self) -> None:
@@ -199,10 +211,13 @@ class MergeScheduler:
         return {segment.reader.path for segment in self._committer.current.segments}
 
     def _run(self, task: _Task) -> None:
+        path, n_sources = self._committer.directory.path, len(task.sources)
+        _log.debug("%s: merging %d segments with %d documents", path, n_sources, task.n_docs)
         with self._typed_errors():
             merged = self._merger.merge(task.sources, task.quantizer)
             _check(self._stop)
-            self._committer.swap(merged)
+            generation = self._committer.swap(merged)
+        _log.info("%s: merged %d segments in generation %d", path, n_sources, generation)
         self._after_merge()
 
     @contextlib.contextmanager

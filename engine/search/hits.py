@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
+from typing import Any
 
 from quarry.engine.documents.file_place import FilePlace, find_place
 from quarry.engine.lexical.query_words import MatchedWord
 from quarry.engine.scoring.ranking import Exactness
 from quarry.engine.search.coverage import Coverage
+from quarry.engine.search.hit_tables import to_arrow, to_pandas
 from quarry.engine.search.passages import Passage, PassageFinder
 from quarry.formats.documents.store import PackedDocument
 
@@ -170,6 +172,27 @@ class Hits(list[Hit]):
             "coverage": None if self.coverage is None else self.coverage.to_dict(),
             "hits": [hit.to_dict() for hit in self],
         }
+
+    def to_pandas(self) -> Any:  # noqa: ANN401  # pandas has no types
+        """Return a DataFrame with a row for each hit, best first.
+
+        Its columns are id, score, title, text, metadata (dictionaries), dense_score and lexical_score. A score
+        that was not computed is NaN.
+
+        Raises:
+            BackendUnavailable: pandas is not installed.
+        """
+        return to_pandas(self)
+
+    def to_arrow(self) -> Any:  # noqa: ANN401  # pyarrow has no types
+        """Return a ``pyarrow.Table`` with a row for each hit, best first.
+
+        Its columns are those of `to_pandas`, the metadata as JSON; a score that was not computed is null.
+
+        Raises:
+            BackendUnavailable: pyarrow is not installed.
+        """
+        return to_arrow(self)
 
 
 def snippet(text: str, n_characters: int = 88) -> str:

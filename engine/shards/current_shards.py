@@ -11,6 +11,7 @@ from dataclasses import replace
 from quarry.engine.index.view import ViewResources
 from quarry.engine.indexer.graphs import drop_graphs, write_graphs
 from quarry.engine.options import OpenOptions
+from quarry.engine.progress import ProgressParts, Report, no_report
 from quarry.engine.shards.gathering import ShardThreads
 from quarry.engine.shards.shard import Shard
 from quarry.engine.shards.shard_folders import shard_directory
@@ -86,14 +87,15 @@ class CurrentShards:
         with contextlib.suppress(IndexClosed):
             self.refresh()
 
-    def optimize(self) -> int:
+    def optimize(self, report: Report = no_report) -> int:
         """Write HNSW graphs for large segments that have none; return how many were written.
 
         The write locks of the shards must be held.
         """
         before = [shard.snapshot for shard in self.get().shards]
         graph_rows, threads = self._options.thresholds.graph_rows, self._options.n_threads
-        n_written = sum(write_graphs(snapshot, graph_rows, threads) for snapshot in before)
+        parts = ProgressParts(report)
+        n_written = sum(write_graphs(snapshot, graph_rows, threads, parts.part()) for snapshot in before)
         with self._lock:
             view = self.get()
             snapshots = [Snapshot(each.snapshot.directory, each.snapshot.segments) for each in view.shards]

@@ -11,6 +11,7 @@ from quarry.engine.filtering.filter import Condition
 from quarry.engine.indexer.document_encoder import EncodedDocuments, OnInvalid
 from quarry.engine.indexer.index_writer import IndexWriter
 from quarry.engine.process.worker_pool import PoolClosed, WorkerPool
+from quarry.engine.progress import ProgressParts, Report, no_report
 from quarry.formats.errors import IndexClosed
 from quarry.formats.shard_set import shard_of
 
@@ -114,13 +115,18 @@ class ShardWriters:
         committed = self._each(lambda writer: writer.commit(), "committed")
         return sum(generation for generation, _ in committed), sum(n_replaced for _, n_replaced in committed)
 
-    def merge(self, retrain: bool = False) -> int:
+    def merge(self, retrain: bool = False, report: Report = no_report) -> int:
         """Merge the segments of every shard; return the generations of all shards added up.
+
+        Args:
+            retrain: whether each shard trains a new quantizer.
+            report: is told how many documents are merged; the total grows with each shard.
 
         Raises:
             QuarryError: as `IndexWriter.merge` raises it for one of the shards; a note says which are merged.
         """
-        return sum(self._each(lambda writer: writer.merge(retrain), "merged"))
+        parts = ProgressParts(report)
+        return sum(self._each(lambda writer: writer.merge(retrain, parts.part()), "merged"))
 
     def rollback(self) -> None:
         """Discard everything collected since the last commit."""

@@ -12,6 +12,7 @@ from quarry.formats import errors
 
 DOCUMENTED = {
     "AddIndexesReport",
+    "AsyncEngine",
     "BuildReport",
     "Cls",
     "Coverage",
@@ -74,7 +75,16 @@ def test_every_error_is_a_quarry_error() -> None:
 
 
 def test_every_public_method_is_documented() -> None:
-    for cls in (engine.Engine, engine.Hit, engine.Match, engine.Document, engine.BuildReport):
+    for cls in (
+        engine.Engine,
+        engine.AsyncEngine,
+        engine.Hits,
+        engine.Facets,
+        engine.Hit,
+        engine.Match,
+        engine.Document,
+        engine.BuildReport,
+    ):
         for name, member in vars(cls).items():
             if not name.startswith("_") and (callable(member) or isinstance(member, property | classmethod)):
                 assert inspect.getdoc(getattr(cls, name)), f"{cls.__name__}.{name}"

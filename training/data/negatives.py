@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from quarry.engine.builder import build
+from quarry.engine.choices import Mode
 from quarry.engine.encoding.encoder import Encoder
 from quarry.engine.engine import Engine
 from quarry.engine.search.hits import Hit
@@ -39,7 +40,7 @@ class NegativeSettings:
             and left out.
     """
 
-    mode: str = "dense"
+    mode: Mode = "dense"
     every: int = 0
     depth: int = 50
     count: int = 8

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, cast
 from bench.peers.protocol import Corpus, FolderIndex, Found, Vector
 
 if TYPE_CHECKING:
+    from quarry.engine.choices import Mode
     from quarry.engine.options import SearchKeywords
 
 REQUIREMENTS: tuple[str, ...] = ()
@@ -42,5 +43,5 @@ class Index(FolderIndex):
 
     def search_text(self, text: str, k: int) -> Found:
         """Search by text, in the mode of the settings; texts of hits are read."""
-        options: SearchKeywords = {"mode": str(self._settings["mode"])}
+        options: SearchKeywords = {"mode": cast("Mode", self._settings["mode"])}
         return [(hit.id, hit.score) for hit in self._index.search(text, k, **options) if hit.text]

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from support.indexes.changes import open_index, options
 
-from quarry.engine.progress import Progress
+from quarry import engine
+from quarry.engine.progress import Progress, ProgressParts
 
 
 @pytest.mark.parametrize("setting", [None, False])
@@ -50,3 +52,45 @@ def test_a_failure_closes_the_bar_and_passes(capfd) -> None:
     with pytest.raises(ValueError, match="stop"), Progress(True, "indexing"):
         raise ValueError("stop")
     assert capfd.readouterr().err.endswith("\n")
+
+
+def test_the_parts_of_work_are_summed() -> None:
+    steps: list[tuple[int, int | None]] = []
+    parts = ProgressParts(lambda n_done, n_total: steps.append((n_done, n_total)))
+    first = parts.part()
+    first(0, 5)
+    first(5, 5)
+    second = parts.part()
+    second(2, 7)
+    second(3, None)
+    assert steps == [(0, 5), (5, 5), (7, 12), (8, 8)]
+
+
+@pytest.mark.parametrize("shards", [None, 2])
+def test_adding_merging_and_graphs_report_progress(tmp_path, shards: int | None) -> None:
+    engine.build([], tmp_path / "index", shards=shards, **options())
+    steps: dict[str, list[tuple[int, int | None]]] = {"add": [], "merge": [], "optimize": []}
+    with open_index(tmp_path / "index", writable=True) as index:
+        for number in range(3):
+            docs = [{"id": f"{number}-{n}", "text": f"text {n}"} for n in range(40)]
+            assert index.add(docs, progress=lambda *step: steps["add"].append(step)) == 40
+            index.commit()
+        index.merge(progress=lambda *step: steps["merge"].append(step))
+        assert index.optimize(progress=lambda *step: steps["optimize"].append(step)) > 0
+    assert steps["add"] == [(n, 40) for n in range(1, 41)] * 3
+    for name in ("merge", "optimize"):
+        assert steps[name][-1] == (120, 120), name
+        assert steps[name] == sorted(steps[name])
+
+
+def test_an_error_of_the_function_ends_the_work_and_loses_nothing(tmp_path) -> None:
+    def stop(n_done: int, _: int | None) -> None:
+        if n_done == 3:
+            raise ValueError("stop")
+
+    engine.build([], tmp_path / "index", **options())
+    with open_index(tmp_path / "index", writable=True) as index:
+        with pytest.raises(ValueError, match="stop"):
+            index.add([{"id": str(n), "text": "text"} for n in range(10)], progress=stop)
+        index.commit()
+        assert sorted(index.ids()) == ["0", "1", "2"]

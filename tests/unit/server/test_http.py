@@ -79,7 +79,7 @@ def writer(path: Path) -> Iterator[RunningServer]:
         {},
         {"mode": "dense", "k": 3},
         {"mode": "lexical", "explain": True},
-        {"explain": True, "k": 50},
+        {"explain": True, "k": 50, "offset": 3},
         {"filter": {"number": {"$in": [1, 2]}}, "explain": True},
         {"fusion": "rrf", "dense_weight": 0.5, "candidates": 100, "nprobe": 4},
     ],
@@ -92,6 +92,7 @@ def test_a_search_has_the_hits_of_the_engine(reader: RunningServer, indexes, nam
             answer = reader.search(name, query=query, **options).json
             wanted = [hit.to_dict() | {"place": None} for hit in hits]
             assert answer["hits"] == json.loads(json.dumps(wanted))
+            assert answer["answerable"] == hits.answerable
             assert answer["exactness"] == hits.exactness
             assert answer["coverage"] == (None if hits.coverage is None else hits.coverage.to_dict())
 

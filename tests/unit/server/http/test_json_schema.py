@@ -73,7 +73,7 @@ QUERY = {"query": "tides"}
         (QUERY | {"dense_weight": 1.01}, "dense_weight", "a number from 0 to 1", "1.01"),
         (QUERY | {"explain": 1}, "explain", "boolean", "1"),
         (QUERY | {"timeout": 31}, "timeout", "a number from 0 to 30.0", "31"),
-        (QUERY | {"limit": 3}, "limit", "query, k, mode", "'limit'"),
+        (QUERY | {"limit": 3}, "limit", "query, k, offset, mode", "'limit'"),
     ],
 )
 def test_a_search_that_is_not_valid_is_refused(body: object, field: str, expected: str, found: str | None) -> None:
@@ -117,6 +117,8 @@ def test_all_options_are_given_to_the_engine() -> None:
         "candidates": 50,
         "nprobe": 3,
         "rerank": 20,
+        "offset": 2,
+        "min_relevance": 0.25,
         "partial": True,
         "timeout": 1.5,
     }

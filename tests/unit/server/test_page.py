@@ -1,0 +1,377 @@
+"""The page in a real browser: what it marks, what it shows as text, and how it is used without a mouse.
+
+Screenshots are kept in a temporary folder, or in the one that the variable QUARRY_SCREENSHOTS names.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import os
+import re
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("starlette", reason="serving needs the extra server")
+pytest.importorskip("uvicorn", reason="serving needs the extra server")
+pytest.importorskip("selenium", reason="the page is tested with selenium")
+
+from selenium import webdriver
+from selenium.webdriver.common.by import By
+from selenium.webdriver.common.keys import Keys
+from support.indexes.word_encoder import WordEncoder
+from support.server.running_server import READ_KEY, RunningServer, running, until
+
+from quarry import engine
+from quarry.server import Access, app
+
+ENCODER = WordEncoder()
+FLAGS = """
+--headless=new --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking
+--disable-component-update --disable-sync --disable-dev-shm-usage --window-size=1200,900
+"""
+FILLING = " ".join(f"Filler number {n} says little that anybody would ask for." for n in range(40))
+DOCUMENTS = [
+    {
+        "id": "odd/1 é",
+        "title": "Tides 🌊🌊",
+        "text": f"{FILLING} 🌊 The moon 🌙 pulls the sea twice a day. {FILLING}",
+        "metadata": {"kind": "sea", "tags": ["water", "sky"], "year": 2021},
+    },
+    {
+        "id": "<b>2</b>",
+        "title": "<script>window.broken = 1</script>",
+        "text": "comet <script>window.broken = 1</script> <img src=x onerror='window.broken = 1'> &amp; comet",
+        "metadata": {"kind": "<i>sky</i>", "year": 2022},
+    },
+    *(
+        {"id": f"moon {n}", "title": f"Moon {n}", "text": f"the moon number{n} rises", "metadata": {"kind": kind}}
+        for n, kind in enumerate(["sky", "sky", "sea"] * 5)
+    ),
+]
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("page") / "notes"
+    engine.build(DOCUMENTS, path, encoder=ENCODER)
+    return path
+
+
+@pytest.fixture(scope="module")
+def server(path: Path) -> Iterator[RunningServer]:
+    with app([path], encoder=ENCODER) as served, running(served) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    chromium = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    chromedriver = shutil.which("chromedriver")
+    if chromium is None or chromedriver is None:
+        pytest.skip("the page is tested in Chromium, with chromedriver")
+    options = webdriver.ChromeOptions()
+    options.binary_location = chromium
+    for flag in [*FLAGS.split(), f"--user-data-dir={tmp_path_factory.mktemp('profile')}"]:
+        options.add_argument(flag)
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+    driver = webdriver.Chrome(options=options, service=webdriver.ChromeService(chromedriver))
+    try:
+        yield driver
+    finally:
+        driver.quit()
+
+
+class Page:
+    """The page of a server in the browser."""
+
+    def __init__(self, browser: Any, server: RunningServer, folder: Path) -> None:
+        self.browser = browser
+        self.folder = folder
+        browser.get("about:blank")
+        browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+        browser.get(server.url)
+
+    def all(self, selector: str) -> list[Any]:
+        return list(self.browser.find_elements(By.CSS_SELECTOR, selector))
+
+    def one(self, selector: str) -> Any:
+        until(lambda: self.all(selector))
+        return self.all(selector)[0]
+
+    def texts(self, selector: str) -> list[str]:
+        return self.browser.execute_script(
+            "return [...document.querySelectorAll(arguments[0])].map(each => each.textContent)", selector
+        )
+
+    def type(self, text: str) -> None:
+        field = self.one("#query")
+        field.clear()
+        field.send_keys(text)
+
+    def search(self, text: str) -> None:
+        """Type a query and wait for its answer."""
+        self.type(text)
+        until(lambda: self.browser.title.startswith(text) and "result" in self.one("#status").text)
+
+    def press(self, *keys: str) -> None:
+        for key in keys:
+            self.browser.switch_to.active_element.send_keys(key)
+
+    def focused(self) -> str:
+        return str(self.browser.switch_to.active_element.get_attribute("id") or self.focused_hit())
+
+    def focused_hit(self) -> int:
+        return int(self.run("return [...document.querySelectorAll('.hit')].indexOf(document.activeElement)"))
+
+    def run(self, script: str) -> Any:
+        return self.browser.execute_script(script)
+
+    def keep(self, name: str) -> None:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        assert self.browser.save_screenshot(str(self.folder / f"{name}.png"))
+
+
+@pytest.fixture
+def open_page(browser: Any, tmp_path: Path) -> Iterator[Callable[[RunningServer], Page]]:
+    """A function that opens the page of a server; in the end it must have caused no warning or error."""
+    folder = Path(os.environ.get("QUARRY_SCREENSHOTS") or tmp_path / "screenshots")
+    browser.get_log("browser")
+    yield lambda server: Page(browser, server, folder)
+    messages = [entry["message"] for entry in browser.get_log("browser")]
+    assert [message for message in messages if "status of" not in message] == []
+
+
+@pytest.fixture
+def page(open_page: Callable[[RunningServer], Page], server: RunningServer) -> Page:
+    return open_page(server)
+
+
+def test_the_passage_and_the_words_that_matched_are_marked(page: Page, path: Path) -> None:
+    with engine.Engine.open(path, encoder=ENCODER) as index:
+        hit = index.search("moon pulls sea", k=1, explain=True)[0]
+    assert hit.id == "odd/1 é"
+    best = hit.passages[0]
+    page.search("moon pulls sea")
+    assert page.texts(".hit:first-child .passage")[0] == best.text
+    assert page.texts(".hit:first-child .passage:first-of-type mark") == [
+        best.text[low:high] for low, high in best.words
+    ]
+    assert {"moon", "pulls", "sea"} <= set(page.texts(".hit:first-child mark"))
+    page.one(".acts button").click()
+    text = page.one(".hit:first-child .text")
+    full = f"{DOCUMENTS[0]['title']}\n{DOCUMENTS[0]['text']}"
+    assert text.get_property("textContent") == full
+    assert page.texts(".hit:first-child .span.best") == [full[low:high] for low, high in best.spans]
+    assert page.texts(".hit:first-child .text mark") == [full[word.start : word.end] for word in hit.words]
+    assert "🌙" in page.texts(".hit:first-child .span.best")[0]
+    page.keep("document")
+
+
+def test_what_documents_hold_is_text(page: Page, server: RunningServer) -> None:
+    page.search("comet")
+    assert page.texts(".hit:first-child h2") == ["<script>window.broken = 1</script>"]
+    assert "<img src=x onerror='window.broken = 1'> &amp; comet" in page.texts(".hit:first-child .passage")[0]
+    page.one(".acts button").click()
+    page.one(".hit:first-child .text")
+    page.one(".acts button:nth-child(2)").click()
+    assert "<i>sky</i>" in page.texts("#facets label span")
+    assert page.run("return window.broken") is None
+    assert page.all("#results script, #results img, #facets i") == []
+
+
+def test_only_what_the_page_itself_holds_may_run(server: RunningServer) -> None:
+    answer = server.ask("GET", "/")
+    policy = dict(part.split(" ", 1) for part in answer.headers["content-security-policy"].split("; "))
+    assert policy["default-src"] == "'none'"
+    assert "unsafe" not in str(policy)
+    html = answer.body.decode()
+    for kind in ("script", "style"):
+        (content,) = re.findall(f"<{kind}>(.*?)</{kind}>", html, re.DOTALL)
+        assert (
+            policy[f"{kind}-src"]
+            == f"'sha256-{base64.b64encode(hashlib.sha256(content.encode()).digest()).decode()}'"
+        )
+    assert re.findall(r"https?://(?!www\.w3\.org/)[^\s\"']+", html) == []
+    assert "innerHTML" not in html
+    assert " style=" not in html
+
+
+def test_an_index_that_disappears_is_an_error_that_ends(page: Page, path: Path) -> None:
+    page.search("moon")
+    path.rename(path.with_name("away"))
+    try:
+        page.type("moon rises")
+        until(lambda: page.texts("#problem h2"))
+        assert page.texts("#problem h2") == ["The index cannot be searched right now"]
+        assert page.one("#problem").get_attribute("role") == "alert"
+        assert page.all(".hit") == []
+        page.keep("error")
+    finally:
+        path.with_name("away").rename(path)
+    page.one("#problem button").click()
+    until(lambda: page.all(".hit"))
+    assert page.texts("#problem h2") == []
+
+
+SLOW_FETCH = """
+const usual = window.fetch;
+window.asked = [];
+window.fetch = async (path, options) => {
+  const body = options?.body ?? "";
+  window.asked.push(body);
+  const answer = await usual(path, {...options, signal: undefined});
+  if (body.includes('"comet"')) { await new Promise(resolve => setTimeout(resolve, 600)); window.late = true; }
+  return answer;
+};
+"""
+
+
+def test_answers_that_come_late_are_dropped(page: Page) -> None:
+    page.search("moon")
+    page.run(SLOW_FETCH)
+    page.type("comet")
+    until(lambda: any('"comet"' in body for body in page.run("return window.asked")))
+    page.search("sea")
+    shown = page.texts(".hit h2")
+    until(lambda: page.run("return window.late"))
+    assert page.texts(".hit h2") == shown
+    assert page.browser.title.startswith("sea")
+
+
+def test_not_every_key_is_a_search(page: Page) -> None:
+    page.search("moon")
+    page.run(SLOW_FETCH)
+    page.run(
+        "const field = document.getElementById('query');"
+        "for (const end of ['s', 'se', 'sea']) { field.value = end; field.dispatchEvent(new Event('input')); }"
+    )
+    until(lambda: page.browser.title.startswith("sea"))
+    assert len(page.run("return window.asked.filter(body => body.includes('query'))")) == 1
+
+
+def test_results_are_narrowed_down(page: Page) -> None:
+    page.search("moon")
+    labels = {label.text.split()[0]: label for label in page.all("#facets label") if label.text}
+    assert page.texts("#facets legend") == ["kind"]
+    labels["sea"].click()
+    until(lambda: page.texts("#applied button") == ["kind: sea ×"])
+    until(lambda: len(page.all(".hit")) == 6)
+    counts = dict(zip(page.texts("#facets label span"), page.texts("#facets label small"), strict=True))
+    assert (counts["sea"], counts["sky"]) == ("6", "10")
+    page.keep("filters")
+    page.one("#applied button").click()
+    until(lambda: len(page.all(".hit")) == 10)
+
+
+def test_more_results_can_be_had(page: Page) -> None:
+    page.search("moon")
+    page.one("#further").click()
+    until(lambda: len(page.all(".hit")) > 10)
+    until(lambda: page.focused_hit() == 10)
+
+
+def test_the_page_is_used_with_keys(page: Page) -> None:
+    page.search("moon")
+    page.press(Keys.ARROW_DOWN, Keys.ARROW_DOWN)
+    assert page.focused_hit() == 1
+    page.press(Keys.ENTER)
+    until(lambda: page.all(".hit:nth-child(2) .text"))
+    page.press("e")
+    assert page.one(".hit:nth-child(2) .acts button:nth-child(2)").get_attribute("aria-expanded") == "true"
+    assert page.texts(".hit:nth-child(2) .parts dt")[-1].startswith("Ranked by")
+    page.keep("explanation")
+    page.press(Keys.ARROW_UP, Keys.ARROW_UP)
+    assert page.focused() == "query"
+    page.press(Keys.ARROW_DOWN, "/")
+    assert page.focused() == "query"
+    page.press(Keys.ESCAPE)
+    until(lambda: not page.all(".hit"))
+    assert page.one("#query").get_property("value") == ""
+    page.type("a/b e")
+    assert page.one("#query").get_property("value") == "a/b e"
+
+
+def test_everything_has_a_name_for_screen_readers(page: Page) -> None:
+    page.search("moon")
+    for each in page.all("input, button, select, section, aside, ol"):
+        if each.is_displayed():
+            assert each.accessible_name, each.get_attribute("outerHTML")[:200]
+    assert page.one("#status").get_attribute("aria-live") == "polite"
+    assert page.one(".hit").accessible_name == page.texts(".hit h2")[0]
+    assert page.one("html").get_attribute("lang") == "en"
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_the_page_fits_narrow_screens_in_both_colors(page: Page, scheme: str) -> None:
+    metrics = {"width": 320, "height": 700, "deviceScaleFactor": 2, "mobile": True}
+    page.browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
+    features = [{"name": "prefers-color-scheme", "value": scheme}]
+    page.browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
+    page.search("moon pulls sea")
+    page.run("document.querySelectorAll('.hit:first-child .acts button').forEach(button => button.click())")
+    page.one(".hit:first-child .text")
+    assert page.run("return document.documentElement.scrollWidth") <= 320
+    page.keep(f"narrow-{scheme}")
+    assert contrast(page, ".hit h2") >= 7
+    for selector in (".where", ".relevance b", ".acts button", "mark", "#status"):
+        assert contrast(page, selector) >= 4.5, selector
+
+
+CONTRAST = """
+const luminance = color => {
+  const [r, g, b] = color.match(/[\\d.]+/g).slice(0, 3).map(each => each / 255)
+    .map(each => each <= .04045 ? each / 12.92 : ((each + .055) / 1.055) ** 2.4);
+  return .2126 * r + .7152 * g + .0722 * b;
+};
+const element = document.querySelector(arguments[0]);
+let ground = element;
+while (getComputedStyle(ground).backgroundColor === "rgba(0, 0, 0, 0)") ground = ground.parentElement;
+const colors = [getComputedStyle(element).color, getComputedStyle(ground).backgroundColor];
+const [low, high] = colors.map(luminance).sort((a, b) => a - b);
+return (high + .05) / (low + .05);
+"""
+
+
+def contrast(page: Page, selector: str) -> float:
+    """The contrast of a text and what is behind it, as WCAG 2 defines it."""
+    return float(page.browser.execute_script(CONTRAST, selector))
+
+
+def test_a_key_is_asked_for(path: Path, open_page: Callable[[RunningServer], Page]) -> None:
+    access = Access(read_key=READ_KEY)
+    with app({"one": path, "two": path}, encoder=ENCODER, access=access) as served, running(served) as server:
+        page = open_page(server)
+        page.one("#problem input[type=password]").send_keys("not the key" + Keys.ENTER)
+        until(lambda: page.texts("#problem h2") == ["This key is not valid"])
+        page.one("#problem input[type=password]").send_keys(READ_KEY + Keys.ENTER)
+        until(lambda: page.texts("#index option") == ["one", "two"])
+        page.search("moon")
+        assert len(page.all(".hit")) == 10
+        assert READ_KEY not in page.browser.current_url
+        page.run(
+            "document.getElementById('index').value = 'two';"
+            "document.getElementById('index').dispatchEvent(new Event('change'))"
+        )
+        until(lambda: "index=two" in page.browser.current_url and len(page.all(".hit")) == 10)
+
+
+def test_a_query_is_kept_in_the_address(page: Page, server: RunningServer, browser: Any) -> None:
+    page.search("moon pulls")
+    page.all(".modes label")[2].click()
+    until(lambda: "mode=lexical" in browser.current_url)
+    address = browser.current_url
+    browser.get("about:blank")
+    browser.get(address)
+    until(lambda: len(page.all(".hit")) == 10)
+    assert page.one("#query").get_property("value") == "moon pulls"
+    assert page.one("[value=lexical]").is_selected()
+
+
+def test_a_query_that_cannot_be_searched_for_is_explained(page: Page) -> None:
+    page.type("...")
+    until(lambda: page.texts("#problem h2") == ["This cannot be searched for"])
