@@ -53,14 +53,14 @@ def make_server(
     tools = _Tools(indexes, synced or {})
     server: MCPServer[Any] = MCPServer("quarry", title="Quarry", instructions=_INSTRUCTIONS, log_level="WARNING")
     reads = ToolAnnotations(read_only_hint=True, open_world_hint=False)
-    for tool in (tools.search, tools.get_document, tools.list_indexes):
-        server.add_tool(tool, annotations=reads)
+    for read in (tools.search, tools.get_document, tools.list_indexes):
+        server.add_tool(read, annotations=reads)
     if is_writable:
         adds = ToolAnnotations(
             read_only_hint=False, destructive_hint=True, idempotent_hint=True, open_world_hint=False
         )
-        for tool in (tools.add, tools.delete, *([tools.sync] if synced else [])):
-            server.add_tool(tool, annotations=adds)
+        for write in (tools.add, tools.delete, *([tools.sync] if synced else [])):
+            server.add_tool(write, annotations=adds)
     return server
 
 

@@ -6,7 +6,6 @@ import argparse
 import logging
 import os
 import sys
-from pathlib import Path
 
 from quarry.engine.cli.words import name_indexes, parse_path
 from quarry.formats.errors import BackendUnavailable

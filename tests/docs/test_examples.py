@@ -13,7 +13,11 @@ PRINTED = {
     "search_notes.py": "durability.md",
     "catalog.py": "after the sale: ['teapot'",
     "follow_changes.py": "after: Lunch is at noon",
+    "answer_with_langchain.py": "the chain oiled? The chain is oiled every 300 kilometers.",
 }
+
+
+NEEDED = {"answer_with_langchain.py": "langchain_core"}
 
 
 def test_every_example_is_known_and_on_its_page() -> None:
@@ -24,6 +28,8 @@ def test_every_example_is_known_and_on_its_page() -> None:
 
 @pytest.mark.parametrize("name", sorted(PRINTED))
 def test_an_example(name: str, tmp_path: Path) -> None:
+    if name in NEEDED:
+        pytest.importorskip(NEEDED[name])
     command = [sys.executable, "-W", "error", str(FOLDER / name)]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

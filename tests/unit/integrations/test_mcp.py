@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import sys
 
@@ -23,14 +24,21 @@ DOCUMENTS = [
 ]
 
 
+def talk(arguments, *calls):
+    """Run ``quarry mcp``, call tools, and return the names of the tools and (content, is_error) of each answer.
+
+    Functions among the calls are called in between.
+    """
+    return asyncio.run(_talk(arguments, *calls))
+
+
 @pytest.fixture
 def path(tmp_path):
     engine.build(DOCUMENTS, tmp_path / "notes")
     return tmp_path / "notes"
 
 
-async def talk(arguments, *calls):
-    """Run ``quarry mcp``, call tools, and return the names of the tools and (text, is_error) of each answer."""
+async def _talk(arguments, *calls):
     parameters = StdioServerParameters(command=sys.executable, args=["-m", "quarry", "mcp", *map(str, arguments)])
     async with stdio_client(parameters) as streams, ClientSession(*streams) as session:
         await session.initialize()
@@ -46,13 +54,13 @@ async def talk(arguments, *calls):
         return tools, answers
 
 
-async def test_search_and_read(path):
+def test_search_and_read(path):
     def commit():
         with Engine.open(path, writable=True) as index:
             index.add([{"id": "snow", "text": "Snow falls in winter."}])
             index.commit()
 
-    tools, answers = await talk(
+    tools, answers = talk(
         [path],
         ("list_indexes", {}),
         ("search", {"query": "how does bread keep fresh?", "k": 1}),
@@ -63,9 +71,7 @@ async def test_search_and_read(path):
     )
     assert sorted(tools) == ["get_document", "list_indexes", "search"]
     assert not any(is_error for _, is_error in answers)
-    listed, found, filtered, document, fresh = (
-        content.get("result", content) for content, _ in answers
-    )
+    listed, found, filtered, document, fresh = (content.get("result", content) for content, _ in answers)
     assert listed == [{"name": "notes", "documents": 2}]
     assert found[0]["id"] == found[0]["source"] == "bread"
     assert found[0]["passages"][0]["text"] == "Bread\nBread keeps fresh in a linen bag."
@@ -75,8 +81,8 @@ async def test_search_and_read(path):
     assert [hit["id"] for hit in fresh] == ["snow"]
 
 
-async def test_errors_are_messages(path):
-    _, answers = await talk(
+def test_errors_are_messages(path):
+    _, answers = talk(
         [path, f"other={path}"],
         ("search", {"query": "bread"}),
         ("search", {"query": "bread", "index": "none"}),
@@ -96,10 +102,10 @@ async def test_errors_are_messages(path):
     assert len(Engine.open(path)) == 2
 
 
-async def test_write(path, tmp_path):
+def test_write(path, tmp_path):
     (tmp_path / "files").mkdir()
     (tmp_path / "files" / "rain.md").write_text("# Rain\n\nRain falls in autumn.\n", encoding="utf-8")
-    tools, answers = await talk(
+    tools, answers = talk(
         [path, "--writable", "--sync", f"notes={tmp_path / 'files'}"],
         ("add", {"id": "snow", "text": "Snow falls in winter.", "metadata": {"year": 2022}}),
         ("delete", {"ids": ["ship", "nothing"]}),
