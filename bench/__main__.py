@@ -62,6 +62,8 @@ COMMANDS = {
     "ivf_switch": Command("decisions.ivf_switch", "the number of centroids from which inverted lists are faster"),
     "lexical": Command("decisions.lexical", "BM25 of Quarry and of bm25s", ("ir_measures", "bm25s")),
     "durability": Command("system.durability", "commits, merges, updates, and searches during merges"),
+    "cpu_settings": Command("system.cpu_settings", "settings of ONNX Runtime on the CPU"),
+    "functions": Command("system.functions", "time to build an index with a slow embedding function"),
     "export": Command(
         "system.export", "time and memory to export and to start an encoder", ("onnx", "safetensors")
     ),

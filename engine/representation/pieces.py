@@ -91,12 +91,20 @@ def text_pieces(
     sizes: list[npt.NDArray[np.int64]] = [np.empty(0, np.int64)]
     spans: list[tuple[int, int]] = []
     for first, stop in windows:
+        if _n_pieces(stop - first, tokens_per_piece) == 1:
+            sizes.append(np.array([stop - first], np.int64))
+            spans.append((int(starts[first]), int(ends[stop - 1])))
+            continue
         flags = sentence_end_flags(text, starts[first:stop], ends[first:stop])
         cuts = piece_starts(flags, tokens_per_piece) + first
         stops = np.append(cuts[1:], stop)
         sizes.append(stops - cuts)
         spans += zip(starts[cuts].tolist(), ends[stops - 1].tolist(), strict=True)
     return TextPieces(np.concatenate(sizes), spans)
+
+
+def _n_pieces(n_tokens: int, tokens_per_piece: int) -> int:
+    return max(1, round(n_tokens / tokens_per_piece))
 
 
 def piece_starts(sentence_ends: npt.NDArray[np.bool_], tokens_per_piece: int) -> npt.NDArray[np.int64]:
@@ -113,7 +121,7 @@ def piece_starts(sentence_ends: npt.NDArray[np.bool_], tokens_per_piece: int) ->
         (n_pieces,) int64, strictly ascending from 0: the first token of each piece.
     """
     n_tokens = len(sentence_ends)
-    n_pieces = max(1, round(n_tokens / tokens_per_piece))
+    n_pieces = _n_pieces(n_tokens, tokens_per_piece)
     starts = np.arange(n_pieces) * n_tokens // n_pieces
     candidates = np.flatnonzero(sentence_ends) + 1
     if n_pieces == 1 or candidates.size == 0:

@@ -21,6 +21,7 @@ _STATUS: Mapping[type[errors.QuarryError], int] = {
     errors.IndexLocked: 409,
     errors.IndexNotFound: 503,
     errors.IndexClosed: 503,
+    errors.EncodingFailed: 502,
     errors.AccessFailed: 503,
     errors.BackendUnavailable: 503,
     errors.ShardTimeout: 504,

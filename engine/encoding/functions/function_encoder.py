@@ -42,6 +42,8 @@ class FunctionEncoder:
     Once an index has so many vectors that inverted lists are made, these are calibrated with up to 512 short
     texts, encoded as queries.
 
+    It can be pickled if the function or model can.
+
     Args:
         embed_documents: a function of a list of texts that returns an array-like of shape (n, dim); or a model:
             one with ``embed_documents`` and ``embed_query`` (LangChain's `Embeddings`), or one with ``encode``
@@ -93,7 +95,17 @@ class FunctionEncoder:
         self._passage_words = _checked_int(passage_words, "passage_words", _MAX_BATCH)
         self._max_in_flight = _checked_int(max_in_flight, "max_in_flight", _MAX_IN_FLIGHT)
         self.identity = _identity(self.name, _checked_text(revision, "revision") or source.revision, self)
-        self._slots = PerProcess(partial(threading.BoundedSemaphore, self._max_in_flight))
+        self._slots = self._new_slots()
+
+    def _new_slots(self) -> PerProcess[threading.BoundedSemaphore]:
+        return PerProcess(partial(threading.BoundedSemaphore, self._max_in_flight))
+
+    def __getstate__(self) -> dict[str, object]:
+        return {name: value for name, value in vars(self).items() if name != "_slots"}
+
+    def __setstate__(self, state: dict[str, object]) -> None:
+        vars(self).update(state)
+        self._slots = self._new_slots()
 
     @property
     def batch_limits(self) -> BatchLimits:

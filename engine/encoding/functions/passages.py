@@ -67,7 +67,11 @@ def cut_passages(text: str, max_words: int) -> PreparedPassages:
     """
     if is_invisible(text):
         return PreparedPassages((), 0)
-    starts, ends = _word_bounds(text)
+    bounds = _word_bounds(text)
+    if len(bounds) <= max_words:
+        start, end = bounds[0][0], bounds[-1][1]
+        return PreparedPassages((Passage(text[start:end], start, end),), len(bounds))
+    starts, ends = np.ascontiguousarray(np.array(bounds, np.int64).T)
     passages = []
     for first, stop in _passage_bounds(sentence_end_flags(text, starts, ends), max_words):
         start, end = int(starts[first]), int(ends[stop - 1])
@@ -97,14 +101,19 @@ def _passage_bounds(sentence_ends: npt.NDArray[np.bool_], max_words: int) -> Ite
     yield first, n_words
 
 
-def _word_bounds(text: str) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+def _word_bounds(text: str) -> list[tuple[int, int]]:
     """Return the first character of each word, and one past its last."""
+    bounds = [match.span() for match in WORD.finditer(text)]
+    return _shortened(bounds) if any(end - start > _MAX_WORD for start, end in bounds) else bounds
+
+
+def _shortened(words: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Divide words of more than 40 characters."""
     bounds: list[tuple[int, int]] = []
-    for match in WORD.finditer(text):
-        start, end = match.span()
+    for first, end in words:
+        start = first
         while end - start > _MAX_WORD:
             bounds.append((start, start + _MAX_WORD))
             start += _MAX_WORD
         bounds.append((start, end))
-    starts, ends = np.array(bounds, np.int64).T
-    return np.ascontiguousarray(starts), np.ascontiguousarray(ends)
+    return bounds

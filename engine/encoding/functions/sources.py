@@ -85,11 +85,15 @@ def _from_langchain(model: object) -> EmbeddingSource:
     names = (getattr(model, name, None) for name in _NAMES)
     return EmbeddingSource(
         embed_documents=getattr(model, "embed_documents"),  # noqa: B009
-        embed_queries=lambda texts: [embed_query(text) for text in texts],
+        embed_queries=partial(_embed_each, embed_query),
         dim=_integer(getattr(model, "dimensions", None)),
         measure_dim=partial(_measured_dim, embed_query),
         name=next((name for name in names if isinstance(name, str) and name), None),
     )
+
+
+def _embed_each(embed: Callable[[str], object], texts: list[str]) -> list[object]:
+    return [embed(text) for text in texts]
 
 
 def _measured_dim(embed_query: Callable[[str], object]) -> int:

@@ -11,8 +11,14 @@ import numpy.typing as npt
 from support.indexes.word_encoder import WordEncoder
 
 
+def mean_vectors(texts: list[str], dim: int) -> npt.NDArray[np.float32]:
+    """Return the (n, dim) mean of random vectors of the words of each text, the same in every process."""
+    words = WordEncoder(dim=dim, normalize=False)
+    return np.stack([np.mean([words.vector(word) for word in text.split()], axis=0) for text in texts])
+
+
 class EmbeddingFunction:
-    """The mean of random vectors of the words of a text, the same in every process.
+    """Records its calls; see `mean_vectors`.
 
     Args:
         dim: length of a vector.
@@ -26,7 +32,7 @@ class EmbeddingFunction:
     """
 
     def __init__(self, dim: int = 16, fail: Callable[[int, list[str]], Any] | None = None) -> None:
-        self._words = WordEncoder(dim=dim, normalize=False)
+        self._dim = dim
         self.fail = fail
         self._lock = threading.Lock()
         self._n_running = 0
@@ -50,7 +56,7 @@ class EmbeddingFunction:
 
     def vectors(self, texts: list[str]) -> npt.NDArray[np.float32]:
         """Return the (n, dim) vectors of texts, without recording a call."""
-        return np.stack([np.mean([self._words.vector(word) for word in text.split()], axis=0) for text in texts])
+        return mean_vectors(texts, self._dim)
 
     @property
     def sizes(self) -> list[int]:

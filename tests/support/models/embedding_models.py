@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from support.indexes.embedding_function import EmbeddingFunction
+from support.indexes.embedding_function import mean_vectors
 
 Vectors = npt.NDArray[np.float32]
 
@@ -19,7 +19,6 @@ class SentenceTransformer:
         self.similarity_fn_name = similarity
         self.asked: list[tuple[str, list[str]]] = []
         self._dim = dim
-        self._embed = EmbeddingFunction(dim)
         self._module = SimpleNamespace(auto_model=SimpleNamespace(name_or_path=name))
 
     def __getitem__(self, number: int) -> Any:
@@ -42,8 +41,7 @@ class SentenceTransformer:
 
     def _encode(self, kind: str, sentences: list[str]) -> Vectors:
         self.asked.append((kind, sentences))
-        vectors: Vectors = self._embed.vectors(sentences)
-        return vectors
+        return mean_vectors(sentences, self._dim)
 
 
 class StaticModel:
@@ -68,13 +66,47 @@ class Embeddings:
     def __init__(self, **attributes: Any) -> None:
         vars(self).update(attributes)
         self.asked: list[Any] = []
-        self._embed = EmbeddingFunction(16)
+        self._dim = 1536 if attributes.get("model", "").startswith("text-embedding") else 16
 
     def embed_documents(self, texts: list[str]) -> list[list[float]]:
         self.asked.append(texts)
-        return self._embed.vectors(texts).tolist()
+        return mean_vectors(texts, self._dim).tolist()
 
     def embed_query(self, text: str) -> list[float]:
         assert isinstance(text, str)
         self.asked.append(text)
-        return self._embed.vectors([text])[0].tolist()
+        return mean_vectors([text], self._dim)[0].tolist()
+
+
+class OpenAI:
+    """The interface of the ``openai`` package's client, for embeddings."""
+
+    def __init__(self) -> None:
+        self.embeddings = self
+
+    def create(self, *, model: str, input: list[str]) -> Any:  # noqa: A002
+        assert model
+        return SimpleNamespace(data=[SimpleNamespace(embedding=row.tolist()) for row in mean_vectors(input, 1536)])
+
+
+class _Pretrained(StaticModel):
+    @classmethod
+    def from_pretrained(cls, name: str) -> StaticModel:
+        return cls(base_model_name=name)
+
+
+MODULES = {
+    "langchain_openai": {"OpenAIEmbeddings": Embeddings},
+    "model2vec": {"StaticModel": _Pretrained},
+    "openai": {"OpenAI": OpenAI},
+    "sentence_transformers": {"SentenceTransformer": SentenceTransformer},
+}
+"""What guides import, by the name of the module."""
+
+
+def stand_in_modules() -> dict[str, ModuleType]:
+    """Return modules that hold the stand-ins under the names that the libraries have."""
+    modules = {name: ModuleType(name) for name in MODULES}
+    for name, module in modules.items():
+        vars(module).update(MODULES[name])
+    return modules

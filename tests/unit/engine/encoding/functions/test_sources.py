@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pickle
+
 import numpy as np
 import pytest
 from support.models.embedding_models import Embeddings, SentenceTransformer, StaticModel
@@ -27,6 +29,19 @@ def test_a_model_that_states_its_name_is_an_encoder_as_it_is(tmp_path, make):
         assert index.search("three dogs", k=1)[0].id == "dog"
     with Engine.open(tmp_path / "index", encoder=FunctionEncoder(make(), batch_size=2)) as index:
         assert index.search("an owl", k=1)[0].id == "owl"
+
+
+@pytest.mark.parametrize("protocol", range(2, pickle.HIGHEST_PROTOCOL + 1))
+def test_an_encoder_is_pickled_with_its_model(protocol):
+    for model in (StaticModel(), Embeddings(model="m", dimensions=16), np.ones):
+        encoder = FunctionEncoder(model, dim=12 if model is np.ones else None, name="m", max_in_flight=3)
+        encoder.prepare_query("text")
+        copy = pickle.loads(pickle.dumps(encoder, protocol))
+        assert (copy.identity, copy.batch_limits) == (encoder.identity, encoder.batch_limits)
+        if model is not np.ones:
+            np.testing.assert_array_equal(
+                copy.run_queries(["one text"] * 70), encoder.run_queries(["one text"] * 70)
+            )
 
 
 class TestSentenceTransformers:
