@@ -185,7 +185,8 @@ class QuarryVectorStore(VectorStore):
             each.id: np.asarray(each.vectors, np.float32).reshape(-1, self._encoder.dim).mean(0) for each in stored
         }
         found = np.array([means[hit.id] for hit in hits], np.float32).reshape(len(hits), self._encoder.dim)
-        return found / np.maximum(np.linalg.norm(found, axis=1, keepdims=True), 1e-12).astype(np.float32)
+        unit: npt.NDArray[np.float32] = found / np.maximum(np.linalg.norm(found, axis=1, keepdims=True), 1e-12)
+        return unit
 
     def _select_diverse(
         self, query: npt.NDArray[np.float32], hits: Sequence[Hit], k: int, lambda_mult: float

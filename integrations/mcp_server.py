@@ -59,8 +59,10 @@ def make_server(
         adds = ToolAnnotations(
             read_only_hint=False, destructive_hint=True, idempotent_hint=True, open_world_hint=False
         )
-        for write in (tools.add, tools.delete, *([tools.sync] if synced else [])):
-            server.add_tool(write, annotations=adds)
+        server.add_tool(tools.add, annotations=adds)
+        server.add_tool(tools.delete, annotations=adds)
+        if synced:
+            server.add_tool(tools.sync, annotations=adds)
     return server
 
 
