@@ -6,10 +6,9 @@ import argparse
 import logging
 import os
 import sys
-from pathlib import Path
 
-from quarry.engine.cli.words import parse_path
-from quarry.formats.errors import BackendUnavailable, InvalidSetting
+from quarry.engine.cli.words import name_indexes, parse_path
+from quarry.formats.errors import BackendUnavailable
 
 __all__ = ["add_arguments", "run"]
 
@@ -89,7 +88,7 @@ def run(args: argparse.Namespace) -> int:
     with (
         listen(args.host, args.port) as opened,
         app(
-            _named(args.index), encoder=args.encoder, reranker=args.reranker, access=access, limits=limits
+            name_indexes(args.index), encoder=args.encoder, reranker=args.reranker, access=access, limits=limits
         ) as served,
     ):
         where = f"{', '.join(served.indexes)} at {url_of(opened)}"
@@ -100,20 +99,3 @@ def run(args: argparse.Namespace) -> int:
 def _print(line: str) -> None:
     sys.stdout.write(line + "\n")
     sys.stdout.flush()
-
-
-def _named(words: list[str]) -> dict[str, Path]:
-    """Return the folders of the command line by name."""
-    found: dict[str, Path] = {}
-    for word in words:
-        name, sign, folder = word.partition("=")
-        if not sign or Path(word).is_dir():
-            folder, name = word, Path(word).resolve().name
-        if not folder:
-            raise InvalidSetting("an empty path", expected="the folder of an index")
-        if name in found:
-            raise InvalidSetting(
-                "two indexes have the same name", expected="other names, as NAME=FOLDER", actual=name
-            )
-        found[name] = Path(folder)
-    return found

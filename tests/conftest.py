@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import shutil
 from collections.abc import Callable, Iterator
@@ -18,6 +19,13 @@ if shutil.which("nvidia-smi") is None:
     os.environ.setdefault("TRITON_INTERPRET", "1")  # is read when Triton is imported, which torch may do
 
 REPOSITORY = Path(__file__).resolve().parent.parent
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Declare the settings of pytest-asyncio if it is not installed: an unknown setting is an error."""
+    if importlib.util.find_spec("pytest_asyncio") is None:
+        for name in ("asyncio_mode", "asyncio_default_fixture_loop_scope"):
+            parser.addini(name, "of pytest-asyncio")
 
 
 @pytest.fixture(scope="session")

@@ -1,4 +1,4 @@
-"""Conversions of the words of a command line: paths, texts and filters."""
+"""Conversions of the words of a command line: paths, names of indexes, texts and filters."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import argparse
 import json
 import os
 import reprlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from quarry.formats.errors import InvalidFilter
+from quarry.formats.errors import InvalidFilter, InvalidSetting
 
-__all__ = ["decode_text", "parse_filter_option", "parse_path"]
+__all__ = ["decode_text", "name_indexes", "parse_filter_option", "parse_path"]
 
 
 def parse_path(word: str) -> Path:
@@ -52,3 +52,24 @@ def parse_filter_option(given: str | None) -> Mapping[str, object] | None:
             "--filter is not a JSON object", expected='{"field": value}', actual=reprlib.repr(given)
         )
     return only
+
+
+def name_indexes(words: Sequence[str]) -> dict[str, Path]:
+    """Return folders of indexes by name: words are folders, or NAME=FOLDER; the default is a folder's own name.
+
+    Raises:
+        InvalidSetting: a path is empty, or two indexes have the same name.
+    """
+    found: dict[str, Path] = {}
+    for word in words:
+        name, sign, folder = word.partition("=")
+        if not sign or Path(word).is_dir():
+            folder, name = word, Path(word).resolve().name
+        if not folder:
+            raise InvalidSetting("an empty path", expected="the folder of an index")
+        if name in found:
+            raise InvalidSetting(
+                "two indexes have the same name", expected="other names, as NAME=FOLDER", actual=name
+            )
+        found[name] = Path(folder)
+    return found

@@ -41,7 +41,7 @@ def test_the_wheel_holds_every_package(wheel: Path, repository: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         names = set(archive.namelist())
     assert {name.split("/")[0] for name in names if ".dist-info" not in name} == {"quarry"}
-    for top in ("engine", "exporters", "formats", "server"):
+    for top in ("engine", "exporters", "formats", "integrations", "server"):
         for path in (repository / top).rglob("*.py"):
             assert f"quarry/{path.relative_to(repository).as_posix()}" in names
     assert "quarry/formats/SPEC.md" in names

@@ -9,13 +9,18 @@ from pathlib import Path
 import pytest
 
 FOLDER = Path(__file__).resolve().parents[2] / "examples"
-NEEDS = {"fastapi_application.py": ("starlette", "fastapi"), "notes_page.py": ("starlette", "uvicorn")}
+NEEDS = {
+    "answer_with_langchain.py": ("langchain_core",),
+    "fastapi_application.py": ("starlette", "fastapi"),
+    "notes_page.py": ("starlette", "uvicorn"),
+}
 PRINTED = {
     "fastapi_application.py": '[{"id":"soup"',
     "notes_page.py": "durability.md, line",
     "search_notes.py": "durability.md",
     "catalog.py": "after the sale: ['teapot'",
     "follow_changes.py": "after: Lunch is at noon",
+    "answer_with_langchain.py": "the chain oiled? The chain is oiled every 300 kilometers.",
 }
 
 

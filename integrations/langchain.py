@@ -1,0 +1,237 @@
+"""LangChain: a vector store and a retriever on an index."""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+from langchain_core.callbacks import CallbackManagerForRetrieverRun
+from langchain_core.documents import Document
+from langchain_core.embeddings import Embeddings
+from langchain_core.retrievers import BaseRetriever
+from langchain_core.vectorstores import VectorStore
+from pydantic import ConfigDict, Field
+
+from quarry.engine import Document as StoredDocument
+from quarry.engine import FunctionEncoder, Hit, open_encoder
+from quarry.engine.encoding.encoder import Encoder
+from quarry.engine.encoding.functions.sources import embedding_source
+from quarry.integrations.open_index import OpenIndex
+
+__all__ = ["QuarryRetriever", "QuarryVectorStore"]
+
+Filter = Mapping[str, object]
+
+
+class QuarryVectorStore(VectorStore):
+    """A vector store whose documents are those of an index, which other programs can use too.
+
+    Searches are hybrid, if the keyword `mode` does not say otherwise, and take the keywords of
+    `quarry.engine.Engine.search`: `filter`, `min_relevance`, `mode` and so on. Every change is one commit.
+
+    Args:
+        path: folder of the index; an empty one is created if there is none.
+        embedding: embeds documents and queries; None: the encoder that comes with Quarry. Its attribute `model`,
+            `model_name` or `model_id`, or else the name of its class, is stored in the index, which then needs
+            embeddings of that name; to choose it, give a `quarry.engine.FunctionEncoder` made with a name.
+        wait_s: seconds that a change waits for another process that is writing.
+
+    Raises:
+        EncoderMismatch: the index was made with other embeddings.
+    """
+
+    def __init__(
+        self, path: str | os.PathLike[str], embedding: Embeddings | Encoder | None = None, *, wait_s: float = 30
+    ) -> None:
+        self._embedding = embedding if isinstance(embedding, Embeddings) else None
+        self._encoder = (
+            _open_embeddings(embedding) if isinstance(embedding, Embeddings) else open_encoder(embedding)
+        )
+        self._index = OpenIndex(path, self._encoder, wait_s)
+
+    @property
+    def embeddings(self) -> Embeddings | None:
+        """The embeddings given by the caller; None: those of the encoder that comes with Quarry."""
+        return self._embedding
+
+    def add_texts(
+        self,
+        texts: Iterable[str],
+        metadatas: list[dict[str, Any]] | None = None,
+        *,
+        ids: Sequence[str | None] | None = None,
+        **kwargs: Any,
+    ) -> list[str]:
+        """Add texts in one commit, and return their ids; one with the id of another replaces it.
+
+        Args:
+            texts: the texts.
+            metadatas: metadata of each.
+            ids: their ids; None, or None among them: new random ids.
+            **kwargs: ignored.
+
+        Raises:
+            ValueError: there is not one metadata, or one id, for each text.
+            InvalidDocument: a text or its metadata cannot be indexed; nothing is added.
+        """
+        contents = list(texts)
+        for name, values in (("metadatas", metadatas), ("ids", ids)):
+            if values is not None and len(values) != len(contents):
+                raise ValueError(f"{len(values)} {name} for {len(contents)} texts")
+        names = [name or str(uuid.uuid4()) for name in ids or [None] * len(contents)]
+        documents = [
+            StoredDocument(name, text, metadata=dict(metadata or {}))
+            for name, text, metadata in zip(names, contents, metadatas or [{}] * len(contents), strict=True)
+        ]
+        self._index.write(lambda index: index.add(documents))
+        return names
+
+    def delete(self, ids: list[str] | None = None, **kwargs: Any) -> bool:
+        """Delete documents in one commit; ids that no document has are ignored.
+
+        Args:
+            ids: ids of documents; None: nothing is deleted.
+            **kwargs: ignored.
+        """
+        if ids:
+            self._index.write(lambda index: index.delete(ids))
+        return True
+
+    def get_by_ids(self, ids: Sequence[str], /) -> list[Document]:
+        """Return the documents with these ids; ids that no document has are ignored."""
+        return [_from_stored(each) for each in self._index.reader().get(list(dict.fromkeys(ids)))]
+
+    def similarity_search(self, query: str, k: int = 4, **kwargs: Any) -> list[Document]:
+        """Return the `k` best documents; keywords are those of `quarry.engine.Engine.search`."""
+        return [document for document, _ in self.similarity_search_with_score(query, k, **kwargs)]
+
+    def similarity_search_with_score(self, query: str, k: int = 4, **kwargs: Any) -> list[tuple[Document, float]]:
+        """Return the `k` best documents with `quarry.engine.Hit.score`, by which they are ranked."""
+        hits = self._index.reader().search(query, k, **kwargs)
+        return [(_from_hit(hit), hit.score) for hit in hits]
+
+    def similarity_search_by_vector(self, embedding: list[float], k: int = 4, **kwargs: Any) -> list[Document]:
+        """Return the `k` documents with the best inner products with a vector."""
+        vector = np.asarray([embedding], np.float32)
+        (hits,) = self._index.reader().search_vectors(vector, k, **kwargs)
+        return [_from_hit(hit) for hit in hits]
+
+    def max_marginal_relevance_search(
+        self, query: str, k: int = 4, fetch_k: int = 20, lambda_mult: float = 0.5, **kwargs: Any
+    ) -> list[Document]:
+        """Return documents that are relevant and differ from each other (Carbonell and Goldstein 1998).
+
+        Args:
+            query: the query.
+            k: number of documents.
+            fetch_k: number of hits that they are selected from.
+            lambda_mult: 1 selects by similarity to the query alone, 0 by difference from those selected before.
+            **kwargs: of `quarry.engine.Engine.search`.
+        """
+        vector = self._encoder.encode_query(query)
+        hits = self._index.reader().search(query, fetch_k, **kwargs)
+        return self._select_diverse(vector, hits, k, lambda_mult)
+
+    def max_marginal_relevance_search_by_vector(
+        self, embedding: list[float], k: int = 4, fetch_k: int = 20, lambda_mult: float = 0.5, **kwargs: Any
+    ) -> list[Document]:
+        """Do the same as `max_marginal_relevance_search` for the vector of a query."""
+        vector = np.asarray(embedding, np.float32)
+        (hits,) = self._index.reader().search_vectors(vector[None], fetch_k, **kwargs)
+        return self._select_diverse(vector, hits, k, lambda_mult)
+
+    @classmethod
+    def from_texts(  # type: ignore[override]  # embeddings are optional here
+        cls,
+        texts: list[str],
+        embedding: Embeddings | None = None,
+        metadatas: list[dict[str, Any]] | None = None,
+        *,
+        ids: list[str] | None = None,
+        path: str | os.PathLike[str],
+        **kwargs: Any,
+    ) -> Self:
+        """Open the vector store at `path`, and add texts."""
+        store = cls(path, embedding, **kwargs)
+        store.add_texts(texts, metadatas, ids=ids)
+        return store
+
+    def close(self) -> None:
+        """Close the index."""
+        self._index.close()
+
+    def _similarity_search_with_relevance_scores(
+        self, query: str, k: int = 4, **kwargs: Any
+    ) -> list[tuple[Document, float]]:
+        """Return the `k` best documents with `quarry.engine.Hit.relevance`; cosines if there is none."""
+        hits = self._index.reader().search(query, k, **kwargs)
+        if any(hit.relevance is None for hit in hits):
+            vector = self._encoder.encode_query(query)
+            cosines = self._vectors(hits) @ (vector / max(float(np.linalg.norm(vector)), 1e-12))
+            return [
+                (_from_hit(hit), min(1.0, max(0.0, float(cosine))))
+                for hit, cosine in zip(hits, cosines, strict=True)
+            ]
+        return [(_from_hit(hit), float(hit.relevance or 0)) for hit in hits]
+
+    def _vectors(self, hits: Sequence[Hit]) -> npt.NDArray[np.float32]:
+        """Return the mean of each hit's vectors, (n, dim) of length 1."""
+        stored = self._index.reader().get([hit.id for hit in hits], vectors=True)
+        means = {
+            each.id: np.asarray(each.vectors, np.float32).reshape(-1, self._encoder.dim).mean(0) for each in stored
+        }
+        found = np.array([means[hit.id] for hit in hits], np.float32).reshape(len(hits), self._encoder.dim)
+        unit: npt.NDArray[np.float32] = found / np.maximum(np.linalg.norm(found, axis=1, keepdims=True), 1e-12)
+        return unit
+
+    def _select_diverse(
+        self, query: npt.NDArray[np.float32], hits: Sequence[Hit], k: int, lambda_mult: float
+    ) -> list[Document]:
+        vectors = self._vectors(hits)
+        relevance = vectors @ (query / max(float(np.linalg.norm(query)), 1e-12))
+        similarity = vectors @ vectors.T
+        selected: list[int] = []
+        while len(selected) < min(k, len(hits)):
+            redundancy = similarity[:, selected].max(axis=1, initial=-1) if selected else np.zeros(len(hits))
+            gain = lambda_mult * relevance - (1 - lambda_mult) * redundancy
+            gain[selected] = -np.inf
+            selected.append(int(np.argmax(gain)))
+        return [_from_hit(hits[number]) for number in selected]
+
+
+class QuarryRetriever(BaseRetriever):
+    """A retriever of the documents of an index.
+
+    Attributes:
+        store: the vector store that is searched.
+        k: number of documents.
+        search_kwargs: keywords of `quarry.engine.Engine.search`: `filter`, `min_relevance`, `mode` and so on.
+    """
+
+    store: QuarryVectorStore
+    k: int = 4
+    search_kwargs: dict[str, Any] = Field(default_factory=dict)
+
+    model_config = ConfigDict(arbitrary_types_allowed=True)
+
+    def _get_relevant_documents(
+        self, query: str, *, run_manager: CallbackManagerForRetrieverRun, k: int | None = None, **kwargs: Any
+    ) -> list[Document]:
+        return self.store.similarity_search(query, self.k if k is None else k, **{**self.search_kwargs, **kwargs})
+
+
+def _open_embeddings(embedding: Embeddings) -> Encoder:
+    name = embedding_source(embedding).name or f"{type(embedding).__module__}.{type(embedding).__qualname__}"
+    return FunctionEncoder(embedding, name=name)
+
+
+def _from_hit(hit: Hit) -> Document:
+    return Document(id=hit.id, page_content=hit.text, metadata=dict(hit.metadata))
+
+
+def _from_stored(document: StoredDocument) -> Document:
+    return Document(id=document.id, page_content=document.text, metadata=dict(document.metadata))

@@ -1,0 +1,58 @@
+"""Serve indexes to clients of language models, by the Model Context Protocol over standard input and output."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import threading
+from pathlib import Path
+
+from quarry.engine import open_encoder
+from quarry.engine.cli.words import name_indexes, parse_path
+from quarry.formats.errors import BackendUnavailable
+
+__all__ = ["add_arguments", "run"]
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments of ``quarry mcp``."""
+    parser.add_argument(
+        "index", metavar="INDEX", nargs="+", help="the folder of an index, or NAME=FOLDER to name it for clients"
+    )
+    parser.add_argument("--writable", action="store_true", help="let clients add and delete documents")
+    parser.add_argument(
+        "--sync",
+        metavar="NAME=FOLDER",
+        action="append",
+        default=[],
+        help="with --writable, let clients bring the index NAME up to date with the files of FOLDER",
+    )
+    parser.add_argument("--encoder", type=parse_path, metavar="FOLDER", help="encoder bundle of all indexes")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Run ``quarry mcp`` until the client closes standard input; return the exit status.
+
+    Raises:
+        QuarryError: an index cannot be opened, or a setting is not valid; BackendUnavailable if the library of the
+            protocol is not installed.
+    """
+    try:
+        from quarry.integrations.mcp_server import make_server
+    except ModuleNotFoundError as error:
+        raise BackendUnavailable(
+            f"the Model Context Protocol needs {error.name}",
+            expected="the extra: pip install 'quarry-search[mcp]'",
+        ) from error
+    from quarry.integrations.open_index import OpenIndex
+
+    encoder = open_encoder(args.encoder)
+    synced: dict[str, Path] = name_indexes(args.sync)
+    with contextlib.ExitStack() as stack:
+        indexes = {
+            name: stack.enter_context(contextlib.closing(OpenIndex(path, encoder, create=False)))
+            for name, path in name_indexes(args.index).items()
+        }
+        threading.Thread(target=encoder.encode_query, args=("load the model",), daemon=True).start()
+        make_server(indexes, is_writable=args.writable, synced=synced).run("stdio")
+    return 0

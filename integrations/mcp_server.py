@@ -1,0 +1,192 @@
+"""A server of the Model Context Protocol: indexes as tools of a language model's client."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any, TypeVar
+
+import anyio.to_thread
+from mcp.server.mcpserver import MCPServer
+from mcp.server.mcpserver.exceptions import ToolError
+from mcp.types import ToolAnnotations
+from pydantic import Field
+
+from quarry.engine import Document, Engine, Hit
+from quarry.formats.errors import InvalidSetting, QuarryError
+from quarry.integrations.open_index import OpenIndex
+
+__all__ = ["make_server"]
+
+T = TypeVar("T")
+
+_MAX_HITS = 50
+_INSTRUCTIONS = """Search collections of documents by meaning and by words. Call `search` with a question or a few
+words; each result has its best passages, where they were read, and `relevance`, an estimate of the probability
+that it answers the query. Call `get_document` for a whole text."""
+
+Index = Annotated[
+    str | None, Field(description="name of the index, see `list_indexes`; not needed if there is one")
+]
+
+
+def make_server(
+    indexes: Mapping[str, OpenIndex], *, is_writable: bool = False, synced: Mapping[str, Path] | None = None
+) -> MCPServer[Any]:
+    """Return a server with the tools `list_indexes`, `search` and `get_document`.
+
+    Args:
+        indexes: the indexes by name.
+        is_writable: whether there are the tools `add` and `delete` too.
+        synced: for some of the indexes a folder, which the tool `sync` makes the index follow. Clients cannot
+            choose folders, because what is indexed can be read.
+
+    Raises:
+        InvalidSetting: `synced` names an index that there is not.
+    """
+    for name in synced or {}:
+        if name not in indexes:
+            raise InvalidSetting(
+                "a folder for an index that is not served", expected=" or ".join(sorted(indexes)), actual=name
+            )
+    tools = _Tools(indexes, synced or {})
+    server: MCPServer[Any] = MCPServer("quarry", title="Quarry", instructions=_INSTRUCTIONS, log_level="WARNING")
+    reads = ToolAnnotations(read_only_hint=True, open_world_hint=False)
+    for read in (tools.search, tools.get_document, tools.list_indexes):
+        server.add_tool(read, annotations=reads)
+    if is_writable:
+        adds = ToolAnnotations(
+            read_only_hint=False, destructive_hint=True, idempotent_hint=True, open_world_hint=False
+        )
+        server.add_tool(tools.add, annotations=adds)
+        server.add_tool(tools.delete, annotations=adds)
+        if synced:
+            server.add_tool(tools.sync, annotations=adds)
+    return server
+
+
+class _Tools:
+    """The tools; their docstrings and types are what clients see."""
+
+    def __init__(self, indexes: Mapping[str, OpenIndex], synced: Mapping[str, Path]) -> None:
+        self._indexes = indexes
+        self._synced = synced
+
+    async def list_indexes(self) -> list[dict[str, Any]]:
+        """List the indexes with their number of documents."""
+        return await _run(
+            lambda: [{"name": name, "documents": len(index.reader())} for name, index in self._indexes.items()]
+        )
+
+    async def search(
+        self,
+        query: Annotated[str, Field(description="a question, a sentence, or words")],
+        index: Index = None,
+        k: Annotated[int, Field(description="number of results", ge=1, le=_MAX_HITS)] = 5,
+        filter: Annotated[  # noqa: A002  # the name that Engine.search has
+            dict[str, Any] | None,
+            Field(description='conditions on metadata: {"lang": "en", "year": {"$gte": 2020}}'),
+        ] = None,
+        min_relevance: Annotated[
+            float | None,
+            Field(description="leave out results that are less likely to answer the query", ge=0, le=1),
+        ] = None,
+    ) -> list[dict[str, Any]]:
+        """Search an index, and return the best passages of the documents found, best document first."""
+        found = self._index(index)
+        return await _run(
+            lambda: [
+                _result(hit) for hit in found.reader().search(query, k, filter=filter, min_relevance=min_relevance)
+            ]
+        )
+
+    async def get_document(
+        self,
+        id: Annotated[str, Field(description="id of a result")],  # noqa: A002
+        index: Index = None,
+    ) -> dict[str, Any]:
+        """Return a document with its whole text."""
+        found = self._index(index)
+        documents = await _run(lambda: found.reader().get(id))
+        if not documents:
+            raise ToolError(f"there is no document {id!r} in the index")
+        return _content(documents[0])
+
+    async def add(
+        self,
+        text: Annotated[str, Field(description="text of the document")],
+        id: Annotated[str, Field(description="its id; a document with the same id is replaced")],  # noqa: A002
+        title: str = "",
+        metadata: dict[str, Any] | None = None,
+        index: Index = None,
+    ) -> str:
+        """Add a document to an index, or replace it."""
+        document = {"id": id, "text": text, "title": title, "metadata": metadata or {}}
+        await self._write(index, lambda engine: engine.add([document]))
+        return f"added {id!r}"
+
+    async def delete(self, ids: list[str], index: Index = None) -> str:
+        """Delete documents from an index by their ids."""
+        n_deleted = await self._write(index, lambda engine: engine.delete(ids))
+        return f"deleted {n_deleted} of {len(ids)} documents"
+
+    async def sync(self, index: Index = None) -> dict[str, Any]:
+        """Add, replace and delete documents so that an index is up to date with the folder that it follows."""
+        found = self._index(index)
+        folder = next(
+            (self._synced[name] for name, each in self._indexes.items() if each is found and name in self._synced),
+            None,
+        )
+        if folder is None:
+            raise ToolError(f"this index follows no folder; those that do: {', '.join(self._synced)}")
+        report = await _run(partial(found.sync, folder))
+        return {
+            "added": len(report.added),
+            "changed": len(report.changed),
+            "removed": len(report.removed),
+            "failed": dict(report.failed),
+        }
+
+    async def _write(self, name: str | None, change: Callable[[Engine], int]) -> int:
+        return await _run(partial(self._index(name).write, change))
+
+    def _index(self, name: str | None) -> OpenIndex:
+        if name is None and len(self._indexes) == 1:
+            return next(iter(self._indexes.values()))
+        if name is None or name not in self._indexes:
+            names = ", ".join(repr(each) for each in sorted(self._indexes))
+            raise ToolError(f"{'name an index' if name is None else f'there is no index {name!r}'}: {names}")
+        return self._indexes[name]
+
+
+async def _run(call: Callable[[], T]) -> T:
+    """Run a call that may block on a thread; errors of Quarry are messages for the client."""
+    try:
+        return await anyio.to_thread.run_sync(call)
+    except QuarryError as error:
+        raise ToolError(f"{type(error).__name__}: {error}") from error
+
+
+def _result(hit: Hit) -> dict[str, Any]:
+    place = hit.place
+    return {
+        "id": hit.id,
+        "title": hit.title,
+        "relevance": None if hit.relevance is None else round(hit.relevance, 3),
+        "source": hit.id if place is None else str(place),
+        "passages": [
+            {"text": passage.text, "place": None if passage.place is None else str(passage.place)}
+            for passage in hit.passages
+        ],
+        "metadata": dict(hit.metadata),
+    }
+
+
+def _content(document: Document) -> dict[str, Any]:
+    return {
+        "id": document.id,
+        "title": document.title,
+        "text": document.text,
+        "metadata": dict(document.metadata),
+    }

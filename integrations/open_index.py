@@ -1,0 +1,82 @@
+"""An index that is kept open for reading, and opened for writing only while something is written."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable
+from typing import TypeVar
+
+from quarry.engine import Engine, SyncReport
+from quarry.engine.encoding.encoder import Encoder
+
+__all__ = ["OpenIndex"]
+
+T = TypeVar("T")
+
+
+class OpenIndex:
+    """An index whose readers see each commit, of whatever process. Safe to use from several threads.
+
+    Args:
+        path: folder of the index; an empty index is created if there is none.
+        encoder: of the index; None: the bundled one.
+        wait_s: seconds that a write waits for another process that is writing.
+        create: whether to create an index that does not exist.
+
+    Raises:
+        IndexNotFound: there is no index, and `create` is false.
+        EncoderMismatch: the vectors of the index are of another encoder.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        encoder: Encoder | None = None,
+        wait_s: float = 30,
+        *,
+        create: bool = True,
+    ) -> None:
+        self.path = os.fspath(path)
+        self._encoder = encoder
+        self._wait_s = wait_s
+        self._writing = threading.Lock()
+        self._reader = Engine.open(self.path, create=create, encoder=encoder)
+
+    def reader(self) -> Engine:
+        """Return the index at its newest generation."""
+        self._reader.refresh()
+        return self._reader
+
+    def write(self, change: Callable[[Engine], T]) -> T:
+        """Change the index in one commit, or not at all if the change raises an error.
+
+        Args:
+            change: is called with the index, open for writing; its result is returned.
+
+        Raises:
+            IndexLocked: another process was writing for longer than the wait.
+        """
+        with (
+            self._writing,
+            Engine.open(self.path, writable=True, wait=self._wait_s, encoder=self._encoder) as index,
+        ):
+            try:
+                result = change(index)
+            except BaseException:
+                index.rollback()
+                raise
+            index.commit()
+            return result
+
+    def sync(self, folder: str | os.PathLike[str]) -> SyncReport:
+        """Bring the index up to date with the files of a folder in one commit; see `quarry.engine.Engine.sync`."""
+        with self._writing, self._writer() as index:
+            return index.sync(folder)
+
+    def close(self) -> None:
+        """Close the index."""
+        self._reader.close()
+
+    def _writer(self) -> Engine:
+        return Engine.open(self.path, writable=True, wait=self._wait_s, encoder=self._encoder)

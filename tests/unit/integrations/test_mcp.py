@@ -1,0 +1,134 @@
+"""The MCP server, by the client of the protocol's own library, over standard input and output."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+
+import pytest
+
+pytest.importorskip("mcp", reason="needs the library of the Model Context Protocol")
+
+from mcp import ClientSession, StdioServerParameters
+from mcp.client.stdio import stdio_client
+
+from quarry import engine
+from quarry.engine import Engine, IndexNotFound, InvalidSetting
+from quarry.integrations.mcp_server import make_server
+from quarry.integrations.open_index import OpenIndex
+
+DOCUMENTS = [
+    {"id": "bread", "title": "Bread", "text": "Bread keeps fresh in a linen bag.", "metadata": {"year": 2020}},
+    {"id": "ship", "text": "A ship crosses the ocean in two weeks.", "metadata": {"year": 2021}},
+]
+
+
+def talk(arguments, *calls):
+    """Run ``quarry mcp``, call tools, and return the names of the tools and (content, is_error) of each answer.
+
+    Functions among the calls are called in between.
+    """
+    return asyncio.run(_talk(arguments, *calls))
+
+
+@pytest.fixture
+def path(tmp_path):
+    engine.build(DOCUMENTS, tmp_path / "notes")
+    return tmp_path / "notes"
+
+
+async def _talk(arguments, *calls):
+    parameters = StdioServerParameters(command=sys.executable, args=["-m", "quarry", "mcp", *map(str, arguments)])
+    async with stdio_client(parameters) as streams, ClientSession(*streams) as session:
+        await session.initialize()
+        tools = [tool.name for tool in (await session.list_tools()).tools]
+        answers = []
+        for call in calls:
+            if callable(call):
+                call()
+                continue
+            name, values = call
+            found = await session.call_tool(name, values)
+            answers.append((found.structured_content or [each.text for each in found.content], found.is_error))
+        return tools, answers
+
+
+def test_search_and_read(path):
+    def commit():
+        with Engine.open(path, writable=True) as index:
+            index.add([{"id": "snow", "text": "Snow falls in winter."}])
+            index.commit()
+
+    tools, answers = talk(
+        [path],
+        ("list_indexes", {}),
+        ("search", {"query": "how does bread keep fresh?", "k": 1}),
+        ("search", {"query": "bread", "filter": {"year": 2021}, "index": "notes"}),
+        ("get_document", {"id": "ship"}),
+        commit,
+        ("search", {"query": "when does snow fall?", "k": 1, "min_relevance": 0.01}),
+    )
+    assert sorted(tools) == ["get_document", "list_indexes", "search"]
+    assert not any(is_error for _, is_error in answers)
+    listed, found, filtered, document, fresh = (content.get("result", content) for content, _ in answers)
+    assert listed == [{"name": "notes", "documents": 2}]
+    assert found[0]["id"] == found[0]["source"] == "bread"
+    assert found[0]["passages"][0]["text"] == "Bread\nBread keeps fresh in a linen bag."
+    assert 0 < found[0]["relevance"] <= 1
+    assert [hit["id"] for hit in filtered] == ["ship"]
+    assert document["text"] == DOCUMENTS[1]["text"]
+    assert [hit["id"] for hit in fresh] == ["snow"]
+
+
+def test_errors_are_messages(path):
+    _, answers = talk(
+        [path, f"other={path}"],
+        ("search", {"query": "bread"}),
+        ("search", {"query": "bread", "index": "none"}),
+        ("search", {"query": "bread", "index": "notes", "filter": {"year": {"$more": 1}}}),
+        ("search", {"query": "bread", "index": "notes", "k": 0}),
+        ("get_document", {"id": "nothing", "index": "other"}),
+        ("delete", {"ids": ["bread"], "index": "notes"}),
+    )
+    assert all(is_error for _, is_error in answers)
+    messages = [json.dumps(content) for content, _ in answers]
+    for message, part in zip(
+        messages,
+        ("name an index", "no index 'none'", "unknown operator", "greater than or equal", "nothing", "delete"),
+        strict=True,
+    ):
+        assert part in message
+    assert len(Engine.open(path)) == 2
+
+
+def test_write(path, tmp_path):
+    (tmp_path / "files").mkdir()
+    (tmp_path / "files" / "rain.md").write_text("# Rain\n\nRain falls in autumn.\n", encoding="utf-8")
+    tools, answers = talk(
+        [path, "--writable", "--sync", f"notes={tmp_path / 'files'}"],
+        ("add", {"id": "snow", "text": "Snow falls in winter.", "metadata": {"year": 2022}}),
+        ("delete", {"ids": ["ship", "nothing"]}),
+        ("sync", {}),
+        ("search", {"query": "when does rain fall?", "k": 1}),
+        lambda: Engine.open(path, writable=True).close(),
+        ("add", {"id": "", "text": "an id is missing"}),
+    )
+    assert {"add", "delete", "sync"} <= set(tools)
+    assert [is_error for _, is_error in answers[:4]] == [False] * 4
+    assert "1 of 2" in json.dumps(answers[1][0])
+    assert answers[2][0]["added"] == 1
+    assert answers[3][0]["result"][0]["source"].startswith("rain.md")
+    assert answers[4][1]
+    assert "InvalidDocument" in json.dumps(answers[4][0])
+    with Engine.open(path) as index:
+        assert sorted(index.ids()) == ["bread", "rain.md", "snow"]
+
+
+def test_settings_are_checked(path, tmp_path):
+    with pytest.raises(IndexNotFound):
+        OpenIndex(tmp_path / "nothing", create=False)
+    index = OpenIndex(path)
+    with pytest.raises(InvalidSetting, match="not served"):
+        make_server({"notes": index}, is_writable=True, synced={"other": tmp_path})
+    index.close()
