@@ -38,6 +38,7 @@ def test_what_is_told(path):
         "n_segments": 1,
         "dim": 32,
         "metric": "cosine",
+        "dense_weight": 0.6,
         "representation": {"name": "kmeans", "n_centroids": 3},
         "encoder": "words",
         "stored": "int8",
