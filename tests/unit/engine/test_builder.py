@@ -232,10 +232,10 @@ class TestReplacing:
         path = tmp_path / "index"
         real = WriteLock
 
-        def slow(folder):
+        def slow(folder, wait_s):
             monkeypatch.setattr("quarry.engine.indexer.build_folder.WriteLock", real)
             build(DOCS, folder)
-            return real(folder)
+            return real(folder, wait_s)
 
         monkeypatch.setattr("quarry.engine.indexer.build_folder.WriteLock", slow)
         with pytest.raises(IndexExists):
