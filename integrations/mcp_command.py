@@ -7,7 +7,6 @@ import contextlib
 import threading
 from pathlib import Path
 
-from quarry.engine import open_encoder
 from quarry.engine.cli.words import name_indexes, parse_path
 from quarry.formats.errors import BackendUnavailable
 
@@ -44,6 +43,7 @@ def run(args: argparse.Namespace) -> int:
             f"the Model Context Protocol needs {error.name}",
             expected="the extra: pip install 'quarry-search[mcp]'",
         ) from error
+    from quarry.engine import open_encoder
     from quarry.integrations.open_index import OpenIndex
 
     encoder = open_encoder(args.encoder)

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import MISSING, fields
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from quarry.formats.errors import InvalidSetting
 
@@ -70,6 +70,8 @@ class TableReader:
             return resolve_path(value, self._path)
         if hint is float and type(value) is int:
             return float(value)
+        if get_origin(hint) is Literal:
+            hint = str  # the value is checked by the class of the table
         if type(value) is not hint:
             names: dict[object, str] = {int: "a whole number", float: "a number", bool: "true or false"}
             raise self._wrong(where, names.get(hint, "a string"), value)

@@ -126,7 +126,7 @@ class DocumentFeed:
                     batch.append(each)
                     if len(batch) >= _ENCODED:
                         self._flush(batch, take)
-            except InvalidDocument:
+            except (InvalidDocument, KeyboardInterrupt):
                 self._pass_before_failure(batch, take)
                 raise
             except EncodingFailed as error:

@@ -115,10 +115,14 @@ class Bm25:
         self._k1 = k1
         self._b = b
         self._cache = _TermCache(cache_bytes)
-        self._collection: Collection = collection or self
+        self._larger = collection  # not `collection or self`: a cycle would keep files open until it is collected
         self._is_whole = collection is None
         self._stems = stems
         self._expansions: dict[str, Sequence[Expansion]] = {}
+
+    @property
+    def _collection(self) -> Collection:
+        return self if self._larger is None else self._larger
 
     def query(self, query_terms: Iterable[str], typos: bool = True) -> Bm25Query:
         """Look up the terms and return the query.

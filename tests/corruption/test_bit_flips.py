@@ -157,7 +157,7 @@ def answers(directory, before=None, changed=""):
     snapshot = Snapshot(directory, known)
     view = before.next_view(snapshot, is_reusing=True) if before else IndexView(snapshot, RESOURCES)
     by_words = view.search([TEXT], SearchOptions(k=10, mode="lexical"))
-    return view, read([*view.search_vectors(QUERIES, SearchOptions(k=10, mode="dense")), *by_words])
+    return view, read([*view.search(None, SearchOptions(k=10, mode="dense"), QUERIES), *by_words])
 
 
 def made_of(segment):

@@ -228,7 +228,7 @@ class TestSearch:
             (["fine", 7], "query 1 is not a text; expected str; found int"),
             ([None], "query 0 is not a text"),
             (b"bytes", "queries are not texts; expected a str or several; found bytes"),
-            (None, "there is nothing to search for; expected a text, vector=..., or both"),
+            (None, "there is nothing to search for; expected a text, a vector, both, or like"),
             (7, "queries are not texts"),
             ({"text": "fine"}, "queries are not texts; expected a str or several; found dict"),
         ],
@@ -248,7 +248,7 @@ class TestSearch:
 
     def test_an_option_that_there_is_not(self, reader):
         with pytest.raises(
-            InvalidSetting, match=r"unknown setting; expected k, offset, candidates, .*; found limit, top_k"
+            InvalidSetting, match=r"unknown setting; expected k, like, offset, candidates, .*; found limit, top_k"
         ):
             reader.search("text3", top_k=3, limit=3)
         with pytest.raises(InvalidSetting, match="found top_k"):

@@ -88,7 +88,7 @@ def test_what_is_not_valid(index):
             index.search(like=wrong)
     with pytest.raises(InvalidQuery, match="either queries or like"):
         index.search("text", like="sea 0")
-    with pytest.raises(InvalidQuery, match="either queries or like"):
+    with pytest.raises(InvalidQuery, match="nothing to search for"):
         index.search()
     for options in ({"like": 5}, {"like": "sea 0", "rerank": 20}):
         with pytest.raises(InvalidSetting):

@@ -114,7 +114,15 @@ HARMLESS = {
     *("DynamicQuantizeLSTM", "DynamicSparseAttention", "FusedConv", "FusedGemm", "FusedMatMulActivation"),
     *("GatedDeltaNet", "GatedRMSNorm", "GemmFloat8", "GridSample", "GroupQueryAttention", "LinearAttention"),
     *("MatMulNBitsMlp", "MaxpoolWithMask", "MoE", "NhwcConv", "NhwcFusedConv", "NhwcMaxPool"),
-    *("PackedSparseAttentionIndexer", "Pad", "PagedAttention", "QLinearAveragePool", "QLinearConv", "QMoE"),
+    *(
+        "PackedSparseAttentionIndexer",
+        "Pad",
+        "PagedAttention",
+        "QLinearAveragePool",
+        "QLinearConv",
+        "QMoE",
+        "RouterGateUpProj",
+    ),
     *("SparseAttentionIndexer", "SparsePagedAttention", "Tokenizer", "VarlenCausalConvWithState"),
 }
 
