@@ -43,9 +43,7 @@ class SearchRequest:
         """
         if vector is None:
             if queries is None:
-                raise InvalidQuery(
-                    "there is nothing to search for", expected="a text, vector=..., both, or like=..."
-                )
+                raise InvalidQuery("there is nothing to search for", expected="a text, a vector, both, or like")
             return cls(query_texts(queries), None, isinstance(queries, str))
         try:
             array = np.asarray(vector)

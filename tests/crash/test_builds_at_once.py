@@ -149,11 +149,11 @@ def test_folders_deleted_again_and_again(tmp_path, monkeypatch):
     path, left = tmp_path / "above" / "index", [5]
     real = build_folder.WriteLock
 
-    def too_late(folder):
+    def too_late(folder, wait_s):
         if left[0]:
             left[0] -= 1
             shutil.rmtree(path.parent)
-        return real(folder)
+        return real(folder, wait_s)
 
     monkeypatch.setattr("quarry.engine.indexer.build_folder.WriteLock", too_late)
     engine.build(texts("a", 3), path, **options())

@@ -114,15 +114,8 @@ HARMLESS = {
     *("DynamicQuantizeLSTM", "DynamicSparseAttention", "FusedConv", "FusedGemm", "FusedMatMulActivation"),
     *("GatedDeltaNet", "GatedRMSNorm", "GemmFloat8", "GridSample", "GroupQueryAttention", "LinearAttention"),
     *("MatMulNBitsMlp", "MaxpoolWithMask", "MoE", "NhwcConv", "NhwcFusedConv", "NhwcMaxPool"),
-    *(
-        "PackedSparseAttentionIndexer",
-        "Pad",
-        "PagedAttention",
-        "QLinearAveragePool",
-        "QLinearConv",
-        "QMoE",
-        "RouterGateUpProj",
-    ),
+    *("MatMulPacked", "MoEPacked", "PackedSparseAttentionIndexer", "PackedSparseAttentionIndexerMerge", "Pad"),
+    *("PagedAttention", "QLinearAveragePool", "QLinearConv", "QMoE", "RouterGateUpProj"),
     *("SparseAttentionIndexer", "SparsePagedAttention", "Tokenizer", "VarlenCausalConvWithState"),
 }
 
