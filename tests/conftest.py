@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from asyncio_settings import pytest_addoption  # noqa: F401  # a hook
 from exit_limit import pytest_unconfigure  # noqa: F401  # a hook
 from support.bench.readme_run import ReadmeRun, run_readme
 from support.faults.torture import Tally
@@ -19,13 +19,6 @@ if shutil.which("nvidia-smi") is None:
     os.environ.setdefault("TRITON_INTERPRET", "1")  # is read when Triton is imported, which torch may do
 
 REPOSITORY = Path(__file__).resolve().parent.parent
-
-
-def pytest_addoption(parser: pytest.Parser) -> None:
-    """Declare the settings of pytest-asyncio if it is not installed: an unknown setting is an error."""
-    if importlib.util.find_spec("pytest_asyncio") is None:
-        for name in ("asyncio_mode", "asyncio_default_fixture_loop_scope"):
-            parser.addini(name, "of pytest-asyncio")
 
 
 @pytest.fixture(scope="session")

@@ -54,6 +54,8 @@ threading.Thread(target=worker_that_waits, daemon=True).start()
         "--rootdir",
         tmp_path,
         "-p",
+        "asyncio_settings",
+        "-p",
         "exit_limit",
         "-p",
         "no:cacheprovider",
