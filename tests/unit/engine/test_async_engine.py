@@ -234,8 +234,10 @@ def test_a_cancelled_change_has_ended_when_its_awaiting_ends(path):
 
 def test_cancellations_under_load(path):
     async def work(index, generator, number):
+        """Half of the calls have a limit, of which some end at once, on machines of any speed."""
+        limit = float(generator.exponential(0.01)) if number % 10 else 0.0
         try:
-            async with asyncio.timeout(float(generator.exponential(0.01))):
+            async with asyncio.timeout(limit if number % 2 == 0 else None):
                 if number % 3 == 0:
                     docs = [{"id": f"{number}-{n}", "text": f"w{n}"} for n in range(30)]
                     await index.add(docs)
