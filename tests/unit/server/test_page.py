@@ -143,7 +143,11 @@ def open_page(browser: Any, tmp_path: Path) -> Iterator[Callable[[RunningServer]
     browser.get_log("browser")
     yield lambda server: Page(browser, server, folder)
     messages = [entry["message"] for entry in browser.get_log("browser")]
-    assert [message for message in messages if "status of" not in message] == []
+    harmless = (
+        "status of",
+        "Autofocus processing was blocked",
+    )  # answers with errors; the dialog for a key was faster
+    assert [message for message in messages if not any(each in message for each in harmless)] == []
 
 
 @pytest.fixture
