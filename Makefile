@@ -44,7 +44,7 @@ bench: $(DEV)
 clean:
 	rm -rf $(VENV) .demo build dist *.egg-info
 	rm -rf .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
-	find bench engine exporters formats integrations server training src tests -name __pycache__ -prune -exec rm -rf {} +
+	find bench distributed engine exporters formats integrations server training src tests -name __pycache__ -prune -exec rm -rf {} +
 
 # A stamp is written last: a set-up that was interrupted starts again.
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import os
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import datetime
 from typing import Any, Self
 
@@ -317,15 +318,13 @@ class QuarryRetriever:
         return {"documents": found}
 
 
-class _filter_errors:  # noqa: N801  # used like a function
-    """Raises errors about filters as those of Haystack."""
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
-        if isinstance(error, InvalidFilter):
-            raise FilterError(str(error)) from error
+@contextmanager
+def _filter_errors() -> Iterator[None]:
+    """Raise errors about filters as those of Haystack."""
+    try:
+        yield
+    except InvalidFilter as error:
+        raise FilterError(str(error)) from error
 
 
 def _translated(filters: Filters | None) -> dict[str, object] | None:

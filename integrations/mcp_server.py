@@ -133,14 +133,10 @@ class _Tools:
 
     async def sync(self, index: Index = None) -> dict[str, Any]:
         """Add, replace and delete documents so that an index is up to date with the folder that it follows."""
-        found = self._index(index)
-        folder = next(
-            (self._synced[name] for name, each in self._indexes.items() if each is found and name in self._synced),
-            None,
-        )
-        if folder is None:
+        name = self._name(index)
+        if name not in self._synced:
             raise ToolError(f"this index follows no folder; those that do: {', '.join(self._synced)}")
-        report = await _run(partial(found.sync, folder))
+        report = await _run(partial(self._indexes[name].sync, self._synced[name]))
         return {
             "added": len(report.added),
             "changed": len(report.changed),
@@ -152,12 +148,16 @@ class _Tools:
         return await _run(partial(self._index(name).write, change))
 
     def _index(self, name: str | None) -> OpenIndex:
-        if name is None and len(self._indexes) == 1:
-            return next(iter(self._indexes.values()))
-        if name is None or name not in self._indexes:
+        return self._indexes[self._name(name)]
+
+    def _name(self, given: str | None) -> str:
+        """Return the name of an index that there is; the only one if none is given."""
+        if given is None and len(self._indexes) == 1:
+            return next(iter(self._indexes))
+        if given is None or given not in self._indexes:
             names = ", ".join(repr(each) for each in sorted(self._indexes))
-            raise ToolError(f"{'name an index' if name is None else f'there is no index {name!r}'}: {names}")
-        return self._indexes[name]
+            raise ToolError(f"{'name an index' if given is None else f'there is no index {given!r}'}: {names}")
+        return given
 
 
 async def _run(call: Callable[[], T]) -> T:

@@ -9,6 +9,7 @@ import pytest
 
 os.environ.setdefault("HAYSTACK_TELEMETRY_ENABLED", "False")
 pytest.importorskip("haystack", reason="needs haystack-ai")
+pytest.importorskip("pytest_asyncio", reason="the suite has asynchronous tests")
 
 from haystack import Document, Pipeline
 from haystack.document_stores.errors import DuplicateDocumentError
