@@ -16,7 +16,7 @@ from quarry.engine.encoding.encoder import EncoderSource, open_encoder
 from quarry.engine.gpu.device import Device
 from quarry.engine.index.view import ViewResources
 from quarry.engine.options import OpenOptions, SearchKeywords
-from quarry.engine.search.hits import Hits
+from quarry.engine.search.hits.hits import Hits
 from quarry.formats.container.directory import Directory
 from quarry.formats.errors import BackendUnavailable, InvalidSetting, QuarryError, ShardTimeout
 from quarry.formats.shard_set import load_newest_shard_set

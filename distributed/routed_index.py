@@ -19,7 +19,7 @@ from quarry.engine.filtering.filter import parse_filter
 from quarry.engine.index.view import ViewResources
 from quarry.engine.options import SearchKeywords, SearchOptions
 from quarry.engine.scoring.query_vectors import query_vectors
-from quarry.engine.search.hits import Hits
+from quarry.engine.search.hits.hits import Hits
 from quarry.engine.shards.gathering import ShardThreads
 from quarry.engine.shards.view import ShardedView
 from quarry.formats.errors import CorruptFile, InvalidSetting

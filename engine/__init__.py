@@ -31,16 +31,16 @@ if TYPE_CHECKING:
     from quarry.engine.representation.single import Mean, Pooled
     from quarry.engine.reuse.added_indexes import AddIndexesReport
     from quarry.engine.reuse.snapshot import SnapshotReport
-    from quarry.engine.search.coverage import Coverage
-    from quarry.engine.search.hits import Hit, Hits, Match
-    from quarry.engine.search.passages import Passage
+    from quarry.engine.search.hits.coverage import Coverage
+    from quarry.engine.search.hits.hits import Hit, Hits, Match
+    from quarry.engine.search.hits.passages import Passage
     from quarry.engine.sync.folder_sync import SyncReport
 
 _PLACES = {
     "AddIndexesReport": "quarry.engine.reuse.added_indexes",
     "AsyncEngine": "quarry.engine.async_engine",
     "BuildReport": "quarry.engine.builder",
-    "Coverage": "quarry.engine.search.coverage",
+    "Coverage": "quarry.engine.search.hits.coverage",
     "build": "quarry.engine.builder",
     "Document": "quarry.engine.documents.document",
     "Encoder": "quarry.engine.encoding.encoder",
@@ -55,11 +55,11 @@ _PLACES = {
     "UnknownFieldWarning": "quarry.engine.filtering.unknown_fields",
     "VerifyReport": "quarry.engine.index.verification",
     "open_encoder": "quarry.engine.encoding.encoder",
-    "Hit": "quarry.engine.search.hits",
-    "Hits": "quarry.engine.search.hits",
-    "Match": "quarry.engine.search.hits",
+    "Hit": "quarry.engine.search.hits.hits",
+    "Hits": "quarry.engine.search.hits.hits",
+    "Match": "quarry.engine.search.hits.hits",
     "MatchedWord": "quarry.engine.lexical.query_words",
-    "Passage": "quarry.engine.search.passages",
+    "Passage": "quarry.engine.search.hits.passages",
     "Cls": "quarry.engine.representation.first_m",
     "FirstM": "quarry.engine.representation.first_m",
     "KMeans": "quarry.engine.representation.kmeans",

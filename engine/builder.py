@@ -27,7 +27,7 @@ from quarry.engine.options import BuildKeywords, OpenOptions
 from quarry.engine.progress import Progress, ProgressSetting, count_items
 from quarry.engine.representation.base import Representation
 from quarry.engine.reuse.reused_settings import reuse_settings
-from quarry.engine.shards.new_shards import NewShards
+from quarry.engine.shards.writing.new_shards import NewShards
 from quarry.engine.thresholds import Thresholds, checked_thresholds
 from quarry.formats.container.directory import Directory
 from quarry.formats.errors import IndexExists, IndexNotFound, InvalidDocument, InvalidSetting

@@ -19,7 +19,7 @@ from quarry.engine.indexer.build_folder import BuildFolder
 from quarry.engine.indexer.index_writer import IndexWriter
 from quarry.engine.options import BuildKeywords, OpenOptions
 from quarry.engine.representation.base import Representation
-from quarry.engine.shards.new_shards import NewShards
+from quarry.engine.shards.writing.new_shards import NewShards
 from quarry.engine.thresholds import Thresholds, checked_thresholds
 from quarry.formats.container.directory import Directory
 from quarry.formats.system_errors import checked_path

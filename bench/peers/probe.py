@@ -19,7 +19,7 @@ from bench.data.trec_run import write_run
 from bench.harness.latency import latency_ms
 from bench.harness.process_memory import peak_rss_bytes, rss_bytes
 from bench.peers.protocol import Corpus, Found, PeerIndex, Vector
-from quarry.engine.encoding.onnx_session import import_onnxruntime
+from quarry.engine.encoding.runtimes.onnx_session import import_onnxruntime
 
 __all__ = ["build", "search"]
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from quarry.engine.encoding.encoder import Encoder, EncoderSource, open_encoder
-from quarry.engine.indexer.adopted_segments import StagedSegment
+from quarry.engine.indexer.segments.adopted_segments import StagedSegment
 from quarry.engine.thresholds import Thresholds
 from quarry.formats.errors import EncoderMismatch, InvalidSetting
 from quarry.formats.manifest import IndexSettings

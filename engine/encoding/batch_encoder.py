@@ -14,8 +14,8 @@ from quarry.engine.encoding.token_vectors import TokenVectors
 from quarry.engine.gpu.device_vectors import DeviceVectors
 
 if TYPE_CHECKING:
-    from quarry.engine.encoding.batched_encoder import PreparedText
-    from quarry.engine.encoding.device_batches import DeviceTokens
+    from quarry.engine.encoding.runtimes.batched_encoder import PreparedText
+    from quarry.engine.encoding.runtimes.device_batches import DeviceTokens
 
 __all__ = ["BatchEncoder", "BatchLimits", "DeviceBatchEncoder", "PreparedInputs", "as_batch_encoder"]
 

@@ -130,7 +130,7 @@ def open_encoder(source: EncoderSource = None, *, runtime: str = "auto", lean: b
         return _encoder_of_functions(source)
     with loading("quarry"):
         from quarry.engine.bundled import default_bundle_path
-        from quarry.engine.encoding.runtimes import open_bundle
+        from quarry.engine.encoding.runtimes.selection import open_bundle
         from quarry.formats.bundle.encoder import load_bundle
 
     folder = default_bundle_path() if source is None else checked_path(source, "encoder")
