@@ -17,8 +17,9 @@ if TYPE_CHECKING:
     from quarry.engine.builder import BuildReport, build
     from quarry.engine.documents.document import Document
     from quarry.engine.documents.file_place import FilePlace
-    from quarry.engine.encoding.encoder import Encoder, open_encoder
+    from quarry.engine.encoding.encoder import Encoder
     from quarry.engine.encoding.functions.function_encoder import FunctionEncoder
+    from quarry.engine.encoding.opening import open_encoder
     from quarry.engine.encoding.token_vectors import TokenVectors
     from quarry.engine.engine import Engine
     from quarry.engine.filtering.unknown_fields import UnknownFieldWarning
@@ -54,7 +55,7 @@ _PLACES = {
     "TokenVectors": "quarry.engine.encoding.token_vectors",
     "UnknownFieldWarning": "quarry.engine.filtering.unknown_fields",
     "VerifyReport": "quarry.engine.index.verification",
-    "open_encoder": "quarry.engine.encoding.encoder",
+    "open_encoder": "quarry.engine.encoding.opening",
     "Hit": "quarry.engine.search.hits.hits",
     "Hits": "quarry.engine.search.hits.hits",
     "Match": "quarry.engine.search.hits.hits",

@@ -20,7 +20,8 @@ from quarry.engine.build_plan import BuildPlan
 from quarry.engine.choices import RepresentationName
 from quarry.engine.documents.reader import DocumentSource, DocumentStream, read_documents
 from quarry.engine.documents.tables.columns import Columns
-from quarry.engine.encoding.encoder import Encoder, EncoderSource, open_encoder
+from quarry.engine.encoding.encoder import Encoder
+from quarry.engine.encoding.opening import EncoderSource, open_encoder
 from quarry.engine.indexer.build_folder import BuildFolder
 from quarry.engine.indexer.index_writer import IndexWriter
 from quarry.engine.options import BuildKeywords, OpenOptions

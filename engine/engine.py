@@ -18,11 +18,12 @@ from quarry.engine.backends.registry import check_backend
 from quarry.engine.choices import BackendName, RepresentationName
 from quarry.engine.creation import NewIndex
 from quarry.engine.documents.document import Document
-from quarry.engine.documents.id_list import checked_id, id_list
+from quarry.engine.documents.given import checked_id, id_list
 from quarry.engine.documents.reader import DocumentSource, read_documents
 from quarry.engine.documents.tables.columns import Columns
 from quarry.engine.documents.tables.document_columns import DocumentColumns
-from quarry.engine.encoding.encoder import Encoder, EncoderSource, open_encoder
+from quarry.engine.encoding.encoder import Encoder
+from quarry.engine.encoding.opening import EncoderSource, open_encoder
 from quarry.engine.filtering.filter import parse_filter
 from quarry.engine.gpu.device import Device
 from quarry.engine.index.current_view import CurrentView

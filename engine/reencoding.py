@@ -178,7 +178,7 @@ class _Replacement:
         self._files = files
 
     def compose(self, current: CurrentGeneration, names: list[str]) -> Manifest | None:
-        """Link or copy the files, and return the manifest; see `quarry.engine.indexer.commits.committer.Compose`."""
+        """Link or copy files and return the manifest, see `quarry.engine.indexer.commits.committer.Compose`."""
         if current.manifest.commit_id != self._before.commit_id:
             return None
         made = self._files.manifest

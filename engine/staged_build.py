@@ -14,7 +14,7 @@ from quarry.engine.attempts.attempt import BuildAttempt
 from quarry.engine.attempts.job import N_MESSAGES, BuildJob, WrittenBatch
 from quarry.engine.build_plan import BuildPlan
 from quarry.engine.builder import BuildReport, checked_shards, measure_index, open_new_writer
-from quarry.engine.encoding.encoder import EncoderSource
+from quarry.engine.encoding.opening import EncoderSource
 from quarry.engine.indexer.build_folder import BuildFolder
 from quarry.engine.indexer.index_writer import IndexWriter
 from quarry.engine.options import BuildKeywords, OpenOptions

@@ -141,7 +141,7 @@ def start_encoder(parameters: Mapping[str, Any]) -> Record:
     started = time.perf_counter()
     import tokenizers  # noqa: F401
 
-    from quarry.engine.encoding.encoder import open_encoder
+    from quarry.engine.encoding.opening import open_encoder
     from quarry.engine.encoding.runtimes.onnx_session import import_onnxruntime
 
     import_onnxruntime()

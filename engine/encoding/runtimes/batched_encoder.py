@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
@@ -12,17 +11,15 @@ import numpy as np
 import numpy.typing as npt
 
 from quarry.engine.encoding.batch_encoder import BatchLimits
-from quarry.engine.encoding.runtimes.bundle_encoder import (
-    BundleEncoder,
-    PreparedQuery,
-    check_document,
-    document_window,
-)
-from quarry.engine.encoding.runtimes.onnx_session import PerProcess, check_numbers
+from quarry.engine.encoding.device_encoder import PreparedText
+from quarry.engine.encoding.runtimes.bundle_encoder import BundleEncoder, PreparedQuery, document_window
+from quarry.engine.encoding.runtimes.onnx_session import check_numbers
+from quarry.engine.encoding.text_checks import check_document
 from quarry.engine.encoding.token_vectors import TokenVectors
-from quarry.engine.encoding.tokenizer import BundleTokenizer, Ids, Tokens
+from quarry.engine.encoding.tokenizer import BundleTokenizer, Ids
 from quarry.engine.gpu.device_vectors import DeviceVectors
 from quarry.engine.process.exit_gate import in_progress
+from quarry.engine.process.per_process import PerProcess
 from quarry.formats.bundle.encoder import EncoderBundle, load_bundle
 from quarry.formats.bundle.folder import MODEL_NAME, QUERY_MODEL_NAME
 
@@ -31,9 +28,10 @@ if TYPE_CHECKING:
 
     import torch
 
-    from quarry.engine.encoding.runtimes.device_batches import Batch, DeviceTokens
+    from quarry.engine.encoding.device_encoder import DeviceTokens
+    from quarry.engine.encoding.runtimes.device_batches import Batch
 
-__all__ = ["BatchRunner", "BatchedEncoder", "MakeRunner", "PreparedText"]
+__all__ = ["BatchRunner", "BatchedEncoder", "MakeRunner"]
 
 Vectors = npt.NDArray[np.float32]
 
@@ -70,33 +68,6 @@ class BatchRunner(Protocol):
 
 MakeRunner = Callable[[EncoderBundle, str], BatchRunner]
 """Opens a graph of a bundle, given by its file name, on a device."""
-
-
-@dataclass(frozen=True, slots=True)
-class PreparedText:
-    """The tokens and windows of a document.
-
-    Attributes:
-        tokens: all tokens.
-        bounds: (first, stop) token positions of each window; empty without tokens.
-    """
-
-    tokens: Tokens
-    bounds: tuple[tuple[int, int], ...]
-
-    @property
-    def n_tokens(self) -> int:
-        """Number of tokens, without special tokens."""
-        return len(self.tokens.ids)
-
-    @property
-    def n_inputs(self) -> int:
-        """Number of windows."""
-        return len(self.bounds)
-
-    def part(self, first: int, stop: int) -> PreparedText:
-        """Return the same document with only the windows from `first` to before `stop`."""
-        return replace(self, bounds=self.bounds[first:stop])
 
 
 class BatchedEncoder(BundleEncoder):
@@ -159,7 +130,8 @@ class BatchedEncoder(BundleEncoder):
 
         Requires a bundle that returns token vectors, and at least one token.
         """
-        from quarry.engine.encoding.runtimes.device_batches import DeviceTokens, tokens_in_order
+        from quarry.engine.encoding.device_encoder import DeviceTokens
+        from quarry.engine.encoding.runtimes.device_batches import tokens_in_order
 
         graph, frame = self._documents.get(), self._tokenizer().document_frame
         _, rows = self._windows(prepared)

@@ -10,16 +10,17 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
+from quarry.engine.encoding.text_checks import check_query
 from quarry.engine.encoding.token_vectors import TokenVectors, VectorKind
-from quarry.engine.encoding.tokenizer import BundleTokenizer, Ids, TokenFrame, Tokens, lone_surrogate
+from quarry.engine.encoding.tokenizer import BundleTokenizer, Ids, TokenFrame, Tokens
 from quarry.engine.encoding.windows import window_bounds
 from quarry.formats.bundle.encoder import EncoderBundle, EncoderSettings
 from quarry.formats.bundle.relevance import RELEVANCE_NAME, RelevanceModels, read_relevance
 from quarry.formats.container.directory import Directory
-from quarry.formats.errors import CorruptFile, InvalidDocument, InvalidQuery
+from quarry.formats.errors import CorruptFile, InvalidQuery
 from quarry.formats.vectors.quantizer import Quantizer, open_quantizer
 
-__all__ = ["BundleEncoder", "PreparedQuery", "check_document", "check_query", "document_window"]
+__all__ = ["BundleEncoder", "PreparedQuery", "document_window"]
 
 Vectors = npt.NDArray[np.float32]
 
@@ -158,20 +159,6 @@ def _read_quantizer(bundle: EncoderBundle) -> Quantizer | None:
             actual=quantizer.input_dim,
         )
     return quantizer
-
-
-def check_document(text: str) -> None:
-    """Raise if a document cannot be encoded as UTF-8."""
-    position = lone_surrogate(text)
-    if position is not None:
-        raise InvalidDocument("the text holds a lone surrogate", actual=f"one at character {position}")
-
-
-def check_query(text: str) -> None:
-    """Raise if a query cannot be encoded as UTF-8."""
-    position = lone_surrogate(text)
-    if position is not None:
-        raise InvalidQuery("the query holds a lone surrogate", actual=f"one at character {position}")
 
 
 def document_window(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -11,25 +10,12 @@ import torch
 
 from quarry.engine.gpu.transfer import send
 
-__all__ = ["Batch", "DeviceTokens", "in_order", "mean_over_windows", "run_sums", "tokens_in_order"]
+__all__ = ["Batch", "in_order", "mean_over_windows", "run_sums", "tokens_in_order"]
 
 Batch = tuple[list[int], torch.Tensor]
 """The positions of some texts, and the model's (n, ...) float32 output for each of them."""
 
 _LEAST_NORM = 1e-12
-
-
-@dataclass(frozen=True, eq=False)
-class DeviceTokens:
-    """The token vectors of several documents, without special tokens.
-
-    Attributes:
-        values: (n_tokens, dim) float32 on the device, document after document.
-        offsets: (n_docs + 1,) int64 in main memory, ascending from 0: where each document's tokens start.
-    """
-
-    values: torch.Tensor
-    offsets: npt.NDArray[np.int64]
 
 
 def in_order(batches: Iterable[Batch]) -> torch.Tensor:

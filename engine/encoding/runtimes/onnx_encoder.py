@@ -9,19 +9,23 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from quarry.engine.encoding.encoder import open_encoder
-from quarry.engine.encoding.runtimes.bundle_encoder import BundleEncoder, check_document, document_window
-from quarry.engine.encoding.runtimes.onnx_session import INPUT_NAMES, PerProcess, open_session, run_session
+from quarry.engine.encoding.runtimes.bundle_encoder import BundleEncoder, document_window
+from quarry.engine.encoding.runtimes.onnx_session import INPUT_NAMES, open_session, run_session
+from quarry.engine.encoding.runtimes.shared_models import bundle_key, shared_models
+from quarry.engine.encoding.text_checks import check_document
 from quarry.engine.encoding.token_vectors import TokenVectors
 from quarry.engine.encoding.tokenizer import BundleTokenizer, Ids
-from quarry.formats.bundle.encoder import EncoderBundle
+from quarry.engine.process.per_process import PerProcess
+from quarry.formats.bundle.encoder import EncoderBundle, load_bundle
 from quarry.formats.bundle.folder import MODEL_NAME, QUERY_MODEL_NAME
 from quarry.formats.errors import CorruptFile
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from onnxruntime import InferenceSession
 
-__all__ = ["OnnxEncoder", "check_encoder_graph"]
+__all__ = ["OnnxEncoder", "check_encoder_graph", "shared_onnx_encoder"]
 
 Vectors = npt.NDArray[np.float32]
 
@@ -48,7 +52,7 @@ class OnnxEncoder(BundleEncoder):
 
     def __reduce__(self) -> tuple[object, ...]:
         """Pickle as the folder of the bundle, which another process opens."""
-        return partial(open_encoder, runtime="onnx-cpu", lean=self._is_lean), (self._bundle.path,)
+        return _open_again, (self._bundle.path, self._is_lean)
 
     def windows(self, text: str) -> Iterator[TokenVectors]:
         """Encode a document window after window, see `quarry.engine.encoding.encoder.Encoder.windows`."""
@@ -110,6 +114,15 @@ class _Graph:
             )
         vectors: Vectors = found[0]
         return vectors
+
+
+def shared_onnx_encoder(bundle: EncoderBundle, lean: bool) -> OnnxEncoder:
+    """Return the encoder of a bundle that is open in this process with the same settings, or open it."""
+    return shared_models.get(("onnx-cpu", lean, bundle_key(bundle)), partial(OnnxEncoder, bundle, lean))
+
+
+def _open_again(folder: Path, lean: bool) -> OnnxEncoder:
+    return shared_onnx_encoder(load_bundle(folder), lean)
 
 
 def check_encoder_graph(session: InferenceSession, bundle: EncoderBundle, name: str) -> None:

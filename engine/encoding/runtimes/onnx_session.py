@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import os
-import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Generic, TypeVar, cast
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 import numpy.typing as npt
 
-from quarry.engine.process.exit_gate import finishes_before_exit, in_progress
+from quarry.engine.process.exit_gate import finishes_before_exit
 from quarry.engine.process.libraries import loading
 from quarry.formats.bundle.onnx_outline import outline
 from quarry.formats.errors import BackendUnavailable, CorruptFile
@@ -22,7 +21,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "INPUT_NAMES",
-    "PerProcess",
     "check_numbers",
     "import_onnxruntime",
     "open_cuda_session",
@@ -36,34 +34,6 @@ INPUT_NAMES = frozenset({"input_ids", "attention_mask", "token_type_ids"})
 # ONNX Runtime's fused kernel (1.31) takes six times as long as the addition and normalization it replaces, a
 # quarter of the whole run.
 _SLOW_FUSIONS = ["SkipLayerNormFusion"]
-
-T = TypeVar("T")
-
-
-class PerProcess(Generic[T]):
-    """An object that is created at first use, once per process: after a fork the child creates its own.
-
-    Args:
-        make: creates it; called by one thread at a time.
-    """
-
-    def __init__(self, make: Callable[[], T]) -> None:
-        self._make = make
-        # By process id. A session inherited by a fork is kept and not used, because destroying it is not safe when
-        # it has threads. An inherited lock is not safe either: another thread of the parent may hold it.
-        self._made: dict[int, T] = {}
-        self._locks: dict[int, threading.Lock] = {}
-
-    def get(self) -> T:
-        """Return the object of this process; an error of ``make`` is raised, and the next call tries again."""
-        process = os.getpid()
-        made = self._made.get(process)
-        if made is None:
-            with in_progress, self._locks.setdefault(process, threading.Lock()):
-                made = self._made.get(process)
-                if made is None:
-                    made = self._made[process] = self._make()
-        return made
 
 
 def import_onnxruntime() -> ModuleType:

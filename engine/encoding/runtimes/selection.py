@@ -56,9 +56,9 @@ def open_bundle(bundle: EncoderBundle, runtime: str = "auto", lean: bool = False
         runtime = "onnx-cpu" if lean else _fastest_runtime(bundle)
     if runtime == "onnx-cpu":
         with loading("quarry"):
-            from quarry.engine.encoding.runtimes.onnx_encoder import OnnxEncoder
+            from quarry.engine.encoding.runtimes.onnx_encoder import shared_onnx_encoder
 
-        return shared_models.get((runtime, bool(lean), bundle_key(bundle)), partial(OnnxEncoder, bundle, lean))
+        return shared_onnx_encoder(bundle, bool(lean))
     if bundle.settings.precision not in _FLOATS:
         raise InvalidSetting(
             f"runtime {runtime} is for other precisions; export the checkpoint with --precision fp16",

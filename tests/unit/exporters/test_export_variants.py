@@ -14,7 +14,7 @@ from support.models.tiny_checkpoint import DIM, random_weights, write_checkpoint
 
 from quarry import engine
 from quarry.engine.bundled import default_bundle_path
-from quarry.engine.encoding.encoder import open_encoder
+from quarry.engine.encoding.opening import open_encoder
 from quarry.engine.encoding.runtimes.onnx_session import import_onnxruntime
 from quarry.exporters import command
 from quarry.exporters.export import PRECISIONS, export, export_reranker

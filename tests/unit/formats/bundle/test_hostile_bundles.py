@@ -14,7 +14,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 from support.models.tiny_checkpoint import WORDS, tokenizer_object
 
-from quarry.engine.encoding.encoder import open_encoder
+from quarry.engine.encoding.opening import open_encoder
 from quarry.engine.encoding.runtimes.batched_encoder import BatchedEncoder
 from quarry.engine.encoding.runtimes.onnx_session import import_onnxruntime
 from quarry.engine.search.reranker import open_reranker

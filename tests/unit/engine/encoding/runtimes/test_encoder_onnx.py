@@ -16,7 +16,7 @@ import pytest
 from support.models.tiny_checkpoint import DIM, WORDS, write_checkpoint
 
 from quarry.engine.bundled import default_bundle_path
-from quarry.engine.encoding.encoder import open_encoder
+from quarry.engine.encoding.opening import open_encoder
 from quarry.engine.encoding.runtimes.onnx_encoder import OnnxEncoder
 from quarry.exporters.export import export
 from quarry.formats.bundle.encoder import EncoderBundle, compute_encoder_identity, load_bundle, write_bundle
@@ -180,7 +180,7 @@ def test_onnxruntime_starts_no_thread_of_its_own(repository: Path) -> None:
 
 _FORK = """
 import os, sys, numpy as np
-from quarry.engine.encoding.encoder import open_encoder
+from quarry.engine.encoding.opening import open_encoder
 encoder = open_encoder(sys.argv[1])
 before = encoder.encode_query("cat")
 reader, writer = os.pipe()

@@ -14,7 +14,7 @@ from support.models.split_weights import with_weights_apart
 from support.models.tiny_checkpoint import DIM, random_weights, write_checkpoint
 
 from quarry.engine.bundled import default_bundle_path
-from quarry.engine.encoding.encoder import open_encoder
+from quarry.engine.encoding.opening import open_encoder
 from quarry.engine.encoding.runtimes.onnx_session import open_session
 from quarry.exporters.export import PRECISIONS, export
 from quarry.formats.bundle import onnx_outline
@@ -223,7 +223,7 @@ def private_kib(repository: Path, path: Path, lean: bool = False) -> int:
 
 _PRIVATE = """
 import sys
-from quarry.engine.encoding.encoder import open_encoder
+from quarry.engine.encoding.opening import open_encoder
 from quarry.engine.encoding.runtimes.onnx_session import import_onnxruntime
 import numpy, tokenizers
 
