@@ -1,4 +1,9 @@
-"""The protocol of encoders that take many texts in one call: models on a device, functions of an application."""
+"""The protocol of encoders that take many texts in one call: models on a device, functions of an application.
+
+Documents are divided among the calls of a function, so that each gets as many passages as it takes; a device gets
+whole documents, because centroids are computed there. Calls are made on the thread that adds documents unless
+several are in flight, so that an interrupt reaches the call.
+"""
 
 from __future__ import annotations
 
