@@ -32,8 +32,7 @@ if TYPE_CHECKING:
     from quarry.engine.representation.single import Mean, Pooled
     from quarry.engine.reuse.added_indexes import AddIndexesReport
     from quarry.engine.reuse.snapshot import SnapshotReport
-    from quarry.engine.search.hits.coverage import Coverage
-    from quarry.engine.search.hits.hits import Hit, Hits, Match
+    from quarry.engine.search.hits.hits import Coverage, Hit, Hits, Match
     from quarry.engine.search.hits.passages import Passage
     from quarry.engine.sync.folder_sync import SyncReport
 
@@ -41,7 +40,7 @@ _PLACES = {
     "AddIndexesReport": "quarry.engine.reuse.added_indexes",
     "AsyncEngine": "quarry.engine.async_engine",
     "BuildReport": "quarry.engine.builder",
-    "Coverage": "quarry.engine.search.hits.coverage",
+    "Coverage": "quarry.engine.search.hits.hits",
     "build": "quarry.engine.builder",
     "Document": "quarry.engine.documents.document",
     "Encoder": "quarry.engine.encoding.encoder",

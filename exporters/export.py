@@ -12,10 +12,15 @@ from typing import TYPE_CHECKING
 
 from quarry.engine.encoding.opening import open_encoder
 from quarry.engine.search.reranker import open_reranker
-from quarry.exporters.checkpoint.checkpoint import Checkpoint, read_checkpoint, read_network, read_reranker
+from quarry.exporters.checkpoint.checkpoint import (
+    Checkpoint,
+    quantizer_file,
+    read_checkpoint,
+    read_network,
+    read_reranker,
+)
 from quarry.exporters.checkpoint.files import find_license_files, subfolder
 from quarry.exporters.checkpoint.hub import find_checkpoint_folder
-from quarry.exporters.checkpoint.quantizer import quantizer_file
 from quarry.exporters.graph.sources import GRAPH_SOURCES, GraphSource, open_graph_source
 from quarry.exporters.parity.encoder import check_parity, measure_parity
 from quarry.exporters.parity.encoder_reference import record_reference

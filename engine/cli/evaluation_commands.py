@@ -12,7 +12,7 @@ from quarry.engine.choices import MODES
 from quarry.engine.cli.words import parse_path
 
 if TYPE_CHECKING:
-    from quarry.engine.evaluation.bootstrap import Interval
+    from quarry.engine.evaluation.measures import Interval
 
 __all__ = ["EVAL_SUMMARY", "TUNE_SUMMARY", "add_eval_arguments", "add_tune_arguments", "run_eval", "run_tune"]
 

@@ -1,16 +1,26 @@
-"""The encoder protocol."""
+"""The protocols of encoders, and what every encoder checks of a text."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
 
 from quarry.engine.encoding.token_vectors import TokenVectors, VectorKind
+from quarry.formats.errors import InvalidDocument, InvalidQuery
+from quarry.formats.vectors.quantizer import Quantizer
 
-__all__ = ["Encoder"]
+__all__ = [
+    "Encoder",
+    "TrainedEncoder",
+    "check_document",
+    "check_query",
+    "lone_surrogate",
+    "trained_quantizer",
+    "trained_settings",
+]
 
 
 @runtime_checkable
@@ -68,3 +78,62 @@ class Encoder(Protocol):
             InvalidQuery: the text has no token, or holds a lone surrogate.
         """
         ...
+
+
+def check_document(text: str) -> None:
+    """Raise if a document cannot be encoded as UTF-8."""
+    position = lone_surrogate(text)
+    if position is not None:
+        raise InvalidDocument("the text holds a lone surrogate", actual=f"one at character {position}")
+
+
+def check_query(text: str) -> None:
+    """Raise if a query cannot be encoded as UTF-8."""
+    position = lone_surrogate(text)
+    if position is not None:
+        raise InvalidQuery("the query holds a lone surrogate", actual=f"one at character {position}")
+
+
+def lone_surrogate(text: str) -> int | None:
+    """Return the position of the first character that UTF-8 cannot encode, None if there is none."""
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError as error:
+        return error.start
+    return None
+
+
+@runtime_checkable
+class TrainedEncoder(Encoder, Protocol):
+    """An encoder that states what it was trained together with; other encoders have nothing of the kind.
+
+    Attributes:
+        representation_settings: settings of the representation that it was trained for.
+        quantizer: quantizer of its vectors, or None.
+    """
+
+    @property
+    def representation_settings(self) -> Mapping[str, int]: ...  # noqa: D102
+    @property
+    def quantizer(self) -> Quantizer | None: ...  # noqa: D102
+
+
+def trained_settings(encoder: Encoder) -> Mapping[str, int]:
+    """Return the settings of the representation that an encoder was trained for; none if it states none."""
+    return encoder.representation_settings if isinstance(encoder, TrainedEncoder) else {}
+
+
+def trained_quantizer(encoder: Encoder | None, code_bytes: int | None = None) -> Quantizer | None:
+    """Return the quantizer that an encoder was trained with.
+
+    Args:
+        encoder: the encoder; None: there is none.
+        code_bytes: size of the codes that are wanted; a quantizer of other codes is not returned. None: any size.
+
+    Raises:
+        FormatError: the quantizer of a bundle is damaged.
+    """
+    quantizer = encoder.quantizer if isinstance(encoder, TrainedEncoder) else None
+    if quantizer is None or code_bytes not in (None, quantizer.code_bytes):
+        return None
+    return quantizer

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from quarry.engine.encoding.device_encoder import DeviceTokens, PreparedText
+from quarry.engine.encoding.batch_encoder import DeviceTokens, PreparedText
 from quarry.engine.encoding.runtimes.device_batches import run_sums
 from quarry.engine.gpu.transfer import download, send
 from quarry.engine.representation.base import DocumentVectors, Representation, cluster_spans

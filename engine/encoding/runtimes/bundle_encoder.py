@@ -10,7 +10,7 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from quarry.engine.encoding.text_checks import check_query
+from quarry.engine.encoding.encoder import check_query
 from quarry.engine.encoding.token_vectors import TokenVectors, VectorKind
 from quarry.engine.encoding.tokenizer import BundleTokenizer, Ids, TokenFrame, Tokens
 from quarry.engine.encoding.windows import window_bounds

@@ -9,9 +9,8 @@ from itertools import chain
 import numpy as np
 import numpy.typing as npt
 
-from quarry.engine.encoding.encoder import Encoder
+from quarry.engine.encoding.encoder import Encoder, trained_quantizer
 from quarry.engine.encoding.no_encoder import NoEncoder
-from quarry.engine.encoding.trained import trained_quantizer
 from quarry.engine.quantization.calibration import calibrated
 from quarry.engine.quantization.query_sample import MAX_TEXTS, sample_vectors
 from quarry.engine.quantization.training import train_lists, train_on

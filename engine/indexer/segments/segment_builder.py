@@ -8,8 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from quarry.engine.encoding.encoder import Encoder
-from quarry.engine.encoding.trained import trained_quantizer
+from quarry.engine.encoding.encoder import Encoder, trained_quantizer
 from quarry.engine.indexer.batches.encoded_batch import EncodedBatch
 from quarry.engine.indexer.segments.new_quantizer import TrainingRows, make_quantizer
 from quarry.engine.quantization.coder import VectorCoder

@@ -10,8 +10,7 @@ from itertools import chain
 import numpy as np
 import numpy.typing as npt
 
-from quarry.engine.encoding.encoder import Encoder
-from quarry.engine.encoding.trained import trained_quantizer
+from quarry.engine.encoding.encoder import Encoder, trained_quantizer
 from quarry.engine.indexer.segments.new_quantizer import TrainingRows, make_quantizer
 from quarry.engine.indexer.segments.segment_builder import has_lists
 from quarry.engine.quantization.coder import VectorCoder

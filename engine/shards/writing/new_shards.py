@@ -5,8 +5,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Mapping, Sequence
 
-from quarry.engine.encoding.encoder import Encoder
-from quarry.engine.encoding.trained import trained_quantizer
+from quarry.engine.encoding.encoder import Encoder, trained_quantizer
 from quarry.engine.indexer.index_writer import IndexWriter
 from quarry.engine.indexer.segments.adopted_segments import MAX_OPEN, StagedSegment
 from quarry.engine.indexer.segments.new_quantizer import join_rows, make_quantizer
