@@ -43,9 +43,6 @@ class PerProcess(Generic[T]):
         return made
 
 
-T = TypeVar("T")
-
-
 class SharedModels:
     """Returns one model for each key as long as there are references to it; safe to use from several threads.
 

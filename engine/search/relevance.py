@@ -101,9 +101,6 @@ def _first_live(segment: OpenSegment) -> tuple[npt.NDArray[np.uint64], npt.NDArr
     return hashes[:_N_DOCUMENTS], docs[:_N_DOCUMENTS]
 
 
-Floats = npt.NDArray[np.float32]
-
-
 @runtime_checkable
 class CalibratedEncoder(Protocol):
     """An encoder with a calibration.
