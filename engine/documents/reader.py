@@ -18,8 +18,7 @@ from quarry.engine.documents.tables.arrow import ArrowRows, exports_arrow
 from quarry.engine.documents.tables.columns import Columns
 from quarry.engine.documents.tables.delimited import DelimitedRows
 from quarry.engine.documents.tables.frames import FrameRows, is_frame, is_series
-from quarry.engine.documents.tables.json_array import begins_with_array
-from quarry.engine.documents.tables.json_documents import JsonArrayDocuments, JsonLinesDocuments
+from quarry.engine.documents.tables.json_documents import JsonArrayDocuments, JsonLinesDocuments, begins_with_array
 from quarry.formats.errors import AccessFailed, InvalidDocument, InvalidSetting
 from quarry.formats.system_errors import checked_path, mode_at, system_errors
 

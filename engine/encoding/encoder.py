@@ -105,7 +105,7 @@ def lone_surrogate(text: str) -> int | None:
 
 @runtime_checkable
 class TrainedEncoder(Encoder, Protocol):
-    """An encoder that states what it was trained together with; other encoders have nothing of the kind.
+    """An encoder that states what it was trained together with; other encoders state nothing of the kind.
 
     Attributes:
         representation_settings: settings of the representation that it was trained for.

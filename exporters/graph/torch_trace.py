@@ -205,7 +205,9 @@ _MOST = 2**24  # tokens, dimensions or words, more than any network has
 
 
 def check_config(config: Mapping[str, object], n_tensors: int, folder: Path) -> None:
-    """Refuse a configuration before transformers reads it.
+    """Refuse unsafe values in a config.json before transformers builds the network.
+
+    transformers trusts the file: it downloads code that is named there, or builds layers until memory runs out.
 
     Args:
         config: the contents of config.json.
