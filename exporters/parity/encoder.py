@@ -135,8 +135,6 @@ _CHARACTERS = 200
 _MAX_BYTES = 64 * 1024 * 1024
 _NO_OFFSETS = np.empty(0, np.int64)
 
-Vectors = npt.NDArray[np.float32]
-
 
 def record_reference(exact: Encoder, texts: Iterable[str], n_texts: int) -> bytes:
     """Encode the beginnings of a few texts and return the contents of ``reference.json``.

@@ -42,8 +42,7 @@ pytestmark = pytest.mark.usefixtures("one_torch_thread")
 
 from quarry.engine.encoding.batch_encoder import DeviceTokens  # noqa: E402
 from quarry.engine.encoding.runtimes.device_batches import mean_over_windows  # noqa: E402
-from quarry.engine.representation.device_kmeans import kmeans_of_documents  # noqa: E402
-from quarry.engine.representation.on_device import device_representation  # noqa: E402
+from quarry.engine.representation.on_device import device_representation, kmeans_of_documents  # noqa: E402
 
 ROUNDING = 2e-6  # of a mean of vectors of length 1 or so
 EQUALLY_NEAR = 1e-6  # of squared distances: the oracle's rounding in float32
