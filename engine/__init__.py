@@ -1,7 +1,7 @@
 """Quarry: an embeddable semantic search engine for text.
 
 ``build`` makes an index out of documents, ``Engine.open`` opens one for searching and changing. Names are
-imported when they are first used, so that importing the package costs next to nothing.
+imported when they are first used, so that importing the package takes little time.
 """
 
 from __future__ import annotations

@@ -157,7 +157,7 @@ def _of_path(path: Path, columns: Columns) -> Entries:
 
 
 def _existing(source: str | os.PathLike[str]) -> Path:
-    """The path of a file or folder that is there."""
+    """The path of a file or folder that exists."""
     try:
         path = checked_path(source, "docs")
     except InvalidSetting as error:

@@ -1,4 +1,4 @@
-"""The protocols of encoders, and what every encoder checks of a text."""
+"""The protocols of encoders."""
 
 from __future__ import annotations
 
@@ -9,15 +9,11 @@ import numpy as np
 import numpy.typing as npt
 
 from quarry.engine.encoding.token_vectors import TokenVectors, VectorKind
-from quarry.formats.errors import InvalidDocument, InvalidQuery
 from quarry.formats.vectors.quantizer import Quantizer
 
 __all__ = [
     "Encoder",
     "TrainedEncoder",
-    "check_document",
-    "check_query",
-    "lone_surrogate",
     "trained_quantizer",
     "trained_settings",
 ]
@@ -78,29 +74,6 @@ class Encoder(Protocol):
             InvalidQuery: the text has no token, or holds a lone surrogate.
         """
         ...
-
-
-def check_document(text: str) -> None:
-    """Raise if a document cannot be encoded as UTF-8."""
-    position = lone_surrogate(text)
-    if position is not None:
-        raise InvalidDocument("the text holds a lone surrogate", actual=f"one at character {position}")
-
-
-def check_query(text: str) -> None:
-    """Raise if a query cannot be encoded as UTF-8."""
-    position = lone_surrogate(text)
-    if position is not None:
-        raise InvalidQuery("the query holds a lone surrogate", actual=f"one at character {position}")
-
-
-def lone_surrogate(text: str) -> int | None:
-    """Return the position of the first character that UTF-8 cannot encode, None if there is none."""
-    try:
-        text.encode("utf-8")
-    except UnicodeEncodeError as error:
-        return error.start
-    return None
 
 
 @runtime_checkable

@@ -426,7 +426,7 @@ class IndexWriter:
 
         Args:
             retrain: whether to train a new quantizer on all centroids and encode them again.
-            report: is told how many documents of how many are merged.
+            report: called with how many documents of how many are merged.
 
         Raises:
             FormatError: a segment is damaged; the index is unchanged.

@@ -133,7 +133,7 @@ class MergeScheduler:
 
         Args:
             retrain: whether all rows are encoded again with a quantizer trained on them.
-            report: is told after each merge how many documents of how many are merged.
+            report: called after each merge with how many documents of how many are merged.
 
         Raises:
             FormatError: a segment is damaged; segments merged before it are committed.

@@ -11,11 +11,10 @@ import numpy as np
 import numpy.typing as npt
 
 from quarry.engine.encoding.batch_encoder import BatchLimits, PreparedText
-from quarry.engine.encoding.encoder import check_document
 from quarry.engine.encoding.runtimes.bundle_encoder import BundleEncoder, PreparedQuery, document_window
 from quarry.engine.encoding.runtimes.onnx_session import check_numbers
 from quarry.engine.encoding.token_vectors import TokenVectors
-from quarry.engine.encoding.tokenizer import BundleTokenizer, Ids
+from quarry.engine.encoding.tokenizer import BundleTokenizer, Ids, check_document
 from quarry.engine.gpu.device_vectors import DeviceVectors
 from quarry.engine.process.exit_gate import in_progress
 from quarry.engine.process.per_process import PerProcess
