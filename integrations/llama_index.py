@@ -16,7 +16,8 @@ from llama_index.core.vector_stores.utils import metadata_dict_to_node, node_to_
 
 from quarry.engine import Document, Engine, Hit, open_encoder
 from quarry.engine.choices import Mode
-from quarry.engine.encoding.encoder import Encoder, EncoderSource
+from quarry.engine.encoding.encoder import Encoder
+from quarry.engine.encoding.opening import EncoderSource
 from quarry.formats.errors import InvalidDocument, InvalidQuery, InvalidSetting
 from quarry.integrations.diverse_hits import select_diverse
 from quarry.integrations.llama_index_filters import Filter, translate_filters

@@ -96,7 +96,7 @@ class QuarryDocumentStore:
             FilterError: the filters are malformed, or compare values of different types.
             InvalidQuery: there is neither a text nor an embedding, or no embedding that the mode needs.
         """
-        chosen = dict(options or {})
+        chosen: dict[str, Any] = {"queries": query, "vector": query_embedding, **(options or {})}
         if self._embedding_dim is not None and query_embedding is None and chosen.get("mode") != "lexical":
             raise InvalidQuery(
                 "the store has embeddings and no encoder, and the query has no embedding",
@@ -104,7 +104,7 @@ class QuarryDocumentStore:
             )
         index = self._index.reader()
         with filter_errors():
-            hits = index.search(query, k, vector=query_embedding, filter=translate_filters(filters), **chosen)
+            hits = index.search(k=k, filter=translate_filters(filters), **chosen)
         return self._from_stored(index, hits)
 
     def count_documents(self) -> int:
@@ -307,7 +307,7 @@ class QuarryDocumentStore:
             )
 
     def _to_stored(self, document: Document) -> dict[str, object]:
-        stored = {"id": document.id, "text": document.content or "", "metadata": document.meta}
+        stored: dict[str, object] = {"id": document.id, "text": document.content or "", "metadata": document.meta}
         return stored if self._embedding_dim is None else {**stored, "vectors": document.embedding}
 
     def _from_stored(self, index: Engine, stored: Sequence[StoredDocument | Hit]) -> list[Document]:
