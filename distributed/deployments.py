@@ -15,7 +15,7 @@ from quarry.distributed.routed_index import RoutedIndex
 from quarry.distributed.served_shards import ServedShards
 from quarry.engine import Engine
 from quarry.engine.arguments import checked_integer, checked_seconds, shown
-from quarry.engine.encoding.encoder import EncoderSource, open_encoder
+from quarry.engine.encoding.opening import EncoderSource, open_encoder
 from quarry.engine.gpu.device import Device
 from quarry.engine.index.view import ViewResources
 from quarry.engine.options import OpenOptions

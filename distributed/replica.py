@@ -18,7 +18,7 @@ from quarry.engine.listing.documents import StoredDocuments
 from quarry.engine.listing.facets import FacetCounts, FacetRequest
 from quarry.engine.options import OpenOptions, SearchOptions
 from quarry.engine.scoring.query_vectors import Queries
-from quarry.engine.search.hits import Hit
+from quarry.engine.search.hits.hits import Hit
 from quarry.engine.shards.candidates import ShardCandidates
 from quarry.engine.shards.collection import ShardSize
 from quarry.engine.shards.shard import HitRequest, Shard

@@ -16,13 +16,13 @@ from quarry.distributed.remote_shard import RemoteShard, StaleGeneration
 from quarry.distributed.replica import Answer, ShardState
 from quarry.engine.arguments import checked_flag
 from quarry.engine.documents.document import Document
-from quarry.engine.documents.id_list import id_list
+from quarry.engine.documents.given import id_list
 from quarry.engine.filtering.filter import Condition, parse_filter
 from quarry.engine.index.view import ViewResources
 from quarry.engine.listing.facets import FacetRequest, Facets
 from quarry.engine.options import SearchKeywords, SearchOptions
 from quarry.engine.scoring.query_vectors import query_vectors
-from quarry.engine.search.hits import Hits
+from quarry.engine.search.hits.hits import Hits
 from quarry.engine.search.request import SearchRequest
 from quarry.engine.shards.gathering import Gathering, ShardThreads
 from quarry.engine.shards.view import ShardedView

@@ -7,7 +7,7 @@ import contextlib
 import logging
 import math
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +20,7 @@ from quarry.server import command
 if TYPE_CHECKING:  # needs Ray
     from quarry.distributed.served_shards import ServedShards
 
-__all__ = ["add_arguments", "run"]
+__all__ = ["add_arguments", "open_served", "run"]
 
 _LOCAL = "local"
 
@@ -53,13 +53,17 @@ def run(args: argparse.Namespace) -> int:
     """
     if args.ray is None:
         return command.run(args)
-    paths = {name: path.absolute() for name, path in name_indexes(args.index).items()}
-    names = {path: f"quarry-{name}" for name, path in paths.items()}
-    n_shards = [len(load_newest_shard_set(Directory(path)).folders) for path in paths.values()]
+    names = {path.absolute(): f"quarry-{name}" for name, path in name_indexes(args.index).items()}
+    n_shards = [len(load_newest_shard_set(Directory(path)).folders) for path in names]
     n_cpus = sum(number * args.replicas + 1 for number in n_shards) * args.replica_cpus
     with contextlib.ExitStack() as stack:
         stack.enter_context(_connected(args.ray, n_cpus))
-        return command.run(args, _reader(args, names, stack))
+
+        def open_reader(path: Path) -> ServedShards:
+            folder = path.absolute()
+            return open_served(args, names[folder], folder, stack)
+
+        return command.run(args, open_reader)
 
 
 @contextlib.contextmanager
@@ -97,42 +101,40 @@ def _connected(address: str, n_cpus: float) -> Iterator[None]:
         ray.shutdown()
 
 
-def _reader(
-    args: argparse.Namespace, names: Mapping[Path, str], stack: contextlib.ExitStack
-) -> Callable[[Path], ServedShards]:
-    """Return what opens an index: connects to its application, or starts one, which the stack deletes at the end.
+def open_served(args: argparse.Namespace, name: str, folder: Path, stack: contextlib.ExitStack) -> ServedShards:
+    """Connect to the application of an index; if there is none, start one, which the stack deletes at the end.
 
     Args:
         args: of the command.
-        names: of the applications, by the folders of the indexes.
+        name: of the application.
+        folder: of the index, absolute.
         stack: ends with the command.
+
+    Raises:
+        InvalidSetting: the application serves another index.
+        QuarryError: see `quarry.distributed.deployments.serve_index`.
     """
     from quarry.distributed.deployments import connect_index, is_serving, serve_index
 
     from ray import serve  # isort: skip
 
-    def open_reader(path: Path) -> ServedShards:
-        folder = path.absolute()
-        name = names[folder]
-        if is_serving(name):
-            served = connect_index(name)
-            if served.folder() != folder:
-                raise InvalidSetting(
-                    f"the application {name} of Ray Serve serves another index, so give this one another name",
-                    path=folder,
-                    expected="NAME=FOLDER",
-                    actual=served.folder(),
-                )
-            return served
-        served = serve_index(
-            folder,
-            name=name,
-            encoder=args.encoder,
-            reranker=args.reranker,
-            replicas=args.replicas,
-            num_cpus=args.replica_cpus,
-        )
-        stack.callback(serve.delete, name)
+    if is_serving(name):
+        served = connect_index(name)
+        if served.folder() != folder:
+            raise InvalidSetting(
+                f"the application {name} of Ray Serve serves another index, so give this one another name",
+                path=folder,
+                expected="NAME=FOLDER",
+                actual=served.folder(),
+            )
         return served
-
-    return open_reader
+    served = serve_index(
+        folder,
+        name=name,
+        encoder=args.encoder,
+        reranker=args.reranker,
+        replicas=args.replicas,
+        num_cpus=args.replica_cpus,
+    )
+    stack.callback(serve.delete, name)
+    return served

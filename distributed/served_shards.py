@@ -13,10 +13,10 @@ from quarry.distributed.calls import call
 from quarry.distributed.routed_index import ListedShard
 from quarry.engine.arguments import checked_integer
 from quarry.engine.documents.document import Document
-from quarry.engine.documents.id_list import checked_id, id_list
+from quarry.engine.documents.given import checked_id, id_list
 from quarry.engine.listing.facets import Facets
 from quarry.engine.options import SearchKeywords
-from quarry.engine.search.hits import Hits
+from quarry.engine.search.hits.hits import Hits
 from quarry.formats.errors import QuarryError
 
 __all__ = ["ServedShards"]

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 from support.indexes.calibrated_encoder import CalibratedEncoder
 from support.indexes.sharded import random_text
 
@@ -17,6 +18,15 @@ FILTER = {"number": {"$gte": 2}}
 QUERIES = ["w1 w17 lighthouse", "w3 lighthousse", "harbour w40 w2", "w5 w60 nowhere"]
 LIKE = ["document 0004", "given 02", "column 03"]
 _MODES = ("dense", "hybrid", "lexical")
+
+
+class LengthReranker:
+    """Prefers short texts."""
+
+    name = "length"
+
+    def scores(self, query: str, texts: Sequence[str]) -> npt.NDArray[np.float32]:
+        return np.array([-len(text) for text in texts], np.float32)
 
 
 def varied_documents(n: int) -> list[dict[str, Any]]:
