@@ -4,12 +4,19 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple, cast
+from dataclasses import dataclass
+from typing import cast
 
 __all__ = ["ShardStatistics", "sharded_statistics"]
 
 
-class ShardStatistics(NamedTuple):
+_ADDED = ("generation", "n_documents", "n_deleted", "n_centroids", "n_segments", "size_bytes")
+_ALIKE = ("dim", "metric", "representation", "encoder", "stored", "code_bytes", "dense_weight")
+_SHOWN = ("generation", "n_documents", "n_segments", "size_bytes", "drift")
+
+
+@dataclass(frozen=True)
+class ShardStatistics:
     """A shard in numbers.
 
     Attributes:
@@ -21,11 +28,6 @@ class ShardStatistics(NamedTuple):
     name: str
     index: Mapping[str, object]
     resources: Mapping[str, object]
-
-
-_ADDED = ("generation", "n_documents", "n_deleted", "n_centroids", "n_segments", "size_bytes")
-_ALIKE = ("dim", "metric", "representation", "encoder", "stored", "code_bytes", "dense_weight")
-_SHOWN = ("generation", "n_documents", "n_segments", "size_bytes", "drift")
 
 
 def sharded_statistics(shards: Sequence[ShardStatistics]) -> dict[str, object]:

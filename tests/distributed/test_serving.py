@@ -190,9 +190,12 @@ def test_the_command_line_serves_what_is_running_and_what_is_not(served, path, t
 
     with Engine.open(path, encoder=ENCODER) as index:
         index.snapshot(tmp_path / "copy")
-    with running(app({"docs": path}, encoder=ENCODER, threads=1)) as server:
-        wanted = answers(server, "docs")
-    assert [status for _, status, _ in wanted[:-1]] == [200, 200, 422, 200, 200, 200, 200, 200, 404]
+    wanted = {}
+    for name, folder, encoder in (("docs", path, ENCODER), ("copy", tmp_path / "copy", None)):
+        with running(app({name: folder}, encoder=encoder, threads=1)) as server:
+            wanted[name] = answers(server, name)
+    statuses = [status for _, status, _ in wanted["docs"][:-1]]
+    assert statuses == [200, 200, 422, 200, 200, 200, 200, 200, 404]
     command = [sys.executable, "-m", "quarry", "serve", f"docs={path}", f"copy={tmp_path / 'copy'}", "--port", "0"]
     command += ["--ray", ray.get_runtime_context().gcs_address, "--replica-cpus", "0.1"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
@@ -203,7 +206,7 @@ def test_the_command_line_serves_what_is_running_and_what_is_not(served, path, t
         server = RunningServer((found[1], int(found[2])), None)
         assert is_serving("quarry-copy")
         for name in ("docs", "copy"):
-            for ours, theirs in zip(answers(server, name), wanted, strict=True):
+            for ours, theirs in zip(answers(server, name), wanted[name], strict=True):
                 assert ours == theirs
         assert server.ask("GET", "/health").status == 200
         assert (
