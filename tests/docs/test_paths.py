@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 
-PATH = re.compile(r"(?<![\w/.-])(?:bench|distributed|engine|exporters|formats|integrations|server|training|tests|\.ci)/[\w./*-]*")
+PATH = re.compile(
+    r"(?<![\w/.-])(?:bench|distributed|engine|exporters|formats|integrations|server|training|tests|\.ci)/[\w./*-]*"
+)
 PACKAGES = ("bench", "distributed", "engine", "exporters", "formats", "integrations", "server", "training")
 
 
