@@ -68,6 +68,7 @@ COMMANDS = {
     "lexical": Command("decisions.lexical", "BM25 of Quarry and of bm25s", ("ir_measures", "bm25s")),
     "durability": Command("system.durability", "commits, merges, updates, and searches during merges"),
     "ingest": Command("system.ingest", "documents with given vectors, and columns, beside FAISS"),
+    "scale_curve": Command("peers.scale_curve", "builds and searches by the number of vectors, beside libraries"),
     "shards": Command(
         "system.shards", "builds with several processes, queries over shards, in process and served"
     ),

@@ -256,7 +256,7 @@ class IndexView:
     def search_like(self, options: SearchOptions) -> Hits:
         """Return the hits like the document `options.like`, see `quarry.engine.options.SearchOptions`."""
         options = replace(options.for_index(self.snapshot.manifest.dense_weight), typos=False)
-        query = find_document(self.snapshot, str(options.like))
+        query = find_document(self.snapshot, str(options.like), self.snapshot.directory.path)
         queries = query.vector(self.metric)
         allowed = self.filter.allowed(options.condition)
         if options.mode == "dense":

@@ -202,8 +202,7 @@ class SegmentBuilder:
         lists = InvertedListsWriter(self._directory, quantizer.nlist, quantizer.code_bytes)
         try:
             coder = VectorCoder(quantizer, self._threads)
-            for batch in self._writer.centroids.batches():
-                lists.add(*coder.code(batch))
+            coder.code_all(self._writer.centroids.batches(), lists.add)
             keep = self._settings.centroids != "none"
             fit = coder.fit(lists.sizes())
             return self._writer.finish(lists, quantizer.nlist, quantizer.code_bytes, keep_centroids=keep, fit=fit)

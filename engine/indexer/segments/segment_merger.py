@@ -197,8 +197,7 @@ class SegmentMerger:
             closing(InvertedListsWriter(self._directory, chosen.quantizer.nlist, chosen.quantizer.code_bytes))
         )
         coder = VectorCoder(chosen.quantizer, self._threads)
-        for batch in reader.centroids.batches(None):
-            lists.add(*coder.code(batch))
+        coder.code_all(reader.centroids.batches(None), lists.add)
         return replace(each, runs=lists.runs(), fit=coder.fit(lists.sizes()))
 
 
