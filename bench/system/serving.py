@@ -145,6 +145,7 @@ class _Load:
             "n_wrong": self._wrong.total(),
             "wrong": dict(self._wrong),
             "rss_bytes": memory,
+            "rss_growth_of_second_half_bytes": memory[-1] - memory[len(memory) // 2],
         }
 
     def _search(self, first: int) -> None:
