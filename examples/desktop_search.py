@@ -1,7 +1,7 @@
 """A desktop program that searches a folder of notes, made to be frozen: its users need no Python.
 
-Usage: python examples/desktop_search.py [FOLDER [QUESTION]]; with a question it answers on the terminal, without one
-it opens a window. Without arguments it answers a question from the guides of this repository.
+Usage: python examples/desktop_search.py [FOLDER [QUESTION]]; with a question it answers on the terminal, without
+one it opens a window. Without arguments it answers a question from the guides of this repository.
 
 Freeze it with PyInstaller, which finds the hooks of Quarry by itself, so no option is needed for the model:
 

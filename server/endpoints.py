@@ -345,7 +345,7 @@ _FACET = _object(
 
 
 def listing_schema(limits: Limits) -> Schema:
-    """Return the schema of a list of documents that is asked for."""
+    """Return the schema of a request for a list of documents."""
     return {
         "type": "object",
         "additionalProperties": False,
