@@ -17,8 +17,8 @@ from quarry.engine.lexical.searcher import LexicalSearcher
 from quarry.engine.listing.facets import FacetCounts, FacetRequest
 from quarry.engine.options import SearchOptions
 from quarry.engine.scoring.query_vectors import Queries, to_host_vectors
-from quarry.engine.search.background import BackgroundSample
 from quarry.engine.search.hits.hits import Hit
+from quarry.engine.search.relevance import BackgroundSample
 from quarry.engine.search.similar import SimilarQuery
 from quarry.engine.shards.candidates import ShardCandidates
 from quarry.engine.shards.collection import ShardSize

@@ -14,10 +14,9 @@ from quarry.engine.arguments import shown
 from quarry.engine.documents.document import full_text
 from quarry.engine.lexical.bm25 import Collection
 from quarry.engine.options import DEFAULT_K1
-from quarry.engine.scoring.metric import Metric
+from quarry.engine.scoring.metric import Metric, metric_queries
 from quarry.engine.scoring.query_vectors import Queries, Vectors
 from quarry.engine.scoring.stored_vectors import StoredVectors
-from quarry.engine.search.metric_scores import metric_queries
 from quarry.formats.errors import InvalidQuery
 from quarry.formats.snapshot import Snapshot
 

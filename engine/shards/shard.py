@@ -28,10 +28,9 @@ from quarry.engine.options import OpenOptions, SearchOptions
 from quarry.engine.scoring.metric import Metric
 from quarry.engine.scoring.query_vectors import Queries
 from quarry.engine.scoring.ranking import Exactness, Ranking
-from quarry.engine.search.background import BackgroundSample, sample_background
 from quarry.engine.search.hits.hit_builder import HitBuilder
 from quarry.engine.search.hits.hits import Hit
-from quarry.engine.search.relevance import QueryRelevance
+from quarry.engine.search.relevance import BackgroundSample, QueryRelevance, sample_background
 from quarry.engine.search.retriever import Answer, Pool, Retriever
 from quarry.engine.search.searcher import Searcher
 from quarry.engine.search.similar import SimilarQuery, find_document

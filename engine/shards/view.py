@@ -21,14 +21,12 @@ from quarry.engine.lexical.searcher import LexicalSearcher
 from quarry.engine.listing.documents import StoredDocuments
 from quarry.engine.listing.facets import FacetCounts, FacetRequest, Facets
 from quarry.engine.options import SearchOptions
-from quarry.engine.scoring.metric import Metric
+from quarry.engine.scoring.metric import Metric, metric_queries
 from quarry.engine.scoring.query_vectors import Queries, Vectors, to_host_vectors
 from quarry.engine.scoring.ranking import Exactness, Ranking
-from quarry.engine.search.background import BackgroundSample, merge_samples
-from quarry.engine.search.hits.coverage import Coverage
-from quarry.engine.search.hits.hits import Hit, Hits
-from quarry.engine.search.metric_scores import metric_queries, set_metric_scores
-from quarry.engine.search.relevance import RelevanceEstimator
+from quarry.engine.search.hits.hit_builder import set_metric_scores
+from quarry.engine.search.hits.hits import Coverage, Hit, Hits
+from quarry.engine.search.relevance import BackgroundSample, RelevanceEstimator, merge_samples
 from quarry.engine.search.reranker import rerank
 from quarry.engine.shards.candidates import ShardCandidates
 from quarry.engine.shards.collection import ShardedCollection

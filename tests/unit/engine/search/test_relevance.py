@@ -15,7 +15,7 @@ from quarry import engine
 from quarry.engine import Engine
 from quarry.engine.lexical.bm25 import inverse_document_frequency
 from quarry.engine.options import OpenOptions
-from quarry.engine.search.background import merge_samples, sample_background
+from quarry.engine.search.relevance import merge_samples, sample_background
 from quarry.engine.search.searcher import Searcher
 from quarry.formats.container.directory import Directory
 from quarry.formats.documents.ids import hash_id
