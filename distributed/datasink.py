@@ -16,7 +16,7 @@ from quarry.engine.attempts.job import BuildJob, WrittenBatch
 from quarry.engine.attempts.worker_processes import MAX_ATTEMPTS
 from quarry.engine.builder import BuildReport
 from quarry.engine.documents.tables.columns import Columns
-from quarry.engine.encoding.encoder import EncoderSource
+from quarry.engine.encoding.opening import EncoderSource
 from quarry.engine.options import BuildKeywords
 from quarry.engine.representation.base import Representation
 from quarry.engine.staged_build import StagedBuild

@@ -12,11 +12,11 @@ import quarry.distributed  # noqa: F401  # before ray: sets its environment
 from quarry.distributed.replica import Answer, ShardReplica
 from quarry.distributed.routed_index import RoutedIndex
 from quarry.engine.documents.document import Document
-from quarry.engine.encoding.encoder import EncoderSource, open_encoder
+from quarry.engine.encoding.opening import EncoderSource, open_encoder
 from quarry.engine.gpu.device import Device
 from quarry.engine.index.view import ViewResources
 from quarry.engine.options import OpenOptions, SearchKeywords
-from quarry.engine.search.hits import Hits
+from quarry.engine.search.hits.hits import Hits
 from quarry.formats.container.directory import Directory
 from quarry.formats.errors import BackendUnavailable, InvalidSetting, QuarryError, ShardTimeout
 from quarry.formats.shard_set import load_newest_shard_set

@@ -16,7 +16,7 @@ from quarry.engine.lexical.searcher import LexicalSearcher
 from quarry.engine.options import SearchOptions
 from quarry.engine.scoring.query_vectors import Queries, to_host_vectors
 from quarry.engine.search.background import BackgroundSample
-from quarry.engine.search.hits import Hit
+from quarry.engine.search.hits.hits import Hit
 from quarry.engine.shards.candidates import ShardCandidates
 from quarry.engine.shards.collection import ShardSize
 from quarry.engine.shards.shard import HitRequest

@@ -13,13 +13,13 @@ import numpy.typing as npt
 from quarry.distributed.remote_shard import RemoteShard, StaleGeneration, ask
 from quarry.distributed.replica import ShardState
 from quarry.engine.documents.document import Document
-from quarry.engine.documents.id_list import id_list
+from quarry.engine.documents.given import id_list
 from quarry.engine.encoding.queries import query_texts
 from quarry.engine.filtering.filter import parse_filter
 from quarry.engine.index.view import ViewResources
 from quarry.engine.options import SearchKeywords, SearchOptions
 from quarry.engine.scoring.query_vectors import query_vectors
-from quarry.engine.search.hits import Hits
+from quarry.engine.search.hits.hits import Hits
 from quarry.engine.shards.gathering import ShardThreads
 from quarry.engine.shards.view import ShardedView
 from quarry.formats.errors import CorruptFile, InvalidSetting

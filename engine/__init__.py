@@ -17,8 +17,9 @@ if TYPE_CHECKING:
     from quarry.engine.builder import BuildReport, build
     from quarry.engine.documents.document import Document
     from quarry.engine.documents.file_place import FilePlace
-    from quarry.engine.encoding.encoder import Encoder, open_encoder
+    from quarry.engine.encoding.encoder import Encoder
     from quarry.engine.encoding.functions.function_encoder import FunctionEncoder
+    from quarry.engine.encoding.opening import open_encoder
     from quarry.engine.encoding.token_vectors import TokenVectors
     from quarry.engine.engine import Engine
     from quarry.engine.filtering.unknown_fields import UnknownFieldWarning
@@ -31,16 +32,16 @@ if TYPE_CHECKING:
     from quarry.engine.representation.single import Mean, Pooled
     from quarry.engine.reuse.added_indexes import AddIndexesReport
     from quarry.engine.reuse.snapshot import SnapshotReport
-    from quarry.engine.search.coverage import Coverage
-    from quarry.engine.search.hits import Hit, Hits, Match
-    from quarry.engine.search.passages import Passage
+    from quarry.engine.search.hits.coverage import Coverage
+    from quarry.engine.search.hits.hits import Hit, Hits, Match
+    from quarry.engine.search.hits.passages import Passage
     from quarry.engine.sync.folder_sync import SyncReport
 
 _PLACES = {
     "AddIndexesReport": "quarry.engine.reuse.added_indexes",
     "AsyncEngine": "quarry.engine.async_engine",
     "BuildReport": "quarry.engine.builder",
-    "Coverage": "quarry.engine.search.coverage",
+    "Coverage": "quarry.engine.search.hits.coverage",
     "build": "quarry.engine.builder",
     "Document": "quarry.engine.documents.document",
     "Encoder": "quarry.engine.encoding.encoder",
@@ -54,12 +55,12 @@ _PLACES = {
     "TokenVectors": "quarry.engine.encoding.token_vectors",
     "UnknownFieldWarning": "quarry.engine.filtering.unknown_fields",
     "VerifyReport": "quarry.engine.index.verification",
-    "open_encoder": "quarry.engine.encoding.encoder",
-    "Hit": "quarry.engine.search.hits",
-    "Hits": "quarry.engine.search.hits",
-    "Match": "quarry.engine.search.hits",
+    "open_encoder": "quarry.engine.encoding.opening",
+    "Hit": "quarry.engine.search.hits.hits",
+    "Hits": "quarry.engine.search.hits.hits",
+    "Match": "quarry.engine.search.hits.hits",
     "MatchedWord": "quarry.engine.lexical.query_words",
-    "Passage": "quarry.engine.search.passages",
+    "Passage": "quarry.engine.search.hits.passages",
     "Cls": "quarry.engine.representation.first_m",
     "FirstM": "quarry.engine.representation.first_m",
     "KMeans": "quarry.engine.representation.kmeans",

@@ -17,7 +17,7 @@ from quarry.engine.documents.reader import DocumentSource
 from quarry.engine.engine import Engine
 from quarry.engine.listing.facets import Facets
 from quarry.engine.options import SearchKeywords
-from quarry.engine.search.hits import Hits
+from quarry.engine.search.hits.hits import Hits
 from quarry.formats.errors import IndexClosed
 
 __all__ = ["AsyncEngine"]

@@ -7,8 +7,9 @@ from typing import Self
 
 from quarry.engine.analysis.analyzer import RULES, Analyzer
 from quarry.engine.arguments import shown
-from quarry.engine.encoding.encoder import Encoder, EncoderSource, open_encoder
+from quarry.engine.encoding.encoder import Encoder
 from quarry.engine.encoding.no_encoder import NoEncoder
+from quarry.engine.encoding.opening import EncoderSource, open_encoder
 from quarry.engine.encoding.trained import trained_quantizer, trained_settings
 from quarry.engine.options import BuildKeywords, BuildOptions
 from quarry.engine.representation.base import Representation

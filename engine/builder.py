@@ -20,14 +20,15 @@ from quarry.engine.build_plan import BuildPlan
 from quarry.engine.choices import RepresentationName
 from quarry.engine.documents.reader import DocumentSource, DocumentStream, read_documents
 from quarry.engine.documents.tables.columns import Columns
-from quarry.engine.encoding.encoder import Encoder, EncoderSource, open_encoder
+from quarry.engine.encoding.encoder import Encoder
+from quarry.engine.encoding.opening import EncoderSource, open_encoder
 from quarry.engine.indexer.build_folder import BuildFolder
 from quarry.engine.indexer.index_writer import IndexWriter
 from quarry.engine.options import BuildKeywords, OpenOptions
 from quarry.engine.progress import Progress, ProgressSetting, count_items
 from quarry.engine.representation.base import Representation
 from quarry.engine.reuse.reused_settings import reuse_settings
-from quarry.engine.shards.new_shards import NewShards
+from quarry.engine.shards.writing.new_shards import NewShards
 from quarry.engine.thresholds import Thresholds, checked_thresholds
 from quarry.formats.container.directory import Directory
 from quarry.formats.errors import IndexExists, IndexNotFound, InvalidDocument, InvalidSetting

@@ -18,11 +18,12 @@ from quarry.engine.backends.registry import check_backend
 from quarry.engine.choices import BackendName, RepresentationName
 from quarry.engine.creation import NewIndex
 from quarry.engine.documents.document import Document
-from quarry.engine.documents.document_columns import DocumentColumns
-from quarry.engine.documents.id_list import checked_id, id_list
+from quarry.engine.documents.given import checked_id, id_list
 from quarry.engine.documents.reader import DocumentSource, read_documents
 from quarry.engine.documents.tables.columns import Columns
-from quarry.engine.encoding.encoder import Encoder, EncoderSource, open_encoder
+from quarry.engine.documents.tables.document_columns import DocumentColumns
+from quarry.engine.encoding.encoder import Encoder
+from quarry.engine.encoding.opening import EncoderSource, open_encoder
 from quarry.engine.filtering.filter import AllOf, parse_filter
 from quarry.engine.gpu.device import Device
 from quarry.engine.index.current_view import CurrentView
@@ -41,14 +42,14 @@ from quarry.engine.representation.base import Representation
 from quarry.engine.reuse.added_indexes import AddIndexesReport, add_indexes
 from quarry.engine.reuse.snapshot import SnapshotReport, write_snapshot
 from quarry.engine.scoring.query_vectors import query_vectors
-from quarry.engine.search.hits import Hits
+from quarry.engine.search.hits.hits import Hits
 from quarry.engine.search.quoted import phrase_condition
 from quarry.engine.search.request import SearchRequest
 from quarry.engine.search.reranker import Reranker, open_reranker
 from quarry.engine.shards.current_shards import CurrentShards
-from quarry.engine.shards.sharded_writer import ShardedWriter
 from quarry.engine.shards.verification import verify_shards
 from quarry.engine.shards.view import ShardedView
+from quarry.engine.shards.writing.sharded_writer import ShardedWriter
 from quarry.engine.sync.folder_sync import FolderSync, SyncReport
 from quarry.engine.thresholds import Thresholds, checked_thresholds
 from quarry.formats.container.directory import Directory
@@ -258,8 +259,8 @@ class Engine:
                 None: texts are encoded.
             **options: the other fields of `quarry.engine.options.SearchOptions`: `mode`, `filter`, `like`,
                 `offset`, `candidates`, `nprobe`, `explain`, `fusion`, `dense_weight`, `rerank`, `min_relevance`,
-                `typos`, `operators`, `partial`, `timeout`. Without `mode` a search is hybrid; dense if there is no text;
-                lexical if there is no vector, and the index was built without an encoder.
+                `typos`, `operators`, `partial`, `timeout`. Without `mode` a search is hybrid; dense if there is no
+                text; lexical if there is no vector, and the index was built without an encoder.
 
         Returns:
             The hits of the text or vector, or a list with the hits of each. `Hits.exactness` states whether a
@@ -763,8 +764,8 @@ class Engine:
         Args:
             field: the path, as in a filter: keys joined by dots, ``id`` or ``title``.
             query: only documents with one of its analyzed terms, and all of its quoted phrases, are counted: those
-                that a search in mode "lexical" finds with a large enough k. Vectors have no part in it, because they rank all documents and
-                exclude none. None: all documents.
+                that a search in mode "lexical" finds with a large enough k. Vectors have no part in it, because
+                they rank all documents and exclude none. None: all documents.
             filter: only documents that pass it; see `search`.
             limit: largest number of values to return, the most frequent ones; None: all.
 

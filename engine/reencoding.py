@@ -20,8 +20,8 @@ from quarry.engine.documents.document import Document
 from quarry.engine.documents.place import shown
 from quarry.engine.encoding.encoder import Encoder
 from quarry.engine.encoding.trained import trained_quantizer
-from quarry.engine.indexer.garbage import WORK_FOLDER
-from quarry.engine.indexer.generation import CurrentGeneration
+from quarry.engine.indexer.commits.garbage import WORK_FOLDER
+from quarry.engine.indexer.commits.generation import CurrentGeneration
 from quarry.engine.indexer.index_writer import IndexWriter
 from quarry.engine.options import BuildKeywords
 from quarry.engine.progress import Progress, ProgressSetting
@@ -178,7 +178,7 @@ class _Replacement:
         self._files = files
 
     def compose(self, current: CurrentGeneration, names: list[str]) -> Manifest | None:
-        """Link or copy the files, and return the manifest; see `quarry.engine.indexer.committer.Compose`."""
+        """Link or copy files and return the manifest, see `quarry.engine.indexer.commits.committer.Compose`."""
         if current.manifest.commit_id != self._before.commit_id:
             return None
         made = self._files.manifest

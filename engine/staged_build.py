@@ -14,12 +14,12 @@ from quarry.engine.attempts.attempt import BuildAttempt
 from quarry.engine.attempts.job import N_MESSAGES, BuildJob, WrittenBatch
 from quarry.engine.build_plan import BuildPlan
 from quarry.engine.builder import BuildReport, checked_shards, measure_index, open_new_writer
-from quarry.engine.encoding.encoder import EncoderSource
+from quarry.engine.encoding.opening import EncoderSource
 from quarry.engine.indexer.build_folder import BuildFolder
 from quarry.engine.indexer.index_writer import IndexWriter
 from quarry.engine.options import BuildKeywords, OpenOptions
 from quarry.engine.representation.base import Representation
-from quarry.engine.shards.new_shards import NewShards
+from quarry.engine.shards.writing.new_shards import NewShards
 from quarry.engine.thresholds import Thresholds, checked_thresholds
 from quarry.formats.container.directory import Directory
 from quarry.formats.system_errors import checked_path

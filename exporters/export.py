@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from quarry.engine.encoding.encoder import open_encoder
+from quarry.engine.encoding.opening import open_encoder
 from quarry.engine.search.reranker import open_reranker
 from quarry.exporters.checkpoint.checkpoint import Checkpoint, read_checkpoint, read_network, read_reranker
 from quarry.exporters.checkpoint.files import find_license_files, subfolder

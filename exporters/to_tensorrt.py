@@ -13,7 +13,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from quarry.engine.encoding.tensorrt_runner import PLAN_MODULES
+from quarry.engine.encoding.runtimes.tensorrt_runner import PLAN_MODULES
 from quarry.engine.gpu.cuda import get_cuda_target
 from quarry.formats.bundle.encoder import EncoderBundle, load_bundle
 from quarry.formats.bundle.folder import MODEL_NAME, QUERY_MODEL_NAME

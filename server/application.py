@@ -18,7 +18,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from quarry.engine.encoding.encoder import Encoder, open_encoder
+from quarry.engine.encoding.encoder import Encoder
+from quarry.engine.encoding.opening import open_encoder
 from quarry.engine.options import OpenOptions
 from quarry.engine.search.reranker import Reranker, open_reranker
 from quarry.formats.errors import InvalidSetting

@@ -14,7 +14,7 @@ import shutil
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from quarry.engine.documents.stdlib_docstrings import StdlibDocument, stdlib_documents
+from quarry.engine.bundled.stdlib_docstrings import StdlibDocument, stdlib_documents
 
 __all__ = ["DOCSTRINGS", "docstrings_folder", "write_docstrings"]
 

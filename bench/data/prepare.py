@@ -19,7 +19,8 @@ from tqdm import tqdm
 
 from bench.data.collections import Collection, add_collection, load_collection
 from bench.data.prepared import Prepared, cache_folder, write_json
-from quarry.engine.encoding.encoder import Encoder, open_encoder
+from quarry.engine.encoding.encoder import Encoder
+from quarry.engine.encoding.opening import open_encoder
 from quarry.engine.options import OpenOptions
 from quarry.engine.representation.base import Representation
 from quarry.engine.representation.first_m import Cls, FirstM

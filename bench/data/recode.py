@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 
 from quarry.engine.documents.document import Document
-from quarry.engine.indexer.document_encoder import EncodedDocument
-from quarry.engine.indexer.encoded_batch import EncodedBatch
-from quarry.engine.indexer.segment_builder import SegmentBuilder
+from quarry.engine.indexer.batches.document_encoder import EncodedDocument
+from quarry.engine.indexer.batches.encoded_batch import EncodedBatch
+from quarry.engine.indexer.segments.segment_builder import SegmentBuilder
 from quarry.engine.representation.base import DocumentVectors
 from quarry.engine.scoring.metric import Metric
 from quarry.engine.scoring.stored_vectors import StoredVectors

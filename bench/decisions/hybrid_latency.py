@@ -20,7 +20,7 @@ from bench.data.word_encoder import WordVectorEncoder
 from bench.harness.latency import latency_ms
 from bench.harness.records import Record, add_out, append_result
 from quarry import engine
-from quarry.engine.encoding.encoder import open_encoder
+from quarry.engine.encoding.opening import open_encoder
 
 __all__ = ["add_arguments", "add_sizes", "build_word_index", "run"]
 

@@ -16,7 +16,8 @@ from bench.data.prepared import cache_folder
 from bench.data.quality import Quality, measure_quality
 from bench.data.trec_run import run_from_ranking
 from bench.harness.records import Record, add_out, append_result
-from quarry.engine.encoding.encoder import Encoder, open_encoder
+from quarry.engine.encoding.encoder import Encoder
+from quarry.engine.encoding.opening import open_encoder
 from quarry.engine.representation.pieces import Pieces
 
 __all__ = ["add_arguments", "measure", "run"]

@@ -28,7 +28,7 @@ from bench.harness.latency import time_in_turn
 from bench.harness.records import Record, add_out, append_result
 from quarry.engine.backends.cpu_faiss import FaissBackend
 from quarry.engine.backends.faiss_lists import build_faiss_lists
-from quarry.engine.encoding.encoder import open_encoder
+from quarry.engine.encoding.opening import open_encoder
 from quarry.engine.options import OpenOptions, SearchOptions
 from quarry.engine.quantization.candidates import default_candidates
 from quarry.engine.quantization.faiss_threads import set_faiss_threads

@@ -21,9 +21,9 @@ from bench.gpu.shapes import EncoderShape, write_checkpoint
 from bench.gpu.sizes import Size
 from bench.gpu.synthetic import make_texts
 from bench.harness.records import Record
-from quarry.engine.encoding.batched_encoder import BatchedEncoder, BatchRunner
-from quarry.engine.encoding.onnx_runner import OnnxRunner
-from quarry.engine.encoding.onnx_session import import_onnxruntime
+from quarry.engine.encoding.runtimes.batched_encoder import BatchedEncoder, BatchRunner
+from quarry.engine.encoding.runtimes.onnx_runner import OnnxRunner
+from quarry.engine.encoding.runtimes.onnx_session import import_onnxruntime
 from quarry.engine.encoding.tokenizer import Ids
 from quarry.exporters.to_tensorrt import build_plan
 from quarry.formats.bundle.encoder import load_bundle
@@ -124,7 +124,7 @@ def _open_onnx(folder: Path, place: torch.device) -> BatchRunner:
 def _open_tensorrt(folder: Path, place: torch.device) -> BatchRunner:
     del place
     import_module("tensorrt")
-    from quarry.engine.encoding.tensorrt_runner import TensorRtRunner
+    from quarry.engine.encoding.runtimes.tensorrt_runner import TensorRtRunner
 
     profiles = [PlanProfile((1, 1), shape, (shape[0], 2 * shape[1])) for shape in sorted(_LENGTHS.values())]
     plan = build_plan(_export_once(folder), library="tensorrt", profiles=profiles)

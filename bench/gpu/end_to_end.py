@@ -17,13 +17,13 @@ from bench.harness.records import Record
 from quarry.engine.backends.gpu.backend import GpuBackend
 from quarry.engine.backends.protocol import Candidates, ScoredCandidates, SearchParameters
 from quarry.engine.bundled import default_bundle_path
-from quarry.engine.encoding.batched_encoder import BatchedEncoder
-from quarry.engine.encoding.onnx_encoder import OnnxEncoder
-from quarry.engine.encoding.onnx_runner import OnnxRunner
 from quarry.engine.encoding.queries import encode_queries
-from quarry.engine.encoding.runtimes import open_bundle
+from quarry.engine.encoding.runtimes.batched_encoder import BatchedEncoder
+from quarry.engine.encoding.runtimes.onnx_encoder import OnnxEncoder
+from quarry.engine.encoding.runtimes.onnx_runner import OnnxRunner
+from quarry.engine.encoding.runtimes.selection import open_bundle
 from quarry.engine.gpu.device_vectors import DeviceVectors
-from quarry.engine.indexer.document_batches import DocumentGroups, PreparedDocument
+from quarry.engine.indexer.batches.document_batches import DocumentGroups, PreparedDocument
 from quarry.engine.representation.base import DocumentVectors, Representation
 from quarry.engine.representation.kmeans import KMeans
 from quarry.engine.representation.pieces import Pieces

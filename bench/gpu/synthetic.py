@@ -158,7 +158,7 @@ class SyntheticRunner:
         self._places = torch.randn((_N_PLACES, bundle.settings.dim), generator=generator).to(place)
 
     def run(self, output: str, ids: Ids, mask: Ids) -> torch.Tensor:
-        """See `quarry.engine.encoding.batched_encoder.BatchRunner.run`."""
+        """See `quarry.engine.encoding.runtimes.batched_encoder.BatchRunner.run`."""
         return self._stream.run(lambda: self._run(output, ids, mask))
 
     def _run(self, output: str, ids: Ids, mask: Ids) -> torch.Tensor:

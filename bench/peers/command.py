@@ -32,7 +32,7 @@ from bench.harness.environment import describe_environment
 from bench.harness.fresh_process import ProcessFailed, in_fresh_process
 from bench.harness.records import Record, add_out, append_record, read_records
 from bench.peers.registry import CORE_REQUIREMENTS, PEERS, QUARRY, UNMEASURED, Entry, environment_python
-from quarry.engine.encoding.encoder import open_encoder
+from quarry.engine.encoding.opening import open_encoder
 from quarry.engine.options import OpenOptions
 from quarry.engine.representation.base import Representation
 from quarry.engine.representation.pieces import Pieces

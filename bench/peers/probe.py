@@ -19,7 +19,7 @@ from bench.data.trec_run import write_run
 from bench.harness.latency import latency_ms
 from bench.harness.process_memory import peak_rss_bytes, rss_bytes
 from bench.peers.protocol import Corpus, Found, PeerIndex, Vector
-from quarry.engine.encoding.onnx_session import import_onnxruntime
+from quarry.engine.encoding.runtimes.onnx_session import import_onnxruntime
 
 __all__ = ["build", "search"]
 
@@ -111,7 +111,7 @@ def _query_vectors(prepared: Prepared, parameters: Parameters) -> Sequence[Vecto
 
 def _token_encoder() -> Callable[[str], Vector]:
     from bench.data.token_vectors import stack_tokens
-    from quarry.engine.encoding.encoder import open_encoder
+    from quarry.engine.encoding.opening import open_encoder
 
     encoder = open_encoder()
     return lambda text: stack_tokens(encoder.windows(text), normalize=True)
@@ -131,7 +131,7 @@ def _make_text_search(index: PeerIndex, parameters: Parameters) -> Any:  # noqa:
     if parameters["text_only"]:
         nothing = np.empty(0, np.float32)
         return lambda text, k: index.search(text, nothing, k)
-    from quarry.engine.encoding.encoder import open_encoder
+    from quarry.engine.encoding.opening import open_encoder
 
     encode = _token_encoder() if parameters["vectors"] == "tokens" else open_encoder().encode_query
     return lambda text, k: index.search(text, encode(text), k)

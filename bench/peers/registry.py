@@ -21,7 +21,7 @@ class Entry:
 
     Attributes:
         name: of the row.
-        module: the adapter in `bench.peers.adapters`.
+        module: the adapter, relative to `bench.peers.adapters`.
         settings: passed to the adapter.
         environment: name of a virtual environment; "": that of this command.
         text_only: whether it searches words and no vectors.
@@ -87,13 +87,13 @@ PEERS = (
     _library("FAISS IVF, PQ48x4fs, refined", "faiss_index", factory="IVF{nlist},PQ96x4fs,RFlat"),
     _library("hnswlib", "hnswlib_index"),
     _library("USearch bf16", "usearch_index"),
-    Entry("LanceDB, no index", "lancedb_index", {"index": False}, "lancedb"),
-    Entry("LanceDB, IVF_PQ", "lancedb_index", {"index": True}, "lancedb"),
-    Entry("Chroma", "chroma_index", {}, "chroma"),
-    Entry("txtai", "txtai_index", {}, "txtai"),
-    Entry("Qdrant Edge", "qdrant_edge_index", {}, "qdrant_edge"),
-    Entry("Milvus Lite", "milvus_lite_index", {}, "milvus_lite"),
-    Entry("zvec", "zvec_index", {}, "zvec"),
+    Entry("LanceDB, no index", "databases.lancedb_index", {"index": False}, "lancedb"),
+    Entry("LanceDB, IVF_PQ", "databases.lancedb_index", {"index": True}, "lancedb"),
+    Entry("Chroma", "databases.chroma_index", {}, "chroma"),
+    Entry("txtai", "databases.txtai_index", {}, "txtai"),
+    Entry("Qdrant Edge", "databases.qdrant_edge_index", {}, "qdrant_edge"),
+    Entry("Milvus Lite", "databases.milvus_lite_index", {}, "milvus_lite"),
+    Entry("zvec", "databases.zvec_index", {}, "zvec"),
     _late("FastPlaid, all token vectors", 384),
     _late("FastPlaid, token vectors in 128 dimensions", 128),
     Entry("bm25s", "bm25s_index", text_only=True, stores_text=False),

@@ -26,9 +26,10 @@ from quarry.engine.analysis.analyzer import Analyzer
 from quarry.engine.build_plan import BuildPlan
 from quarry.engine.choices import BackendName
 from quarry.engine.documents.document import Document
-from quarry.engine.encoding.encoder import Encoder, open_encoder
+from quarry.engine.encoding.encoder import Encoder
+from quarry.engine.encoding.opening import open_encoder
 from quarry.engine.encoding.token_vectors import TokenVectors, VectorKind
-from quarry.engine.indexer.document_encoder import EncodedDocument
+from quarry.engine.indexer.batches.document_encoder import EncodedDocument
 from quarry.engine.indexer.index_writer import IndexWriter
 from quarry.engine.options import BuildKeywords, OpenOptions, SearchKeywords
 from quarry.engine.representation.base import DocumentVectors

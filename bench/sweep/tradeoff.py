@@ -24,7 +24,7 @@ from bench.harness.environment import describe_environment
 from bench.harness.fresh_process import ProcessFailed, in_fresh_process
 from bench.harness.records import Record, add_out, append_record, read_records
 from bench.sweep.grid import IndexSetting, Setting, list_settings
-from quarry.engine.encoding.encoder import open_encoder
+from quarry.engine.encoding.opening import open_encoder
 from quarry.engine.representation.pieces import Pieces
 from quarry.engine.representation.single import Mean
 

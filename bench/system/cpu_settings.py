@@ -21,7 +21,7 @@ from bench.data.collections import add_collection, load_collection
 from bench.harness.latency import time_in_turn
 from bench.harness.records import Record, add_out, append_result
 from quarry.engine.bundled import default_bundle_path
-from quarry.engine.encoding.onnx_session import INPUT_NAMES, import_onnxruntime
+from quarry.engine.encoding.runtimes.onnx_session import INPUT_NAMES, import_onnxruntime
 from quarry.engine.encoding.tokenizer import TextTokenizer
 from quarry.formats.bundle.encoder import load_bundle
 from quarry.formats.bundle.folder import MODEL_NAME

@@ -25,9 +25,9 @@ from bench.harness.records import Record, add_out, append_result
 from quarry import engine
 from quarry.engine import Engine, KMeans
 from quarry.engine.documents.document import Document
-from quarry.engine.indexer.document_encoder import EncodedDocument
+from quarry.engine.indexer.batches.document_encoder import EncodedDocument
 from quarry.engine.indexer.index_writer import IndexWriter
-from quarry.engine.indexer.segment_merger import SegmentMerger
+from quarry.engine.indexer.segments.segment_merger import SegmentMerger
 from quarry.engine.representation.base import DocumentVectors
 from quarry.engine.thresholds import Thresholds
 from quarry.formats.container.directory import Directory

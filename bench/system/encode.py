@@ -26,7 +26,7 @@ from bench.harness.latency import Timing, latency_ms, time_in_turn
 from bench.harness.records import Record, add_out, append_result
 from bench.system.export import measure_starts
 from quarry.engine.bundled import default_bundle_path
-from quarry.engine.encoding.encoder import open_encoder
+from quarry.engine.encoding.opening import open_encoder
 from quarry.engine.encoding.tokenizer import TextTokenizer
 from quarry.engine.options import OpenOptions
 from quarry.engine.representation.single import Mean

@@ -108,7 +108,7 @@ def open_graph(parameters: Mapping[str, Any]) -> Record:
         afterwards: ``session_rss_bytes``, the resident set, and ``session_private_bytes``, its part without a
             file.
     """
-    from quarry.engine.encoding.onnx_session import import_onnxruntime, open_session
+    from quarry.engine.encoding.runtimes.onnx_session import import_onnxruntime, open_session
     from quarry.formats.bundle.encoder import load_bundle
 
     import_onnxruntime()
@@ -141,8 +141,8 @@ def start_encoder(parameters: Mapping[str, Any]) -> Record:
     started = time.perf_counter()
     import tokenizers  # noqa: F401
 
-    from quarry.engine.encoding.encoder import open_encoder
-    from quarry.engine.encoding.onnx_session import import_onnxruntime
+    from quarry.engine.encoding.opening import open_encoder
+    from quarry.engine.encoding.runtimes.onnx_session import import_onnxruntime
 
     import_onnxruntime()
     import_ms = (time.perf_counter() - started) * 1e3

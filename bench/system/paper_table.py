@@ -25,7 +25,8 @@ from bench.harness.fresh_process import in_fresh_process
 from bench.harness.latency import latency_ms
 from bench.harness.records import add_out, append_result
 from quarry.engine import Engine
-from quarry.engine.encoding.encoder import Encoder, open_encoder
+from quarry.engine.encoding.encoder import Encoder
+from quarry.engine.encoding.opening import open_encoder
 from quarry.engine.representation.kmeans import KMeans
 from quarry.engine.representation.single import Mean
 from quarry.engine.scoring.aggregation import aggregate

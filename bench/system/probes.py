@@ -33,7 +33,7 @@ def encode(parameters: Parameters) -> Numbers:
     """Return tokens per second of tokenizer and encoder on all cores, the median of five passes."""
     from concurrent.futures import ThreadPoolExecutor
 
-    from quarry.engine.encoding.encoder import open_encoder
+    from quarry.engine.encoding.opening import open_encoder
     from quarry.engine.options import OpenOptions
 
     texts = list(_read(parameters).documents.values())
@@ -77,7 +77,7 @@ def build(parameters: Parameters) -> Numbers:
 def latency(parameters: Parameters) -> Numbers:
     """Return milliseconds per query for hits with texts on one thread, from text and from a vector."""
     from quarry.engine import Engine
-    from quarry.engine.encoding.encoder import open_encoder
+    from quarry.engine.encoding.opening import open_encoder
 
     encoder = open_encoder()
     texts = _read_queries(parameters, _N_QUERIES)
@@ -100,7 +100,7 @@ def agreement(parameters: Parameters) -> Numbers:
     import numpy as np
 
     from quarry.engine import Engine
-    from quarry.engine.encoding.encoder import open_encoder
+    from quarry.engine.encoding.opening import open_encoder
 
     encoder, path = open_encoder(), parameters["index"]
     vectors = np.stack([encoder.encode_query(text) for text in _read_queries(parameters, _N_QUERIES)])

@@ -21,7 +21,8 @@ from bench.data.recode import recode_index
 from bench.harness.records import add_out, append_result
 from bench.training.collections import COLLECTIONS
 from quarry.engine import Engine, Hit, build
-from quarry.engine.encoding.encoder import Encoder, open_encoder
+from quarry.engine.encoding.encoder import Encoder
+from quarry.engine.encoding.opening import open_encoder
 from quarry.engine.scoring.stored_vectors import StoredVectors
 from quarry.formats.container.directory import Directory
 from quarry.formats.snapshot import Snapshot

@@ -145,7 +145,7 @@ class Analyzer:
         return self._words.prefix(word)
 
     def begins_with(self, word: str, prefix: str) -> bool:
-        """Return whether a raw word, one of its parts or the stem of one begins with a prefix; no stop word does."""
+        """Return whether a raw word that is no stop word, a part of it or a stem of these begins with a prefix."""
         return any(term.startswith(prefix) for term in (*self._expansions[word], *self._words.forms(word)))
 
     @classmethod
@@ -207,7 +207,7 @@ class _Words:
         return folded if len(folded) >= _MIN_PREFIX_CHARACTERS else None
 
     def forms(self, word: str) -> Terms:
-        """Return a raw word and its parts, case-folded, without stop words; none for a run of an unspaced script."""
+        """Return a raw word and its parts, case-folded, without stop words; none for a run of bigrams."""
         word = normalize_word(word)
         if not word.isascii() and is_unspaced(word):
             return ()

@@ -1,9 +1,9 @@
 """Phrases: words that follow one another in a text, compared as the analyzer compares words.
 
-A stop word has no term, so it is compared by its case-folded form. A compound or an identifier counts as its parts,
-one after the other, or as one word: the phrases ``boundary layer`` and ``email address`` occur in texts with
-``boundary-layer`` and ``e-mail address``. Punctuation between words does not count. A run of a script without spaces
-is compared by its bigrams.
+A stop word has no term, so it is compared by its case-folded form. A compound or an identifier counts as its
+parts, one after the other, or as one word: the phrases ``boundary layer`` and ``email address`` are found in texts
+with ``boundary-layer`` and ``e-mail address``. Punctuation between words does not count. A run of a script without
+spaces is compared by its bigrams.
 """
 
 from __future__ import annotations
@@ -84,8 +84,8 @@ class Phrase:
 class _Sequence(dict[str, str]):
     """Finds consecutive units among those of a text, by a regular expression over classes of units.
 
-    Units that satisfy the same positions of the sequence are of one class, which is a character. As a dictionary it
-    remembers the classes of the units of each raw word.
+    Units that satisfy the same positions of the sequence are of one class, which is a character. As a dictionary
+    it remembers the classes of the units of each raw word.
 
     Args:
         required: for each position of the sequence what a unit must contain.

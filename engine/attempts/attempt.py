@@ -7,9 +7,9 @@ from pathlib import Path
 
 from quarry.engine.attempts.job import BuildJob, WrittenBatch, packed_encoder
 from quarry.engine.attempts.staging import delete_staging, make_staging
-from quarry.engine.encoding.encoder import EncoderSource, open_encoder
+from quarry.engine.encoding.opening import EncoderSource, open_encoder
 from quarry.engine.indexer.index_writer import IndexWriter
-from quarry.engine.shards.new_shards import NewShards
+from quarry.engine.shards.writing.new_shards import NewShards
 from quarry.engine.thresholds import Thresholds
 from quarry.formats.manifest import IndexSettings
 

@@ -8,11 +8,11 @@ from contextlib import ExitStack, closing
 from quarry.engine.analysis.analyzer import Analyzer
 from quarry.engine.attempts.job import N_MESSAGES, BuildJob, WrittenBatch
 from quarry.engine.documents.document import Document
-from quarry.engine.indexer.adopted_segments import StagedSegment
-from quarry.engine.indexer.document_encoder import DocumentEncoder
-from quarry.engine.indexer.document_feed import DocumentFeed
-from quarry.engine.indexer.encoded_batch import EncodedBatch
-from quarry.engine.indexer.segment_builder import SegmentBuilder
+from quarry.engine.indexer.batches.document_encoder import DocumentEncoder
+from quarry.engine.indexer.batches.document_feed import DocumentFeed
+from quarry.engine.indexer.batches.encoded_batch import EncodedBatch
+from quarry.engine.indexer.segments.adopted_segments import StagedSegment
+from quarry.engine.indexer.segments.segment_builder import SegmentBuilder
 from quarry.engine.process.worker_pool import WorkerPool
 from quarry.engine.representation.registry import stored_representation
 from quarry.engine.scoring.metric import Metric

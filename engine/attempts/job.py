@@ -7,8 +7,9 @@ import pickle
 from dataclasses import dataclass
 from pathlib import Path
 
-from quarry.engine.encoding.encoder import Encoder, EncoderSource, open_encoder
-from quarry.engine.indexer.adopted_segments import StagedSegment
+from quarry.engine.encoding.encoder import Encoder
+from quarry.engine.encoding.opening import EncoderSource, open_encoder
+from quarry.engine.indexer.segments.adopted_segments import StagedSegment
 from quarry.engine.thresholds import Thresholds
 from quarry.formats.errors import EncoderMismatch, InvalidSetting
 from quarry.formats.manifest import IndexSettings
@@ -85,7 +86,7 @@ def packed_encoder(source: EncoderSource) -> bytes:
     """Return an encoder as bytes for other processes, each of which opens a bundle for the devices that it has.
 
     Args:
-        source: as for `quarry.engine.encoding.encoder.open_encoder`.
+        source: as for `quarry.engine.encoding.opening.open_encoder`.
 
     Raises:
         InvalidSetting: the encoder cannot be pickled.

@@ -1,4 +1,10 @@
-"""The encoder that comes with Quarry, so that nothing has to be downloaded."""
+"""What comes with Quarry, so that nothing has to be downloaded: an encoder, and a collection of texts.
+
+The encoder is all-MiniLM-L6-v2 in int8, which `quarry.engine.encoding.opening` opens by default;
+`stdlib_docstrings` collects the docstrings of Python's standard library, for demonstrations and measurements.
+
+May import: the standard library.
+"""
 
 from __future__ import annotations
 

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from quarry import engine
+from quarry.engine.bundled.stdlib_docstrings import stdlib_documents
 from quarry.engine.cli.output import format_hit, marks_words
-from quarry.engine.documents.stdlib_docstrings import stdlib_documents
 from quarry.formats.errors import EncoderMismatch, FormatError, IndexNotFound
 
 if TYPE_CHECKING:

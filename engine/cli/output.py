@@ -33,7 +33,7 @@ def format_hit(hit: Hit, is_marking: bool = False) -> list[str]:
         hit: the hit.
         is_marking: whether the words of the passage that match the query are in bold type.
     """
-    from quarry.engine.search.hits import snippet  # with numpy, which ``--help`` does without
+    from quarry.engine.search.hits.hits import snippet  # with numpy, which ``--help`` does without
 
     best = hit.passages[0] if hit.passages else None
     text = snippet(hit.text, _TEXT_WIDTH) if best is None else _format_passage(best, is_marking)

@@ -59,7 +59,9 @@ def _opened(args: argparse.Namespace) -> engine.Engine:
 
 def _lines(report: SyncReport) -> list[str]:
     """A line for each file that has changed, and one with the numbers."""
-    from quarry.engine.search.hits import snippet  # names of files may have characters that a terminal acts upon
+    from quarry.engine.search.hits.hits import (
+        snippet,  # names of files may have characters that a terminal acts upon
+    )
 
     marks = (("+", report.added), ("~", report.changed), ("-", report.removed), ("0", report.empty))
     lines = [f"{mark} {snippet(name, 200)}" for mark, names in marks for name in names]

@@ -1,10 +1,9 @@
 """Documents on their way in: validated, given an id, read from iterables, tables, files and folders.
 
 `document` defines a document and validates it, `reader` opens a source of any kind: items that a caller gives
-(`given`), JSON (`json_documents`), rows (`tables`), files (`files`) and folders of them (`folders`). `lines`
-and `inflated` read compressed files in bounded memory. `outline` says what divides the text of a file, and
-`file_place` where in the file a passage stands. `stdlib_docstrings` makes documents of the standard library's
-docstrings.
+(`given`), JSON and rows (`tables`), files (`files`) and folders of them (`folders`). `lines` and `inflated` read
+compressed files in bounded memory. `outline` says what divides the text of a file, and `file_place` where in the
+file a passage stands.
 
-May import: `quarry.formats`.
+May import: `quarry.engine.arguments`, `quarry.formats`.
 """

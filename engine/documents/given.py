@@ -1,4 +1,4 @@
-"""Documents that a caller gives as an iterable."""
+"""Documents, and ids of documents, that a caller gives as an iterable."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sized
 from quarry.engine.arguments import iterator_of
 from quarry.engine.documents.document import Document, document_from
 from quarry.engine.documents.entries import Entry
-from quarry.engine.documents.mistaken_sources import is_path
-from quarry.engine.documents.place import shown
+from quarry.engine.documents.mistaken_sources import is_path, rows_of_table
+from quarry.engine.documents.place import kind_of, shown
 from quarry.engine.documents.tables.columns import Columns, RowEntry
 from quarry.formats.errors import InvalidDocument, InvalidSetting
 
-__all__ = ["GivenDocuments"]
+__all__ = ["GivenDocuments", "checked_id", "id_list"]
 
 
 class GivenDocuments:
@@ -72,3 +72,33 @@ class _Item:
                 actual=shown(os.fspath(self._raw)),
             )
         return document_from(self._raw, where)
+
+
+def id_list(ids: object) -> list[str]:
+    """The ids as a list: one, or each of several.
+
+    Raises:
+        InvalidSetting: what was given is neither, or one of several is not a str; the message says which.
+    """
+    if isinstance(ids, str):
+        return [ids]
+    is_other = isinstance(ids, bytes | bytearray | Mapping) or rows_of_table(ids)
+    given = None if is_other else iterator_of(ids)
+    if given is None:
+        raise InvalidSetting(
+            "ids cannot be read",
+            expected="a str or an iterable of them, no mapping and no table",
+            actual=kind_of(ids),
+        )
+    return [checked_id(doc_id, f"ids[{number}]") for number, doc_id in enumerate(given)]
+
+
+def checked_id(doc_id: object, name: str) -> str:
+    """One id.
+
+    Raises:
+        InvalidSetting: it is not a str; the message names it so.
+    """
+    if not isinstance(doc_id, str):
+        raise InvalidSetting(f"{name} is not a str", expected="a str", actual=kind_of(doc_id))
+    return doc_id

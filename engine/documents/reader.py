@@ -13,13 +13,13 @@ from quarry.engine.documents.document import Document
 from quarry.engine.documents.entries import Entries
 from quarry.engine.documents.files.kinds import kind_of_name
 from quarry.engine.documents.given import GivenDocuments
-from quarry.engine.documents.json_documents import JsonArrayDocuments, JsonLinesDocuments
 from quarry.engine.documents.mistaken_sources import path_of_file, rows_of_columns, rows_of_table
 from quarry.engine.documents.tables.arrow import ArrowRows, exports_arrow
 from quarry.engine.documents.tables.columns import Columns
 from quarry.engine.documents.tables.delimited import DelimitedRows
 from quarry.engine.documents.tables.frames import FrameRows, is_frame, is_series
 from quarry.engine.documents.tables.json_array import begins_with_array
+from quarry.engine.documents.tables.json_documents import JsonArrayDocuments, JsonLinesDocuments
 from quarry.formats.errors import AccessFailed, InvalidDocument, InvalidSetting
 from quarry.formats.system_errors import checked_path, mode_at, system_errors
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar, cast, runtime_checkable
+from typing import Any, Protocol, Self, TypeVar, cast, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -13,11 +13,7 @@ from quarry.engine.encoding.encoder import Encoder
 from quarry.engine.encoding.token_vectors import TokenVectors
 from quarry.engine.gpu.device_vectors import DeviceVectors
 
-if TYPE_CHECKING:
-    from quarry.engine.encoding.batched_encoder import PreparedText
-    from quarry.engine.encoding.device_batches import DeviceTokens
-
-__all__ = ["BatchEncoder", "BatchLimits", "DeviceBatchEncoder", "PreparedInputs", "as_batch_encoder"]
+__all__ = ["BatchEncoder", "BatchLimits", "PreparedInputs", "as_batch_encoder"]
 
 _METHODS = ("prepare", "run", "prepare_query", "run_queries")
 
@@ -116,12 +112,3 @@ def as_batch_encoder(encoder: Encoder) -> BatchEncoder[Any, Any] | None:
     has_methods = all(callable(getattr(encoder, name, None)) for name in _METHODS)
     is_batched = has_methods and isinstance(getattr(encoder, "batch_limits", None), BatchLimits)
     return cast("BatchEncoder[Any, Any]", encoder) if is_batched else None
-
-
-@runtime_checkable
-class DeviceBatchEncoder(BatchEncoder["PreparedText", Any], Protocol):
-    """An encoder in batches that can leave token vectors on its device, where centroids are computed."""
-
-    def run_on_device(self, prepared: Sequence[PreparedText]) -> DeviceTokens:
-        """Encode the tokens of documents; the vectors stay on the device, for the calling thread."""
-        ...

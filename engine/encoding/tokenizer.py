@@ -19,7 +19,7 @@ from quarry.formats.errors import CorruptFile
 if TYPE_CHECKING:
     from tokenizers import Encoding, Tokenizer
 
-__all__ = ["BundleTokenizer", "Ids", "TextTokenizer", "TokenFrame", "Tokens", "lone_surrogate", "token_frame"]
+__all__ = ["BundleTokenizer", "Ids", "TextTokenizer", "TokenFrame", "Tokens", "token_frame"]
 
 
 Ids = npt.NDArray[np.int64]
@@ -86,15 +86,6 @@ def _named(path: Path, what: str) -> Iterator[None]:
         if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
             raise
         raise CorruptFile(f"{what}: {error}", path=path) from error
-
-
-def lone_surrogate(text: str) -> int | None:
-    """Return the position of the first character that UTF-8 cannot encode, None if there is none."""
-    try:
-        text.encode("utf-8")
-    except UnicodeEncodeError as error:
-        return error.start
-    return None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,9 +1,8 @@
 """Phrases in the documents of a segment.
 
-Postings have no positions. The documents that contain all terms of a phrase are found by postings, and their texts
-are read and compared with the phrase, all of them: about 20 microseconds for a text of 100 words. So a phrase of
-frequent words takes long in a large collection when it is first searched for; results are cached as those of filters
-are.
+Postings have no positions. The documents that contain all terms of a phrase are found by postings, and the texts
+of all of them are read and compared with the phrase. So a phrase of frequent words takes long in a large
+collection when it is first searched for; results are cached like those of filters.
 """
 
 from __future__ import annotations
@@ -53,7 +52,7 @@ def find_phrase(condition: HasPhrase, reader: SegmentReader, live: BoolArray | N
 
 
 def _find_all(terms: frozenset[str], reader: SegmentReader) -> BoolArray:
-    """Return the documents that have all terms, (n_docs,) bool; no further postings are read once there are none."""
+    """Return the documents that have all terms, (n_docs,) bool; stops reading postings when there are none."""
     found = np.ones(reader.n_docs, bool)
     for term in sorted(terms, key=reader.postings.document_frequency):
         has_term = np.zeros(reader.n_docs, bool)

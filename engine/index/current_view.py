@@ -8,7 +8,7 @@ from collections.abc import Callable
 from quarry.engine.encoding.encoder import Encoder
 from quarry.engine.index.current import Current
 from quarry.engine.index.view import IndexView, ViewResources
-from quarry.engine.indexer.graphs import drop_graphs, write_graphs
+from quarry.engine.indexer.segments.graphs import drop_graphs, write_graphs
 from quarry.engine.progress import Report, no_report
 from quarry.formats.container.directory import Directory
 from quarry.formats.snapshot import Snapshot

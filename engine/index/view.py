@@ -26,8 +26,8 @@ from quarry.engine.options import OpenOptions, SearchOptions
 from quarry.engine.scoring.metric import Metric
 from quarry.engine.scoring.query_vectors import Queries, Vectors, check_host_vectors
 from quarry.engine.search.background import sample_background
-from quarry.engine.search.hit_builder import HitBuilder
-from quarry.engine.search.hits import Hits
+from quarry.engine.search.hits.hit_builder import HitBuilder
+from quarry.engine.search.hits.hits import Hits
 from quarry.engine.search.metric_scores import metric_queries, set_metric_scores
 from quarry.engine.search.quoted import search_quoted
 from quarry.engine.search.relevance import RelevanceEstimator

@@ -10,29 +10,29 @@ from dataclasses import replace
 
 from quarry.engine.analysis.analyzer import Analyzer
 from quarry.engine.documents.document import Document
-from quarry.engine.documents.document_columns import DocumentColumns
 from quarry.engine.documents.place import shown
+from quarry.engine.documents.tables.document_columns import DocumentColumns
 from quarry.engine.encoding.encoder import Encoder
 from quarry.engine.encoding.no_encoder import NoEncoder, has_encoder
 from quarry.engine.filtering.evaluation import Kinds, evaluate
 from quarry.engine.filtering.filter import Condition
 from quarry.engine.filtering.one_document import DocumentValues
-from quarry.engine.indexer.adopted_segments import MAX_OPEN, AdoptedSegments, StagedSegment
-from quarry.engine.indexer.column_batches import ColumnBatches
-from quarry.engine.indexer.committer import Committer, Compose
-from quarry.engine.indexer.deletions import Deletions
-from quarry.engine.indexer.document_encoder import DocumentEncoder, EncodedDocument, OnInvalid
-from quarry.engine.indexer.document_feed import DocumentFeed
-from quarry.engine.indexer.encoded_batch import EncodedBatch
-from quarry.engine.indexer.failures import WriterState, clear_frames
-from quarry.engine.indexer.garbage import collect_garbage
-from quarry.engine.indexer.generation import CurrentGeneration, make_root
+from quarry.engine.indexer.batches.column_batches import ColumnBatches
+from quarry.engine.indexer.batches.document_encoder import DocumentEncoder, EncodedDocument, OnInvalid
+from quarry.engine.indexer.batches.document_feed import DocumentFeed
+from quarry.engine.indexer.batches.encoded_batch import EncodedBatch
+from quarry.engine.indexer.batches.reference_norm import column_norm, read_reference_norm
+from quarry.engine.indexer.commits.committer import Committer, Compose
+from quarry.engine.indexer.commits.deletions import Deletions
+from quarry.engine.indexer.commits.failures import WriterState, clear_frames
+from quarry.engine.indexer.commits.garbage import collect_garbage
+from quarry.engine.indexer.commits.generation import CurrentGeneration, make_root
 from quarry.engine.indexer.merge_scheduler import MergeScheduler
 from quarry.engine.indexer.metadata_updates import MetadataUpdates
-from quarry.engine.indexer.new_quantizer import TrainingRows
-from quarry.engine.indexer.reference_norm import column_norm, read_reference_norm
-from quarry.engine.indexer.segment_builder import BuiltSegment, SegmentBuilder, has_lists
-from quarry.engine.indexer.segment_merger import Merged, SegmentMerger
+from quarry.engine.indexer.segments.adopted_segments import MAX_OPEN, AdoptedSegments, StagedSegment
+from quarry.engine.indexer.segments.new_quantizer import TrainingRows
+from quarry.engine.indexer.segments.segment_builder import BuiltSegment, SegmentBuilder, has_lists
+from quarry.engine.indexer.segments.segment_merger import Merged, SegmentMerger
 from quarry.engine.process.exit_gate import finishes_before_exit
 from quarry.engine.process.worker_pool import PoolClosed, WorkerPool
 from quarry.engine.progress import Report, no_report
@@ -453,7 +453,7 @@ class IndexWriter:
         """Make a generation that `compose` returns, after background merges have ended; return its number.
 
         Args:
-            compose: see `quarry.engine.indexer.committer.Compose`.
+            compose: see `quarry.engine.indexer.commits.committer.Compose`.
             encoder: of the vectors of the new generation; None: they are of the same encoder as before.
 
         Raises:

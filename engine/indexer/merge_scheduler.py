@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from quarry.engine.encoding.encoder import Encoder
-from quarry.engine.indexer.committer import Committer
-from quarry.engine.indexer.failures import clear_frames
+from quarry.engine.indexer.commits.committer import Committer
+from quarry.engine.indexer.commits.failures import clear_frames
 from quarry.engine.indexer.merge_policy import MergePolicy, SegmentSize
-from quarry.engine.indexer.segment_merger import SegmentMerger
+from quarry.engine.indexer.segments.segment_merger import SegmentMerger
 from quarry.engine.progress import Report, no_report
 from quarry.engine.thresholds import Thresholds
 from quarry.formats.container.directory import Directory
@@ -56,7 +56,7 @@ class MergeScheduler:
         threads: for training and coding.
         thresholds: when to merge, and from which size on a merged segment has inverted lists.
         after_merge: called after each merge, on the thread that did it.
-        encoder: see `quarry.engine.indexer.segment_merger.SegmentMerger`.
+        encoder: see `quarry.engine.indexer.segments.segment_merger.SegmentMerger`.
     """
 
     def __init__(

@@ -11,9 +11,9 @@ import numpy as np
 from quarry.engine.documents.document import Document
 from quarry.engine.documents.metadata import freeze_metadata
 from quarry.engine.documents.place import Place, shown
-from quarry.engine.indexer.deletions import Deletions
-from quarry.engine.indexer.generation import CurrentGeneration
-from quarry.engine.indexer.segment_merger import Merged, SegmentMerger
+from quarry.engine.indexer.commits.deletions import Deletions
+from quarry.engine.indexer.commits.generation import CurrentGeneration
+from quarry.engine.indexer.segments.segment_merger import Merged, SegmentMerger
 from quarry.formats.documents.store import StoredDocument
 from quarry.formats.errors import InvalidSetting
 from quarry.formats.snapshot import OpenSegment

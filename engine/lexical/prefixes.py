@@ -2,8 +2,9 @@
 
 The dictionary has stems. The terms that begin with the prefix are found there; a word that begins with it may also
 have a shorter stem (``internat*`` and ``international``, whose stem is ``intern``). Such stems are nearly always
-the beginning of the prefix, perhaps with another last letter: of the words and prefixes of cranfield and squad that
-this concerns, .998 in English. The texts of the documents with these stems are read, and their words compared.
+the beginning of the prefix, perhaps with another last letter: in English .998 of those of all words of cranfield
+and 8,000 paragraphs of squad, for all their prefixes. The texts of the documents with these stems are read, and
+their words compared.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The process that Quarry is embedded in: its threads, its exit, and libraries that may fail to load.
 
 `worker_pool` is a pool of threads with an owner, and work computed ahead in order; `exit_gate` keeps the
-interpreter from exiting in the middle of native code on daemon threads; `libraries` translates failures to import
-a library.
+interpreter from exiting in the middle of native code on daemon threads; `per_process` holds objects that are made
+again after a fork; `libraries` translates failures to import a library.
 
 May import: `quarry.formats.errors`.
 """

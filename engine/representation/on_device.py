@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from quarry.engine.encoding.batched_encoder import PreparedText
-from quarry.engine.encoding.device_batches import DeviceTokens, run_sums
+from quarry.engine.encoding.device_encoder import DeviceTokens, PreparedText
+from quarry.engine.encoding.runtimes.device_batches import run_sums
 from quarry.engine.gpu.transfer import download, send
 from quarry.engine.representation.base import DocumentVectors, Representation, cluster_spans
 from quarry.engine.representation.device_kmeans import Clusters, kmeans_of_documents

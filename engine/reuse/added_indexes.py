@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from quarry.engine.arguments import iterator_of, shown
-from quarry.engine.indexer.generation import CurrentGeneration
+from quarry.engine.indexer.commits.generation import CurrentGeneration
 from quarry.engine.indexer.index_writer import IndexWriter
 from quarry.engine.reuse.generation_files import GenerationFiles, open_generations
 from quarry.engine.reuse.live_documents import LiveDocuments

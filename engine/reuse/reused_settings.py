@@ -7,8 +7,9 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
-from quarry.engine.encoding.encoder import Encoder, open_encoder
+from quarry.engine.encoding.encoder import Encoder
 from quarry.engine.encoding.no_encoder import NoEncoder, has_encoder
+from quarry.engine.encoding.opening import open_encoder
 from quarry.engine.reuse.generation_files import open_generations
 from quarry.formats.container.directory import Directory
 from quarry.formats.errors import EncoderMismatch, InvalidSetting

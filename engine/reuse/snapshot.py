@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from quarry.engine.indexer.build_folder import BuildFolder
-from quarry.engine.indexer.garbage import collect_garbage
+from quarry.engine.indexer.commits.garbage import collect_garbage
 from quarry.engine.reuse.generation_files import GenerationFiles, open_shards
 from quarry.engine.shards.shard_folders import (
     collect_shard_garbage,

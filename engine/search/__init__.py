@@ -1,8 +1,10 @@
 """The read path: from validated queries to hits.
 
 Start with `retriever`, which gets candidates by vectors and by terms and fuses their scores. `searcher` is dense
-search over all segments: stage 1 in backends, stage 2 in `rescorer`. `hit_builder` turns
-answers into `hits`, and `reranker` is a cross-encoder.
+search over all segments: stage 1 in backends, stage 2 in `rescorer`. `hits` makes what a search returns, and
+`reranker` reorders it with a cross-encoder. `relevance` turns scores into probabilities by those of `background`
+documents, `metric_scores` gives distances, `similar` searches by the vectors of documents, and `request` validates
+what was requested.
 
 May import: every package of the engine except `indexer`, `index` and `cli`.
 """

@@ -9,7 +9,7 @@ import numpy as np
 
 from quarry.engine.scoring.metric import Metric
 from quarry.engine.scoring.query_vectors import Queries, Vectors, to_host_vectors
-from quarry.engine.search.hits import Hits
+from quarry.engine.search.hits.hits import Hits
 
 __all__ = ["metric_queries", "set_metric_scores"]
 

@@ -9,7 +9,7 @@ from quarry.engine.filtering.filter import AllOf, Condition, HasPhrase
 from quarry.engine.lexical.query_syntax import find_phrases
 from quarry.engine.options import SearchOptions
 from quarry.engine.scoring.query_vectors import Vectors
-from quarry.engine.search.hits import Hits
+from quarry.engine.search.hits.hits import Hits
 from quarry.formats.manifest import IndexSettings
 
 __all__ = ["phrase_condition", "search_quoted"]

@@ -27,8 +27,8 @@ from quarry.engine.scoring.metric import Metric
 from quarry.engine.scoring.query_vectors import Queries
 from quarry.engine.scoring.ranking import Exactness, Ranking
 from quarry.engine.search.background import BackgroundSample, sample_background
-from quarry.engine.search.hit_builder import HitBuilder
-from quarry.engine.search.hits import Hit
+from quarry.engine.search.hits.hit_builder import HitBuilder
+from quarry.engine.search.hits.hits import Hit
 from quarry.engine.search.relevance import QueryRelevance
 from quarry.engine.search.retriever import Answer, Pool, Retriever
 from quarry.engine.search.searcher import Searcher

@@ -25,8 +25,8 @@ from quarry.engine.scoring.metric import Metric
 from quarry.engine.scoring.query_vectors import Queries, Vectors, to_host_vectors
 from quarry.engine.scoring.ranking import Exactness, Ranking
 from quarry.engine.search.background import BackgroundSample, merge_samples
-from quarry.engine.search.coverage import Coverage
-from quarry.engine.search.hits import Hit, Hits
+from quarry.engine.search.hits.coverage import Coverage
+from quarry.engine.search.hits.hits import Hit, Hits
 from quarry.engine.search.metric_scores import metric_queries, set_metric_scores
 from quarry.engine.search.quoted import search_quoted
 from quarry.engine.search.relevance import RelevanceEstimator

@@ -14,7 +14,7 @@ from quarry.engine.documents.document import Document
 from quarry.engine.documents.files.file_documents import documents_of_file, read_content
 from quarry.engine.documents.folders.folder_files import FolderFile, Unlisted, folder_files
 from quarry.engine.documents.place import shown
-from quarry.engine.indexer.document_encoder import OnInvalid
+from quarry.engine.indexer.batches.document_encoder import OnInvalid
 from quarry.engine.sync.stored_files import StoredFile, stored_files
 from quarry.formats.errors import AccessFailed, InvalidDocument, InvalidSetting, QuarryError
 from quarry.formats.snapshot import Snapshot

@@ -8,7 +8,7 @@ from pathlib import Path
 import onnx
 from onnx import TensorProto, compose, version_converter
 
-from quarry.engine.encoding.onnx_session import INPUT_NAMES
+from quarry.engine.encoding.runtimes.onnx_session import INPUT_NAMES
 from quarry.exporters.checkpoint.external_data import read_model
 from quarry.exporters.graph.builder import OPSET, Graph
 from quarry.exporters.graph.head import Backbone

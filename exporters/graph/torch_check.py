@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import onnx
 
-from quarry.engine.encoding.onnx_session import import_onnxruntime
+from quarry.engine.encoding.runtimes.onnx_session import import_onnxruntime
 from quarry.engine.encoding.tokenizer import Ids, TextTokenizer
 from quarry.exporters.checkpoint.checkpoint import Checkpoint
 from quarry.exporters.parity.sample_texts import sample_texts

@@ -17,7 +17,8 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from quarry.engine.encoding.encoder import Encoder, open_encoder
+from quarry.engine.encoding.encoder import Encoder
+from quarry.engine.encoding.opening import open_encoder
 from quarry.engine.encoding.token_vectors import TokenVectors, VectorKind
 from quarry.exporters.parity.encoder import check_parity, cut_query, measure_parity, pool_vector
 from quarry.formats.bundle.encoder import ParityRecord, load_bundle

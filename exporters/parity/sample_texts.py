@@ -1,6 +1,6 @@
 """Real texts that every Python has: parity is measured with them if no texts are given.
 
-They are docstrings of the standard library (`quarry.engine.documents.stdlib_docstrings`).
+They are docstrings of the standard library (`quarry.engine.bundled.stdlib_docstrings`).
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from functools import cache
 from typing import TypeVar
 
-from quarry.engine.documents.stdlib_docstrings import stdlib_documents
+from quarry.engine.bundled.stdlib_docstrings import stdlib_documents
 
 __all__ = ["sample_pairs", "sample_questions", "sample_texts"]
 

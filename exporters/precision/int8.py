@@ -10,7 +10,7 @@ from pathlib import Path
 
 import onnx
 
-from quarry.engine.encoding.onnx_session import import_onnxruntime
+from quarry.engine.encoding.runtimes.onnx_session import import_onnxruntime
 
 __all__ = ["quantize_int8"]
 

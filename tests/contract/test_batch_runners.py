@@ -15,7 +15,7 @@ import pytest
 from support.models.stand_in_tensorrt import tensorrt
 from support.models.tiny_checkpoint import write_checkpoint
 
-from quarry.engine.encoding.onnx_session import import_onnxruntime
+from quarry.engine.encoding.runtimes.onnx_session import import_onnxruntime
 from quarry.exporters.export import export
 from quarry.formats.bundle.encoder import EncoderBundle
 from quarry.formats.bundle.folder import MODEL_NAME
@@ -31,13 +31,13 @@ ROUNDING = {"fp32": 1e-5, "fp16": 5e-3}
 
 
 def open_onnx(bundle: EncoderBundle) -> Any:
-    from quarry.engine.encoding.onnx_runner import OnnxRunner
+    from quarry.engine.encoding.runtimes.onnx_runner import OnnxRunner
 
     return OnnxRunner(bundle, MODEL_NAME, "cpu")
 
 
 def open_tensorrt(bundle: EncoderBundle) -> Any:
-    from quarry.engine.encoding.tensorrt_runner import TensorRtRunner
+    from quarry.engine.encoding.runtimes.tensorrt_runner import TensorRtRunner
 
     plan = PlanRecord(
         identity=bundle.identity,

@@ -15,10 +15,11 @@ from support.indexes.embedding_function import EmbeddingFunction
 from support.indexes.word_encoder import WordEncoder
 from support.models.tiny_checkpoint import random_weights, write_checkpoint
 
-from quarry.engine.encoding.batched_encoder import BatchedEncoder
-from quarry.engine.encoding.encoder import Encoder, open_encoder
+from quarry.engine.encoding.encoder import Encoder
 from quarry.engine.encoding.functions.function_encoder import FunctionEncoder
-from quarry.engine.encoding.onnx_runner import OnnxRunner
+from quarry.engine.encoding.opening import open_encoder
+from quarry.engine.encoding.runtimes.batched_encoder import BatchedEncoder
+from quarry.engine.encoding.runtimes.onnx_runner import OnnxRunner
 from quarry.engine.encoding.token_vectors import TokenVectors
 from quarry.exporters.export import export
 from quarry.formats.errors import InvalidDocument, InvalidQuery, InvalidSetting

@@ -12,7 +12,7 @@ from support.faults.torture import figure
 from support.indexes.small_index import DIM, current, everything, open_file, refusal
 
 from quarry.engine import Engine
-from quarry.engine.encoding.encoder import open_encoder
+from quarry.engine.encoding.opening import open_encoder
 from quarry.engine.gpu.device import Device
 from quarry.engine.index.view import IndexView, ViewResources
 from quarry.engine.options import OpenOptions, SearchOptions

@@ -41,7 +41,7 @@ from quarry import engine
 from quarry.engine import IndexClosed, IndexLocked, InvalidDocument
 from quarry.engine.analysis.analyzer import Analyzer
 from quarry.engine.documents.reader import read_documents
-from quarry.engine.indexer.document_encoder import DocumentEncoder, EncodedDocuments
+from quarry.engine.indexer.batches.document_encoder import DocumentEncoder, EncodedDocuments
 from quarry.engine.representation.kmeans import KMeans
 
 REPEATS = (1, 12)

@@ -15,9 +15,9 @@ from support.models.tiny_checkpoint import write_checkpoint
 
 from quarry import engine
 from quarry.engine import Engine
-from quarry.engine.encoding.batched_encoder import BatchedEncoder
-from quarry.engine.encoding.onnx_runner import OnnxRunner
 from quarry.engine.encoding.queries import encode_queries
+from quarry.engine.encoding.runtimes.batched_encoder import BatchedEncoder
+from quarry.engine.encoding.runtimes.onnx_runner import OnnxRunner
 from quarry.engine.gpu.device_vectors import DeviceVectors
 from quarry.exporters.export import export
 from quarry.formats.errors import BackendUnavailable, InvalidQuery

@@ -13,12 +13,12 @@ from support.models.tiny_checkpoint import write_checkpoint
 
 from quarry.engine.backends.gpu.backend import GpuBackend
 from quarry.engine.backends.protocol import Resources, SearchParameters
-from quarry.engine.encoding.batched_encoder import BatchedEncoder
-from quarry.engine.encoding.onnx_runner import OnnxRunner
 from quarry.engine.encoding.queries import encode_queries
+from quarry.engine.encoding.runtimes.batched_encoder import BatchedEncoder
+from quarry.engine.encoding.runtimes.onnx_runner import OnnxRunner
 from quarry.engine.gpu.device import Device
 from quarry.engine.gpu.device_vectors import DeviceVectors
-from quarry.engine.indexer.document_batches import DocumentGroups
+from quarry.engine.indexer.batches.document_batches import DocumentGroups
 from quarry.engine.representation.kmeans import KMeans
 from quarry.engine.representation.pieces import Pieces
 from quarry.exporters.export import export

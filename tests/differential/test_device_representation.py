@@ -21,12 +21,13 @@ from support.models.tiny_checkpoint import write_checkpoint
 from quarry.engine.analysis.analyzer import Analyzer
 from quarry.engine.bundled import default_bundle_path
 from quarry.engine.documents.document import Document
-from quarry.engine.encoding.batched_encoder import BatchedEncoder, PreparedText
-from quarry.engine.encoding.onnx_runner import OnnxRunner
+from quarry.engine.encoding.device_encoder import PreparedText
+from quarry.engine.encoding.runtimes.batched_encoder import BatchedEncoder
+from quarry.engine.encoding.runtimes.onnx_runner import OnnxRunner
 from quarry.engine.encoding.token_vectors import TokenVectors
 from quarry.engine.encoding.tokenizer import Tokens
-from quarry.engine.indexer.document_batches import DocumentGroups
-from quarry.engine.indexer.document_encoder import DocumentEncoder, EncodedDocuments
+from quarry.engine.indexer.batches.document_batches import DocumentGroups
+from quarry.engine.indexer.batches.document_encoder import DocumentEncoder, EncodedDocuments
 from quarry.engine.process.worker_pool import WorkerPool
 from quarry.engine.representation.first_m import Cls, FirstM
 from quarry.engine.representation.kmeans import MAX_ITERATIONS, KMeans, _assign, _update_centroids, kmeans
@@ -39,7 +40,8 @@ torch = pytest.importorskip("torch", reason="centroids on a device need torch")
 
 pytestmark = pytest.mark.usefixtures("one_torch_thread")
 
-from quarry.engine.encoding.device_batches import DeviceTokens, mean_over_windows  # noqa: E402
+from quarry.engine.encoding.device_encoder import DeviceTokens  # noqa: E402
+from quarry.engine.encoding.runtimes.device_batches import mean_over_windows  # noqa: E402
 from quarry.engine.representation.device_kmeans import kmeans_of_documents  # noqa: E402
 from quarry.engine.representation.on_device import device_representation  # noqa: E402
 

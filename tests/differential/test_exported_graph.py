@@ -22,7 +22,7 @@ from support.models.tiny_checkpoint import (
     write_reranker_checkpoint,
 )
 
-from quarry.engine.encoding.onnx_session import import_onnxruntime
+from quarry.engine.encoding.runtimes.onnx_session import import_onnxruntime
 from quarry.engine.search.reranker import open_reranker
 from quarry.exporters.export import export, export_reranker
 

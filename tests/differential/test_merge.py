@@ -13,10 +13,10 @@ from quarry import engine
 from quarry.engine import Engine, KMeans
 from quarry.engine.analysis.analyzer import Analyzer
 from quarry.engine.documents.document import Document
-from quarry.engine.indexer.document_encoder import DocumentEncoder, EncodedDocuments
-from quarry.engine.indexer.encoded_batch import EncodedBatch
+from quarry.engine.indexer.batches.document_encoder import DocumentEncoder, EncodedDocuments
+from quarry.engine.indexer.batches.encoded_batch import EncodedBatch
 from quarry.engine.indexer.index_writer import IndexWriter
-from quarry.engine.indexer.segment_builder import SegmentBuilder
+from quarry.engine.indexer.segments.segment_builder import SegmentBuilder
 from quarry.engine.process.worker_pool import WorkerPool
 from quarry.engine.scoring.metric import Metric
 from quarry.engine.thresholds import Thresholds

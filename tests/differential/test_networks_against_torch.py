@@ -15,8 +15,8 @@ from safetensors.numpy import save_file
 from support.models.torch_checkpoint import DIM, N_POSITIONS, N_WORDS, TorchNetwork
 
 from quarry import engine
-from quarry.engine.encoding.encoder import open_encoder
-from quarry.engine.encoding.onnx_session import import_onnxruntime
+from quarry.engine.encoding.opening import open_encoder
+from quarry.engine.encoding.runtimes.onnx_session import import_onnxruntime
 from quarry.exporters.checkpoint.networks import DIRECT_KINDS
 from quarry.exporters.export import export
 from quarry.formats.bundle.encoder import EncoderBundle

@@ -20,10 +20,12 @@ from quarry.engine.analysis.words import normalize_word, split_words
 
 ENCODER = WordEncoder()
 ANALYZER = Analyzer()
-WORDS = (
-    "the of to boundary layer layers run running runner runs international internal boundary-layer boundaryLayer "
-    "e-mail email address Lord Rings ring C++ C# 3.14 state-of-the-art state art don't naïve parse_args parseArgs"
-).split()
+WORDS = [
+    *("the", "of", "to", "boundary", "layer", "layers", "run", "running", "runner", "runs", "international"),
+    *("internal", "boundary-layer", "boundaryLayer", "e-mail", "email", "address", "Lord", "Rings", "ring", "C++"),
+    *("C#", "3.14", "state-of-the-art", "state", "art", "don't", "naïve", "parse_args", "parseArgs"),
+]
+PREFIXES = ["boun", "runn", "internat", "ru", "ema", "parsea", "stat", "c++", "3.1", "nai", "zz"]
 K1, B = 1.2, 0.75
 
 
@@ -113,10 +115,7 @@ def random_query(generator):
     def some(low, high):
         return " ".join(generator.choices(WORDS, k=generator.randint(low, high)))
 
-    prefixes = [
-        each for each in ("boun", "runn", "internat", "ru", "ema", "parsea", "stat", "c++", "3.1", "nai", "zz")
-    ]
-    return some(0, 2), generator.sample(prefixes, generator.randint(0, 2)), [some(1, 3)] * generator.randint(0, 1)
+    return some(0, 2), generator.sample(PREFIXES, generator.randint(0, 2)), [some(1, 3)] * generator.randint(0, 1)
 
 
 @pytest.fixture(scope="module")

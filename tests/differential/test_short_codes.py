@@ -11,7 +11,7 @@ from support.indexes.word_encoder import WordEncoder
 from quarry import engine
 from quarry.engine import Engine, KMeans
 from quarry.engine.documents.document import Document
-from quarry.engine.indexer.document_encoder import EncodedDocument
+from quarry.engine.indexer.batches.document_encoder import EncodedDocument
 from quarry.engine.indexer.index_writer import IndexWriter
 from quarry.engine.quantization.drift import FINE, RETRAIN
 from quarry.engine.representation.base import DocumentVectors

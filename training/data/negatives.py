@@ -14,7 +14,7 @@ from quarry.engine.builder import build
 from quarry.engine.choices import Mode
 from quarry.engine.encoding.encoder import Encoder
 from quarry.engine.engine import Engine
-from quarry.engine.search.hits import Hit
+from quarry.engine.search.hits.hits import Hit
 from quarry.formats.errors import InvalidSetting
 from quarry.training.data.example_store import ExampleStore
 

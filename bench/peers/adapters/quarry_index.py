@@ -11,7 +11,13 @@ if TYPE_CHECKING:
     from quarry.engine.options import SearchKeywords
 
 REQUIREMENTS: tuple[str, ...] = ()
-IMPORTS = ("quarry.engine.engine", "quarry.engine.encoding.onnx_encoder", "simsimd", "tokenizers", "Stemmer")
+IMPORTS = (
+    "quarry.engine.engine",
+    "quarry.engine.encoding.runtimes.onnx_encoder",
+    "simsimd",
+    "tokenizers",
+    "Stemmer",
+)
 
 
 class Index(FolderIndex):

@@ -1,8 +1,9 @@
 """Rows of tables as documents: which column is which field, how values are converted, where rows are read.
 
 `columns` maps the columns of a row to the fields of a document, `values` converts values, `delimited` reads
-CSV and TSV, `json_array` reads JSON arrays, `arrow` reads Parquet, Arrow files and whatever exports Arrow data,
-`frames` reads tables of pandas and polars.
+CSV and TSV, `json_documents` and `json_array` read JSON, `arrow` reads Parquet, Arrow files and whatever exports
+Arrow data, `frames` reads tables of pandas and polars. `document_columns` takes documents and vectors from whole
+columns at once (`column_values`).
 
 May import: `quarry.formats`, the modules of `quarry.engine.documents` itself.
 """

@@ -14,13 +14,12 @@ import numpy.typing as npt
 
 from quarry.engine.arguments import checked_flag, shown
 from quarry.engine.encoding.batch_encoder import BatchLimits
-from quarry.engine.encoding.bundle_encoder import check_document, check_query
 from quarry.engine.encoding.functions.passages import Passage, PreparedPassages, cut_passages, is_invisible
 from quarry.engine.encoding.functions.results import checked_vectors, listed, unit_rows
 from quarry.engine.encoding.functions.sources import Embed, EmbeddingSource, embedding_source
-from quarry.engine.encoding.onnx_session import PerProcess
+from quarry.engine.encoding.text_checks import check_document, check_query, lone_surrogate
 from quarry.engine.encoding.token_vectors import TokenVectors, VectorKind
-from quarry.engine.encoding.tokenizer import lone_surrogate
+from quarry.engine.process.per_process import PerProcess
 from quarry.engine.process.worker_pool import map_on_threads
 from quarry.formats.errors import EncodingFailed, InvalidQuery, InvalidSetting
 from quarry.formats.vectors.quantizer import MAX_DIM

@@ -15,7 +15,7 @@ from support.indexes.word_encoder import WordEncoder
 
 from quarry import engine
 from quarry.engine import Engine, IndexNotFound
-from quarry.engine.indexer.garbage import files_of
+from quarry.engine.indexer.commits.garbage import files_of
 from quarry.engine.thresholds import MergeLimits, Thresholds
 from quarry.formats.container.directory import Directory, WriterLimits
 from quarry.formats.manifest import Manifest, find_latest_generation

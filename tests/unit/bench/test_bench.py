@@ -35,7 +35,7 @@ from bench.system.export import open_graph, start_encoder
 from bench.system.paper_table import PAPER_MS, retrieve_two_steps
 from quarry.engine import Engine, build
 from quarry.engine.bundled import default_bundle_path
-from quarry.engine.encoding.encoder import open_encoder
+from quarry.engine.encoding.opening import open_encoder
 from quarry.engine.representation.kmeans import KMeans
 from quarry.engine.representation.pieces import Pieces
 from quarry.engine.representation.single import Mean

@@ -14,7 +14,7 @@ from bench.data.collections import Collection
 from bench.harness.records import read_records
 from bench.training import encoders
 from bench.training.collections import held_out_articles, pairs_collection
-from quarry.engine.encoding.encoder import open_encoder
+from quarry.engine.encoding.opening import open_encoder
 from quarry.training.data.beir import draw_held_out_titles
 
 SEARCHES = ["dense", "hybrid", "codes 24", "codes 8", "one vector"]

@@ -15,7 +15,7 @@ from onnx import TensorProto, helper
 from support.models.split_weights import with_weights_apart
 from support.models.tiny_checkpoint import DIM, write_checkpoint
 
-from quarry.engine.encoding.encoder import open_encoder
+from quarry.engine.encoding.opening import open_encoder
 from quarry.exporters.checkpoint.checkpoint import checkpoint_kind
 from quarry.exporters.checkpoint.hub import find_checkpoint_folder
 from quarry.exporters.export import PRECISIONS, export

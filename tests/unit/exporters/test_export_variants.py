@@ -14,8 +14,8 @@ from support.models.tiny_checkpoint import DIM, random_weights, write_checkpoint
 
 from quarry import engine
 from quarry.engine.bundled import default_bundle_path
-from quarry.engine.encoding.encoder import open_encoder
-from quarry.engine.encoding.onnx_session import import_onnxruntime
+from quarry.engine.encoding.opening import open_encoder
+from quarry.engine.encoding.runtimes.onnx_session import import_onnxruntime
 from quarry.exporters import command
 from quarry.exporters.export import PRECISIONS, export, export_reranker
 from quarry.exporters.parity.encoder import LEAST_MEAN_COSINES, check_parity

@@ -23,7 +23,7 @@ from support.models.tiny_checkpoint import (
 
 from quarry import engine
 from quarry.engine.bundled import default_bundle_path
-from quarry.engine.encoding.encoder import open_encoder
+from quarry.engine.encoding.opening import open_encoder
 from quarry.engine.search.reranker import open_reranker
 from quarry.exporters import command
 from quarry.exporters.bundled import WEIGHTS_SHA256, make_bundled

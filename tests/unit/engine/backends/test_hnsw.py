@@ -12,7 +12,7 @@ from support.indexes.word_encoder import table_of
 from quarry import engine
 from quarry.engine import Engine, KMeans
 from quarry.engine.backends.hnsw_index import build_graph
-from quarry.engine.indexer.graphs import write_graphs
+from quarry.engine.indexer.segments.graphs import write_graphs
 from quarry.engine.thresholds import Thresholds
 from quarry.formats.container.directory import Directory
 from quarry.formats.container.layout import FileKind

@@ -22,7 +22,7 @@ from quarry import engine
 from quarry.engine.cli.commands import main
 from quarry.engine.cli.output import marks_words
 from quarry.engine.documents.document import Document
-from quarry.engine.search.hits import snippet
+from quarry.engine.search.hits.hits import snippet
 from quarry.engine.thresholds import Thresholds
 
 

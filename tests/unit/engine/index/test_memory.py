@@ -14,9 +14,9 @@ from quarry import engine
 from quarry.engine import Engine, KMeans
 from quarry.engine.documents.document import Document
 from quarry.engine.index.memory import memory_bytes, plan_memory
-from quarry.engine.indexer.document_encoder import EncodedDocument
-from quarry.engine.indexer.encoded_batch import EncodedBatch
-from quarry.engine.indexer.segment_builder import SegmentBuilder
+from quarry.engine.indexer.batches.document_encoder import EncodedDocument
+from quarry.engine.indexer.batches.encoded_batch import EncodedBatch
+from quarry.engine.indexer.segments.segment_builder import SegmentBuilder
 from quarry.engine.representation.base import DocumentVectors
 from quarry.engine.scoring.metric import Metric
 from quarry.engine.thresholds import Thresholds

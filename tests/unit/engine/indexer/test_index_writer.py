@@ -10,11 +10,11 @@ from support.indexes.word_encoder import WordEncoder
 from quarry import engine
 from quarry.engine import Engine
 from quarry.engine.documents.document import Document
-from quarry.engine.indexer.committer import Committer
-from quarry.engine.indexer.failures import WriterStatus
+from quarry.engine.indexer.commits.committer import Committer
+from quarry.engine.indexer.commits.failures import WriterStatus
+from quarry.engine.indexer.commits.publication import Publication
 from quarry.engine.indexer.index_writer import IndexWriter
-from quarry.engine.indexer.publication import Publication
-from quarry.engine.indexer.segment_builder import SegmentBuilder
+from quarry.engine.indexer.segments.segment_builder import SegmentBuilder
 from quarry.engine.thresholds import Thresholds
 from quarry.formats.container.directory import Directory, OutputFile, WriterLimits
 from quarry.formats.documents.store import DocStore

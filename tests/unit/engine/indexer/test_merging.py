@@ -17,7 +17,7 @@ from quarry.engine import Engine, KMeans
 from quarry.engine.backends.hnsw_index import build_graph
 from quarry.engine.documents.document import Document
 from quarry.engine.indexer.index_writer import IndexWriter
-from quarry.engine.indexer.segment_merger import SegmentMerger
+from quarry.engine.indexer.segments.segment_merger import SegmentMerger
 from quarry.engine.thresholds import MergeLimits, Thresholds
 from quarry.formats.container.directory import Directory
 from quarry.formats.errors import (
@@ -376,7 +376,7 @@ class TestFailures:
             tried.append(1)
             raise OSError(28, "No space left on device")
 
-        monkeypatch.setattr("quarry.engine.indexer.segment_merger.merge_segments", full)
+        monkeypatch.setattr("quarry.engine.indexer.segments.segment_merger.merge_segments", full)
         return tried
 
     def commit_some(self, writer, numbers):
@@ -472,7 +472,7 @@ class TestFailures:
                 wait_for_merges(index)
                 return graph
 
-            monkeypatch.setattr("quarry.engine.indexer.graphs.build_graph", merged_meanwhile)
+            monkeypatch.setattr("quarry.engine.indexer.segments.graphs.build_graph", merged_meanwhile)
             assert index.optimize() == 1
             assert index.stats()["n_segments"] == 1
             assert not stray_files(path)

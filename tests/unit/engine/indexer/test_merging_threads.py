@@ -12,7 +12,7 @@ from support.indexes.word_encoder import WordEncoder
 
 from quarry import engine
 from quarry.engine import Engine, KMeans
-from quarry.engine.indexer.segment_merger import SegmentMerger
+from quarry.engine.indexer.segments.segment_merger import SegmentMerger
 from quarry.engine.thresholds import Thresholds
 from quarry.formats.container.directory import Directory, WriterLimits
 from quarry.formats.container.layout import FileKind

@@ -14,9 +14,9 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 from support.models.tiny_checkpoint import WORDS, tokenizer_object
 
-from quarry.engine.encoding.batched_encoder import BatchedEncoder
-from quarry.engine.encoding.encoder import open_encoder
-from quarry.engine.encoding.onnx_session import import_onnxruntime
+from quarry.engine.encoding.opening import open_encoder
+from quarry.engine.encoding.runtimes.batched_encoder import BatchedEncoder
+from quarry.engine.encoding.runtimes.onnx_session import import_onnxruntime
 from quarry.engine.search.reranker import open_reranker
 from quarry.formats.bundle.encoder import EncoderSettings, load_bundle, write_bundle
 from quarry.formats.bundle.folder import SourceRecord
@@ -117,7 +117,7 @@ def test_a_graph_whose_token_vectors_have_another_shape_is_named(tmp_path: Path,
 
 def test_a_batch_with_numbers_that_are_not_finite_is_refused(tmp_path: Path) -> None:
     pytest.importorskip("torch", reason="batches need torch")
-    from quarry.engine.encoding.onnx_runner import OnnxRunner
+    from quarry.engine.encoding.runtimes.onnx_runner import OnnxRunner
 
     path = bundle(tmp_path, graph(filled(np.nan)))
     encoder = BatchedEncoder(load_bundle(path), lambda opened, name: OnnxRunner(opened, name, device="cpu"))
@@ -127,7 +127,7 @@ def test_a_batch_with_numbers_that_are_not_finite_is_refused(tmp_path: Path) -> 
 
 def test_a_batch_that_cannot_be_run_names_the_graph(tmp_path: Path) -> None:
     pytest.importorskip("torch", reason="batches need torch")
-    from quarry.engine.encoding.onnx_runner import OnnxRunner
+    from quarry.engine.encoding.runtimes.onnx_runner import OnnxRunner
 
     path = bundle(tmp_path, graph(filled(1, 3)))
     encoder = BatchedEncoder(load_bundle(path), lambda opened, name: OnnxRunner(opened, name, device="cpu"))

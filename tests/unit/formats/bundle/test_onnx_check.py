@@ -11,7 +11,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from quarry.engine.bundled import default_bundle_path
-from quarry.engine.encoding.onnx_session import import_onnxruntime
+from quarry.engine.encoding.runtimes.onnx_session import import_onnxruntime
 from quarry.formats.bundle.onnx_check import check_graph
 from quarry.formats.errors import CorruptFile
 

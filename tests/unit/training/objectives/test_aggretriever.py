@@ -16,7 +16,7 @@ pytest.importorskip("transformers", reason="transformers runs the networks that 
 from safetensors.numpy import load_file, save_file  # noqa: E402
 
 from quarry import engine  # noqa: E402
-from quarry.engine.encoding.encoder import open_encoder  # noqa: E402
+from quarry.engine.encoding.opening import open_encoder  # noqa: E402
 from quarry.engine.representation.single import Pooled  # noqa: E402
 from quarry.exporters.export import export  # noqa: E402
 from quarry.formats.errors import InvalidSetting  # noqa: E402

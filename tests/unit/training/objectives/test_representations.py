@@ -8,7 +8,7 @@ from support.training.tiny_run import tiny_encoder, words
 torch = pytest.importorskip("torch", reason="objectives are made of torch")
 pytest.importorskip("transformers", reason="transformers runs the networks that are trained")
 
-from quarry.engine.encoding.encoder import open_encoder  # noqa: E402
+from quarry.engine.encoding.opening import open_encoder  # noqa: E402
 from quarry.engine.representation.base import Representation  # noqa: E402
 from quarry.engine.representation.first_m import Cls, FirstM  # noqa: E402
 from quarry.engine.representation.kmeans import KMeans  # noqa: E402

@@ -11,7 +11,7 @@ from support.models.tiny_checkpoint import write_checkpoint
 
 from quarry import engine
 from quarry.engine import EncoderMismatch, EncodingFailed, Engine, FunctionEncoder, InvalidSetting
-from quarry.engine.encoding.encoder import open_encoder
+from quarry.engine.encoding.opening import open_encoder
 
 DOCS = [{"id": "cat", "text": "a cat sat on the mat"}, {"id": "dog", "text": "three dogs were barking"}]
 

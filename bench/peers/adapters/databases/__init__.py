@@ -1,0 +1,7 @@
+"""Adapters of embedded databases, which keep documents beside their vectors; one module each.
+
+Each module has one class that implements `bench.peers.protocol`; settings of an adapter are in
+`bench.peers.registry`.
+
+May import: `bench.peers.protocol`, and the database inside functions.
+"""

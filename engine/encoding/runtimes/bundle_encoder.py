@@ -1,0 +1,210 @@
+"""Base class of the encoders that run a bundle."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+
+from quarry.engine.encoding.text_checks import check_query
+from quarry.engine.encoding.token_vectors import TokenVectors, VectorKind
+from quarry.engine.encoding.tokenizer import BundleTokenizer, Ids, TokenFrame, Tokens
+from quarry.engine.encoding.windows import window_bounds
+from quarry.formats.bundle.encoder import EncoderBundle, EncoderSettings
+from quarry.formats.bundle.relevance import RELEVANCE_NAME, RelevanceModels, read_relevance
+from quarry.formats.container.directory import Directory
+from quarry.formats.errors import CorruptFile, InvalidQuery
+from quarry.formats.vectors.quantizer import Quantizer, open_quantizer
+
+__all__ = ["BundleEncoder", "PreparedQuery", "document_window"]
+
+Vectors = npt.NDArray[np.float32]
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedQuery:
+    """The windows of a query, tokenized.
+
+    Attributes:
+        rows: (n,) int64 tokens of each window with its frame; at least one window.
+        n_tokens: number of tokens of each window without its frame.
+    """
+
+    rows: list[Ids]
+    n_tokens: list[int]
+
+
+class BundleEncoder(ABC):
+    """The attributes of an `Encoder`, read from a bundle.
+
+    Args:
+        bundle: the bundle, with graph and tokenizer.
+    """
+
+    def __init__(self, bundle: EncoderBundle) -> None:
+        self._bundle = bundle
+
+    @property
+    def name(self) -> str:
+        """The bundle's name."""
+        return self._bundle.settings.name
+
+    @property
+    def identity(self) -> str:
+        """The identity of the bundle's vectors, 32 hexadecimal digits."""
+        return self._bundle.vector_identity
+
+    @property
+    def dim(self) -> int:
+        """Length of a vector."""
+        return self._bundle.settings.dim
+
+    @property
+    def normalize(self) -> bool:
+        """Whether query vectors have L2 norm 1."""
+        return self._bundle.settings.normalize
+
+    @property
+    def beta(self) -> float | None:
+        """Inverse temperature of the softmax aggregation, None if the encoder was not trained for it."""
+        return self._bundle.settings.beta
+
+    @property
+    def vector_kinds(self) -> frozenset[VectorKind]:
+        """``pooled``, and ``token`` if the bundle returns token vectors."""
+        return frozenset({"token", "pooled"} if self._bundle.settings.token_vectors else {"pooled"})
+
+    @property
+    def trained_representation(self) -> str | None:
+        """Name of the representation that the encoder was trained for, or None."""
+        return self._bundle.settings.trained_representation
+
+    @property
+    def representation_settings(self) -> Mapping[str, int]:
+        """Settings of the representation that the encoder was trained for."""
+        return self._bundle.settings.representation_settings
+
+    @cached_property
+    def relevance(self) -> RelevanceModels | None:
+        """The calibration of relevance, None if the bundle has none; read and verified at first use.
+
+        Raises:
+            FormatError: the file is damaged, or of an unknown version.
+        """
+        if RELEVANCE_NAME not in self._bundle.files:
+            return None
+        self._bundle.verify_files([RELEVANCE_NAME])
+        return read_relevance(self._bundle.path / RELEVANCE_NAME)
+
+    @cached_property
+    def quantizer(self) -> Quantizer | None:
+        """The quantizer that the encoder was trained with, or None; read at the first access.
+
+        Raises:
+            FormatError: it is damaged, or it is for vectors of another length.
+        """
+        return _read_quantizer(self._bundle)
+
+    def __repr__(self) -> str:
+        settings = self._bundle.settings
+        return f"{type(self).__name__}({settings.name!r}, {settings.precision}, identity={self.identity})"
+
+    @property
+    def _output(self) -> str:
+        """The output of the documents' graph that is used."""
+        return "token_vectors" if self._bundle.settings.token_vectors else "pooled"
+
+    def prepare_query(self, text: str) -> PreparedQuery:
+        """Tokenize a query and cut it into windows.
+
+        Raises:
+            InvalidQuery: the text has no token, or holds a lone surrogate.
+        """
+        check_query(text)
+        tokenizer = self._tokenizer()
+        tokens, frame = tokenizer.tokenize(text), tokenizer.query_frame
+        bounds = list(self._bounds(text, tokens, frame))
+        if not bounds:
+            raise InvalidQuery("the query has no token", actual=repr(text[:80]))
+        rows = [frame.around(tokens.ids[slice(*each)]) for each in bounds]
+        return PreparedQuery(rows, [stop - first for first, stop in bounds])
+
+    @abstractmethod
+    def _tokenizer(self) -> BundleTokenizer:
+        """The tokenizer of this process."""
+
+    def _bounds(self, text: str, tokens: Tokens, frame: TokenFrame) -> Iterator[tuple[int, int]]:
+        """The windows of a text: (first, stop) token positions."""
+        room = self._bundle.settings.window - frame.n_tokens
+        return window_bounds(text, tokens.starts, tokens.ends, room)
+
+
+def _read_quantizer(bundle: EncoderBundle) -> Quantizer | None:
+    name = bundle.settings.quantizer
+    if name is None:
+        return None
+    try:
+        quantizer = open_quantizer(Directory(bundle.path), name).quantizer
+    except FileNotFoundError as error:  # deleted after the bundle was opened
+        raise CorruptFile("a file of the bundle is missing", path=bundle.path / name) from error
+    if quantizer.input_dim != bundle.settings.dim:
+        raise CorruptFile(
+            "the quantizer is for vectors of another length",
+            path=bundle.path / name,
+            expected=bundle.settings.dim,
+            actual=quantizer.input_dim,
+        )
+    return quantizer
+
+
+def document_window(
+    tokens: Tokens, bounds: tuple[int, int], frame: TokenFrame, vectors: Vectors, settings: EncoderSettings
+) -> TokenVectors:
+    """Return one window of a document.
+
+    Args:
+        tokens: tokens of the document.
+        bounds: (first, stop) token positions of the window.
+        frame: the tokens that were added around the window.
+        vectors: (n_tokens, dim) float32, vectors of the window's tokens and the frame's; or (dim,) float32, the
+            pooled vector, if the bundle returns no token vectors.
+        settings: settings of the bundle.
+    """
+    if not settings.token_vectors:
+        return _pooled_window(tokens, bounds, vectors)
+    first, stop = bounds
+    n_before, mean = len(frame.before), vectors.mean(axis=0)
+    return TokenVectors(
+        values=vectors[n_before : n_before + stop - first],
+        starts=tokens.starts[first:stop],
+        ends=tokens.ends[first:stop],
+        text_mean=mean,
+        first=vectors[0],
+        pooled=_pooled_of_tokens(vectors, mean, settings),
+    )
+
+
+def _pooled_window(tokens: Tokens, bounds: tuple[int, int], pooled: Vectors) -> TokenVectors:
+    """Return a window of an encoder that returns a (dim,) pooled vector and no token vectors."""
+    first, stop = bounds
+    none = np.empty((stop - first, 0), np.float32)
+    return TokenVectors(
+        values=none,
+        starts=tokens.starts[first:stop],
+        ends=tokens.ends[first:stop],
+        text_mean=none[0],
+        first=none[0],
+        pooled=pooled,
+    )
+
+
+def _pooled_of_tokens(vectors: Vectors, mean: Vectors, settings: EncoderSettings) -> Vectors:
+    """Pool the (n_tokens, dim) vectors of all tokens of a window, given their mean, as the graph would."""
+    pooled: Vectors = {"mean": mean, "cls": vectors[0], "max": vectors.max(axis=0)}[settings.pooling]
+    if settings.normalize:
+        pooled = (pooled / max(float(np.linalg.norm(pooled.astype(np.float64))), 1e-12)).astype(np.float32)
+    return pooled

@@ -1,0 +1,214 @@
+"""Writes encoded documents to one segment file: vectors are stored, encoded and put into inverted lists."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from quarry.engine.encoding.encoder import Encoder
+from quarry.engine.encoding.trained import trained_quantizer
+from quarry.engine.indexer.batches.encoded_batch import EncodedBatch
+from quarry.engine.indexer.segments.new_quantizer import TrainingRows, make_quantizer
+from quarry.engine.quantization.coder import VectorCoder
+from quarry.engine.quantization.query_sample import QuerySample
+from quarry.engine.thresholds import Thresholds
+from quarry.formats.container.directory import Directory
+from quarry.formats.container.layout import FileRecord
+from quarry.formats.documents.store import KnownDictionary, StoredDocument
+from quarry.formats.manifest import IndexSettings, SegmentRecord
+from quarry.formats.segment import SegmentWriter
+from quarry.formats.tombstones import write_tombstones
+from quarry.formats.vectors.inverted_lists import InvertedListsWriter
+from quarry.formats.vectors.quantizer import Quantizer, StoredQuantizer, write_quantizer
+
+__all__ = ["BuiltSegment", "SegmentBuilder", "has_lists"]
+
+
+def has_lists(settings: IndexSettings, thresholds: Thresholds, n_rows: int, has_quantizer: bool) -> bool:
+    """Whether a segment has inverted lists.
+
+    Args:
+        settings: of the index.
+        thresholds: minimum numbers of rows.
+        n_rows: number of centroids of the segment.
+        has_quantizer: whether the index has a quantizer, or the encoder was trained with one.
+    """
+    if not settings.code_bytes:
+        return False
+    if settings.centroids == "none":
+        return has_quantizer or n_rows >= thresholds.training_rows
+    return n_rows >= thresholds.list_rows
+
+
+@dataclass(frozen=True)
+class BuiltSegment:
+    """A finished segment.
+
+    Attributes:
+        record: for the manifest.
+        quantizer: record of the quantizer of its codes, new or not; None if it has none.
+        n_replaced: documents in it that a later document with the same id replaces.
+    """
+
+    record: SegmentRecord
+    quantizer: FileRecord | None
+    n_replaced: int
+
+
+class SegmentBuilder:
+    """Collects documents until `finish`; `spill` bounds memory by temporary files.
+
+    Args:
+        directory: of the index.
+        settings: of the index.
+        threads: for training and coding.
+        thresholds: from which size on the segment has inverted lists.
+        known: gives dictionaries of other texts of the index; see `quarry.formats.documents.store.DocStoreWriter`.
+        encoder: encoder of the documents, for calibrating a new quantizer with queries, and whose own quantizer is
+            used if it was trained with one; None: a new one is calibrated with rows only.
+    """
+
+    def __init__(
+        self,
+        directory: Directory,
+        settings: IndexSettings,
+        threads: int,
+        thresholds: Thresholds,
+        known: KnownDictionary = lambda _: b"",
+        encoder: Encoder | None = None,
+    ) -> None:
+        self._directory = directory
+        self._settings = settings
+        self._threads = threads
+        self._encoder = encoder
+        self._queries = QuerySample(settings.seed)
+        self._thresholds = thresholds
+        stored = settings.centroids
+        if stored == "none":  # until the rows are encoded, or permanently if they are too few to train a quantizer
+            stored = "int8" if trained_quantizer(encoder, settings.code_bytes) is None else "float16"
+        self._writer = SegmentWriter(directory, settings.dim, stored, known)
+        self._dead: set[int] = set()
+
+    def __len__(self) -> int:
+        return len(self._writer)
+
+    @property
+    def n_rows(self) -> int:
+        """Number of centroids collected so far."""
+        return self._writer.centroids.n_rows
+
+    @property
+    def training_rows(self) -> TrainingRows:
+        """The centroids collected so far, to train a quantizer on."""
+        rows = self._writer.centroids
+        return TrainingRows(len(self), self.n_rows, rows.batches, rows.owned_batches, lambda: self._queries.texts)
+
+    def add(self, batch: EncodedBatch) -> None:
+        """Append documents."""
+        columns = zip(batch.titles, batch.texts, batch.metadata, batch.spans, strict=True)
+        stored = [StoredDocument(*document) for document in columns]
+        self._writer.add_many(batch.ids, stored, batch.vectors, batch.counts, batch.terms)
+        if self._encoder is not None:  # nothing else encodes queries
+            self._queries.add_many(batch.titles, batch.texts)
+
+    def __contains__(self, doc_id: str) -> bool:
+        """Return whether a live document with that id was collected."""
+        return bool(set(self._writer.ids.ordinals_of(doc_id)) - self._dead)
+
+    def spill(self) -> None:
+        """Write buffered documents to temporary files; see `quarry.formats.segment.SegmentWriter.spill`."""
+        self._writer.spill()
+
+    def delete(self, doc_id: str) -> bool:
+        """Delete the document with that id among those collected so far; return whether there was one."""
+        ordinals = set(self._writer.ids.ordinals_of(doc_id)) - self._dead
+        self._dead |= ordinals
+        return bool(ordinals)
+
+    def live_documents(self) -> Iterator[tuple[int, str, StoredDocument]]:
+        """Yield the documents collected so far that are neither deleted nor replaced: ordinal, id and content."""
+        dead = self._dead.union(self._writer.ids.find_superseded().tolist())
+        for ordinal, stored in enumerate(self._writer.documents.documents()):
+            if ordinal not in dead:
+                yield ordinal, self._writer.ids[ordinal], stored
+
+    def delete_ordinals(self, ordinals: Iterable[int]) -> None:
+        """Delete documents among those collected so far."""
+        self._dead.update(ordinals)
+
+    def finish(self, existing: StoredQuantizer | None) -> BuiltSegment | None:
+        """Write the segment, and return it, or None if no document is live; after an error it can be tried again.
+
+        Args:
+            existing: quantizer of the index; None: the encoder's is used, or if it has none and the segment is
+                large enough, one is trained on it.
+        """
+        dead = np.zeros(len(self), bool)
+        dead[list(self._dead)] = True
+        superseded = self._writer.ids.find_superseded()
+        n_replaced = int(np.count_nonzero(~dead[superseded]))
+        dead[superseded] = True
+        if dead.all():
+            return None
+        chosen = self._quantizer(existing)
+        file = self._write(chosen.quantizer if chosen else None)
+        try:
+            tombstones = self._tombstones(file.file_id, dead)
+        except BaseException:
+            self._directory.delete(file.name)
+            raise
+        return BuiltSegment(
+            SegmentRecord(
+                file=file,
+                tombstones=tombstones,
+                quantizer=chosen.record.name if chosen else "",
+                n_docs=len(self),
+                n_deleted=int(np.count_nonzero(dead)),
+            ),
+            quantizer=chosen.record if chosen else None,
+            n_replaced=n_replaced,
+        )
+
+    def finish_without_lists(self) -> FileRecord:
+        """Write the segment, of at least one document, with its centroids only; documents that are replaced stay.
+
+        Such a segment is a part of one that is made later, see
+        `quarry.engine.indexer.segments.adopted_segments.AdoptedSegments`.
+        """
+        return self._write(None)
+
+    def close(self) -> None:
+        """Discard the documents, and delete all temporary files."""
+        self._writer.close()
+
+    def _quantizer(self, existing: StoredQuantizer | None) -> StoredQuantizer | None:
+        """Return the quantizer to encode with, if lists are wanted; the file of a new one is written."""
+        codes = None if existing else trained_quantizer(self._encoder, self._settings.code_bytes)
+        if not has_lists(self._settings, self._thresholds, self.n_rows, existing is not None or codes is not None):
+            return None
+        if existing:
+            return existing
+        trained = make_quantizer(
+            self.training_rows, self._settings, self._threads, self._thresholds, self._encoder
+        )
+        return StoredQuantizer(trained, write_quantizer(self._directory, trained))
+
+    def _write(self, quantizer: Quantizer | None) -> FileRecord:
+        if quantizer is None:
+            return self._writer.finish(None, 0, 0, keep_centroids=True)
+        lists = InvertedListsWriter(self._directory, quantizer.nlist, quantizer.code_bytes)
+        try:
+            coder = VectorCoder(quantizer, self._threads)
+            for batch in self._writer.centroids.batches():
+                lists.add(*coder.code(batch))
+            keep = self._settings.centroids != "none"
+            fit = coder.fit(lists.sizes())
+            return self._writer.finish(lists, quantizer.nlist, quantizer.code_bytes, keep_centroids=keep, fit=fit)
+        finally:
+            lists.close()
+
+    def _tombstones(self, segment_id: bytes, dead: npt.NDArray[np.bool_]) -> FileRecord | None:
+        return write_tombstones(self._directory, segment_id, dead) if dead.any() else None

@@ -1,0 +1,163 @@
+"""Builds hits from the documents found: reads ids and documents, and explains scores."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from quarry.engine.documents.document import full_text
+from quarry.engine.options import SearchOptions
+from quarry.engine.scoring.aggregation import compute_centroid_weights
+from quarry.engine.scoring.ranking import Ranking
+from quarry.engine.search.hits.hits import Hit, Hits, Match
+from quarry.engine.search.hits.passages import PassageFinder, document_spans
+from quarry.engine.search.retriever import Answer
+from quarry.engine.search.searcher import Searcher
+from quarry.formats.documents.store import PackedDocument, StoredDocument
+from quarry.formats.snapshot import Snapshot
+
+__all__ = ["HitBuilder", "find_matches"]
+
+
+class HitBuilder:
+    """Builds the hits of one snapshot; safe to use from several threads.
+
+    Args:
+        snapshot: the snapshot; its segments are used even after it is closed.
+        searcher: computes the scores of centroids, for passages.
+    """
+
+    def __init__(self, snapshot: Snapshot, searcher: Searcher) -> None:
+        self._segments = snapshot.segments
+        self._beta = snapshot.manifest.settings.beta
+        self._searcher = searcher
+
+    def build(self, answer: Answer, options: SearchOptions) -> Hits:
+        """Return the hits of an answer in its order, with what their passages are found by."""
+        ranking = answer.ranking
+        ids, documents = self._read(ranking)
+        unknown = [None] * len(ids)
+        dense_scores = unknown if ranking.dense is None else ranking.dense.tolist()
+        lexical_scores = unknown if ranking.lexical is None else ranking.lexical.tolist()
+        scores = self._centroid_scores(answer)
+        weight = {"dense": 1.0, "lexical": 0.0}.get(options.mode, options.fusion_weight)
+        finders = [
+            PassageFinder(own, answer.words, weight, self._segments[segment].reader.path)
+            for own, segment in zip(scores, ranking.segments.tolist(), strict=True)
+        ]
+        relevance: Sequence[float | None] = unknown
+        if answer.relevance is not None:
+            relevance = answer.relevance.estimate(ranking.dense, self._shares(answer), len(ids)).tolist()
+        columns = zip(
+            *(ids, ranking.scores.tolist(), documents, dense_scores, lexical_scores, relevance, finders),
+            strict=True,
+        )
+        hits = Hits(
+            (
+                Hit(
+                    *(doc_id, score, document),
+                    dense_score=dense,
+                    lexical_score=lexical,
+                    relevance=probability,
+                    _finder=finder,
+                )
+                for doc_id, score, document, dense, lexical, probability, finder in columns
+            ),
+            ranking.exactness,
+        )
+        if options.explain:
+            for number, hit in enumerate(hits):
+                self._explain(hit, documents[number], answer, number, scores[number])
+        return hits
+
+    def _shares(self, answer: Answer) -> npt.NDArray[np.float32] | None:
+        """Return the share of the query's information that each document of an answer has; None without terms."""
+        if answer.terms is None:
+            return None
+        ranking = answer.ranking
+        if len(self._segments) == 1:
+            return answer.terms.shares(0, ranking.docs)
+        shares = np.zeros(len(ranking.docs), np.float32)
+        for number in np.unique(ranking.segments).tolist():
+            places = np.flatnonzero(ranking.segments == number)
+            shares[places] = answer.terms.shares(number, ranking.docs[places])
+        return shares
+
+    def _centroid_scores(self, answer: Answer) -> Sequence[npt.NDArray[np.float32] | None]:
+        """Return for each document of an answer the scores of its centroids; None in lexical mode."""
+        ranking = answer.ranking
+        found: list[npt.NDArray[np.float32] | None] = [None] * len(ranking.docs)
+        if answer.vector is None:
+            return found
+        for number in np.unique(ranking.segments).tolist():
+            places = np.flatnonzero(ranking.segments == number)
+            scores = self._searcher.centroid_scores(answer.vector, number, ranking.docs[places])
+            for place, own in zip(places.tolist(), scores, strict=True):
+                found[place] = own
+        return found
+
+    def _read(self, ranking: Ranking) -> tuple[list[str], list[PackedDocument]]:
+        """Return ids and documents in the order of the ranking."""
+        stored: dict[int, tuple[str, PackedDocument]] = {}
+        numbers = set(ranking.segments.tolist())
+        for number in numbers:
+            places = np.flatnonzero(ranking.segments == number)
+            reader, docs = self._segments[number].reader, ranking.docs[places]
+            ids, documents = reader.ids.many(docs), reader.documents.packed(docs)
+            if len(numbers) == 1:
+                return ids, documents
+            stored |= zip(places.tolist(), zip(ids, documents, strict=True), strict=True)
+        pairs = [stored[place] for place in range(len(stored))]
+        return [doc_id for doc_id, _ in pairs], [document for _, document in pairs]
+
+    def _explain(
+        self,
+        hit: Hit,
+        document: PackedDocument,
+        answer: Answer,
+        number: int,
+        scores: npt.NDArray[np.float32] | None,
+    ) -> None:
+        """Add the passages, terms and words that matched, for the hit of that number."""
+        segment, doc = int(answer.ranking.segments[number]), int(answer.ranking.docs[number])
+        stored = document.unpack()
+        if scores is not None:
+            hit.matches = find_matches(stored, scores, self._beta, self._segments[segment].reader.path)
+        if answer.terms is not None:
+            hit.terms = answer.terms.term_scores(segment, doc)
+            mistyped = answer.terms.mistyped
+            hit.mistyped = {term: mistyped[term] for term in hit.terms if term in mistyped}
+        if answer.words is not None:
+            hit.words = answer.words.find(full_text(stored.title, stored.text))
+
+
+def find_matches(
+    stored: StoredDocument, scores: npt.NDArray[np.float32], beta: float | None, path: Path
+) -> tuple[Match, ...]:
+    """Return the passages that contribute to the score of a document, by descending weight.
+
+    Args:
+        stored: the document.
+        scores: (n_centroids,) float32, the scores of its centroids.
+        beta: inverse temperature of the aggregation; None (the maximum): only the best centroid contributes.
+        path: file of the document, for messages.
+
+    Raises:
+        CorruptFile: the number of stored spans differs from the number of centroids.
+    """
+    spans = document_spans(stored, len(scores), path)
+    text = full_text(stored.title, stored.text)
+    weights = compute_centroid_weights(scores, beta)
+    order = np.argsort(-weights, kind="stable")
+    return tuple(
+        Match(
+            spans=tuple(spans[number]),
+            text=" … ".join(text[low:high] for low, high in spans[number]),
+            score=float(scores[number]),
+            weight=float(weights[number]),
+        )
+        for number in order[weights[order] > 0].tolist()
+    )

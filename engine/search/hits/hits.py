@@ -1,0 +1,209 @@
+"""Hits, the results of a search."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from quarry.engine.documents.file_place import FilePlace, find_place
+from quarry.engine.lexical.query_words import MatchedWord
+from quarry.engine.scoring.ranking import Exactness
+from quarry.engine.search.hits.coverage import Coverage
+from quarry.engine.search.hits.hit_tables import to_arrow, to_pandas
+from quarry.engine.search.hits.passages import Passage, PassageFinder
+from quarry.formats.documents.store import PackedDocument
+
+__all__ = ["Hit", "Hits", "Match", "snippet"]
+
+_ANSWERS = 0.5  # calibrated with as many queries that a collection answers as of others
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """A passage of a document that contributes to its score: the text of one centroid.
+
+    Attributes:
+        spans: (start, end) characters in the document's full text (its title, a line break, its text).
+        text: the text of the spans, joined by " … ".
+        score: inner product of the query and the centroid.
+        weight: weight of the passage in the document's score, from 0 to 1; the weights of a document add up to 1.
+    """
+
+    spans: tuple[tuple[int, int], ...]
+    text: str
+    score: float
+    weight: float
+
+    def to_dict(self) -> dict[str, object]:
+        """Return all attributes as JSON-compatible values."""
+        return {
+            "spans": [[int(start), int(end)] for start, end in self.spans],
+            "text": self.text,
+            "score": float(self.score),
+            "weight": float(self.weight),
+        }
+
+
+@dataclass(slots=True, repr=False)
+class Hit:
+    """A document found. It stays valid when the index is closed; the document is decompressed on access.
+
+    Attributes:
+        id: the document's id.
+        score: what the hits of one query are ranked by; larger is better. It is not comparable between queries: in
+            hybrid mode scores are scaled for each query, so that the best document of any query gets a high one.
+        matches: with ``explain=True`` the passages that contribute, by descending weight; otherwise empty.
+        terms: with ``explain=True`` the analyzed terms of the query that the document contains, and the lexical
+            score of each; otherwise empty.
+        mistyped: with ``explain=True`` the mistyped term of the query, by the one of `terms` that stands for it.
+        words: with ``explain=True`` the words of the document's full text (its title, a line break, its text) that
+            match words of the query, with their positions; otherwise empty.
+        relevance: an estimate of the probability that the document answers the query, from 0 to 1, comparable
+            between queries and collections; None if the encoder has no calibration. See
+            `quarry.engine.search.relevance`.
+        dense_score: aggregated inner products of vectors, None if not computed.
+        lexical_score: BM25 score, None if not computed.
+    """
+
+    id: str
+    score: float
+    _document: PackedDocument = field(compare=False)
+    matches: tuple[Match, ...] = ()
+    terms: Mapping[str, float] = field(default_factory=dict)
+    dense_score: float | None = None
+    lexical_score: float | None = None
+    words: tuple[MatchedWord, ...] = ()
+    mistyped: Mapping[str, str] = field(default_factory=dict)
+    relevance: float | None = None
+    _finder: PassageFinder | None = field(default=None, compare=False)
+    _passages: tuple[Passage, ...] | None = field(default=None, compare=False)
+
+    @property
+    def passages(self) -> tuple[Passage, ...]:
+        """Its best passage for the query, and up to two others that score nearly as high, best first."""
+        if self._passages is None:
+            self._passages = () if self._finder is None else self._finder.find(self._document.unpack())
+        return self._passages
+
+    @property
+    def text(self) -> str:
+        """The document's text."""
+        return self._document.unpack().text
+
+    @property
+    def title(self) -> str:
+        """The document's title, or ""."""
+        return self._document.unpack().title
+
+    @property
+    def metadata(self) -> Mapping[str, object]:
+        """The document's metadata."""
+        return self._document.unpack().metadata
+
+    @property
+    def place(self) -> FilePlace | None:
+        """Where its best passage was read: "manual.pdf, p. 12"; None if the document was not read from a file."""
+        return self.passages[0].place if self.passages else self.place_of(None)
+
+    def place_of(self, match: Match | None) -> FilePlace | None:
+        """Find where a match was read: "manual.pdf, p. 12"; None when the document was not read from a file."""
+        stored = self._document.unpack()
+        return find_place(stored.text, stored.title, stored.metadata, match.spans if match else ())
+
+    def to_dict(self) -> dict[str, object]:
+        """Return all attributes as JSON-compatible values: scalars of NumPy are replaced by Python numbers."""
+        place = self.place
+        return {
+            "id": self.id,
+            "score": float(self.score),
+            "relevance": self.relevance,
+            "title": self.title,
+            "text": self.text,
+            "metadata": dict(self.metadata),
+            "place": None if place is None else str(place),
+            "matches": [match.to_dict() for match in self.matches],
+            "terms": {term: float(score) for term, score in self.terms.items()},
+            "mistyped": dict(self.mistyped),
+            "dense_score": None if self.dense_score is None else float(self.dense_score),
+            "lexical_score": None if self.lexical_score is None else float(self.lexical_score),
+            "passages": [passage.to_dict() for passage in self.passages],
+            "words": [asdict(word) for word in self.words],
+        }
+
+    def __repr__(self) -> str:
+        title, text = snippet(self.title), snippet(self.text)  # texts can be long
+        return f"Hit(id={self.id!r}, score={self.score:.4f}, title={title!r}, text={text!r})"
+
+
+class Hits(list[Hit]):
+    """The hits of one query, best first: a list with the exactness of the answer.
+
+    Attributes:
+        exactness: what is known about the documents that are not in it; "exact", "exact over probed lists" or
+            "approximate"; "partial" if a shard of the index did not answer.
+        coverage: which shards answered; None for an index without shards.
+    """
+
+    def __init__(
+        self,
+        hits: Iterable[Hit] = (),
+        exactness: Exactness = Exactness.APPROXIMATE,
+        coverage: Coverage | None = None,
+    ) -> None:
+        super().__init__(hits)
+        self.exactness = exactness
+        self.coverage = coverage
+
+    @property
+    def answerable(self) -> bool | None:
+        """Whether a hit has a relevance of at least 1/2, so probably answers the query; None if it is unknown."""
+        known = [hit.relevance for hit in self if hit.relevance is not None]
+        return None if self and not known else any(relevance >= _ANSWERS for relevance in known)
+
+    def at_least(self, relevance: float | None) -> Hits:
+        """Return the hits whose relevance is at least so high; all of them if None is given."""
+        if relevance is None:
+            return self
+        kept = [hit for hit in self if hit.relevance is not None and hit.relevance >= relevance]
+        return Hits(kept, self.exactness, self.coverage)
+
+    def to_dict(self) -> dict[str, object]:
+        """Return the hits and all attributes as JSON-compatible values, for ``json.dumps`` or a web framework."""
+        return {
+            "exactness": str(self.exactness),
+            "coverage": None if self.coverage is None else self.coverage.to_dict(),
+            "hits": [hit.to_dict() for hit in self],
+        }
+
+    def to_pandas(self) -> Any:  # noqa: ANN401  # pandas has no types
+        """Return a DataFrame with a row for each hit, best first.
+
+        Its columns are id, score, title, text, metadata (dictionaries), dense_score and lexical_score. A score
+        that was not computed is NaN.
+
+        Raises:
+            BackendUnavailable: pandas is not installed.
+        """
+        return to_pandas(self)
+
+    def to_arrow(self) -> Any:  # noqa: ANN401  # pyarrow has no types
+        """Return a ``pyarrow.Table`` with a row for each hit, best first.
+
+        Its columns are those of `to_pandas`, the metadata as JSON; a score that was not computed is null.
+
+        Raises:
+            BackendUnavailable: pyarrow is not installed.
+        """
+        return to_arrow(self)
+
+
+def snippet(text: str, n_characters: int = 88) -> str:
+    """Return the beginning of a text on one line.
+
+    White space becomes single spaces, and control characters are dropped, since texts are not trusted.
+    """
+    # only a bounded part of a long text is split into words
+    words = text[: 8 * n_characters].split()
+    line = "".join(character for character in " ".join(words) if character.isprintable())
+    return line if len(line) <= n_characters else line[: n_characters - 3].rstrip() + "..."

@@ -1,0 +1,160 @@
+"""The shards of a build: complete indexes in new folders, which become the index by one rename."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping, Sequence
+
+from quarry.engine.encoding.encoder import Encoder
+from quarry.engine.encoding.trained import trained_quantizer
+from quarry.engine.indexer.index_writer import IndexWriter
+from quarry.engine.indexer.segments.adopted_segments import MAX_OPEN, StagedSegment
+from quarry.engine.indexer.segments.new_quantizer import join_rows, make_quantizer
+from quarry.engine.indexer.segments.segment_builder import has_lists
+from quarry.engine.shards.shard_folders import (
+    collect_shard_garbage,
+    delete_folders,
+    make_folders,
+    shard_directory,
+    shard_folder_names,
+)
+from quarry.engine.shards.writing.shard_writers import ShardWriters
+from quarry.engine.thresholds import Thresholds
+from quarry.formats.container.directory import Directory
+from quarry.formats.errors import DurabilityUnknown, FormatError, IndexNotFound
+from quarry.formats.manifest import IndexSettings
+from quarry.formats.shard_set import ShardSet, find_latest_shard_set
+from quarry.formats.vectors.quantizer import Quantizer
+from quarry.formats.write_lock import WriteLock
+
+__all__ = ["NewShards"]
+
+
+class NewShards(ShardWriters):
+    """Writers of new shards; the index that is replaced, if there is one, stays as it is until `commit`.
+
+    Args:
+        directory: of the index.
+        encoder: makes the vectors.
+        threads: for encoding, training and coding.
+        settings: of the new index.
+        thresholds: sizes from which on segments have inverted lists.
+        n_shards: number of shards.
+        lock: of the folder, held by the caller.
+    """
+
+    def __init__(
+        self,
+        directory: Directory,
+        encoder: Encoder,
+        threads: int,
+        settings: IndexSettings,
+        thresholds: Thresholds,
+        n_shards: int,
+        lock: WriteLock,
+    ) -> None:
+        self._directory = directory
+        self._lock = lock
+        self._encoder = encoder
+        self._settings = settings
+        self._thresholds = thresholds
+        self._n_threads = threads
+        self._set_id = secrets.token_bytes(16)
+        self._folders = shard_folder_names(self._set_id, n_shards)
+        self._is_committed = self._has_quantizer = False
+        writers: list[IndexWriter] = []
+        try:
+            make_folders(directory, self._folders)
+            for name in self._folders:
+                shard = shard_directory(directory, name, n_shards)
+                writers.append(IndexWriter(shard, encoder, threads, fresh=settings, thresholds=thresholds))
+        except BaseException:
+            for writer in writers:
+                writer.close(abandon=True)
+            delete_folders(directory, self._folders)
+            raise
+        super().__init__(self._folders, writers, threads)
+
+    def adopt(self, batches: Sequence[Mapping[int, StagedSegment]], n_tokens: int = 0) -> None:
+        """Collect the documents of segments that other processes wrote; see `IndexWriter.adopt`.
+
+        Args:
+            batches: in the order of their documents, segments by the number of their shard.
+            n_tokens: encoded for them.
+        """
+        max_open = max(2, MAX_OPEN // len(self.writers))
+        for number, writer in enumerate(self.writers):
+            own = [batch[number] for batch in batches if number in batch]
+            writer.adopt(own, n_tokens if number == 0 else 0, max_open)
+
+    def use_quantizer(self, quantizer: Quantizer) -> None:
+        """Use a quantizer for all shards, instead of training one."""
+        self._has_quantizer = True
+        for writer in self.writers:
+            writer.use_quantizer(quantizer)
+
+    def commit(self) -> tuple[int, int]:
+        """Commit every shard, and then the shard set that names them; delete what it replaces.
+
+        If a shard needs a quantizer, one for all shards is trained on a sample of all documents, and calibrated on
+        all of them.
+
+        Returns:
+            The generation of the shard set, and how many documents were replaced by later ones of the same id.
+
+        Raises:
+            QuarryError: nothing was committed, unless it is DurabilityUnknown.
+        """
+        if not self._has_quantizer:
+            self._share_quantizer()
+        _, n_replaced = super().commit()
+        generation, parent_id = _replaced(self._directory)
+        shard_set = ShardSet(
+            generation=generation + 1, set_id=self._set_id, parent_id=parent_id, folders=self._folders
+        )
+        self._lock.check()
+        shard_set.commit(self._directory)
+        self._is_committed = True
+        try:
+            self._directory.sync()
+        except OSError as error:
+            raise DurabilityUnknown(
+                f"generation {shard_set.generation} is visible, but may not survive a power loss",
+                path=self._directory.path,
+                actual=str(error),
+            ) from error
+        collect_shard_garbage(self._directory, self._lock)
+        return shard_set.generation, n_replaced
+
+    def _share_quantizer(self) -> None:
+        """Train a quantizer for the documents of all shards together, if a shard is to have inverted lists."""
+        settings, thresholds = self._settings, self._thresholds
+        parts = [rows for writer in self.writers if (rows := writer.pending_rows) is not None]
+        rows = join_rows(parts)
+        has_codes = trained_quantizer(self._encoder, settings.code_bytes) is not None
+        if not has_lists(settings, thresholds, rows.n_rows, has_codes):
+            return
+        if not any(has_lists(settings, thresholds, part.n_rows, has_quantizer=True) for part in parts):
+            return
+        trained = make_quantizer(rows, settings, self._n_threads, thresholds, self._encoder)
+        self.use_quantizer(trained)
+
+    def close(self, *, abandon: bool = False) -> None:
+        """Close the writers; delete the new folders if they were not committed."""
+        try:
+            super().close(abandon=abandon)
+        finally:
+            if not self._is_committed:
+                delete_folders(self._directory, self._folders)
+
+
+def _replaced(directory: Directory) -> tuple[int, bytes]:
+    """Generation and id of the shard set that is replaced; (0, zeros) if there is none."""
+    try:
+        generation = find_latest_shard_set(directory)
+    except IndexNotFound:
+        return 0, bytes(16)
+    try:
+        return generation, ShardSet.load(directory, generation).set_id
+    except FormatError:  # a damaged index may be replaced too
+        return generation, bytes(16)

@@ -1,0 +1,206 @@
+"""What a writer is after each step, for each way in which the step can fail."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import NamedTuple
+
+import pytest
+from support.indexes.changes import stray_files
+from support.indexes.word_encoder import WordEncoder
+
+from quarry import engine
+from quarry.engine.documents.document import Document
+from quarry.engine.indexer.commits.failures import WriterState, WriterStatus
+from quarry.engine.indexer.index_writer import IndexWriter
+from quarry.formats.container.directory import Directory, WriterLimits
+from quarry.formats.errors import CommitFailed, DurabilityUnknown, IndexClosed, MergeFailed
+from quarry.formats.manifest import Manifest
+from quarry.formats.snapshot import Snapshot
+
+CLEAN, LITTERED, FAILED, UNCERTAIN, CLOSED = WriterStatus
+ENCODER = WordEncoder(dim=16)
+FULL = OSError(28, "No space left on device")
+UNSURE = DurabilityUnknown("visible, perhaps")
+EVENTS = {
+    "a step that is undone": lambda state: state.note_orphan_files(),
+    "a step that is not": lambda state: state.fail(FULL),
+    "a commit that may not last": lambda state: state.fail(UNSURE),
+    "close": lambda state: state.close(),
+}
+AFTER = {  # for each status before: the status after each of the events
+    CLEAN: (LITTERED, FAILED, UNCERTAIN, CLOSED),
+    LITTERED: (LITTERED, FAILED, UNCERTAIN, CLOSED),
+    FAILED: (FAILED, FAILED, UNCERTAIN, CLOSED),
+    UNCERTAIN: (UNCERTAIN, UNCERTAIN, UNCERTAIN, CLOSED),
+    CLOSED: (CLOSED, CLOSED, CLOSED, CLOSED),
+}
+TO = {  # events that lead to a status
+    CLEAN: [],
+    LITTERED: ["a step that is undone"],
+    FAILED: ["a step that is not"],
+    UNCERTAIN: ["a commit that may not last"],
+    CLOSED: ["close"],
+}
+
+
+@pytest.mark.parametrize("before", WriterStatus)
+@pytest.mark.parametrize("number", range(len(EVENTS)))
+def test_transitions(tmp_path, before, number):
+    state = WriterState(tmp_path)
+    for name in TO[before]:
+        EVENTS[name](state)
+    assert state.status == before
+    EVENTS[list(EVENTS)[number]](state)
+    assert state.status == AFTER[before][number]
+
+
+@pytest.mark.parametrize(
+    ("status", "can_commit", "has_orphan_files", "reason"),
+    [
+        (CLEAN, True, False, None),
+        (LITTERED, True, True, None),
+        (FAILED, False, True, str(FULL)),
+        (UNCERTAIN, False, False, str(UNSURE)),
+        (CLOSED, False, False, None),
+    ],
+)
+def test_what_a_status_means(tmp_path, status, can_commit, has_orphan_files, reason):
+    state = WriterState(tmp_path)
+    for name in TO[status]:
+        EVENTS[name](state)
+    found = (state.can_commit, state.has_orphan_files, state.reason, state.is_closed)
+    assert found == (can_commit, has_orphan_files, reason, status == CLOSED)
+    if can_commit:
+        state.check()
+    else:
+        with pytest.raises(IndexClosed) as caught:
+            state.check()
+        assert (caught.value.path, caught.value.actual) == (tmp_path, reason)
+
+
+def test_the_first_failure_is_the_reason(tmp_path):
+    state = WriterState(tmp_path)
+    state.fail(MemoryError())
+    state.fail(UNSURE)
+    state.close()
+    assert state.reason == "MemoryError"
+
+
+def docs(*numbers):
+    return [Document(f"d{number}", f"text{number} word") for number in numbers]
+
+
+@pytest.fixture
+def writer(tmp_path):
+    """A writer of an index of d0 and d1, in two segments; the next commit adds d2 and deletes d0."""
+    path = tmp_path / "ix"
+    engine.build([{"id": "d0", "text": "text0 word"}], path, encoder=ENCODER, representation="kmeans")
+    limits = WriterLimits(section_bytes=64, posting_bytes=64, sample_bytes=64)
+    opened = IndexWriter(Directory(path, limits=limits), ENCODER, 1)
+    opened.add(docs(1))
+    opened.commit()
+    opened.add(docs(2))
+    opened.delete(["d0"])
+    yield opened
+    opened.close()
+
+
+def ids(path):
+    snapshot = Snapshot(Directory(path))
+    found = {
+        segment.reader.ids[doc]
+        for segment in snapshot.segments
+        for doc in range(segment.reader.n_docs)
+        if segment.deleted is None or not segment.deleted[doc]
+    }
+    snapshot.close()
+    return found
+
+
+def after(n_calls, method, error):
+    """A method that fails from its n-th call on."""
+    calls = []
+
+    def call(*args, **named):
+        calls.append(args)
+        if len(calls) > n_calls:
+            raise error
+        return method(*args, **named)
+
+    return call
+
+
+STEPS = {
+    "add": lambda writer: writer.add(docs(3)),
+    "commit": lambda writer: writer.commit(),
+    "merge": lambda writer: writer.merge(),
+    "rollback": lambda writer: writer.rollback(),
+}
+BEFORE, NOW = {"d0", "d1"}, {"d1", "d2"}
+SPILL, RENAME = "formats.container.directory.OutputFile.write", "formats.container.directory.Directory.rename"
+SYNC, CREATE = "formats.container.directory.Directory.sync", "formats.container.directory.Directory.create"
+ADD, CLOSE = (f"engine.indexer.segments.segment_builder.SegmentBuilder.{name}" for name in ("add", "close"))
+OPEN = "formats.snapshot.Snapshot._open"
+
+
+class Case(NamedTuple):
+    """A step, what fails in it, from which call on and with what; what is raised, the status, the documents."""
+
+    step: str
+    where: str
+    n_calls: int
+    error: BaseException
+    raised: type[BaseException]
+    status: WriterStatus
+    documents: set[str]
+
+
+CASES = [
+    Case("add", ADD, 0, FULL, CommitFailed, CLOSED, BEFORE),
+    Case("add", ADD, 0, MemoryError(), MemoryError, CLOSED, BEFORE),
+    Case("add", SPILL, 0, FULL, CommitFailed, LITTERED, BEFORE),
+    Case("add", SPILL, 0, MemoryError(), MemoryError, LITTERED, BEFORE),
+    Case("add", SPILL, 0, KeyboardInterrupt(), KeyboardInterrupt, CLOSED, BEFORE),
+    Case("commit", CREATE, 0, FULL, CommitFailed, LITTERED, BEFORE),
+    Case("commit", RENAME, 0, FULL, CommitFailed, LITTERED, BEFORE),
+    Case("commit", RENAME, 0, MemoryError(), MemoryError, LITTERED, BEFORE),
+    Case("commit", RENAME, 0, KeyboardInterrupt(), KeyboardInterrupt, CLOSED, BEFORE),
+    Case("commit", SYNC, 1, FULL, DurabilityUnknown, CLOSED, NOW),
+    Case("commit", OPEN, 0, FULL, IndexClosed, CLOSED, NOW),
+    Case("merge", RENAME, 0, FULL, MergeFailed, LITTERED, BEFORE),
+    Case("merge", SYNC, 1, FULL, DurabilityUnknown, CLOSED, BEFORE),
+    Case("rollback", CLOSE, 0, FULL, CommitFailed, CLOSED, BEFORE),
+]
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.step}-{case.where}-{type(case.error).__name__}")
+def test_a_step_that_fails(writer, monkeypatch, case):
+    path = writer._directory.path
+    module, owner, name = f"quarry.{case.where}".rsplit(".", 2)
+    method = getattr(getattr(import_module(module), owner), name)
+    with monkeypatch.context() as patch:
+        patch.setattr(f"quarry.{case.where}", after(case.n_calls, method, case.error))
+        with pytest.raises(case.raised):
+            STEPS[case.step](writer)
+    assert writer._state.status == case.status
+    assert ids(path) == case.documents
+    if case.status == LITTERED:  # nothing that was collected is lost
+        assert writer.commit() == (3, 0)
+        assert ids(path) == (NOW | {"d3"} if case.step == "add" else NOW)
+    else:
+        with pytest.raises(IndexClosed, match="this writer is closed"):
+            writer.commit()
+    writer.close()
+    if case.raised is DurabilityUnknown:  # the generation before may be the newest one after a power loss
+        assert Manifest.load(Directory(path), 2).file_names() <= {each.name for each in path.iterdir()}
+    else:
+        assert not stray_files(path)
+
+
+def test_a_write_that_works_leaves_the_writer_clean(writer):
+    for step in ("add", "commit", "merge", "rollback"):
+        STEPS[step](writer)
+        assert writer._state.status == CLEAN
+    writer.close()
+    assert writer._state.status == CLOSED

@@ -1,0 +1,79 @@
+"""Hits as JSON, and as tables of pandas and Arrow."""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+
+import numpy as np
+import pytest
+from support.indexes.sharded import ENCODER
+
+from quarry import engine
+from quarry.engine import BackendUnavailable, Engine, Hits
+from quarry.engine.search.hits.hits import Hit
+
+METADATA = {"lang": "en", "nested": {"a": [1, None, 2.5, "é"]}, "big": (1 << 63) - 1}
+COLUMNS = ["id", "score", "title", "text", "metadata", "dense_score", "lexical_score"]
+
+
+@pytest.fixture(scope="module", params=[None, 2], ids=["whole", "sharded"])
+def index(request, tmp_path_factory):
+    path = tmp_path_factory.mktemp("hits") / "index"
+    docs = [{"id": f"é{n}", "title": "T" * (n % 2), "text": f"word {n}", "metadata": METADATA} for n in range(4)]
+    engine.build(docs, path, encoder=ENCODER, shards=request.param)
+    with Engine.open(path, encoder=ENCODER) as opened:
+        yield opened
+
+
+@pytest.mark.parametrize("mode", ["hybrid", "dense", "lexical"])
+def test_everything_is_json(index, mode):
+    hits = index.search("word 2", mode=mode, explain=True)
+    written = json.loads(json.dumps(hits.to_dict(), allow_nan=False))
+    assert written["exactness"] == "exact"
+    assert [hit["id"] for hit in written["hits"]] == [hit.id for hit in hits]
+    assert written["hits"][0]["metadata"] == METADATA
+    assert [json.loads(json.dumps(hit.to_dict())) for hit in hits] == written["hits"]
+
+
+def test_scalars_of_numpy_become_numbers(index):
+    found = index.search("word 2", k=1, explain=True)[0]
+    odd = Hit(found.id, np.float32(0.5), found._document, found.matches, {"word": np.float32(1)}, np.float32(2))
+    written = json.loads(json.dumps(Hits([odd]).to_dict()))["hits"][0]
+    assert (written["score"], written["terms"], written["dense_score"]) == (0.5, {"word": 1.0}, 2.0)
+
+
+def test_pandas(index):
+    pytest.importorskip("pandas")
+    hits = index.search("word 2", k=3)
+    table = hits.to_pandas()
+    assert list(table.columns) == COLUMNS
+    assert table["id"].tolist() == [hit.id for hit in hits]
+    assert table["metadata"].tolist() == [METADATA] * 3
+    assert table["score"].tolist() == [hit.score for hit in hits]
+    lexical = index.search("word", mode="lexical").to_pandas()
+    assert all(map(math.isnan, lexical["dense_score"]))
+    empty = index.search("unheard", mode="lexical").to_pandas()
+    assert (len(empty), list(empty.columns), empty["score"].dtype) == (0, COLUMNS, np.float64)
+
+
+def test_arrow(index):
+    pytest.importorskip("pyarrow")
+    hits = index.search("word 2", k=3)
+    table = hits.to_arrow()
+    assert table.column_names == COLUMNS
+    assert table["id"].to_pylist() == [hit.id for hit in hits]
+    assert [json.loads(each) for each in table["metadata"].to_pylist()] == [METADATA] * 3
+    empty = index.search("unheard", mode="lexical").to_arrow()
+    assert empty.num_rows == 0
+    assert empty.schema.equals(table.schema)
+    assert index.search("word", mode="lexical").to_arrow()["dense_score"].null_count == 4
+
+
+@pytest.mark.parametrize("library", ["pandas", "pyarrow"])
+def test_a_missing_library_is_named(index, library, monkeypatch):
+    monkeypatch.setitem(sys.modules, library, None)
+    hits = index.search("word")
+    with pytest.raises(BackendUnavailable, match=library):
+        hits.to_pandas() if library == "pandas" else hits.to_arrow()
