@@ -52,7 +52,10 @@ def run(args: argparse.Namespace) -> int:
 
 def _measure(path: Path, queries: list[str], document: str, n_starts: int) -> Record:
     """Return medians of the starts, and the latencies of all calls, in ms."""
-    ready, first, searches, documents = [], [], [], []
+    ready: list[float] = []
+    first: list[float] = []
+    searches: list[float] = []
+    documents: list[float] = []
     n_errors = 0
     for _ in range(n_starts):
         start = time.perf_counter()

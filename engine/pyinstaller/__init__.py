@@ -13,10 +13,7 @@ from pathlib import Path
 from quarry import engine
 from quarry.engine.backends.registry import BACKENDS
 
-__all__ = ["OPTIONAL_LIBRARIES", "hidden_imports", "hook_dirs"]
-
-OPTIONAL_LIBRARIES = ("pandas", "pyarrow", "tensorrt", "torch", "triton")
-"""Large libraries that some methods import if the program uses them; it then imports them itself."""
+__all__ = ["hidden_imports", "hook_dirs"]
 
 
 def hook_dirs() -> list[str]:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from PyInstaller.utils.hooks import collect_data_files
 
-from quarry.engine.pyinstaller import OPTIONAL_LIBRARIES, hidden_imports
+from quarry.engine.pyinstaller import hidden_imports
 
-excludedimports = list(OPTIONAL_LIBRARIES)
 hiddenimports = hidden_imports()
 datas = collect_data_files("quarry.engine.bundled")

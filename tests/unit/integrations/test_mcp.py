@@ -186,7 +186,7 @@ def test_a_document_is_replaced_and_what_follows_no_folder_is_named(path, tmp_pa
         ("add", {"id": "bread", "text": "new text", "title": "New", "index": "notes"}),
         ("get_document", {"id": "bread", "index": "notes"}),
         ("add", {"id": "bad", "text": " ", "index": "notes"}),
-        ("add", {"id": "bad", "text": "x", "metadata": {"n": 1e400}, "index": "notes"}),
+        ("add", {"id": "bad", "text": "x", "metadata": {"n": 2**70}, "index": "notes"}),
         ("sync", {"index": "notes"}),
         ("delete", {"ids": ["nobody"], "index": "notes"}),
     )
