@@ -160,7 +160,11 @@ def serve_index(  # noqa: PLR0913  # keywords, each with a default
     serve.run_many(
         [serve.RunTarget(target=router, name=name, route_prefix=None)], wait_for_applications_running=False
     )
-    _wait_until_running(name, start_timeout_s, (n_shards * replicas + 1) * num_cpus)
+    try:
+        _wait_until_running(name, start_timeout_s, (n_shards * replicas + 1) * num_cpus)
+    except BaseException:  # such as an interrupt
+        serve.delete(name)
+        raise
     return connect_index(name, timeout_s=timeout_s)
 
 
@@ -191,12 +195,15 @@ def is_serving(name: str) -> bool:
 
 
 def _wait_until_running(name: str, seconds: float, n_cpus: float) -> None:
-    """Wait until all copies of an application have started; delete it if they do not.
+    """Wait until all copies of an application have started.
 
     Args:
         name: of the application.
         seconds: to wait.
         n_cpus: processors that it needs, for the message.
+
+    Raises:
+        BackendUnavailable: they have not started in time, or one of them cannot start.
     """
     deadline = time.monotonic() + seconds
     while True:
@@ -204,7 +211,6 @@ def _wait_until_running(name: str, seconds: float, n_cpus: float) -> None:
         if found.status == ApplicationStatus.RUNNING:
             return
         if found.status == ApplicationStatus.DEPLOY_FAILED or time.monotonic() > deadline:
-            serve.delete(name)
             free = ray.available_resources().get("CPU", 0)
             raise BackendUnavailable(
                 f"the application {name} of Ray Serve did not start",

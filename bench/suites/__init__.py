@@ -2,4 +2,6 @@
 
 `mteb_search` and `beir_search` need their libraries (extra `suites`); `command` runs both on a collection of this
 machine, beside the measure of `bench.data.quality`.
+
+May import: `bench.data`, `bench.harness`, `quarry`.
 """

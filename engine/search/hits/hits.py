@@ -224,7 +224,7 @@ class Hits(list[Hit]):
         Raises:
             BackendUnavailable: pandas is not installed.
         """
-        return to_pandas(self)
+        return to_pandas(self._rows())
 
     def to_arrow(self) -> Any:  # noqa: ANN401  # pyarrow has no types
         """Return a ``pyarrow.Table`` with a row for each hit, best first.
@@ -234,7 +234,21 @@ class Hits(list[Hit]):
         Raises:
             BackendUnavailable: pyarrow is not installed.
         """
-        return to_arrow(self)
+        return to_arrow(self._rows())
+
+    def _rows(self) -> list[dict[str, object]]:
+        return [
+            {
+                "id": hit.id,
+                "score": float(hit.score),
+                "title": hit.title,
+                "text": hit.text,
+                "metadata": dict(hit.metadata),
+                "dense_score": None if hit.dense_score is None else float(hit.dense_score),
+                "lexical_score": None if hit.lexical_score is None else float(hit.lexical_score),
+            }
+            for hit in self
+        ]
 
 
 def snippet(text: str, n_characters: int = 88) -> str:
