@@ -62,6 +62,7 @@ COMMANDS = {
         "decisions.relevance", "whether relevance tells queries that a collection answers from others"
     ),
     "typos": Command("decisions.typos", "quality and latency of queries with a typing error", ("ir_measures",)),
+    "phrases": Command("decisions.phrases", "query latency of quoted phrases and prefixes"),
     "hybrid_latency": Command("decisions.hybrid_latency", "query latency by mode on a large collection"),
     "filters": Command("decisions.filters", "query latency with filters, by the share of documents that pass"),
     "ivf_switch": Command("decisions.ivf_switch", "the number of centroids from which inverted lists are faster"),

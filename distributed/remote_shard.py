@@ -142,7 +142,7 @@ class RemoteShard:
     ) -> list[FacetCounts]:
         """Return counts of values; see `Shard.count_facets`."""
         texts = [] if request.query is None else [request.query]
-        statistics = None if searcher is None else searcher.statistics(texts)
+        statistics = None if searcher is None else searcher.statistics(texts, SearchOptions())
         found: list[FacetCounts] = self.call("count_facets", request, condition, statistics)
         return found
 
@@ -160,7 +160,7 @@ class RemoteShard:
     ) -> list[list[Hit]]:
         """Read the hits of several queries; see `Shard.read`."""
         texts = [request.text for request in requests if request.text is not None]
-        statistics = None if searcher is None else searcher.statistics(texts)
+        statistics = None if searcher is None else searcher.statistics(texts, options)
         found: list[list[Hit]] = self.call("read", list(requests), options, statistics)
         return found
 
@@ -185,20 +185,22 @@ class RemoteSearcher:
 
     def find_lexical(self, texts: list[str], options: SearchOptions) -> list[ShardCandidates]:
         """Return the best documents by BM25 for each text."""
-        found: list[ShardCandidates] = self._shard.call("find_lexical", self.statistics(texts), texts, options)
+        found: list[ShardCandidates] = self._shard.call(
+            "find_lexical", self.statistics(texts, options), texts, options
+        )
         return found
 
     def find_both(self, vectors: Queries, texts: list[str], options: SearchOptions) -> list[ShardCandidates]:
         """Return the candidates of a hybrid search for each vector and text, each with both scores."""
-        statistics = self.statistics(texts)
+        statistics = self.statistics(texts, options)
         found: list[ShardCandidates] = self._shard.call(
             "find_both", statistics, to_host_vectors(vectors), texts, options
         )
         return found
 
-    def statistics(self, texts: Iterable[str]) -> GivenStatistics:
+    def statistics(self, texts: Iterable[str], options: SearchOptions) -> GivenStatistics:
         """Return the statistics of all documents that the terms of these texts need."""
-        terms = {term for text in texts for term in self._shard.analysis.terms(text)}
+        terms = {term for text in texts for term in self._shard.analysis.parse(text, options).terms}
         collection = self._collection
         expansions = {
             term: tuple(collection.expand(term)) for term in terms if not collection.document_frequency(term)

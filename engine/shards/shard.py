@@ -102,7 +102,11 @@ class Shard:
         self.filter = DocumentFilter(self.segments, self._plan.filter_bytes, self._analysis.terms, UnknownFields())
         readers = [segment.reader.postings for segment in self.segments]
         self._terms = Bm25(
-            readers, [segment.deleted for segment in self.segments], cache_bytes=0, stems=self._analysis.stems
+            readers,
+            [segment.deleted for segment in self.segments],
+            cache_bytes=0,
+            stems=self._analysis.stems,
+            prefixes=self._analysis.prefixes(),
         )
 
     @property
@@ -210,8 +214,8 @@ class Shard:
             terms = words = None
             if request.text is not None:
                 lexical = self._analysis if searcher is None else searcher.lexical
-                terms = None if searcher is None else lexical.query(request.text, options.typos)
-                words = lexical.words(request.text, terms)
+                terms = None if searcher is None else lexical.query(request.text, options)
+                words = lexical.words(request.text, options, terms)
             answer = Answer(request.documents, request.vector, terms, words, request.relevance)
             found.append(self.hits.build(answer, options))
         return found
@@ -261,7 +265,7 @@ class ShardSearcher:
         """Return the best documents by BM25 for each text."""
         allowed = self._shard.allowed(options.condition)
         n = options.n_retrieved
-        rankings = (self.lexical.query(text, options.typos).top(n, allowed, keep_ties=True) for text in texts)
+        rankings = (self.lexical.query(text, options).top(n, allowed, keep_ties=True) for text in texts)
         return [_of_ranking(self._shard, ranking, n, allowed) for ranking in rankings]
 
     def find_both(self, vectors: Queries, texts: list[str], options: SearchOptions) -> list[ShardCandidates]:
