@@ -1,9 +1,9 @@
 """Latency of queries with a quoted phrase or a prefix, which read texts.
 
 ``python -m bench phrases INDEX [--queries N]`` draws pairs and triples of words that follow one another in random
-documents of the index, as they come: most have a frequent word. Processor time of a lexical search on one thread for
-the words, for the words as a phrase, for the same phrase a second time, and for the first four letters of the longest
-word as a prefix, each for the first time.
+documents of the index, as they come: most have a frequent word. Processor time of a lexical search on one thread
+for the words, for the words as a phrase, for the same phrase a second time, and for the first four letters of the
+longest word as a prefix, each for the first time.
 """
 
 from __future__ import annotations

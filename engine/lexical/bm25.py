@@ -113,7 +113,7 @@ class Bm25:
     ) -> None:
         if not (0 <= k1 < math.inf and 0 <= b <= 1):
             raise InvalidSetting("settings of BM25 out of bounds", expected="k1 >= 0, 0 <= b <= 1", actual=(k1, b))
-        each = prefixes or [None] * len(readers)
+        each: Sequence[Callable[[str], Postings] | None] = prefixes or [None] * len(readers)
         self._segments = [LivePostings(*parts) for parts in zip(readers, deleted, each, strict=True)]
         self._scorers = [SegmentScorer(segment.n_ordinals) for segment in self._segments]
         self._k1 = k1
