@@ -219,7 +219,7 @@ def _train_dictionary(records: list[bytes], size: int) -> bytes:
         return b""
     step = min(len(records) // _MIN_TRAINING_DOCS, max(1, sum(map(len, records)) // _TRAINING_BYTES))
     try:
-        return zstandard.train_dictionary(size, records[::step], level=_LEVEL).as_bytes()
+        return zstandard.train_dictionary(size, list(records[::step]), level=_LEVEL).as_bytes()
     except zstandard.ZstdError:
         return b""
 
