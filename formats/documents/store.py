@@ -218,8 +218,9 @@ def _train_dictionary(records: list[bytes], size: int) -> bytes:
     if len(records) < _MIN_TRAINING_DOCS:
         return b""
     step = min(len(records) // _MIN_TRAINING_DOCS, max(1, sum(map(len, records)) // _TRAINING_BYTES))
+    sample: list[bytes | bytearray | memoryview] = [*records[::step]]
     try:
-        return zstandard.train_dictionary(size, list(records[::step]), level=_LEVEL).as_bytes()
+        return zstandard.train_dictionary(size, sample, level=_LEVEL).as_bytes()
     except zstandard.ZstdError:
         return b""
 
