@@ -61,7 +61,7 @@ class _Router:
     def __init__(
         self, index: str, shards: Sequence[Any], encoder: EncoderSource, options: OpenOptions, timeout_s: float
     ) -> None:
-        resources = ViewResources(options, Device(None, None), open_encoder(encoder))
+        resources = ViewResources(options, Device(None, None), open_encoder(encoder), is_default=encoder is None)
         self._index = RoutedIndex(Path(index), shards, resources, timeout_s)
 
     async def call(self, method: str, arguments: tuple[Any, ...], keywords: Mapping[str, Any]) -> Any:  # noqa: ANN401

@@ -17,7 +17,7 @@ from langchain_core.vectorstores import VectorStore
 from pydantic import ConfigDict, Field
 
 from quarry.engine import Document as StoredDocument
-from quarry.engine import FunctionEncoder, Hit, open_encoder
+from quarry.engine import FunctionEncoder, Hit
 from quarry.engine.encoding.encoder import Encoder
 from quarry.engine.encoding.functions.sources import embedding_source
 from quarry.integrations.open_index import OpenIndex
@@ -48,10 +48,8 @@ class QuarryVectorStore(VectorStore):
         self, path: str | os.PathLike[str], embedding: Embeddings | Encoder | None = None, *, wait_s: float = 30
     ) -> None:
         self._embedding = embedding if isinstance(embedding, Embeddings) else None
-        self._encoder = (
-            _open_embeddings(embedding) if isinstance(embedding, Embeddings) else open_encoder(embedding)
-        )
-        self._index = OpenIndex(path, self._encoder, wait_s)
+        encoder = _open_embeddings(embedding) if isinstance(embedding, Embeddings) else embedding
+        self._index = OpenIndex(path, encoder, wait_s)
 
     @property
     def embeddings(self) -> Embeddings | None:
@@ -132,7 +130,7 @@ class QuarryVectorStore(VectorStore):
             lambda_mult: 1 selects by similarity to the query alone, 0 by difference from those selected before.
             **kwargs: of `quarry.engine.Engine.search`.
         """
-        vector = self._encoder.encode_query(query)
+        vector = self._index.encoder.encode_query(query)
         hits = self._index.reader().search(query, fetch_k, **kwargs)
         return self._select_diverse(vector, hits, k, lambda_mult)
 
@@ -170,7 +168,7 @@ class QuarryVectorStore(VectorStore):
         """Return the `k` best documents with `quarry.engine.Hit.relevance`; cosines if there is none."""
         hits = self._index.reader().search(query, k, **kwargs)
         if any(hit.relevance is None for hit in hits):
-            vector = self._encoder.encode_query(query)
+            vector = self._index.encoder.encode_query(query)
             cosines = self._vectors(hits) @ (vector / max(float(np.linalg.norm(vector)), 1e-12))
             return [
                 (_from_hit(hit), min(1.0, max(0.0, float(cosine))))
@@ -182,9 +180,10 @@ class QuarryVectorStore(VectorStore):
         """Return the mean of each hit's vectors, (n, dim) of length 1."""
         stored = self._index.reader().get([hit.id for hit in hits], vectors=True)
         means = {
-            each.id: np.asarray(each.vectors, np.float32).reshape(-1, self._encoder.dim).mean(0) for each in stored
+            each.id: np.asarray(each.vectors, np.float32).reshape(-1, self._index.encoder.dim).mean(0)
+            for each in stored
         }
-        found = np.array([means[hit.id] for hit in hits], np.float32).reshape(len(hits), self._encoder.dim)
+        found = np.array([means[hit.id] for hit in hits], np.float32).reshape(len(hits), self._index.encoder.dim)
         unit: npt.NDArray[np.float32] = found / np.maximum(np.linalg.norm(found, axis=1, keepdims=True), 1e-12)
         return unit
 

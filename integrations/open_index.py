@@ -20,7 +20,7 @@ class OpenIndex:
 
     Args:
         path: folder of the index; an empty index is created if there is none.
-        encoder: of the index; None: the bundled one.
+        encoder: of the index; None: the bundled one that the index has.
         wait_s: seconds that a write waits for another process that is writing.
         create: whether to create an index that does not exist.
 
@@ -42,6 +42,11 @@ class OpenIndex:
         self._wait_s = wait_s
         self._writing = threading.Lock()
         self._reader = Engine.open(self.path, create=create, encoder=encoder)
+
+    @property
+    def encoder(self) -> Encoder:
+        """The encoder of texts, see `quarry.engine.Engine.encoder`."""
+        return self._reader.encoder
 
     def reader(self) -> Engine:
         """Return the index at its newest generation."""
