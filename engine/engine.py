@@ -21,10 +21,10 @@ from quarry.engine.documents.document import Document
 from quarry.engine.documents.given import checked_id, id_list
 from quarry.engine.documents.reader import DocumentSource, read_documents
 from quarry.engine.documents.tables.columns import Columns
-from quarry.engine.documents.tables.document_columns import DocumentColumns
+from quarry.engine.documents.tables.document_columns import DocumentColumns, table_columns
 from quarry.engine.encoding.encoder import Encoder
 from quarry.engine.encoding.opening import EncoderSource, open_encoder
-from quarry.engine.filtering.filter import parse_filter
+from quarry.engine.filtering.filter import AllOf, parse_filter
 from quarry.engine.gpu.device import Device
 from quarry.engine.index.current_view import CurrentView
 from quarry.engine.index.memory import memory_bytes
@@ -43,6 +43,7 @@ from quarry.engine.reuse.added_indexes import AddIndexesReport, add_indexes
 from quarry.engine.reuse.snapshot import SnapshotReport, write_snapshot
 from quarry.engine.scoring.query_vectors import query_vectors
 from quarry.engine.search.hits.hits import Hits
+from quarry.engine.search.quoted import phrase_condition
 from quarry.engine.search.request import SearchRequest
 from quarry.engine.search.reranker import Reranker, open_reranker
 from quarry.engine.shards.current_shards import CurrentShards
@@ -254,14 +255,14 @@ class Engine:
 
         Args:
             queries: one text, or several; None: the vectors alone, or the document `like`.
-            k: number of hits; fewer are returned only if the index has fewer documents, fewer pass the filter, or
-                in lexical mode fewer contain a term of the query.
+            k: number of hits; fewer are returned only if the index has fewer documents, fewer pass the filter or
+                have the quoted phrases of the query, or in lexical mode fewer contain a term of it.
             vector: (dim,) vector of the text, or (n, dim) vectors of several texts, which are then not encoded.
                 None: texts are encoded.
             **options: the other fields of `quarry.engine.options.SearchOptions`: `mode`, `filter`, `like`,
                 `offset`, `candidates`, `nprobe`, `explain`, `fusion`, `dense_weight`, `rerank`, `min_relevance`,
-                `typos`, `partial`, `timeout`. Without `mode` a search is hybrid; dense if there is no text;
-                lexical if there is no vector, and the index was built without an encoder.
+                `typos`, `operators`, `partial`, `timeout`. Without `mode` a search is hybrid; dense if there is no
+                text; lexical if there is no vector, and the index was built without an encoder.
 
         Returns:
             The hits of the text or vector, or a list with the hits of each. `Hits.exactness` states whether a
@@ -390,10 +391,9 @@ class Engine:
         view = self._view.get()
         dim, is_cosine = view.metric.dim, view.metric.name == "cosine"
         given = {"ids": ids, "vectors": vectors, "texts": texts, "titles": titles, "metadata": metadata}
-        if table is None:
-            columns = DocumentColumns.of(dim, **given, is_cosine=is_cosine)
-        else:
-            columns = DocumentColumns.of_table(table, dim, **given, is_cosine=is_cosine)
+        if table is not None:
+            given = table_columns(table, given)
+        columns = DocumentColumns.of(dim, **given, is_cosine=is_cosine)
         if columns.vectors is None:
             return writer.add(_with_encoder(columns.documents(), view))
         return writer.add_columns(columns)
@@ -769,9 +769,9 @@ class Engine:
 
         Args:
             field: the path, as in a filter: keys joined by dots, ``id`` or ``title``.
-            query: only documents with one of its analyzed terms are counted: those that a search in mode "lexical"
-                finds with a large enough k. Vectors have no part in it, because they rank all documents and
-                exclude none. None: all documents.
+            query: only documents with one of its analyzed terms, and all of its quoted phrases, are counted: those
+                that a search in mode "lexical" finds with a large enough k. Vectors have no part in it, because
+                they rank all documents and exclude none. None: all documents.
             filter: only documents that pass it; see `search`.
             limit: largest number of values to return, the most frequent ones; None: all.
 
@@ -784,7 +784,11 @@ class Engine:
             InvalidSetting: `field` is not a text, or `limit` is not an integer of 0 or more.
         """
         request = FacetRequest.of(field, query, limit)
-        return self._view.get().facets(request, None if filter is None else parse_filter(filter))
+        view = self._view.get()
+        parts = [] if filter is None else [parse_filter(filter)]
+        phrases = None if request.query is None else phrase_condition(request.query, view.settings)
+        parts += [] if phrases is None else [phrases]
+        return view.facets(request, AllOf(tuple(parts)) if len(parts) > 1 else next(iter(parts), None))
 
     @finishes_before_exit
     def stats(self) -> dict[str, object]:

@@ -144,6 +144,7 @@ class SearchKeywords(TypedDict, total=False):
     rerank: int | None
     min_relevance: float | None
     typos: bool
+    operators: bool
     filter: Mapping[str, object] | None
     partial: bool
     timeout: float | None
@@ -154,8 +155,8 @@ class SearchOptions:
     """Options of a search.
 
     Attributes:
-        k: number of hits; there are fewer only if the index has fewer documents, fewer pass the filter, or in
-            lexical mode fewer contain a term of the query.
+        k: number of hits; there are fewer only if the index has fewer documents, fewer pass the filter or have
+            the phrases of the query, or in lexical mode fewer contain a term of it.
         like: id of a document that is the query instead of a text: the mean of its stored vectors, and in hybrid
             and lexical mode its 25 most informative words. No encoder is needed, and it is no hit itself. None:
             texts are searched for.
@@ -175,6 +176,9 @@ class SearchOptions:
         min_relevance: the least `Hit.relevance` of a hit, from 0 to 1; the others are left out. None: no limit.
         typos: whether words of the query that no document has are replaced by close ones, at a lower weight; see
             `quarry.engine.lexical.close_terms`.
+        operators: whether quotation marks and asterisks of a query are operators in hybrid and lexical mode:
+            "exact phrase" and prefix*, see `quarry.engine.lexical.query_syntax`. False: they are like other
+            punctuation.
         filter: filter of metadata, id and title (see `quarry.engine.filtering.filter`); None: all documents.
         partial: whether shards of the index that fail or are late are left out, as `Hits.coverage` and
             `Hits.exactness` then state; otherwise the search raises an error. It concerns sharded indexes only.
@@ -194,6 +198,7 @@ class SearchOptions:
     rerank: int | None = None
     min_relevance: float | None = None
     typos: bool = True
+    operators: bool = True
     filter: Mapping[str, object] | None = None
     partial: bool = False
     timeout: float | None = None
@@ -234,6 +239,7 @@ class SearchOptions:
             _check_number(self, "timeout", 0, _MAX_TIMEOUT_S)
         object.__setattr__(self, "explain", checked_flag(self.explain, "explain"))
         object.__setattr__(self, "typos", checked_flag(self.typos, "typos"))
+        object.__setattr__(self, "operators", checked_flag(self.operators, "operators"))
         object.__setattr__(self, "partial", checked_flag(self.partial, "partial"))
         _ = self.condition
 
@@ -265,11 +271,12 @@ class SearchOptions:
         Raises:
             InvalidFilter: the filter is not valid.
         """
-        only = None if self.filter is None else parse_filter(self.filter)
-        if self.like is None:
-            return only
-        is_other = Negation(HasId(self.like))
-        return is_other if only is None else AllOf((only, is_other))
+        parts = self._conditions()
+        return AllOf(tuple(parts)) if len(parts) > 1 else next(iter(parts), None)
+
+    def _conditions(self) -> list[Condition]:
+        only: list[Condition] = [] if self.filter is None else [parse_filter(self.filter)]
+        return only if self.like is None else [*only, Negation(HasId(self.like))]
 
 
 @dataclass(frozen=True, kw_only=True)

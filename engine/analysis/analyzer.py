@@ -12,12 +12,20 @@ from typing import NamedTuple
 
 from quarry.engine.analysis.compounds import split_compound
 from quarry.engine.analysis.positions import locate_words
-from quarry.engine.analysis.words import is_unspaced, normalize_word, split_words
+from quarry.engine.analysis.words import is_unspaced, normalize_text, normalize_word, split_normal
 from quarry.engine.arguments import is_one_of, shown
 from quarry.engine.process.libraries import loading
 from quarry.formats.errors import InvalidSetting
 
-__all__ = ["ENGLISH_STOP_WORDS", "MAX_TERM_BYTES", "Analyzer", "LocatedTerms"]
+__all__ = [
+    "ENGLISH_STOP_WORDS",
+    "MAX_TERM_BYTES",
+    "STOP_WORD_MARK",
+    "Analyzer",
+    "LocatedTerms",
+    "Units",
+    "WordUnits",
+]
 
 MAX_TERM_BYTES = 64
 RULES = 1  # version of the rules of this package, stored in every index
@@ -31,12 +39,17 @@ you your yours
 ENGLISH_STOP_WORDS = frozenset(_FUNCTION_WORDS.split())
 _CONTRACTED = frozenset(["", "d", "ll", "m", "re", "s", "t", "ve"])  # may follow a stop word after an apostrophe
 
-_CACHED_WORDS = 1 << 16  # in each of the two generations of the cache; 15 MB when full
+_CACHED_WORDS = 1 << 16  # in each of the two generations of a cache; 15 MB for words and 8 for pieces when full
+_CACHED_UNITS = 1 << 14  # of words; only phrases need them
 _CACHED_CHARACTERS = 32  # longer words rarely occur again
 
+STOP_WORD_MARK = "\0"  # before a stop word in a unit, since a term may be spelled like one
+_MIN_PREFIX_CHARACTERS = 2
 _UNSTEMMED = re.compile(r"[\d+#]")
 
 Terms = tuple[str, ...]
+Units = tuple[frozenset[str], ...]
+"""What follows one another in a text: for each word, part of a word or bigram its terms, or a marked stop word."""
 
 
 class LocatedTerms(NamedTuple):
@@ -51,6 +64,18 @@ class LocatedTerms(NamedTuple):
     start: int
     end: int
     terms: Terms
+
+
+class WordUnits(NamedTuple):
+    """The units of a raw word, to compare it with those of a phrase.
+
+    Attributes:
+        parts: a unit for each part of a compound.
+        wholes: one unit for a compound.
+    """
+
+    parts: Units
+    wholes: Units
 
 
 @dataclass(frozen=True)
@@ -71,16 +96,36 @@ class Analyzer:
     """
 
     language: str = "english"
+    _words: _Words = field(init=False, repr=False, compare=False)
     _expansions: _Expansions = field(init=False, repr=False, compare=False)
+    _pieces: _Cache = field(init=False, repr=False, compare=False)
+    _units: dict[str, WordUnits] = field(init=False, repr=False, compare=False, default_factory=dict)
 
     def __post_init__(self) -> None:
         stemmer = _make_stemmer(self.language)
         stops = ENGLISH_STOP_WORDS if self.language == "english" else frozenset[str]()
-        object.__setattr__(self, "_expansions", _Expansions(_Words(stemmer, stops).terms, stemmer))
+        object.__setattr__(self, "_words", _Words(stemmer, stops))
+        object.__setattr__(self, "_expansions", _Expansions(self._words.terms, stemmer))
+        object.__setattr__(self, "_pieces", _Cache(self._terms_of_piece))
 
     def terms(self, text: str) -> list[str]:
-        """Return the terms of a text in order, repeated as often as they occur; possibly none."""
-        return list(chain.from_iterable(map(self._expansions.__getitem__, split_words(text))))
+        """Return the terms of a text in order, repeated as often as they occur; possibly none.
+
+        The terms of each piece between white space are looked up as a whole, which takes a third of the time of
+        finding its words first: most pieces are a word, or a word and a punctuation mark.
+        """
+        return list(chain.from_iterable(map(self._pieces.__getitem__, normalize_text(text).split())))
+
+    def _terms_of_piece(self, piece: str) -> Terms:
+        """Return the terms of a piece of a normalized text between white space."""
+        words = split_normal(piece)
+        if len(words) == 1:
+            return self._expansions[words[0]]  # the same tuple, which takes no more memory
+        return tuple(chain.from_iterable(map(self._expansions.__getitem__, words)))
+
+    def terms_of_word(self, word: str) -> Terms:
+        """Return the terms of a raw word, see `quarry.engine.analysis.words`."""
+        return self._expansions[word]
 
     def stems(self, words: list[str]) -> list[str]:
         """Return the stem of each of some case-folded words of letters."""
@@ -96,6 +141,25 @@ class Analyzer:
                     yield LocatedTerms(starts[place], stop, (term,))
             else:
                 yield LocatedTerms(starts[0], end, terms)
+
+    def units(self, word: str) -> WordUnits:
+        """Return the units of a raw word, see `quarry.engine.analysis.phrases`."""
+        units = self._units.get(word)
+        if units is None:
+            with self._expansions.lock:
+                units = self._words.units(word)
+            if len(self._units) >= _CACHED_UNITS:
+                self._units.clear()
+            self._units[word] = units
+        return units
+
+    def prefix(self, word: str) -> str | None:
+        """Return a raw word as the beginning of other words; None for a letter, or a run of an unspaced script."""
+        return self._words.prefix(word)
+
+    def begins_with(self, word: str, prefix: str) -> bool:
+        """Return whether a raw word that is no stop word, a part of it or a stem of these begins with a prefix."""
+        return any(term.startswith(prefix) for term in (*self._expansions[word], *self._words.forms(word)))
 
     @classmethod
     def from_settings(cls, language: str, rules: int) -> Analyzer:
@@ -127,15 +191,57 @@ class _Words:
             return tuple(map("".join, pairwise(word))) or (word,)
         if word.isalpha() and (word[1:].islower() or word.isupper()):
             return self._term(word)
+        if word.isalnum() and (word.islower() or word.isdigit()):  # letters and digits that are not split
+            return self._term(word)
         whole, parts = split_compound(word)
         terms = [term for each in (whole, *parts) for term in self._term(each)]
         return tuple(dict.fromkeys(terms))
 
+    def units(self, word: str) -> WordUnits:
+        """Return the units of a raw word."""
+        word = normalize_word(word)
+        if not word.isascii() and is_unspaced(word):
+            bigrams = tuple(map("".join, pairwise(word))) or (word,)
+            units = tuple(frozenset({each}) for each in bigrams)
+            return WordUnits(units, units)
+        whole, parts = split_compound(word)
+        if word.isalpha() and (word[1:].islower() or word.isupper()):
+            whole, parts = word, []
+        names = tuple(map(self._name, parts))
+        if not whole:
+            return WordUnits(names, (frozenset[str]().union(*names),) if names else ())
+        own = (self._name(whole),)
+        return WordUnits(names if names and whole[-1] not in "+#" else own, own)
+
+    def prefix(self, word: str) -> str | None:
+        """Return a raw word without separators, case-folded; None for one that is too short, or a run."""
+        word = normalize_word(word)
+        if not word.isascii() and is_unspaced(word):
+            return word if len(word) == 1 else None
+        folded = _truncate(_fold(split_compound(word)[0] or word))
+        return folded if len(folded) >= _MIN_PREFIX_CHARACTERS else None
+
+    def forms(self, word: str) -> Terms:
+        """Return a raw word and its parts, case-folded, without stop words; none for a run of bigrams."""
+        word = normalize_word(word)
+        if not word.isascii() and is_unspaced(word):
+            return ()
+        whole, parts = split_compound(word)
+        folded = dict.fromkeys(map(_fold, (whole, *parts)))
+        return tuple(each for each in folded if each and not self._is_stop_word(each))
+
+    def _name(self, word: str) -> frozenset[str]:
+        """Return the term of a word that is not split any further, or what stands for a stop word in a unit."""
+        return frozenset(self._term(word) or {STOP_WORD_MARK + _fold(word)})
+
+    def _is_stop_word(self, folded: str) -> bool:
+        head, _, tail = folded.partition("'")
+        return head in self._stop_words and tail in _CONTRACTED
+
     def _term(self, word: str) -> Terms:
         """Return the term of a word that is not split any further; none for a stop word."""
         folded = _fold(word)
-        head, _, tail = folded.partition("'")
-        if not folded or (head in self._stop_words and tail in _CONTRACTED):
+        if not folded or self._is_stop_word(folded):
             return ()
         if folded.isalpha() or not _UNSTEMMED.search(folded):
             folded = self._stem(folded)
@@ -153,32 +259,39 @@ def _truncate(term: str) -> str:
     return term.encode()[:MAX_TERM_BYTES].decode(errors="ignore")
 
 
-class _Expansions(dict[str, Terms]):
-    """A cache of the terms of raw words, in two generations: words unused for two generations are evicted."""
+class _Cache(dict[str, Terms]):
+    """A cache of terms by words or pieces of a text, in two generations: what two have not used is evicted."""
 
-    def __init__(self, rule: Callable[[str], Terms], stem: Callable[[str], str]) -> None:
+    def __init__(self, rule: Callable[[str], Terms]) -> None:
         super().__init__()
         self._rule = rule
-        self._stem = stem
         self._older: dict[str, Terms] = {}
-        self._lock = threading.Lock()
+        self.lock = threading.Lock()
 
-    def stems(self, words: list[str]) -> list[str]:
-        """Return the stem of each of some words, none of which is kept."""
-        with self._lock:
-            return list(map(self._stem, words))
-
-    def __missing__(self, word: str) -> Terms:
-        with self._lock:  # a stemmer is not thread-safe
-            terms = self._older.get(word)
+    def __missing__(self, text: str) -> Terms:
+        with self.lock:  # a stemmer is not thread-safe
+            terms = self._older.get(text)
             if terms is None:
-                terms = self._rule(word)
-            if len(word) <= _CACHED_CHARACTERS:
+                terms = self._rule(text)
+            if len(text) <= _CACHED_CHARACTERS:
                 if len(self) >= _CACHED_WORDS:
                     self._older = dict(self)
                     self.clear()
-                self[word] = terms
+                self[text] = terms
         return terms
+
+
+class _Expansions(_Cache):
+    """The terms of raw words, and the stemmer that they are made with."""
+
+    def __init__(self, rule: Callable[[str], Terms], stem: Callable[[str], str]) -> None:
+        super().__init__(rule)
+        self._stem = stem
+
+    def stems(self, words: list[str]) -> list[str]:
+        """Return the stem of each of some words, none of which is kept."""
+        with self.lock:
+            return list(map(self._stem, words))
 
 
 def _make_stemmer(language: str) -> Callable[[str], str]:

@@ -22,7 +22,7 @@ from typing import Any, TypeAlias, cast
 from quarry import engine
 from quarry.engine.cli import evaluation_commands, export_docs_command, sync_command
 from quarry.engine.cli.demo import run_demo
-from quarry.engine.cli.output import format_hit, marks_words
+from quarry.engine.cli.output import format_facets, format_hit, marks_words
 from quarry.engine.cli.words import decode_text, parse_filter_option, parse_path
 from quarry.formats.errors import InvalidQuery, QuarryError
 
@@ -36,6 +36,7 @@ exit codes:
   130  interrupted
 """
 _PLUGINS = "quarry.commands"
+_OPERATORS = str.maketrans('"*', "  ")
 _DEMO_FOLDER = Path(".demo")
 
 _Subparsers: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
@@ -280,8 +281,11 @@ def _add_search(commands: _Subparsers) -> None:
         "query",
         metavar="QUERY",
         type=decode_text,
-        nargs="+",
+        nargs="*",
         help="a text; - reads one per line from standard input",
+    )
+    parser.add_argument(
+        "--like", metavar="ID", type=decode_text, help="search for documents like this one instead"
     )
     _add_encoder(parser)
     parser.add_argument("-k", type=int, default=10, help="number of hits (default: 10)")
@@ -296,20 +300,36 @@ def _add_search(commands: _Subparsers) -> None:
         type=decode_text,
         help="""condition on metadata, id and title, such as '{"year": {"$gte": 2020}}'""",
     )
+    parser.add_argument(
+        "--facets",
+        metavar="FIELD",
+        type=decode_text,
+        action="append",
+        default=[],
+        help="count the values of a metadata field in all documents that have a word of the query",
+    )
+    parser.add_argument(
+        "--literal", action="store_true", help='take "quotation marks" and asterisks* as ordinary characters'
+    )
     parser.add_argument("--partial", action="store_true", help="leave out shards that fail or are late")
     parser.add_argument(
         "--min-relevance", type=float, metavar="P", help="leave out hits that are less relevant, from 0 to 1"
     )
     parser.add_argument("--timeout", type=float, metavar="SECONDS", help="how long shards have to answer")
     _add_json(parser, "one JSON object per query")
+    parser.set_defaults(fail=parser.error)
 
 
 def _run_search(args: argparse.Namespace) -> int:
+    if bool(args.query) == (args.like is not None):
+        args.fail("one of QUERY and --like is required")
     only = parse_filter_option(args.filter)
     with engine.Engine.open(args.index, encoder=args.encoder, threads=args.threads) as index:
-        for query in _read_queries(args.query):
+        for query in [None] if args.like is not None else _read_queries(args.query):
             hits = index.search(
                 query,
+                like=args.like,
+                operators=not args.literal,
                 k=args.k,
                 offset=args.offset,
                 explain=args.explain,
@@ -319,7 +339,10 @@ def _run_search(args: argparse.Namespace) -> int:
                 timeout=args.timeout,
                 min_relevance=args.min_relevance,
             )
-            _print_hits(query, hits, args.json)
+            counted = query.translate(_OPERATORS) if query is not None and args.literal else query
+            facets = [index.facets(field, query=counted, filter=only) for field in args.facets]
+            about = {"like": args.like} if query is None else {"query": query}
+            _print_hits(about, hits, facets, args.json)
     return 0
 
 
@@ -337,24 +360,31 @@ def _read_queries(words: Iterable[str]) -> Iterator[str]:
                 yield query
 
 
-def _print_hits(query: str, hits: engine.Hits, as_json: bool) -> None:
+def _print_hits(
+    about: Mapping[str, str], hits: engine.Hits, facets: Sequence[engine.Facets], as_json: bool
+) -> None:
+    """Print the answer to a query, or to the document that hits are like."""
     if as_json:
         found: dict[str, object] = {
-            "query": query,
+            **about,
             "exactness": hits.exactness,
             "hits": [hit.to_dict() for hit in hits],
         }
         if hits.coverage is not None:
             found["coverage"] = hits.coverage.to_dict()
+        if facets:
+            found["facets"] = [each.to_dict() for each in facets]
         print(json.dumps(found), flush=True)
         return
-    print(query)
+    print(*about.values())
     if hits.coverage is not None and not hits.coverage.is_complete:
         reached = f"{hits.coverage.n_reached} of {hits.coverage.n_documents} documents were searched"
         _print_error(f"warning: {reached}; missing: {', '.join(hits.coverage.missing)}", 0)
     is_marking = marks_words(sys.stdout)
     for hit in hits:
         print(*format_hit(hit, is_marking), sep="\n")
+    for each in facets:
+        print(*format_facets(each), sep="\n")
     print(flush=True)
 
 

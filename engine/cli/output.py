@@ -1,16 +1,17 @@
-"""Formats hits for a terminal."""
+"""Formats hits and facets for a terminal."""
 
 from __future__ import annotations
 
+import json
 import os
 from typing import TYPE_CHECKING, TextIO
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from quarry.engine import Hit, Passage
+    from quarry.engine import Facets, Hit, Passage
 
-__all__ = ["format_hit", "marks_words"]
+__all__ = ["format_facets", "format_hit", "marks_words"]
 
 _ID_WIDTH = 36
 _TEXT_WIDTH = 84
@@ -86,3 +87,11 @@ def _one_line(text: str, words: Sequence[tuple[int, int]]) -> tuple[str, list[tu
             line.append(character)
         places.append(len(line))
     return "".join(line).rstrip(), [(places[start], places[end]) for start, end in words]
+
+
+def format_facets(facets: Facets) -> list[str]:
+    """Return the lines that show the values of a field with their numbers of documents."""
+    rest = facets.n_values - len(facets.values)
+    lines = [f"{facets.field}: {facets.n_documents} documents, {facets.n_missing} without a value"]
+    lines += [f"{each.n_documents:>8}  {json.dumps(each.value, ensure_ascii=False)}" for each in facets.values]
+    return lines + ([f"     ...  {rest} more values"] if rest else [])

@@ -3,5 +3,5 @@
 Start with `filter`, which validates a condition; `evaluation` finds the documents of a segment that satisfy it,
 `cache` keeps recent results, and `allowed` is the form that backends and BM25 take.
 
-May import: `quarry.formats`.
+May import: `quarry.engine.analysis`, `quarry.engine.documents`, `quarry.formats`.
 """

@@ -19,11 +19,13 @@ from quarry.engine.filtering.filter import (
     Condition,
     Existence,
     HasId,
+    HasPhrase,
     Negation,
     get_type_name,
     iterate_comparisons,
 )
 from quarry.engine.filtering.own_fields import OWN_FIELDS, OwnFields
+from quarry.engine.filtering.phrases import find_phrase
 from quarry.formats.arrays import BoolArray, Int64Array
 from quarry.formats.errors import InvalidFilter
 from quarry.formats.metadata.column import Column
@@ -121,6 +123,8 @@ class _SegmentEvaluation:
             return reduce(np.logical_or, map(self._evaluate, condition.parts), np.zeros(self._reader.n_docs, bool))
         if isinstance(condition, HasId):
             return self._own.has_id(condition.doc_id)
+        if isinstance(condition, HasPhrase):
+            return find_phrase(condition, self._reader, self._live)
         found = self._evaluate_metadata(condition)
         if condition.path in OWN_FIELDS:
             found |= self._own.flags(condition)

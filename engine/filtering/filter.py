@@ -57,6 +57,7 @@ __all__ = [
     "Condition",
     "Existence",
     "HasId",
+    "HasPhrase",
     "Negation",
     "get_type_name",
     "iterate_comparisons",
@@ -134,6 +135,21 @@ class HasId:
 
 
 @dataclass(frozen=True, slots=True)
+class HasPhrase:
+    """The condition that the title or the text of a document has a phrase; see `quarry.engine.analysis.phrases`.
+
+    Attributes:
+        text: the phrase.
+        language: of the index.
+        rules: version of the rules that its documents were analyzed by.
+    """
+
+    text: str
+    language: str
+    rules: int
+
+
+@dataclass(frozen=True, slots=True)
 class AllOf:
     """The conjunction of some conditions."""
 
@@ -154,7 +170,7 @@ class Negation:
     part: Condition
 
 
-Condition: TypeAlias = Comparison | Existence | HasId | AllOf | AnyOf | Negation
+Condition: TypeAlias = Comparison | Existence | HasId | HasPhrase | AllOf | AnyOf | Negation
 
 
 def iterate_comparisons(condition: Condition) -> Iterable[Comparison]:

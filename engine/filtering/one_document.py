@@ -5,7 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from quarry.engine.filtering.evaluation import Kinds
-from quarry.engine.filtering.filter import AllOf, AnyOf, Comparison, Condition, Existence, HasId, Negation
+from quarry.engine.filtering.filter import (
+    AllOf,
+    AnyOf,
+    Comparison,
+    Condition,
+    Existence,
+    HasId,
+    HasPhrase,
+    Negation,
+)
 from quarry.engine.filtering.own_fields import OWN_FIELDS
 from quarry.formats.metadata.values import Scalar, iterate_values, to_scalar
 
@@ -32,6 +41,8 @@ class DocumentValues:
             return any(map(self.satisfy, condition.parts))
         if isinstance(condition, HasId):
             return self._values["id"][0].payload == condition.doc_id
+        if isinstance(condition, HasPhrase):
+            raise TypeError("phrases are conditions of searches alone")
         return self._holds(condition)
 
     def _holds(self, condition: Comparison | Existence) -> bool:

@@ -25,13 +25,12 @@ from quarry.engine.lexical.searcher import LexicalSearcher
 from quarry.engine.listing.documents import StoredDocuments
 from quarry.engine.listing.facets import FacetRequest, Facets, count_values, select_documents
 from quarry.engine.options import OpenOptions, SearchOptions
-from quarry.engine.scoring.metric import Metric
+from quarry.engine.scoring.metric import Metric, metric_queries
 from quarry.engine.scoring.query_vectors import Queries, Vectors, check_host_vectors
-from quarry.engine.search.background import sample_background
-from quarry.engine.search.hits.hit_builder import HitBuilder
+from quarry.engine.search.hits.hit_builder import HitBuilder, set_metric_scores
 from quarry.engine.search.hits.hits import Hits
-from quarry.engine.search.metric_scores import metric_queries, set_metric_scores
-from quarry.engine.search.relevance import RelevanceEstimator
+from quarry.engine.search.quoted import search_quoted
+from quarry.engine.search.relevance import RelevanceEstimator, sample_background
 from quarry.engine.search.reranker import Reranker, rerank
 from quarry.engine.search.retriever import Answer, Retriever
 from quarry.engine.search.searcher import Searcher
@@ -246,13 +245,17 @@ class IndexView:
             vectors: (n, dim) of the queries, checked; None: texts are encoded if the mode needs vectors.
         """
         options = options.for_index(self.snapshot.manifest.dense_weight)
+        return search_quoted(self._search, texts, options, vectors, self.settings)
+
+    def _search(self, texts: list[str] | None, options: SearchOptions, vectors: Vectors | None) -> list[Hits]:
+        """Return the hits of queries whose quoted phrases, if any, are a part of the options' condition."""
         reranker = self._resources.find_reranker(options, self.snapshot.directory.path)
         queries: Queries | None = None
         if options.mode == "lexical":
             assert texts is not None
             answers = self._retriever.search_lexical(texts, options, self.filter.allowed(options.condition))
         else:
-            queries = self._queries(texts, vectors, is_corrected=options.mode == "hybrid" and options.typos)
+            queries = self._queries(texts, vectors, options)
             allowed = self.filter.allowed(options.condition)
             if options.mode == "dense":
                 answers = self._retriever.search_dense(queries, options, allowed, texts)
@@ -268,18 +271,19 @@ class IndexView:
             for text, hits in zip(texts, found, strict=True)
         ]
 
-    def _queries(self, texts: list[str] | None, vectors: Vectors | None, *, is_corrected: bool) -> Queries:
+    def _queries(self, texts: list[str] | None, vectors: Vectors | None, options: SearchOptions) -> Queries:
         if vectors is not None:
             return metric_queries(self.metric, vectors)
         assert texts is not None
         self.check_encoder()
-        meant = [self._lexical.correct(text) for text in texts] if is_corrected else texts
-        return self._resources.encode(meant, self.metric)
+        if options.mode == "hybrid" and options.typos:
+            texts = [self._lexical.correct(text, options) for text in texts]
+        return self._resources.encode(texts, self.metric)
 
     def search_like(self, options: SearchOptions) -> Hits:
         """Return the hits like the document `options.like`, see `quarry.engine.options.SearchOptions`."""
-        options = replace(options.for_index(self.snapshot.manifest.dense_weight), typos=False)
-        query = find_document(self.snapshot, str(options.like))
+        options = replace(options.for_index(self.snapshot.manifest.dense_weight), typos=False, operators=False)
+        query = find_document(self.snapshot, str(options.like), self.snapshot.directory.path)
         queries = query.vector(self.metric)
         allowed = self.filter.allowed(options.condition)
         if options.mode == "dense":

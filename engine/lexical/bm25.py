@@ -39,6 +39,7 @@ from quarry.engine.lexical.segment_scorer import SegmentScorer, TermScores
 from quarry.engine.options import DEFAULT_B, DEFAULT_K1
 from quarry.formats.arrays import BoolArray, Float32Array
 from quarry.formats.errors import InvalidSetting
+from quarry.formats.postings.elias_fano import Postings
 from quarry.formats.postings.postings import PostingsReader
 
 __all__ = ["MAX_QUERY_TERMS", "Bm25", "Collection", "inverse_document_frequency"]
@@ -93,6 +94,7 @@ class Bm25:
         cache_bytes: memory for the decoded postings of recently used terms.
         collection: the collection that the documents of the segments are a part of; None: they are all of it.
         stems: returns the stems of words, to find what mistyped ones stand for.
+        prefixes: for each segment what returns the live documents with a prefix; None: terms are no prefixes.
 
     Raises:
         InvalidSetting: k1 or b is out of bounds.
@@ -107,10 +109,12 @@ class Bm25:
         cache_bytes: int = _CACHE_BYTES,
         collection: Collection | None = None,
         stems: Callable[[list[str]], list[str]] = list,
+        prefixes: Sequence[Callable[[str], Postings]] | None = None,
     ) -> None:
         if not (0 <= k1 < math.inf and 0 <= b <= 1):
             raise InvalidSetting("settings of BM25 out of bounds", expected="k1 >= 0, 0 <= b <= 1", actual=(k1, b))
-        self._segments = [LivePostings(reader, flags) for reader, flags in zip(readers, deleted, strict=True)]
+        each: Sequence[Callable[[str], Postings] | None] = prefixes or [None] * len(readers)
+        self._segments = [LivePostings(*parts) for parts in zip(readers, deleted, each, strict=True)]
         self._scorers = [SegmentScorer(segment.n_ordinals) for segment in self._segments]
         self._k1 = k1
         self._b = b
@@ -124,16 +128,18 @@ class Bm25:
     def _collection(self) -> Collection:
         return self if self._larger is None else self._larger
 
-    def query(self, query_terms: Iterable[str], typos: bool = True) -> Bm25Query:
+    def query(self, query_terms: Iterable[str], typos: bool = True, unchanged: Iterable[str] = ()) -> Bm25Query:
         """Look up the terms and return the query.
 
         Args:
             query_terms: the terms.
             typos: whether terms that no document has are replaced by close ones.
+            unchanged: the terms that are not.
         """
         counts: dict[str, float] = dict(Counter(query_terms))
         terms, absent = self._look_up_terms(counts)
-        expansions = {name: self._collection.expand(name) for name in absent} if typos else {}
+        mistyped = sorted(absent.difference(unchanged)) if typos else ()
+        expansions = {name: self._collection.expand(name) for name in mistyped}
         expansions = {name: each for name, each in expansions.items() if each}
         information = len(absent - expansions.keys()) * inverse_document_frequency(self._collection.n_docs, 0)
         if expansions:

@@ -6,10 +6,12 @@ these are decoded, so frequencies, lengths and scores are the same before and af
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cached_property
 
 import numpy as np
 
+from quarry.engine.lexical.query_syntax import PREFIX_SIGN
 from quarry.formats.arrays import BoolArray, UInt32Array
 from quarry.formats.postings.elias_fano import Postings
 from quarry.formats.postings.postings import PostingsReader
@@ -23,16 +25,23 @@ class LivePostings:
     Args:
         reader: the segment's postings.
         deleted: (reader.n_docs,) bool, not to be written to; None: nothing is deleted.
+        find_prefix: returns the live documents with a prefix; None: there are no prefixes among the terms.
 
     Attributes:
         n_ordinals: documents in the segment, deleted ones included.
         reader: the segment's postings.
     """
 
-    def __init__(self, reader: PostingsReader, deleted: BoolArray | None) -> None:
+    def __init__(
+        self,
+        reader: PostingsReader,
+        deleted: BoolArray | None,
+        find_prefix: Callable[[str], Postings] | None = None,
+    ) -> None:
         self.n_ordinals = reader.n_docs
         self.reader = reader
         self._deleted = deleted
+        self._find_prefix = find_prefix
 
     @cached_property
     def n_docs(self) -> int:
@@ -57,16 +66,18 @@ class LivePostings:
         Raises:
             FormatError: the segment is damaged.
         """
-        if self._deleted is None:
+        if self._deleted is None and not term.endswith(PREFIX_SIGN):
             return self.reader.document_frequency(term)
         return len(self.postings(term).docs)
 
     def postings(self, term: str) -> Postings:
-        """Return the live documents with a term, and its frequency in each.
+        """Return the live documents with a term, or with a prefix, and its frequency in each.
 
         Raises:
             FormatError: the segment is damaged.
         """
+        if self._find_prefix is not None and term.endswith(PREFIX_SIGN):
+            return self._find_prefix(term.removesuffix(PREFIX_SIGN))
         postings = self.reader.postings(term)
         if self._deleted is None:
             return postings

@@ -7,6 +7,9 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 
 from quarry.engine.analysis.analyzer import Analyzer
+from quarry.engine.analysis.phrases import open_phrase
+from quarry.engine.analysis.words import split_words
+from quarry.engine.lexical.query_syntax import PREFIX_SIGN
 
 __all__ = ["MatchedWord", "QueryWords"]
 
@@ -34,19 +37,30 @@ class QueryWords:
         weights: weight of each term, above 0.
         language: of the index.
         rules: version of the rules of the analysis.
+        quoted: the terms that are words of phrases only; words have them only inside of a phrase.
+        phrases: texts of the phrases.
     """
 
     weights: Mapping[str, float] = field(hash=False)
     language: str
     rules: int
+    quoted: frozenset[str] = frozenset()
+    phrases: tuple[str, ...] = ()
 
     def find(self, text: str) -> tuple[MatchedWord, ...]:
         """Return the words of a text that have a term of the query, in order; overlapping ones are joined."""
         found: list[MatchedWord] = []
         if not self.weights:
             return ()
-        for start, end, terms in _analyzer(self.language, self.rules).located_terms(text):
+        analyzer = _analyzer(self.language, self.rules)
+        places = self._find_phrases(text)
+        prefixes = [term for term in self.weights if term.endswith(PREFIX_SIGN)]
+        for start, end, terms in analyzer.located_terms(text):
             own = tuple(term for term in terms if term in self.weights)
+            if own and self.quoted and not any(low <= start and end <= high for low, high in places):
+                own = tuple(term for term in own if term not in self.quoted)
+            if prefixes:
+                own += _find_prefixes(text[start:end], prefixes, analyzer)
             if not own:
                 continue
             if found and start < found[-1].end:
@@ -56,10 +70,25 @@ class QueryWords:
                 found.append(MatchedWord(start, end, own))
         return tuple(found)
 
+    def _find_phrases(self, text: str) -> list[tuple[int, int]]:
+        """Return the (start, end) characters of the places where a text has one of the phrases."""
+        phrases = (open_phrase(phrase, self.language, self.rules) for phrase in self.phrases)
+        return [place for phrase in phrases for place in phrase.find(text)]
+
     def share(self, words: Sequence[MatchedWord]) -> float:
         """Return the share of the query's weight that words of a text have, from 0 to 1."""
         total = sum(self.weights.values())
         return sum(self.weights[term] for term in {term for word in words for term in word.terms}) / (total or 1.0)
+
+
+def _find_prefixes(word: str, prefixes: Sequence[str], analyzer: Analyzer) -> tuple[str, ...]:
+    """Return the prefixes, with `PREFIX_SIGN`, that a word of a text begins with."""
+    words = split_words(word)  # in its normal form
+    return tuple(
+        prefix
+        for prefix in prefixes
+        if any(analyzer.begins_with(each, prefix.removesuffix(PREFIX_SIGN)) for each in words)
+    )
 
 
 @lru_cache(maxsize=16)

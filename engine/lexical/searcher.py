@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
-from functools import cached_property
+from collections.abc import Callable, Iterator
+from functools import cached_property, partial
 
 from quarry.engine.analysis.analyzer import Analyzer
+from quarry.engine.documents.document import full_text
 from quarry.engine.lexical.bm25 import Bm25, Collection
 from quarry.engine.lexical.correction import correct_text
+from quarry.engine.lexical.prefixes import find_prefix
 from quarry.engine.lexical.query import Bm25Query
+from quarry.engine.lexical.query_syntax import ParsedQuery, parse_query
 from quarry.engine.lexical.query_words import QueryWords
-from quarry.formats.snapshot import Snapshot
+from quarry.engine.options import SearchOptions
+from quarry.formats.arrays import Int64Array
+from quarry.formats.postings.elias_fano import Postings
+from quarry.formats.snapshot import OpenSegment, Snapshot
 
 __all__ = ["LexicalSearcher"]
+
+_BATCH_DOCS = 256  # whose texts are read at a time
+_DEFAULT = SearchOptions()
 
 
 class LexicalSearcher:
@@ -31,37 +41,50 @@ class LexicalSearcher:
         self._segments = snapshot.segments
         self._settings = snapshot.manifest.settings
 
-    def query(self, text: str, typos: bool = True) -> Bm25Query:
+    def query(self, text: str, options: SearchOptions = _DEFAULT) -> Bm25Query:
         """Return the query of a text, with the postings of its terms.
 
         Args:
             text: of the query.
-            typos: whether terms that no document has are replaced by close ones.
+            options: how it is read.
         """
-        return self._bm25.query(self.terms(text), typos)
+        parsed = self.parse(text, options)
+        return self._bm25.query(parsed.terms, options.typos, parsed.quoted)
+
+    def parse(self, text: str, options: SearchOptions) -> ParsedQuery:
+        """Return the terms of the text of a query."""
+        return parse_query(text, self._analyzer) if options.operators else ParsedQuery(tuple(self.terms(text)))
 
     def stems(self, words: list[str]) -> list[str]:
         """Return the stem of each of some words, by the rules of the index."""
         return self._analyzer.stems(words)
 
-    def correct(self, text: str) -> str:
+    def correct(self, text: str, options: SearchOptions) -> str:
         """Return a text with words corrected that no document has; see `quarry.engine.lexical.correction`."""
-        expansions = self.query(text).expansions
+        expansions = self.query(text, options).expansions
         return correct_text(text, expansions, self._analyzer) if expansions else text
 
     def terms(self, text: str) -> list[str]:
         """Return the terms of a text, as analyzed by the rules of the index."""
         return self._analyzer.terms(text)
 
-    def words(self, text: str, query: Bm25Query | None = None) -> QueryWords:
+    def words(self, text: str, options: SearchOptions, query: Bm25Query | None = None) -> QueryWords:
         """Return the words of a text that is searched for, to find them in documents.
 
         Args:
             text: of the query.
-            query: what `query` returned for it; terms are weighted by rarity. None: all terms weigh the same.
+            options: how it is read.
+            query: what `query` returned for it; terms are weighted by rarity. None: all terms weigh the same, and
+                the text has no operators.
         """
-        weights = dict.fromkeys(self.terms(text), 1.0) if query is None else query.idf
-        return QueryWords(weights, self._settings.language, self._settings.analysis_rules)
+        settings = self._settings
+        if query is None:
+            weights = dict.fromkeys(self.terms(text), 1.0)
+            return QueryWords(weights, settings.language, settings.analysis_rules)
+        parsed = self.parse(text, options)
+        free = {*parsed.free, *query.mistyped}
+        quoted = frozenset(parsed.quoted) - free
+        return QueryWords(query.idf, settings.language, settings.analysis_rules, quoted, parsed.phrases)
 
     @property
     def collection(self) -> Collection:
@@ -73,6 +96,10 @@ class LexicalSearcher:
         """Memory of the cached postings, in bytes."""
         return self._bm25.cached_bytes if "_bm25" in self.__dict__ else 0
 
+    def prefixes(self) -> list[Callable[[str], Postings]]:
+        """Return for each segment what finds the live documents with a prefix."""
+        return [partial(_find_prefix, segment, self._analyzer) for segment in self._segments]
+
     @cached_property
     def _analyzer(self) -> Analyzer:
         return Analyzer.from_settings(self._settings.language, self._settings.analysis_rules)
@@ -83,5 +110,24 @@ class LexicalSearcher:
         deleted = [segment.deleted for segment in self._segments]
         settings = self._settings
         return Bm25(
-            readers, deleted, settings.k1, settings.b, self._cache_bytes, self._collection, self._analyzer.stems
+            readers,
+            deleted,
+            settings.k1,
+            settings.b,
+            self._cache_bytes,
+            self._collection,
+            self._analyzer.stems,
+            self.prefixes(),
         )
+
+
+def _find_prefix(segment: OpenSegment, analyzer: Analyzer, prefix: str) -> Postings:
+    texts = partial(_iterate_texts, segment)
+    return find_prefix(prefix, segment.reader.postings, segment.deleted, texts, analyzer)
+
+
+def _iterate_texts(segment: OpenSegment, docs: Int64Array) -> Iterator[str]:
+    for low in range(0, len(docs), _BATCH_DOCS):
+        for packed in segment.reader.documents.packed(docs[low : low + _BATCH_DOCS]):
+            stored = packed.unpack()
+            yield full_text(stored.title, stored.text)

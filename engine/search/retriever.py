@@ -92,14 +92,16 @@ class Retriever:
         """Yield the answer of each of (n, dim) query vectors, with the words of the texts they are of, if any."""
         rankings = [each.skip(options.n_skipped) for each in self._dense.search(vectors, options, allowed)]
         for number, (vector, ranking) in enumerate(zip(to_host_vectors(vectors), rankings, strict=True)):
-            yield Answer(ranking, vector, words=None if texts is None else self._lexical.words(texts[number]))
+            yield Answer(
+                ranking, vector, words=None if texts is None else self._lexical.words(texts[number], options)
+            )
 
     def search_lexical(self, texts: list[str], options: SearchOptions, allowed: AllowedDocs) -> Iterator[Answer]:
         """Yield the answer of each text, one after the other, since terms hold postings in memory."""
         for text in texts:
-            terms = self._lexical.query(text, options.typos)
+            terms = self._lexical.query(text, options)
             ranking = terms.top(options.n_retrieved, allowed).skip(options.n_skipped)
-            yield Answer(ranking, terms=terms, words=self._lexical.words(text, terms))
+            yield Answer(ranking, terms=terms, words=self._lexical.words(text, options, terms))
 
     def search_hybrid(
         self, texts: list[str], vectors: Queries, options: SearchOptions, allowed: AllowedDocs
@@ -114,7 +116,7 @@ class Retriever:
             )
             if len(pool.docs) == self._count_allowed(allowed):
                 ranking = ranking._replace(exactness=Exactness.EXACT)
-            yield Answer(ranking, vector, terms, self._lexical.words(text, terms))
+            yield Answer(ranking, vector, terms, self._lexical.words(text, options, terms))
 
     def find_pools(
         self,
@@ -139,7 +141,7 @@ class Retriever:
         n = pool_size(options)
         rankings = self._dense.search(vectors, options, allowed, n_candidates=n, keep_ties=keep_ties)
         for vector, text, by_vector in zip(to_host_vectors(vectors), texts, rankings, strict=True):
-            terms = self._lexical.query(text, options.typos)
+            terms = self._lexical.query(text, options)
             yield vector, terms, self._pool(vector, terms, by_vector, terms.top(n, allowed, keep_ties))
 
     def _count_allowed(self, allowed: AllowedDocs) -> int:

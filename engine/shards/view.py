@@ -20,24 +20,22 @@ from quarry.engine.index.view import ViewResources
 from quarry.engine.lexical.close_terms import CloseTerm
 from quarry.engine.lexical.searcher import LexicalSearcher
 from quarry.engine.listing.documents import StoredDocuments
-from quarry.engine.listing.facets import FacetCounts, FacetRequest, Facets, count_values, select_documents
+from quarry.engine.listing.facets import FacetCounts, FacetRequest, Facets
 from quarry.engine.options import SearchOptions
-from quarry.engine.scoring.metric import Metric
+from quarry.engine.scoring.metric import Metric, metric_queries
 from quarry.engine.scoring.query_vectors import Queries, Vectors, to_host_vectors
 from quarry.engine.scoring.ranking import Exactness, Ranking
-from quarry.engine.search.background import BackgroundSample, merge_samples
-from quarry.engine.search.hits.coverage import Coverage
-from quarry.engine.search.hits.hits import Hit, Hits
-from quarry.engine.search.metric_scores import metric_queries, set_metric_scores
-from quarry.engine.search.relevance import RelevanceEstimator
+from quarry.engine.search.hits.hit_builder import set_metric_scores
+from quarry.engine.search.hits.hits import Coverage, Hit, Hits
+from quarry.engine.search.quoted import search_quoted
+from quarry.engine.search.relevance import BackgroundSample, RelevanceEstimator, merge_samples
 from quarry.engine.search.reranker import rerank
-from quarry.engine.search.similar import find_document
 from quarry.engine.shards.candidates import ShardCandidates
 from quarry.engine.shards.collection import ShardedCollection
 from quarry.engine.shards.gathering import Gathering, ShardThreads
 from quarry.engine.shards.merging import MergedRanking, merge_candidates
 from quarry.engine.shards.shard import HitRequest, Shard
-from quarry.engine.shards.statistics import sharded_statistics
+from quarry.engine.shards.statistics import ShardStatistics, sharded_statistics
 from quarry.formats.manifest import IndexSettings
 from quarry.formats.shard_set import ShardSet, shard_of
 
@@ -131,25 +129,23 @@ class ShardedView:
         gathering = Gathering(self._threads, self._names)
         self._check_filter(condition, gathering)
         query = request.query
-        collection = None if query is None else self._collection([query], gathering, typos=True)
+        collection = None if query is None else self._collection([query], gathering, SearchOptions())
 
         def count(number: int) -> list[FacetCounts]:
-            shard = self.shards[number]
-            terms = None
-            if collection is not None and query is not None:
-                terms = collection.searchers[number].lexical.query(query)
-            docs = select_documents(shard.segments, shard.allowed(condition), terms)
-            return [
-                count_values(each, request.field, flags) for each, flags in zip(shard.segments, docs, strict=True)
-            ]
+            searcher = None if collection is None else collection.searchers[number]
+            return self.shards[number].count_facets(request, condition, searcher)
 
         return request.sum(each for counts in gathering.run(count).values() for each in counts)
 
     def statistics(self) -> dict[str, object]:
         """Describe the shards and what searches them; see `quarry.engine.shards.statistics`."""
         made = self._collections.get(frozenset())
-        n_bytes = [made.searchers[number].posting_bytes if made else 0 for number in range(len(self.shards))]
-        return sharded_statistics(self.shards, n_bytes)
+
+        def describe(number: int) -> ShardStatistics:
+            return self.shards[number].describe(made.searchers[number].posting_bytes if made else 0)
+
+        found = Gathering(self._threads, self._names).run(describe)
+        return sharded_statistics(list(found.values()))
 
     @property
     def encoder(self) -> Encoder:
@@ -173,6 +169,12 @@ class ShardedView:
         self, texts: list[str] | None, options: SearchOptions, vectors: Vectors | None = None
     ) -> list[Hits]:
         """Return the hits of each query, see `quarry.engine.index.view.IndexView.search`."""
+        return search_quoted(self._search_alike, texts, options, vectors, self.settings)
+
+    def _search_alike(
+        self, texts: list[str] | None, options: SearchOptions, vectors: Vectors | None
+    ) -> list[Hits]:
+        """Return the hits of queries whose quoted phrases, if any, are a part of the options' condition."""
         reranker = self._resources.find_reranker(options, self._path)
         queries: Queries | None = None
         if vectors is not None:
@@ -191,13 +193,14 @@ class ShardedView:
 
     def search_like(self, options: SearchOptions) -> Hits:
         """Return the hits like the document `options.like`, see `quarry.engine.options.SearchOptions`."""
-        options = replace(options, typos=False)  # every word of the query is in the index
-        query = find_document(self._owner(str(options.like)).snapshot, str(options.like))
+        options = replace(options, typos=False, operators=False)  # every word of the query is in the index
+        doc_id = str(options.like)
+        query = self._owner(doc_id).find_similar(doc_id, self._path)
         queries = query.vector(self.metric)
         if options.mode == "dense":
             return self._search(None, queries, options)[0]
         gathering = Gathering(self._threads, self._names, options.partial, options.timeout)
-        collection = self._collection([query.text], gathering, typos=False)
+        collection = self._collection([query.text], gathering, options)
         texts = [query.words(self._analysis.terms, collection.statistics)]
         return self._search(texts, None if options.mode == "lexical" else queries, options)[0]
 
@@ -215,13 +218,13 @@ class ShardedView:
             found = self._all_hits(answers, _Queries(options, to_host_vectors(vectors), texts), gathering)
             set_metric_scores(self.metric, vectors, found, is_dense=True)
             return found
-        collection = self._collection(texts, gathering, options.typos)
+        collection = self._collection(texts, gathering, options)
         if options.mode == "lexical":
             answers = gathering.run(lambda number: collection.searchers[number].find_lexical(texts, options))
             return self._all_hits(answers, _Queries(options, None, texts), gathering, collection)
         lexical = next(iter(collection.searchers.values())).lexical  # all know the terms of all shards
         if vectors is None:
-            meant = [lexical.correct(text) for text in texts] if options.typos else texts
+            meant = [lexical.correct(text, options) for text in texts] if options.typos else texts
             vectors = self._resources.encode(meant, self.metric)
         queries = vectors
         answers = gathering.run(lambda number: collection.searchers[number].find_both(queries, texts, options))
@@ -256,9 +259,13 @@ class ShardedView:
         names = {name for shard in self.shards for name in shard.find_nearest(field)}
         return find_nearest_names(field, names, lambda _: True)
 
-    def _collection(self, texts: Sequence[str], gathering: Gathering, typos: bool) -> _SearchedCollection:
+    def _collection(
+        self, texts: Sequence[str], gathering: Gathering, options: SearchOptions
+    ) -> _SearchedCollection:
         """Return searchers that know the frequencies of the terms of these texts in all shards that answer."""
-        terms = [term for text in texts for term in self._analysis.terms(text)]
+        parsed = [self._analysis.parse(text, options) for text in texts]
+        terms = [term for each in parsed for term in each.terms]
+        free = [term for each in parsed for term in each.free]
         while True:
             missing = frozenset(gathering.missing)
             made = self._collections.get(missing)
@@ -274,7 +281,7 @@ class ShardedView:
                 if missing != gathering.missing.keys():
                     continue
                 made.statistics.learn(new, found.values())
-            if not typos or all(self._learn_expansions(made, terms, n_edits, gathering) for n_edits in (1, 2)):
+            if not options.typos or all(self._learn_expansions(made, free, edits, gathering) for edits in (1, 2)):
                 return made
 
     def _learn_expansions(

@@ -184,7 +184,18 @@ class PostingsReader:
         Raises:
             FormatError: they are damaged.
         """
-        for part in self._terms.parts():
+        return self._batches_of(self._terms.parts())
+
+    def batches_with_prefix(self, prefix: str) -> Iterator[TermBatch]:
+        """Yield the terms that begin with a text, like `batches`.
+
+        Raises:
+            FormatError: they are damaged.
+        """
+        return self._batches_of(self._terms.with_prefix(prefix.encode("utf-8", "surrogatepass")))
+
+    def _batches_of(self, parts: Iterable[TermRange]) -> Iterator[TermBatch]:
+        for part in parts:
             n_before = offsets_from_sizes(part.n_docs)
             low = 0
             while low < len(part.rows):

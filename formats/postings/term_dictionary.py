@@ -33,6 +33,7 @@ from quarry.formats.postings.term_blocks import (
 __all__ = ["TermDictionary", "TermDictionaryWriter", "TermEntry", "TermRange"]
 
 _KEY_BYTES = 8
+_AFTER_TEXT = b"\xff"  # is in no text of UTF-8, and larger than all its bytes
 _RANGE_BLOCKS = 2048  # unpacked at a time: 32,768 terms, usually 1 MiB, at most 8 MiB
 
 
@@ -159,6 +160,23 @@ class TermDictionary:
                 raise self._make_error((0, low + 1), "terms do not ascend")
             last = get_term(part.rows[-1])
             yield part
+
+    def with_prefix(self, prefix: bytes) -> Iterator[TermRange]:
+        """Yield the terms that begin with some bytes, ascending, some thousands at a time.
+
+        Raises:
+            CorruptFile: a block cannot be read.
+        """
+        first, end = max(0, self._find_block(prefix)), self._find_block(prefix + _AFTER_TEXT) + 1
+        wanted = np.frombuffer(prefix, np.uint8)
+        for low in range(first, end, _RANGE_BLOCKS):
+            part = self._read_part(low, min(low + _RANGE_BLOCKS, end))
+            if len(wanted) >= part.rows.shape[1]:
+                continue
+            begins = (part.rows[:, : len(wanted)] == wanted).all(axis=1) & (part.rows[:, -1] >= len(wanted))
+            places = np.flatnonzero(begins)
+            if len(places):
+                yield part.between(int(places[0]), int(places[-1]) + 1)
 
     def _read_part(self, low: int, high: int) -> TermRange:
         """Unpack the blocks low to high - 1."""

@@ -185,6 +185,38 @@ def test_search_keeps_to_a_filter(quarry, index: Path) -> None:
         assert len(output.err) < 300
 
 
+def test_search_finds_documents_like_another(quarry, index: Path) -> None:
+    output = quarry("search", index, "--like", "sea", "-k", "5", "--json")
+    (found,) = output.json
+    assert found["like"] == "sea"
+    assert "sea" not in {hit["id"] for hit in found["hits"]}
+    assert len(found["hits"]) == 2
+    assert quarry("search", index, "--like", "sea").out.startswith("sea\n")
+    assert "no document has the id of like" in quarry("search", index, "--like", "nothing").err
+
+
+def test_search_counts_values(quarry, index: Path) -> None:
+    command = ("search", index, "ship", "--facets", "letters", "--facets", "id")
+    (found,) = quarry(*command, "--json").json
+    letters, ids = found["facets"]
+    assert (letters["field"], letters["n_documents"]) == ("letters", 1)
+    assert ids["values"] == [{"value": "sea", "n_documents": 1}]
+    printed = quarry(*command).out
+    assert 'id: 1 documents, 0 without a value\n       1  "sea"\n' in printed
+
+
+def test_search_takes_quotation_marks_as_operators_or_literally(quarry, index: Path) -> None:
+    def ids(*words: str) -> list[str]:
+        (found,) = quarry("search", index, *words, "--json", "--mode", "lexical", "--facets", "id").json
+        counted = {each["value"] for each in found["facets"][0]["values"]}
+        assert counted == {hit["id"] for hit in found["hits"]}
+        return [hit["id"] for hit in found["hits"]]
+
+    assert ids('"ship sails"') == ids("sai*") == ["sea"]
+    assert ids('"sails ship"') == ids("sai*", "--literal") == []
+    assert ids('"sails ship"', "--literal") == ["sea"]
+
+
 def test_search_reads_queries_from_standard_input(quarry, index: Path, monkeypatch) -> None:
     give_standard_input(monkeypatch, "ocean voyage\r\n\n  \nein Laib über\n".encode())
     output = quarry("search", index, "-", "--json")
@@ -319,7 +351,17 @@ def test_a_wrong_number_is_an_error_of_the_library(quarry, index: Path, k: int) 
 
 
 @pytest.mark.parametrize(
-    "words", [[], ["nonsense"], ["search"], ["build", "only"], ["info", "a", "b"], ["info", ""]]
+    "words",
+    [
+        [],
+        ["nonsense"],
+        ["search"],
+        ["search", "i"],
+        ["search", "i", "q", "--like", "x"],
+        ["build", "only"],
+        ["info", "a", "b"],
+        ["info", ""],
+    ],
 )
 def test_wrong_usage_is_exit_code_2(words: list[str], capsys) -> None:
     with pytest.raises(SystemExit) as caught:

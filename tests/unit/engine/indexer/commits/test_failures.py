@@ -140,7 +140,7 @@ STEPS = {
 BEFORE, NOW = {"d0", "d1"}, {"d1", "d2"}
 SPILL, RENAME = "formats.container.directory.OutputFile.write", "formats.container.directory.Directory.rename"
 SYNC, CREATE = "formats.container.directory.Directory.sync", "formats.container.directory.Directory.create"
-ADD, CLOSE = (f"engine.indexer.segment_builder.SegmentBuilder.{name}" for name in ("add", "close"))
+ADD, CLOSE = (f"engine.indexer.segments.segment_builder.SegmentBuilder.{name}" for name in ("add", "close"))
 OPEN = "formats.snapshot.Snapshot._open"
 
 

@@ -1,0 +1,151 @@
+"""Quotation marks and asterisks in queries: which are operators, what they find, and how hits explain it."""
+
+from __future__ import annotations
+
+import pytest
+from support.indexes.sharded import columns
+from support.indexes.word_encoder import WordEncoder
+
+from quarry import engine
+from quarry.engine import Engine
+from quarry.engine.analysis.analyzer import Analyzer
+from quarry.engine.lexical.query_syntax import parse_query
+from quarry.formats.errors import InvalidSetting
+
+ENCODER = WordEncoder()
+DOCUMENTS = {
+    "near": 'The "red fox" jumps over the dog.',
+    "far": "A fox that is red: no dog.",
+    "title": "Nothing else.",
+    "compound": "A red-fox terrier, international.",
+    "pipe": 'A 5" pipe and a 3" pipe of internal steel.',
+}
+
+
+@pytest.fixture(scope="module")
+def index(tmp_path_factory):
+    docs = [
+        {"id": key, "text": text, "title": "Red foxes" if key == "title" else ""}
+        for key, text in DOCUMENTS.items()
+    ]
+    folder = tmp_path_factory.mktemp("quoted") / "index"
+    engine.build(docs, folder, encoder=ENCODER)
+    with Engine.open(folder, encoder=ENCODER) as opened:
+        yield opened
+
+
+@pytest.mark.parametrize(
+    ("text", "free", "phrases"),
+    [
+        ('a "red fox" dog', ["dog"], ["red fox"]),
+        ('"red fox', ["red", "fox"], []),  # not closed
+        ('red fox"', ["red", "fox"], []),
+        ('"red" "fox"', [], ["red", "fox"]),
+        ('"red fox" "dog', ["dog"], ["red fox"]),
+        ('5" pipe 3" steel', ["5", "pipe", "3", "steel"], []),
+        ('a 5" pipe ("red fox")', ["5", "pipe"], ["red fox"]),
+        ('"" "?!" dog', ["dog"], []),
+        ('""red""', [], ["red"]),
+        ("\u201cred fox\u201d", ["red", "fox"], []),  # typographic
+        ('"red fo*"', [], ["red fo*"]),
+        ("fo* dog", ["dog", "fo*"], []),
+        ("(fo*, do*)", ["fo*", "do*"], []),
+        ("FO* fo*", ["fo*", "fo*"], []),
+        ("* ** f* *fo* fo** fo*x fo *", ["f", "fo", "fo", "fo", "x", "fo"], []),
+        ("parse_ar* e-ma*", ["parsear*", "ema*"], []),
+        ("東* 東京*", ["東京", "東*"], []),
+        ("the* of*", ["the*", "of*"], []),
+        ("", [], []),
+    ],
+)
+def test_operators(text, free, phrases):
+    parsed = parse_query(text, Analyzer())
+    assert list(parsed.free) == free
+    assert list(parsed.phrases) == phrases
+
+
+@pytest.mark.parametrize(
+    ("query", "found"),
+    [
+        ('"red fox"', {"near", "compound", "title"}),
+        ('"fox red"', set()),
+        ('"red fox" "dog"', {"near"}),
+        ('"red fox" dog', {"near", "compound", "title"}),
+        ('"fox that is red"', {"far"}),
+        ('"fox is that red"', set()),
+        ("internat*", {"compound"}),
+        ("intern*", {"compound", "pipe"}),
+        ("international", {"compound"}),
+        ("zzz*", set()),
+        ('5" pipe 3" hose', {"pipe"}),
+        ('"the"', set()),  # stop words alone are no condition, and find nothing
+    ],
+)
+def test_what_is_found(index, query, found):
+    assert {hit.id for hit in index.search(query, mode="lexical")} == found
+
+
+def test_hybrid_search_finds_only_documents_with_the_phrases(index):
+    assert {hit.id for hit in index.search('"red fox" pipe')} == {"near", "compound", "title"}
+    assert len(index.search("internat* pipe")) == len(DOCUMENTS)
+    assert index.search('"fox red"') == []
+    several = index.search(['"red fox"', "pipe", '"red fox" "dog"', "dog"])
+    assert [len(hits) for hits in several] == [3, 5, 1, 5]
+    for query, hits in zip(['"red fox"', "pipe", '"red fox" "dog"', "dog"], several, strict=True):
+        assert columns(index.search(query)) == columns(hits)
+
+
+def test_without_operators_signs_are_punctuation(index):
+    plain = index.search("red fox internat", mode="lexical")
+    assert columns(index.search('"red fox" internat*', mode="lexical", operators=False)) == columns(plain)
+    assert len(index.search('"fox red"', operators=False)) == len(DOCUMENTS)
+    assert len(index.search('"fox red"', mode="dense")) == len(DOCUMENTS)
+    with pytest.raises(InvalidSetting, match="operators"):
+        index.search("fox", operators="no")
+
+
+def test_the_words_of_a_phrase_score_like_others(index):
+    plain = {hit.id: hit.score for hit in index.search("red fox", mode="lexical")}
+    assert all(hit.score == plain[hit.id] for hit in index.search('"red fox"', mode="lexical"))
+
+
+@pytest.mark.parametrize("mode", ["lexical", "hybrid"])
+def test_quoted_words_are_not_corrected(index, mode):
+    assert index.search('"red fxo"', mode=mode) == []
+    assert index.search('"intrenational"', mode=mode) == []
+    hit = index.search('terier "red fox"', mode=mode, explain=True, k=3)[0]
+    assert (hit.id, set(hit.mistyped)) == ("compound", {"terrier"})
+
+
+def test_explanations_mark_the_words_of_phrases_and_prefixes(index):
+    def marked(query):
+        hit = next(hit for hit in index.search(query, mode="lexical", explain=True) if hit.id == "near")
+        return [hit.text[word.start : word.end] for word in hit.words], [word.terms for word in hit.words]
+
+    assert marked('"red fox" dog') == (["red", "fox", "dog"], [("red",), ("fox",), ("dog",)])
+    assert marked('"the dog" jump*') == (["jumps", "dog"], [("jump*",), ("dog",)])
+    assert set(index.search("jump*", mode="lexical", explain=True)[0].terms) == {"jump*"}
+    hit = index.search('"red fox" is', mode="lexical", explain=True, k=9)[0]
+    assert hit.passages[0].words
+    far = index.search('"that is red" no', mode="lexical", explain=True)[0]
+    assert [far.text[word.start : word.end] for word in far.words] == ["red"]  # stop words are not marked
+
+
+def test_a_quoted_word_is_marked_inside_of_its_phrase_only(tmp_path):
+    engine.build([{"id": "a", "text": "fox and red fox, red dog, red fox"}], tmp_path / "index", encoder=ENCODER)
+    with Engine.open(tmp_path / "index", encoder=ENCODER) as opened:
+        hit = opened.search('"red fox"', explain=True)[0]
+        assert [(word.start, hit.text[word.start : word.end]) for word in hit.words] == [
+            (8, "red"),
+            (12, "fox"),
+            (26, "red"),
+            (30, "fox"),
+        ]
+        hit = opened.search('"red fox" red', explain=True)[0]
+        assert len([word for word in hit.words if word.terms == ("red",)]) == 3
+
+
+def test_facets_count_documents_with_the_phrase(index):
+    facets = index.facets("id", query='"red fox"')
+    assert {each.value for each in facets.values} == {"near", "compound", "title"}
+    assert index.facets("id", query="internat*").n_documents == 1
