@@ -19,6 +19,8 @@ _INSTALL = {
     **dict.fromkeys(("bm25s", "ir_measures", "matplotlib"), "'.[bench]'"),
     **dict.fromkeys(("onnx", "safetensors"), "'.[export]'"),
     **dict.fromkeys(("starlette", "uvicorn"), "'.[server]'"),
+    **dict.fromkeys(("mteb", "beir"), "'.[suites]'"),
+    "mcp": "'.[mcp]'",
 }
 
 
@@ -46,6 +48,7 @@ COMMANDS = {
     "peers": Command("peers.command", "Quarry and other libraries in one run", ("ir_measures",)),
     "encode": Command("system.encode", "encoders: tokens/s, query latency, start, quality", ("ir_measures",)),
     "paper_table": Command("system.paper_table", "the times in Table 4 of the pseudo-query paper"),
+    "suites": Command("suites.command", "MTEB and BEIR on a collection", ("ir_measures", "mteb", "beir")),
     "report": Command("sweep.report", "tables and plots of raw results", ("matplotlib",)),
     "judge": Command("data.quality", "quality of a TREC run file", ("ir_measures",)),
     "backends": Command("decisions.backends", "backends of stage 1 on one index"),
@@ -66,6 +69,7 @@ COMMANDS = {
     "lexical": Command("decisions.lexical", "BM25 of Quarry and of bm25s", ("ir_measures", "bm25s")),
     "durability": Command("system.durability", "commits, merges, updates, and searches during merges"),
     "ingest": Command("system.ingest", "documents with given vectors, and columns, beside FAISS"),
+    "scale_curve": Command("peers.scale_curve", "builds and searches by the number of vectors, beside libraries"),
     "shards": Command(
         "system.shards", "builds with several processes, queries over shards, in process and served"
     ),
@@ -73,6 +77,7 @@ COMMANDS = {
     "serve": Command(
         "system.serving", "requests a second of a server while documents are added", ("starlette", "uvicorn")
     ),
+    "mcp": Command("system.mcp_calls", "start and calls of a server of the Model Context Protocol", ("mcp",)),
     "cpu_settings": Command("system.cpu_settings", "settings of ONNX Runtime on the CPU"),
     "functions": Command("system.functions", "time to build an index with a slow embedding function"),
     "export": Command(

@@ -5,12 +5,13 @@ actors, on CPUs or GPUs (`segment_actor`); both distribute what `quarry.engine.a
 `started` keeps a batch that ends its processes from being tried for ever.
 
 `deployments.serve_index` serves an index with Ray Serve: copies of shards (`replica`) answer a router
-(`routed_index`), for which they are shards like any others (`remote_shard`).
+(`routed_index`), for which they are shards like any others (`remote_shard`), and the router answers clients
+(`served_shards`). `calls` repeats a call if a process ends. `serve_command` is ``quarry serve`` with ``--ray``.
 
 Importing it turns off Ray's usage statistics, unless the environment enables them: Ray reads the variable when a
 cluster is started, so import this package, or set ``RAY_USAGE_STATS_ENABLED=0``, before ``ray.init``.
 
-May import: `quarry.engine`, `quarry.formats`; nothing of them imports this package, or Ray.
+May import: `quarry.server`, `quarry.engine`, `quarry.formats`; nothing of them imports this package, or Ray.
 """
 
 from __future__ import annotations
@@ -21,18 +22,20 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from quarry.distributed.datasink import QuarryDatasink, build_index
-    from quarry.distributed.deployments import ServedShards, serve_index
+    from quarry.distributed.deployments import connect_index, serve_index
+    from quarry.distributed.served_shards import ServedShards
 
 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
 
 _PLACES = {
     "QuarryDatasink": "quarry.distributed.datasink",
-    "ServedShards": "quarry.distributed.deployments",
+    "ServedShards": "quarry.distributed.served_shards",
     "build_index": "quarry.distributed.datasink",
+    "connect_index": "quarry.distributed.deployments",
     "serve_index": "quarry.distributed.deployments",
 }
 
-__all__ = ["QuarryDatasink", "ServedShards", "build_index", "serve_index"]
+__all__ = ["QuarryDatasink", "ServedShards", "build_index", "connect_index", "serve_index"]
 
 
 def __getattr__(name: str) -> object:

@@ -16,11 +16,7 @@ from quarry.engine.attempts.job import BuildJob, WrittenBatch
 from quarry.engine.attempts.worker_processes import MAX_ATTEMPTS
 from quarry.engine.builder import BuildReport
 from quarry.engine.documents.tables.columns import Columns
-from quarry.engine.encoding.opening import EncoderSource
-from quarry.engine.options import BuildKeywords
-from quarry.engine.representation.base import Representation
-from quarry.engine.staged_build import StagedBuild
-from quarry.engine.thresholds import Thresholds
+from quarry.engine.staged_build import StagedBuild, StagedBuildKeywords
 from quarry.formats.errors import BackendUnavailable, QuarryError, WorkerFailed
 
 try:
@@ -52,50 +48,27 @@ class QuarryDatasink(ray.data.Datasink):  # type: ignore[misc]  # Ray has no typ
         id: column of the ids; None: "id" or "_id", if there is one.
         text: column of the texts, or several; None: "text".
         title: column of the titles; None: "title", if there is one. The other columns become metadata.
-        encoder: as in `quarry.engine.build`; each process opens a bundle for the devices that it has.
-        representation: as in `build`.
-        overwrite: as in `build`.
-        skip_invalid: as in `build`.
-        threads: of the driver, for training a quantizer and joining segments.
-        shards: as in `build`.
-        thresholds: as in `build`.
-        **settings: as in `build`.
+        **options: see `quarry.engine.staged_build.StagedBuild`. Each process opens the bundle `encoder` for the
+            devices that it has; `threads` are those of the driver, for training a quantizer and joining segments.
 
     Attributes:
         report: numbers about the build, once it is complete.
     """
 
-    def __init__(  # noqa: PLR0913  # keywords, each with a default
+    def __init__(
         self,
         path: str | os.PathLike[str],
         *,
         id: str | None = None,  # noqa: A002  # the field
         text: str | Sequence[str] | None = None,
         title: str | None = None,
-        encoder: EncoderSource = None,
-        representation: str | Representation | None = None,
-        overwrite: bool = False,
-        skip_invalid: bool = False,
-        threads: int | None = None,
-        shards: int | None = None,
-        thresholds: Thresholds | None = None,
-        **settings: Unpack[BuildKeywords],
+        **options: Unpack[StagedBuildKeywords],
     ) -> None:
         self.report: BuildReport | None = None
         self._columns = Columns.of(id, text, title)
         self._job: BuildJob | None = None
         self._stack = contextlib.ExitStack()
-        self._build: StagedBuild | None = StagedBuild(
-            path,
-            encoder=encoder,
-            representation=representation,
-            overwrite=overwrite,
-            skip_invalid=skip_invalid,
-            threads=threads,
-            shards=shards,
-            thresholds=thresholds,
-            **settings,
-        )
+        self._build: StagedBuild | None = StagedBuild(path, **options)
 
     def __getstate__(self) -> dict[str, object]:
         """What a task needs; the lock and the writer of the index stay with the driver."""
@@ -147,7 +120,7 @@ def build_index(  # noqa: PLR0913  # keywords, each with a default
     id: str | None = None,  # noqa: A002  # the field
     text: str | Sequence[str] | None = None,
     title: str | None = None,
-    **options: Any,  # noqa: ANN401  # those of StagedBuild
+    **options: Unpack[StagedBuildKeywords],
 ) -> BuildReport:
     """Build an index of a dataset with a pool of actors, each of which keeps its encoder loaded.
 
@@ -165,7 +138,7 @@ def build_index(  # noqa: PLR0913  # keywords, each with a default
         id: see `QuarryDatasink`.
         text: see `QuarryDatasink`.
         title: see `QuarryDatasink`.
-        **options: the keywords of `quarry.engine.staged_build.StagedBuild`.
+        **options: see `QuarryDatasink`.
 
     Raises:
         WorkerFailed: actors ended with the same batch; the message names the documents that were being encoded.

@@ -4,32 +4,38 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Iterable, Mapping, Sequence
+import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NoReturn, Unpack, cast, overload
+from typing import Any
 
 import quarry.distributed  # noqa: F401  # before ray: sets its environment
 from quarry.distributed.replica import Answer, ShardReplica
 from quarry.distributed.routed_index import RoutedIndex
-from quarry.engine.documents.document import Document
+from quarry.distributed.served_shards import ServedShards
+from quarry.engine import Engine
+from quarry.engine.arguments import checked_integer, checked_seconds, shown
 from quarry.engine.encoding.opening import EncoderSource, open_encoder
 from quarry.engine.gpu.device import Device
 from quarry.engine.index.view import ViewResources
-from quarry.engine.options import OpenOptions, SearchKeywords
-from quarry.engine.search.hits.hits import Hits
+from quarry.engine.options import OpenOptions
+from quarry.engine.search.reranker import Reranker, open_reranker
 from quarry.formats.container.directory import Directory
-from quarry.formats.errors import BackendUnavailable, InvalidSetting, QuarryError, ShardTimeout
+from quarry.formats.errors import BackendUnavailable, IndexNotFound, InvalidSetting, QuarryError
 from quarry.formats.shard_set import load_newest_shard_set
 from quarry.formats.system_errors import checked_path
 
 try:
+    import ray
     from ray import serve
+    from ray.serve.exceptions import RayServeException
+    from ray.serve.schema import ApplicationStatus
 except ImportError as error:
     raise BackendUnavailable(
         "Ray is not installed", expected="pip install 'quarry-search[distributed]'", actual=str(error)
     ) from error
 
-__all__ = ["ServedShards", "serve_index"]
+__all__ = ["connect_index", "is_serving", "serve_index"]
 
 _HEALTH_PERIOD_S = 2.0
 _HEALTH_TIMEOUT_S = 10.0
@@ -37,6 +43,10 @@ _HEALTH_TIMEOUT_S = 10.0
 shards was .16 s, with nine busy processes on two cores (`bench/results/shards.jsonl`), so a copy that takes ten
 seconds hangs."""
 _SHUTDOWN_S = 2.0
+_POLL_S = 0.1
+_MAX_COPIES = 1 << 20
+_CALLS = 3
+"""Requests in a row to which the timeout of a call of the router amounts."""
 
 
 class _Shard:
@@ -58,10 +68,17 @@ class _Shard:
 class _Router:
     """The deployment that clients ask."""
 
-    def __init__(
-        self, index: str, shards: Sequence[Any], encoder: EncoderSource, options: OpenOptions, timeout_s: float
+    def __init__(  # all that a router needs
+        self,
+        index: str,
+        shards: Sequence[Any],
+        encoder: EncoderSource,
+        reranker: str | os.PathLike[str] | Reranker | None,
+        options: OpenOptions,
+        timeout_s: float,
     ) -> None:
-        resources = ViewResources(options, Device(None, None), open_encoder(encoder))
+        scorer = None if reranker is None else open_reranker(reranker, options.n_threads)
+        resources = ViewResources(options, Device(None, None), open_encoder(encoder), scorer)
         self._index = RoutedIndex(Path(index), shards, resources, timeout_s)
 
     async def call(self, method: str, arguments: tuple[Any, ...], keywords: Mapping[str, Any]) -> Any:  # noqa: ANN401
@@ -74,123 +91,54 @@ class _Router:
         len(self._index)
 
 
-class ServedShards:
-    """Has the reading methods of `quarry.engine.Engine`, answered by the router of an application of Ray Serve.
-
-    Args:
-        handle: of the router.
-        timeout_s: of each call.
-    """
-
-    def __init__(self, handle: Any, timeout_s: float) -> None:  # noqa: ANN401  # of Ray
-        self._handle = handle
-        self._timeout_s = timeout_s
-
-    @overload
-    def search(  # type: ignore[overload-overlap]  # a str is a sequence of str
-        self, queries: str, k: int = ..., **options: Unpack[SearchKeywords]
-    ) -> Hits: ...
-
-    @overload
-    def search(self, queries: Sequence[str], k: int = ..., **options: Unpack[SearchKeywords]) -> list[Hits]: ...
-
-    def search(
-        self, queries: str | Sequence[str], k: int = 10, **options: Unpack[SearchKeywords]
-    ) -> Hits | list[Hits]:
-        """Search with one or several texts; see `Engine.search`."""
-        found = self._call("search", queries, k, **options)
-        return cast("Hits | list[Hits]", found)
-
-    def get(self, ids: Iterable[str] | str) -> list[Document]:
-        """Return the documents with these ids; see `Engine.get`."""
-        return cast("list[Document]", self._call("get", ids if isinstance(ids, str) else list(ids)))
-
-    def documents(
-        self,
-        *,
-        filter: Mapping[str, object] | None = None,  # noqa: A002
-        offset: int = 0,
-        limit: int | None = None,
-    ) -> NoReturn:
-        """Raise InvalidSetting: documents are not listed by shards that are served."""
-        raise _not_served("documents are not listed")
-
-    def facets(
-        self,
-        field: str,
-        *,
-        query: str | None = None,
-        filter: Mapping[str, object] | None = None,  # noqa: A002
-        limit: int | None = 100,
-    ) -> NoReturn:
-        """Raise InvalidSetting: values of fields are not counted by shards that are served."""
-        raise _not_served("values of fields are not counted")
-
-    def close(self) -> None:
-        """Do nothing: the application goes on until `ray.serve.delete` or `ray.serve.shutdown`."""
-
-    def count(self, filter: Mapping[str, object]) -> int:  # noqa: A002  # as in Engine.count
-        """Return the number of documents that pass a filter; see `Engine.count`."""
-        return int(self._call("count", dict(filter)))
-
-    def __len__(self) -> int:
-        return int(self._call("__len__"))
-
-    def stats(self) -> dict[str, object]:
-        """Return statistics; see `RoutedIndex.stats`."""
-        return cast("dict[str, object]", self._call("stats"))
-
-    def refresh(self) -> bool:
-        """Search the newest generation from now on; return whether there was a newer one."""
-        return bool(self._call("refresh"))
-
-    def _call(self, method: str, *arguments: Any, **keywords: Any) -> Any:  # noqa: ANN401  # of any method
-        try:
-            found = self._handle.call.remote(method, arguments, keywords).result(timeout_s=self._timeout_s)
-        except TimeoutError:
-            raise ShardTimeout("the router did not answer in time", expected=f"{self._timeout_s} s") from None
-        if isinstance(found, QuarryError):
-            raise found
-        return found
-
-
-def _not_served(what: str) -> InvalidSetting:
-    return InvalidSetting(f"{what} if the index is served with Ray", expected="the index opened with Engine.open")
-
-
-def serve_index(
+def serve_index(  # noqa: PLR0913  # keywords, each with a default
     path: str | os.PathLike[str],
     *,
     name: str = "quarry",
     encoder: EncoderSource = None,
+    reranker: str | os.PathLike[str] | Reranker | None = None,
     replicas: int = 1,
     max_ongoing_requests: int = 8,
     num_cpus: float = 1,
     threads: int = 1,
     timeout_s: float = 10.0,
+    start_timeout_s: float = 300.0,
 ) -> ServedShards:
     """Serve a sharded index with Ray Serve, and return what searches it; the cluster must be running.
 
-    The folder of the index has to be readable by all nodes, under the same path.
+    The folder of the index has to be readable by all nodes, under the same path. If Ray Serve is not running on
+    the cluster yet, it is started without its own HTTP server, which nothing here needs: to have that too, call
+    ``ray.serve.start`` before.
 
     Args:
         path: folder of the index.
-        name: of the application.
+        name: of the application. One of this name is replaced.
         encoder: of queries, as in `Engine.open`; the router encodes.
+        reranker: as in `Engine.open`; the router reranks.
         replicas: copies of each shard. All read the same files, so memory that is mapped is shared on a node.
         max_ongoing_requests: requests that a copy works on at once; others wait at the router.
         num_cpus: processors that Ray reserves for each copy, and for the router.
         threads: of each copy.
         timeout_s: of each request to a shard. A search of a shard takes milliseconds; this is for a copy that
             ended and is being replaced, which takes seconds.
+        start_timeout_s: seconds until all copies must have started.
 
     Raises:
         IndexNotFound: there is no sharded index.
+        EncoderMismatch: the index was built with another encoder.
+        InvalidSetting: a value is out of range.
         QuarryError: a shard cannot be opened.
+        BackendUnavailable: the copies have not started in time, for example because the cluster has too few
+            processors; nothing is left of the application.
     """
-    folder = checked_path(path, "path").absolute()
-    shard_set = load_newest_shard_set(Directory(folder))
+    checked_integer(replicas, "replicas", 1, _MAX_COPIES)
+    checked_integer(max_ongoing_requests, "max_ongoing_requests", 1, _MAX_COPIES)
+    if checked_seconds(timeout_s, "timeout_s") <= 0:
+        raise InvalidSetting("timeout_s is out of range", expected="seconds above 0", actual=shown(timeout_s))
     options = OpenOptions(threads=threads)
+    folder = checked_path(path, "path").absolute()
+    n_shards = len(load_newest_shard_set(Directory(folder)).folders)
+    Engine.open(folder, encoder=encoder, threads=1).close()  # errors of the index are raised here
     common = {
         "max_ongoing_requests": max_ongoing_requests,
         "health_check_period_s": _HEALTH_PERIOD_S,
@@ -202,11 +150,71 @@ def serve_index(
         serve.deployment(_Shard, name=f"{name}-shard-{number}", num_replicas=replicas, **common).bind(
             str(folder), number, options
         )
-        for number in range(len(shard_set.folders))
+        for number in range(n_shards)
     ]
-    routing = {**common, "max_ongoing_requests": max_ongoing_requests * max(1, replicas)}
+    routing = {**common, "max_ongoing_requests": max_ongoing_requests * replicas}
     router = serve.deployment(_Router, name=f"{name}-router", **routing).bind(
-        str(folder), shards, encoder, options, timeout_s
+        str(folder), shards, encoder, reranker, options, timeout_s
     )
-    handle = serve.run(router, name=name, route_prefix=None)
-    return ServedShards(handle, 3 * timeout_s)
+    serve.start(proxy_location="Disabled")
+    serve.run_many(
+        [serve.RunTarget(target=router, name=name, route_prefix=None)], wait_for_applications_running=False
+    )
+    try:
+        _wait_until_running(name, start_timeout_s, (n_shards * replicas + 1) * num_cpus)
+    except BaseException:  # such as an interrupt
+        serve.delete(name)
+        raise
+    return connect_index(name, timeout_s=timeout_s)
+
+
+def connect_index(name: str = "quarry", *, timeout_s: float = 10.0) -> ServedShards:
+    """Return what searches an index that `serve_index` serves, maybe from another process of the cluster.
+
+    Args:
+        name: of the application.
+        timeout_s: as for `serve_index`.
+
+    Raises:
+        IndexNotFound: there is no application of this name.
+    """
+    try:
+        handle = serve.get_app_handle(name)
+    except RayServeException as error:
+        raise IndexNotFound(
+            "there is no such application of Ray Serve",
+            expected="the name given to serve_index",
+            actual=shown(name),
+        ) from error
+    return ServedShards(handle, _CALLS * timeout_s)
+
+
+def is_serving(name: str) -> bool:
+    """Return whether there is an application of this name, running or not."""
+    return name in serve.status().applications
+
+
+def _wait_until_running(name: str, seconds: float, n_cpus: float) -> None:
+    """Wait until all copies of an application have started.
+
+    Args:
+        name: of the application.
+        seconds: to wait.
+        n_cpus: processors that it needs, for the message.
+
+    Raises:
+        BackendUnavailable: they have not started in time, or one of them cannot start.
+    """
+    deadline = time.monotonic() + seconds
+    while True:
+        found = serve.status().applications[name]
+        if found.status == ApplicationStatus.RUNNING:
+            return
+        if found.status == ApplicationStatus.DEPLOY_FAILED or time.monotonic() > deadline:
+            free = ray.available_resources().get("CPU", 0)
+            raise BackendUnavailable(
+                f"the application {name} of Ray Serve did not start",
+                expected=f"{n_cpus:g} processors (num_cpus for each copy and the router) within {seconds:g} s",
+                actual=f"{free:g} free ones; {' '.join(found.message.split())[-500:] or found.status.value}",
+            )
+        time.sleep(_POLL_S)

@@ -2,70 +2,35 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+from quarry.distributed.calls import call
 from quarry.distributed.replica import Answer, GivenStatistics, ShardState
 from quarry.engine.documents.document import Document
 from quarry.engine.filtering.filter import Condition
 from quarry.engine.lexical.bm25 import Collection
 from quarry.engine.lexical.close_terms import CloseTerm
 from quarry.engine.lexical.searcher import LexicalSearcher
+from quarry.engine.listing.facets import FacetCounts, FacetRequest
 from quarry.engine.options import SearchOptions
 from quarry.engine.scoring.query_vectors import Queries, to_host_vectors
-from quarry.engine.search.background import BackgroundSample
 from quarry.engine.search.hits.hits import Hit
+from quarry.engine.search.relevance import BackgroundSample
+from quarry.engine.search.similar import SimilarQuery
 from quarry.engine.shards.candidates import ShardCandidates
 from quarry.engine.shards.collection import ShardSize
 from quarry.engine.shards.shard import HitRequest
-from quarry.formats.errors import QuarryError, ShardTimeout
+from quarry.engine.shards.statistics import ShardStatistics
+from quarry.formats.errors import QuarryError
 
-from ray.exceptions import RayActorError  # isort: skip
-
-__all__ = ["RemoteShard", "StaleGeneration", "ask"]
-
-_PAUSE_S = 0.05
+__all__ = ["RemoteShard", "StaleGeneration"]
 
 
 class StaleGeneration(QuarryError):
     """A copy of a shard does not have the generation that was asked for; the router asks for a newer one."""
-
-
-def ask(handle: Any, method: str, arguments: tuple[Any, ...], timeout_s: float, name: str) -> Answer:  # noqa: ANN401  # handle of Ray
-    """Ask a copy of a shard; if its process ends meanwhile, ask another one, because requests change nothing.
-
-    Args:
-        handle: of the deployment.
-        method: of `quarry.distributed.replica.ShardReplica`.
-        arguments: of the method.
-        timeout_s: for all attempts together.
-        name: of the shard, for the message.
-
-    Raises:
-        ShardTimeout: there is no answer in time.
-        Exception: of the shard.
-    """
-    deadline = time.monotonic() + timeout_s
-    while True:
-        try:
-            found = (
-                getattr(handle, method)
-                .remote(*arguments)
-                .result(timeout_s=max(0.001, deadline - time.monotonic()), _skip_asyncio_check=True)
-            )
-        except TimeoutError:
-            raise ShardTimeout(
-                f"the shard {name} did not answer in time", expected=f"an answer within {timeout_s} s"
-            ) from None
-        except RayActorError:
-            if time.monotonic() > deadline:
-                raise
-            time.sleep(_PAUSE_S)
-        else:
-            answer: Answer = found
-            return answer
 
 
 class RemoteShard:
@@ -112,7 +77,8 @@ class RemoteShard:
             StaleGeneration: the copy does not have this generation.
         """
         commit_id = self._state.manifest.commit_id
-        answer = ask(self._handle, "call", (commit_id, method, arguments), self._timeout_s, self.name)
+        asked = (commit_id, method, arguments)
+        answer: Answer = call(self._handle, "call", asked, self._timeout_s, f"the shard {self.name}")
         self.generations.add(answer.newest)
         if answer.is_stale:
             self.is_stale = True
@@ -132,6 +98,11 @@ class RemoteShard:
     def measure(self) -> ShardSize:
         """Return its size."""
         return self._state.size
+
+    def describe(self, posting_bytes: int) -> ShardStatistics:
+        """Return numbers about it; see `Shard.describe`."""
+        found: ShardStatistics = self.call("describe", posting_bytes)
+        return found
 
     def document_frequencies(self, terms: Sequence[str]) -> list[int]:
         """Return for each term the number of live documents that have it."""
@@ -158,7 +129,22 @@ class RemoteShard:
 
     def find_nearest(self, field: str) -> Iterable[str]:
         """Return the fields whose names are most like one that no document has."""
-        return list(self.call("find_nearest", field))
+        found: list[str] = self.call("find_nearest", field)
+        return found
+
+    def find_similar(self, doc_id: str, index: Path) -> SimilarQuery:
+        """Return a document as a query; see `Shard.find_similar`."""
+        found: SimilarQuery = self.call("find_similar", doc_id, index)
+        return found
+
+    def count_facets(
+        self, request: FacetRequest, condition: Condition | None, searcher: RemoteSearcher | None
+    ) -> list[FacetCounts]:
+        """Return counts of values; see `Shard.count_facets`."""
+        texts = [] if request.query is None else [request.query]
+        statistics = None if searcher is None else searcher.statistics(texts, SearchOptions())
+        found: list[FacetCounts] = self.call("count_facets", request, condition, statistics)
+        return found
 
     def find_dense(self, vectors: Queries, options: SearchOptions) -> list[ShardCandidates]:
         """Return the best documents by dense score for each vector."""

@@ -10,11 +10,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from quarry.engine.documents.document import Document
+from quarry.engine.filtering.filter import Condition
 from quarry.engine.gpu.device import Device
 from quarry.engine.lexical.close_terms import Expansion
-from quarry.engine.options import OpenOptions
+from quarry.engine.listing.documents import StoredDocuments
+from quarry.engine.listing.facets import FacetCounts, FacetRequest
+from quarry.engine.options import OpenOptions, SearchOptions
+from quarry.engine.scoring.query_vectors import Queries
+from quarry.engine.search.hits.hits import Hit
+from quarry.engine.shards.candidates import ShardCandidates
 from quarry.engine.shards.collection import ShardSize
-from quarry.engine.shards.shard import Shard, ShardSearcher
+from quarry.engine.shards.shard import HitRequest, Shard
 from quarry.engine.shards.shard_folders import shard_directory
 from quarry.formats.container.directory import Directory
 from quarry.formats.errors import IndexNotFound, QuarryError
@@ -137,8 +144,8 @@ class ShardReplica:
 
         Args:
             commit_id: of the generation.
-            method: of `Shard`; or of `ShardSearcher`, with `GivenStatistics` in front of its arguments.
-            arguments: of the method.
+            method: one of `_METHODS`.
+            arguments: of the method, without the shard.
         """
         if time.monotonic() - self._checked > _REFRESH_S:
             self._refresh()
@@ -149,7 +156,7 @@ class ShardReplica:
         if shard is None:
             return Answer(None, newest, is_stale=True)
         try:
-            return Answer(_bound(shard, method)(*arguments), newest)
+            return Answer(_METHODS[method](shard, *arguments), newest)
         except QuarryError as error:  # Ray Serve would wrap and log it
             return Answer(error, newest)
 
@@ -191,21 +198,58 @@ class ShardReplica:
                     self._opened.popitem(last=False)
 
 
-def _bound(shard: Shard, method: str) -> Callable[..., Any]:
-    """A method of a shard, whose searcher is made of the statistics in its arguments."""
-    if method == "read":
+def _read(
+    shard: Shard, requests: Sequence[HitRequest], options: SearchOptions, statistics: GivenStatistics | None
+) -> list[list[Hit]]:
+    return shard.read(requests, options, None if statistics is None else shard.searcher(statistics))
 
-        def read(requests: Any, options: Any, statistics: GivenStatistics | None) -> Any:  # noqa: ANN401
-            return shard.read(requests, options, None if statistics is None else shard.searcher(statistics))
 
-        return read
-    if method in ("find_lexical", "find_both"):
+def _find_lexical(
+    shard: Shard, statistics: GivenStatistics, texts: list[str], options: SearchOptions
+) -> list[ShardCandidates]:
+    return shard.searcher(statistics).find_lexical(texts, options)
 
-        def find(statistics: GivenStatistics, *arguments: Any) -> Any:  # noqa: ANN401
-            return getattr(ShardSearcher(shard, statistics), method)(*arguments)
 
-        return find
-    if method == "background":
-        return lambda: shard.background
-    found: Callable[..., Any] = getattr(shard, method)
-    return found
+def _find_both(
+    shard: Shard, statistics: GivenStatistics, vectors: Queries, texts: list[str], options: SearchOptions
+) -> list[ShardCandidates]:
+    return shard.searcher(statistics).find_both(vectors, texts, options)
+
+
+def _count_facets(
+    shard: Shard, request: FacetRequest, condition: Condition | None, statistics: GivenStatistics | None
+) -> list[FacetCounts]:
+    return shard.count_facets(request, condition, None if statistics is None else shard.searcher(statistics))
+
+
+def _list_documents(shard: Shard, condition: Condition | None, offset: int, limit: int) -> list[Document]:
+    return list(_stored(shard, condition).documents(offset, limit))
+
+
+def _list_ids(shard: Shard, condition: Condition | None, offset: int, limit: int) -> list[str]:
+    return list(_stored(shard, condition).ids(offset, limit))
+
+
+def _stored(shard: Shard, condition: Condition | None) -> StoredDocuments:
+    return StoredDocuments(shard.segments, shard.allowed(condition), shard.snapshot.directory.path)
+
+
+_METHODS: Mapping[str, Callable[..., Any]] = {
+    "background": lambda shard: shard.background,
+    "close_terms": Shard.close_terms,
+    "count": Shard.count,
+    "count_facets": _count_facets,
+    "describe": Shard.describe,
+    "document_frequencies": Shard.document_frequencies,
+    "documents": Shard.documents,
+    "evaluate": Shard.evaluate,
+    "find_both": _find_both,
+    "find_dense": Shard.find_dense,
+    "find_lexical": _find_lexical,
+    "find_nearest": lambda shard, field: list(shard.find_nearest(field)),
+    "find_similar": Shard.find_similar,
+    "list_documents": _list_documents,
+    "list_ids": _list_ids,
+    "read": _read,
+}
+"""What a router may ask of a shard; the searchers of a shard are made with the statistics that it sends."""

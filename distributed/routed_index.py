@@ -5,32 +5,53 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NoReturn, TypeVar, Unpack
+from typing import Any, TypeVar, Unpack
 
 import numpy.typing as npt
 
-from quarry.distributed.remote_shard import RemoteShard, StaleGeneration, ask
-from quarry.distributed.replica import ShardState
+from quarry.distributed.calls import call
+from quarry.distributed.remote_shard import RemoteShard, StaleGeneration
+from quarry.distributed.replica import Answer, ShardState
+from quarry.engine.arguments import checked_flag
 from quarry.engine.documents.document import Document
 from quarry.engine.documents.given import id_list
-from quarry.engine.encoding.queries import query_texts
-from quarry.engine.filtering.filter import parse_filter
+from quarry.engine.filtering.filter import Condition, parse_filter
 from quarry.engine.index.view import ViewResources
+from quarry.engine.listing.facets import FacetRequest, Facets
 from quarry.engine.options import SearchKeywords, SearchOptions
 from quarry.engine.scoring.query_vectors import query_vectors
 from quarry.engine.search.hits.hits import Hits
-from quarry.engine.shards.gathering import ShardThreads
+from quarry.engine.search.request import SearchRequest
+from quarry.engine.shards.gathering import Gathering, ShardThreads
 from quarry.engine.shards.view import ShardedView
-from quarry.formats.errors import CorruptFile, InvalidSetting
+from quarry.formats.errors import CorruptFile, InvalidQuery, InvalidSetting, QuarryError
 
-__all__ = ["RoutedIndex"]
+__all__ = ["ListedShard", "RoutedIndex"]
 
 R = TypeVar("R")
 
 _ATTEMPTS = 10  # each fails only if a shard was committed several times in between
 _PAUSE_S = 0.05
 _WAITING = 32  # threads for each shard; they only wait for answers
+
+
+@dataclass(frozen=True)
+class ListedShard:
+    """A shard whose documents are to be listed.
+
+    Attributes:
+        number: of the shard.
+        name: of its folder.
+        commit_id: of its generation.
+        n_documents: number of its documents that pass the filter.
+    """
+
+    number: int
+    name: str
+    commit_id: bytes
+    n_documents: int
 
 
 class _RoutedView(ShardedView):
@@ -52,24 +73,18 @@ class _RoutedView(ShardedView):
         found = {shard.name: tuple(sorted(shard.generations)) for shard in self.shards}
         return {name: each for name, each in found.items() if len(each) > 1}
 
-    def statistics(self) -> dict[str, object]:
-        shards = {
-            shard.name: {"generation": shard.state.manifest.generation, "n_documents": shard.n_documents}
-            for shard in self.shards
-        }
-        generation = sum(shard.state.manifest.generation for shard in self.shards)
-        return {
-            "generation": generation,
-            "n_documents": self.n_documents,
-            "n_shards": len(self.shards),
-            "shards": shards,
-        }
-
-    def stored(self, condition: object) -> NoReturn:
-        raise _not_served(self._path, "documents are not listed")
-
-    def facets(self, request: object, condition: object) -> NoReturn:
-        raise _not_served(self._path, "values of fields are not counted")
+    def parts(self, condition: Condition | None) -> list[ListedShard]:
+        """Return the shards with the number of documents of each that satisfy a condition; None: all documents."""
+        gathering = Gathering(self._threads, self._names)
+        self._check_filter(condition, gathering)
+        if condition is None:
+            counts = {number: shard.n_documents for number, shard in enumerate(self.shards)}
+        else:
+            counts = gathering.run(lambda number: self.shards[number].count(condition))
+        return [
+            ListedShard(number, shard.name, shard.state.manifest.commit_id, counts[number])
+            for number, shard in enumerate(self.shards)
+        ]
 
 
 class RoutedIndex:
@@ -95,26 +110,102 @@ class RoutedIndex:
         self._view = self._open()
 
     def search(
-        self, queries: str | Sequence[str], k: int = 10, **options: Unpack[SearchKeywords]
+        self,
+        queries: str | Sequence[str] | None = None,
+        k: int = 10,
+        *,
+        vector: npt.ArrayLike | None = None,
+        **options: Unpack[SearchKeywords],
     ) -> Hits | list[Hits]:
-        """Search with one or several texts; see `Engine.search`."""
-        chosen, texts = SearchOptions.of(k, options), query_texts(queries)
-        if chosen.like is not None:
-            raise _not_served(self._path, "documents like another are not searched for")
-        found = self._answer(lambda view: view.search(texts, chosen))
-        return found[0] if isinstance(queries, str) else found
+        """Search with one or several queries; see `Engine.search`."""
+        if options.get("like") is not None:
+            if queries is not None or vector is not None:
+                raise InvalidQuery("a search needs either queries or like", expected="one of them")
+            similar = SearchOptions.of(k, options)
+            return self._answer(lambda view: view.search_like(similar))
+        request = SearchRequest.of(queries, vector, self._view.metric.dim)
+        chosen = request.options(k, options, has_encoder=self._view.has_encoder)
+        found = self._answer(lambda view: view.search(request.texts, chosen, request.vectors))
+        return found[0] if request.is_single else found
 
     def search_vectors(self, queries: npt.ArrayLike, k: int = 10, **options: Unpack[SearchKeywords]) -> list[Hits]:
         """Search with (n, dim) query vectors in dense mode; see `Engine.search_vectors`."""
         options.setdefault("mode", "dense")
         chosen = SearchOptions.of(k, options)
+        if chosen.mode != "dense" or chosen.rerank or chosen.like is not None:
+            raise InvalidSetting(
+                "vectors are searched in dense mode without reranking",
+                expected="mode dense, no rerank, no like",
+                actual=chosen.mode,
+            )
         vectors = query_vectors(queries, self._view.metric.dim)
         return self._answer(lambda view: view.search(None, chosen, vectors))
 
-    def get(self, ids: Iterable[str] | str) -> list[Document]:
+    def get(self, ids: Iterable[str] | str, *, vectors: bool = False) -> list[Document]:
         """Return the documents with these ids; see `Engine.get`."""
-        wanted = id_list(ids)
-        return self._answer(lambda view: view.documents(wanted))
+        wanted, has_vectors = id_list(ids), checked_flag(vectors, "vectors")
+        return self._answer(lambda view: view.documents(wanted, with_vectors=has_vectors))
+
+    def parts(self, filter: Mapping[str, object] | None) -> list[ListedShard]:  # noqa: A002  # as in Engine.count
+        """Return the shards whose documents a listing reads one after another, at their generations.
+
+        Args:
+            filter: only documents that pass it are listed; None: all.
+
+        Raises:
+            InvalidFilter: the filter is not valid.
+        """
+        condition = None if filter is None else parse_filter(filter)
+        return self._answer(lambda view: view.parts(condition))
+
+    def page(
+        self,
+        part: ListedShard,
+        filter: Mapping[str, object] | None,  # noqa: A002  # as in Engine.count
+        offset: int,
+        limit: int,
+        kind: str,
+    ) -> list[Any]:
+        """Read some documents of a shard, in the order in which they are stored.
+
+        Args:
+            part: the shard; see `parts`.
+            filter: as for `parts`.
+            offset: number of its documents to leave out at the beginning.
+            limit: largest number of documents.
+            kind: "documents", or "ids" for their ids alone.
+
+        Raises:
+            StaleGeneration: no copy has the generation any more, because of commits meanwhile.
+        """
+        condition = None if filter is None else parse_filter(filter)
+        asked = (part.commit_id, f"list_{kind}", (condition, offset, limit))
+        for attempt in range(_ATTEMPTS):
+            time.sleep(_PAUSE_S * attempt)  # another copy may have the generation
+            answer: Answer = call(
+                self._handles[part.number], "call", asked, self._timeout_s, f"the shard {part.name}"
+            )
+            if isinstance(answer.value, QuarryError):
+                raise answer.value
+            if not answer.is_stale:
+                found: list[Any] = answer.value
+                return found
+        raise StaleGeneration(
+            "the index was changed several times while its documents were listed; begin again", path=self._path
+        )
+
+    def facets(
+        self,
+        field: str,
+        *,
+        query: str | None = None,
+        filter: Mapping[str, object] | None = None,  # noqa: A002  # as in Engine.count
+        limit: int | None = 100,
+    ) -> Facets:
+        """Count the documents that have each value at a path of the metadata; see `Engine.facets`."""
+        request = FacetRequest.of(field, query, limit)
+        condition = None if filter is None else parse_filter(filter)
+        return self._answer(lambda view: view.facets(request, condition))
 
     def count(self, filter: Mapping[str, object]) -> int:  # noqa: A002  # as in Engine.count
         """Return the number of documents that pass a filter; see `Engine.count`."""
@@ -124,9 +215,16 @@ class RoutedIndex:
     def __len__(self) -> int:
         return self._view.n_documents
 
+    def folder(self) -> Path:
+        """Return the folder of the index."""
+        return self._path
+
     def stats(self) -> dict[str, object]:
-        """Return generation, n_documents, n_shards, and by shard generation and n_documents."""
-        return self._view.statistics()
+        """Return statistics as those of a sharded index, see `quarry.engine.shards.statistics`.
+
+        Memory is that of one copy of each shard, without decoded postings.
+        """
+        return self._answer(lambda view: view.statistics())
 
     def refresh(self) -> bool:
         """Search the newest generation of every shard from now on; return whether there was a newer one."""
@@ -158,14 +256,18 @@ class RoutedIndex:
 
     def _open(self, before: _RoutedView | None = None) -> _RoutedView:
         """Ask every shard for its newest generation; one that does not answer keeps that of the view before."""
-        states: list[ShardState] = []
-        for number, handle in enumerate(self._handles):
-            try:
-                states.append(ask(handle, "state", (), self._timeout_s, str(number)).value)
-            except Exception:
-                if before is None:
-                    raise
-                states.append(before.shards[number].state)
+        names = [f"shard {number}" for number in range(len(self._handles))]
+
+        def state(number: int) -> ShardState:
+            answer: Answer = call(self._handles[number], "state", (), self._timeout_s, f"the {names[number]}")
+            found: ShardState = answer.value
+            return found
+
+        found = Gathering(self._threads, names, allow_partial=before is not None).run(state)
+        states = [
+            found[number] if before is None or number in found else before.shards[number].state
+            for number in range(len(self._handles))
+        ]
         if before is not None and not before.is_stale and before.is_newest:
             known = [shard.state.manifest.commit_id for shard in before.shards]
             if known == [each.manifest.commit_id for each in states]:
@@ -179,7 +281,3 @@ class RoutedIndex:
             for handle, state in zip(self._handles, states, strict=True)
         ]
         return _RoutedView(self._path, None, shards, self._threads, self._resources)  # type: ignore[arg-type]
-
-
-def _not_served(path: Path, what: str) -> InvalidSetting:
-    return InvalidSetting(f"{what} by an index that is served with Ray; open it with Engine.open", path=path)

@@ -23,7 +23,7 @@ _PREFIX = "begun-"
 def recorded(staging: Path, task: str, batch: DocumentBatch, index: Path) -> Iterator[None]:
     """Record in the folder of the attempt that a batch was begun, until the block ends; killed processes leave it.
 
-    By default Ray repeats a task whose process ended for ever, so the records are also what limits that.
+    By default Ray repeats a task whose process ended without limit, so the records are also what limits that.
 
     Args:
         staging: folder of the attempt.

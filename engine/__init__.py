@@ -1,7 +1,11 @@
 """Quarry: an embeddable semantic search engine for text.
 
-``build`` makes an index out of documents, ``Engine.open`` opens one for searching and changing. Names are
-imported when they are first used, so that importing the package costs next to nothing.
+``build`` makes an index of documents, ``Engine.open`` opens one for searching and changing. Start reading with
+`engine`, whose methods are the public interface; `builder` builds an index, `options` has the options of builds,
+searches and open indexes. Names are imported when they are first used, so that importing the package takes little
+time.
+
+May import: `quarry.formats`.
 """
 
 from __future__ import annotations
@@ -32,8 +36,7 @@ if TYPE_CHECKING:
     from quarry.engine.representation.single import Mean, Pooled
     from quarry.engine.reuse.added_indexes import AddIndexesReport
     from quarry.engine.reuse.snapshot import SnapshotReport
-    from quarry.engine.search.hits.coverage import Coverage
-    from quarry.engine.search.hits.hits import Hit, Hits, Match
+    from quarry.engine.search.hits.hits import Coverage, Hit, Hits, Match
     from quarry.engine.search.hits.passages import Passage
     from quarry.engine.sync.folder_sync import SyncReport
 
@@ -41,7 +44,7 @@ _PLACES = {
     "AddIndexesReport": "quarry.engine.reuse.added_indexes",
     "AsyncEngine": "quarry.engine.async_engine",
     "BuildReport": "quarry.engine.builder",
-    "Coverage": "quarry.engine.search.hits.coverage",
+    "Coverage": "quarry.engine.search.hits.hits",
     "build": "quarry.engine.builder",
     "Document": "quarry.engine.documents.document",
     "Encoder": "quarry.engine.encoding.encoder",

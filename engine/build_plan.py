@@ -7,14 +7,12 @@ from typing import Self
 
 from quarry.engine.analysis.analyzer import RULES, Analyzer
 from quarry.engine.arguments import shown
-from quarry.engine.encoding.encoder import Encoder
+from quarry.engine.encoding.encoder import Encoder, trained_quantizer, trained_settings
 from quarry.engine.encoding.no_encoder import NoEncoder
 from quarry.engine.encoding.opening import EncoderSource, open_encoder
-from quarry.engine.encoding.trained import trained_quantizer, trained_settings
 from quarry.engine.options import BuildKeywords, BuildOptions
 from quarry.engine.representation.base import Representation
-from quarry.engine.representation.given import Given
-from quarry.engine.representation.registry import check_readable, representation_for, representation_from
+from quarry.engine.representation.registry import Given, check_readable, representation_for, representation_from
 from quarry.engine.scoring.metric import stored_dim
 from quarry.formats.errors import InvalidSetting
 from quarry.formats.manifest import IndexSettings, MetricRecord

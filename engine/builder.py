@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import multiprocessing
 import os
 import time
 from collections.abc import Sequence
@@ -11,7 +12,7 @@ from dataclasses import dataclass
 from typing import Unpack
 
 from quarry.engine.arguments import checked_flag, shown
-from quarry.engine.attempts.attempt import BuildAttempt
+from quarry.engine.attempts.attempt import BuildAttempt, check_metric
 from quarry.engine.attempts.batches import divide
 from quarry.engine.attempts.job import WrittenBatch
 from quarry.engine.attempts.staging import collect_staging
@@ -157,10 +158,8 @@ def build(  # noqa: PLR0913  # keywords, each with a default
         index_settings, opened, quantizer = reused.settings, reused.encoder, reused.quantizer
     resources = OpenOptions(threads=threads, thresholds=checked_thresholds(thresholds))
     n_shards, n_workers = checked_shards(shards), _checked_workers(workers)
-    if n_workers is not None and index_settings.metric is not None and index_settings.metric.norm == 0:
-        raise InvalidSetting(
-            "an index with the metric l2 cannot be built by several processes", expected="workers=None"
-        )
+    if n_workers is not None:
+        check_metric(index_settings)
     columns = Columns.of(id, text, title, vectors)
     is_skipping = checked_flag(skip_invalid, "skip_invalid")
     stream = read_documents(docs, is_skipping, columns)
@@ -249,6 +248,12 @@ def _checked_workers(workers: object) -> int | None:
             "workers is out of range",
             expected=f"an integer from 1 to {_MAX_WORKERS}, or None",
             actual=shown(workers),
+        )
+    if workers is not None and multiprocessing.current_process().daemon:
+        raise InvalidSetting(
+            "a daemonic process cannot start others",
+            expected="workers=None, or a process that is not daemonic, unlike those of multiprocessing.Pool",
+            actual=f"workers={workers}",
         )
     return workers
 

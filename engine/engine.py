@@ -21,7 +21,7 @@ from quarry.engine.documents.document import Document
 from quarry.engine.documents.given import checked_id, id_list
 from quarry.engine.documents.reader import DocumentSource, read_documents
 from quarry.engine.documents.tables.columns import Columns
-from quarry.engine.documents.tables.document_columns import DocumentColumns
+from quarry.engine.documents.tables.document_columns import DocumentColumns, table_columns
 from quarry.engine.encoding.encoder import Encoder
 from quarry.engine.encoding.opening import EncoderSource, open_encoder
 from quarry.engine.filtering.filter import AllOf, parse_filter
@@ -389,10 +389,9 @@ class Engine:
         view = self._view.get()
         dim, is_cosine = view.metric.dim, view.metric.name == "cosine"
         given = {"ids": ids, "vectors": vectors, "texts": texts, "titles": titles, "metadata": metadata}
-        if table is None:
-            columns = DocumentColumns.of(dim, **given, is_cosine=is_cosine)
-        else:
-            columns = DocumentColumns.of_table(table, dim, **given, is_cosine=is_cosine)
+        if table is not None:
+            given = table_columns(table, given)
+        columns = DocumentColumns.of(dim, **given, is_cosine=is_cosine)
         if columns.vectors is None:
             return writer.add(_with_encoder(columns.documents(), view))
         return writer.add_columns(columns)

@@ -57,7 +57,7 @@ class ProgressParts:
     """The progress of work in several parts, such as the shards of an index, which begin one after another.
 
     Args:
-        report: is told the sums over all parts that were begun; the total grows with each part.
+        report: called with the sums over all parts that were begun; the total grows with each part.
     """
 
     def __init__(self, report: Report) -> None:
@@ -85,7 +85,7 @@ def count_items(items: Iterable[T], progress: Progress, n_expected: Callable[[],
 
     Args:
         items: such as documents.
-        progress: is told how many are done.
+        progress: shows how many are done.
         n_expected: returns the estimated number of all items.
     """
     for number, item in enumerate(items, 1):

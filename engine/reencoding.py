@@ -18,8 +18,7 @@ from quarry.engine.build_plan import BuildPlan
 from quarry.engine.choices import CentroidType
 from quarry.engine.documents.document import Document
 from quarry.engine.documents.place import shown
-from quarry.engine.encoding.encoder import Encoder
-from quarry.engine.encoding.trained import trained_quantizer
+from quarry.engine.encoding.encoder import Encoder, trained_quantizer
 from quarry.engine.indexer.commits.garbage import WORK_FOLDER
 from quarry.engine.indexer.commits.generation import CurrentGeneration
 from quarry.engine.indexer.index_writer import IndexWriter

@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import Self, Unpack
 
 from quarry.engine.arguments import checked_flag
-from quarry.engine.attempts.attempt import BuildAttempt
+from quarry.engine.attempts.attempt import BuildAttempt, check_metric
 from quarry.engine.attempts.job import N_MESSAGES, BuildJob, WrittenBatch
 from quarry.engine.build_plan import BuildPlan
 from quarry.engine.builder import BuildReport, checked_shards, measure_index, open_new_writer
@@ -24,7 +24,19 @@ from quarry.engine.thresholds import Thresholds, checked_thresholds
 from quarry.formats.container.directory import Directory
 from quarry.formats.system_errors import checked_path
 
-__all__ = ["StagedBuild"]
+__all__ = ["StagedBuild", "StagedBuildKeywords"]
+
+
+class StagedBuildKeywords(BuildKeywords, total=False):
+    """The keyword arguments of `StagedBuild`."""
+
+    encoder: EncoderSource
+    representation: str | Representation | None
+    overwrite: bool
+    skip_invalid: bool
+    threads: int | None
+    shards: int | None
+    thresholds: Thresholds | None
 
 
 class StagedBuild:
@@ -62,6 +74,7 @@ class StagedBuild:
     ) -> None:
         plan = BuildPlan.of(encoder, representation, settings)
         self._settings, self._opened = plan.settings(), plan.encoder
+        check_metric(self._settings)
         self._resources = OpenOptions(threads=threads, thresholds=checked_thresholds(thresholds))
         self._encoder = encoder
         self._n_shards = checked_shards(shards)

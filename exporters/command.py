@@ -81,8 +81,8 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _check(args: argparse.Namespace) -> int:
-    from quarry.exporters.parity.encoder_reference import check_bundle
-    from quarry.exporters.parity.reranker_reference import check_reranker_bundle
+    from quarry.exporters.parity.encoder import check_bundle
+    from quarry.exporters.parity.reranker import check_reranker_bundle
 
     if args.out is not None:
         raise InvalidSetting("--check takes one folder, a bundle", actual=args.out)

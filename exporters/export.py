@@ -12,15 +12,18 @@ from typing import TYPE_CHECKING
 
 from quarry.engine.encoding.opening import open_encoder
 from quarry.engine.search.reranker import open_reranker
-from quarry.exporters.checkpoint.checkpoint import Checkpoint, read_checkpoint, read_network, read_reranker
+from quarry.exporters.checkpoint.checkpoint import (
+    Checkpoint,
+    quantizer_file,
+    read_checkpoint,
+    read_network,
+    read_reranker,
+)
 from quarry.exporters.checkpoint.files import find_license_files, subfolder
 from quarry.exporters.checkpoint.hub import find_checkpoint_folder
-from quarry.exporters.checkpoint.quantizer import quantizer_file
 from quarry.exporters.graph.sources import GRAPH_SOURCES, GraphSource, open_graph_source
-from quarry.exporters.parity.encoder import check_parity, measure_parity
-from quarry.exporters.parity.encoder_reference import record_reference
-from quarry.exporters.parity.reranker import check_reranker_parity, measure_reranker_parity
-from quarry.exporters.parity.reranker_reference import record_scores
+from quarry.exporters.parity.encoder import check_parity, measure_parity, record_reference
+from quarry.exporters.parity.reranker import check_reranker_parity, measure_reranker_parity, record_scores
 from quarry.exporters.parity.retrieval import measure_retrieval
 from quarry.exporters.parity.sample_texts import sample_pairs, sample_texts
 from quarry.formats.bundle.encoder import EncoderBundle, EncoderSettings, Pooling, write_bundle
@@ -60,7 +63,7 @@ def export(  # noqa: PLR0913 - all but three are keywords with defaults
     """Export the checkpoint of an encoder; the same input gives the same bytes on the same machine.
 
     The exported graph is run and compared with the fp32 graph of the same weights, and the vectors of a few texts
-    are recorded for `quarry.exporters.parity.encoder_reference.check_bundle`.
+    are recorded for `quarry.exporters.parity.encoder.check_bundle`.
 
     Args:
         checkpoint: a Hugging Face or sentence-transformers folder, see
@@ -128,7 +131,7 @@ def export_reranker(
     """Export the checkpoint of a cross-encoder; the same input gives the same bytes on the same machine.
 
     The exported graph is run and compared with the fp32 graph of the same weights, and the scores of a few pairs
-    are recorded for `quarry.exporters.parity.reranker_reference.check_reranker_bundle`.
+    are recorded for `quarry.exporters.parity.reranker.check_reranker_bundle`.
 
     The bundle's scores are the classifier's logits: the activation function that the checkpoint's library applies
     to them does not change their order.

@@ -20,6 +20,7 @@ from quarry.engine import Document as StoredDocument
 from quarry.engine import FunctionEncoder, Hit, open_encoder
 from quarry.engine.encoding.encoder import Encoder
 from quarry.engine.encoding.functions.sources import embedding_source
+from quarry.integrations.diverse_hits import mean_vectors, select_diverse
 from quarry.integrations.open_index import OpenIndex
 
 __all__ = ["QuarryRetriever", "QuarryVectorStore"]
@@ -171,36 +172,18 @@ class QuarryVectorStore(VectorStore):
         hits = self._index.reader().search(query, k, **kwargs)
         if any(hit.relevance is None for hit in hits):
             vector = self._encoder.encode_query(query)
-            cosines = self._vectors(hits) @ (vector / max(float(np.linalg.norm(vector)), 1e-12))
+            vectors = mean_vectors(self._index.reader(), hits, self._encoder.dim)
+            cosines = vectors @ (vector / max(float(np.linalg.norm(vector)), 1e-12))
             return [
                 (_from_hit(hit), min(1.0, max(0.0, float(cosine))))
                 for hit, cosine in zip(hits, cosines, strict=True)
             ]
         return [(_from_hit(hit), float(hit.relevance or 0)) for hit in hits]
 
-    def _vectors(self, hits: Sequence[Hit]) -> npt.NDArray[np.float32]:
-        """Return the mean of each hit's vectors, (n, dim) of length 1."""
-        stored = self._index.reader().get([hit.id for hit in hits], vectors=True)
-        means = {
-            each.id: np.asarray(each.vectors, np.float32).reshape(-1, self._encoder.dim).mean(0) for each in stored
-        }
-        found = np.array([means[hit.id] for hit in hits], np.float32).reshape(len(hits), self._encoder.dim)
-        unit: npt.NDArray[np.float32] = found / np.maximum(np.linalg.norm(found, axis=1, keepdims=True), 1e-12)
-        return unit
-
     def _select_diverse(
         self, query: npt.NDArray[np.float32], hits: Sequence[Hit], k: int, lambda_mult: float
     ) -> list[Document]:
-        vectors = self._vectors(hits)
-        relevance = vectors @ (query / max(float(np.linalg.norm(query)), 1e-12))
-        similarity = vectors @ vectors.T
-        selected: list[int] = []
-        while len(selected) < min(k, len(hits)):
-            redundancy = similarity[:, selected].max(axis=1, initial=-1) if selected else np.zeros(len(hits))
-            gain = lambda_mult * relevance - (1 - lambda_mult) * redundancy
-            gain[selected] = -np.inf
-            selected.append(int(np.argmax(gain)))
-        return [_from_hit(hits[number]) for number in selected]
+        return [_from_hit(hit) for hit in select_diverse(self._index.reader(), query, hits, k, lambda_mult)]
 
 
 class QuarryRetriever(BaseRetriever):

@@ -43,8 +43,10 @@ def make_server(
             choose folders, because what is indexed can be read.
 
     Raises:
-        InvalidSetting: `synced` names an index that there is not.
+        InvalidSetting: `synced` names an index that there is not, or the server is read-only.
     """
+    if synced and not is_writable:
+        raise InvalidSetting("a folder is to be followed by a read-only server", expected="writable, or no folder")
     for name in synced or {}:
         if name not in indexes:
             raise InvalidSetting(

@@ -23,10 +23,13 @@ class OpenIndex:
         encoder: of the index; None: the bundled one.
         wait_s: seconds that a write waits for another process that is writing.
         create: whether to create an index that does not exist.
+        dim: of an index without an encoder, the length of its vectors; None: the index has an encoder.
+        metric: with `dim`, how vectors are compared; see `quarry.engine.build`.
 
     Raises:
         IndexNotFound: there is no index, and `create` is false.
         EncoderMismatch: the vectors of the index are of another encoder.
+        InvalidSetting: the index has vectors of another length, or another metric.
     """
 
     def __init__(
@@ -36,12 +39,17 @@ class OpenIndex:
         wait_s: float = 30,
         *,
         create: bool = True,
+        dim: int | None = None,
+        metric: str = "cosine",
     ) -> None:
         self.path = os.fspath(path)
         self._encoder = encoder
         self._wait_s = wait_s
         self._writing = threading.Lock()
-        self._reader = Engine.open(self.path, create=create, encoder=encoder)
+        if dim is None:
+            self._reader = Engine.open(self.path, create=create, encoder=encoder)
+        else:
+            self._reader = Engine.open(self.path, create=create, dim=dim, metric=metric)
 
     def reader(self) -> Engine:
         """Return the index at its newest generation."""
@@ -57,10 +65,7 @@ class OpenIndex:
         Raises:
             IndexLocked: another process was writing for longer than the wait.
         """
-        with (
-            self._writing,
-            Engine.open(self.path, writable=True, wait=self._wait_s, encoder=self._encoder) as index,
-        ):
+        with self._writing, self._writer() as index:
             try:
                 result = change(index)
             except BaseException:

@@ -6,9 +6,15 @@ import argparse
 import logging
 import os
 import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from quarry.engine.cli.words import name_indexes, parse_path
 from quarry.formats.errors import BackendUnavailable
+
+if TYPE_CHECKING:  # needs a library that may be missing
+    from quarry.server.served_index import IndexReader
 
 __all__ = ["add_arguments", "run"]
 
@@ -57,8 +63,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         parser.add_argument(f"--{name.replace('_', '-')}", type=kind, metavar="N", help=f"limit: {what}")
 
 
-def run(args: argparse.Namespace) -> int:
+def run(args: argparse.Namespace, open_reader: Callable[[Path], IndexReader] | None = None) -> int:
     """Run ``quarry serve``; return the exit status.
+
+    Args:
+        args: the parsed arguments.
+        open_reader: as for `quarry.server.application.app`.
 
     Raises:
         QuarryError: an index cannot be opened, a setting is not valid, or the port is in use; BackendUnavailable
@@ -88,7 +98,12 @@ def run(args: argparse.Namespace) -> int:
     with (
         listen(args.host, args.port) as opened,
         app(
-            name_indexes(args.index), encoder=args.encoder, reranker=args.reranker, access=access, limits=limits
+            name_indexes(args.index),
+            encoder=args.encoder,
+            reranker=args.reranker,
+            access=access,
+            limits=limits,
+            open_reader=open_reader,
         ) as served,
     ):
         where = f"{', '.join(served.indexes)} at {url_of(opened)}"

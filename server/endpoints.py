@@ -12,7 +12,7 @@ from starlette.responses import Response
 from quarry.server.answers import document_json, hits_json
 from quarry.server.http.bodies import JSON_TYPES, NDJSON_TYPES, read_body, received_file
 from quarry.server.http.failures import RequestError
-from quarry.server.http.json_schema import Schema, parse_json, parsed
+from quarry.server.http.json_schema import Schema, check, parse_json, parsed
 from quarry.server.http.metrics import Metrics
 from quarry.server.http.operations import Operation, encode_json, json_bytes_response, json_response
 from quarry.server.limits import Limits
@@ -35,6 +35,7 @@ JSON, NDJSON = JSON_TYPES[0], NDJSON_TYPES[0]
 _INDEX = "/v1/indexes/{index}"
 _MAX_IDS = 1000
 _ID: Schema = {"type": "string", "minLength": 1, "maxLength": 4096}
+_IDS: Schema = {"type": "array", "items": _ID, "minItems": 1, "maxItems": _MAX_IDS}
 _COUNT: Schema = {"type": "integer", "minimum": 0}
 
 
@@ -103,7 +104,7 @@ class IndexOperations:
                 needs="read",
                 answer=self._get_documents,
                 summary="Get documents by their ids",
-                query={"id": {"type": "array", "items": _ID, "minItems": 1, "maxItems": _MAX_IDS}},
+                query={"id": _IDS},
                 result=(
                     JSON,
                     _object(
@@ -202,15 +203,7 @@ class IndexOperations:
 
     async def _get_documents(self, request: Request) -> Response:
         index, ids = self._index(request), request.query_params.getlist("id")
-        if not 1 <= len(ids) <= _MAX_IDS:
-            raise RequestError(
-                422,
-                "id has the wrong number of values",
-                name="InvalidRequest",
-                field="id",
-                expected=f"1 to {_MAX_IDS}",
-                found=len(ids),
-            )
+        check(ids, _IDS, "id")
         found = await self._run(partial(index.get, ids))
         known = {document.id for document in found}
         missing = [doc_id for doc_id in dict.fromkeys(ids) if doc_id not in known]
@@ -352,7 +345,7 @@ _FACET = _object(
 
 
 def listing_schema(limits: Limits) -> Schema:
-    """Return the schema of a list of documents that is asked for."""
+    """Return the schema of a request for a list of documents."""
     return {
         "type": "object",
         "additionalProperties": False,

@@ -119,7 +119,7 @@ class _Server(uvicorn.Server):
 
 
 class _Protocol(H11Protocol):
-    """Connections whose requests must begin in time: uvicorn waits for ever for the end of headers."""
+    """Connections whose requests must begin in time: uvicorn waits without limit for the end of headers."""
 
     _timer: asyncio.TimerHandle | None = None
 

@@ -63,7 +63,7 @@ class Models:
     open_reader: Callable[[Path], IndexReader] | None = None
 
     def open_to_read(self, path: Path) -> IndexReader:
-        """Return what searches the newest generation of an index, whoever commits it."""
+        """Return what searches the newest generation of an index, whichever process commits it."""
         if self.open_reader is not None:
             return self.open_reader(path)
         return Engine.open(path, encoder=self.encoder, reranker=self.reranker, threads=self.threads, refresh=True)
@@ -83,7 +83,7 @@ class Written:
 
 
 class ServedIndex:
-    """An index that answers from its newest generation, whoever commits it.
+    """An index that answers from its newest generation, whichever process commits it.
 
     All methods may block, and are safe to use from several threads. Writes are carried out one after another on a
     thread of their own, each by an engine that is open, and holds the write lock, only for it.

@@ -53,8 +53,8 @@ class ValidationSettings:
 
     Attributes:
         source: name of the source whose held-out articles are searched.
-        n_documents: at most so many.
-        n_queries: at most so many.
+        n_documents: maximum number of documents.
+        n_queries: maximum number of queries.
     """
 
     source: str

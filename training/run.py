@@ -15,7 +15,7 @@ from quarry.training.data.example_store import ExampleStore
 from quarry.training.data.mixture import Mixture
 from quarry.training.data.refusal import Refusal
 from quarry.training.data.sources import SourceSettings, open_held_out_store, open_source_store
-from quarry.training.loop.curves import plot_curves
+from quarry.training.loop.history import plot_curves
 from quarry.training.loop.mining import Miner
 from quarry.training.loop.trainer import Student, Trainer
 from quarry.training.loop.validation import ValidationSet, make_validation_set

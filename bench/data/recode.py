@@ -10,6 +10,7 @@ import numpy as np
 from quarry.engine.documents.document import Document
 from quarry.engine.indexer.batches.document_encoder import EncodedDocument
 from quarry.engine.indexer.batches.encoded_batch import EncodedBatch
+from quarry.engine.indexer.segments.new_quantizer import ListPlan
 from quarry.engine.indexer.segments.segment_builder import SegmentBuilder
 from quarry.engine.representation.base import DocumentVectors
 from quarry.engine.scoring.metric import Metric
@@ -40,7 +41,7 @@ def recode_index(
     """
     segment = source.segments[0]
     vectors, table = StoredVectors(segment), segment.reader.centroids
-    builder = SegmentBuilder(Directory(folder), settings, 2, thresholds or Thresholds())
+    builder = SegmentBuilder(Directory(folder), ListPlan(settings, 2, thresholds or Thresholds()))
     for doc in range(segment.record.n_docs if n_docs is None else n_docs):
         rows, _ = table.rows_of(np.array([doc]))
         values = DocumentVectors(vectors.vectors(rows), tuple(() for _ in rows))

@@ -33,8 +33,7 @@ from quarry.engine.encoding.queries import encode_queries
 from quarry.engine.lexical.searcher import LexicalSearcher
 from quarry.engine.options import OpenOptions, SearchOptions
 from quarry.engine.scoring.query_vectors import to_host_vectors
-from quarry.engine.search.background import sample_background
-from quarry.engine.search.relevance import QueryRelevance
+from quarry.engine.search.relevance import QueryRelevance, sample_background
 from quarry.engine.search.retriever import Answer, Retriever
 from quarry.engine.search.searcher import Searcher
 from quarry.formats.bundle.folder import add_bundle_file

@@ -5,9 +5,10 @@ from __future__ import annotations
 import resource
 import sys
 from collections import Counter
+from contextlib import suppress
 from pathlib import Path
 
-__all__ = ["peak_rss_bytes", "private_bytes", "resident_by_file", "rss_bytes"]
+__all__ = ["peak_rss_bytes", "private_bytes", "reset_peak_rss", "resident_by_file", "rss_bytes"]
 
 _LEAST_BYTES = 1 << 19
 
@@ -21,6 +22,12 @@ def peak_rss_bytes() -> int:
     if found is not None:
         return found
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+
+
+def reset_peak_rss() -> None:
+    """Let `peak_rss_bytes` count from now on, if the system can do that."""
+    with suppress(OSError):
+        Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
 
 
 def rss_bytes() -> int:

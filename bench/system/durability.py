@@ -27,6 +27,7 @@ from quarry.engine import Engine, KMeans
 from quarry.engine.documents.document import Document
 from quarry.engine.indexer.batches.document_encoder import EncodedDocument
 from quarry.engine.indexer.index_writer import IndexWriter
+from quarry.engine.indexer.segments.new_quantizer import ListPlan
 from quarry.engine.indexer.segments.segment_merger import SegmentMerger
 from quarry.engine.representation.base import DocumentVectors
 from quarry.engine.thresholds import Thresholds
@@ -175,7 +176,7 @@ def _open_merger(snapshot: Snapshot, threads: int) -> tuple[SegmentMerger, list[
     sources = [segment for segment in snapshot.segments if segment.quantizer]
     quantizer = sources[0].quantizer
     assert quantizer is not None
-    merger = SegmentMerger(snapshot.directory, snapshot.manifest.settings, threads, Thresholds())
+    merger = SegmentMerger(snapshot.directory, ListPlan(snapshot.manifest.settings, threads, Thresholds()))
     return merger, sources, StoredQuantizer(quantizer, snapshot.manifest.quantizers[-1])
 
 

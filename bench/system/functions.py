@@ -1,8 +1,8 @@
 """Measures how long an index of documents takes to build when a slow function encodes them.
 
-The function waits, as for a service, and returns vectors that cost nothing. It is called with batches of passages
-of many documents, one batch after another and several at once; for comparison, an encoder that is called with one
-document at a time. All are built in turn, so that other load on the machine affects all of them.
+The function waits, as for a service, and returns vectors that take no time to compute. It is called with batches
+of passages of many documents, one batch after another and several at once; for comparison, an encoder that is
+called with one document at a time. All are built in turn, so that other load on the machine affects all of them.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 from bench.data.collections import add_collection, load_collection
@@ -90,6 +90,9 @@ class _Client:
         response = self._connection.getresponse()
         return response.status, response.read()
 
+    def close(self) -> None:
+        self._connection.close()
+
     def search(self, body: bytes) -> tuple[int, bytes]:
         return self.ask("POST", "/v1/indexes/load/search", body, **{"Content-Type": "application/json"})
 
@@ -108,8 +111,8 @@ class _Load:
         self._key = key
         requests = ({"query": query, "mode": mode, "filter": _ONLY_OLD, "texts": False} for query in queries)
         self._bodies = [json.dumps(request).encode() for request in requests]
-        client = _Client(port)
-        self._expected = [_Answer(client.search(body)[1], mode) for body in self._bodies]
+        with closing(_Client(port)) as client:
+            self._expected = [_Answer(client.search(body)[1], mode) for body in self._bodies]
         self._mode = mode
         self._times_s: list[float] = []
         self._commits_s: list[float] = []
@@ -118,7 +121,10 @@ class _Load:
 
     def measure(self, n_clients: int, seconds: float) -> Record:
         """Run the clients for some seconds; return rates, latencies in ms, memory in bytes, and what was wrong."""
-        watcher = _Client(self._port)
+        with closing(_Client(self._port)) as watcher:
+            return self._run(watcher, n_clients, seconds)
+
+    def _run(self, watcher: _Client, n_clients: int, seconds: float) -> Record:
         threads = [threading.Thread(target=self._search, args=(number,)) for number in range(n_clients)]
         threads.append(threading.Thread(target=self._write))
         start, cpu_s = time.monotonic(), watcher.figure("process_cpu_seconds_total")
@@ -145,10 +151,14 @@ class _Load:
             "n_wrong": self._wrong.total(),
             "wrong": dict(self._wrong),
             "rss_bytes": memory,
+            "rss_growth_of_second_half_bytes": memory[-1] - memory[len(memory) // 2],
         }
 
     def _search(self, first: int) -> None:
-        client = _Client(self._port)
+        with closing(_Client(self._port)) as client:
+            self._search_with(client, first)
+
+    def _search_with(self, client: _Client, first: int) -> None:
         for number in itertools.count(first * 97):
             if self._stopped.is_set():
                 return
@@ -162,8 +172,11 @@ class _Load:
                 self._wrong["other hits"] += 1
 
     def _write(self) -> None:
+        with closing(_Client(self._port)) as client:
+            self._write_with(client)
+
+    def _write_with(self, client: _Client) -> None:
         """Add documents, look whether a search finds one of them at once, and delete those of earlier commits."""
-        client = _Client(self._port)
         authorization = {"Authorization": f"Bearer {self._key}"}
         for number in itertools.count():
             if self._stopped.wait(_PAUSE_S):

@@ -4,7 +4,8 @@
 and 2 worker processes, in turn; start and end of the processes included. ``search``: latency of hybrid queries of
 one index and of 1, 2, 4 and 8 shards of the same documents in process, in turn, so that other load affects all
 alike.
-``serve``: the same through Ray Serve, one copy of each shard on this machine, beside the same shards in process.
+``serve``: the same through Ray Serve, one copy of each shard on this machine, beside the same shards in process
+and one index; one number of shards after another, so that no idle processes are beside those that are measured.
 Documents of ``search`` and ``serve`` have random word vectors (`bench.data.word_encoder`).
 """
 
@@ -94,15 +95,18 @@ def _measure_served(folder: Path, args: argparse.Namespace) -> Iterator[Record]:
     from quarry.distributed import serve_index
 
     with ExitStack() as stack, _cluster():
-        searches: dict[str, Callable[[str], object]] = {
-            "one index": _opened(folder / "one", args.documents, None, stack).search
-        }
+        whole = _opened(folder / "one", args.documents, None, stack)
         for n_shards in args.shards:
-            path = folder / f"{n_shards}"
-            searches[f"{n_shards} shards"] = _opened(path, args.documents, n_shards, stack).search
-            served = serve_index(path, name=f"shards{n_shards}", encoder=_ENCODER, num_cpus=0.05)
-            searches[f"{n_shards} shards, served"] = served.search
-        yield from _latencies(searches, args)
+            path, name = folder / f"{n_shards}", f"shards{n_shards}"
+            together = _opened(path, args.documents, n_shards, stack)
+            served = serve_index(path, name=name, encoder=_ENCODER, num_cpus=0.05)
+            searches: dict[str, Callable[[str], object]] = {
+                "one index": whole.search,
+                f"{n_shards} shards": together.search,
+                f"{n_shards} shards, served": served.search,
+            }
+            yield from _latencies(searches, args)
+            serve.delete(name)
         serve.shutdown()
 
 

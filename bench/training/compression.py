@@ -10,8 +10,7 @@ import numpy as np
 import torch
 
 from bench.data.collections import Collection
-from quarry.training.compression.product_quantizer import ProductQuantizer
-from quarry.training.compression.quantizer_file import read_checkpoint_quantizer
+from quarry.training.compression.product_quantizer import ProductQuantizer, read_checkpoint_quantizer
 from quarry.training.loop.validation import ValidationSet, search
 from quarry.training.model.network import EncoderNetwork, load_network
 from quarry.training.model.tokens import TextBatcher

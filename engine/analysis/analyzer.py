@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from quarry.engine.analysis.compounds import split_compound
 from quarry.engine.analysis.positions import locate_words
-from quarry.engine.analysis.words import is_unspaced, normalize_word, split_words
+from quarry.engine.analysis.words import is_unspaced, normalize_text, normalize_word, split_normal
 from quarry.engine.arguments import is_one_of, shown
 from quarry.engine.process.libraries import loading
 from quarry.formats.errors import InvalidSetting
@@ -39,7 +39,7 @@ you your yours
 ENGLISH_STOP_WORDS = frozenset(_FUNCTION_WORDS.split())
 _CONTRACTED = frozenset(["", "d", "ll", "m", "re", "s", "t", "ve"])  # may follow a stop word after an apostrophe
 
-_CACHED_WORDS = 1 << 16  # in each of the two generations of the cache; 15 MB when full
+_CACHED_WORDS = 1 << 16  # in each of the two generations of a cache; 15 MB for words and 8 for pieces when full
 _CACHED_UNITS = 1 << 14  # of words; only phrases need them
 _CACHED_CHARACTERS = 32  # longer words rarely occur again
 
@@ -98,6 +98,7 @@ class Analyzer:
     language: str = "english"
     _words: _Words = field(init=False, repr=False, compare=False)
     _expansions: _Expansions = field(init=False, repr=False, compare=False)
+    _pieces: _Cache = field(init=False, repr=False, compare=False)
     _units: dict[str, WordUnits] = field(init=False, repr=False, compare=False, default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -105,10 +106,22 @@ class Analyzer:
         stops = ENGLISH_STOP_WORDS if self.language == "english" else frozenset[str]()
         object.__setattr__(self, "_words", _Words(stemmer, stops))
         object.__setattr__(self, "_expansions", _Expansions(self._words.terms, stemmer))
+        object.__setattr__(self, "_pieces", _Cache(self._terms_of_piece))
 
     def terms(self, text: str) -> list[str]:
-        """Return the terms of a text in order, repeated as often as they occur; possibly none."""
-        return list(chain.from_iterable(map(self._expansions.__getitem__, split_words(text))))
+        """Return the terms of a text in order, repeated as often as they occur; possibly none.
+
+        The terms of each piece between white space are looked up as a whole, which takes a third of the time of
+        finding its words first: most pieces are a word, or a word and a punctuation mark.
+        """
+        return list(chain.from_iterable(map(self._pieces.__getitem__, normalize_text(text).split())))
+
+    def _terms_of_piece(self, piece: str) -> Terms:
+        """Return the terms of a piece of a normalized text between white space."""
+        words = split_normal(piece)
+        if len(words) == 1:
+            return self._expansions[words[0]]  # the same tuple, which takes no more memory
+        return tuple(chain.from_iterable(map(self._expansions.__getitem__, words)))
 
     def terms_of_word(self, word: str) -> Terms:
         """Return the terms of a raw word, see `quarry.engine.analysis.words`."""
@@ -178,6 +191,8 @@ class _Words:
             return tuple(map("".join, pairwise(word))) or (word,)
         if word.isalpha() and (word[1:].islower() or word.isupper()):
             return self._term(word)
+        if word.isalnum() and (word.islower() or word.isdigit()):  # letters and digits that are not split
+            return self._term(word)
         whole, parts = split_compound(word)
         terms = [term for each in (whole, *parts) for term in self._term(each)]
         return tuple(dict.fromkeys(terms))
@@ -244,32 +259,39 @@ def _truncate(term: str) -> str:
     return term.encode()[:MAX_TERM_BYTES].decode(errors="ignore")
 
 
-class _Expansions(dict[str, Terms]):
-    """A cache of the terms of raw words, in two generations: words unused for two generations are evicted."""
+class _Cache(dict[str, Terms]):
+    """A cache of terms by words or pieces of a text, in two generations: what two have not used is evicted."""
 
-    def __init__(self, rule: Callable[[str], Terms], stem: Callable[[str], str]) -> None:
+    def __init__(self, rule: Callable[[str], Terms]) -> None:
         super().__init__()
         self._rule = rule
-        self._stem = stem
         self._older: dict[str, Terms] = {}
         self.lock = threading.Lock()
+
+    def __missing__(self, text: str) -> Terms:
+        with self.lock:  # a stemmer is not thread-safe
+            terms = self._older.get(text)
+            if terms is None:
+                terms = self._rule(text)
+            if len(text) <= _CACHED_CHARACTERS:
+                if len(self) >= _CACHED_WORDS:
+                    self._older = dict(self)
+                    self.clear()
+                self[text] = terms
+        return terms
+
+
+class _Expansions(_Cache):
+    """The terms of raw words, and the stemmer that they are made with."""
+
+    def __init__(self, rule: Callable[[str], Terms], stem: Callable[[str], str]) -> None:
+        super().__init__(rule)
+        self._stem = stem
 
     def stems(self, words: list[str]) -> list[str]:
         """Return the stem of each of some words, none of which is kept."""
         with self.lock:
             return list(map(self._stem, words))
-
-    def __missing__(self, word: str) -> Terms:
-        with self.lock:  # a stemmer is not thread-safe
-            terms = self._older.get(word)
-            if terms is None:
-                terms = self._rule(word)
-            if len(word) <= _CACHED_CHARACTERS:
-                if len(self) >= _CACHED_WORDS:
-                    self._older = dict(self)
-                    self.clear()
-                self[word] = terms
-        return terms
 
 
 def _make_stemmer(language: str) -> Callable[[str], str]:

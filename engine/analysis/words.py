@@ -12,7 +12,7 @@ import unicodedata
 from collections.abc import Iterator
 from functools import cache
 
-__all__ = ["find_words", "is_unspaced", "normalize_word", "split_words"]
+__all__ = ["find_words", "is_unspaced", "normalize_text", "normalize_word", "split_normal", "split_words"]
 
 _JOINTS = "['.-]|::"
 _WIDE_JOINTS = "['\u2019.\u2010-]|::"  # also the typographic apostrophe and hyphen
@@ -46,9 +46,20 @@ _ASCII_SIGNED = _make_pattern(_ASCII, _JOINTS, signs=True)
 
 
 def split_words(text: str) -> list[str]:
-    """Return the raw words of a text in order, normalized to NFKC; see also `plain`."""
-    if not text.isascii():
-        text = unicodedata.normalize("NFKC", text)
+    """Return the raw words of a text in order, normalized to NFKC; see also `normalize_word`."""
+    return split_normal(normalize_text(text))
+
+
+def normalize_text(text: str) -> str:
+    """Return a text in normal form NFKC."""
+    return text if text.isascii() else unicodedata.normalize("NFKC", text)
+
+
+def split_normal(text: str) -> list[str]:
+    """Return the raw words of a text in normal form NFKC, in order.
+
+    No word contains white space, so the words of a text are those of its pieces between white space.
+    """
     words: list[str] = _pattern_for(text).findall(text)
     return words
 

@@ -12,6 +12,7 @@ from quarry.engine.indexer.batches.document_encoder import DocumentEncoder
 from quarry.engine.indexer.batches.document_feed import DocumentFeed
 from quarry.engine.indexer.batches.encoded_batch import EncodedBatch
 from quarry.engine.indexer.segments.adopted_segments import StagedSegment
+from quarry.engine.indexer.segments.new_quantizer import ListPlan
 from quarry.engine.indexer.segments.segment_builder import SegmentBuilder
 from quarry.engine.process.worker_pool import WorkerPool
 from quarry.engine.representation.registry import stored_representation
@@ -92,5 +93,5 @@ class BatchWriter:
             )
 
     def _builder(self) -> SegmentBuilder:
-        settings, thresholds = self._job.settings, self._job.thresholds
-        return SegmentBuilder(self._directory, settings, self._threads, thresholds, encoder=self._encoder)
+        plan = ListPlan(self._job.settings, self._threads, self._job.thresholds, self._encoder)
+        return SegmentBuilder(self._directory, plan)

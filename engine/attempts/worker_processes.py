@@ -141,7 +141,7 @@ class _Worker:
         self._process = context.Process(target=_work, args=(theirs, job), name="quarry-worker", daemon=True)
         try:
             self._process.start()
-        except BaseException:  # such as an interrupt, after which it may run all the same
+        except BaseException:  # such as an interrupt, after which it may run nevertheless
             if self._process.pid is not None:
                 self._process.kill()
             self._connection.close()

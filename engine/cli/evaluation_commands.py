@@ -12,7 +12,7 @@ from quarry.engine.choices import MODES
 from quarry.engine.cli.words import parse_path
 
 if TYPE_CHECKING:
-    from quarry.engine.evaluation.bootstrap import Interval
+    from quarry.engine.evaluation.measures import Interval
 
 __all__ = ["EVAL_SUMMARY", "TUNE_SUMMARY", "add_eval_arguments", "add_tune_arguments", "run_eval", "run_tune"]
 
@@ -91,7 +91,7 @@ def run_tune(args: argparse.Namespace) -> int:
         f" ({gain.low:+.4f} to {gain.high:+.4f}, cross-validated over {tuned.n_queries} queries)"
     )
     if not tuned.is_better:
-        print("not stored: the gain cannot be told from chance")  # noqa: T201
+        print("not stored: the gain is not significant")  # noqa: T201
     elif is_stored:
         print("stored in the index")  # noqa: T201
     return 0

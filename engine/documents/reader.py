@@ -18,8 +18,7 @@ from quarry.engine.documents.tables.arrow import ArrowRows, exports_arrow
 from quarry.engine.documents.tables.columns import Columns
 from quarry.engine.documents.tables.delimited import DelimitedRows
 from quarry.engine.documents.tables.frames import FrameRows, is_frame, is_series
-from quarry.engine.documents.tables.json_array import begins_with_array
-from quarry.engine.documents.tables.json_documents import JsonArrayDocuments, JsonLinesDocuments
+from quarry.engine.documents.tables.json_documents import JsonArrayDocuments, JsonLinesDocuments, begins_with_array
 from quarry.formats.errors import AccessFailed, InvalidDocument, InvalidSetting
 from quarry.formats.system_errors import checked_path, mode_at, system_errors
 
@@ -158,7 +157,7 @@ def _of_path(path: Path, columns: Columns) -> Entries:
 
 
 def _existing(source: str | os.PathLike[str]) -> Path:
-    """The path of a file or folder that is there."""
+    """The path of a file or folder that exists."""
     try:
         path = checked_path(source, "docs")
     except InvalidSetting as error:

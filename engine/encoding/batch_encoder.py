@@ -1,19 +1,36 @@
-"""The protocol of encoders that take many texts in one call: models on a device, functions of an application."""
+"""The protocol of encoders that take many texts in one call: models on a device, functions of an application.
+
+Documents are divided among the calls of a function, so that each gets as many passages as it takes; a device gets
+whole documents, because centroids are computed there. Calls are made on the thread that adds documents unless
+several are in flight, so that an interrupt reaches the call.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, Protocol, Self, TypeVar, cast, runtime_checkable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar, cast, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
 
 from quarry.engine.encoding.encoder import Encoder
 from quarry.engine.encoding.token_vectors import TokenVectors
+from quarry.engine.encoding.tokenizer import Tokens
 from quarry.engine.gpu.device_vectors import DeviceVectors
 
-__all__ = ["BatchEncoder", "BatchLimits", "PreparedInputs", "as_batch_encoder"]
+if TYPE_CHECKING:
+    import torch
+
+__all__ = [
+    "BatchEncoder",
+    "BatchLimits",
+    "DeviceBatchEncoder",
+    "DeviceTokens",
+    "PreparedInputs",
+    "PreparedText",
+    "as_batch_encoder",
+]
 
 _METHODS = ("prepare", "run", "prepare_query", "run_queries")
 
@@ -112,3 +129,52 @@ def as_batch_encoder(encoder: Encoder) -> BatchEncoder[Any, Any] | None:
     has_methods = all(callable(getattr(encoder, name, None)) for name in _METHODS)
     is_batched = has_methods and isinstance(getattr(encoder, "batch_limits", None), BatchLimits)
     return cast("BatchEncoder[Any, Any]", encoder) if is_batched else None
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedText:
+    """The tokens and windows of a document.
+
+    Attributes:
+        tokens: all tokens.
+        bounds: (first, stop) token positions of each window; empty without tokens.
+    """
+
+    tokens: Tokens
+    bounds: tuple[tuple[int, int], ...]
+
+    @property
+    def n_tokens(self) -> int:
+        """Number of tokens, without special tokens."""
+        return len(self.tokens.ids)
+
+    @property
+    def n_inputs(self) -> int:
+        """Number of windows."""
+        return len(self.bounds)
+
+    def part(self, first: int, stop: int) -> PreparedText:
+        """Return the same document with only the windows from `first` to before `stop`."""
+        return replace(self, bounds=self.bounds[first:stop])
+
+
+@dataclass(frozen=True, eq=False)
+class DeviceTokens:
+    """The token vectors of several documents, without special tokens.
+
+    Attributes:
+        values: (n_tokens, dim) float32 on the device, document after document.
+        offsets: (n_docs + 1,) int64 in main memory, ascending from 0: where each document's tokens start.
+    """
+
+    values: torch.Tensor
+    offsets: npt.NDArray[np.int64]
+
+
+@runtime_checkable
+class DeviceBatchEncoder(BatchEncoder[PreparedText, Any], Protocol):
+    """An encoder in batches that can leave token vectors on its device, where centroids are computed."""
+
+    def run_on_device(self, prepared: Sequence[PreparedText]) -> DeviceTokens:
+        """Encode the tokens of documents; the vectors stay on the device, for the calling thread."""
+        ...

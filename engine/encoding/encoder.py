@@ -1,16 +1,22 @@
-"""The encoder protocol."""
+"""The protocols of encoders."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
 
 from quarry.engine.encoding.token_vectors import TokenVectors, VectorKind
+from quarry.formats.vectors.quantizer import Quantizer
 
-__all__ = ["Encoder"]
+__all__ = [
+    "Encoder",
+    "TrainedEncoder",
+    "trained_quantizer",
+    "trained_settings",
+]
 
 
 @runtime_checkable
@@ -68,3 +74,39 @@ class Encoder(Protocol):
             InvalidQuery: the text has no token, or holds a lone surrogate.
         """
         ...
+
+
+@runtime_checkable
+class TrainedEncoder(Encoder, Protocol):
+    """An encoder that states what it was trained together with; other encoders state nothing of the kind.
+
+    Attributes:
+        representation_settings: settings of the representation that it was trained for.
+        quantizer: quantizer of its vectors, or None.
+    """
+
+    @property
+    def representation_settings(self) -> Mapping[str, int]: ...  # noqa: D102
+    @property
+    def quantizer(self) -> Quantizer | None: ...  # noqa: D102
+
+
+def trained_settings(encoder: Encoder) -> Mapping[str, int]:
+    """Return the settings of the representation that an encoder was trained for; none if it states none."""
+    return encoder.representation_settings if isinstance(encoder, TrainedEncoder) else {}
+
+
+def trained_quantizer(encoder: Encoder | None, code_bytes: int | None = None) -> Quantizer | None:
+    """Return the quantizer that an encoder was trained with.
+
+    Args:
+        encoder: the encoder; None: there is none.
+        code_bytes: size of the codes that are wanted; a quantizer of other codes is not returned. None: any size.
+
+    Raises:
+        FormatError: the quantizer of a bundle is damaged.
+    """
+    quantizer = encoder.quantizer if isinstance(encoder, TrainedEncoder) else None
+    if quantizer is None or code_bytes not in (None, quantizer.code_bytes):
+        return None
+    return quantizer

@@ -1,4 +1,4 @@
-"""Tokenizers of bundles: texts to token ids with offsets, and the special tokens around them."""
+"""Tokenizers of bundles: texts to token ids with offsets, and the special tokens around them; checks of texts."""
 
 from __future__ import annotations
 
@@ -14,12 +14,22 @@ import numpy.typing as npt
 from quarry.engine.process.libraries import loading
 from quarry.formats.bundle.encoder import EncoderBundle
 from quarry.formats.bundle.folder import TOKENIZER_NAME
-from quarry.formats.errors import CorruptFile
+from quarry.formats.errors import CorruptFile, InvalidDocument, InvalidQuery
 
 if TYPE_CHECKING:
     from tokenizers import Encoding, Tokenizer
 
-__all__ = ["BundleTokenizer", "Ids", "TextTokenizer", "TokenFrame", "Tokens", "token_frame"]
+__all__ = [
+    "BundleTokenizer",
+    "Ids",
+    "TextTokenizer",
+    "TokenFrame",
+    "Tokens",
+    "check_document",
+    "check_query",
+    "lone_surrogate",
+    "token_frame",
+]
 
 
 Ids = npt.NDArray[np.int64]
@@ -166,3 +176,26 @@ class BundleTokenizer:
     def tokenize(self, text: str) -> Tokens:
         """Return the tokens of a text, without special tokens."""
         return self._tokenizer.tokenize(text)
+
+
+def check_document(text: str) -> None:
+    """Raise if a document cannot be encoded as UTF-8."""
+    position = lone_surrogate(text)
+    if position is not None:
+        raise InvalidDocument("the text holds a lone surrogate", actual=f"one at character {position}")
+
+
+def check_query(text: str) -> None:
+    """Raise if a query cannot be encoded as UTF-8."""
+    position = lone_surrogate(text)
+    if position is not None:
+        raise InvalidQuery("the query holds a lone surrogate", actual=f"one at character {position}")
+
+
+def lone_surrogate(text: str) -> int | None:
+    """Return the position of the first character that UTF-8 cannot encode, None if there is none."""
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError as error:
+        return error.start
+    return None

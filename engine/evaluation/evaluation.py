@@ -10,9 +10,14 @@ from typing import Unpack
 from quarry.engine.arguments import checked_integer
 from quarry.engine.choices import Mode
 from quarry.engine.engine import Engine
-from quarry.engine.evaluation.bootstrap import Interval, mean_interval
 from quarry.engine.evaluation.judgments import JudgedQueries
-from quarry.engine.evaluation.measures import measure_ndcg, measure_recall, measure_reciprocal_rank
+from quarry.engine.evaluation.measures import (
+    Interval,
+    mean_interval,
+    measure_ndcg,
+    measure_recall,
+    measure_reciprocal_rank,
+)
 from quarry.engine.options import MAX_K, SearchKeywords
 
 __all__ = ["ModeQuality", "evaluate", "rank_queries"]

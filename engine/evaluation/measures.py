@@ -1,12 +1,13 @@
-"""Measures of one ranking against the judged documents of its query, as trec_eval defines them."""
+"""Measures of a ranking against judged documents, as trec_eval defines them, and their means over queries."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
-__all__ = ["measure_ndcg", "measure_recall", "measure_reciprocal_rank"]
+__all__ = ["Interval", "mean_interval", "measure_ndcg", "measure_recall", "measure_reciprocal_rank"]
 
 
 def measure_ndcg(ranking: Sequence[str], judged: Mapping[str, int], k: int) -> float:
@@ -37,3 +38,36 @@ def measure_reciprocal_rank(ranking: Sequence[str], judged: Mapping[str, int], k
 
 def _discounted_gain(gains: Sequence[int]) -> float:
     return float(np.sum(np.array(gains) / np.log2(np.arange(2, len(gains) + 2))))
+
+
+_N_RESAMPLES = 2000
+_SHARE = 0.95
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """A mean over queries, with its confidence interval of 95 %.
+
+    Attributes:
+        mean: the mean.
+        low: lower end of the interval.
+        high: upper end.
+    """
+
+    mean: float
+    low: float
+    high: float
+
+
+def mean_interval(values: Sequence[float], seed: int = 0) -> Interval:
+    """Return the mean of values with its percentile interval (Efron and Tibshirani 1993, chapter 13).
+
+    Args:
+        values: one of each query, at least one.
+        seed: of the 2000 resamples.
+    """
+    given = np.asarray(values, np.float64)
+    generator = np.random.default_rng(seed)
+    means = np.array([given[generator.integers(0, len(given), len(given))].mean() for _ in range(_N_RESAMPLES)])
+    low, high = np.quantile(means, [(1 - _SHARE) / 2, (1 + _SHARE) / 2])
+    return Interval(float(given.mean()), float(low), float(high))

@@ -10,10 +10,9 @@ import numpy.typing as npt
 
 from quarry.engine.arguments import checked_integer
 from quarry.engine.engine import Engine
-from quarry.engine.evaluation.bootstrap import Interval, mean_interval
 from quarry.engine.evaluation.evaluation import rank_queries
 from quarry.engine.evaluation.judgments import JudgedQueries
-from quarry.engine.evaluation.measures import measure_ndcg
+from quarry.engine.evaluation.measures import Interval, mean_interval, measure_ndcg
 from quarry.formats.errors import InvalidSetting
 
 __all__ = ["MIN_QUERIES", "TunedWeight", "tune"]

@@ -41,7 +41,8 @@ class DocumentValues:
             return any(map(self.satisfy, condition.parts))
         if isinstance(condition, HasId):
             return self._values["id"][0].payload == condition.doc_id
-        assert not isinstance(condition, HasPhrase)  # a part of the conditions of searches alone
+        if isinstance(condition, HasPhrase):
+            raise TypeError("phrases are conditions of searches alone")
         return self._holds(condition)
 
     def _holds(self, condition: Comparison | Existence) -> bool:

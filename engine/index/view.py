@@ -23,14 +23,12 @@ from quarry.engine.lexical.searcher import LexicalSearcher
 from quarry.engine.listing.documents import StoredDocuments
 from quarry.engine.listing.facets import FacetRequest, Facets, count_values, select_documents
 from quarry.engine.options import OpenOptions, SearchOptions
-from quarry.engine.scoring.metric import Metric
+from quarry.engine.scoring.metric import Metric, metric_queries
 from quarry.engine.scoring.query_vectors import Queries, Vectors, check_host_vectors
-from quarry.engine.search.background import sample_background
-from quarry.engine.search.hits.hit_builder import HitBuilder
+from quarry.engine.search.hits.hit_builder import HitBuilder, set_metric_scores
 from quarry.engine.search.hits.hits import Hits
-from quarry.engine.search.metric_scores import metric_queries, set_metric_scores
 from quarry.engine.search.quoted import search_quoted
-from quarry.engine.search.relevance import RelevanceEstimator
+from quarry.engine.search.relevance import RelevanceEstimator, sample_background
 from quarry.engine.search.reranker import Reranker, rerank
 from quarry.engine.search.retriever import Answer, Retriever
 from quarry.engine.search.searcher import Searcher
@@ -262,7 +260,7 @@ class IndexView:
     def search_like(self, options: SearchOptions) -> Hits:
         """Return the hits like the document `options.like`, see `quarry.engine.options.SearchOptions`."""
         options = replace(options.for_index(self.snapshot.manifest.dense_weight), typos=False, operators=False)
-        query = find_document(self.snapshot, str(options.like))
+        query = find_document(self.snapshot, str(options.like), self.snapshot.directory.path)
         queries = query.vector(self.metric)
         allowed = self.filter.allowed(options.condition)
         if options.mode == "dense":

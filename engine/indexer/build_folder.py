@@ -149,7 +149,7 @@ class BuildFolder:
     def _describe_result(self) -> str:
         generation = self._find_generation()
         if generation and generation > self._before:
-            return f"{self.path} was changed all the same: it is at generation {generation}."
+            return f"{self.path} was changed nevertheless: it is at generation {generation}."
         if generation:
             return f"The build was not completed; {self.path} is as it was, at generation {generation}."
         return f"The build was not completed; {self._describe_index()}."

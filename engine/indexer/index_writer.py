@@ -30,8 +30,8 @@ from quarry.engine.indexer.commits.generation import CurrentGeneration, make_roo
 from quarry.engine.indexer.merge_scheduler import MergeScheduler
 from quarry.engine.indexer.metadata_updates import MetadataUpdates
 from quarry.engine.indexer.segments.adopted_segments import MAX_OPEN, AdoptedSegments, StagedSegment
-from quarry.engine.indexer.segments.new_quantizer import TrainingRows
-from quarry.engine.indexer.segments.segment_builder import BuiltSegment, SegmentBuilder, has_lists
+from quarry.engine.indexer.segments.new_quantizer import ListPlan, TrainingRows
+from quarry.engine.indexer.segments.segment_builder import BuiltSegment, SegmentBuilder
 from quarry.engine.indexer.segments.segment_merger import Merged, SegmentMerger
 from quarry.engine.process.exit_gate import finishes_before_exit
 from quarry.engine.process.worker_pool import PoolClosed, WorkerPool
@@ -137,9 +137,7 @@ class IndexWriter:
         self.metric = Metric.of(manifest)
         if not has_encoder(manifest.encoder):
             self._encoder = NoEncoder(self._settings.dim, manifest.encoder.normalize)
-        self._merges = MergeScheduler(
-            self._committer, self._threads, self._thresholds, self._after_merge, self._encoder_of_vectors()
-        )
+        self._merges = MergeScheduler(self._committer, self._plan(), self._after_merge)
         self._representation: Representation = stored_representation(
             self._settings.representation, self._settings.representation_settings
         )
@@ -262,8 +260,7 @@ class IndexWriter:
                 raise InvalidSetting("documents were collected already; commit or roll back first")
             if not segments:
                 return 0
-            encoder = self._encoder_of_vectors()
-            merger = SegmentMerger(self._directory, self._settings, self._threads, self._thresholds, encoder)
+            merger = SegmentMerger(self._directory, self._plan())
             adopted = AdoptedSegments(segments, merger, self._settings, max_open)
             try:
                 if self._committer.current.segments:
@@ -429,7 +426,7 @@ class IndexWriter:
 
         Args:
             retrain: whether to train a new quantizer on all centroids and encode them again.
-            report: is told how many documents of how many are merged.
+            report: called with how many documents of how many are merged.
 
         Raises:
             FormatError: a segment is damaged; the index is unchanged.
@@ -585,25 +582,19 @@ class IndexWriter:
 
     def _builder(self) -> SegmentBuilder:
         if self._pending is None:
-            known = self._committer.current.find_dictionary
-            encoder = self._encoder_of_vectors()
-            self._pending = SegmentBuilder(
-                self._directory, self._settings, self._threads, self._thresholds, known, encoder
-            )
+            self._pending = SegmentBuilder(self._directory, self._plan(), self._committer.current.find_dictionary)
         if isinstance(self._pending, AdoptedSegments):
             raise InvalidSetting("segments were adopted; commit or roll back before documents are added")
         return self._pending
 
-    def _encoder_of_vectors(self) -> Encoder | None:
-        """Return the encoder if the vectors of the index are its own, else None."""
-        if isinstance(self._encoder, NoEncoder):
-            return None
+    def _plan(self) -> ListPlan:
+        """Return which segments have inverted lists; the encoder counts if vectors of the index are its own."""
         is_same = self._encoder.identity == self._committer.current.manifest.encoder.identity
-        return self._encoder if is_same else None
+        encoder = self._encoder if is_same and not isinstance(self._encoder, NoEncoder) else None
+        return ListPlan(self._settings, self._threads, self._thresholds, encoder)
 
     def _copy_changed(self, current: CurrentGeneration, deletions: Deletions) -> list[Merged]:
-        merger = SegmentMerger(self._directory, self._settings, self._threads, self._thresholds)
-        return self._updates.write(current, deletions, merger)
+        return self._updates.write(current, deletions, SegmentMerger(self._directory, self._plan()))
 
     def _discard_pending(self) -> None:
         pending, self._pending = self._pending, None
@@ -614,7 +605,6 @@ class IndexWriter:
         if self._pending is None or not len(self._pending):
             return None
         existing, given = self._committer.quantizer_for_commit(), self._given_quantizer
-        n_rows = self._pending.n_rows
-        if existing is None and given is not None and has_lists(self._settings, self._thresholds, n_rows, True):
+        if existing is None and given is not None and self._plan().has_lists(self._pending.n_rows, True):
             existing = StoredQuantizer(given, write_quantizer(self._directory, given))
         return self._pending.finish(existing)

@@ -11,13 +11,12 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from quarry.engine.encoding.encoder import Encoder
 from quarry.engine.indexer.commits.committer import Committer
 from quarry.engine.indexer.commits.failures import clear_frames
 from quarry.engine.indexer.merge_policy import MergePolicy, SegmentSize
+from quarry.engine.indexer.segments.new_quantizer import ListPlan
 from quarry.engine.indexer.segments.segment_merger import SegmentMerger
 from quarry.engine.progress import Report, no_report
-from quarry.engine.thresholds import Thresholds
 from quarry.formats.container.directory import Directory
 from quarry.formats.errors import CommitFailed, FormatError, InvalidSetting, MergeFailed
 from quarry.formats.manifest import IndexSettings, SegmentRecord
@@ -53,22 +52,13 @@ class MergeScheduler:
 
     Args:
         committer: of the index.
-        threads: for training and coding.
-        thresholds: when to merge, and from which size on a merged segment has inverted lists.
+        plan: decides whether a merged segment has inverted lists; its thresholds say when to merge.
         after_merge: called after each merge, on the thread that did it.
-        encoder: see `quarry.engine.indexer.segments.segment_merger.SegmentMerger`.
     """
 
-    def __init__(
-        self,
-        committer: Committer,
-        threads: int,
-        thresholds: Thresholds,
-        after_merge: Callable[[], object],
-        encoder: Encoder | None = None,
-    ) -> None:
+    def __init__(self, committer: Committer, plan: ListPlan, after_merge: Callable[[], object]) -> None:
         self._committer = committer
-        self._policy = MergePolicy(thresholds.merging)
+        self._policy = MergePolicy(plan.thresholds.merging)
         self._after_merge = after_merge
         self._stop = threading.Event()
         self._lock = threading.Lock()
@@ -79,8 +69,7 @@ class MergeScheduler:
         self._pause = self._n_to_skip = 0
         base = committer.directory
         directory = Directory(base.path, before_write=partial(_check, self._stop), limits=base.limits)
-        settings = committer.current.manifest.settings
-        self._merger = SegmentMerger(directory, settings, threads, thresholds, encoder)
+        self._merger = SegmentMerger(directory, plan)
 
     def fix_settings(self, settings: IndexSettings) -> None:
         """Replace the settings of the index, as long as it has no segment."""
@@ -144,7 +133,7 @@ class MergeScheduler:
 
         Args:
             retrain: whether all rows are encoded again with a quantizer trained on them.
-            report: is told after each merge how many documents of how many are merged.
+            report: called after each merge with how many documents of how many are merged.
 
         Raises:
             FormatError: a segment is damaged; segments merged before it are committed.

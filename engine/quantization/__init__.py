@@ -3,8 +3,8 @@
 Start with `training`, which trains a quantizer on a sample; `coder` encodes vectors with it. `codebook` and
 `rotation` train its parts. `calibration` measures how many lists a query reads and how many rows it rescores for a
 target recall, with the query-like texts of `query_sample`; without an encoder, `nprobe` and `candidates` estimate
-both with rows of the training sample, the self-queries of `held_out`. `search_settings` interpolates for other
-numbers of hits. `drift` says when a quantizer should be trained again.
+both with rows of the training sample, the self-queries of `held_out`. `drift` says when a
+quantizer should be trained again.
 
 May import: `quarry.engine.encoding`, `quarry.engine.scoring`, `quarry.formats`.
 """

@@ -1,19 +1,27 @@
-"""Default number of documents that stage 2 rescores, calibrated when a quantizer is trained."""
+"""Default numbers of documents that stage 2 rescores, calibrated when a quantizer is trained."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
 
 from quarry.engine.quantization.held_out import ROUNDING, find_nearest_rows, has_enough_queries, mask_neighbors
-from quarry.engine.quantization.search_settings import find_setting
 from quarry.engine.scoring.stored_vectors import decode_vectors
 from quarry.formats.snapshot import OpenSegment
 from quarry.formats.vectors.quantizer import Quantizer
+from quarry.formats.vectors.search_setting import SearchSetting
 
-__all__ = ["default_candidates", "get_uncalibrated_candidates", "measure_candidate_rows", "rows_per_candidate"]
+__all__ = [
+    "default_candidates",
+    "find_setting",
+    "get_uncalibrated_candidates",
+    "measure_candidate_rows",
+    "rows_per_candidate",
+]
+
 
 Floats = npt.NDArray[np.float32]
 Ints = npt.NDArray[np.int64]
@@ -24,13 +32,40 @@ _DENSER = 2  # as many more rows rank between in the collection, see `measure_ca
 _N_HELD_OUT = 256
 _N_NEAREST = 10
 _MEASURED_K = 10
-_GROWTH = 0.62  # exponent of candidates by hits, from 10 to 100 hits
+_GROWTH = 0.62  # exponent of rows by hits, from 10 to 100 hits, if only one number of hits was calibrated
 _THINNING = 1 / 6  # exponent of candidates by the share of the documents that pass a filter
 _LEAST = 30  # fewer save less time than the rest of a search takes
 _BATCH_ROWS = 8192
 _UNMEASURED_FACTOR = 3  # default candidates for each hit
 _UNMEASURED_LEAST = 100
 _ROWS_PER_CANDIDATE = 2.5  # centroids requested for each candidate, if documents have several
+
+
+def find_setting(settings: Sequence[SearchSetting], k: int) -> SearchSetting | None:
+    """Return the setting for k hits; None if nothing was calibrated.
+
+    Fewer hits than were calibrated use the setting of the smallest calibrated k. Between two values of k, and
+    beyond the last one, nprobe and rows are powers of k through the two nearest calibrated settings.
+
+    Args:
+        settings: calibrated settings, by ascending k.
+        k: number of hits.
+    """
+    if not settings or k <= settings[0].k:
+        return settings[0] if settings else None
+    if len(settings) == 1:
+        only = settings[0]
+        return SearchSetting(k, only.nprobe, math.ceil(only.rows * (k / only.k) ** _GROWTH))
+    above = next((place for place, each in enumerate(settings) if each.k >= k), len(settings) - 1)
+    low, high = settings[above - 1], settings[above]
+    share = math.log(k / low.k) / math.log(high.k / low.k)
+    return SearchSetting(k, _interpolate(low.nprobe, high.nprobe, share), _interpolate(low.rows, high.rows, share))
+
+
+def _interpolate(low: int, high: int, share: float) -> int:
+    """Interpolate, or extrapolate for shares above 1, on a logarithmic scale; the result is at least `low`."""
+    value: float = low * (high / low) ** share
+    return max(low, math.ceil(value - 1e-9))
 
 
 def measure_candidate_rows(

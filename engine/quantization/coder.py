@@ -1,11 +1,16 @@
-"""Encodes vectors with a quantizer, with FAISS on the CPU."""
+"""Encodes vectors with a quantizer on the CPU."""
 
 from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from quarry.engine.process.worker_pool import WorkAhead, WorkerPool, result_of
 from quarry.engine.quantization.faiss_threads import set_faiss_threads
+from quarry.engine.quantization.product_encoder import ProductEncoder
 from quarry.formats.vectors.quantization_error import QuantizationError, list_imbalance
 from quarry.formats.vectors.quantizer import Quantizer
 
@@ -15,6 +20,23 @@ Floats = npt.NDArray[np.float32]
 Codes = npt.NDArray[np.uint8]
 
 _ERROR_STRIDE = 8  # one in so many vectors is decoded, to measure the quantization error
+_PACKED_BITS = 4  # of the number of a sub-vector, two to a byte
+
+
+class _Coded(NamedTuple):
+    """Vectors as they were encoded.
+
+    Attributes:
+        lists: (n,) int64 list numbers.
+        codes: (n, code_bytes) uint8.
+        squares: squared distances of some of them to their coarse centroids and to their decoded codes, summed.
+        n_measured: how many these are.
+    """
+
+    lists: npt.NDArray[np.int64]
+    codes: Codes
+    squares: npt.NDArray[np.float64]
+    n_measured: int
 
 
 class VectorCoder:
@@ -30,25 +52,36 @@ class VectorCoder:
 
         self._quantizer = quantizer
         self._threads = threads
-        self._squares = np.zeros(2)  # of distances to coarse centroids and to decoded codes, summed
+        self._squares = np.zeros(2)
         self._n_measured = 0
         n_sub, ksub, dsub = quantizer.encode_codebook.shape
         self._coarse = faiss.IndexFlatIP(n_sub * dsub)
         self._coarse.add(quantizer.coarse)
         self._pq = faiss.ProductQuantizer(n_sub * dsub, n_sub, int(ksub).bit_length() - 1)
         faiss.copy_array_to_vector(np.ascontiguousarray(quantizer.encode_codebook).ravel(), self._pq.centroids)
+        self._product = ProductEncoder(quantizer.encode_codebook) if quantizer.nbits == _PACKED_BITS else None
 
-    def code(self, vectors: Floats) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint8]]:
+    def code(self, vectors: Floats) -> tuple[npt.NDArray[np.int64], Codes]:
         """Return (n,) int64 list numbers and (n, code_bytes) uint8 codes of (n, dim) float32 vectors."""
-        set_faiss_threads(self._threads)
-        rotated = np.ascontiguousarray(self._quantizer.rotate(vectors), np.float32)
-        lists = self._coarse.search(rotated, 1)[1][:, 0].astype(np.int64)
-        rest = rotated - self._quantizer.coarse[lists] if self._quantizer.by_residual else rotated
-        codes = self._pq.compute_codes(np.ascontiguousarray(rest))
-        some = slice(None, None, _ERROR_STRIDE)
-        self._measure_rotation(vectors[some], rotated[some])
-        self._measure_codes(rotated[some], lists[some], rest[some], codes[some])
-        return lists, codes
+        return self._count(self._code(vectors, self._threads))
+
+    def code_all(self, batches: Iterable[Floats], take: Callable[[npt.NDArray[np.int64], Codes], object]) -> None:
+        """Encode batches on several threads, each batch on one, and pass on lists and codes in their order.
+
+        Args:
+            batches: (n, dim) float32 each; read on the calling thread.
+            take: called on the calling thread with what `code` returns for each.
+        """
+        if self._threads == 1:
+            for batch in batches:
+                take(*self.code(batch))
+            return
+        with (
+            WorkerPool(self._threads, "quarry-code") as pool,
+            WorkAhead(pool, batches, lambda batch: self._code(batch, 1), self._threads + 1) as futures,
+        ):
+            for future in futures:
+                take(*self._count(result_of(future)))
 
     def fit(self, sizes: npt.NDArray[np.int64]) -> QuantizationError:
         """Return the error of the vectors encoded so far, whose lists have (nlist,) these sizes."""
@@ -60,13 +93,22 @@ class VectorCoder:
             imbalance=list_imbalance(sizes),
         )
 
-    def _measure_rotation(self, vectors: Floats, rotated: Floats) -> None:
-        """Add the parts of vectors that a rotation to fewer dimensions drops to both errors."""
-        if self._quantizer.rotation is not None:
-            dropped = vectors - rotated @ self._quantizer.rotation
-            self._squares += np.einsum("ij,ij", dropped, dropped)
+    def _count(self, coded: _Coded) -> tuple[npt.NDArray[np.int64], Codes]:
+        self._squares += coded.squares
+        self._n_measured += coded.n_measured
+        return coded.lists, coded.codes
 
-    def _measure_codes(self, rotated: Floats, lists: npt.NDArray[np.int64], rest: Floats, codes: Codes) -> None:
-        away, lost = rotated - self._quantizer.coarse[lists], rest - self._pq.decode(np.ascontiguousarray(codes))
-        self._squares += [np.einsum("ij,ij", each, each) for each in (away, lost)]
-        self._n_measured += len(rotated)
+    def _code(self, vectors: Floats, threads: int) -> _Coded:
+        set_faiss_threads(threads)
+        rotated = np.ascontiguousarray(self._quantizer.rotate(vectors), np.float32)
+        lists = self._coarse.search(rotated, 1)[1][:, 0].astype(np.int64)
+        rest = rotated - self._quantizer.coarse[lists] if self._quantizer.by_residual else rotated
+        codes = self._pq.compute_codes(rest) if self._product is None else self._product.encode(rest)
+        some = slice(None, None, _ERROR_STRIDE)
+        measured, coarse = rotated[some], self._quantizer.coarse[lists[some]]
+        lost = rest[some] - self._pq.decode(np.ascontiguousarray(codes[some]))
+        squares = np.array([np.einsum("ij,ij", each, each) for each in (measured - coarse, lost)], np.float64)
+        if self._quantizer.rotation is not None:  # parts that a rotation to fewer dimensions drops are in both
+            dropped = vectors[some] - measured @ self._quantizer.rotation
+            squares += np.einsum("ij,ij", dropped, dropped)
+        return _Coded(lists, codes, squares, len(measured))

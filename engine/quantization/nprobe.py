@@ -7,8 +7,8 @@ import math
 import numpy as np
 import numpy.typing as npt
 
+from quarry.engine.quantization.candidates import find_setting
 from quarry.engine.quantization.held_out import ROUNDING, find_nearest_rows, has_enough_queries
-from quarry.engine.quantization.search_settings import find_setting
 from quarry.formats.vectors.quantizer import Quantizer
 
 __all__ = ["default_nprobe", "list_ranks", "probe_recall"]

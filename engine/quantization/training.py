@@ -100,7 +100,9 @@ def measured(
         queries: (n, dim) float32, the sample as queries; None: rows and queries are alike.
     """
     coder = VectorCoder(quantizer, threads)
-    coded = [coder.code(sample[low : low + _CODED_AT_ONCE]) for low in range(0, len(sample), _CODED_AT_ONCE)]
+    coded: list[tuple[npt.NDArray[np.int64], npt.NDArray[np.uint8]]] = []
+    batches = (sample[low : low + _CODED_AT_ONCE] for low in range(0, len(sample), _CODED_AT_ONCE))
+    coder.code_all(batches, lambda lists, codes: coded.append((lists, codes)))
     lists, codes = (np.concatenate(part) for part in zip(*coded, strict=True))
     sizes = np.bincount(lists, minlength=quantizer.nlist)
     return replace(

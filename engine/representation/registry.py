@@ -1,20 +1,34 @@
-"""Representations by name, and the default for an encoder."""
+"""Representations by name, the default for an encoder, and `Given`, for documents that come with vectors."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import ClassVar
 
 from quarry.engine.arguments import shown
-from quarry.engine.encoding.token_vectors import VectorKind
-from quarry.engine.representation.base import Representation
+from quarry.engine.encoding.token_vectors import TokenVectors, VectorKind
+from quarry.engine.representation.base import DocumentVectors, IntegerSettings, Representation
 from quarry.engine.representation.first_m import Cls, FirstM
-from quarry.engine.representation.given import Given
 from quarry.engine.representation.kmeans import KMeans
 from quarry.engine.representation.pieces import Pieces
 from quarry.engine.representation.single import Mean, Pooled
-from quarry.formats.errors import InvalidSetting
+from quarry.formats.errors import InvalidDocument, InvalidSetting
 
-__all__ = ["check_readable", "representation_for", "representation_from", "stored_representation"]
+__all__ = ["Given", "check_readable", "representation_for", "representation_from", "stored_representation"]
+
+
+@dataclass(frozen=True)
+class Given(IntegerSettings):
+    """The vectors that come with a document; there is no encoder whose vectors could be read."""
+
+    name: ClassVar[str] = "given"
+
+    def represent(self, text: str, windows: Iterable[TokenVectors], normalize: bool) -> DocumentVectors:
+        """Raise InvalidDocument: the document came without vectors."""
+        del text, windows, normalize
+        raise InvalidDocument("the document has no vectors, and the index has no encoder", expected="vectors")
+
 
 _BY_NAME: dict[str, type[Pieces | KMeans | FirstM | Mean | Cls | Pooled]] = {
     each.name: each for each in (Pieces, KMeans, FirstM, Mean, Cls, Pooled)

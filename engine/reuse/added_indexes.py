@@ -9,9 +9,8 @@ from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-import numpy as np
-
 from quarry.engine.arguments import iterator_of, shown
+from quarry.engine.indexer.commits.deletions import with_deletions
 from quarry.engine.indexer.commits.generation import CurrentGeneration
 from quarry.engine.indexer.index_writer import IndexWriter
 from quarry.engine.reuse.generation_files import GenerationFiles, open_generations
@@ -22,7 +21,6 @@ from quarry.formats.errors import EncoderMismatch, InvalidSetting
 from quarry.formats.manifest import Manifest, SegmentRecord
 from quarry.formats.snapshot import OpenSegment, Snapshot
 from quarry.formats.system_errors import checked_path
-from quarry.formats.tombstones import write_tombstones
 from quarry.formats.vectors.hnsw_graph import graph_name
 from quarry.formats.vectors.quantizer import write_quantizer
 
@@ -181,18 +179,7 @@ class _Addition:
     def _with_deletions(
         self, segment: OpenSegment, record: SegmentRecord, names: list[str]
     ) -> SegmentRecord | None:
-        """Return a record with the tombstones that are needed; None if no document stays."""
-        deleted = self.live.deleted(segment)
-        n_deleted = int(np.count_nonzero(deleted))
-        if n_deleted == len(deleted):
-            return None
-        if n_deleted == 0:
-            return replace(record, tombstones=None, n_deleted=0)
-        if record.tombstones is not None and segment.deleted is not None and (deleted == segment.deleted).all():
-            return record
-        tombstones = write_tombstones(self._directory, record.file.file_id, deleted)
-        names.append(tombstones.name)
-        return replace(record, tombstones=tombstones, n_deleted=n_deleted)
+        return with_deletions(self._directory, record, segment.deleted, self.live.deleted(segment), names)
 
 
 def _check_same(manifest: Manifest, source: GenerationFiles) -> None:

@@ -24,10 +24,11 @@ from typing import Self
 import numpy as np
 import numpy.typing as npt
 
+from quarry.engine.scoring.query_vectors import Queries, to_host_vectors
 from quarry.formats.manifest import IndexSettings, Manifest, MetricRecord
 from quarry.formats.vectors.centroids import quantize_int8
 
-__all__ = ["Metric", "stored_dim", "typical_norm"]
+__all__ = ["Metric", "metric_queries", "stored_dim", "typical_norm"]
 
 Floats = npt.NDArray[np.float32]
 
@@ -181,3 +182,8 @@ def stored_dim(dim: int, code_bytes: int | None) -> int:
     first = -(-(dim + _ADDED) // _ALIGNED) * _ALIGNED
     lengths = range(first, max(first, dim + dim // 16) + 1, _ALIGNED)
     return max(lengths, key=lambda length: (max(n for n in range(1, 49) if length % (2 * n) == 0), -length))
+
+
+def metric_queries(metric: Metric, vectors: Queries) -> Queries:
+    """Return (n, dim) query vectors as the index compares them: (n, stored_dim); see `Metric.queries`."""
+    return vectors if metric.name == "ip" else metric.queries(to_host_vectors(vectors))

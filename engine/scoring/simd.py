@@ -1,4 +1,4 @@
-"""Imports simsimd such that it calls its own functions."""
+"""Imports simsimd so that it calls its own functions."""
 
 from __future__ import annotations
 

@@ -2,9 +2,8 @@
 
 Start with `retriever`, which gets candidates by vectors and by terms and fuses their scores. `searcher` is dense
 search over all segments: stage 1 in backends, stage 2 in `rescorer`. `hits` makes what a search returns, and
-`reranker` reorders it with a cross-encoder. `relevance` turns scores into probabilities by those of `background`
-documents, `metric_scores` gives distances, `similar` searches by the vectors of documents, and `request` validates
-what was requested.
+`reranker` reorders it with a cross-encoder. `relevance` turns scores into probabilities by those of random
+documents, `similar` searches by the vectors of documents, and `request` validates what was requested.
 
 May import: every package of the engine except `indexer`, `index` and `cli`.
 """

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 
@@ -13,35 +14,28 @@ from quarry.engine.arguments import shown
 from quarry.engine.documents.document import full_text
 from quarry.engine.lexical.bm25 import Collection
 from quarry.engine.options import DEFAULT_K1
-from quarry.engine.scoring.metric import Metric
-from quarry.engine.scoring.query_vectors import Queries
+from quarry.engine.scoring.metric import Metric, metric_queries
+from quarry.engine.scoring.query_vectors import Queries, Vectors
 from quarry.engine.scoring.stored_vectors import StoredVectors
-from quarry.engine.search.metric_scores import metric_queries
 from quarry.formats.errors import InvalidQuery
-from quarry.formats.snapshot import OpenSegment, Snapshot
+from quarry.formats.snapshot import Snapshot
 
 __all__ = ["SimilarQuery", "find_document"]
 
 _MAX_WORDS = 25  # as in Lucene's MoreLikeThis
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class SimilarQuery:
     """A stored document as a query.
 
     Attributes:
-        segment: its segment.
-        doc: its ordinal there.
+        text: the document's full text; empty if only vectors are stored.
+        mean: (1, dim) float32, the mean of its vectors.
     """
 
-    segment: OpenSegment
-    doc: int
-
-    @property
-    def text(self) -> str:
-        """The document's full text; empty if only vectors are stored."""
-        stored = self.segment.reader.documents[self.doc]
-        return full_text(stored.title, stored.text)
+    text: str
+    mean: Vectors
 
     def vector(self, metric: Metric) -> Queries:
         """Return the mean of the document's vectors as a query: (1, stored_dim) float32.
@@ -49,9 +43,7 @@ class SimilarQuery:
         Args:
             metric: of the index.
         """
-        rows, _ = self.segment.reader.centroids.rows_of(np.array([self.doc]))
-        vectors = metric.vectors(StoredVectors(self.segment).vectors(rows))
-        return metric_queries(metric, vectors.mean(axis=0, keepdims=True, dtype=np.float32))
+        return metric_queries(metric, self.mean)
 
     def words(self, terms: Callable[[str], list[str]], collection: Collection) -> str:
         """Return the up to 25 words of the document that tell most about it, joined to a text.
@@ -81,16 +73,27 @@ class SimilarQuery:
         return " ".join(best)
 
 
-def find_document(snapshot: Snapshot, doc_id: str) -> SimilarQuery:
+def find_document(snapshot: Snapshot, doc_id: str, index: Path) -> SimilarQuery:
     """Return a stored document as a query.
+
+    Args:
+        snapshot: of the index, or of the shard that the document belongs to.
+        doc_id: id of the document.
+        index: folder of the index, for the message.
 
     Raises:
         InvalidQuery: there is no document with that id.
     """
     place = snapshot.find(doc_id)
     if place is None:
-        raise InvalidQuery("no document has the id of like", path=snapshot.directory.path, actual=shown(doc_id))
-    return SimilarQuery(*place)
+        raise InvalidQuery("no document has the id of like", path=index, actual=shown(doc_id))
+    segment, doc = place
+    stored = segment.reader.documents[doc]
+    rows, _ = segment.reader.centroids.rows_of(np.array([doc]))
+    vectors = Metric.of(snapshot.manifest).vectors(StoredVectors(segment).vectors(rows))
+    return SimilarQuery(
+        full_text(stored.title, stored.text), vectors.mean(axis=0, keepdims=True, dtype=np.float32)
+    )
 
 
 def _idf(collection: Collection, term: str) -> float:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -17,23 +18,25 @@ from quarry.engine.filtering.filter import Condition
 from quarry.engine.filtering.unknown_fields import UnknownFields
 from quarry.engine.gpu.device import Device
 from quarry.engine.index.memory import plan_memory
-from quarry.engine.index.statistics import resource_statistics
+from quarry.engine.index.statistics import index_statistics, resource_statistics
 from quarry.engine.index.stored_documents import stored_document
 from quarry.engine.lexical.bm25 import Bm25, Collection
 from quarry.engine.lexical.close_terms import CloseTerm
 from quarry.engine.lexical.searcher import LexicalSearcher
+from quarry.engine.listing.facets import FacetCounts, FacetRequest, count_values, select_documents
 from quarry.engine.options import OpenOptions, SearchOptions
 from quarry.engine.scoring.metric import Metric
 from quarry.engine.scoring.query_vectors import Queries
 from quarry.engine.scoring.ranking import Exactness, Ranking
-from quarry.engine.search.background import BackgroundSample, sample_background
 from quarry.engine.search.hits.hit_builder import HitBuilder
 from quarry.engine.search.hits.hits import Hit
-from quarry.engine.search.relevance import QueryRelevance
+from quarry.engine.search.relevance import BackgroundSample, QueryRelevance, sample_background
 from quarry.engine.search.retriever import Answer, Pool, Retriever
 from quarry.engine.search.searcher import Searcher
+from quarry.engine.search.similar import SimilarQuery, find_document
 from quarry.engine.shards.candidates import ShardCandidates, best_places
 from quarry.engine.shards.collection import ShardSize
+from quarry.engine.shards.statistics import ShardStatistics
 from quarry.formats.snapshot import Snapshot
 
 __all__ = ["HitRequest", "Shard", "ShardSearcher"]
@@ -166,6 +169,26 @@ class Shard:
         """Return the fields whose names are most like one that no document has."""
         return self.filter.find_nearest(field)
 
+    def find_similar(self, doc_id: str, index: Path) -> SimilarQuery:
+        """Return a document as a query; see `quarry.engine.search.similar.find_document`."""
+        return find_document(self.snapshot, doc_id, index)
+
+    def count_facets(
+        self, request: FacetRequest, condition: Condition | None, searcher: ShardSearcher | None
+    ) -> list[FacetCounts]:
+        """Count values in the documents that satisfy a condition, for each segment.
+
+        Args:
+            request: what to count.
+            condition: of the documents; None: all.
+            searcher: knows the terms of the query; None if there is no query.
+        """
+        terms = None
+        if searcher is not None and request.query is not None:
+            terms = searcher.lexical.query(request.query)
+        docs = select_documents(self.segments, self.allowed(condition), terms)
+        return [count_values(each, request.field, flags) for each, flags in zip(self.segments, docs, strict=True)]
+
     def find_dense(self, vectors: Queries, options: SearchOptions) -> list[ShardCandidates]:
         """Return the best documents by dense score for each of (n, dim) vectors."""
         allowed = self.allowed(options.condition)
@@ -197,8 +220,8 @@ class Shard:
             found.append(self.hits.build(answer, options))
         return found
 
-    def resources(self, posting_bytes: int) -> dict[str, object]:
-        """Describe what searches it, and the memory held for it; see `quarry.engine.index.statistics`.
+    def describe(self, posting_bytes: int) -> ShardStatistics:
+        """Return numbers about it, what searches it, and the memory held for it.
 
         Args:
             posting_bytes: of decoded postings that are held now.
@@ -210,7 +233,10 @@ class Shard:
             "documents": self._plan.document_bytes,
             "quantizers": self._plan.quantizer_bytes,
         }
-        return resource_statistics(self.snapshot, self._options, self.dense.choices, held, self.dense.device_bytes)
+        resources = resource_statistics(
+            self.snapshot, self._options, self.dense.choices, held, self.dense.device_bytes
+        )
+        return ShardStatistics(self.name, index_statistics(self.snapshot), resources)
 
 
 class ShardSearcher:

@@ -4,30 +4,43 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import cast
 
-from quarry.engine.index.statistics import index_statistics
-from quarry.engine.shards.shard import Shard
+__all__ = ["ShardStatistics", "sharded_statistics"]
 
-__all__ = ["sharded_statistics"]
 
 _ADDED = ("generation", "n_documents", "n_deleted", "n_centroids", "n_segments", "size_bytes")
 _ALIKE = ("dim", "metric", "representation", "encoder", "stored", "code_bytes", "dense_weight")
 _SHOWN = ("generation", "n_documents", "n_segments", "size_bytes", "drift")
 
 
-def sharded_statistics(shards: Sequence[Shard], posting_bytes: Sequence[int]) -> dict[str, object]:
+@dataclass(frozen=True)
+class ShardStatistics:
+    """A shard in numbers.
+
+    Attributes:
+        name: of its folder.
+        index: see `quarry.engine.index.statistics.index_statistics`.
+        resources: see `quarry.engine.index.statistics.resource_statistics`.
+    """
+
+    name: str
+    index: Mapping[str, object]
+    resources: Mapping[str, object]
+
+
+def sharded_statistics(shards: Sequence[ShardStatistics]) -> dict[str, object]:
     """Describe the shards of an index, as `index_statistics` and `resource_statistics` describe one index.
 
     Numbers are added up, the generations too; drift is that of the shard whose codes fit worst. Beside them are
     n_shards and shards: by folder generation, n_documents, n_segments, size_bytes and drift.
 
     Args:
-        shards: at their generations.
-        posting_bytes: for each shard the memory of its decoded postings.
+        shards: their descriptions, in their order.
     """
-    each = [index_statistics(shard.snapshot) for shard in shards]
-    held = [shard.resources(n_bytes) for shard, n_bytes in zip(shards, posting_bytes, strict=True)]
+    each = [shard.index for shard in shards]
+    held = [shard.resources for shard in shards]
     backends = [cast("Mapping[str, object]", one["backend"]) for one in held]
     memory = [cast("Mapping[str, object]", one["memory"]) for one in held]
     return {

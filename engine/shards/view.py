@@ -19,25 +19,22 @@ from quarry.engine.index.view import ViewResources
 from quarry.engine.lexical.close_terms import CloseTerm
 from quarry.engine.lexical.searcher import LexicalSearcher
 from quarry.engine.listing.documents import StoredDocuments
-from quarry.engine.listing.facets import FacetCounts, FacetRequest, Facets, count_values, select_documents
+from quarry.engine.listing.facets import FacetCounts, FacetRequest, Facets
 from quarry.engine.options import SearchOptions
-from quarry.engine.scoring.metric import Metric
+from quarry.engine.scoring.metric import Metric, metric_queries
 from quarry.engine.scoring.query_vectors import Queries, Vectors, to_host_vectors
 from quarry.engine.scoring.ranking import Exactness, Ranking
-from quarry.engine.search.background import BackgroundSample, merge_samples
-from quarry.engine.search.hits.coverage import Coverage
-from quarry.engine.search.hits.hits import Hit, Hits
-from quarry.engine.search.metric_scores import metric_queries, set_metric_scores
+from quarry.engine.search.hits.hit_builder import set_metric_scores
+from quarry.engine.search.hits.hits import Coverage, Hit, Hits
 from quarry.engine.search.quoted import search_quoted
-from quarry.engine.search.relevance import RelevanceEstimator
+from quarry.engine.search.relevance import BackgroundSample, RelevanceEstimator, merge_samples
 from quarry.engine.search.reranker import rerank
-from quarry.engine.search.similar import find_document
 from quarry.engine.shards.candidates import ShardCandidates
 from quarry.engine.shards.collection import ShardedCollection
 from quarry.engine.shards.gathering import Gathering, ShardThreads
 from quarry.engine.shards.merging import MergedRanking, merge_candidates
 from quarry.engine.shards.shard import HitRequest, Shard
-from quarry.engine.shards.statistics import sharded_statistics
+from quarry.engine.shards.statistics import ShardStatistics, sharded_statistics
 from quarry.formats.manifest import IndexSettings
 from quarry.formats.shard_set import ShardSet, shard_of
 
@@ -134,22 +131,20 @@ class ShardedView:
         collection = None if query is None else self._collection([query], gathering, SearchOptions())
 
         def count(number: int) -> list[FacetCounts]:
-            shard = self.shards[number]
-            terms = None
-            if collection is not None and query is not None:
-                terms = collection.searchers[number].lexical.query(query)
-            docs = select_documents(shard.segments, shard.allowed(condition), terms)
-            return [
-                count_values(each, request.field, flags) for each, flags in zip(shard.segments, docs, strict=True)
-            ]
+            searcher = None if collection is None else collection.searchers[number]
+            return self.shards[number].count_facets(request, condition, searcher)
 
         return request.sum(each for counts in gathering.run(count).values() for each in counts)
 
     def statistics(self) -> dict[str, object]:
         """Describe the shards and what searches them; see `quarry.engine.shards.statistics`."""
         made = self._collections.get(frozenset())
-        n_bytes = [made.searchers[number].posting_bytes if made else 0 for number in range(len(self.shards))]
-        return sharded_statistics(self.shards, n_bytes)
+
+        def describe(number: int) -> ShardStatistics:
+            return self.shards[number].describe(made.searchers[number].posting_bytes if made else 0)
+
+        found = Gathering(self._threads, self._names).run(describe)
+        return sharded_statistics(list(found.values()))
 
     def check_encoder(self) -> None:
         """Raise unless the encoder is the one that the index was built with.
@@ -193,7 +188,8 @@ class ShardedView:
     def search_like(self, options: SearchOptions) -> Hits:
         """Return the hits like the document `options.like`, see `quarry.engine.options.SearchOptions`."""
         options = replace(options, typos=False, operators=False)  # every word of the query is in the index
-        query = find_document(self._owner(str(options.like)).snapshot, str(options.like))
+        doc_id = str(options.like)
+        query = self._owner(doc_id).find_similar(doc_id, self._path)
         queries = query.vector(self.metric)
         if options.mode == "dense":
             return self._search(None, queries, options)[0]

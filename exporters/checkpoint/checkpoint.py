@@ -23,13 +23,16 @@ from quarry.exporters.checkpoint.head_reader import EncoderUse, read_use
 from quarry.exporters.checkpoint.networks import NetworkShape, read_network_shape, rename_to_bert
 from quarry.formats.bundle.encoder import Pooling
 from quarry.formats.bundle.folder import BundleKind, SourceRecord, file_sha256
+from quarry.formats.container.directory import Directory
 from quarry.formats.errors import CorruptFile, InvalidSetting
+from quarry.formats.vectors.quantizer import open_quantizer
 
 __all__ = [
     "WEIGHTS_NAME",
     "Checkpoint",
     "Network",
     "checkpoint_kind",
+    "quantizer_file",
     "read_checkpoint",
     "read_network",
     "read_reranker",
@@ -251,3 +254,24 @@ def _read_max_length(config: Mapping[str, object], folder: Path) -> int:
         return read_network_shape(config, folder).n_positions
     except InvalidSetting:
         return n_positions
+
+
+def quantizer_file(checkpoint: Checkpoint) -> dict[str, Path]:
+    """The file by its name in the bundle, which is the same; nothing if the checkpoint names no quantizer.
+
+    Raises:
+        InvalidSetting: the file is missing.
+        FormatError: it is damaged.
+        CorruptFile: it is for vectors of another length than the checkpoint's.
+    """
+    name = checkpoint.encoder_use.quantizer
+    if name is None:
+        return {}
+    path = require_file(checkpoint.path, name)
+    dim = checkpoint.head.dim(checkpoint.n_hidden)
+    quantizer = open_quantizer(Directory(checkpoint.path), name).quantizer
+    if quantizer.input_dim != dim:
+        raise CorruptFile(
+            "the quantizer is for vectors of another length", path=path, expected=dim, actual=quantizer.input_dim
+        )
+    return {name: path}

@@ -1,7 +1,7 @@
 """ONNX graphs of a network and its head.
 
 Start with `sources`, the three ways to a network's graph: built from the weights without torch (`bert`), traced by
-torch (`torch_trace`, verified by `torch_check` and `torch_config`), or read from the checkpoint (`onnx_folder`).
+torch (`torch_trace`, verified by `torch_check`), or read from the checkpoint (`onnx_folder`).
 `head` adds pooling and linear layers; `builder` assembles graphs node by node.
 
 May import: `quarry.exporters.checkpoint`, `quarry.exporters.parity`, `quarry.engine`, `quarry.formats`.

@@ -1,4 +1,8 @@
-"""Adds an encoder's head to its network's graph."""
+"""Adds an encoder's head to its network's graph.
+
+A head computes in fp32: norms of unnormalized vectors overflow in half precision, and it is a thousandth of the
+work. Negative term weights of Aggretriever count as 0, so that a vector does not depend on padding.
+"""
 
 from __future__ import annotations
 

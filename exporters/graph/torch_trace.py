@@ -5,8 +5,9 @@ from __future__ import annotations
 import io
 import logging
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, redirect_stdout
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
@@ -16,7 +17,6 @@ from quarry.engine.encoding.tokenizer import Ids
 from quarry.exporters.checkpoint.checkpoint import WEIGHTS_NAME, Checkpoint
 from quarry.exporters.checkpoint.files import count_tensors
 from quarry.exporters.graph.torch_check import check_traced
-from quarry.exporters.graph.torch_config import check_config
 from quarry.formats.errors import BackendUnavailable, CorruptFile, InvalidSetting
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from quarry.exporters.graph.head import Backbone
 
-__all__ = ["trace"]
+__all__ = ["check_config", "trace"]
 
 Vectors = npt.NDArray[np.float32]
 
@@ -47,7 +47,7 @@ def trace(checkpoint: Checkpoint, mlm: bool) -> Callable[[], Backbone]:
     Raises:
         BackendUnavailable: torch, transformers or onnxscript is not installed.
         InvalidSetting: transformers does not know the network, torch cannot trace it, the graph computes other
-            vectors than torch, or `quarry.exporters.graph.torch_config.check_config` refuses the configuration.
+            vectors than torch, or `quarry.exporters.graph.torch_trace.check_config` refuses the configuration.
         CorruptFile: the configuration or the weights are not valid.
     """
     model = _load(checkpoint, mlm)
@@ -198,3 +198,55 @@ def _suppress_output() -> Iterator[None]:
             yield
     finally:
         logging.disable(level)
+
+
+_LAYERS = ("num_hidden_layers", "num_layers", "n_layers", "n_layer", "encoder_layers", "num_encoder_layers")
+_MOST = 2**24  # tokens, dimensions or words, more than any network has
+
+
+def check_config(config: Mapping[str, object], n_tensors: int, folder: Path) -> None:
+    """Refuse unsafe values in a config.json before transformers builds the network.
+
+    transformers trusts the file: it downloads code that is named there, or builds layers until memory runs out.
+
+    Args:
+        config: the contents of config.json.
+        n_tensors: number of tensors in the file of weights.
+        folder: the checkpoint's folder.
+
+    Raises:
+        InvalidSetting: the weights are quantized, or it names third-party code, such as kernels in a repository.
+        CorruptFile: it has more layers than the file has tensors, or a size above 2^24.
+    """
+    if not isinstance(config.get("model_type"), str):
+        raise CorruptFile(
+            "config.json: bad 'model_type'", path=folder, expected="a string", actual=config.get("model_type")
+        )
+    for key, value in _list_members(config):
+        if key == "quantization_config" and value is not None:
+            raise InvalidSetting(
+                "quantized weights cannot be exported", path=folder, actual=f"config.json, {key!r}"
+            )
+        if key.endswith("_implementation") and "/" in str(value):
+            raise InvalidSetting(
+                f"config.json, {key!r} names third-party code", path=folder, actual=repr(value)[:200]
+            )
+        most = n_tensors if key in _LAYERS else _MOST
+        if type(value) is int and value > most and (key in _LAYERS or _is_size(key)):
+            raise CorruptFile(f"config.json: bad {key!r}", path=folder, expected=f"at most {most}", actual=value)
+
+
+def _is_size(key: str) -> bool:
+    return key.endswith(("_size", "_dim", "_embeddings", "_positions", "_heads", "_buckets"))
+
+
+def _list_members(config: Mapping[str, object]) -> Iterator[tuple[str, object]]:
+    """Yield the members of an object and of all objects inside it."""
+    left: list[object] = [config]
+    while left:
+        each = left.pop()
+        if isinstance(each, Mapping):
+            yield from each.items()
+            left += each.values()
+        elif isinstance(each, list):
+            left += each

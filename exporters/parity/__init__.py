@@ -1,8 +1,8 @@
 """Comparison of an exported model with its source.
 
-`encoder` and `reranker` compare a variant with fp32; `retrieval` measures its effect on a ranking.
-`encoder_reference` and `reranker_reference` record results in the bundle, so that it can be checked later without
-the checkpoint. `sample_texts` supplies texts if none are given.
+`encoder` and `reranker` compare a variant with fp32, and record results in the bundle, so that it can be checked
+later without the checkpoint; `retrieval` measures its effect on a ranking. `sample_texts` supplies texts if none
+are given.
 
 May import: `quarry.engine`, `quarry.formats`; nothing else of `quarry.exporters`.
 """

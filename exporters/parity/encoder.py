@@ -1,22 +1,44 @@
-"""Compares an exported encoder with the fp32 graph of the same weights."""
+"""Compares an exported encoder with the fp32 graph of the same weights, or with vectors that were recorded.
+
+Vectors of a few texts are recorded before the graph is converted, so that a bundle can be checked by itself.
+``reference.json`` is a list of ``{"text", "query", "windows": [{"tokens", "pooled"}]}``: the vector of the text's
+beginning as a query, and the token vectors (n_tokens, dim) and pooled vector (dim,) of each window of the text as
+a document. Vectors are base64 of little-endian float16, scaled so that the largest element is 1: only directions
+are compared.
+"""
 
 from __future__ import annotations
 
+import base64
+import json
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
 from quarry.engine.encoding.encoder import Encoder
-from quarry.engine.encoding.token_vectors import TokenVectors
-from quarry.formats.bundle.encoder import LEAST_MEAN_COSINE, ParityRecord
-from quarry.formats.errors import InvalidSetting
+from quarry.engine.encoding.opening import open_encoder
+from quarry.engine.encoding.token_vectors import TokenVectors, VectorKind
+from quarry.formats.bundle.encoder import LEAST_MEAN_COSINE, ParityRecord, load_bundle
+from quarry.formats.bundle.folder import REFERENCE_NAME, BundleFolder
+from quarry.formats.container.fields import read_json
+from quarry.formats.errors import CorruptFile, InvalidSetting
 
-__all__ = ["LEAST_MEAN_COSINES", "check_parity", "cut_query", "measure_parity", "pool_vector"]
+__all__ = [
+    "LEAST_MEAN_COSINES",
+    "check_bundle",
+    "check_parity",
+    "cut_query",
+    "find_recorded_file",
+    "measure_parity",
+    "pool_vector",
+    "record_reference",
+]
 
 LEAST_MEAN_COSINES: Mapping[str, float] = {"fp32": 0.9999, "fp16": 0.999, "int8-weights": 0.99}
 """A lower mean cosine is refused; other precisions: `quarry.formats.bundle.encoder.LEAST_MEAN_COSINE`."""
@@ -107,3 +129,131 @@ def _compute_cosines(one: Vectors, other: Vectors) -> Vectors:
     norms = np.linalg.norm(one, axis=1) * np.linalg.norm(other, axis=1)
     cosines: Vectors = np.einsum("ij,ij->i", one, other) / np.maximum(norms, np.float32(1e-12))
     return cosines
+
+
+_CHARACTERS = 200
+_MAX_BYTES = 64 * 1024 * 1024
+_NO_OFFSETS = np.empty(0, np.int64)
+
+
+def record_reference(exact: Encoder, texts: Iterable[str], n_texts: int) -> bytes:
+    """Encode the beginnings of a few texts and return the contents of ``reference.json``.
+
+    Args:
+        exact: the encoder before its conversion.
+        texts: real texts; texts without tokens are skipped.
+        n_texts: how many to record.
+    """
+    entries: list[dict[str, object]] = []
+    for text in texts:
+        short = text.strip()[:_CHARACTERS]
+        windows = [
+            {"tokens": _encode_base64(window.values), "pooled": _encode_base64(pool_vector(window))}
+            for window in exact.windows(short)
+        ]
+        if windows:
+            query = _encode_base64(exact.encode_query(cut_query(short)))
+            entries.append({"text": short, "query": query, "windows": windows})
+        if len(entries) == n_texts:
+            break
+    return json.dumps(entries, ensure_ascii=False, indent=0).encode("utf-8")
+
+
+def check_bundle(path: str | Path) -> ParityRecord:
+    """Run an encoder's bundle of any precision and compare it with the vectors that its export recorded.
+
+    Raises:
+        InvalidSetting: there is no encoder's bundle, it has no recorded vectors, or its vectors differ; the
+            message has the largest difference and its text.
+        FormatError: the bundle is damaged.
+    """
+    bundle = load_bundle(path)
+    recorded = _RecordedEncoder(find_recorded_file(bundle, "vectors"), bundle.settings.dim)
+    try:
+        record, worst = measure_parity(recorded, open_encoder(bundle.path), recorded.texts)
+    except ValueError as error:
+        raise CorruptFile(f"the recorded vectors do not match their texts: {error}", path=bundle.path) from error
+    check_parity(record, worst, bundle.settings.precision)
+    return record
+
+
+def find_recorded_file(bundle: BundleFolder, what: str) -> Path:
+    """Verify a bundle's files and return the path of the results that its export recorded.
+
+    Args:
+        bundle: an encoder's or a reranker's.
+        what: what is recorded, for the message.
+
+    Raises:
+        InvalidSetting: the export recorded nothing.
+        FormatError: the bundle is damaged.
+    """
+    if REFERENCE_NAME not in bundle.files:
+        raise InvalidSetting(
+            f"the bundle has no recorded {what}; it can only be exported again",
+            path=bundle.path,
+            expected=REFERENCE_NAME,
+        )
+    bundle.verify_files()
+    return bundle.path / REFERENCE_NAME
+
+
+@dataclass(frozen=True, eq=False)
+class _Entry:
+    """The recorded vectors of one text."""
+
+    query: Vectors
+    windows: Sequence[TokenVectors]
+
+
+class _RecordedEncoder:
+    """An encoder that returns the recorded vectors of a few texts."""
+
+    name = "recorded"
+    identity = "recorded"
+    normalize = False
+    vector_kinds: frozenset[VectorKind] = frozenset({"token", "pooled"})
+    trained_representation = None
+    beta = None
+
+    def __init__(self, path: Path, dim: int) -> None:
+        self.dim = dim
+        try:
+            entries = read_json(path, _MAX_BYTES)
+            self._known = {str(each["text"]): self._read_entry(each) for each in entries}  # type: ignore[attr-defined]
+        except (TypeError, KeyError, ValueError) as error:
+            raise CorruptFile(f"not a list of recorded vectors: {error!r}", path=path) from error
+        self._queries = {cut_query(text): entry.query for text, entry in self._known.items()}
+
+    @property
+    def texts(self) -> list[str]:
+        """The texts that were recorded."""
+        return list(self._known)
+
+    def windows(self, text: str) -> Iterator[TokenVectors]:
+        """Yield the recorded windows of a text."""
+        return iter(self._known[text].windows)
+
+    def encode_query(self, text: str) -> Vectors:
+        """Return the recorded vector of a text's beginning."""
+        return self._queries[text]
+
+    def _read_entry(self, entry: dict[str, object]) -> _Entry:
+        windows = entry["windows"]
+        if not isinstance(windows, list):
+            raise TypeError("windows are not a list")
+        return _Entry(self._decode_base64(entry["query"])[0], [self._read_window(window) for window in windows])
+
+    def _read_window(self, window: dict[str, object]) -> TokenVectors:
+        tokens, (pooled,) = self._decode_base64(window["tokens"]), self._decode_base64(window["pooled"])
+        return TokenVectors(tokens, _NO_OFFSETS, _NO_OFFSETS, pooled, pooled, pooled)
+
+    def _decode_base64(self, coded: object) -> Vectors:
+        content = base64.b64decode(str(coded), validate=True)
+        return np.frombuffer(content, "<f2").astype(np.float32).reshape(-1, self.dim)
+
+
+def _encode_base64(vectors: Vectors) -> str:
+    rows = np.atleast_2d(vectors)
+    scaled = rows / np.maximum(np.abs(rows).max(axis=1, initial=0, keepdims=True), np.float32(1e-30))
+    return base64.b64encode(scaled.astype("<f2").tobytes()).decode("ascii")

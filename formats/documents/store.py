@@ -36,6 +36,7 @@ __all__ = ["DocStore", "DocStoreWriter", "KnownDictionary", "PackedDocument", "S
 _LEVEL = 6
 _DICTIONARY_BYTES = 64 << 10
 _MIN_TRAINING_DOCS = 64
+_TRAINING_BYTES = 1 << 20  # four times as much takes four times as long, and compresses at most .7 % better
 _SAMPLED_DOCS = 16  # documents that an existing dictionary is tested on
 _MAX_HELPFUL_SHARE = 0.9  # of the size without it; a dictionary that compresses less is not used
 _MAX_DOCUMENT_BYTES = 64 << 20
@@ -213,11 +214,13 @@ def _is_helpful(known: bytes, records: list[bytes]) -> bool:
 
 
 def _train_dictionary(records: list[bytes], size: int) -> bytes:
-    """Train a zstd dictionary on `records`; empty if they are too few or too short."""
+    """Train a zstd dictionary on a sample of `records`; empty if they are too few or too short."""
     if len(records) < _MIN_TRAINING_DOCS:
         return b""
+    step = min(len(records) // _MIN_TRAINING_DOCS, max(1, sum(map(len, records)) // _TRAINING_BYTES))
+    sample: list[bytes | bytearray | memoryview] = [*records[::step]]
     try:
-        return zstandard.train_dictionary(size, list(records), level=_LEVEL).as_bytes()
+        return zstandard.train_dictionary(size, sample, level=_LEVEL).as_bytes()
     except zstandard.ZstdError:
         return b""
 

@@ -75,7 +75,7 @@ class Gate:
             "the request is for another host",
             name="WrongHost",
             field="host",
-            expected="a host that this server was told to answer for",
+            expected="a host that this server is configured to answer for",
             found=host[:60],
         )
         await error_response(error)(scope, receive, send)

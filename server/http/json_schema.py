@@ -19,6 +19,7 @@ __all__ = ["Schema", "check", "parse_json", "parsed"]
 Schema: TypeAlias = Mapping[str, Any]
 
 _MAX_DIGITS = 400  # an integer of more cannot be meant
+_MAX_EXACT = 1 << 53  # larger floats stand for several integers
 _TYPES: Mapping[str, type | tuple[type, ...]] = {
     "string": str,
     "integer": int,
@@ -184,10 +185,11 @@ def _refuse_constant(name: str) -> NoReturn:
 
 
 def _parse_float(digits: str) -> float:
+    """Return a number; one that is an integer is that integer, because 3.0 and 3 are the same in JSON Schema."""
     value = float(digits)
     if not math.isfinite(value):
         raise ValueError(f"the number {digits[:60]} is too large")
-    return value
+    return int(value) if value.is_integer() and abs(value) <= _MAX_EXACT else value
 
 
 def _parse_int(digits: str) -> int:

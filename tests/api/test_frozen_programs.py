@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 import tomllib
 from importlib import import_module
 from pathlib import Path
@@ -10,6 +13,12 @@ import pytest
 
 from quarry.engine.backends.registry import BACKENDS
 from quarry.engine.pyinstaller import hidden_imports, hook_dirs
+
+OF_OTHER_TESTS = (  # hooks of PyInstaller bring them, for functions that the program does not call
+    *("IPython", "PIL", "cryptography", "fsspec", "huggingface_hub", "matplotlib", "networkx", "numba", "onnx"),
+    *("pandas", "polars", "pyarrow", "pytest", "ray", "scipy", "setuptools", "sklearn", "sympy", "tensorrt"),
+    *("torch", "transformers", "triton"),
+)
 
 
 def test_all_that_is_loaded_by_name_is_named() -> None:
@@ -34,3 +43,35 @@ def test_the_hook_collects_the_model() -> None:
     exec(Path(hook_dirs()[0], "hook-quarry.py").read_text(), hook)
     assert {Path(source).name for source, _ in hook["datas"]} >= {"bundle.json", "model.onnx", "tokenizer.json"}
     assert hook["hiddenimports"] == hidden_imports()
+
+
+def test_a_frozen_program_starts_and_answers(repository: Path, tmp_path: Path) -> None:
+    """The program of an example, in a folder of its own and without a Python around it."""
+    pytest.importorskip("PyInstaller")
+    options = [f"--exclude-module={name}" for name in OF_OTHER_TESTS]
+    options += [f"--additional-hooks-dir={folder}" for folder in hook_dirs()]  # found without it once installed
+    command = [sys.executable, "-m", "PyInstaller", "--noconfirm", "--specpath", str(tmp_path), *options]
+    environment = os.environ | {"PYINSTALLER_CONFIG_DIR": str(tmp_path / "cache")}
+    example = repository / "examples" / "desktop_search.py"
+    done = subprocess.run(
+        [*command, str(example)], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    notes = tmp_path / "notes"
+    notes.mkdir()
+    (notes / "bread.md").write_text("# Bread\n\nBread is baked for forty minutes.\n", encoding="utf-8")
+    (notes / "garden.md").write_text("# Garden\n\nTomatoes are planted in May.\n", encoding="utf-8")
+    program = tmp_path / "dist" / "desktop_search" / "desktop_search"
+    for _ in range(2):  # the second time the index is there
+        done = subprocess.run(
+            [program, notes, "how long is bread baked?"],
+            cwd=tmp_path,
+            env={"PATH": os.defpath, "HOME": str(tmp_path)},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        assert done.stdout.startswith("bread.md, line")
+        assert "forty minutes" in done.stdout
+    assert (tmp_path / "notes.index").is_dir()

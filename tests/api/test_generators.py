@@ -12,7 +12,7 @@ from pathlib import Path
 
 PACKAGES = ("engine", "exporters", "formats", "training", "bench")
 ALLOWED = {
-    "JsonArray.__iter__": "closes a file",
+    "JsonArrayDocuments.__iter__": "closes a file",
     "LineReader.__iter__": "closes a file",
     "_cluster": "a context manager: ends Ray",
     "_exit_on_sigterm": "a context manager: sets a signal handler",

@@ -9,7 +9,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from quarry.engine.encoding.device_encoder import PreparedText
+from quarry.engine.encoding.batch_encoder import PreparedText
 from quarry.engine.encoding.token_vectors import TokenVectors
 from quarry.engine.encoding.tokenizer import Tokens
 from quarry.engine.representation.base import DocumentVectors, Representation
@@ -75,7 +75,7 @@ def represent_on_device(
     representation: Representation, documents: list[TokenizedDocument], normalize: bool
 ) -> list[DocumentVectors]:
     torch = pytest.importorskip("torch", reason="representations on a device need torch")
-    from quarry.engine.encoding.device_encoder import DeviceTokens
+    from quarry.engine.encoding.batch_encoder import DeviceTokens
     from quarry.engine.representation.on_device import device_representation
 
     on_device = device_representation(representation)

@@ -21,7 +21,7 @@ from support.models.tiny_checkpoint import write_checkpoint
 from quarry.engine.analysis.analyzer import Analyzer
 from quarry.engine.bundled import default_bundle_path
 from quarry.engine.documents.document import Document
-from quarry.engine.encoding.device_encoder import PreparedText
+from quarry.engine.encoding.batch_encoder import PreparedText
 from quarry.engine.encoding.runtimes.batched_encoder import BatchedEncoder
 from quarry.engine.encoding.runtimes.onnx_runner import OnnxRunner
 from quarry.engine.encoding.token_vectors import TokenVectors
@@ -40,10 +40,9 @@ torch = pytest.importorskip("torch", reason="centroids on a device need torch")
 
 pytestmark = pytest.mark.usefixtures("one_torch_thread")
 
-from quarry.engine.encoding.device_encoder import DeviceTokens  # noqa: E402
+from quarry.engine.encoding.batch_encoder import DeviceTokens  # noqa: E402
 from quarry.engine.encoding.runtimes.device_batches import mean_over_windows  # noqa: E402
-from quarry.engine.representation.device_kmeans import kmeans_of_documents  # noqa: E402
-from quarry.engine.representation.on_device import device_representation  # noqa: E402
+from quarry.engine.representation.on_device import device_representation, kmeans_of_documents  # noqa: E402
 
 ROUNDING = 2e-6  # of a mean of vectors of length 1 or so
 EQUALLY_NEAR = 1e-6  # of squared distances: the oracle's rounding in float32

@@ -16,6 +16,7 @@ from quarry.engine.documents.document import Document
 from quarry.engine.indexer.batches.document_encoder import DocumentEncoder, EncodedDocuments
 from quarry.engine.indexer.batches.encoded_batch import EncodedBatch
 from quarry.engine.indexer.index_writer import IndexWriter
+from quarry.engine.indexer.segments.new_quantizer import ListPlan
 from quarry.engine.indexer.segments.segment_builder import SegmentBuilder
 from quarry.engine.process.worker_pool import WorkerPool
 from quarry.engine.scoring.metric import Metric
@@ -103,7 +104,7 @@ def rebuilt(path, target, live):
     if segment.quantizer:
         existing = StoredQuantizer(segment.quantizer, write_quantizer(directory, segment.quantizer))
     how = DocumentEncoder(ENCODER, KMeans(4), Analyzer(manifest.settings.language))
-    with closing(SegmentBuilder(directory, manifest.settings, 1, SMALL)) as builder:
+    with closing(SegmentBuilder(directory, ListPlan(manifest.settings, 1, SMALL))) as builder:
         documents = (as_document(live[segment.reader.ids[doc]]) for doc in range(len(live)))
         with WorkerPool(1, "encode") as pool, EncodedDocuments(documents, how, pool) as encoded:
             for each in encoded:

@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
+import argparse
 import contextlib
+import json
 import os
+import re
 import signal
+import subprocess
+import sys
 import threading
 import time
 from pathlib import Path
 
 import pytest
-from support.indexes.sharded import ENCODER, columns, random_documents, random_queries
+from support.indexes.parity import ENCODER, QUERIES, LengthReranker, change, questions, varied_documents
+from support.indexes.sharded import columns
 
 from quarry import engine
-from quarry.engine import Engine, InvalidFilter, ShardTimeout
+from quarry.distributed.serve_command import open_served
+from quarry.engine import Engine, IndexNotFound, InvalidFilter, InvalidQuery, InvalidSetting, ShardTimeout
+from quarry.engine.cli.commands import main
+from quarry.formats.errors import BackendUnavailable, EncoderMismatch
 
 pytest.importorskip("ray", reason="the extra distributed is not installed")
 pytestmark = [
@@ -21,14 +30,15 @@ pytestmark = [
     pytest.mark.skipif(not Path("/proc/self/cmdline").exists(), reason="processes are found in /proc"),
 ]
 
-DOCUMENTS = random_documents(80)
-QUERIES = random_queries(6)
+NAME = "quarry-docs"  # as `quarry serve docs=...` names it
 
 
 @pytest.fixture(scope="module")
 def path(tmp_path_factory):
     path = tmp_path_factory.mktemp("served") / "idx"
-    engine.build(DOCUMENTS, path, encoder=ENCODER, shards=2, threads=1)
+    engine.build(varied_documents(80), path, encoder=ENCODER, shards=2, threads=1, metric="l2")
+    with Engine.open(path, encoder=ENCODER, writable=True, threads=1) as index:
+        change(index)
     return path
 
 
@@ -39,7 +49,7 @@ def served(path, cluster):
 
     from quarry.distributed import serve_index
 
-    yield serve_index(path, encoder=ENCODER, replicas=2, num_cpus=0.1)
+    yield serve_index(path, name=NAME, encoder=ENCODER, replicas=2, num_cpus=0.1, reranker=LengthReranker())
     serve.shutdown()
 
 
@@ -48,7 +58,7 @@ def processes(shard):
     found = []
     for entry in Path("/proc").iterdir():
         with contextlib.suppress(OSError):
-            if entry.name.isdecimal() and f"quarry-shard-{shard}".encode() in (entry / "cmdline").read_bytes():
+            if entry.name.isdecimal() and f"{NAME}-shard-{shard}".encode() in (entry / "cmdline").read_bytes():
                 found.append(int(entry.name))
     return sorted(found)
 
@@ -82,58 +92,162 @@ def load(served):
         thread.join()
 
 
-def test_the_ranking_of_one_index(served, path):
-    with Engine.open(path, encoder=ENCODER) as index:
-        for mode in ("dense", "lexical", "hybrid"):
-            options = {"mode": mode, "explain": True, "k": 20}
-            for query, together in zip(QUERIES, served.search(QUERIES, **options), strict=True):
-                found, wanted = served.search(query, **options), index.search(query, **options)
-                assert columns(found) == columns(together) == columns(wanted)
-                assert [each.to_dict() for each in found] == [each.to_dict() for each in wanted]
-                assert (found.exactness, found.coverage) == (wanted.exactness, wanted.coverage)
-            condition = {"number": {"$gte": 3}}
-            filtered = served.search(QUERIES[0], mode=mode, filter=condition)
-            assert columns(filtered) == columns(index.search(QUERIES[0], mode=mode, filter=condition))
-        assert served.count(condition) == index.count(condition)
-        ids = ["document 0003", "none", "document 0001"]
-        assert served.get(ids) == index.get(ids)
-        assert len(served) == len(index)
+def test_answers_are_those_of_the_index_in_this_process(served, path):
+    with Engine.open(path, encoder=ENCODER, reranker=LengthReranker()) as index:
+        for name, ask in questions().items():
+            assert ask(served) == ask(index), name
+        for query in QUERIES:
+            found, wanted = served.search(query, rerank=20), index.search(query, rerank=20)
+            assert columns(found) == columns(wanted)
+            assert (found.exactness, found.coverage) == (wanted.exactness, wanted.coverage)
+        assert ["given 02" in served, "none" in served] == [True, False]
+        assert served.folder() == path
+        stats, wanted = served.stats(), index.stats()
+        assert stats["shards"] == wanted["shards"]
+        assert stats.keys() == wanted.keys()
     with pytest.raises(InvalidFilter):
         served.search("w1", filter={"number": {"$gt": "text"}})
+    with pytest.raises(InvalidFilter):
+        served.documents(filter={"number": {"$gt": "text"}})
+    with pytest.raises(InvalidQuery, match="nobody"):
+        served.search(like="nobody")
+    with pytest.raises(InvalidQuery, match="either queries or like"):
+        served.search("w1", like="given 02")
 
 
-def test_http_is_that_of_one_index(served, path):
-    """Answers are those of the same server in front of the index itself."""
+def test_documents_are_listed_in_pages(served, path, monkeypatch):
+    from quarry.distributed import served_shards
+
+    monkeypatch.setattr(served_shards, "_PAGE", {"documents": 7, "ids": 9})
+    condition = {"number": {"$gte": 2}}
+    with Engine.open(path, encoder=ENCODER) as index:
+        for options in ({}, {"filter": condition}, {"offset": 30, "limit": 25}, {"offset": 1000}, {"limit": 0}):
+            assert list(served.ids(**options)) == list(index.ids(**options))
+            assert list(served.documents(**options)) == list(index.documents(**options))
+        assert list(served) == list(index)
+    for options in ({"offset": -1}, {"limit": "2"}):
+        with pytest.raises(InvalidSetting):
+            served.ids(**options)
+
+
+def test_what_cannot_be_served(served, path, tmp_path):
+    from quarry.distributed import connect_index, serve_index
+
+    engine.build(["no shards"], tmp_path / "one", encoder=ENCODER)
+    for folder in (tmp_path / "none", tmp_path / "one"):
+        with pytest.raises(IndexNotFound):
+            serve_index(folder)
+    with pytest.raises(EncoderMismatch):
+        serve_index(path, encoder=type(ENCODER)(dim=16))
+    for options in ({"replicas": 0}, {"max_ongoing_requests": True}, {"timeout_s": 0}, {"timeout_s": "1"}):
+        with pytest.raises(InvalidSetting, match=next(iter(options))):
+            serve_index(path, **options)
+    with pytest.raises(IndexNotFound, match="'nothing'"):
+        connect_index("nothing")
+    with pytest.raises(BackendUnavailable, match="expected 300 processors"):
+        serve_index(path, name="large", encoder=ENCODER, num_cpus=100, start_timeout_s=1)
+    with pytest.raises(IndexNotFound):
+        connect_index("large")
+
+
+def requests():
+    """Requests to a server, as method, path and body."""
+    options = {"k": 5, "filter": {"number": {"$gte": 2}}, "mode": "lexical"}
+    yield "POST", "search", {"query": QUERIES[1], "explain": True, **options}
+    yield "POST", "search", {"query": "w1", "offset": 3, "min_relevance": 0.2, **options}
+    yield "POST", "search", {"query": "w1", "filter": {"number": {"$gt": "text"}}}
+    yield "POST", "search/batch", {"queries": QUERIES, **options}
+    yield "POST", "list", {"limit": 5, "offset": 30, "filter": {"number": {"$gte": 2}}}
+    yield "POST", "facets", {"fields": ["number", "tags"], "query": QUERIES[1]}
+    yield "GET", "documents?id=given%2002&id=none", None
+    yield "GET", "documents/column%2003", None
+    yield "GET", "documents/none", None
+
+
+def answers(server, index):
+    """The answers of a server to `requests`, and the names of its statistics."""
+    found = []
+    for method, path, body in requests():
+        answer = server.ask(
+            method,
+            f"/v1/indexes/{index}/{path}",
+            None if body is None else json.dumps(body),
+            content_type="application/json",
+        )
+        found.append((path, answer.status, answer.json))
+    statistics = server.ask("GET", f"/v1/indexes/{index}").json["statistics"]
+    return [*found, (statistics.keys(), statistics["shards"])]
+
+
+def test_the_command_line_serves_what_is_running_and_what_is_not(served, path, tmp_path):
+    """The HTTP interface is that of one index; applications that the command started end with it."""
     pytest.importorskip("starlette", reason="the extra server is not installed")
-    from support.server.running_server import running
+    import ray
+    from support.server.running_server import RunningServer, running
 
+    from quarry.distributed.deployments import is_serving
     from quarry.server import app
 
-    request = {"query": QUERIES[0], "k": 5, "filter": {"number": {"$gte": 2}}}
-    answers = []
-    for reader in (None, lambda _: served):
-        with running(app({"docs": path}, encoder=ENCODER, threads=1, open_reader=reader)) as server:
-            answer = server.search("docs", **request)
-            assert answer.status == 200, answer.body
-            answers.append(answer.json)
-            refused = server.search("docs", query="w1", filter={"number": {"$gt": "text"}})
-            assert (refused.status, refused.error["type"]) == (422, "InvalidFilter")
-            assert server.ask("GET", "/health").status == 200
-    assert answers[0]["hits"]
-    for answer in answers:
-        answer.pop("took_ms", None)
-    assert answers[0] == answers[1]
+    with Engine.open(path, encoder=ENCODER) as index:
+        index.snapshot(tmp_path / "copy")
+    wanted = {}
+    for name, folder, encoder in (("docs", path, ENCODER), ("copy", tmp_path / "copy", None)):
+        with running(app({name: folder}, encoder=encoder, threads=1)) as server:
+            wanted[name] = answers(server, name)
+    statuses = [status for _, status, _ in wanted["docs"][:-1]]
+    assert statuses == [200, 200, 422, 200, 200, 200, 200, 200, 404]
+    command = [sys.executable, "-m", "quarry", "serve", f"docs={path}", f"copy={tmp_path / 'copy'}", "--port", "0"]
+    command += ["--ray", ray.get_runtime_context().gcs_address, "--replica-cpus", "0.1"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        line = process.stdout.readline()
+        found = re.fullmatch(r"serving docs, copy at http://([\d.]+):(\d+)/ \(Ctrl\+C stops\)\n", line)
+        assert found, line + process.stderr.read()
+        server = RunningServer((found[1], int(found[2])), None)
+        assert is_serving("quarry-copy")
+        for name in ("docs", "copy"):
+            for ours, theirs in zip(answers(server, name), wanted[name], strict=True):
+                assert ours == theirs
+        assert server.ask("GET", "/health").status == 200
+        assert (
+            f'quarry_index_documents{{index="copy"}} {len(served)}' in server.ask("GET", "/metrics").body.decode()
+        )
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(60) == 0
+    finally:
+        process.kill()
+        process.communicate()
+    assert is_serving(NAME)
+    assert not is_serving("quarry-copy")
+    assert len(served.search(QUERIES[0])) == 10
 
 
-def test_a_commit_under_load(served, path):
+def test_an_application_of_another_index_is_not_taken_for_this_one(served, tmp_path):
+    with contextlib.ExitStack() as stack, pytest.raises(InvalidSetting, match="serves another index"):
+        open_served(argparse.Namespace(), NAME, tmp_path, stack)
+
+
+def test_the_command_line_without_a_cluster(path, tmp_path, capsys):
+    engine.build(["no shards"], tmp_path / "one", encoder=ENCODER)
+    assert main(["serve", str(tmp_path / "one"), "--ray", "local"]) == 1
+    assert "no sharded index" in capsys.readouterr().err
+
+
+def test_a_commit_under_load(served, path, monkeypatch):
     """Every answer is complete; after a while all copies of all shards answer from the new generation."""
-    before = len(served)
+    from quarry.distributed import served_shards
+
+    monkeypatch.setattr(served_shards, "_PAGE", {"ids": 4})
+    before, listed = len(served), list(served.ids())
     with load(served) as answers, Engine.open(path, encoder=ENCODER, writable=True, threads=1) as index:
         wait_until(lambda: len(answers) > 10)
+        ids = served.ids()
+        first = [next(ids) for _ in range(3)]
         index.add([{"id": f"new {number}", "text": "moonlight"} for number in range(6)])
         index.commit()
         wait_until(lambda: len(served) == before + 6)
         wait_until(lambda: not served.search("moonlight").coverage.generations)
+        assert [*first, *ids] == listed  # of the generation before
     errors = [answer for _, answer in answers if isinstance(answer, Exception)]
     assert not errors
     assert all(answer.coverage.is_complete for _, answer in answers)
@@ -180,7 +294,9 @@ def test_all_copies_of_a_shard_are_killed(served):
     for process in processes(1):
         os.kill(process, signal.SIGKILL)
     found = served.search("w1", partial=True, timeout=0.5)
-    assert found.coverage.is_complete == (found.coverage.n_reached == len(served))
+    with pytest.raises(ShardTimeout):
+        served.search("w2", timeout=0.2)
+    assert found.coverage.n_reached < len(served)
     assert not found.coverage.is_complete
     assert found.exactness == "partial"
     wait_until(lambda: served.search("w1", partial=True, timeout=5).coverage.is_complete)

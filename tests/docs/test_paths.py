@@ -8,10 +8,8 @@ from pathlib import Path
 
 import pytest
 
-PATH = re.compile(
-    r"(?<![\w/.-])(?:bench|distributed|engine|exporters|formats|integrations|server|training|tests|\.ci)/[\w./*-]*"
-)
 PACKAGES = ("bench", "distributed", "engine", "exporters", "formats", "integrations", "server", "training")
+PATH = re.compile(rf"(?<![\w/.-])(?:{'|'.join(PACKAGES)}|tests|\.ci)/[\w./*-]*")
 
 
 @pytest.mark.parametrize(("page", "n_paths_at_least"), [("ARCHITECTURE.md", 20), ("README.md", 1)])

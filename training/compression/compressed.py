@@ -8,8 +8,7 @@ from pathlib import Path
 import torch
 
 from quarry.formats.errors import InvalidSetting
-from quarry.training.compression.product_quantizer import ProductQuantizer
-from quarry.training.compression.quantizer_file import write_checkpoint_quantizer
+from quarry.training.compression.product_quantizer import ProductQuantizer, write_checkpoint_quantizer
 from quarry.training.model.tokens import TokenBatch
 from quarry.training.objectives.objective import StepTargets, Use
 from quarry.training.objectives.ranking import RankingObjective

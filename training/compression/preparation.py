@@ -11,12 +11,14 @@ import torch
 
 from quarry.formats.errors import InvalidSetting
 from quarry.training.compression.compressed import CompressedObjective
-from quarry.training.compression.dpq import Dpq
 from quarry.training.compression.jpq import Jpq
 from quarry.training.compression.opq import train_opq
-from quarry.training.compression.product_quantizer import ProductQuantizer
-from quarry.training.compression.quantizer_file import read_checkpoint_quantizer, write_checkpoint_quantizer
-from quarry.training.compression.repconc import Constraint, RepConc
+from quarry.training.compression.product_quantizer import (
+    ProductQuantizer,
+    read_checkpoint_quantizer,
+    write_checkpoint_quantizer,
+)
+from quarry.training.compression.repconc import Constraint, Dpq, RepConc
 from quarry.training.compression.stored_codes import StoredCodes, document_rows, encode_documents
 from quarry.training.data.example_store import ExampleStore
 from quarry.training.model.network import EncoderNetwork

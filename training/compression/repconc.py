@@ -1,4 +1,4 @@
-"""RepCONC: discrete representations by constrained clustering."""
+"""RepCONC and DPQ: discrete representations by constrained clustering, and the baseline without."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from quarry.training.compression.product_quantizer import ProductQuantizer, squa
 from quarry.training.compression.sinkhorn import assign_balanced_codes
 from quarry.training.objectives.ranking import RankingObjective
 
-__all__ = ["Constraint", "RepConc"]
+__all__ = ["Constraint", "Dpq", "RepConc"]
 
 
 @dataclass(frozen=True)
@@ -77,3 +77,25 @@ class RepConc(CodedDocumentsObjective):
     def error(self, rotated: torch.Tensor, decoded: torch.Tensor) -> torch.Tensor:
         """Eq. 7, which moves rows and codewords; see `CodedDocumentsObjective.error`."""
         return (rotated - decoded).square().sum(1).mean()
+
+
+class Dpq(CodedDocumentsObjective):
+    """Encoders by the ranking loss, codebook by the quantization error (Chen, Li and Sun 2020, "Differentiable
+    Product Quantization for End-to-End Embedding Compression", its variant by vector quantization, DPQ-VQ).
+
+    Rows take their nearest codewords. The gradient of the coded rows reaches the rows before coding alone
+    (straight-through), and that of the quantization error the codewords alone, which follow the rows like the
+    centroids of a k-means over batches: as Zhan et al. 2022 describe it in section 5.3, "Ablation Study".
+    """  # noqa: D205
+
+    def assign(self, rotated: torch.Tensor) -> torch.Tensor:
+        """Nearest; see `CodedDocumentsObjective.assign`."""
+        return self.quantizer.nearest(rotated)
+
+    def pass_through(self, rotated: torch.Tensor, decoded: torch.Tensor) -> torch.Tensor:
+        """To rows alone; see `CodedDocumentsObjective.pass_through`."""
+        return rotated + (decoded - rotated).detach()
+
+    def error(self, rotated: torch.Tensor, decoded: torch.Tensor) -> torch.Tensor:
+        """Moves codewords alone; see `CodedDocumentsObjective.error`."""
+        return (rotated.detach() - decoded).square().sum(1).mean()

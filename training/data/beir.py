@@ -28,7 +28,7 @@ class BeirPart:
             digests, so that they are the same in every order of the file.
         is_held_out: take the held-out articles instead of all others.
         id_prefix: take only documents whose id begins so.
-        limit: at most so many documents, the first; None: all.
+        limit: maximum number of documents, the first ones; None: all.
     """
 
     folder: Path

@@ -33,7 +33,7 @@ class SourceSettings:
         exclude_titles: articles to leave out, of collections.
         held_out: articles kept for validation, of ``beir``.
         id_prefix: take only documents whose id begins so, of collections.
-        limit: at most so many documents of a collection.
+        limit: maximum number of documents of a collection.
         cluster_size: group passages by k-means clusters of about so many; 0: by article.
         group_size: examples of one group that follow each other in a batch.
         licence: of the texts, for the model card.

@@ -1,8 +1,7 @@
 """The GPU backend, in torch.
 
 Start with `backend`. Centroids that fit are scanned exhaustively (`rows`, `scan`, `scores`); otherwise lists of
-PQ codes are searched (`lists`, `quantizer`, `coded_rows`). `document_rows` maps rows to documents, `queries`
-prepares queries on the device.
+PQ codes are searched (`lists`, `quantizer`, `coded_rows`). `queries` prepares queries on the device.
 
 May import: `quarry.engine.backends`, `quarry.engine.gpu`, and torch.
 """

@@ -32,8 +32,8 @@ from quarry.formats.snapshot import OpenSegment
 if TYPE_CHECKING:
     import torch
 
-    from quarry.engine.backends.gpu.document_rows import DocumentScores
     from quarry.engine.backends.gpu.lists import DeviceLists
+    from quarry.engine.backends.gpu.rows import DocumentScores
 
 __all__ = ["GpuBackend"]
 

@@ -7,8 +7,8 @@ from functools import partial
 import numpy as np
 import torch
 
-from quarry.engine.backends.gpu.document_rows import DocumentRows
 from quarry.engine.backends.gpu.lists import DeviceLists
+from quarry.engine.backends.gpu.rows import DocumentRows
 from quarry.engine.gpu.device import Device
 from quarry.engine.gpu.transfer import upload
 from quarry.formats.snapshot import OpenSegment

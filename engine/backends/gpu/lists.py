@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import numpy as np
 import torch
 
-from quarry.engine.backends.gpu.document_rows import most_rows
 from quarry.engine.backends.gpu.quantizer import DeviceQuantizer, Tables
+from quarry.engine.backends.gpu.rows import most_rows
 from quarry.engine.backends.gpu.scan import best_documents
 from quarry.engine.gpu.device import Device
 from quarry.engine.gpu.transfer import upload

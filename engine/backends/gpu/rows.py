@@ -1,18 +1,117 @@
-"""The centroids of a segment on a device, as they are stored, and exact scores of them."""
+"""The rows of a segment and of its documents on a device, and exact scores of documents from those of rows."""
 
 from __future__ import annotations
 
-from functools import partial
+from collections.abc import Callable, Iterator
+from functools import cached_property, partial
+from typing import Protocol
 
+import numpy as np
+import numpy.typing as npt
 import torch
 
-from quarry.engine.backends.gpu.document_rows import DocumentRows
 from quarry.engine.backends.gpu.queries import ExactQueries
+from quarry.engine.gpu.aggregation import aggregate_rows
 from quarry.engine.gpu.device import Device
 from quarry.engine.gpu.transfer import upload
 from quarry.formats.vectors.centroids import CentroidTable
 
-__all__ = ["DeviceRows"]
+__all__ = ["DeviceRows", "DocumentRows", "DocumentScores", "RowScores", "most_rows"]
+
+RowScores = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
+"""(n,) int64 numbers of queries and (n,) int64 rows -> (n,) float32 scores of each row for its query."""
+
+
+class DocumentScores(Protocol):
+    """Computes final scores of documents whose centroids are on the device."""
+
+    def document_scores(self, queries: torch.Tensor, docs: torch.Tensor, beta: float | None) -> torch.Tensor:
+        """Return exact aggregated scores of some documents for each query; nothing is downloaded.
+
+        Args:
+            queries: (n_queries, dim) float32 on the device.
+            docs: (n_queries, n) int64 on the device, those of a query distinct.
+            beta: inverse temperature of the softmax aggregation, or None for the maximum.
+
+        Returns:
+            (n_queries, n) float32 on the device; a score depends on its query and its document alone.
+        """
+        ...
+
+
+class DocumentRows:
+    """The offsets of the documents' rows, on the host and on a device.
+
+    Attributes:
+        offsets: (n_docs + 1,) int64 on the host.
+        starts: the same on the device.
+        most_rows: number of rows of the largest document.
+    """
+
+    def __init__(self, offsets: npt.NDArray[np.int64], place: torch.device) -> None:
+        self.offsets = offsets
+        self.most_rows = int(np.diff(offsets).max())
+        self.starts = torch.tensor(offsets, device=place)
+
+    @cached_property
+    def _most_rows_of(self) -> npt.NDArray[np.int64]:
+        return most_rows(self.offsets)
+
+    def scores(
+        self, docs: torch.Tensor, beta: float | None, batch_rows: int, row_scores: RowScores
+    ) -> torch.Tensor:
+        """Return aggregated scores of some documents for each query; nothing is downloaded.
+
+        Args:
+            docs: (n_queries, n) int64 on the device, those of a query distinct.
+            beta: inverse temperature of the softmax aggregation, or None for the maximum.
+            batch_rows: about how many rows to score at a time; one document may have more.
+            row_scores: scores rows; the score of a row must not depend on the others.
+
+        Returns:
+            (n_queries, n) float32 on the device.
+        """
+        scores = torch.empty(docs.shape, dtype=torch.float32, device=docs.device)
+        for some, part in self._batches(docs.shape[0], docs.shape[1], batch_rows):
+            scores[some, part] = self._block(docs[some, part], some.start, beta, row_scores)
+        return scores
+
+    def _batches(self, n_queries: int, n: int, batch_rows: int) -> Iterator[tuple[slice, slice]]:
+        """Yield ranges of queries and documents with at most `batch_rows` rows, or of one document."""
+        n_docs = max(1, min(n, int(np.searchsorted(self._most_rows_of, batch_rows, side="right")) - 1))
+        step = max(1, batch_rows // int(self._most_rows_of[n_docs]))
+        for low in range(0, n_queries, step):
+            for first in range(0, n, n_docs):
+                yield slice(low, min(low + step, n_queries)), slice(first, min(first + n_docs, n))
+
+    def _block(self, docs: torch.Tensor, first: int, beta: float | None, row_scores: RowScores) -> torch.Tensor:
+        """Return the scores of (n_queries, n) documents for the queries from `first` on.
+
+        Only the device knows their number of rows, and the host knows its maximum: memory is allocated for the
+        maximum, and places behind the last row belong to no document.
+        """
+        chosen = docs.reshape(-1)
+        starts = self.starts[chosen]
+        ends = (self.starts[chosen + 1] - starts).cumsum(0)
+        n_places = len(docs) * int(self._most_rows_of[docs.shape[1]])
+        places = torch.arange(n_places, device=docs.device)
+        pairs = torch.searchsorted(ends, places, right=True)
+        beyond = pairs == len(chosen)
+        pairs = pairs.clamp_(max=len(chosen) - 1)
+        befores = ends.roll(1)
+        befores[0] = 0
+        rows = (places - befores[pairs] + starts[pairs]).masked_fill_(beyond, 0)
+        scores = row_scores(pairs // docs.shape[1] + first, rows)
+        bounds = torch.cat([befores[:1], ends, ends.new_full((1,), n_places)])
+        betas = None if beta is None else torch.full((1,), beta, device=docs.device)
+        return aggregate_rows(scores[:, None], bounds, betas)[:-1, 0].view(docs.shape)
+
+
+def most_rows(offsets: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """Return how many rows 0, 1, 2, ... n of n documents, or lists, have at most: (n + 1,) int64."""
+    longest_first = np.sort(np.diff(offsets))[::-1]
+    return np.concatenate([[0], np.cumsum(longest_first)])
+
 
 _COPIES = 3  # float64 copies of a row during a product
 

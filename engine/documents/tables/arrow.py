@@ -156,7 +156,7 @@ class ArrowRows:
         Raises:
             InvalidDocument: rows cannot be read, or not converted; what follows is not read.
         """
-        noun = "row" if self._path else "document"
+        kind = "row" if self._path else "document"
         while True:
             try:
                 batch = next(self._batches, None)
@@ -165,7 +165,7 @@ class ArrowRows:
                 raise self._unreadable(error) from error
             for row in rows:
                 self._n_read += 1
-                yield RowEntry(row, self._columns, f"{noun} {self._n_read}", self._path)
+                yield RowEntry(row, self._columns, f"{kind} {self._n_read}", self._path)
             if batch is None:
                 return
 

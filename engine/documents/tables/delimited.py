@@ -9,6 +9,7 @@ from __future__ import annotations
 import csv
 import re
 from collections.abc import Iterator, Sequence
+from itertools import chain
 from pathlib import Path
 
 from quarry.engine.documents.document import MAX_TEXT_CHARACTERS
@@ -110,7 +111,7 @@ class DelimitedRows:
         first = next(texts, None)
         if first is None:
             return
-        reader = csv.reader(_chained(first, texts), delimiter=_delimiter(first, self._path), strict=True)
+        reader = csv.reader(chain([first], texts), delimiter=_delimiter(first, self._path), strict=True)
         while True:
             try:
                 row = next(reader, None)
@@ -137,11 +138,6 @@ class DelimitedRows:
     def _error(self, problem: str, expected: object = None, actual: object = None) -> InvalidDocument:
         message = f"line {self._number} {problem}"
         return InvalidDocument(message, path=self._path, expected=expected, actual=actual)
-
-
-def _chained(first: str, others: Iterator[str]) -> Iterator[str]:
-    yield first
-    yield from others
 
 
 def _allow_long_fields() -> None:

@@ -21,7 +21,7 @@ from quarry.engine.documents.tables.values import MISSING, id_from, plain_value
 from quarry.formats.documents.packed_metadata import PackedMetadata
 from quarry.formats.errors import InvalidDocument, InvalidSetting
 
-__all__ = ["DocumentColumns"]
+__all__ = ["DocumentColumns", "table_columns"]
 
 _CHECKED_ROWS = 8192
 _MAX_VALUE = 65504  # of float16, one of the types that vectors are stored as
@@ -48,61 +48,6 @@ class DocumentColumns:
 
     def __len__(self) -> int:
         return len(self.ids)
-
-    @classmethod
-    def of_table(
-        cls,
-        table: object,
-        dim: int,
-        *,
-        ids: object = None,
-        vectors: object = None,
-        texts: object = None,
-        titles: object = None,
-        metadata: object = None,
-        is_cosine: bool = False,
-    ) -> Self:
-        """Take the columns of a table: a DataFrame, a mapping of names to columns, or Arrow data.
-
-        Args:
-            table: the table.
-            dim: see `of`.
-            ids: name of a column; None: "id", if there is one. The same for the next three.
-            vectors: name of a column; None: "vectors".
-            texts: name of a column; None: "text".
-            titles: name of a column; None: "title".
-            metadata: names of columns; None: all others.
-            is_cosine: see `of`.
-
-        Raises:
-            InvalidSetting: it is no table, or lacks a column.
-            InvalidDocument: see `of`.
-        """
-        columns = _columns_of(table)
-        chosen = {
-            name: _find_column(columns, given, argument, name)
-            for argument, given, name in (
-                ("ids", ids, "id"),
-                ("vectors", vectors, "vectors"),
-                ("texts", texts, "text"),
-                ("titles", titles, "title"),
-            )
-        }
-        used = {column for column in chosen.values() if column is not None}
-        if metadata is None:
-            others = [name for name in columns if name not in used]
-        else:
-            others = [_named(columns, name, "metadata") for name in read_values(metadata, "metadata")]
-        found = {name: None if column is None else columns[column] for name, column in chosen.items()}
-        return cls.of(
-            dim,
-            ids=found["id"],
-            vectors=found["vectors"],
-            texts=found["text"],
-            titles=found["title"],
-            metadata={name: columns[name] for name in others} if others else None,
-            is_cosine=is_cosine,
-        )
 
     @classmethod
     def of(
@@ -184,6 +129,30 @@ class DocumentColumns:
                 raise _row_error("texts", row, "is too long", expected, len(title) + len(text))
             if self.vectors is None and not text.strip() and not title.strip():
                 raise _row_error("texts", row, "is blank, and there are no vectors", "a text or a vector")
+
+
+def table_columns(table: object, given: Mapping[str, object]) -> dict[str, object]:
+    """Take the arguments of `DocumentColumns.of` out of a table.
+
+    Args:
+        table: a DataFrame, a mapping of names to columns, or Arrow data.
+        given: by argument the name of its column, or None for "id", "vectors", "text" and "title", if there are
+            such columns; of metadata the names of its columns, or None for all others.
+
+    Raises:
+        InvalidSetting: it is no table, or lacks a column.
+    """
+    columns = _columns_of(table)
+    chosen = {
+        argument: _find_column(columns, given[argument], argument, default)
+        for argument, default in (("ids", "id"), ("vectors", "vectors"), ("texts", "text"), ("titles", "title"))
+    }
+    if given["metadata"] is None:
+        others = [name for name in columns if name not in chosen.values()]
+    else:
+        others = [_named(columns, name, "metadata") for name in read_values(given["metadata"], "metadata")]
+    found = {argument: None if name is None else columns[name] for argument, name in chosen.items()}
+    return {**found, "metadata": {name: columns[name] for name in others} or None}
 
 
 def _columns_of(table: object) -> dict[str, Any]:

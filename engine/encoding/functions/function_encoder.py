@@ -17,8 +17,8 @@ from quarry.engine.encoding.batch_encoder import BatchLimits
 from quarry.engine.encoding.functions.passages import Passage, PreparedPassages, cut_passages, is_invisible
 from quarry.engine.encoding.functions.results import checked_vectors, listed, unit_rows
 from quarry.engine.encoding.functions.sources import Embed, EmbeddingSource, embedding_source
-from quarry.engine.encoding.text_checks import check_document, check_query, lone_surrogate
 from quarry.engine.encoding.token_vectors import TokenVectors, VectorKind
+from quarry.engine.encoding.tokenizer import check_document, check_query, lone_surrogate
 from quarry.engine.process.per_process import PerProcess
 from quarry.engine.process.worker_pool import map_on_threads
 from quarry.formats.errors import EncodingFailed, InvalidQuery, InvalidSetting

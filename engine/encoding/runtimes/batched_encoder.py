@@ -10,13 +10,11 @@ from typing import TYPE_CHECKING, ClassVar, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from quarry.engine.encoding.batch_encoder import BatchLimits
-from quarry.engine.encoding.device_encoder import PreparedText
+from quarry.engine.encoding.batch_encoder import BatchLimits, PreparedText
 from quarry.engine.encoding.runtimes.bundle_encoder import BundleEncoder, PreparedQuery, document_window
 from quarry.engine.encoding.runtimes.onnx_session import check_numbers
-from quarry.engine.encoding.text_checks import check_document
 from quarry.engine.encoding.token_vectors import TokenVectors
-from quarry.engine.encoding.tokenizer import BundleTokenizer, Ids
+from quarry.engine.encoding.tokenizer import BundleTokenizer, Ids, check_document
 from quarry.engine.gpu.device_vectors import DeviceVectors
 from quarry.engine.process.exit_gate import in_progress
 from quarry.engine.process.per_process import PerProcess
@@ -28,7 +26,7 @@ if TYPE_CHECKING:
 
     import torch
 
-    from quarry.engine.encoding.device_encoder import DeviceTokens
+    from quarry.engine.encoding.batch_encoder import DeviceTokens
     from quarry.engine.encoding.runtimes.device_batches import Batch
 
 __all__ = ["BatchRunner", "BatchedEncoder", "MakeRunner"]
@@ -130,7 +128,7 @@ class BatchedEncoder(BundleEncoder):
 
         Requires a bundle that returns token vectors, and at least one token.
         """
-        from quarry.engine.encoding.device_encoder import DeviceTokens
+        from quarry.engine.encoding.batch_encoder import DeviceTokens
         from quarry.engine.encoding.runtimes.device_batches import tokens_in_order
 
         graph, frame = self._documents.get(), self._tokenizer().document_frame

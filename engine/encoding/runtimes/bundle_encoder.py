@@ -10,9 +10,8 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from quarry.engine.encoding.text_checks import check_query
 from quarry.engine.encoding.token_vectors import TokenVectors, VectorKind
-from quarry.engine.encoding.tokenizer import BundleTokenizer, Ids, TokenFrame, Tokens
+from quarry.engine.encoding.tokenizer import BundleTokenizer, Ids, TokenFrame, Tokens, check_query
 from quarry.engine.encoding.windows import window_bounds
 from quarry.formats.bundle.encoder import EncoderBundle, EncoderSettings
 from quarry.formats.bundle.relevance import RELEVANCE_NAME, RelevanceModels, read_relevance

@@ -11,11 +11,9 @@ import numpy.typing as npt
 
 from quarry.engine.encoding.runtimes.bundle_encoder import BundleEncoder, document_window
 from quarry.engine.encoding.runtimes.onnx_session import INPUT_NAMES, open_session, run_session
-from quarry.engine.encoding.runtimes.shared_models import bundle_key, shared_models
-from quarry.engine.encoding.text_checks import check_document
 from quarry.engine.encoding.token_vectors import TokenVectors
-from quarry.engine.encoding.tokenizer import BundleTokenizer, Ids
-from quarry.engine.process.per_process import PerProcess
+from quarry.engine.encoding.tokenizer import BundleTokenizer, Ids, check_document
+from quarry.engine.process.per_process import PerProcess, bundle_key, shared_models
 from quarry.formats.bundle.encoder import EncoderBundle, load_bundle
 from quarry.formats.bundle.folder import MODEL_NAME, QUERY_MODEL_NAME
 from quarry.formats.errors import CorruptFile

@@ -7,9 +7,9 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from quarry.engine.arguments import checked_flag, is_one_of, shown
-from quarry.engine.encoding.runtimes.shared_models import bundle_key, shared_models
 from quarry.engine.gpu.cuda import has_cuda
 from quarry.engine.process.libraries import loading
+from quarry.engine.process.per_process import bundle_key, shared_models
 from quarry.formats.bundle.encoder import EncoderBundle
 from quarry.formats.bundle.folder import MODEL_NAME, QUERY_MODEL_NAME
 from quarry.formats.bundle.plan import PlanRecord, read_plans

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from quarry.engine.documents.document import Document
-from quarry.engine.encoding.batch_encoder import BatchEncoder, BatchLimits, PreparedInputs
-from quarry.engine.encoding.device_encoder import DeviceBatchEncoder
+from quarry.engine.encoding.batch_encoder import BatchEncoder, BatchLimits, DeviceBatchEncoder, PreparedInputs
 from quarry.engine.encoding.token_vectors import TokenVectors
 from quarry.engine.process.exit_gate import in_progress
 from quarry.engine.process.worker_pool import PoolClosed

@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 import numpy.typing as npt
 
-from quarry.engine.indexer.commits.deletions import Deletions, carry_over
+from quarry.engine.indexer.commits.deletions import Deletions, carry_over, with_deletions
 from quarry.engine.indexer.commits.failures import WriterState
 from quarry.engine.indexer.commits.garbage import Garbage, collect_garbage, files_of
 from quarry.engine.indexer.commits.generation import CurrentGeneration
@@ -20,7 +20,6 @@ from quarry.formats.container.directory import Directory
 from quarry.formats.container.layout import FileRecord
 from quarry.formats.manifest import IndexSettings, Manifest, SegmentRecord
 from quarry.formats.snapshot import OpenSegment, Snapshot
-from quarry.formats.tombstones import write_tombstones
 from quarry.formats.vectors.quantizer import StoredQuantizer
 from quarry.formats.write_lock import WriteLock
 
@@ -168,7 +167,9 @@ class Committer:
                         publication.names.append(merged.record.file.name)
                         copies.append(merged.record)
             kept = [
-                self._with_deletions(publication, each.record, deletions.new_flags(each))
+                with_deletions(
+                    self.directory, each.record, each.deleted, deletions.new_flags(each), publication.names
+                )
                 for each in self.current.segments
             ]
             records = [record for record in kept if record] + copies
@@ -192,7 +193,7 @@ class Committer:
             if record is not None:
                 self._garbage.add({record.file.name})  # unless the new manifest names it
                 deleted = carry_over(merged.sources, now, Deletions.committed)
-                record = self._with_deletions(publication, record, deleted)
+                record = with_deletions(self.directory, record, None, deleted, publication.names)
             records = _replace_sources(self.current.segments, merged.sources, record)
             manifest = self._next_manifest(records, merged.quantizer.record if merged.quantizer else None)
             publication.publish(manifest)
@@ -224,21 +225,6 @@ class Committer:
         generation = self.current.manifest.generation
         names = new.file_names() if new else ()
         return Publication(self.directory, self._lock, self.state, generation, names)
-
-    def _with_deletions(
-        self, publication: Publication, record: SegmentRecord, deleted: Flags | None
-    ) -> SegmentRecord | None:
-        """Return the record of a segment with new tombstones if needed; None if no document in it is live."""
-        if deleted is None:
-            return record
-        n_deleted = int(np.count_nonzero(deleted))
-        if n_deleted == record.n_docs:
-            return None
-        if n_deleted == record.n_deleted:
-            return record
-        tombstones = write_tombstones(self.directory, record.file.file_id, deleted)
-        publication.names.append(tombstones.name)
-        return replace(record, tombstones=tombstones, n_deleted=n_deleted)
 
     def _next_manifest(self, records: Sequence[SegmentRecord], quantizer: FileRecord | None) -> Manifest:
         """Return the next manifest; the newest quantizer is named last."""

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
 
+from quarry.formats.container.directory import Directory
+from quarry.formats.manifest import SegmentRecord
 from quarry.formats.snapshot import OpenSegment
+from quarry.formats.tombstones import write_tombstones
 
-__all__ = ["Deletions", "carry_over"]
+__all__ = ["Deletions", "carry_over", "with_deletions"]
 
 Flags = npt.NDArray[np.bool_]
 
@@ -99,3 +103,28 @@ def carry_over(
         deleted = np.ones(source.record.n_docs, bool) if segment is None else flags(segment)
         parts.append(deleted if source.deleted is None else deleted[~source.deleted])
     return np.concatenate(parts)
+
+
+def with_deletions(
+    directory: Directory, record: SegmentRecord, before: Flags | None, deleted: Flags | None, names: list[str]
+) -> SegmentRecord | None:
+    """Return the record of a segment with the tombstones that are needed; None if no document in it is live.
+
+    Args:
+        directory: of the index.
+        record: of the segment.
+        before: (n_docs,) bool, the documents in the tombstones of the record; None: it has none.
+        deleted: (n_docs,) bool, the documents that are deleted now; None: the same as before.
+        names: of new files, to which that of new tombstones is added.
+    """
+    if deleted is None:
+        return record
+    if deleted.all():
+        return None
+    if not deleted.any():
+        return replace(record, tombstones=None, n_deleted=0)
+    if record.tombstones is not None and before is not None and (deleted == before).all():
+        return record
+    tombstones = write_tombstones(directory, record.file.file_id, deleted)
+    names.append(tombstones.name)
+    return replace(record, tombstones=tombstones, n_deleted=int(np.count_nonzero(deleted)))

@@ -105,7 +105,7 @@ class Publication:
             return self._lock.is_in_place() and not self._directory.may_hold(name)
 
     def _translate(self, error: BaseException, is_undone: bool) -> BaseException:
-        """Return what to raise for an error; a rename that reported one may have been done all the same."""
+        """Return what to raise for an error; a rename that reported one may have been done nevertheless."""
         if not isinstance(error, OSError):
             return error
         path, actual = self._directory.path, str(error)

@@ -25,7 +25,7 @@ def write_graphs(snapshot: Snapshot, graph_rows: int, threads: int, report: Repo
         snapshot: of the index.
         graph_rows: centroids of a segment from which on it has a graph.
         threads: for building graphs.
-        report: is told after each graph how many documents of how many are in the graphs.
+        report: called after each graph with how many documents of how many are in the graphs.
 
     Raises:
         MergeFailed: an I/O error occurred; the graphs written before it are complete, and nothing is left of the

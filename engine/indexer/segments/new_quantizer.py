@@ -1,4 +1,4 @@
-"""Trains the quantizer of an index that has none yet, and calibrates it with query-like texts of its documents."""
+"""Decides which segments have inverted lists, and trains the quantizer of an index that has none yet."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from itertools import chain
 import numpy as np
 import numpy.typing as npt
 
-from quarry.engine.encoding.encoder import Encoder
+from quarry.engine.encoding.encoder import Encoder, trained_quantizer
 from quarry.engine.encoding.no_encoder import NoEncoder
-from quarry.engine.encoding.trained import trained_quantizer
 from quarry.engine.quantization.calibration import calibrated
 from quarry.engine.quantization.query_sample import MAX_TEXTS, sample_vectors
 from quarry.engine.quantization.training import train_lists, train_on
 from quarry.engine.scoring.metric import Metric
 from quarry.engine.thresholds import Thresholds
+from quarry.formats.container.directory import Directory
 from quarry.formats.manifest import IndexSettings
-from quarry.formats.vectors.quantizer import Quantizer
+from quarry.formats.vectors.quantizer import Quantizer, StoredQuantizer, write_quantizer
 
-__all__ = ["TrainingRows", "join_rows", "make_quantizer"]
+__all__ = ["ListPlan", "TrainingRows", "join_rows"]
 
 Floats = npt.NDArray[np.float32]
 Ints = npt.NDArray[np.int64]
@@ -68,27 +68,70 @@ def join_rows(parts: Sequence[TrainingRows]) -> TrainingRows:
     )
 
 
-def make_quantizer(
-    rows: TrainingRows, settings: IndexSettings, threads: int, thresholds: Thresholds, encoder: Encoder | None
-) -> Quantizer:
-    """Train a quantizer on rows, or lists for the one that the encoder was trained with, and calibrate it.
+@dataclass(frozen=True, eq=False)
+class ListPlan:
+    """Which segments of an index have inverted lists, and of which quantizer.
 
-    Args:
-        rows: of the index.
+    Attributes:
         settings: of the index.
-        threads: for training and encoding.
-        thresholds: minimum number of rows with lists, and number of lists.
-        encoder: encoder of the documents; None: the quantizer is calibrated with rows only.
+        threads: for training and coding.
+        thresholds: from which size on a segment has inverted lists, and how many.
+        encoder: encoder of the documents, for calibrating a new quantizer with queries, and whose own quantizer is
+            used if it was trained with one; None: a new one is calibrated with rows only.
     """
-    codes = trained_quantizer(encoder, settings.code_bytes)
-    if codes is None:
-        trained = train_on(rows.batches(), rows.n_rows, settings, threads, thresholds.nlist)
-    else:
-        trained = train_lists(codes, rows.batches(), rows.n_rows, settings, threads, thresholds)
-    if encoder is None or isinstance(encoder, NoEncoder) or trained is codes:
-        return trained
-    queries = sample_vectors(encoder, rows.texts(), threads)
-    if len(queries):
-        queries = Metric.of_settings(settings, is_normalized=encoder.normalize).queries(queries)
-    codes_only = settings.centroids == "none"
-    return calibrated(trained, rows.owned_batches(), queries, threads, codes_only=codes_only)
+
+    settings: IndexSettings
+    threads: int
+    thresholds: Thresholds
+    encoder: Encoder | None = None
+
+    @property
+    def trained(self) -> Quantizer | None:
+        """The quantizer that the encoder was trained with, if its codes have the size of those of the index."""
+        return trained_quantizer(self.encoder, self.settings.code_bytes)
+
+    def has_lists(self, n_rows: int, has_quantizer: bool) -> bool:
+        """Whether a segment has inverted lists.
+
+        Args:
+            n_rows: number of centroids of the segment.
+            has_quantizer: whether the index has a quantizer, or the encoder was trained with one.
+        """
+        if not self.settings.code_bytes:
+            return False
+        if self.settings.centroids == "none":
+            return has_quantizer or n_rows >= self.thresholds.training_rows
+        return n_rows >= self.thresholds.list_rows
+
+    def choose(
+        self, directory: Directory, existing: StoredQuantizer | None, n_rows: int, rows: Callable[[], TrainingRows]
+    ) -> StoredQuantizer | None:
+        """Return the quantizer of a segment, None if it has no lists; the file of a new one is written.
+
+        Args:
+            directory: of the index.
+            existing: quantizer of the index; None: the encoder's is used, or if it has none one is trained.
+            n_rows: number of centroids of the segment.
+            rows: returns them.
+        """
+        if not self.has_lists(n_rows, existing is not None or self.trained is not None):
+            return None
+        if existing:
+            return existing
+        trained = self.make_quantizer(rows())
+        return StoredQuantizer(trained, write_quantizer(directory, trained))
+
+    def make_quantizer(self, rows: TrainingRows) -> Quantizer:
+        """Train a quantizer on rows, or lists for the one that the encoder was trained with, and calibrate it."""
+        settings, threads, encoder, codes = self.settings, self.threads, self.encoder, self.trained
+        if codes is None:
+            trained = train_on(rows.batches(), rows.n_rows, settings, threads, self.thresholds.nlist)
+        else:
+            trained = train_lists(codes, rows.batches(), rows.n_rows, settings, threads, self.thresholds)
+        if encoder is None or isinstance(encoder, NoEncoder) or trained is codes:
+            return trained
+        queries = sample_vectors(encoder, rows.texts(), threads)
+        if len(queries):
+            queries = Metric.of_settings(settings, is_normalized=encoder.normalize).queries(queries)
+        codes_only = settings.centroids == "none"
+        return calibrated(trained, rows.owned_batches(), queries, threads, codes_only=codes_only)

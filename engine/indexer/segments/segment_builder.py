@@ -8,39 +8,20 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from quarry.engine.encoding.encoder import Encoder
-from quarry.engine.encoding.trained import trained_quantizer
 from quarry.engine.indexer.batches.encoded_batch import EncodedBatch
-from quarry.engine.indexer.segments.new_quantizer import TrainingRows, make_quantizer
+from quarry.engine.indexer.segments.new_quantizer import ListPlan, TrainingRows
 from quarry.engine.quantization.coder import VectorCoder
 from quarry.engine.quantization.query_sample import QuerySample
-from quarry.engine.thresholds import Thresholds
 from quarry.formats.container.directory import Directory
 from quarry.formats.container.layout import FileRecord
 from quarry.formats.documents.store import KnownDictionary, StoredDocument
-from quarry.formats.manifest import IndexSettings, SegmentRecord
+from quarry.formats.manifest import SegmentRecord
 from quarry.formats.segment import SegmentWriter
 from quarry.formats.tombstones import write_tombstones
 from quarry.formats.vectors.inverted_lists import InvertedListsWriter
-from quarry.formats.vectors.quantizer import Quantizer, StoredQuantizer, write_quantizer
+from quarry.formats.vectors.quantizer import Quantizer, StoredQuantizer
 
-__all__ = ["BuiltSegment", "SegmentBuilder", "has_lists"]
-
-
-def has_lists(settings: IndexSettings, thresholds: Thresholds, n_rows: int, has_quantizer: bool) -> bool:
-    """Whether a segment has inverted lists.
-
-    Args:
-        settings: of the index.
-        thresholds: minimum numbers of rows.
-        n_rows: number of centroids of the segment.
-        has_quantizer: whether the index has a quantizer, or the encoder was trained with one.
-    """
-    if not settings.code_bytes:
-        return False
-    if settings.centroids == "none":
-        return has_quantizer or n_rows >= thresholds.training_rows
-    return n_rows >= thresholds.list_rows
+__all__ = ["BuiltSegment", "SegmentBuilder"]
 
 
 @dataclass(frozen=True)
@@ -63,33 +44,18 @@ class SegmentBuilder:
 
     Args:
         directory: of the index.
-        settings: of the index.
-        threads: for training and coding.
-        thresholds: from which size on the segment has inverted lists.
+        plan: decides whether the segment has inverted lists.
         known: gives dictionaries of other texts of the index; see `quarry.formats.documents.store.DocStoreWriter`.
-        encoder: encoder of the documents, for calibrating a new quantizer with queries, and whose own quantizer is
-            used if it was trained with one; None: a new one is calibrated with rows only.
     """
 
-    def __init__(
-        self,
-        directory: Directory,
-        settings: IndexSettings,
-        threads: int,
-        thresholds: Thresholds,
-        known: KnownDictionary = lambda _: b"",
-        encoder: Encoder | None = None,
-    ) -> None:
+    def __init__(self, directory: Directory, plan: ListPlan, known: KnownDictionary = lambda _: b"") -> None:
         self._directory = directory
-        self._settings = settings
-        self._threads = threads
-        self._encoder = encoder
-        self._queries = QuerySample(settings.seed)
-        self._thresholds = thresholds
-        stored = settings.centroids
+        self._plan = plan
+        self._queries = QuerySample(plan.settings.seed)
+        stored = plan.settings.centroids
         if stored == "none":  # until the rows are encoded, or permanently if they are too few to train a quantizer
-            stored = "int8" if trained_quantizer(encoder, settings.code_bytes) is None else "float16"
-        self._writer = SegmentWriter(directory, settings.dim, stored, known)
+            stored = "int8" if plan.trained is None else "float16"
+        self._writer = SegmentWriter(directory, plan.settings.dim, stored, known)
         self._dead: set[int] = set()
 
     def __len__(self) -> int:
@@ -111,7 +77,7 @@ class SegmentBuilder:
         columns = zip(batch.titles, batch.texts, batch.metadata, batch.spans, strict=True)
         stored = [StoredDocument(*document) for document in columns]
         self._writer.add_many(batch.ids, stored, batch.vectors, batch.counts, batch.terms)
-        if self._encoder is not None:  # nothing else encodes queries
+        if self._plan.encoder is not None:  # nothing else encodes queries
             self._queries.add_many(batch.titles, batch.texts)
 
     def __contains__(self, doc_id: str) -> bool:
@@ -153,7 +119,7 @@ class SegmentBuilder:
         dead[superseded] = True
         if dead.all():
             return None
-        chosen = self._quantizer(existing)
+        chosen = self._plan.choose(self._directory, existing, self.n_rows, lambda: self.training_rows)
         file = self._write(chosen.quantizer if chosen else None)
         try:
             tombstones = self._tombstones(file.file_id, dead)
@@ -184,27 +150,14 @@ class SegmentBuilder:
         """Discard the documents, and delete all temporary files."""
         self._writer.close()
 
-    def _quantizer(self, existing: StoredQuantizer | None) -> StoredQuantizer | None:
-        """Return the quantizer to encode with, if lists are wanted; the file of a new one is written."""
-        codes = None if existing else trained_quantizer(self._encoder, self._settings.code_bytes)
-        if not has_lists(self._settings, self._thresholds, self.n_rows, existing is not None or codes is not None):
-            return None
-        if existing:
-            return existing
-        trained = make_quantizer(
-            self.training_rows, self._settings, self._threads, self._thresholds, self._encoder
-        )
-        return StoredQuantizer(trained, write_quantizer(self._directory, trained))
-
     def _write(self, quantizer: Quantizer | None) -> FileRecord:
         if quantizer is None:
             return self._writer.finish(None, 0, 0, keep_centroids=True)
         lists = InvertedListsWriter(self._directory, quantizer.nlist, quantizer.code_bytes)
         try:
-            coder = VectorCoder(quantizer, self._threads)
-            for batch in self._writer.centroids.batches():
-                lists.add(*coder.code(batch))
-            keep = self._settings.centroids != "none"
+            coder = VectorCoder(quantizer, self._plan.threads)
+            coder.code_all(self._writer.centroids.batches(), lists.add)
+            keep = self._plan.settings.centroids != "none"
             fit = coder.fit(lists.sizes())
             return self._writer.finish(lists, quantizer.nlist, quantizer.code_bytes, keep_centroids=keep, fit=fit)
         finally:

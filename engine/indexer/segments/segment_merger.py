@@ -10,13 +10,9 @@ from itertools import chain
 import numpy as np
 import numpy.typing as npt
 
-from quarry.engine.encoding.encoder import Encoder
-from quarry.engine.encoding.trained import trained_quantizer
-from quarry.engine.indexer.segments.new_quantizer import TrainingRows, make_quantizer
-from quarry.engine.indexer.segments.segment_builder import has_lists
+from quarry.engine.indexer.segments.new_quantizer import ListPlan, TrainingRows
 from quarry.engine.quantization.coder import VectorCoder
 from quarry.engine.quantization.query_sample import QuerySample
-from quarry.engine.thresholds import Thresholds
 from quarry.formats.container.directory import Directory
 from quarry.formats.documents.store import KnownDictionary
 from quarry.formats.manifest import IndexSettings, SegmentRecord
@@ -25,7 +21,7 @@ from quarry.formats.segment_merge import MergeInput, merge_segments
 from quarry.formats.segment_rewrite import Rewrite, rewrite_documents
 from quarry.formats.snapshot import OpenSegment
 from quarry.formats.vectors.inverted_lists import InvertedListsWriter
-from quarry.formats.vectors.quantizer import StoredQuantizer, write_quantizer
+from quarry.formats.vectors.quantizer import StoredQuantizer
 
 __all__ = ["Merged", "SegmentMerger", "training_rows"]
 
@@ -52,30 +48,17 @@ class SegmentMerger:
 
     Args:
         directory: of the index.
-        settings: of the index.
-        threads: for training and encoding; from 2 on, postings are merged on another thread.
-        thresholds: from which size on a segment has inverted lists.
-        encoder: encoder of the documents, for calibrating a new quantizer with queries, and whose own quantizer is
-            used if it was trained with one; None: a new one is calibrated with rows only.
+        plan: decides whether a segment has inverted lists; with at least two threads, postings are merged on
+            another one.
     """
 
-    def __init__(
-        self,
-        directory: Directory,
-        settings: IndexSettings,
-        threads: int,
-        thresholds: Thresholds,
-        encoder: Encoder | None = None,
-    ) -> None:
+    def __init__(self, directory: Directory, plan: ListPlan) -> None:
         self._directory = directory
-        self._settings = settings
-        self._threads = threads
-        self._encoder = encoder
-        self._thresholds = thresholds
+        self._plan = plan
 
     def fix_settings(self, settings: IndexSettings) -> None:
         """Replace the settings of the index, as long as it has no segment."""
-        self._settings = settings
+        self._plan = replace(self._plan, settings=settings)
 
     def merge(
         self,
@@ -137,20 +120,13 @@ class SegmentMerger:
     def _open(self, source: OpenSegment, stack: ExitStack) -> MergeInput:
         """Open a source again, so that it is verified again: it may have been damaged since."""
         reader = stack.enter_context(
-            closing(SegmentReader(self._directory, source.record.file, self._settings.dim))
+            closing(SegmentReader(self._directory, source.record.file, self._plan.settings.dim))
         )
         return MergeInput(reader, None if source.deleted is None else ~source.deleted)
 
     def _quantizer(self, inputs: Sequence[MergeInput], existing: StoredQuantizer | None) -> StoredQuantizer | None:
-        n_rows = sum(each.n_rows for each in inputs)
-        codes = None if existing else trained_quantizer(self._encoder, self._settings.code_bytes)
-        if not has_lists(self._settings, self._thresholds, n_rows, existing is not None or codes is not None):
-            return None
-        if existing:
-            return existing
-        rows = training_rows(inputs, self._settings.seed)
-        trained = make_quantizer(rows, self._settings, self._threads, self._thresholds, self._encoder)
-        return StoredQuantizer(trained, write_quantizer(self._directory, trained))
+        n_rows, seed = sum(each.n_rows for each in inputs), self._plan.settings.seed
+        return self._plan.choose(self._directory, existing, n_rows, lambda: training_rows(inputs, seed))
 
     def _write(
         self,
@@ -166,9 +142,9 @@ class SegmentMerger:
             inputs = [
                 self._with_lists(each, known, chosen, stack) for known, each in zip(names, inputs, strict=True)
             ]
-        keep_centroids = not chosen or self._settings.centroids != "none"
+        keep_centroids = not chosen or self._plan.settings.centroids != "none"
         if rewrite is None:
-            file = merge_segments(self._directory, inputs, nlist, code_bytes, keep_centroids, self._threads)
+            file = merge_segments(self._directory, inputs, nlist, code_bytes, keep_centroids, self._plan.threads)
         else:
             file = rewrite_documents(
                 self._directory, inputs, nlist, code_bytes, keep_centroids, rewrite, self._known_dictionary(inputs)
@@ -196,9 +172,8 @@ class SegmentMerger:
         lists = stack.enter_context(
             closing(InvertedListsWriter(self._directory, chosen.quantizer.nlist, chosen.quantizer.code_bytes))
         )
-        coder = VectorCoder(chosen.quantizer, self._threads)
-        for batch in reader.centroids.batches(None):
-            lists.add(*coder.code(batch))
+        coder = VectorCoder(chosen.quantizer, self._plan.threads)
+        coder.code_all(reader.centroids.batches(None), lists.add)
         return replace(each, runs=lists.runs(), fit=coder.fit(lists.sizes()))
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +12,8 @@ import numpy.typing as npt
 from quarry.engine.documents.document import full_text
 from quarry.engine.options import SearchOptions
 from quarry.engine.scoring.aggregation import compute_centroid_weights
+from quarry.engine.scoring.metric import Metric
+from quarry.engine.scoring.query_vectors import Queries, Vectors, to_host_vectors
 from quarry.engine.scoring.ranking import Ranking
 from quarry.engine.search.hits.hits import Hit, Hits, Match
 from quarry.engine.search.hits.passages import PassageFinder, document_spans
@@ -19,7 +22,7 @@ from quarry.engine.search.searcher import Searcher
 from quarry.formats.documents.store import PackedDocument, StoredDocument
 from quarry.formats.snapshot import Snapshot
 
-__all__ = ["HitBuilder", "find_matches"]
+__all__ = ["HitBuilder", "find_matches", "set_metric_scores"]
 
 
 class HitBuilder:
@@ -161,3 +164,27 @@ def find_matches(
         )
         for number in order[weights[order] > 0].tolist()
     )
+
+
+def set_metric_scores(metric: Metric, queries: Queries | None, found: Iterable[Hits], *, is_dense: bool) -> None:
+    """Replace the dense scores of hits, and the scores of their matches, by those that users know.
+
+    Args:
+        metric: of the index.
+        queries: (n, stored_dim), one for the hits of each; None: nothing was searched by vectors.
+        found: hits of each query; changed.
+        is_dense: whether the hits are ranked by dense scores.
+    """
+    if metric.name != "l2" or queries is None:
+        return
+    for query, hits in zip(to_host_vectors(queries), found, strict=True):
+        for hit in hits:
+            if hit.dense_score is not None:
+                hit.dense_score = _score(metric, query, hit.dense_score)
+            if is_dense:
+                hit.score = _score(metric, query, hit.score)
+            hit.matches = tuple(replace(match, score=_score(metric, query, match.score)) for match in hit.matches)
+
+
+def _score(metric: Metric, query: Vectors, product: float) -> float:
+    return float(metric.scores(query, np.array([product], np.float32))[0])

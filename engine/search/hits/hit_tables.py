@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from quarry.engine.process.libraries import loading
 from quarry.formats.errors import BackendUnavailable
 
-if TYPE_CHECKING:
-    from quarry.engine.search.hits.hits import Hit
-
 __all__ = ["to_arrow", "to_pandas"]
 
+Row = Mapping[str, Any]
+"""The columns of a hit by name."""
 
-def to_pandas(hits: Sequence[Hit]) -> Any:  # noqa: ANN401  # pandas has no types
+
+def to_pandas(rows: Sequence[Row]) -> Any:  # noqa: ANN401  # pandas has no types
     """Return one row for each hit, see `quarry.engine.search.hits.hits.Hits.to_pandas`.
 
     Raises:
@@ -29,7 +29,7 @@ def to_pandas(hits: Sequence[Hit]) -> Any:  # noqa: ANN401  # pandas has no type
             "hits cannot become a DataFrame without the library pandas", expected="pip install pandas"
         ) from error
     columns: dict[str, Any] = {
-        name: pd.Series([row[name] for row in _rows(hits)], dtype=kind)
+        name: pd.Series([row[name] for row in rows], dtype=kind)
         for name, kind in {
             "id": "object",
             "score": "float64",
@@ -43,7 +43,7 @@ def to_pandas(hits: Sequence[Hit]) -> Any:  # noqa: ANN401  # pandas has no type
     return pd.DataFrame(columns)
 
 
-def to_arrow(hits: Sequence[Hit]) -> Any:  # noqa: ANN401  # pyarrow has no types
+def to_arrow(rows: Sequence[Row]) -> Any:  # noqa: ANN401  # pyarrow has no types
     """Return one row for each hit, see `quarry.engine.search.hits.hits.Hits.to_arrow`.
 
     Raises:
@@ -57,25 +57,10 @@ def to_arrow(hits: Sequence[Hit]) -> Any:  # noqa: ANN401  # pyarrow has no type
             "hits cannot become an Arrow table without the library pyarrow",
             expected="pip install 'quarry-search[tables]'",
         ) from error
-    rows = [row | {"metadata": json.dumps(row["metadata"], ensure_ascii=False)} for row in _rows(hits)]
+    shown = [{**row, "metadata": json.dumps(row["metadata"], ensure_ascii=False)} for row in rows]
     kinds = {
         **dict.fromkeys(("id", "title", "text", "metadata"), pyarrow.string()),
         **dict.fromkeys(("score", "dense_score", "lexical_score"), pyarrow.float64()),
     }
     names = ("id", "score", "title", "text", "metadata", "dense_score", "lexical_score")
-    return pyarrow.Table.from_pylist(rows, schema=pyarrow.schema([(name, kinds[name]) for name in names]))
-
-
-def _rows(hits: Sequence[Hit]) -> list[dict[str, object]]:
-    return [
-        {
-            "id": hit.id,
-            "score": float(hit.score),
-            "title": hit.title,
-            "text": hit.text,
-            "metadata": dict(hit.metadata),
-            "dense_score": None if hit.dense_score is None else float(hit.dense_score),
-            "lexical_score": None if hit.lexical_score is None else float(hit.lexical_score),
-        }
-        for hit in hits
-    ]
+    return pyarrow.Table.from_pylist(shown, schema=pyarrow.schema([(name, kinds[name]) for name in names]))

@@ -9,12 +9,51 @@ from typing import Any
 from quarry.engine.documents.file_place import FilePlace, find_place
 from quarry.engine.lexical.query_words import MatchedWord
 from quarry.engine.scoring.ranking import Exactness
-from quarry.engine.search.hits.coverage import Coverage
 from quarry.engine.search.hits.hit_tables import to_arrow, to_pandas
 from quarry.engine.search.hits.passages import Passage, PassageFinder
 from quarry.formats.documents.store import PackedDocument
 
-__all__ = ["Hit", "Hits", "Match", "snippet"]
+__all__ = ["Coverage", "Hit", "Hits", "Match", "snippet"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Coverage:
+    """Which shards of an index answered a search, and how many documents they hold.
+
+    Attributes:
+        n_shards: shards of the index.
+        missing: folder of each shard that did not answer, and the reason.
+        n_documents: documents of the whole index.
+        n_reached: documents of the shards that answered.
+        generations: of an index served with several copies of its shards: for each shard whose copies are at
+            different generations, these, ascending; the answer is from one of them.
+    """
+
+    n_shards: int
+    n_documents: int
+    n_reached: int
+    missing: Mapping[str, str] = field(default_factory=dict)
+    generations: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether every shard answered."""
+        return not self.missing
+
+    def to_dict(self) -> dict[str, object]:
+        """Return all of it as plain values, for JSON."""
+        return {
+            "n_shards": self.n_shards,
+            "n_documents": self.n_documents,
+            "n_reached": self.n_reached,
+            "missing": dict(self.missing),
+            **(
+                {"generations": {name: list(each) for name, each in self.generations.items()}}
+                if self.generations
+                else {}
+            ),
+        }
+
 
 _ANSWERS = 0.5  # calibrated with as many queries that a collection answers as of others
 
@@ -185,7 +224,7 @@ class Hits(list[Hit]):
         Raises:
             BackendUnavailable: pandas is not installed.
         """
-        return to_pandas(self)
+        return to_pandas(self._rows())
 
     def to_arrow(self) -> Any:  # noqa: ANN401  # pyarrow has no types
         """Return a ``pyarrow.Table`` with a row for each hit, best first.
@@ -195,7 +234,21 @@ class Hits(list[Hit]):
         Raises:
             BackendUnavailable: pyarrow is not installed.
         """
-        return to_arrow(self)
+        return to_arrow(self._rows())
+
+    def _rows(self) -> list[dict[str, object]]:
+        return [
+            {
+                "id": hit.id,
+                "score": float(hit.score),
+                "title": hit.title,
+                "text": hit.text,
+                "metadata": dict(hit.metadata),
+                "dense_score": None if hit.dense_score is None else float(hit.dense_score),
+                "lexical_score": None if hit.lexical_score is None else float(hit.lexical_score),
+            }
+            for hit in self
+        ]
 
 
 def snippet(text: str, n_characters: int = 88) -> str:

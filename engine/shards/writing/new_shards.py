@@ -6,11 +6,9 @@ import secrets
 from collections.abc import Mapping, Sequence
 
 from quarry.engine.encoding.encoder import Encoder
-from quarry.engine.encoding.trained import trained_quantizer
 from quarry.engine.indexer.index_writer import IndexWriter
 from quarry.engine.indexer.segments.adopted_segments import MAX_OPEN, StagedSegment
-from quarry.engine.indexer.segments.new_quantizer import join_rows, make_quantizer
-from quarry.engine.indexer.segments.segment_builder import has_lists
+from quarry.engine.indexer.segments.new_quantizer import ListPlan, join_rows
 from quarry.engine.shards.shard_folders import (
     collect_shard_garbage,
     delete_folders,
@@ -55,10 +53,7 @@ class NewShards(ShardWriters):
     ) -> None:
         self._directory = directory
         self._lock = lock
-        self._encoder = encoder
-        self._settings = settings
-        self._thresholds = thresholds
-        self._n_threads = threads
+        self._plan = ListPlan(settings, threads, thresholds, encoder)
         self._set_id = secrets.token_bytes(16)
         self._folders = shard_folder_names(self._set_id, n_shards)
         self._is_committed = self._has_quantizer = False
@@ -128,16 +123,13 @@ class NewShards(ShardWriters):
 
     def _share_quantizer(self) -> None:
         """Train a quantizer for the documents of all shards together, if a shard is to have inverted lists."""
-        settings, thresholds = self._settings, self._thresholds
+        plan = self._plan
         parts = [rows for writer in self.writers if (rows := writer.pending_rows) is not None]
         rows = join_rows(parts)
-        has_codes = trained_quantizer(self._encoder, settings.code_bytes) is not None
-        if not has_lists(settings, thresholds, rows.n_rows, has_codes):
+        if not plan.has_lists(rows.n_rows, plan.trained is not None):
             return
-        if not any(has_lists(settings, thresholds, part.n_rows, has_quantizer=True) for part in parts):
-            return
-        trained = make_quantizer(rows, settings, self._n_threads, thresholds, self._encoder)
-        self.use_quantizer(trained)
+        if any(plan.has_lists(part.n_rows, has_quantizer=True) for part in parts):
+            self.use_quantizer(plan.make_quantizer(rows))
 
     def close(self, *, abandon: bool = False) -> None:
         """Close the writers; delete the new folders if they were not committed."""

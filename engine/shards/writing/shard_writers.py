@@ -154,7 +154,7 @@ class ShardWriters:
 
         Args:
             retrain: whether each shard trains a new quantizer.
-            report: is told how many documents are merged; the total grows with each shard.
+            report: called with how many documents are merged; the total grows with each shard.
 
         Raises:
             QuarryError: as `IndexWriter.merge` raises it for one of the shards; a note says which are merged.

@@ -485,7 +485,7 @@ class TestFailures:
             patch.setattr(Manifest, "load", load)
             with pytest.raises(self.Trouble) as caught:
                 build(DOCS[:9], tmp_path / "index", overwrite=True)
-        assert caught.value.__notes__ == [f"{tmp_path / 'index'} was changed all the same: it is at generation 2."]
+        assert caught.value.__notes__ == [f"{tmp_path / 'index'} was changed nevertheless: it is at generation 2."]
         assert len(contents(tmp_path / "index")) == 9
 
     def test_a_disk_that_is_full(self, tmp_path):

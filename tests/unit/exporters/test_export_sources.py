@@ -19,7 +19,7 @@ from quarry.engine.encoding.opening import open_encoder
 from quarry.exporters.checkpoint.checkpoint import checkpoint_kind
 from quarry.exporters.checkpoint.hub import find_checkpoint_folder
 from quarry.exporters.export import PRECISIONS, export
-from quarry.exporters.parity.encoder_reference import check_bundle
+from quarry.exporters.parity.encoder import check_bundle
 from quarry.formats.bundle.encoder import EncoderBundle, load_bundle, write_bundle
 from quarry.formats.errors import BackendUnavailable, ChecksumMismatch, CorruptFile, InvalidSetting
 

@@ -18,8 +18,7 @@ from quarry.engine.encoding.opening import open_encoder
 from quarry.engine.encoding.runtimes.onnx_session import import_onnxruntime
 from quarry.exporters import command
 from quarry.exporters.export import PRECISIONS, export, export_reranker
-from quarry.exporters.parity.encoder import LEAST_MEAN_COSINES, check_parity
-from quarry.exporters.parity.encoder_reference import check_bundle
+from quarry.exporters.parity.encoder import LEAST_MEAN_COSINES, check_bundle, check_parity
 from quarry.exporters.parity.retrieval import measure_retrieval
 from quarry.exporters.parity.sample_texts import sample_questions
 from quarry.exporters.precision.fp16 import convert_to_fp16

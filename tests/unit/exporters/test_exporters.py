@@ -29,8 +29,7 @@ from quarry.exporters import command
 from quarry.exporters.bundled import WEIGHTS_SHA256, make_bundled
 from quarry.exporters.checkpoint.checkpoint import read_checkpoint, read_network
 from quarry.exporters.export import PRECISIONS, export, export_reranker
-from quarry.exporters.parity.encoder import check_parity, measure_parity
-from quarry.exporters.parity.encoder_reference import check_bundle
+from quarry.exporters.parity.encoder import check_bundle, check_parity, measure_parity
 from quarry.exporters.parity.reranker import LEAST_CORRELATIONS, check_reranker_parity, measure_reranker_parity
 from quarry.exporters.parity.sample_texts import sample_pairs, sample_questions, sample_texts
 from quarry.formats.bundle.encoder import ParityRecord, load_bundle

@@ -12,7 +12,7 @@ from support.models.tiny_checkpoint import reranker_weights, write_reranker_chec
 from quarry.engine.search.reranker import open_reranker
 from quarry.exporters import command
 from quarry.exporters.export import PRECISIONS, export_reranker
-from quarry.exporters.parity.reranker_reference import check_reranker_bundle
+from quarry.exporters.parity.reranker import check_reranker_bundle
 from quarry.formats.bundle.reranker import RerankerBundle, write_reranker_bundle
 from quarry.formats.errors import ChecksumMismatch, CorruptFile, FormatTooNew, InvalidSetting
 

@@ -9,7 +9,7 @@ from support.models.tiny_checkpoint import CONFIG, random_weights, write_checkpo
 
 from quarry.exporters.checkpoint.files import count_tensors
 from quarry.exporters.export import export
-from quarry.exporters.graph.torch_config import check_config
+from quarry.exporters.graph.torch_trace import check_config
 from quarry.formats.errors import CorruptFile, InvalidSetting
 
 FOLDER = Path("checkpoint")

@@ -13,8 +13,8 @@ from support.models.tiny_checkpoint import DIM, write_checkpoint
 pytest.importorskip("onnx", reason="exporting needs onnx")
 
 from quarry import engine
+from quarry.engine.encoding.encoder import trained_quantizer, trained_settings
 from quarry.engine.encoding.opening import open_encoder
-from quarry.engine.encoding.trained import trained_quantizer, trained_settings
 from quarry.engine.quantization.coder import VectorCoder
 from quarry.engine.quantization.training import train_lists
 from quarry.engine.scoring.stored_vectors import unpack_codes

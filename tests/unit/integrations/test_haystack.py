@@ -2,24 +2,32 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 os.environ.setdefault("HAYSTACK_TELEMETRY_ENABLED", "False")
 pytest.importorskip("haystack", reason="needs haystack-ai")
 pytest.importorskip("pytest_asyncio", reason="the suite has asynchronous tests")
 
-from haystack import Document, Pipeline
+from haystack import Document, Pipeline, component
 from haystack.document_stores.errors import DuplicateDocumentError
 from haystack.document_stores.types import DuplicatePolicy
 from haystack.errors import FilterError
 from haystack.testing import document_store as suites
 from haystack.testing import document_store_async as async_suites
 
-from quarry.engine import Engine
-from quarry.integrations.haystack import QuarryDocumentStore, QuarryRetriever
+from quarry.engine import Engine, InvalidDocument, InvalidQuery, InvalidSetting
+from quarry.integrations.haystack import (
+    QuarryBM25Retriever,
+    QuarryDocumentStore,
+    QuarryEmbeddingRetriever,
+    QuarryHybridRetriever,
+    QuarryRetriever,
+)
 
 pytestmark = pytest.mark.filterwarnings("ignore::quarry.engine.UnknownFieldWarning")  # values that nothing has
 
@@ -135,6 +143,126 @@ class TestRetriever:
         (found,) = again.run({"retriever": {"query": "how does bread keep fresh?"}})["retriever"]["documents"]
         assert found.id == "linen"
         again.get_component("retriever")._store.close()
+
+    def test_texts_are_encoded_without_embeddings(self, filled):
+        (best, *_) = QuarryHybridRetriever(filled).run("a ship on the ocean")["documents"]
+        assert (best.id, best.embedding) == ("ship", None)
+        (only,) = QuarryBM25Retriever(filled).run("ocean")["documents"]
+        assert only.id == "ship"
+
+
+VECTORS = dict(zip(TEXTS, np.random.default_rng(5).standard_normal((3, 6)).tolist(), strict=True))
+
+
+@component
+class TableEmbedder:
+    """Looks up the embedding of a document's id."""
+
+    @component.output_types(embedding=list[float])
+    def run(self, text: str):
+        return {"embedding": VECTORS[text]}
+
+
+@pytest.fixture
+def embedded(tmp_path):
+    store = QuarryDocumentStore(tmp_path / "embedded", embedding_dim=6, return_embedding=True)
+    documents = [
+        Document(id=name, content=TEXTS[name], meta={"n": len(name)}, embedding=VECTORS[name]) for name in TEXTS
+    ]
+    assert store.write_documents(documents) == 3
+    yield store
+    store.close()
+
+
+class TestEmbeddings:
+    """A store of documents that come with embeddings."""
+
+    def test_scores_are_cosines(self, embedded):
+        query = np.random.default_rng(6).standard_normal(6)
+        found = QuarryEmbeddingRetriever(embedded).run(query.tolist())["documents"]
+        for document in found:
+            vector = np.array(VECTORS[document.id])
+            cosine = vector @ query / np.linalg.norm(vector) / np.linalg.norm(query)
+            assert document.score == pytest.approx(cosine, abs=0.01)
+        assert len(found) == 3
+        assert found == sorted(found, key=lambda each: -each.score)
+
+    def test_embeddings_are_returned_if_wanted(self, embedded, tmp_path):
+        for document in embedded.filter_documents():
+            vector = np.array(VECTORS[document.id])
+            np.testing.assert_allclose(document.embedding, vector / np.linalg.norm(vector), atol=0.005)
+        plain = QuarryDocumentStore(tmp_path / "embedded", embedding_dim=6)
+        assert all(each.embedding is None for each in plain.filter_documents())
+        plain.close()
+
+    def test_words_and_both(self, embedded):
+        assert [each.id for each in QuarryBM25Retriever(embedded).run("ocean")["documents"]] == ["ship"]
+        for weight, best in ((0.0, "ship"), (1.0, "rain")):
+            hybrid = QuarryHybridRetriever(embedded, options={"dense_weight": weight})
+            assert hybrid.run("ocean", VECTORS["rain"])["documents"][0].id == best
+
+    def test_filters_and_numbers(self, embedded):
+        long = {"field": "meta.n", "operator": ">=", "value": 5}
+        for retriever in (
+            QuarryEmbeddingRetriever(embedded, filters=long),
+            QuarryHybridRetriever(embedded, filters=long),
+        ):
+            given = {"query_embedding": VECTORS["rain"]}
+            if isinstance(retriever, QuarryHybridRetriever):
+                given["query"] = "rain"
+            assert [each.id for each in retriever.run(**given)["documents"]] == ["linen"]
+            other = {"field": "meta.n", "operator": "==", "value": 4}
+            assert {each.id for each in retriever.run(**given, filters=other)["documents"]} == {"ship", "rain"}
+            assert len(retriever.run(**given, filters=other, top_k=1)["documents"]) == 1
+
+    @pytest.mark.parametrize("kind", [QuarryEmbeddingRetriever, QuarryBM25Retriever, QuarryHybridRetriever])
+    def test_a_pipeline_is_stored_loaded_and_run(self, embedded, kind):
+        pipeline = Pipeline()
+        settings = {"top_k": 1, "filters": {"field": "meta.n", "operator": "==", "value": 4}}
+        pipeline.add_component("retriever", kind(embedded, **settings))
+        stored = pipeline.dumps()
+        again = Pipeline.loads(stored, allowed_modules=["quarry.integrations.haystack"])
+        assert again.dumps() == stored
+        given = {} if kind is QuarryEmbeddingRetriever else {"query": "rain"}
+        if kind is not QuarryBM25Retriever:
+            again.add_component("embedder", TableEmbedder())
+            again.connect("embedder.embedding", "retriever.query_embedding")
+        inputs = {"retriever": given} | ({} if kind is QuarryBM25Retriever else {"embedder": {"text": "rain"}})
+        (found,) = again.run(inputs)["retriever"]["documents"]
+        assert found.id == "rain"
+        assert asyncio.run(again.run_async(inputs))["retriever"]["documents"] == [found]
+        again.get_component("retriever")._store.close()
+
+    def test_what_is_missing_is_named(self, embedded, tmp_path):
+        for embedding, found in ((None, "no embedding"), ([1.0] * 5, "5 numbers")):
+            bad = Document(id="bad", content="bad", embedding=embedding)
+            with pytest.raises(InvalidDocument, match=f"'bad'.*6 numbers.*{found}"):
+                embedded.write_documents([Document(content="good", embedding=[1.0] * 6), bad])
+        assert embedded.count_documents() == 3
+        with pytest.raises(InvalidQuery, match="query_embedding"):
+            QuarryHybridRetriever(embedded).run("rain")
+        with pytest.raises(InvalidQuery):
+            QuarryEmbeddingRetriever(embedded).run([1.0])
+        with pytest.raises(InvalidSetting):
+            QuarryDocumentStore(tmp_path / "embedded", embedding_dim=7)
+
+    def test_a_document_without_text(self, embedded):
+        embedded.write_documents([Document(id="picture", embedding=[1.0] * 6, meta={"n": 9})])
+        only = {"field": "id", "operator": "==", "value": "picture"}
+        (found,) = embedded.filter_documents(only)
+        assert (found.content, found.meta) == (None, {"n": 9})
+
+
+def test_retrievers_run_asynchronously(embedded, filled):
+    async def run_all():
+        return await asyncio.gather(
+            QuarryEmbeddingRetriever(embedded).run_async(VECTORS["rain"], top_k=1),
+            QuarryBM25Retriever(embedded).run_async("rain falls", top_k=1),
+            QuarryHybridRetriever(embedded).run_async("rain", VECTORS["rain"], top_k=1),
+            QuarryRetriever(filled).run_async("when does rain fall?", top_k=1),
+        )
+
+    assert [found["documents"][0].id for found in asyncio.run(run_all())] == ["rain"] * 4
 
 
 class TestChanges:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
+import threading
 
 import pytest
 
@@ -131,4 +132,82 @@ def test_settings_are_checked(path, tmp_path):
     index = OpenIndex(path)
     with pytest.raises(InvalidSetting, match="not served"):
         make_server({"notes": index}, is_writable=True, synced={"other": tmp_path})
+    with pytest.raises(InvalidSetting, match="read-only"):
+        make_server({"notes": index}, synced={"notes": tmp_path})
     index.close()
+
+
+def test_the_lock_is_held_only_while_something_is_written(path):
+    """Another process writes before, during and after the writes of clients: all of them are kept."""
+    other = None
+    released = threading.Event()
+
+    def commit(name):
+        with Engine.open(path, writable=True) as index:
+            index.add([{"id": name, "text": f"document {name}"}])
+            index.commit()
+
+    def take_the_lock():
+        nonlocal other
+        other = Engine.open(path, writable=True)
+        other.add([{"id": "during", "text": "document during"}])
+
+        def release():
+            other.commit()
+            other.close()
+            released.set()
+
+        threading.Timer(0.3, release).start()
+
+    _, answers = talk(
+        [path, "--writable"],
+        ("add", {"id": "one", "text": "the first document"}),
+        lambda: commit("between"),
+        take_the_lock,
+        ("add", {"id": "two", "text": "the second document"}),
+        lambda: commit("after"),
+        ("delete", {"ids": ["between"]}),
+        ("list_indexes", {}),
+        ("search", {"query": "the second document", "k": 1}),
+    )
+    assert released.is_set()
+    assert not any(is_error for _, is_error in answers)
+    assert answers[3][0]["result"][0]["documents"] == 6
+    assert answers[4][0]["result"][0]["id"] == "two"
+    with Engine.open(path) as index:
+        assert sorted(index.ids()) == ["after", "bread", "during", "one", "ship", "two"]
+
+
+def test_a_document_is_replaced_and_what_follows_no_folder_is_named(path, tmp_path):
+    folder = tmp_path / "files"
+    folder.mkdir()
+    _, answers = talk(
+        [path, f"other={path}", "--writable", "--sync", f"other={folder}"],
+        ("add", {"id": "bread", "text": "new text", "title": "New", "index": "notes"}),
+        ("get_document", {"id": "bread", "index": "notes"}),
+        ("add", {"id": "bad", "text": " ", "index": "notes"}),
+        ("add", {"id": "bad", "text": "x", "metadata": {"n": 2**70}, "index": "notes"}),
+        ("sync", {"index": "notes"}),
+        ("delete", {"ids": ["nobody"], "index": "notes"}),
+    )
+    assert [is_error for _, is_error in answers] == [False, False, True, True, True, False]
+    assert (answers[1][0]["text"], answers[1][0]["title"], answers[1][0]["metadata"]) == ("new text", "New", {})
+    assert "follows no folder" in json.dumps(answers[4][0])
+    assert "0 of 1" in json.dumps(answers[5][0])
+    with Engine.open(path) as index:
+        assert sorted(index.ids()) == ["bread", "ship"]
+
+
+def test_the_configuration_of_the_example(repository, tmp_path):
+    """What a client would start by it, with the folders of this test."""
+    settings = json.loads((repository / "examples" / "mcp.json").read_text(encoding="utf-8"))
+    (server,) = settings["mcpServers"].values()
+    assert (server["command"], server["args"][0]) == ("quarry", "mcp")
+    folder = tmp_path / "notes"
+    folder.mkdir()
+    (folder / "rain.md").write_text("# Rain\n\nRain falls in autumn.\n", encoding="utf-8")
+    engine.build(DOCUMENTS, tmp_path / "notes-index")
+    arguments = [argument.replace("/home/ada", str(tmp_path)) for argument in server["args"][1:]]
+    tools, answers = talk(arguments, ("sync", {}), ("search", {"query": "when does rain fall?", "k": 1}))
+    assert {"search", "get_document", "list_indexes", "add", "delete", "sync"} == set(tools)
+    assert answers[1][0]["result"][0]["source"].startswith("rain.md")

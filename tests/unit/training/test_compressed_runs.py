@@ -24,8 +24,11 @@ from quarry.formats.bundle.encoder import EncoderBundle  # noqa: E402
 from quarry.formats.container.directory import Directory  # noqa: E402
 from quarry.formats.errors import CorruptFile, FormatError, InvalidSetting  # noqa: E402
 from quarry.formats.snapshot import Snapshot  # noqa: E402
-from quarry.training.compression.product_quantizer import ProductQuantizer, squared_distances  # noqa: E402
-from quarry.training.compression.quantizer_file import read_checkpoint_quantizer  # noqa: E402
+from quarry.training.compression.product_quantizer import (  # noqa: E402
+    ProductQuantizer,
+    read_checkpoint_quantizer,
+    squared_distances,
+)
 from quarry.training.data.example_store import ExampleStore  # noqa: E402
 from quarry.training.loop.history import History  # noqa: E402
 from quarry.training.model.network import load_network  # noqa: E402

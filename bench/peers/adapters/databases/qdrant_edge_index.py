@@ -26,14 +26,13 @@ class Index(FolderIndex):
         vectors = {"v": edge.EdgeVectorParams(size=corpus.vectors.shape[1], distance=edge.Distance.Cosine)}
         shard = edge.EdgeShard.create(str(self._folder), edge.EdgeConfig(vectors=vectors))
         texts = corpus.texts or [""] * len(corpus.ids)
-        points = [
-            edge.Point(
-                number, {"v": vector.tolist()}, {"id": name, "text": text} if corpus.texts else {"id": name}
-            )
-            for number, (name, text, vector) in enumerate(zip(corpus.ids, texts, corpus.vectors, strict=True))
-        ]
         for batch in corpus.batches(_POINTS_AT_ONCE):
-            shard.update(edge.UpdateOperation.upsert_points(points[batch]))
+            rows = zip(corpus.ids[batch], texts[batch], corpus.vectors[batch].tolist(), strict=True)
+            points = [
+                edge.Point(number, {"v": vector}, {"id": name, "text": text} if corpus.texts else {"id": name})
+                for number, (name, text, vector) in enumerate(rows, batch.start)
+            ]
+            shard.update(edge.UpdateOperation.upsert_points(points))
         shard.optimize()
         shard.flush()
         shard.close()

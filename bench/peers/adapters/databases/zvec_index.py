@@ -34,12 +34,13 @@ class Index(FolderIndex):
         )
         collection = zvec.create_and_open(str(self._folder), schema)
         texts = corpus.texts or [""] * len(corpus.ids)
-        docs = [
-            zvec.Doc(id=str(number), vectors={"v": vector.tolist()}, fields={"name": name, "text": text})
-            for number, (name, text, vector) in enumerate(zip(corpus.ids, texts, corpus.vectors, strict=True))
-        ]
         for batch in corpus.batches(_DOCS_AT_ONCE):
-            collection.insert(docs[batch])
+            rows = zip(corpus.ids[batch], texts[batch], corpus.vectors[batch].tolist(), strict=True)
+            docs = [
+                zvec.Doc(id=str(number), vectors={"v": vector}, fields={"name": name, "text": text})
+                for number, (name, text, vector) in enumerate(rows, batch.start)
+            ]
+            collection.insert(docs)
         collection.optimize()
         collection.flush()
         collection.close()

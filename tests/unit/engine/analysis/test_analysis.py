@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import threading
 import tracemalloc
 
@@ -9,6 +10,8 @@ import pytest
 
 from quarry.engine.analysis import analyzer as analysis
 from quarry.engine.analysis.analyzer import ENGLISH_STOP_WORDS, MAX_TERM_BYTES, RULES, Analyzer
+from quarry.engine.analysis.compounds import split_compound
+from quarry.engine.analysis.words import normalize_text, split_words
 from quarry.formats.errors import InvalidSetting
 
 ENGLISH = Analyzer()
@@ -177,3 +180,19 @@ def test_many_threads_at_once(monkeypatch):
     for thread in threads:
         thread.join()
     assert not wrong
+
+
+def test_terms_are_those_of_the_words_of_the_whole_text():
+    generator = random.Random(5)
+    characters = "aB3'’.-‐:+#_ ,(\t\n\x1c\x85\u00a0\u2028´ﬁé\u0301\u00ad\u200d中日กàἀ\U0001d4d0😀"
+    for _ in range(3000):
+        text = "".join(generator.choices(characters, k=generator.randrange(40)))
+        assert ENGLISH.terms(text) == [term for word in split_words(text) for term in ENGLISH._expansions[word]]
+
+
+def test_letters_and_digits_are_not_split():
+    generator = random.Random(6)
+    for _ in range(2000):
+        word = "".join(generator.choices("abz019é²ǆⅣ١", k=generator.randrange(1, 9)))
+        whole, parts = split_compound(normalize_text(word))
+        assert PLAIN.terms(word) == list(dict.fromkeys(analysis._fold(each) for each in (whole, *parts) if each))

@@ -8,6 +8,8 @@ from support.indexes.sharded import ENCODER
 from quarry import engine
 from quarry.engine import Engine
 from quarry.engine.attempts.staging import collect_staging, make_staging
+from quarry.engine.staged_build import StagedBuild
+from quarry.formats.errors import InvalidSetting
 from quarry.formats.write_lock import WriteLock
 
 
@@ -46,3 +48,9 @@ def test_nothing_is_deleted_without_the_lock(tmp_path):
     lock.release()
     collect_staging(tmp_path / "idx", lock)
     assert staging.exists()
+
+
+def test_a_build_whose_vectors_depend_on_other_documents(tmp_path):
+    with pytest.raises(InvalidSetting, match="l2 cannot be built by several processes"):
+        StagedBuild(tmp_path / "idx", encoder=ENCODER, metric="l2")
+    assert not list(tmp_path.iterdir())

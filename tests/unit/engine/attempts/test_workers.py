@@ -116,6 +116,22 @@ def test_invalid_numbers(tmp_path, workers):
     assert not list(tmp_path.iterdir())
 
 
+def test_a_process_that_may_not_start_others(tmp_path):
+    with (
+        multiprocessing.get_context("spawn").Pool(1) as pool,
+        pytest.raises(InvalidSetting, match="daemonic process cannot start others"),
+    ):
+        pool.apply(engine.build, (["a"], tmp_path / "idx"), {"encoder": ENCODER, "workers": 1})
+    assert not list(tmp_path.iterdir())
+
+
+def test_an_embedding_function_that_cannot_be_sent(tmp_path):
+    encoder = engine.FunctionEncoder(lambda texts: [[1.0, 0.0] for _ in texts], dim=2, name="local")
+    with pytest.raises(InvalidSetting, match=r"cannot be sent to other processes.*lambda"):
+        engine.build(["a"], tmp_path / "idx", encoder=encoder, workers=1)
+    assert not list(tmp_path.iterdir())
+
+
 def test_an_encoder_that_cannot_be_sent(tmp_path):
     with pytest.raises(InvalidSetting, match="a handle of a device"):
         engine.build(["a"], tmp_path / "idx", encoder=_Unpicklable(), workers=1)

@@ -16,6 +16,7 @@ from quarry.engine.documents.document import Document
 from quarry.engine.index.memory import memory_bytes, plan_memory
 from quarry.engine.indexer.batches.document_encoder import EncodedDocument
 from quarry.engine.indexer.batches.encoded_batch import EncodedBatch
+from quarry.engine.indexer.segments.new_quantizer import ListPlan
 from quarry.engine.indexer.segments.segment_builder import SegmentBuilder
 from quarry.engine.representation.base import DocumentVectors
 from quarry.engine.scoring.metric import Metric
@@ -70,7 +71,7 @@ def fill(directory, n_docs, n_each, quantizer):
     """Commit documents of so many random centroids each, and write such a graph."""
     generator, n_rows = np.random.default_rng(0), n_docs * n_each
     manifest = Snapshot(directory).manifest
-    builder = SegmentBuilder(directory, manifest.settings, 2, Thresholds())
+    builder = SegmentBuilder(directory, ListPlan(manifest.settings, 2, Thresholds()))
     for doc in range(n_docs):
         vectors = DocumentVectors(generator.standard_normal((n_each, DIM), np.float32), ((),) * n_each)
         encoded = EncodedDocument(Document(f"new {doc}", "text"), vectors, ["text", f"w{doc % 500}"], 0)

@@ -12,6 +12,7 @@ from support.indexes.word_encoder import WordEncoder
 
 from quarry import engine
 from quarry.engine import Engine, KMeans
+from quarry.engine.indexer.segments.new_quantizer import ListPlan
 from quarry.engine.indexer.segments.segment_merger import SegmentMerger
 from quarry.engine.thresholds import Thresholds
 from quarry.formats.container.directory import Directory, WriterLimits
@@ -48,7 +49,7 @@ def snapshot(tmp_path):
 
 
 def merged(snapshot, threads):
-    merger = SegmentMerger(snapshot.directory, snapshot.manifest.settings, threads, Thresholds())
+    merger = SegmentMerger(snapshot.directory, ListPlan(snapshot.manifest.settings, threads, Thresholds()))
     return merger.merge(snapshot.segments, None).record.file
 
 

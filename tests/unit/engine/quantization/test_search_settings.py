@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from quarry.engine.quantization.search_settings import find_setting
+from quarry.engine.quantization.candidates import find_setting
 from quarry.formats.vectors.search_setting import SearchSetting
 
 TEN, HUNDRED = SearchSetting(10, 20, 200), SearchSetting(100, 80, 800)

@@ -7,6 +7,7 @@ from contextlib import closing
 
 import numpy as np
 import pytest
+from support.indexes.calibrated_encoder import CalibratedEncoder
 from support.indexes.sharded import random_documents, random_queries
 from support.indexes.word_encoder import WordEncoder
 
@@ -14,33 +15,16 @@ from quarry import engine
 from quarry.engine import Engine
 from quarry.engine.lexical.bm25 import inverse_document_frequency
 from quarry.engine.options import OpenOptions
-from quarry.engine.search.background import merge_samples, sample_background
+from quarry.engine.search.relevance import merge_samples, sample_background
 from quarry.engine.search.searcher import Searcher
-from quarry.formats.bundle.relevance import LogisticModel, RelevanceModels
 from quarry.formats.container.directory import Directory
 from quarry.formats.documents.ids import hash_id
 from quarry.formats.errors import InvalidSetting
 from quarry.formats.snapshot import Snapshot
 
-MODELS = RelevanceModels(
-    {
-        "hybrid": LogisticModel(-4.0, {"dense": 3.0, "share": 5.0, "spread": 2.0}),
-        "dense": LogisticModel(-1.0, {"dense": 3.0, "spread": 2.0}),
-        "lexical": LogisticModel(-2.0, {"share": 4.0}),
-    },
-    ("random",),
-)
 DOCUMENTS = random_documents(400)
 QUERIES = random_queries(8)
 MODES = ["hybrid", "dense", "lexical"]
-
-
-class CalibratedEncoder(WordEncoder):
-    """A `WordEncoder` with a calibration."""
-
-    relevance = MODELS
-
-
 ENCODER = CalibratedEncoder()
 
 

@@ -10,10 +10,13 @@ torch = pytest.importorskip("torch", reason="training is made of torch")
 
 from quarry.formats.errors import InvalidSetting  # noqa: E402
 from quarry.training.compression.compressed import CodedDocumentsObjective  # noqa: E402
-from quarry.training.compression.dpq import Dpq  # noqa: E402
 from quarry.training.compression.jpq import Jpq  # noqa: E402
 from quarry.training.compression.product_quantizer import ProductQuantizer, squared_distances  # noqa: E402
-from quarry.training.compression.repconc import Constraint, RepConc  # noqa: E402
+from quarry.training.compression.repconc import (  # noqa: E402
+    Constraint,
+    Dpq,
+    RepConc,
+)
 from quarry.training.compression.sinkhorn import assign_balanced_codes  # noqa: E402
 from quarry.training.compression.stored_codes import StoredCodes  # noqa: E402
 from quarry.training.objectives.objective import StepTargets  # noqa: E402

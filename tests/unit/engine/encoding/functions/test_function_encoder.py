@@ -14,8 +14,7 @@ from support.indexes.embedding_function import EmbeddingFunction
 
 from quarry import engine
 from quarry.engine import EncodingFailed, FunctionEncoder, InvalidQuery, InvalidSetting
-from quarry.engine.encoding.batch_encoder import BatchEncoder
-from quarry.engine.encoding.device_encoder import DeviceBatchEncoder
+from quarry.engine.encoding.batch_encoder import BatchEncoder, DeviceBatchEncoder
 from quarry.engine.encoding.encoder import Encoder
 from quarry.engine.encoding.opening import open_encoder
 from quarry.engine.encoding.queries import encode_queries

@@ -17,7 +17,7 @@ from quarry import engine
 from quarry.engine import Engine, IndexClosed, InvalidSetting, open_encoder
 from quarry.engine.bundled import default_bundle_path
 from quarry.engine.encoding.runtimes.onnx_session import import_onnxruntime
-from quarry.engine.encoding.runtimes.shared_models import SharedModels, shared_models
+from quarry.engine.process.per_process import SharedModels, shared_models
 from quarry.engine.search.reranker import open_reranker
 from quarry.exporters.export import export, export_reranker
 

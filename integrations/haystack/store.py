@@ -1,52 +1,74 @@
-"""Haystack: a document store on an index, and a retriever."""
+"""A document store of Haystack on an index."""
 
 from __future__ import annotations
 
 import asyncio
 import os
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from datetime import datetime
+from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
-from haystack import Document, component, default_from_dict, default_to_dict
+import numpy as np
+from haystack import Document, default_from_dict, default_to_dict
 from haystack.document_stores.errors import DuplicateDocumentError
 from haystack.document_stores.types import DuplicatePolicy
-from haystack.errors import FilterError
 
 from quarry.engine import Document as StoredDocument
 from quarry.engine import Engine, Hit
-from quarry.formats.errors import InvalidFilter
+from quarry.formats.errors import InvalidDocument, InvalidQuery
+from quarry.integrations.haystack.filters import Filters, filter_errors, translate_filters
 from quarry.integrations.open_index import OpenIndex
 
-__all__ = ["QuarryDocumentStore", "QuarryRetriever"]
-
-Filters = Mapping[str, Any]
-
-_COMPARISONS = {">": "$gt", ">=": "$gte", "<": "$lt", "<=": "$lte"}
-_NOTHING: dict[str, object] = {"id": {"$exists": False}}  # no document passes
+__all__ = ["QuarryDocumentStore"]
 
 
 class QuarryDocumentStore:
-    """A document store whose texts are encoded by the encoder that comes with Quarry.
+    """A document store whose texts are encoded by the encoder that comes with Quarry, or one of embeddings.
 
-    Embeddings of documents are neither needed nor stored: a `QuarryRetriever` takes the query as a text. Dates in
-    ISO format are compared as texts, so all values of a field should have the same precision and time zone.
+    Without `embedding_dim`, embeddings of documents are neither needed nor stored, and queries are texts. With it,
+    the embeddings of documents are stored, and retrievers that compare embeddings need that of the query. Blobs
+    and sparse embeddings are not stored. Dates in ISO format are compared as texts, so all values of a field
+    should have the same precision and time zone.
 
     Args:
         path: folder of the index; an empty one is created if there is none.
         wait_s: seconds that a change waits for another process that is writing.
+        embedding_dim: length of the embeddings of an index without an encoder; None: texts are encoded.
+        metric: with `embedding_dim`, how embeddings are compared: "cosine", "ip" or "l2".
+        return_embedding: with `embedding_dim`, whether documents are returned with their embeddings, in the
+            precision of the index; see `quarry.engine.Engine.get`.
+
+    Raises:
+        EncoderMismatch: the vectors of the index are of another encoder.
+        InvalidSetting: the index has embeddings of another length, or another metric.
     """
 
-    def __init__(self, path: str | os.PathLike[str], wait_s: float = 30) -> None:
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        wait_s: float = 30,
+        *,
+        embedding_dim: int | None = None,
+        metric: str = "cosine",
+        return_embedding: bool = False,
+    ) -> None:
         self._path = os.fspath(path)
         self._wait_s = wait_s
-        self._index = OpenIndex(path, wait_s=wait_s)
+        self._embedding_dim = embedding_dim
+        self._metric = metric
+        self._returns_embedding = return_embedding and embedding_dim is not None
+        self._index = OpenIndex(path, wait_s=wait_s, dim=embedding_dim, metric=metric)
 
     def to_dict(self) -> dict[str, Any]:
         """Return what a pipeline stores of this component."""
-        return default_to_dict(self, path=self._path, wait_s=self._wait_s)
+        return default_to_dict(
+            self,
+            path=self._path,
+            wait_s=self._wait_s,
+            embedding_dim=self._embedding_dim,
+            metric=self._metric,
+            return_embedding=self._returns_embedding,
+        )
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Self:
@@ -54,19 +76,36 @@ class QuarryDocumentStore:
         return default_from_dict(cls, data)
 
     def search(
-        self, query: str, k: int, filters: Filters | None = None, options: Mapping[str, Any] | None = None
+        self,
+        query: str | None,
+        k: int,
+        filters: Filters | None = None,
+        options: Mapping[str, Any] | None = None,
+        query_embedding: list[float] | None = None,
     ) -> list[Document]:
         """Return the best documents with their scores; see `quarry.engine.Engine.search`.
 
         Args:
-            query: the query.
+            query: the query; None: only its embedding is used.
             k: number of documents.
             filters: filters of Haystack; None: all documents.
             options: further keywords of `quarry.engine.Engine.search`.
+            query_embedding: embedding of the query; None: that of the encoder.
+
+        Raises:
+            FilterError: the filters are malformed, or compare values of different types.
+            InvalidQuery: there is neither a text nor an embedding, or no embedding that the mode needs.
         """
-        with _filter_errors():
-            hits = self._index.reader().search(query, k, filter=_translated(filters), **(options or {}))
-        return [_from_hit(hit) for hit in hits]
+        chosen: dict[str, Any] = {"queries": query, "vector": query_embedding, **(options or {})}
+        if self._embedding_dim is not None and query_embedding is None and chosen.get("mode") != "lexical":
+            raise InvalidQuery(
+                "the store has embeddings and no encoder, and the query has no embedding",
+                expected=f"query_embedding, {self._embedding_dim} numbers",
+            )
+        index = self._index.reader()
+        with filter_errors():
+            hits = index.search(k=k, filter=translate_filters(filters), **chosen)
+        return self._from_stored(index, hits)
 
     def count_documents(self) -> int:
         """Return the number of documents."""
@@ -74,8 +113,8 @@ class QuarryDocumentStore:
 
     def count_documents_by_filter(self, filters: Filters) -> int:
         """Return the number of documents that pass filters."""
-        with _filter_errors():
-            return self._index.reader().count(_translated(filters) or {})
+        with filter_errors():
+            return self._index.reader().count(translate_filters(filters) or {})
 
     def filter_documents(self, filters: Filters | None = None) -> list[Document]:
         """Return the documents that pass filters.
@@ -83,26 +122,27 @@ class QuarryDocumentStore:
         Raises:
             FilterError: the filters are malformed, or compare values of different types.
         """
-        with _filter_errors():
-            return [_from_stored(each) for each in self._index.reader().documents(filter=_translated(filters))]
+        index = self._index.reader()
+        with filter_errors():
+            return self._from_stored(index, list(index.documents(filter=translate_filters(filters))))
 
     def write_documents(self, documents: list[Document], policy: DuplicatePolicy = DuplicatePolicy.NONE) -> int:
         """Add documents in one commit, and return how many were written.
 
         Args:
-            documents: with texts.
+            documents: with texts, or with `embedding_dim` with embeddings.
             policy: about documents whose ids the index has already; NONE: fail.
 
         Raises:
-            ValueError: these are not documents, or one has no text.
+            ValueError: these are not documents, or one has no text and texts are encoded.
             DuplicateDocumentError: a document has the id of another one, and the policy is to fail.
-            InvalidDocument: the text or metadata of a document cannot be indexed. Nothing is written then.
+            InvalidDocument: the text, metadata or embedding of a document cannot be indexed, or an embedding is
+                missing in a store of embeddings. Nothing is written after an error.
         """
         if not isinstance(documents, list) or not all(isinstance(each, Document) for each in documents):
             raise ValueError("expected a list of Documents")
         for each in documents:
-            if not each.content:
-                raise ValueError(f"document {each.id!r} has no text")
+            self._check(each)
 
         def write(index: Engine) -> int:
             taken: dict[str, Document] = {}
@@ -112,7 +152,7 @@ class QuarryDocumentStore:
                     raise DuplicateDocumentError(f"there is a document with the id {each.id!r} already")
                 if not is_known or policy == DuplicatePolicy.OVERWRITE:
                     taken[each.id] = each
-            return index.add([_to_stored(each) for each in taken.values()])
+            return index.add([self._to_stored(each) for each in taken.values()])
 
         return self._index.write(write)
 
@@ -126,8 +166,8 @@ class QuarryDocumentStore:
 
     def delete_by_filter(self, filters: Filters) -> int:
         """Delete the documents that pass filters in one commit, and return how many there were."""
-        with _filter_errors():
-            return self._index.write(lambda index: index.delete(filter=_translated(filters) or {}))
+        with filter_errors():
+            return self._index.write(lambda index: index.delete(filter=translate_filters(filters) or {}))
 
     def update_by_filter(self, filters: Filters, meta: dict[str, Any]) -> int:
         """Change metadata of the documents that pass filters in one commit, and return how many there were.
@@ -136,9 +176,9 @@ class QuarryDocumentStore:
             filters: filters of Haystack.
             meta: fields and their new values; other fields stay.
         """
-        with _filter_errors():
+        with filter_errors():
             return self._index.write(
-                lambda index: index.update_metadata(filter=_translated(filters) or {}, changes=meta)
+                lambda index: index.update_metadata(filter=translate_filters(filters) or {}, changes=meta)
             )
 
     def get_metadata_fields_info(self) -> dict[str, dict[str, str]]:
@@ -253,138 +293,40 @@ class QuarryDocumentStore:
             counts.update((type(each), each) for each in (value if isinstance(value, list) else [value]))
         return [value for (kind, value), _ in counts.most_common() if kind is not type(None)]
 
+    def _check(self, document: Document) -> None:
+        """Raise unless a document has a text to be encoded, or an embedding of the right length."""
+        if self._embedding_dim is None:
+            if not document.content:
+                raise ValueError(f"document {document.id!r} has no text")
+        elif document.embedding is None or len(document.embedding) != self._embedding_dim:
+            found = "no embedding" if document.embedding is None else f"{len(document.embedding)} numbers"
+            raise InvalidDocument(
+                f"document {document.id!r}: an embedding is stored for each document",
+                expected=f"{self._embedding_dim} numbers",
+                actual=found,
+            )
 
-@component
-class QuarryRetriever:
-    """Finds documents of a `QuarryDocumentStore` for a query.
+    def _to_stored(self, document: Document) -> dict[str, object]:
+        stored: dict[str, object] = {"id": document.id, "text": document.content or "", "metadata": document.meta}
+        return stored if self._embedding_dim is None else {**stored, "vectors": document.embedding}
 
-    Args:
-        document_store: the store.
-        top_k: number of documents.
-        mode: "hybrid", "dense" (embeddings) or "lexical" (BM25).
-        filters: filters of Haystack that all documents must pass; those of `run` take their place.
-        options: further keywords of `quarry.engine.Engine.search`, such as `min_relevance`.
-    """
-
-    def __init__(
-        self,
-        document_store: QuarryDocumentStore,
-        top_k: int = 10,
-        mode: str = "hybrid",
-        filters: dict[str, Any] | None = None,
-        options: dict[str, Any] | None = None,
-    ) -> None:
-        self._store = document_store
-        self._top_k = top_k
-        self._mode = mode
-        self._filters = filters
-        self._options = options or {}
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return what a pipeline stores of this component."""
-        return default_to_dict(
-            self,
-            document_store=self._store.to_dict(),
-            top_k=self._top_k,
-            mode=self._mode,
-            filters=self._filters,
-            options=self._options,
-        )
-
-    @classmethod
-    def from_dict(cls, data: dict[str, Any]) -> Self:
-        """Make the retriever that `to_dict` described, and open its store."""
-        given = data["init_parameters"]
-        given["document_store"] = QuarryDocumentStore.from_dict(given["document_store"])
-        return default_from_dict(cls, data)
-
-    @component.output_types(documents=list[Document])
-    def run(
-        self, query: str, filters: dict[str, Any] | None = None, top_k: int | None = None
-    ) -> dict[str, list[Document]]:
-        """Return the documents with their scores, best first.
-
-        Args:
-            query: the query.
-            filters: filters of Haystack; None: those of the retriever.
-            top_k: number of documents; None: that of the retriever.
-        """
-        found = self._store.search(
-            query,
-            self._top_k if top_k is None else top_k,
-            self._filters if filters is None else filters,
-            {"mode": self._mode, **self._options},
-        )
-        return {"documents": found}
-
-
-@contextmanager
-def _filter_errors() -> Iterator[None]:
-    """Raise errors about filters as those of Haystack."""
-    try:
-        yield
-    except InvalidFilter as error:
-        raise FilterError(str(error)) from error
-
-
-def _translated(filters: Filters | None) -> dict[str, object] | None:
-    """Return filters of Haystack in the form that `quarry.engine.filtering.filter` describes; None: no filters.
-
-    Raises:
-        FilterError: they are malformed.
-    """
-    return _condition(filters) if filters else None
-
-
-def _condition(given: object) -> dict[str, object]:
-    if not isinstance(given, Mapping):
-        raise FilterError(f"a filter is a dictionary, not {given!r}")
-    if "field" in given:
-        return _comparison(given)
-    for key in ("operator", "conditions"):
-        if key not in given:
-            raise FilterError(f"{key!r} is missing in {dict(given)!r}")
-    operator, conditions = given["operator"], given["conditions"]
-    if not isinstance(conditions, Sequence) or not conditions:
-        raise FilterError(f"'conditions' is not a list of filters in {dict(given)!r}")
-    parts = [_condition(each) for each in conditions]
-    if operator == "AND":
-        return {"$and": parts}
-    if operator == "OR":
-        return {"$or": parts}
-    if operator == "NOT":
-        return {"$not": {"$and": parts}}
-    raise FilterError(f"unknown operator {operator!r}; expected AND, OR or NOT")
-
-
-def _comparison(given: Mapping[str, Any]) -> dict[str, object]:
-    for key in ("operator", "value"):
-        if key not in given:
-            raise FilterError(f"{key!r} is missing in {dict(given)!r}")
-    field, operator, value = str(given["field"]).removeprefix("meta."), given["operator"], given["value"]
-    if operator in ("in", "not in"):
-        if not isinstance(value, list):
-            raise FilterError(f"the operator {operator!r} needs a list, not {value!r}")
-        return {field: {"$in" if operator == "in" else "$nin": value}}
-    if operator == "==":
-        return {"$or": [{field: {"$exists": False}}, {field: None}]} if value is None else {field: value}
-    if operator == "!=":
-        return {field: {"$exists": True, "$ne": None}} if value is None else {field: {"$ne": value}}
-    if operator not in _COMPARISONS:
-        raise FilterError(f"unknown operator {operator!r}; expected ==, !=, >, >=, <, <=, in or not in")
-    if value is None:
-        return _NOTHING
-    if (isinstance(value, str) and not _is_date(value)) or isinstance(value, list | dict):
-        raise FilterError(f"the operator {operator!r} needs a number or a date in ISO format, not {value!r}")
-    return {field: {_COMPARISONS[operator]: value}}
-
-
-def _is_date(value: str) -> bool:
-    try:
-        datetime.fromisoformat(value)
-    except ValueError:
-        return False
-    return True
+    def _from_stored(self, index: Engine, stored: Sequence[StoredDocument | Hit]) -> list[Document]:
+        embeddings: dict[str, list[float]] = {}
+        if self._returns_embedding:
+            for found in index.get([each.id for each in stored], vectors=True):
+                vectors = np.asarray(found.vectors, np.float32)
+                if len(vectors) == 1:  # documents of other programs may have several
+                    embeddings[found.id] = vectors[0].tolist()
+        return [
+            Document(
+                id=each.id,
+                content=each.text or None,
+                meta=dict(each.metadata),
+                score=each.score if isinstance(each, Hit) else None,
+                embedding=embeddings.get(each.id),
+            )
+            for each in stored
+        ]
 
 
 def _type_name(value: object) -> str:
@@ -393,15 +335,3 @@ def _type_name(value: object) -> str:
     if isinstance(value, int):
         return "long"
     return "float" if isinstance(value, float) else "keyword"
-
-
-def _to_stored(document: Document) -> StoredDocument:
-    return StoredDocument(document.id, document.content or "", metadata=dict(document.meta))
-
-
-def _from_stored(document: StoredDocument) -> Document:
-    return Document(id=document.id, content=document.text, meta=dict(document.metadata))
-
-
-def _from_hit(hit: Hit) -> Document:
-    return Document(id=hit.id, content=hit.text, meta=dict(hit.metadata), score=hit.score)

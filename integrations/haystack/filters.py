@@ -1,0 +1,88 @@
+"""Filters of Haystack in the form that `quarry.engine.filtering.filter` describes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import datetime
+from typing import Any
+
+from haystack.errors import FilterError
+
+from quarry.formats.errors import InvalidFilter
+
+__all__ = ["Filters", "filter_errors", "translate_filters"]
+
+Filters = Mapping[str, Any]
+
+_COMPARISONS = {">": "$gt", ">=": "$gte", "<": "$lt", "<=": "$lte"}
+_NOTHING: dict[str, object] = {"id": {"$exists": False}}  # no document passes
+
+
+@contextmanager
+def filter_errors() -> Iterator[None]:
+    """Raise errors about filters as those of Haystack."""
+    try:
+        yield
+    except InvalidFilter as error:
+        raise FilterError(str(error)) from error
+
+
+def translate_filters(filters: Filters | None) -> dict[str, object] | None:
+    """Return filters of Haystack in the form that `quarry.engine.filtering.filter` describes; None: no filters.
+
+    Raises:
+        FilterError: they are malformed.
+    """
+    return _condition(filters) if filters else None
+
+
+def _condition(given: object) -> dict[str, object]:
+    if not isinstance(given, Mapping):
+        raise FilterError(f"a filter is a dictionary, not {given!r}")
+    if "field" in given:
+        return _comparison(given)
+    for key in ("operator", "conditions"):
+        if key not in given:
+            raise FilterError(f"{key!r} is missing in {dict(given)!r}")
+    operator, conditions = given["operator"], given["conditions"]
+    if not isinstance(conditions, Sequence) or not conditions:
+        raise FilterError(f"'conditions' is not a list of filters in {dict(given)!r}")
+    parts = [_condition(each) for each in conditions]
+    if operator == "AND":
+        return {"$and": parts}
+    if operator == "OR":
+        return {"$or": parts}
+    if operator == "NOT":
+        return {"$not": {"$and": parts}}
+    raise FilterError(f"unknown operator {operator!r}; expected AND, OR or NOT")
+
+
+def _comparison(given: Mapping[str, Any]) -> dict[str, object]:
+    for key in ("operator", "value"):
+        if key not in given:
+            raise FilterError(f"{key!r} is missing in {dict(given)!r}")
+    field, operator, value = str(given["field"]).removeprefix("meta."), given["operator"], given["value"]
+    if operator in ("in", "not in"):
+        if not isinstance(value, list):
+            raise FilterError(f"the operator {operator!r} needs a list, not {value!r}")
+        return {field: {"$in" if operator == "in" else "$nin": value}}
+    if operator == "==":
+        return {"$or": [{field: {"$exists": False}}, {field: None}]} if value is None else {field: value}
+    if operator == "!=":
+        return {field: {"$exists": True, "$ne": None}} if value is None else {field: {"$ne": value}}
+    if operator not in _COMPARISONS:
+        raise FilterError(f"unknown operator {operator!r}; expected ==, !=, >, >=, <, <=, in or not in")
+    if value is None:
+        return _NOTHING
+    if (isinstance(value, str) and not _is_date(value)) or isinstance(value, list | dict):
+        raise FilterError(f"the operator {operator!r} needs a number or a date in ISO format, not {value!r}")
+    return {field: {_COMPARISONS[operator]: value}}
+
+
+def _is_date(value: str) -> bool:
+    try:
+        datetime.fromisoformat(value)
+    except ValueError:
+        return False
+    return True

@@ -1,0 +1,208 @@
+"""Retrievers of Haystack: components that find documents of a `QuarryDocumentStore`."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any, Self
+
+from haystack import Document, component, default_from_dict, default_to_dict
+
+from quarry.integrations.haystack.store import QuarryDocumentStore
+
+__all__ = ["QuarryBM25Retriever", "QuarryEmbeddingRetriever", "QuarryHybridRetriever", "QuarryRetriever"]
+
+_Found = dict[str, list[Document]]
+
+
+class _StoreRetriever:
+    """What the retrievers have in common.
+
+    Args:
+        document_store: the store.
+        top_k: number of documents.
+        filters: filters of Haystack that all documents must pass; those of `run` take their place.
+        options: further keywords of `quarry.engine.Engine.search`, such as `min_relevance`.
+    """
+
+    def __init__(
+        self,
+        document_store: QuarryDocumentStore,
+        top_k: int = 10,
+        filters: dict[str, Any] | None = None,
+        options: dict[str, Any] | None = None,
+    ) -> None:
+        self._store = document_store
+        self._top_k = top_k
+        self._filters = filters
+        self._options = options or {}
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return what a pipeline stores of this component."""
+        return default_to_dict(
+            self,
+            document_store=self._store.to_dict(),
+            top_k=self._top_k,
+            filters=self._filters,
+            options=self._options,
+        )
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> Self:
+        """Make the retriever that `to_dict` described, and open its store."""
+        return default_from_dict(cls, data)
+
+    def _find(
+        self,
+        query: str | None,
+        query_embedding: list[float] | None,
+        mode: str,
+        filters: Mapping[str, Any] | None,
+        top_k: int | None,
+    ) -> _Found:
+        found = self._store.search(
+            query,
+            self._top_k if top_k is None else top_k,
+            self._filters if filters is None else filters,
+            {"mode": mode, **self._options},
+            query_embedding,
+        )
+        return {"documents": found}
+
+
+@component
+class QuarryEmbeddingRetriever(_StoreRetriever):
+    """Finds documents by their embeddings; see `_StoreRetriever` for the arguments."""
+
+    @component.output_types(documents=list[Document])
+    def run(
+        self,
+        query_embedding: list[float],
+        filters: dict[str, Any] | None = None,
+        top_k: int | None = None,
+    ) -> _Found:
+        """Return the documents with their scores, best first.
+
+        Args:
+            query_embedding: embedding of the query.
+            filters: filters of Haystack; None: those of the retriever.
+            top_k: number of documents; None: that of the retriever.
+        """
+        return self._find(None, query_embedding, "dense", filters, top_k)
+
+    @component.output_types(documents=list[Document])
+    async def run_async(
+        self,
+        query_embedding: list[float],
+        filters: dict[str, Any] | None = None,
+        top_k: int | None = None,
+    ) -> _Found:
+        """Do the same as `run`, on a thread."""
+        return await asyncio.to_thread(self.run, query_embedding, filters, top_k)
+
+
+@component
+class QuarryBM25Retriever(_StoreRetriever):
+    """Finds documents by the words of the query; see `_StoreRetriever` for the arguments."""
+
+    @component.output_types(documents=list[Document])
+    def run(self, query: str, filters: dict[str, Any] | None = None, top_k: int | None = None) -> _Found:
+        """Return the documents with their scores, best first.
+
+        Args:
+            query: the query.
+            filters: filters of Haystack; None: those of the retriever.
+            top_k: number of documents; None: that of the retriever.
+        """
+        return self._find(query, None, "lexical", filters, top_k)
+
+    @component.output_types(documents=list[Document])
+    async def run_async(
+        self, query: str, filters: dict[str, Any] | None = None, top_k: int | None = None
+    ) -> _Found:
+        """Do the same as `run`, on a thread."""
+        return await asyncio.to_thread(self.run, query, filters, top_k)
+
+
+@component
+class QuarryHybridRetriever(_StoreRetriever):
+    """Finds documents by embeddings and words; see `_StoreRetriever` for the arguments."""
+
+    @component.output_types(documents=list[Document])
+    def run(
+        self,
+        query: str,
+        query_embedding: list[float] | None = None,
+        filters: dict[str, Any] | None = None,
+        top_k: int | None = None,
+    ) -> _Found:
+        """Return the documents with their scores, best first.
+
+        Args:
+            query: the query.
+            query_embedding: embedding of the query, which a store with `embedding_dim` needs; None: that of the
+                encoder.
+            filters: filters of Haystack; None: those of the retriever.
+            top_k: number of documents; None: that of the retriever.
+        """
+        return self._find(query, query_embedding, "hybrid", filters, top_k)
+
+    @component.output_types(documents=list[Document])
+    async def run_async(
+        self,
+        query: str,
+        query_embedding: list[float] | None = None,
+        filters: dict[str, Any] | None = None,
+        top_k: int | None = None,
+    ) -> _Found:
+        """Do the same as `run`, on a thread."""
+        return await asyncio.to_thread(self.run, query, query_embedding, filters, top_k)
+
+
+@component
+class QuarryRetriever(_StoreRetriever):
+    """Finds documents of a store that encodes texts, in any mode.
+
+    Args:
+        document_store: the store.
+        top_k: number of documents.
+        mode: "hybrid", "dense" (embeddings) or "lexical" (BM25).
+        filters: filters of Haystack that all documents must pass; those of `run` take their place.
+        options: further keywords of `quarry.engine.Engine.search`, such as `min_relevance`.
+    """
+
+    def __init__(
+        self,
+        document_store: QuarryDocumentStore,
+        top_k: int = 10,
+        mode: str = "hybrid",
+        filters: dict[str, Any] | None = None,
+        options: dict[str, Any] | None = None,
+    ) -> None:
+        # `component` makes another class of this one, which super() without arguments does not know
+        _StoreRetriever.__init__(self, document_store, top_k, filters, options)
+        self._mode = mode
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return what a pipeline stores of this component."""
+        described = _StoreRetriever.to_dict(self)
+        described["init_parameters"]["mode"] = self._mode
+        return described
+
+    @component.output_types(documents=list[Document])
+    def run(self, query: str, filters: dict[str, Any] | None = None, top_k: int | None = None) -> _Found:
+        """Return the documents with their scores, best first.
+
+        Args:
+            query: the query.
+            filters: filters of Haystack; None: those of the retriever.
+            top_k: number of documents; None: that of the retriever.
+        """
+        return self._find(query, None, self._mode, filters, top_k)
+
+    @component.output_types(documents=list[Document])
+    async def run_async(
+        self, query: str, filters: dict[str, Any] | None = None, top_k: int | None = None
+    ) -> _Found:
+        """Do the same as `run`, on a thread."""
+        return await asyncio.to_thread(self.run, query, filters, top_k)

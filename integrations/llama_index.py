@@ -1,0 +1,379 @@
+"""LlamaIndex: a vector store and a retriever on an index."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from llama_index.core.base.base_retriever import BaseRetriever
+from llama_index.core.bridge.pydantic import Field, PrivateAttr
+from llama_index.core.schema import BaseNode, MetadataMode, NodeWithScore, QueryBundle, TextNode
+from llama_index.core.vector_stores import MetadataFilters, VectorStoreQuery, VectorStoreQueryResult
+from llama_index.core.vector_stores.types import BasePydanticVectorStore, VectorStoreQueryMode
+from llama_index.core.vector_stores.utils import metadata_dict_to_node, node_to_metadata_dict
+
+from quarry.engine import Document, Engine, Hit, open_encoder
+from quarry.engine.choices import Mode
+from quarry.engine.encoding.encoder import Encoder
+from quarry.engine.encoding.opening import EncoderSource
+from quarry.formats.errors import InvalidDocument, InvalidQuery, InvalidSetting
+from quarry.integrations.diverse_hits import select_diverse
+from quarry.integrations.llama_index_filters import Filter, translate_filters
+from quarry.integrations.open_index import OpenIndex
+
+__all__ = ["QuarryRetriever", "QuarryVectorStore"]
+
+_MODES: Mapping[VectorStoreQueryMode, Mode] = {
+    VectorStoreQueryMode.DEFAULT: "dense",
+    VectorStoreQueryMode.MMR: "dense",
+    VectorStoreQueryMode.SPARSE: "lexical",
+    VectorStoreQueryMode.TEXT_SEARCH: "lexical",
+    VectorStoreQueryMode.HYBRID: "hybrid",
+}
+_NODE_FIELDS = (
+    "_node_content",
+    "_node_type",
+    "document_id",
+    "doc_id",
+    "ref_doc_id",
+)  # of all stores of LlamaIndex
+_MMR_THRESHOLD = 0.5
+_MMR_PREFETCHED = 4  # hits to select from, for each node that is requested
+
+
+class QuarryVectorStore(BasePydanticVectorStore):
+    """A vector store whose nodes are documents of an index, which other programs can use too.
+
+    Without `dim`, the texts of nodes (without their metadata) and of queries are encoded by the encoder of the
+    index, and embeddings of nodes are not used: give a `VectorStoreIndex` ``MockEmbedding(embed_dim=1)``, which
+    computes none. With `dim`, the embeddings of nodes are stored, and queries need one, except in the modes SPARSE
+    and TEXT_SEARCH. Every change is one commit, so there is nothing to persist.
+
+    Empty lists in metadata count as None for filters.
+
+    Args:
+        path: folder of the index; an empty one is created if there is none.
+        encoder: of the index; None: the bundled one. See `quarry.engine.open_encoder`.
+        dim: length of the embeddings of an index without an encoder; None: texts are encoded.
+        metric: with `dim`, how embeddings are compared: "cosine", "ip" or "l2".
+        wait_s: seconds that a change waits for another process that is writing.
+
+    Raises:
+        EncoderMismatch: the vectors of the index are of another encoder.
+        InvalidSetting: the index has embeddings of another length, or another metric; or an encoder and `dim` are
+            given.
+    """
+
+    stores_text: bool = True
+    is_embedding_query: bool = True
+    path: str
+    dim: int | None = None
+    metric: str = "cosine"
+    wait_s: float = 30
+    encoder: Any = Field(default=None, exclude=True)
+
+    _index: OpenIndex = PrivateAttr()
+    _opened: Encoder | None = PrivateAttr()
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        encoder: EncoderSource = None,
+        *,
+        dim: int | None = None,
+        metric: str = "cosine",
+        wait_s: float = 30,
+        **kwargs: Any,
+    ) -> None:
+        if dim is not None and encoder is not None:
+            raise InvalidSetting("an encoder and the length of embeddings are given", expected="one of them")
+        fields = {"path": os.fspath(path), "encoder": encoder, "dim": dim, "metric": metric, "wait_s": wait_s}
+        super().__init__(**{**kwargs, **fields, "stores_text": True, "is_embedding_query": dim is not None})
+        self._opened = open_encoder(encoder) if dim is None else None
+        self._index = OpenIndex(self.path, self._opened, wait_s, dim=dim, metric=metric)
+
+    @classmethod
+    def class_name(cls) -> str:
+        """Name of the class for serialization."""
+        return "QuarryVectorStore"
+
+    @property
+    def client(self) -> Engine:
+        """The index at its newest generation, open for reading."""
+        return self._index.reader()
+
+    def add(self, nodes: Sequence[BaseNode], **kwargs: Any) -> list[str]:
+        """Add nodes in one commit, and return their ids; a node with the id of another replaces it.
+
+        Raises:
+            InvalidDocument: a node has no text, or with `dim` no embedding of this length, or its metadata cannot
+                be indexed. Nothing is added then.
+        """
+        documents = [self._document(node) for node in nodes]
+        if documents:
+            self._index.write(lambda index: index.add(documents))
+        return [node.node_id for node in nodes]
+
+    def delete(self, ref_doc_id: str, **delete_kwargs: Any) -> None:
+        """Delete the nodes of a source document in one commit."""
+        self._index.write(lambda index: _delete_of_sources(index, ref_doc_id))
+
+    def delete_nodes(
+        self, node_ids: list[str] | None = None, filters: MetadataFilters | None = None, **delete_kwargs: Any
+    ) -> None:
+        """Delete the nodes with these ids that pass the filters, in one commit; see `clear` for all nodes.
+
+        Raises:
+            InvalidSetting: neither ids nor filters are given.
+            InvalidFilter: the filters cannot be translated, or compare values of different types.
+        """
+        if node_ids is None and filters is None:
+            raise InvalidSetting("node_ids or filters say what to delete", expected="at least one of them")
+        condition = None if filters is None else translate_filters(filters)
+
+        def remove(index: Engine) -> int:
+            if node_ids is None:
+                return index.delete(filter=condition)
+            return index.delete(_passing(index, node_ids, condition))
+
+        self._index.write(remove)
+
+    def clear(self) -> None:
+        """Delete all nodes in one commit."""
+        self._index.write(lambda index: index.delete(filter={}))
+
+    def get_nodes(
+        self, node_ids: list[str] | None = None, filters: MetadataFilters | None = None
+    ) -> list[BaseNode]:
+        """Return the nodes with these ids, in their order, that pass the filters; all nodes if neither is given.
+
+        Raises:
+            InvalidFilter: the filters cannot be translated, or compare values of different types.
+        """
+        condition = None if filters is None else translate_filters(filters)
+        index = self._index.reader()
+        if node_ids is None:
+            return [_node(each) for each in index.documents(filter=condition)]
+        return [_node(each) for each in index.get(_passing(index, node_ids, condition))]
+
+    def query(self, query: VectorStoreQuery, **kwargs: Any) -> VectorStoreQueryResult:
+        """Return the best nodes with `quarry.engine.Hit.score`, by which they are ranked.
+
+        The modes are DEFAULT (embeddings), SPARSE and TEXT_SEARCH (BM25), HYBRID (both, `alpha` is the weight of
+        embeddings), and MMR (embeddings, nodes that differ from each other).
+
+        Args:
+            query: with a text; with `dim` also with an embedding.
+            **kwargs: keywords of `quarry.engine.Engine.search`; in the mode MMR also `mmr_threshold` (1 selects by
+                similarity to the query alone, 0 by difference alone; .5 by default) and `mmr_prefetch_k`, the
+                number of nodes to select from (4 times those requested by default).
+
+        Raises:
+            InvalidSetting: another mode.
+            InvalidQuery: the query has no text, or no embedding, that its mode needs.
+            InvalidFilter: the filters cannot be translated, or compare values of different types.
+        """
+        if query.mode not in _MODES:
+            expected = ", ".join(mode.value for mode in _MODES)
+            raise InvalidSetting("unsupported query mode", expected=expected, actual=query.mode.value)
+        hits = self._search_diverse(query, kwargs) if query.mode == VectorStoreQueryMode.MMR else None
+        if hits is None:
+            hits = self._search(query, _n_requested(query), kwargs)
+        nodes = [_node(hit) for hit in hits]
+        return VectorStoreQueryResult(nodes, [hit.score for hit in hits], [hit.id for hit in hits])
+
+    async def async_add(self, nodes: Sequence[BaseNode], **kwargs: Any) -> list[str]:
+        """See `add`; this and the other asynchronous methods run on a thread."""
+        return await asyncio.to_thread(self.add, nodes, **kwargs)
+
+    async def adelete(self, ref_doc_id: str, **delete_kwargs: Any) -> None:
+        """See `delete`."""
+        await asyncio.to_thread(self.delete, ref_doc_id, **delete_kwargs)
+
+    async def adelete_nodes(
+        self, node_ids: list[str] | None = None, filters: MetadataFilters | None = None, **delete_kwargs: Any
+    ) -> None:
+        """See `delete_nodes`."""
+        await asyncio.to_thread(self.delete_nodes, node_ids, filters, **delete_kwargs)
+
+    async def aclear(self) -> None:
+        """See `clear`."""
+        await asyncio.to_thread(self.clear)
+
+    async def aget_nodes(
+        self, node_ids: list[str] | None = None, filters: MetadataFilters | None = None
+    ) -> list[BaseNode]:
+        """See `get_nodes`."""
+        return await asyncio.to_thread(self.get_nodes, node_ids, filters)
+
+    async def aquery(self, query: VectorStoreQuery, **kwargs: Any) -> VectorStoreQueryResult:
+        """See `query`."""
+        return await asyncio.to_thread(self.query, query, **kwargs)
+
+    def close(self) -> None:
+        """Close the index."""
+        self._index.close()
+
+    def _document(self, node: BaseNode) -> dict[str, object]:
+        text = node.get_content(metadata_mode=MetadataMode.NONE)
+        content = node_to_metadata_dict(node, remove_text=True)
+        values = {**node.metadata, **{name: content[name] for name in _NODE_FIELDS}}
+        metadata = {name: None if value == [] else value for name, value in values.items()}
+        document: dict[str, object] = {"id": node.node_id, "text": text, "metadata": metadata}
+        if self.dim is None:
+            return document
+        if node.embedding is None or len(node.embedding) != self.dim:
+            found = "no embedding" if node.embedding is None else f"{len(node.embedding)} numbers"
+            raise InvalidDocument(
+                f"node {node.node_id!r}: an embedding is stored for each node",
+                expected=f"{self.dim} numbers",
+                actual=found,
+            )
+        return {**document, "vectors": node.embedding}
+
+    def _search(self, query: VectorStoreQuery, k: int, options: Mapping[str, Any]) -> list[Hit]:
+        index = self._index.reader()
+        mode = _MODES[query.mode]
+        text, vector = self._given(query, mode)
+        only = _condition(query)
+        chosen: dict[str, Any] = {"queries": text, "vector": vector, "mode": mode, "filter": only, **options}
+        if mode == "hybrid" and query.alpha is not None:
+            chosen.setdefault("dense_weight", query.alpha)
+        if not query.node_ids:
+            return index.search(k=k, **chosen)
+        wanted = set(query.node_ids)
+        passing = list(index.ids(filter=only))
+        n_others = len(passing) - len(
+            wanted.intersection(passing)
+        )  # with such a value in a field "id" of their own
+        hits = index.search(k=k + n_others, **chosen)
+        return [hit for hit in hits if hit.id in wanted][:k]
+
+    def _search_diverse(self, query: VectorStoreQuery, options: Mapping[str, Any]) -> list[Hit]:
+        rest = dict(options)
+        threshold = rest.pop("mmr_threshold", query.mmr_threshold)
+        k = query.similarity_top_k
+        n_prefetched = rest.pop("mmr_prefetch_k", None) or _MMR_PREFETCHED * k
+        text, vector = self._given(query, "dense")
+        if vector is None:
+            assert self._opened is not None
+            vector = self._opened.encode_query(text or "").tolist()
+        hits = self._search(query, max(k, n_prefetched), rest)
+        weight = _MMR_THRESHOLD if threshold is None else threshold
+        return select_diverse(self._index.reader(), vector, hits, k, weight)
+
+    def _given(self, query: VectorStoreQuery, mode: Mode) -> tuple[str | None, list[float] | None]:
+        """Return text and vector of a query, as far as they are used in the mode.
+
+        Raises:
+            InvalidQuery: one of them is missing.
+        """
+        needs_vector = self.dim is not None and mode != "lexical"
+        needs_text = mode != "dense" or (self.dim is None and query.query_embedding is None)
+        if needs_text and query.query_str is None:
+            raise InvalidQuery(f"a query in mode {query.mode.value!r} has no text", expected="query_str")
+        if needs_vector and query.query_embedding is None:
+            raise InvalidQuery(
+                f"a query in mode {query.mode.value!r} has no embedding", expected="query_embedding"
+            )
+        is_encoded = self.dim is None and query.query_str is not None
+        text = query.query_str if mode != "dense" or is_encoded else None
+        return text, None if mode == "lexical" or is_encoded else query.query_embedding
+
+
+class QuarryRetriever(BaseRetriever):
+    """Retrieves nodes of a `QuarryVectorStore` for texts, without a `VectorStoreIndex`.
+
+    Args:
+        store: the vector store.
+        similarity_top_k: number of nodes.
+        mode: mode of the queries, see `QuarryVectorStore.query`.
+        filters: metadata filters that all nodes must pass.
+        options: further keywords of `quarry.engine.Engine.search`, such as `min_relevance`.
+        **kwargs: of `BaseRetriever`.
+    """
+
+    def __init__(
+        self,
+        store: QuarryVectorStore,
+        similarity_top_k: int = 10,
+        mode: VectorStoreQueryMode | str = VectorStoreQueryMode.HYBRID,
+        filters: MetadataFilters | None = None,
+        options: Mapping[str, Any] | None = None,
+        **kwargs: Any,
+    ) -> None:
+        self._store = store
+        self._similarity_top_k = similarity_top_k
+        try:
+            self._mode = VectorStoreQueryMode(mode)
+        except ValueError as error:
+            expected = ", ".join(each.value for each in _MODES)
+            raise InvalidSetting("unknown query mode", expected=expected, actual=repr(mode)) from error
+        self._filters = filters
+        self._options = options or {}
+        super().__init__(**kwargs)
+
+    def _retrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
+        return _scored(self._store.query(self._query(query_bundle), **self._options))
+
+    async def _aretrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
+        return _scored(await self._store.aquery(self._query(query_bundle), **self._options))
+
+    def _query(self, query_bundle: QueryBundle) -> VectorStoreQuery:
+        return VectorStoreQuery(
+            query_embedding=query_bundle.embedding,
+            query_str=query_bundle.query_str,
+            similarity_top_k=self._similarity_top_k,
+            mode=self._mode,
+            filters=self._filters,
+        )
+
+
+def _scored(found: VectorStoreQueryResult) -> list[NodeWithScore]:
+    pairs = zip(found.nodes or [], found.similarities or [], strict=True)
+    return [NodeWithScore(node=node, score=score) for node, score in pairs]
+
+
+def _n_requested(query: VectorStoreQuery) -> int:
+    """Return the number of nodes: that of the mode, if it is given."""
+    if query.mode in (VectorStoreQueryMode.SPARSE, VectorStoreQueryMode.TEXT_SEARCH):
+        return query.sparse_top_k or query.similarity_top_k
+    if query.mode == VectorStoreQueryMode.HYBRID:
+        return query.hybrid_top_k or query.similarity_top_k
+    return query.similarity_top_k
+
+
+def _condition(query: VectorStoreQuery) -> Filter | None:
+    """Return the filters, source documents and ids of a query as one filter; None: there are none."""
+    parts: list[Filter] = []
+    if query.filters is not None and query.filters.filters:
+        parts.append(translate_filters(query.filters))
+    if query.doc_ids:
+        parts.append({"ref_doc_id": {"$in": query.doc_ids}})
+    if query.node_ids:
+        parts.append({"id": {"$in": query.node_ids}})
+    return {"$and": parts} if parts else None
+
+
+def _passing(index: Engine, node_ids: Sequence[str], condition: Filter | None) -> list[str]:
+    """Return the ids of those of some documents that pass a filter."""
+    ids = list(dict.fromkeys(node_ids))
+    if not condition or not ids:
+        return ids
+    passing = set(index.ids(filter={"$and": [{"id": {"$in": ids}}, condition]}))
+    return [each for each in ids if each in passing]
+
+
+def _delete_of_sources(index: Engine, ref_doc_id: str) -> int:
+    if not index.count({"ref_doc_id": {"$exists": True}}):  # otherwise the engine would warn of an unknown field
+        return 0
+    return index.delete(filter={"ref_doc_id": ref_doc_id})
+
+
+def _node(found: Hit | Document) -> BaseNode:
+    """Return the node that a document was made of; a new one for a document of another program."""
+    if "_node_content" in found.metadata:
+        return metadata_dict_to_node(dict(found.metadata), text=found.text)
+    return TextNode(id_=found.id, text=found.text, metadata=dict(found.metadata))

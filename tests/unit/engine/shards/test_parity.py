@@ -1,0 +1,78 @@
+"""All that an index can be asked and all changes to it: shards answer as one index does, to the last bit."""
+
+from __future__ import annotations
+
+import pytest
+from support.indexes.parity import ENCODER, LIKE, QUERIES, change, dicts, questions, varied_documents
+
+from quarry import engine
+from quarry.engine import Engine, InvalidQuery
+
+DOCUMENTS = varied_documents(110)
+METRICS = ("ip", "cosine", "l2")
+SHARDS = (None, 1, 2, 5, 13)
+
+
+def opened(path, **options):
+    return Engine.open(path, encoder=ENCODER, **({"backend": "exact", "threads": 1} | options))
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    root = tmp_path_factory.mktemp("parity")
+    for metric in METRICS:
+        for shards in SHARDS if metric == "l2" else (None, 5):
+            path = root / f"{metric} {shards}"
+            engine.build(DOCUMENTS, path, encoder=ENCODER, shards=shards, metric=metric, threads=1)
+            with opened(path, writable=True) as index:
+                change(index)
+    return root
+
+
+@pytest.fixture(scope="module")
+def answers(folder):
+    """By name of the index, its answers to all questions."""
+    found = {}
+    for path in folder.iterdir():
+        with opened(path) as index:
+            found[path.name] = {name: ask(index) for name, ask in questions().items()}
+    return found
+
+
+@pytest.mark.parametrize("metric", METRICS)
+def test_shards_answer_as_one_index(answers, metric):
+    one, sharded = answers[f"{metric} None"], answers[f"{metric} 5"]
+    for name in one:
+        if "ranks" not in name:  # sums of ranks are often equal, and are then ordered by age in one index
+            assert sharded[name] == one[name], name
+    assert one["hybrid, relevant"] != one["hybrid, explained"]
+    assert all(hits for hits, _, _ in one["lexical, like"])
+    assert one["lexical, explained"] != one["lexical, without corrections"]
+
+
+@pytest.mark.parametrize("shards", [1, 2, 13])
+def test_any_number_of_shards_answers_alike(answers, shards):
+    for name, answer in answers["l2 5"].items():
+        assert answers[f"l2 {shards}"][name] == answer, name
+
+
+def test_copied_and_merged_shards_answer_alike(folder, tmp_path):
+    def found(index):
+        return dicts(index.search(QUERIES, explain=True)), dicts(index.search(like=each) for each in LIKE)
+
+    with opened(folder / "l2 5") as index:
+        before = found(index)
+        index.snapshot(tmp_path / "copy")
+    with opened(tmp_path / "copy", writable=True) as copy:
+        assert found(copy) == before
+        assert copy.verify().n_documents == len(copy)
+        copy.merge()
+        assert found(copy) == before
+
+
+def test_a_document_that_is_not_there_is_named_with_the_index(folder):
+    for shards in SHARDS:
+        path = folder / f"l2 {shards}"
+        with opened(path) as index, pytest.raises(InvalidQuery) as caught:
+            index.search(like="nobody")
+        assert (caught.value.path, caught.value.actual) == (path, "'nobody'")
