@@ -57,7 +57,7 @@ def _change(index: Engine) -> None:
 
 
 def _delete_by_filter(index: Engine) -> None:
-    index.delete(filter={"year": 2020})
+    index.delete(filter={"id": {"$prefix": "old"}})
     index.rollback()
 
 
