@@ -7,6 +7,7 @@ import contextlib
 import logging
 import math
 import os
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,6 +24,7 @@ if TYPE_CHECKING:  # needs Ray
 __all__ = ["add_arguments", "open_served", "run"]
 
 _LOCAL = "local"
+_CONNECT_S = 10.0
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -90,8 +92,9 @@ def _connected(address: str, n_cpus: float) -> Iterator[None]:
         n_processors = max(os.cpu_count() or 1, math.ceil(n_cpus))
         options |= {"num_cpus": n_processors, "include_dashboard": False}
     try:
+        _check_reachable(address)
         ray.init(address=address, **options)
-    except (ConnectionError, ValueError, RuntimeError) as error:
+    except (OSError, ValueError, RuntimeError) as error:
         raise BackendUnavailable(
             "there is no Ray cluster", expected=f"{_LOCAL}, or the address of one", actual=f"{address}: {error}"
         ) from error
@@ -99,6 +102,13 @@ def _connected(address: str, n_cpus: float) -> Iterator[None]:
         yield
     finally:
         ray.shutdown()
+
+
+def _check_reachable(address: str) -> None:
+    """Raise OSError if nothing listens at an address HOST:PORT, for which Ray would wait for minutes."""
+    host, _, port = address.rpartition(":")
+    if host and port.isdecimal():
+        socket.create_connection((host.strip("[]"), int(port)), _CONNECT_S).close()
 
 
 def open_served(args: argparse.Namespace, name: str, folder: Path, stack: contextlib.ExitStack) -> ServedShards:

@@ -8,6 +8,7 @@ import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -231,6 +232,13 @@ def test_the_command_line_without_a_cluster(path, tmp_path, capsys):
     engine.build(["no shards"], tmp_path / "one", encoder=ENCODER)
     assert main(["serve", str(tmp_path / "one"), "--ray", "local"]) == 1
     assert "no sharded index" in capsys.readouterr().err
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        address = "{}:{}".format(*closed.getsockname())
+    assert main(["serve", str(path), "--ray", address]) == 1
+    assert (
+        f"there is no Ray cluster; expected local, or the address of one; found {address}"
+        in capsys.readouterr().err
+    )
 
 
 def test_a_commit_under_load(served, path, monkeypatch):
