@@ -78,7 +78,9 @@ class _Router:
         timeout_s: float,
     ) -> None:
         scorer = None if reranker is None else open_reranker(reranker, options.n_threads)
-        resources = ViewResources(options, Device(None, None), open_encoder(encoder), scorer)
+        resources = ViewResources(
+            options, Device(None, None), open_encoder(encoder), scorer, is_default=encoder is None
+        )
         self._index = RoutedIndex(Path(index), shards, resources, timeout_s)
 
     async def call(self, method: str, arguments: tuple[Any, ...], keywords: Mapping[str, Any]) -> Any:  # noqa: ANN401

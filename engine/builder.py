@@ -18,6 +18,7 @@ from quarry.engine.attempts.job import WrittenBatch
 from quarry.engine.attempts.staging import collect_staging
 from quarry.engine.attempts.worker_processes import WorkerProcesses
 from quarry.engine.build_plan import BuildPlan
+from quarry.engine.bundled import path_by_identity
 from quarry.engine.choices import RepresentationName
 from quarry.engine.documents.reader import DocumentSource, DocumentStream, read_documents
 from quarry.engine.documents.tables.columns import Columns
@@ -110,8 +111,9 @@ def build(  # noqa: PLR0913  # keywords, each with a default
         title: column of the titles; None: "title", if there is one. The other columns become metadata.
         vectors: column of the vectors; None: "vectors", if there is one. With any of these four, mappings and
             objects of JSON are rows too.
-        encoder: a bundle's folder, an `Encoder`, a model of another library that `FunctionEncoder` recognizes, or
-            None for the bundled all-MiniLM-L6-v2.
+        encoder: a bundle's folder, the name of a bundled encoder, an `Encoder`, a model of another library that
+            `FunctionEncoder` recognizes, or None for the bundled default, or the bundled encoder of the index at
+            `like`.
         dim: length of the vectors of an index without an encoder: every document has vectors, and a text is
             searched in lexical mode, or with `vector=`. None: there is an encoder.
         representation: "pieces", "kmeans", "first_m", "mean", "cls", "pooled", or one of the classes; None for
@@ -172,8 +174,9 @@ def build(  # noqa: PLR0913  # keywords, each with a default
                 writer.add(count_items(stream, bar, stream.n_expected), stream.skip)
                 generation, n_replaced = writer.commit()
             else:
+                source = path_by_identity(opened.identity) if encoder is None else encoder
                 attempt = BuildAttempt(
-                    folder.path, writer, index_settings, encoder, resources.thresholds, is_skipping
+                    folder.path, writer, index_settings, source, resources.thresholds, is_skipping
                 )
                 generation, n_replaced = _commit_in_processes(attempt, stream, bar, n_workers)
         n_documents, size_bytes = measure_index(Directory(folder.path), generation, n_shards)

@@ -93,7 +93,7 @@ class Engine:
         )
         try:
             if is_writable:
-                self._writer = self._open_writer(resources.encoder, wait_s)
+                self._writer = self._open_writer(self._view.get().encoder, wait_s)
                 collect_staging(directory.path, self._writer.lock)
                 self._follow()  # another writer may have committed before this one held the lock
         except BaseException:
@@ -138,9 +138,10 @@ class Engine:
             backend: "auto", "exact" (numpy, slow, the reference), "scan" (SIMD over all centroids), "cpu_faiss"
                 (inverted lists, if the index has them), "hnsw" (graphs; see `optimize`) or "gpu" (all centroids
                 on a device, or inverted lists if the centroids do not fit into its memory).
-            encoder: the encoder that the index was built with: the folder of a bundle, an `Encoder`, a model of
-                another library that `FunctionEncoder` recognizes, or None for the bundled default. Without the
-                right encoder an index can still be opened, searched with vectors and in lexical mode, and changed,
+            encoder: the encoder that the index was built with: the folder of a bundle, the name of a bundled
+                encoder, an `Encoder`, a model of another library that `FunctionEncoder` recognizes, or None for
+                the bundled encoder that the index has, whether or not it is the default today. Without the right
+                encoder an index can still be opened, searched with vectors and in lexical mode, and changed,
                 except by adding documents without vectors.
             dim: with `create`, as in `build`: the length of the vectors of an index without an encoder. An index
                 that exists must have the same.
@@ -190,6 +191,7 @@ class Engine:
             accelerator,
             open_encoder(encoder),
             None if reranker is None else open_reranker(reranker, options.n_threads),
+            is_default=encoder is None,
         )
         new = None
         if checked_flag(create, "create"):
@@ -690,6 +692,11 @@ class Engine:
             InvalidSetting: not a str or an iterable of str.
         """
         return self._view.get().documents(id_list(ids), with_vectors=checked_flag(vectors, "vectors"))
+
+    @property
+    def encoder(self) -> Encoder:
+        """The encoder of texts: the one given to `open`, or the bundled one that the index has."""
+        return self._view.get().encoder
 
     def __contains__(self, doc_id: object) -> bool:
         return self._view.get().has(checked_id(doc_id, "the id"))

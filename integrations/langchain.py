@@ -17,7 +17,7 @@ from langchain_core.vectorstores import VectorStore
 from pydantic import ConfigDict, Field
 
 from quarry.engine import Document as StoredDocument
-from quarry.engine import FunctionEncoder, Hit, open_encoder
+from quarry.engine import FunctionEncoder, Hit
 from quarry.engine.encoding.encoder import Encoder
 from quarry.engine.encoding.functions.sources import embedding_source
 from quarry.integrations.diverse_hits import mean_vectors, select_diverse
@@ -49,10 +49,8 @@ class QuarryVectorStore(VectorStore):
         self, path: str | os.PathLike[str], embedding: Embeddings | Encoder | None = None, *, wait_s: float = 30
     ) -> None:
         self._embedding = embedding if isinstance(embedding, Embeddings) else None
-        self._encoder = (
-            _open_embeddings(embedding) if isinstance(embedding, Embeddings) else open_encoder(embedding)
-        )
-        self._index = OpenIndex(path, self._encoder, wait_s)
+        encoder = _open_embeddings(embedding) if isinstance(embedding, Embeddings) else embedding
+        self._index = OpenIndex(path, encoder, wait_s)
 
     @property
     def embeddings(self) -> Embeddings | None:
@@ -133,7 +131,7 @@ class QuarryVectorStore(VectorStore):
             lambda_mult: 1 selects by similarity to the query alone, 0 by difference from those selected before.
             **kwargs: of `quarry.engine.Engine.search`.
         """
-        vector = self._encoder.encode_query(query)
+        vector = self._index.encoder.encode_query(query)
         hits = self._index.reader().search(query, fetch_k, **kwargs)
         return self._select_diverse(vector, hits, k, lambda_mult)
 
@@ -171,8 +169,8 @@ class QuarryVectorStore(VectorStore):
         """Return the `k` best documents with `quarry.engine.Hit.relevance`; cosines if there is none."""
         hits = self._index.reader().search(query, k, **kwargs)
         if any(hit.relevance is None for hit in hits):
-            vector = self._encoder.encode_query(query)
-            vectors = mean_vectors(self._index.reader(), hits, self._encoder.dim)
+            vector = self._index.encoder.encode_query(query)
+            vectors = mean_vectors(self._index.reader(), hits, self._index.encoder.dim)
             cosines = vectors @ (vector / max(float(np.linalg.norm(vector)), 1e-12))
             return [
                 (_from_hit(hit), min(1.0, max(0.0, float(cosine))))

@@ -16,7 +16,6 @@ from llama_index.core.vector_stores.utils import metadata_dict_to_node, node_to_
 
 from quarry.engine import Document, Engine, Hit, open_encoder
 from quarry.engine.choices import Mode
-from quarry.engine.encoding.encoder import Encoder
 from quarry.engine.encoding.opening import EncoderSource
 from quarry.formats.errors import InvalidDocument, InvalidQuery, InvalidSetting
 from quarry.integrations.diverse_hits import select_diverse
@@ -75,7 +74,6 @@ class QuarryVectorStore(BasePydanticVectorStore):
     encoder: Any = Field(default=None, exclude=True)
 
     _index: OpenIndex = PrivateAttr()
-    _opened: Encoder | None = PrivateAttr()
 
     def __init__(
         self,
@@ -91,8 +89,8 @@ class QuarryVectorStore(BasePydanticVectorStore):
             raise InvalidSetting("an encoder and the length of embeddings are given", expected="one of them")
         fields = {"path": os.fspath(path), "encoder": encoder, "dim": dim, "metric": metric, "wait_s": wait_s}
         super().__init__(**{**kwargs, **fields, "stores_text": True, "is_embedding_query": dim is not None})
-        self._opened = open_encoder(encoder) if dim is None else None
-        self._index = OpenIndex(self.path, self._opened, wait_s, dim=dim, metric=metric)
+        opened = None if encoder is None else open_encoder(encoder)
+        self._index = OpenIndex(self.path, opened, wait_s, dim=dim, metric=metric)
 
     @classmethod
     def class_name(cls) -> str:
@@ -258,8 +256,7 @@ class QuarryVectorStore(BasePydanticVectorStore):
         n_prefetched = rest.pop("mmr_prefetch_k", None) or _MMR_PREFETCHED * k
         text, vector = self._given(query, "dense")
         if vector is None:
-            assert self._opened is not None
-            vector = self._opened.encode_query(text or "").tolist()
+            vector = self._index.encoder.encode_query(text or "").tolist()
         hits = self._search(query, max(k, n_prefetched), rest)
         weight = _MMR_THRESHOLD if threshold is None else threshold
         return select_diverse(self._index.reader(), vector, hits, k, weight)

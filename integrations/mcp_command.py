@@ -46,13 +46,15 @@ def run(args: argparse.Namespace) -> int:
     from quarry.engine import open_encoder
     from quarry.integrations.open_index import OpenIndex
 
-    encoder = open_encoder(args.encoder)
+    encoder = None if args.encoder is None else open_encoder(args.encoder)
     synced: dict[str, Path] = name_indexes(args.sync)
     with contextlib.ExitStack() as stack:
         indexes = {
             name: stack.enter_context(contextlib.closing(OpenIndex(path, encoder, create=False)))
             for name, path in name_indexes(args.index).items()
         }
-        threading.Thread(target=encoder.encode_query, args=("load the model",), daemon=True).start()
+        encoders = {id(each): each for each in (index.encoder for index in indexes.values())}
+        for each in encoders.values():
+            threading.Thread(target=each.encode_query, args=("load the model",), daemon=True).start()
         make_server(indexes, is_writable=args.writable, synced=synced).run("stdio")
     return 0

@@ -20,7 +20,7 @@ class OpenIndex:
 
     Args:
         path: folder of the index; an empty index is created if there is none.
-        encoder: of the index; None: the bundled one.
+        encoder: of the index; None: the bundled one that the index has.
         wait_s: seconds that a write waits for another process that is writing.
         create: whether to create an index that does not exist.
         dim: of an index without an encoder, the length of its vectors; None: the index has an encoder.
@@ -50,6 +50,11 @@ class OpenIndex:
             self._reader = Engine.open(self.path, create=create, encoder=encoder)
         else:
             self._reader = Engine.open(self.path, create=create, dim=dim, metric=metric)
+
+    @property
+    def encoder(self) -> Encoder:
+        """The encoder of texts, see `quarry.engine.Engine.encoder`."""
+        return self._reader.encoder
 
     def reader(self) -> Engine:
         """Return the index at its newest generation."""

@@ -56,7 +56,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="URL",
         help="let pages of this origin use the server",
     )
-    parser.add_argument("--encoder", type=parse_path, metavar="FOLDER", help="encoder bundle of all indexes")
+    parser.add_argument(
+        "--encoder",
+        type=parse_path,
+        metavar="FOLDER",
+        help="encoder bundle of all indexes (default: the bundled encoder that each has)",
+    )
     parser.add_argument("--reranker", type=parse_path, metavar="FOLDER", help="bundle of a reranker")
     parser.add_argument("--threads", type=int, metavar="N", help="number of searches at once")
     for name, kind, what in _LIMITS:

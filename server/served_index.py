@@ -51,7 +51,7 @@ class Models:
     """The models and threads with which indexes are opened.
 
     Attributes:
-        encoder: the encoder, or None for that of each index, if it is the bundled one.
+        encoder: the encoder, or None for that of each index, if it is a bundled one.
         reranker: for searches with `rerank`, or None.
         threads: threads for a batch of queries and for encoding documents; None: one for each available CPU.
         open_reader: opens an index for reading; None: `Engine.open`.

@@ -56,6 +56,11 @@ def _change(index: Engine) -> None:
     index.commit()
 
 
+def _delete_by_filter(index: Engine) -> None:
+    index.delete(filter={"year": 2020})
+    index.rollback()
+
+
 def _add_file(index: Engine, name: str, world: Path) -> None:
     index.add(world / name)
     index.rollback()
@@ -75,6 +80,8 @@ READING: dict[str, Call] = {
         f"search {mode}": _reading(lambda index, mode=mode: index.search("old text3", mode=mode)) for mode in MODES
     },
     "explain": _reading(lambda index: index.search("old text3", explain=True)),
+    "search quoted": _reading(lambda index: index.search('"old text3" te*')),
+    "search like": _reading(lambda index: index.search(like="old0")),
     "search graphs": _search_graphs,
     "search vectors": _reading(lambda index: index.search_vectors([[1.0] * 16])),
     "get": _reading(lambda index: index.get(["old0"])),
@@ -93,6 +100,8 @@ WRITING: dict[str, Call] = {
     "merge": _writing(lambda index: index.merge()),
     "retrain": _writing(lambda index: index.merge(retrain=True)),
     "optimize": _writing(lambda index: index.optimize()),
+    "delete by filter": _writing(_delete_by_filter),
+    "weight": _writing(lambda index: index.set_dense_weight(0.4)),
     "rollback": _writing(lambda index: index.rollback()),
     "overwrite": _build(None, "index", overwrite=True),
 }

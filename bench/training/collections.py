@@ -8,12 +8,12 @@ from bench.data.collections import Collection, data_folder, read_collection
 from quarry.training.data.beir import BeirPart, iterate_beir_entries, read_qrels
 from quarry.training.data.json_lines import json_lines
 
-__all__ = ["COLLECTIONS", "held_out_articles", "pairs_collection"]
+__all__ = ["COLLECTIONS", "articles_by_title", "held_out_articles", "pairs_collection"]
 
 _SQUAD_DOCUMENTS, _SQUAD_QUERIES = 4067, 1000
 _HELD_OUT_ARTICLES = 40
 _EXCLUDED = ("Egypt", "London", "Melbourne")
-_PAIRS = 1500
+_PAIRS, _ARTICLES = 1500, 1000
 
 
 def held_out_articles(name: str, n_articles: int, n_queries: int) -> Collection:
@@ -42,10 +42,31 @@ def pairs_collection(name: str, count: int) -> Collection:
     return Collection(name, "pairs", documents, queries, qrels)
 
 
+def articles_by_title(name: str, id_prefix: str, n_articles: int) -> Collection:
+    """Articles whose passages are the documents, without their titles; a title is a query for all of them.
+
+    Args:
+        name: of a collection of passages with the titles of their articles.
+        id_prefix: of the passages.
+        n_articles: number of articles, taken at equal distances in the order of the file.
+    """
+    passages: dict[str, dict[str, str]] = {}
+    for entry in iterate_beir_entries(data_folder(name), "corpus"):
+        if entry["_id"].startswith(id_prefix) and entry["title"]:
+            passages.setdefault(entry["title"], {})[entry["_id"]] = entry["text"]
+    titles = list(passages)
+    chosen = titles[:: max(1, len(titles) // n_articles)][:n_articles]
+    documents = {key: text for title in chosen for key, text in passages[title].items()}
+    queries = {f"q{number}": title for number, title in enumerate(chosen)}
+    qrels = {query: dict.fromkeys(passages[title], 1) for query, title in queries.items()}
+    return Collection(f"{name}-titles", "titles", documents, queries, qrels)
+
+
 COLLECTIONS: dict[str, Callable[[], Collection]] = {
     # For choices: never trained on, and not what is reported.
     "held-out": lambda: held_out_articles("squad", _HELD_OUT_ARTICLES, _SQUAD_QUERIES),
     "ohsumed": lambda: pairs_collection("ohsumed", _PAIRS),
+    "wikipedia": lambda: articles_by_title("scale", "wiki-", _ARTICLES),
     # To report.
     "squad": lambda: read_collection(data_folder("squad"), "dev").subset(_SQUAD_DOCUMENTS, _SQUAD_QUERIES),
     "cranfield": lambda: read_collection(data_folder("cranfield"), "test"),

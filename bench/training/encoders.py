@@ -8,6 +8,7 @@ with Quarry.
 from __future__ import annotations
 
 import argparse
+import itertools
 import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
@@ -38,6 +39,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of ``python -m bench trained_encoders``."""
     parser.add_argument("encoders", nargs="+", help=f"folders of bundles; {BUNDLED!r}: the encoder of Quarry")
     parser.add_argument("--on", choices=COLLECTIONS, action="append", help="may be repeated; default: all of them")
+    parser.add_argument(
+        "--seeds", type=int, nargs="+", default=[0], help="of the training of codes, which are measured for each"
+    )
     add_out(parser, "trained_encoders")
 
 
@@ -48,39 +52,46 @@ def run(args: argparse.Namespace) -> int:
         print(f"{name}: {len(collection.documents)} documents, {len(collection.queries)} queries")
         for source in args.encoders:
             encoder = open_encoder(None if source == BUNDLED else source)
-            for search, quality in measure(collection, encoder):
-                print(f"  {encoder.name:<28} {search:<16} {quality.ndcg_10:.4f}", flush=True)
+            for search, seed, quality in measure(collection, encoder, args.seeds):
+                print(f"  {encoder.name:<28} {search:<12} {seed:>3} {quality.ndcg_10:.4f}", flush=True)
                 about = {"collection": name, "encoder": encoder.name, "encoder_identity": encoder.identity}
                 sizes = {"n_documents": len(collection.documents), "n_queries": len(collection.queries)}
-                append_result(args.out, {**about, "search": search, **sizes, **asdict(quality)})
+                append_result(args.out, {**about, "search": search, "seed": seed, **sizes, **asdict(quality)})
     return 0
 
 
-def measure(collection: Collection, encoder: Encoder) -> Iterator[tuple[str, Quality]]:
-    """Every way to search and its quality.
+def measure(
+    collection: Collection, encoder: Encoder, seeds: Sequence[int] = (0,)
+) -> Iterator[tuple[str, int, Quality]]:
+    """Every way to search, the seed and the quality.
 
     ``dense`` and ``hybrid`` are searches of an index with the default settings. ``codes 24`` and ``codes 8`` are
     dense searches of an index that has 24 or 8 bytes of each vector and nothing else of it. ``one vector`` is an
     exact search by each document's last row, which for passages is the mean of all its tokens.
+
+    Args:
+        collection: to search.
+        encoder: of documents and queries.
+        seeds: of the quantizers; codes are measured once for each, the rest with the first.
     """
     texts = list(collection.queries.values())
     with tempfile.TemporaryDirectory() as folder:
         index = Path(folder) / "index"
         documents = ({"id": name, "text": text} for name, text in collection.documents.items())
-        build(documents, index, encoder=encoder, progress=False)
+        build(documents, index, encoder=encoder, progress=False, seed=seeds[0])
         with Engine.open(index, encoder=encoder) as opened:
             for mode in ("dense", "hybrid"):
-                yield mode, _judged(collection, opened.search(texts, _N_HITS, mode=mode))
+                yield mode, seeds[0], _judged(collection, opened.search(texts, _N_HITS, mode=mode))
         queries = np.stack([encoder.encode_query(text) for text in texts])
         snapshot = Snapshot(Directory(index))
-        for code_bytes in _CODE_BYTES:
-            codes = Path(folder) / f"codes-{code_bytes}"
+        for code_bytes, seed in itertools.product(_CODE_BYTES, seeds):
+            codes = Path(folder) / f"codes-{code_bytes}-{seed}"
             codes.mkdir()
-            settings = replace(snapshot.manifest.settings, centroids="none", code_bytes=code_bytes)
+            settings = replace(snapshot.manifest.settings, centroids="none", code_bytes=code_bytes, seed=seed)
             recode_index(snapshot, codes, settings).close()
             with Engine.open(codes, encoder=encoder) as opened:
-                yield f"codes {code_bytes}", _judged(collection, opened.search_vectors(queries, _N_HITS))
-        yield "one vector", _one_vector(collection, snapshot, queries)
+                yield f"codes {code_bytes}", seed, _judged(collection, opened.search_vectors(queries, _N_HITS))
+        yield "one vector", seeds[0], _one_vector(collection, snapshot, queries)
         snapshot.close()
 
 

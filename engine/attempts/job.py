@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from quarry.engine.encoding.encoder import Encoder
-from quarry.engine.encoding.opening import EncoderSource, open_encoder
+from quarry.engine.encoding.opening import EncoderSource, bundle_folder, open_encoder
 from quarry.engine.indexer.segments.adopted_segments import StagedSegment
 from quarry.engine.thresholds import Thresholds
 from quarry.formats.errors import EncoderMismatch, InvalidSetting
@@ -92,7 +92,7 @@ def packed_encoder(source: EncoderSource) -> bytes:
         InvalidSetting: the encoder cannot be pickled.
     """
     try:
-        return pickle.dumps(Path(source).absolute() if isinstance(source, str | os.PathLike) else source)
+        return pickle.dumps(bundle_folder(source).absolute() if isinstance(source, str | os.PathLike) else source)
     except (pickle.PicklingError, TypeError, AttributeError) as error:
         raise InvalidSetting(
             "the encoder cannot be sent to other processes",

@@ -188,7 +188,10 @@ def _add_source(parser: argparse.ArgumentParser) -> None:
 
 def _add_encoder(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--encoder", type=parse_path, help="folder of an encoder bundle (default: the bundled encoder)"
+        "--encoder",
+        type=parse_path,
+        help="folder of an encoder bundle, or name of a bundled encoder "
+        "(default: the bundled encoder of the index; for a new one quarry-minilm-l6)",
     )
     parser.add_argument("--threads", type=int, metavar="N", help="number of threads (default: all processors)")
 

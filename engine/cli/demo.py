@@ -22,7 +22,7 @@ __all__ = ["QUESTIONS", "run_demo"]
 
 QUESTIONS = (
     "parse command line arguments",
-    "run another program and read what it prints",
+    "run another program and read its output",
     "wait until several threads have reached the same point",
     "pick some elements of a list at random",
     "show how two texts differ",

@@ -5,16 +5,18 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable, Set
+from pathlib import Path
 from typing import Any, Protocol, TypeAlias
 
 from quarry.engine.arguments import shown
+from quarry.engine.bundled import BUNDLED, bundled_path, default_bundle_path
 from quarry.engine.encoding.encoder import Encoder
 from quarry.engine.process.libraries import loading
 from quarry.formats.errors import InvalidSetting
 from quarry.formats.system_errors import checked_path
 from quarry.formats.vectors.quantizer import MAX_DIM
 
-__all__ = ["EncoderSource", "open_encoder"]
+__all__ = ["EncoderSource", "bundle_folder", "open_encoder"]
 
 _MAX_NAME, _MAX_IDENTITY = 1024, 128  # characters, of the fields of a manifest
 
@@ -46,9 +48,9 @@ def open_encoder(source: EncoderSource = None, *, runtime: str = "auto", lean: b
     freed with the last reference; indexes drop theirs when they are closed.
 
     Args:
-        source: the folder of an encoder bundle; an encoder (returned unchanged); an embedding model of another
-            library that states its name and the length of its vectors, of which a `FunctionEncoder` is made; or
-            None for the bundled default.
+        source: the folder of an encoder bundle; the name of a bundled encoder (see `bundle_folder`); an encoder
+            (returned unchanged); an embedding model of another library that states its name and the length of its
+            vectors, of which a `FunctionEncoder` is made; or None for the bundled default.
         runtime: runtime of a bundle: "onnx-cpu", "onnx-cuda", "tensorrt", or "auto" for the fastest available one
             that suits the bundle's precision. The GPU runtimes have not been run on a GPU yet.
         lean: whether to save memory: on the CPU, for int8 or fp32, the weights are used in the mapped files of the
@@ -69,12 +71,27 @@ def open_encoder(source: EncoderSource = None, *, runtime: str = "auto", lean: b
     if source is not None and not isinstance(source, str | os.PathLike):
         return _encoder_of_functions(source)
     with loading("quarry"):
-        from quarry.engine.bundled import default_bundle_path
         from quarry.engine.encoding.runtimes.selection import open_bundle
         from quarry.formats.bundle.encoder import load_bundle
 
-    folder = default_bundle_path() if source is None else checked_path(source, "encoder")
+    folder = default_bundle_path() if source is None else bundle_folder(source)
     return open_bundle(load_bundle(folder), runtime, lean)
+
+
+def bundle_folder(source: str | os.PathLike[str]) -> Path:
+    """Return the folder of a bundle.
+
+    Args:
+        source: the folder, or the name of a bundled encoder, such as "all-MiniLM-L6-v2". If the current folder has
+            something of that name, the name means that.
+
+    Raises:
+        InvalidSetting: it is not a path.
+    """
+    path = checked_path(source, "encoder")
+    if str(path) in BUNDLED and not os.path.exists(path):  # noqa: PTH110  # false if access is refused
+        return bundled_path(str(path))
+    return path
 
 
 def _check_attributes(encoder: Encoder) -> None:

@@ -7,9 +7,11 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
+from quarry.engine.bundled import path_by_identity
 from quarry.engine.documents.document import Document
 from quarry.engine.encoding.encoder import Encoder
 from quarry.engine.encoding.no_encoder import has_encoder
+from quarry.engine.encoding.opening import open_encoder
 from quarry.engine.encoding.queries import encode_queries
 from quarry.engine.filtering.cache import DocumentFilter
 from quarry.engine.filtering.evaluation import Kinds
@@ -49,6 +51,7 @@ class ViewResources:
         device: device of backend "gpu".
         encoder: encoder of queries; it may be another one than the index was built with, see `check_encoder`.
         reranker: reranker of hits, or None.
+        is_default: whether no encoder was chosen: `for_index` then takes the bundled one that an index has.
         unknown_fields: the fields of filters that callers were warned about.
     """
 
@@ -56,7 +59,22 @@ class ViewResources:
     device: Device
     encoder: Encoder
     reranker: Reranker | None = None
+    is_default: bool = False
     unknown_fields: UnknownFields = field(default_factory=UnknownFields)
+
+    def for_index(self, record: EncoderRecord) -> ViewResources:
+        """Return the resources for an index that was built with an encoder.
+
+        If no encoder was chosen and the index has another bundled one than the default, for example that of an
+        earlier version, its encoder is taken.
+
+        Args:
+            record: the encoder of the index.
+        """
+        if not self.is_default or record.identity == self.encoder.identity:
+            return self
+        folder = path_by_identity(record.identity)
+        return self if folder is None else replace(self, encoder=open_encoder(folder))
 
     def check_encoder(self, expected: EncoderRecord, path: Path) -> None:
         """Raise unless the encoder is the one that an index was built with.
@@ -130,7 +148,7 @@ class IndexView:
         self.snapshot = snapshot
         self.metric = Metric.of(snapshot.manifest)
         self._segments = snapshot.segments
-        self._resources = resources
+        self._resources = resources = resources.for_index(snapshot.manifest.encoder)
         self._plan = plan_memory(snapshot, resources.options.memory_bytes)
         self.searcher = Searcher(snapshot, resources.options, self._plan.backend_bytes, resources.device, before)
         self._lexical = LexicalSearcher(snapshot, self._plan.posting_bytes)
@@ -157,7 +175,12 @@ class IndexView:
 
     def with_encoder(self, snapshot: Snapshot, encoder: Encoder) -> IndexView:
         """Return the view of a generation whose vectors are of another encoder."""
-        return IndexView(snapshot, replace(self._resources, encoder=encoder))
+        return IndexView(snapshot, replace(self._resources, encoder=encoder, is_default=False))
+
+    @property
+    def encoder(self) -> Encoder:
+        """The encoder of queries."""
+        return self._resources.encoder
 
     def check_encoder(self) -> None:
         """Raise unless the encoder is the one that the index was built with.

@@ -10,7 +10,7 @@ others are computed together.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from string import ascii_lowercase
 from typing import NamedTuple
 from weakref import WeakKeyDictionary
@@ -116,14 +116,16 @@ def find_close_terms(
         n_edits: the largest distance.
         stems: returns the stem of each of several words.
     """
-    related = set(stems(list(dict.fromkeys(one_edit(term))))) - {term} if n_edits == 1 else set()
+    edited = list(dict.fromkeys(one_edit(term))) if n_edits == 1 else []
+    related = set(stems(edited)) - {term}
+    texts = frozenset(edited)
     found: set[CloseTerm] = set()
     for reader in readers:
         with _lock:
             known = _known.get(reader)
             if known is None:
                 known = _known[reader] = CloseTerms(reader)
-        found.update(known.find(term, n_edits))
+        found.update(known.find(term, n_edits, texts))
         found.update(CloseTerm(name, 1) for name in known.select_known(related) if is_expandable(name))
     return found
 
@@ -160,8 +162,15 @@ class CloseTerms:
         found = strings.take(strings.searchsorted(encoded), mode="clip") == encoded
         return [wanted[place] for place in np.flatnonzero(found).tolist()]
 
-    def find(self, term: str, n_edits: int) -> list[CloseTerm]:
-        """Return the terms within a distance of a term, except itself."""
+    def find(self, term: str, n_edits: int, edited: Set[str] = frozenset()) -> list[CloseTerm]:
+        """Return the terms within a distance of a term, except itself.
+
+        Args:
+            term: the term.
+            n_edits: the largest distance.
+            edited: what `one_edit` yields for the term, if the distance is 1: terms of ASCII are looked up in it,
+                and their distances are not computed. Empty: it is not known.
+        """
         encoded = term.encode()
         bytes_each = max(len(character.encode()) for character in term)
         slack = np.where(self._is_wide, n_edits * max(2, bytes_each), n_edits * bytes_each)
@@ -173,10 +182,16 @@ class CloseTerms:
             self._rows[place, : self._sizes[place]].tobytes().decode("utf-8", "replace")
             for place in places.tolist()
         ]
-        distances = _distances(term, names, n_edits)
-        return [
+        found: list[CloseTerm] = []
+        if edited:
+            found = [
+                CloseTerm(name, 1) for name in names if name in edited and name != term and is_expandable(name)
+            ]
+            names = [name for name in names if not name.isascii()]
+        distances: list[int] = _distances(term, names, n_edits).tolist() if names else []
+        return found + [
             CloseTerm(name, distance)
-            for name, distance in zip(names, distances.tolist(), strict=True)
+            for name, distance in zip(names, distances, strict=True)
             if 1 <= distance <= n_edits and is_expandable(name)
         ]
 

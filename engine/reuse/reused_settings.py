@@ -7,6 +7,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
+from quarry.engine.bundled import path_by_identity
 from quarry.engine.encoding.encoder import Encoder
 from quarry.engine.encoding.no_encoder import NoEncoder, has_encoder
 from quarry.engine.encoding.opening import open_encoder
@@ -39,7 +40,7 @@ def reuse_settings(path: Path, encoder: Encoder | None, given: Mapping[str, obje
 
     Args:
         path: folder of the index.
-        encoder: of the new index; None: the bundled default, or none if the other index has none.
+        encoder: of the new index; None: the bundled encoder that the other index has, or none if it has none.
         given: settings of the new index that the caller gave by name; None counts as not given.
 
     Raises:
@@ -57,8 +58,11 @@ def reuse_settings(path: Path, encoder: Encoder | None, given: Mapping[str, obje
         shards = open_generations(Directory(path.absolute()), stack)
         first = shards[0].manifest
         if encoder is None:
-            with_encoder = has_encoder(first.encoder)
-            encoder = open_encoder() if with_encoder else NoEncoder(first.settings.dim, first.encoder.normalize)
+            encoder = (
+                open_encoder(path_by_identity(first.encoder.identity))
+                if has_encoder(first.encoder)
+                else NoEncoder(first.settings.dim, first.encoder.normalize)
+            )
         if (first.encoder.identity, first.encoder.normalize) != (encoder.identity, encoder.normalize):
             raise EncoderMismatch(
                 "the new index has another encoder than the index that its settings are taken from",

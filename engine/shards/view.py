@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from quarry.engine.documents.document import Document
+from quarry.engine.encoding.encoder import Encoder
 from quarry.engine.encoding.no_encoder import has_encoder
 from quarry.engine.filtering.evaluation import Kinds, find_unknown_paths, join_kinds
 from quarry.engine.filtering.filter import Condition
@@ -80,7 +81,7 @@ class ShardedView:
         metrics = [Metric.of(shard.snapshot.manifest) for shard in shards]
         self.metric = max(metrics, key=lambda metric: metric.norm)  # 0 in shards without documents, for "l2"
         self._threads = threads
-        self._resources = resources
+        self._resources = resources.for_index(shards[0].snapshot.manifest.encoder)
         self._names = [shard.name for shard in shards]
         self._analysis = LexicalSearcher(shards[0].snapshot, 0)
         self._lock = threading.Lock()
@@ -145,6 +146,11 @@ class ShardedView:
 
         found = Gathering(self._threads, self._names).run(describe)
         return sharded_statistics(list(found.values()))
+
+    @property
+    def encoder(self) -> Encoder:
+        """The encoder of queries."""
+        return self._resources.encoder
 
     def check_encoder(self) -> None:
         """Raise unless the encoder is the one that the index was built with.

@@ -135,7 +135,7 @@ def builds(value: Value, world: Path) -> Calls:
         return engine.build(docs, world / "new", **(options() | {"overwrite": True} | given))  # type: ignore[arg-type]
 
     names = ["encoder", "representation", "overwrite", "skip_invalid", "threads", "centroids", "code_bytes"]
-    names += ["language", "k1", "b", "seed", "unheard_of"]
+    names += ["language", "k1", "b", "seed", "metric", "like", "dim", "id", "text", "title", "unheard_of"]
     for name in names if callable(value()) else [*names, "progress"]:
         yield f"build {name}", lambda name=name: build(**{name: value()})
     yield "build docs", lambda: build(value())
@@ -158,6 +158,11 @@ def searches(value: Value, index: Engine) -> Calls:
         "filter",
         "partial",
         "timeout",
+        "offset",
+        "like",
+        "min_relevance",
+        "typos",
+        "operators",
         "unheard_of",
     )
     for mode in ("dense", "lexical", "hybrid"):
@@ -165,6 +170,8 @@ def searches(value: Value, index: Engine) -> Calls:
         for name in names:
             given = {"mode": mode, name: value()}
             yield f"search {mode} {name}", lambda given=given: index.search("a", **given)
+    yield "search vector", lambda: index.search("a", vector=value())
+    yield "search like", lambda: index.search(like=value())
     yield "search_vectors", lambda: index.search_vectors(value())
     yield "search_vectors, one", lambda: index.search_vectors([value()])
     for name in names:
@@ -180,7 +187,38 @@ def lookups(value: Value, index: Engine) -> Calls:
         yield f"count of {name}", lambda name=name: index.count({name: value()})
 
 
+def listings(value: Value, index: Engine) -> Calls:
+    for name in ("filter", "offset", "limit"):
+        yield f"documents {name}", lambda name=name: list(index.documents(**{name: value()}))
+        yield f"ids {name}", lambda name=name: list(index.ids(**{name: value()}))
+    yield "facets", lambda: index.facets(value())
+    for name in ("query", "filter", "limit"):
+        yield f"facets {name}", lambda name=name: index.facets("year", **{name: value()})
+    yield "get vectors", lambda: index.get(["old0"], vectors=value())
+    yield "snapshot", lambda: index.snapshot(value())
+
+
 def changes(value: Value, writer: Engine) -> Calls:
+    yield "delete filter", lambda: writer.delete(filter=value())
+    yield "update_metadata", lambda: writer.update_metadata(value(), {"a": 1})
+    yield "update_metadata filter", lambda: writer.update_metadata(filter=value(), changes={"a": 1})
+    yield "update_metadata changes", lambda: writer.update_metadata(["old0"], value())
+    yield "update_metadata value", lambda: writer.update_metadata(["old0"], {"a": value()})
+    yield "add_columns", lambda: writer.add_columns(value())
+    for name in ("ids", "vectors", "texts", "titles", "metadata"):
+        yield f"add_columns {name}", lambda name=name: writer.add_columns(**{"texts": ["a"], name: value()})
+    yield "add vectors", lambda: writer.add([{"id": "q", "vectors": value()}])
+    yield "add_indexes", lambda: writer.add_indexes(value())
+    yield "add_indexes, one", lambda: writer.add_indexes([value()])
+    yield "set_dense_weight", lambda: writer.set_dense_weight(value())
+    yield "sync", lambda: writer.sync(value())
+    for name in ("id", "text", "title"):
+        yield f"add {name}=", lambda name=name: writer.add([{"a": "b"}], **{name: value()})
+    for name in ("merge", "optimize"):
+        yield (
+            f"{name} progress",
+            lambda name=name: None if callable(value()) else getattr(writer, name)(progress=value()),
+        )
     for name in ("add", "delete"):
         yield name, lambda name=name: getattr(writer, name)(value())
         yield f"{name}, one", lambda name=name: getattr(writer, name)([value()])
@@ -201,6 +239,7 @@ def test_values(world: Path, number: int) -> None:
             builds(value, world),
             searches(value, index),
             lookups(value, index),
+            listings(value, index),
             changes(value, writer),
         ):
             check(f"{what} of {name_of(value())}", call)

@@ -6,12 +6,13 @@ Arrow data are read by pyarrow if they come from a library that gives neither li
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from quarry.engine.arguments import iterator_of
 from quarry.engine.documents.place import kind_of
 from quarry.engine.documents.tables.arrow import arrow_vectors, exports_arrow, open_arrow_column
 from quarry.formats.errors import InvalidDocument, InvalidSetting
@@ -41,9 +42,10 @@ def read_values(column: object, name: str) -> list[Any]:
                 return values
     if exports_arrow(column):
         return read_values(open_arrow_column(column, name), name)
-    if isinstance(column, str | bytes | Mapping) or not isinstance(column, Iterable):
+    iterator = None if isinstance(column, str | bytes | Mapping) else iterator_of(column)
+    if iterator is None:
         raise InvalidSetting(f"{name} is not a column", expected=_COLUMN, actual=kind_of(column))
-    return list(column)
+    return list(iterator)
 
 
 def read_vector_column(column: object, name: str) -> npt.NDArray[Any]:

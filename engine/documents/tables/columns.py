@@ -9,6 +9,7 @@ from typing import Self
 
 import numpy as np
 
+from quarry.engine.arguments import iterator_of
 from quarry.engine.documents.document import Document, document_from
 from quarry.engine.documents.place import Place, kind_of
 from quarry.engine.documents.place import shown as quoted
@@ -45,15 +46,15 @@ class Columns:
         Raises:
             InvalidSetting: a name is not a str, or a column is named twice.
         """
-        several = isinstance(text, Iterable) and not isinstance(text, str | bytes | Mapping)
-        texts = [] if text is None else list(text) if several else [text]  # type: ignore[call-overload]
+        several = None if isinstance(text, str | bytes | Mapping) else iterator_of(text)
+        texts = [] if text is None else [text] if several is None else list(several)
         given_names = (("id", [doc_id]), ("text", texts), ("title", [title]), ("vectors", [vectors]))
         for name, given in given_names:
             for column in given:
                 if not isinstance(column, str | None) or (name == "text" and column is None):
                     kind = kind_of(column)
                     raise InvalidSetting(f"{name} is not the name of a column", expected="a str", actual=kind)
-        if several and not texts:
+        if several is not None and not texts:
             raise InvalidSetting("text names no column", expected="a str, or several")
         columns = cls(doc_id, tuple(texts), title, vectors)  # type: ignore[arg-type]
         named = [*filter(None, [columns.id, columns.title, columns.vectors]), *texts]

@@ -21,7 +21,7 @@ from support.indexes.word_encoder import WordEncoder
 
 from quarry import engine
 from quarry.engine import Document, Engine, KMeans, open_encoder
-from quarry.engine.bundled import default_bundle_path
+from quarry.engine.bundled import DEFAULT_NAME, default_bundle_path
 from quarry.engine.indexer.index_writer import IndexWriter
 from quarry.engine.thresholds import Thresholds
 from quarry.formats.container.directory import Directory, WriterLimits
@@ -149,7 +149,7 @@ class TestOpen:
     def test_without_the_encoder(self, path):
         """Everything but the encoding of texts is there."""
         with Engine.open(path) as index:
-            with pytest.raises(EncoderMismatch, match=r"open it with encoder=.*MiniLM") as caught:
+            with pytest.raises(EncoderMismatch, match=rf"open it with encoder=.*{DEFAULT_NAME}") as caught:
                 index.search("text3")
             assert caught.value.path == path
             assert index.search_vectors(ENCODER.encode_query("text3")[None])[0][0].id == "d3"

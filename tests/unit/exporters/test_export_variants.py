@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from onnx import TensorProto, helper, numpy_helper
 from support.models.tiny_checkpoint import DIM, random_weights, write_checkpoint, write_reranker_checkpoint
 
 from quarry import engine
-from quarry.engine.bundled import default_bundle_path
+from quarry.engine.bundled import BUNDLED, bundled_path
 from quarry.engine.encoding.opening import open_encoder
 from quarry.engine.encoding.runtimes.onnx_session import import_onnxruntime
 from quarry.exporters import command
@@ -23,7 +24,7 @@ from quarry.exporters.parity.retrieval import measure_retrieval
 from quarry.exporters.parity.sample_texts import sample_questions
 from quarry.exporters.precision.fp16 import convert_to_fp16
 from quarry.exporters.precision.int8_weights import quantize_weights
-from quarry.formats.bundle.encoder import EncoderBundle, ParityRecord, load_bundle, write_bundle
+from quarry.formats.bundle.encoder import LEAST_MEAN_COSINE, EncoderBundle, ParityRecord, load_bundle, write_bundle
 from quarry.formats.errors import ChecksumMismatch, CorruptFile, EncoderMismatch, InvalidSetting
 
 TEXTS = ["the cat sat.", "a dog", "abc def ghi jkl mno pqr stu vwx yz", "some more words!", "z"]
@@ -174,10 +175,13 @@ def test_a_bundle_without_a_record_is_reported(variants: dict[str, EncoderBundle
         check_bundle(write_bundle(tmp_path / "bundle", bundle.settings, files).path)
 
 
-def test_the_bundled_encoder_can_be_checked(capsys: pytest.CaptureFixture[str]) -> None:
-    assert load_bundle(default_bundle_path()).files["reference.json"].n_bytes < 100_000
-    assert command.run(arguments(default_bundle_path(), "--check")) == 0
-    assert "as recorded (n_texts 2, token_mean 0.98" in capsys.readouterr().out
+@pytest.mark.parametrize("name", BUNDLED)
+def test_a_bundled_encoder_can_be_checked(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert load_bundle(bundled_path(name)).files["reference.json"].n_bytes < 100_000
+    assert command.run(arguments(bundled_path(name), "--check")) == 0
+    found = re.search(r"as recorded \(n_texts 2, token_mean (0\.\d+)", capsys.readouterr().out)
+    assert found is not None
+    assert float(found[1]) >= LEAST_MEAN_COSINE
 
 
 def test_the_number_of_recorded_texts_may_be_chosen(tmp_path: Path) -> None:

@@ -230,6 +230,7 @@ class TestEmbeddings:
         inputs = {"retriever": given} | ({} if kind is QuarryBM25Retriever else {"embedder": {"text": "rain"}})
         (found,) = again.run(inputs)["retriever"]["documents"]
         assert found.id == "rain"
+        assert asyncio.run(again.run_async(inputs))["retriever"]["documents"] == [found]
         again.get_component("retriever")._store.close()
 
     def test_what_is_missing_is_named(self, embedded, tmp_path):

@@ -534,7 +534,7 @@ def test_the_demonstration_finds_what_it_should_and_builds_its_index_once(quarry
     found = {answer["query"]: [hit["id"] for hit in answer["hits"]] for answer in result["answers"]}
     for question, module in {
         "parse command line arguments": "argparse",
-        "run another program and read what it prints": "subprocess",
+        "run another program and read its output": "subprocess",
         "pick some elements of a list at random": "random",
         "make a temporary folder that goes away": "tempfile",
     }.items():

@@ -18,6 +18,7 @@ from quarry.engine.lexical.close_terms import (
     Expansion,
     find_close_terms,
     is_expandable,
+    one_edit,
     select_expansions,
 )
 from quarry.engine.lexical.correction import correct_text
@@ -81,6 +82,9 @@ def test_close_terms_are_those_of_a_slow_search(path, n_edits):
             found = {(each.name, each.distance) for each in close.find(query, n_edits)} if query else set()
             distances = {each: slow_distance(query, each) for each in [*WORDS, *FOREIGN]}
             assert found == {(each, n) for each, n in distances.items() if 1 <= n <= n_edits}, query
+            if n_edits == 1 and query:  # also if the texts within one edit are known
+                looked_up = close.find(query, 1, frozenset(one_edit(query)))
+                assert {(each.name, each.distance) for each in looked_up} == found, query
 
 
 def test_all_segments_are_searched(path, tmp_path):

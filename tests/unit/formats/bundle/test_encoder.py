@@ -13,7 +13,6 @@ from typing import Any
 
 import pytest
 
-from quarry.engine.bundled import default_bundle_path
 from quarry.formats.bundle.encoder import (
     EncoderBundle,
     EncoderSettings,
@@ -303,11 +302,6 @@ def test_another_kind_is_named(bundle: EncoderBundle) -> None:
     path = damage(bundle, lambda manifest: manifest.update(kind="reranker"))
     with pytest.raises(InvalidSetting, match="contains no encoder; expected kind encoder; found kind reranker"):
         load_bundle(path)
-
-
-def test_the_bundled_encoder_keeps_its_identity() -> None:
-    """Indexes in the world are tied to it."""
-    assert load_bundle(default_bundle_path()).identity == "a5d4b94e229bbcc70d2387a095aa1302"
 
 
 def test_a_later_format_is_recognised_whatever_else_it_holds(bundle: EncoderBundle) -> None:

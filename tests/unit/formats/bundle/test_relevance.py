@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from quarry.engine.bundled import default_bundle_path
+from quarry.engine.bundled import BUNDLED, bundled_path, default_bundle_path
 from quarry.formats.bundle.encoder import load_bundle
 from quarry.formats.bundle.folder import MODEL_NAME, add_bundle_file
 from quarry.formats.bundle.relevance import (
@@ -107,8 +107,9 @@ def test_a_folder_without_a_bundle(tmp_path):
         add_bundle_file(tmp_path, RELEVANCE_NAME, b"")
 
 
-def test_the_bundled_encoder_is_calibrated_for_every_mode():
-    bundle = load_bundle(default_bundle_path())
+@pytest.mark.parametrize("name", BUNDLED)
+def test_a_bundled_encoder_is_calibrated_for_every_mode(name):
+    bundle = load_bundle(bundled_path(name))
     bundle.verify_files([RELEVANCE_NAME])
     models = read_relevance(bundle.path / RELEVANCE_NAME).models
     assert set(models) == {"hybrid", "dense", "lexical"}

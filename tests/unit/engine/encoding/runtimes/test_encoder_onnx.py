@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from support.models.tiny_checkpoint import DIM, WORDS, write_checkpoint
 
-from quarry.engine.bundled import default_bundle_path
+from quarry.engine.bundled import DEFAULT_NAME, default_bundle_path
 from quarry.engine.encoding.opening import open_encoder
 from quarry.engine.encoding.runtimes.onnx_encoder import OnnxEncoder
 from quarry.exporters.export import export
@@ -43,7 +43,7 @@ def rewritten(bundle: EncoderBundle, folder: Path, **changes: object) -> Encoder
 def test_the_default_is_the_bundled_encoder() -> None:
     encoder = open_encoder(None)
     assert isinstance(encoder, OnnxEncoder)
-    assert (encoder.name, encoder.dim, encoder.normalize, encoder.beta) == ("all-MiniLM-L6-v2", 384, True, None)
+    assert (encoder.name, encoder.dim, encoder.normalize, encoder.beta) == (DEFAULT_NAME, 384, True, None)
     assert encoder.identity == load_bundle(default_bundle_path()).identity
     assert "int8" in repr(encoder)
 

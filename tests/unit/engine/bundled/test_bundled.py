@@ -1,0 +1,146 @@
+"""Encoders that come with Quarry: by name, by identity, and as what an index was built with."""
+
+from __future__ import annotations
+
+import pickle
+import shutil
+from pathlib import Path
+
+import pytest
+
+from quarry.engine import EncoderMismatch, Engine, InvalidSetting, build, open_encoder
+from quarry.engine.attempts.job import packed_encoder
+from quarry.engine.bundled import BUNDLED, DEFAULT_NAME, bundled_path, default_bundle_path, path_by_identity
+from quarry.engine.encoding.opening import bundle_folder
+from quarry.formats.bundle.encoder import load_bundle
+
+DOCS = [
+    {"id": "tides", "text": "The Moon raises the tides."},
+    {"id": "bread", "text": "Bread rises because of yeast."},
+    {"id": "trains", "text": "The night train to the coast leaves at nine."},
+]
+OTHERS = [name for name in BUNDLED if name != DEFAULT_NAME]
+
+
+@pytest.mark.parametrize("name", BUNDLED)
+def test_every_name_is_a_bundle_of_that_name(name: str) -> None:
+    bundle = load_bundle(bundled_path(name))
+    assert bundle.settings.name == name
+    assert bundle.identity == bundle.vector_identity == BUNDLED[name]
+    assert path_by_identity(BUNDLED[name]) == bundled_path(name)
+
+
+def test_encoders_of_earlier_versions_are_there() -> None:
+    """Indexes in the world are tied to them."""
+    assert BUNDLED["all-MiniLM-L6-v2"] == "a5d4b94e229bbcc70d2387a095aa1302"
+
+
+def test_every_folder_is_listed() -> None:
+    folder = default_bundle_path().parent
+    assert {path.name for path in folder.iterdir() if (path / "bundle.json").exists()} == set(BUNDLED)
+
+
+def test_an_unknown_name_or_identity() -> None:
+    with pytest.raises(KeyError):
+        bundled_path("../bundled")
+    assert path_by_identity("given vectors") is None
+
+
+@pytest.mark.parametrize("name", BUNDLED)
+def test_a_name_is_an_encoder(name: str) -> None:
+    assert open_encoder(name).identity == open_encoder(Path(name)).identity == BUNDLED[name]
+
+
+def test_an_unknown_name_is_a_folder_that_is_missing() -> None:
+    with pytest.raises(InvalidSetting, match="there is no encoder bundle"):
+        open_encoder("all-MiniLM-L99")
+
+
+def test_a_folder_comes_before_a_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    name, other = OTHERS[0], bundled_path(DEFAULT_NAME)
+    assert bundle_folder(name) == bundled_path(name)
+    Path(name).mkdir()
+    assert bundle_folder(name) == Path(name)
+    with pytest.raises(InvalidSetting, match="there is no encoder bundle"):
+        open_encoder(name)
+    Path(name).rmdir()
+    shutil.copytree(other, name)
+    assert open_encoder(name).identity == BUNDLED[DEFAULT_NAME]
+
+
+def test_a_name_is_known_to_other_processes() -> None:
+    assert pickle.loads(packed_encoder(OTHERS[0])) == bundled_path(OTHERS[0])
+
+
+@pytest.fixture(scope="module", params=[None, 2], ids=["one folder", "shards"])
+def old_index(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An index as a version with another default built it."""
+    path = tmp_path_factory.mktemp("bundled") / "old"
+    build(DOCS, path, encoder=OTHERS[0], shards=request.param)
+    return path
+
+
+def test_an_index_opens_with_the_bundled_encoder_that_it_has(old_index: Path) -> None:
+    with Engine.open(old_index) as index, Engine.open(old_index, encoder=OTHERS[0]) as chosen:
+        assert index.encoder.identity == BUNDLED[OTHERS[0]]
+        hits = index.search("the Moon and the sea", k=3)
+        assert hits[0].id == "tides"
+        assert hits.answerable is not None  # by the calibration of the same encoder
+        assert hits.to_dict() == chosen.search("the Moon and the sea", k=3).to_dict()
+
+
+def test_a_chosen_encoder_is_not_replaced(old_index: Path) -> None:
+    with pytest.raises(EncoderMismatch, match=f"expected {OTHERS[0]}.*found {DEFAULT_NAME}"):
+        Engine.open(old_index, encoder=DEFAULT_NAME)
+
+
+def test_a_writer_adds_documents_with_the_encoder_of_the_index(old_index: Path, tmp_path: Path) -> None:
+    path = tmp_path / "changed"
+    shutil.copytree(old_index, path)
+    with Engine.open(path, writable=True, create=True) as index:
+        index.add([{"id": "salt", "text": "Salt is a mineral."}])
+        index.commit()
+        assert index.search("mineral", k=1)[0].id == "salt"
+        assert index.encoder.identity == BUNDLED[OTHERS[0]]
+    build(DOCS, tmp_path / "like", like=path)
+    with Engine.open(tmp_path / "like") as index:
+        assert index.encoder.identity == BUNDLED[OTHERS[0]]
+
+
+def test_readers_follow_an_index_to_the_default_encoder(tmp_path: Path) -> None:
+    build(DOCS, tmp_path / "index", encoder=OTHERS[0])
+    with Engine.open(tmp_path / "index") as reader, Engine.open(tmp_path / "index", writable=True) as writer:
+        writer.reencode(None)
+        assert writer.encoder.identity == reader_identity_after(reader) == BUNDLED[DEFAULT_NAME]
+        assert reader.search("the Moon and the sea", k=1)[0].id == "tides"
+    with Engine.open(tmp_path / "index") as reader:
+        assert reader.encoder.identity == BUNDLED[DEFAULT_NAME]
+
+
+def reader_identity_after(reader: Engine) -> str:
+    assert reader.encoder.identity == BUNDLED[OTHERS[0]]
+    assert reader.refresh()
+    return reader.encoder.identity
+
+
+def test_processes_build_with_the_encoder_of_another_index(tmp_path: Path) -> None:
+    build(DOCS, tmp_path / "old", encoder=OTHERS[0])
+    build(DOCS, tmp_path / "new", like=tmp_path / "old", workers=1)
+    with Engine.open(tmp_path / "new") as index:
+        assert index.encoder.identity == BUNDLED[OTHERS[0]]
+        assert len(index) == len(DOCS)
+
+
+def test_an_index_of_given_vectors_has_none_of_them(tmp_path: Path) -> None:
+    build([{"id": "a", "vectors": [1.0, 0.0]}], tmp_path / "index", dim=2)
+    with Engine.open(tmp_path / "index") as index, pytest.raises(EncoderMismatch, match="without an encoder"):
+        index.search("a", mode="dense")
+
+
+def test_the_folders_hold_what_their_manifests_list() -> None:
+    for name in BUNDLED:
+        bundle = load_bundle(bundled_path(name))
+        bundle.verify_files()
+        assert {path.name for path in bundle.path.iterdir()} == {"bundle.json", *bundle.files}
+        assert {"LICENSE", "NOTICE", "relevance.json", "reference.json"} <= set(bundle.files)
