@@ -27,7 +27,7 @@ def in_fresh_process(
     parameters: Mapping[str, object],
     python: str | Path = sys.executable,
     environment: Mapping[str, str] | None = None,
-    timeout_s: int = _TIMEOUT_S,
+    timeout_s: int | None = None,
 ) -> dict[str, object]:
     """Call a function in a new process and return its result.
 
@@ -36,7 +36,7 @@ def in_fresh_process(
         parameters: the function's argument.
         python: the interpreter to run.
         environment: variables in addition to those of this process.
-        timeout_s: after which the process is ended.
+        timeout_s: after which the process is ended; None: 20 minutes.
 
     Raises:
         ProcessFailed: the function returned no result.
@@ -49,7 +49,7 @@ def in_fresh_process(
     with tempfile.TemporaryDirectory() as folder:
         result_path = Path(folder) / "result.json"
         command = [str(python), "-m", "bench.harness.fresh_process", target, str(result_path)]
-        failure = _run(command, json.dumps(parameters), variables, folder, timeout_s)
+        failure = _run(command, json.dumps(parameters), variables, folder, timeout_s or _TIMEOUT_S)
         if failure:
             raise ProcessFailed(f"{target}: {failure}")
         result: dict[str, object] = json.loads(result_path.read_text(encoding="utf-8"))
