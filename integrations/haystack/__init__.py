@@ -1,4 +1,7 @@
-"""Haystack: a document store on an index (`store`), and retrievers (`retrievers`).
+"""Haystack: a document store on an index, and retrievers that are components of its pipelines.
+
+Start with `store.QuarryDocumentStore`, which keeps documents with or without embeddings of their own. `retrievers`
+searches it by meaning, by words or by both, and `filters` translates filters of Haystack.
 
 May import: `quarry.engine`, `quarry.formats`, `quarry.integrations.open_index` and Haystack.
 """
