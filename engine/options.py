@@ -144,7 +144,7 @@ class SearchKeywords(TypedDict, total=False):
     rerank: int | None
     min_relevance: float | None
     typos: bool
-    operators: bool
+    operators: bool | None
     filter: Mapping[str, object] | None
     partial: bool
     timeout: float | None
@@ -178,7 +178,8 @@ class SearchOptions:
             `quarry.engine.lexical.close_terms`.
         operators: whether quotation marks and asterisks of a query are operators in hybrid and lexical mode:
             "exact phrase" and prefix*, see `quarry.engine.lexical.query_syntax`. False: they are like other
-            punctuation.
+            punctuation. None: operators in lexical mode, punctuation in hybrid mode, whose queries are often
+            questions that quote words without asking for documents that have them.
         filter: filter of metadata, id and title (see `quarry.engine.filtering.filter`); None: all documents.
         partial: whether shards of the index that fail or are late are left out, as `Hits.coverage` and
             `Hits.exactness` then state; otherwise the search raises an error. It concerns sharded indexes only.
@@ -198,7 +199,7 @@ class SearchOptions:
     rerank: int | None = None
     min_relevance: float | None = None
     typos: bool = True
-    operators: bool = True
+    operators: bool | None = None
     filter: Mapping[str, object] | None = None
     partial: bool = False
     timeout: float | None = None
@@ -239,7 +240,8 @@ class SearchOptions:
             _check_number(self, "timeout", 0, _MAX_TIMEOUT_S)
         object.__setattr__(self, "explain", checked_flag(self.explain, "explain"))
         object.__setattr__(self, "typos", checked_flag(self.typos, "typos"))
-        object.__setattr__(self, "operators", checked_flag(self.operators, "operators"))
+        operators = self.mode == "lexical" if self.operators is None else checked_flag(self.operators, "operators")
+        object.__setattr__(self, "operators", operators)
         object.__setattr__(self, "partial", checked_flag(self.partial, "partial"))
         _ = self.condition
 

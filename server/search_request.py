@@ -183,6 +183,16 @@ def _options_schema(limits: Limits) -> Mapping[str, Schema]:
             "default": None,
             "description": "the least relevance of a hit",
         },
+        "typos": {
+            "type": "boolean",
+            "default": True,
+            "description": "whether words that no document has are replaced by close ones",
+        },
+        "operators": {
+            "type": ["boolean", "null"],
+            "default": None,
+            "description": "whether quotation marks and asterisks are operators; null: in mode lexical alone",
+        },
         "partial": {
             "type": "boolean",
             "default": False,

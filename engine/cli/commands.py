@@ -309,7 +309,9 @@ def _add_search(commands: _Subparsers) -> None:
         help="count the values of a metadata field in all documents that have a word of the query",
     )
     parser.add_argument(
-        "--literal", action="store_true", help='take "quotation marks" and asterisks* as ordinary characters'
+        "--operators",
+        action=argparse.BooleanOptionalAction,
+        help='whether "quotation marks" and asterisks* are operators; by default they are in lexical mode',
     )
     parser.add_argument("--partial", action="store_true", help="leave out shards that fail or are late")
     parser.add_argument(
@@ -329,7 +331,7 @@ def _run_search(args: argparse.Namespace) -> int:
             hits = index.search(
                 query,
                 like=args.like,
-                operators=not args.literal,
+                operators=args.operators,
                 k=args.k,
                 offset=args.offset,
                 explain=args.explain,
@@ -339,7 +341,8 @@ def _run_search(args: argparse.Namespace) -> int:
                 timeout=args.timeout,
                 min_relevance=args.min_relevance,
             )
-            counted = query.translate(_OPERATORS) if query is not None and args.literal else query
+            has_operators = args.mode == "lexical" if args.operators is None else args.operators
+            counted = query if query is None or has_operators else query.translate(_OPERATORS)
             facets = [index.facets(field, query=counted, filter=only) for field in args.facets]
             about = {"like": args.like} if query is None else {"query": query}
             _print_hits(about, hits, facets, args.json)

@@ -21,7 +21,7 @@ from quarry.formats.snapshot import OpenSegment, Snapshot
 __all__ = ["LexicalSearcher"]
 
 _BATCH_DOCS = 256  # whose texts are read at a time
-_DEFAULT = SearchOptions()
+_DEFAULT = SearchOptions(operators=True)
 
 
 class LexicalSearcher:

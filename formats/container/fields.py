@@ -1,8 +1,8 @@
 """Reads maps from untrusted files: msgpack tables of contents and JSON manifests.
 
 Every field is taken once, with an exact type and bounds; fields that were not taken are an error. A library that
-decodes into typed records was compared: msgspec 0.22 keeps the last of two members of the same name without an error,
-its messages lack the value that was found, and bounds that depend on other fields need code all the same.
+decodes into typed records was compared: msgspec 0.22 keeps the last of two members of the same name without an
+error, its messages lack the value that was found, and bounds that depend on other fields need code all the same.
 """
 
 from __future__ import annotations

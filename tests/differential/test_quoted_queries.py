@@ -99,7 +99,7 @@ def check(index, texts, words, prefixes, phrases):
     few = index.search(query, k=3, mode="lexical", typos=False)
     assert columns(few) == columns(hits[:3]), query
     if phrases:
-        both = index.search(query, k=len(texts) + 1, typos=False)
+        both = index.search(query, operators=True, k=len(texts) + 1, typos=False)
         assert {hit.id for hit in both} == {
             each for each in texts if all(has_phrase(texts[each], p) for p in phrases)
         }
@@ -181,12 +181,12 @@ def test_shards_and_filters(tmp_path, mode):
         Engine.open(tmp_path / "three", encoder=ENCODER, backend="exact") as three,
     ):
         for only in (None, {"n": 1}):
-            found = one.search(queries, k=30, mode=mode, filter=only, explain=True)
-            others = three.search(queries, k=30, mode=mode, filter=only, explain=True)
+            found = one.search(queries, operators=True, k=30, mode=mode, filter=only, explain=True)
+            others = three.search(queries, operators=True, k=30, mode=mode, filter=only, explain=True)
             for query, here, there in zip(queries, found, others, strict=True):
                 ours = sorted(columns(here), key=lambda row: (-row[1], row[0]))
                 assert ours == sorted(columns(there), key=lambda row: (-row[1], row[0])), query
-                alone = one.search(query, k=30, mode=mode, filter=only)
+                alone = one.search(query, operators=True, k=30, mode=mode, filter=only)
                 assert columns(alone) == columns(here)
                 assert {hit.id: (dict(hit.terms), hit.words) for hit in here} == {
                     hit.id: (dict(hit.terms), hit.words) for hit in there

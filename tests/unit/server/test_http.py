@@ -79,6 +79,8 @@ def writer(path: Path) -> Iterator[RunningServer]:
         {},
         {"mode": "dense", "k": 3},
         {"mode": "lexical", "explain": True},
+        {"mode": "lexical", "operators": False, "typos": False},
+        {"operators": True},
         {"explain": True, "k": 50, "offset": 3},
         {"filter": {"number": {"$in": [1, 2]}}, "explain": True},
         {"fusion": "rrf", "dense_weight": 0.5, "candidates": 100, "nprobe": 4},

@@ -86,19 +86,19 @@ def test_what_is_found(index, query, found):
 
 
 def test_hybrid_search_finds_only_documents_with_the_phrases(index):
-    assert {hit.id for hit in index.search('"red fox" pipe')} == {"near", "compound", "title"}
-    assert len(index.search("internat* pipe")) == len(DOCUMENTS)
-    assert index.search('"fox red"') == []
-    several = index.search(['"red fox"', "pipe", '"red fox" "dog"', "dog"])
+    assert {hit.id for hit in index.search('"red fox" pipe', operators=True)} == {"near", "compound", "title"}
+    assert len(index.search("internat* pipe", operators=True)) == len(DOCUMENTS)
+    assert index.search('"fox red"', operators=True) == []
+    several = index.search(['"red fox"', "pipe", '"red fox" "dog"', "dog"], operators=True)
     assert [len(hits) for hits in several] == [3, 5, 1, 5]
     for query, hits in zip(['"red fox"', "pipe", '"red fox" "dog"', "dog"], several, strict=True):
-        assert columns(index.search(query)) == columns(hits)
+        assert columns(index.search(query, operators=True)) == columns(hits)
 
 
 def test_without_operators_signs_are_punctuation(index):
     plain = index.search("red fox internat", mode="lexical")
     assert columns(index.search('"red fox" internat*', mode="lexical", operators=False)) == columns(plain)
-    assert len(index.search('"fox red"', operators=False)) == len(DOCUMENTS)
+    assert len(index.search('"fox red"')) == len(DOCUMENTS)
     assert len(index.search('"fox red"', mode="dense")) == len(DOCUMENTS)
     with pytest.raises(InvalidSetting, match="operators"):
         index.search("fox", operators="no")
@@ -111,9 +111,9 @@ def test_the_words_of_a_phrase_score_like_others(index):
 
 @pytest.mark.parametrize("mode", ["lexical", "hybrid"])
 def test_quoted_words_are_not_corrected(index, mode):
-    assert index.search('"red fxo"', mode=mode) == []
-    assert index.search('"intrenational"', mode=mode) == []
-    hit = index.search('terier "red fox"', mode=mode, explain=True, k=3)[0]
+    assert index.search('"red fxo"', mode=mode, operators=True) == []
+    assert index.search('"intrenational"', mode=mode, operators=True) == []
+    hit = index.search('terier "red fox"', mode=mode, operators=True, explain=True, k=3)[0]
     assert (hit.id, set(hit.mistyped)) == ("compound", {"terrier"})
 
 
@@ -134,14 +134,14 @@ def test_explanations_mark_the_words_of_phrases_and_prefixes(index):
 def test_a_quoted_word_is_marked_inside_of_its_phrase_only(tmp_path):
     engine.build([{"id": "a", "text": "fox and red fox, red dog, red fox"}], tmp_path / "index", encoder=ENCODER)
     with Engine.open(tmp_path / "index", encoder=ENCODER) as opened:
-        hit = opened.search('"red fox"', explain=True)[0]
+        hit = opened.search('"red fox"', explain=True, operators=True)[0]
         assert [(word.start, hit.text[word.start : word.end]) for word in hit.words] == [
             (8, "red"),
             (12, "fox"),
             (26, "red"),
             (30, "fox"),
         ]
-        hit = opened.search('"red fox" red', explain=True)[0]
+        hit = opened.search('"red fox" red', explain=True, operators=True)[0]
         assert len([word for word in hit.words if word.terms == ("red",)]) == 3
 
 
