@@ -9,7 +9,8 @@ Every collection is measured with a model that was fitted without it, neither as
 queries: AUC of the largest relevance of the first ten hits, own queries against foreign ones, beside the AUC of
 the best score of the mode (fused, cosine, BM25). Foreign queries may happen to be answered, for example
 questions about Wikipedia articles by other articles, so 1 cannot be reached. ``--write`` fits on all
-collections, except those that are only to be measured, and adds the calibration to a bundle.
+collections, except those that are only to be measured, and adds the calibration to a bundle. ``--shipped``
+measures the calibration that the bundle has, which may have been fitted on some of the collections.
 """
 
 from __future__ import annotations
@@ -39,6 +40,7 @@ from quarry.engine.search.searcher import Searcher
 from quarry.formats.bundle.folder import add_bundle_file
 from quarry.formats.bundle.relevance import RELEVANCE_NAME, LogisticModel, RelevanceModels, write_relevance
 from quarry.formats.container.directory import Directory
+from quarry.formats.errors import InvalidSetting
 from quarry.formats.snapshot import Snapshot
 
 __all__ = ["Example", "add_arguments", "area_under_curve", "fit_model", "run"]
@@ -93,6 +95,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--encoder", type=Path, help="a bundle (default: the bundled encoder)")
     parser.add_argument("--write", type=Path, metavar="BUNDLE", help="the folder of a bundle to calibrate")
+    parser.add_argument("--shipped", action="store_true", help="measure the calibration that the bundle has")
     add_out(parser, "relevance")
 
 
@@ -102,18 +105,23 @@ def run(args: argparse.Namespace) -> int:
     encoder = open_encoder(args.encoder)
     examples = _search_all(collections, encoder, args.indexes)
     names = [collection.name for collection in collections]
-    fitted = [name for name in names if name not in args.only_measure]
+    shipped = _shipped_models(encoder) if args.shipped else None
+    fitted = [name for name in names if name not in args.only_measure] if shipped is None else shipped.collections
     print(f"{'AUC':<12} {'mode':<8} {'relevance':>9} {'score':>7} {'answered':>9} {'refused':>8}")
     for mode, features in _MODES.items():
         for name in names:
-            model = fit_model(_without(examples[mode], fitted, name), features)
+            model = (
+                fit_model(_without(examples[mode], fitted, name), features)
+                if shipped is None
+                else shipped.models[mode]
+            )
             record = _measure([each for each in examples[mode] if each.collection == name], model)
             print(
                 f"{name:<12} {mode:<8} {record['auc']:>9.4f} {record['auc_score']:>7.4f}"
                 f" {record['answered']:>9.3f} {record['refused']:>8.3f}",
                 flush=True,
             )
-            about = {"collection": name, "mode": mode, "encoder": encoder.name, "fitted_on": fitted}
+            about = {"collection": name, "mode": mode, "encoder": encoder.name, "fitted_on": list(fitted)}
             append_result(args.out, {**record, **about, "n_queries": args.queries})
     if args.write is not None:
         models: dict[str, LogisticModel] = {
@@ -121,6 +129,13 @@ def run(args: argparse.Namespace) -> int:
         }
         add_bundle_file(args.write, RELEVANCE_NAME, write_relevance(RelevanceModels(models, tuple(fitted))))
     return 0
+
+
+def _shipped_models(encoder: Encoder) -> RelevanceModels:
+    models = getattr(encoder, "relevance", None)
+    if not isinstance(models, RelevanceModels):
+        raise InvalidSetting("the encoder has no calibration", expected="a bundle with one", actual=encoder.name)
+    return models
 
 
 def _load(name: str) -> Collection:
