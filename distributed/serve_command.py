@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 from quarry.engine.cli.words import name_indexes
 from quarry.formats.container.directory import Directory
 from quarry.formats.errors import BackendUnavailable, InvalidSetting
-from quarry.formats.shard_set import load_newest_shard_set
 from quarry.server import command
 
 if TYPE_CHECKING:  # needs Ray
@@ -55,6 +54,8 @@ def run(args: argparse.Namespace) -> int:
     """
     if args.ray is None:
         return command.run(args)
+    from quarry.formats.shard_set import load_newest_shard_set
+
     names = {path.absolute(): f"quarry-{name}" for name, path in name_indexes(args.index).items()}
     n_shards = [len(load_newest_shard_set(Directory(path)).folders) for path in names]
     n_cpus = sum(number * args.replicas + 1 for number in n_shards) * args.replica_cpus

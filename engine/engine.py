@@ -406,10 +406,10 @@ class Engine:
 
         The shards of an index are committed one after another; if that fails, the next call does the rest.
 
-        Files that are new or changed are added, documents whose files are gone are deleted. A file that cannot be
-        read keeps its document. Documents that were not read from files stay: a file that would replace one, as
-        its path is the same as the id, is reported in `SyncReport.failed`. A folder of the index inside `folder`
-        is left out.
+        Files that are new or changed are added, documents whose files are gone are deleted, also those of files
+        of another folder that were added: an index follows one folder. A file that cannot be read keeps its
+        document. Documents that were not read from files stay: a file that would replace one, as its path is the
+        same as the id, is reported in `SyncReport.failed`. A folder of the index inside `folder` is left out.
 
         Args:
             folder: of the files.

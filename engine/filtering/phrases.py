@@ -10,7 +10,6 @@ from __future__ import annotations
 import numpy as np
 
 from quarry.engine.analysis.phrases import open_phrase
-from quarry.engine.documents.document import full_text
 from quarry.engine.filtering.filter import HasPhrase
 from quarry.formats.arrays import BoolArray
 from quarry.formats.segment import SegmentReader
@@ -21,7 +20,7 @@ _BATCH_DOCS = 256  # read at a time, compressed
 
 
 def find_phrase(condition: HasPhrase, reader: SegmentReader, live: BoolArray | None) -> BoolArray:
-    """Return the live documents whose title and text have a phrase, (n_docs,) bool.
+    """Return the live documents whose title or text has a phrase, (n_docs,) bool.
 
     A phrase without terms, of stop words alone for example, is one that all documents have.
 
@@ -47,7 +46,7 @@ def find_phrase(condition: HasPhrase, reader: SegmentReader, live: BoolArray | N
         some = docs[low : low + _BATCH_DOCS]
         for doc, packed in zip(some.tolist(), reader.documents.packed(some), strict=True):
             stored = packed.unpack()
-            found[doc] = phrase.occurs_in(full_text(stored.title, stored.text))
+            found[doc] = phrase.occurs_in(stored.text) or phrase.occurs_in(stored.title)
     return found
 
 

@@ -149,3 +149,12 @@ def test_facets_count_documents_with_the_phrase(index):
     facets = index.facets("id", query='"red fox"')
     assert {each.value for each in facets.values} == {"near", "compound", "title"}
     assert index.facets("id", query="internat*").n_documents == 1
+
+
+def test_a_phrase_does_not_begin_in_the_title_and_end_in_the_text(tmp_path):
+    documents = [{"id": "city", "title": "New York", "text": "City of lights"}]
+    engine.build(documents, tmp_path / "idx", encoder=ENCODER)
+    with Engine.open(tmp_path / "idx", encoder=ENCODER) as opened:
+        assert opened.search('"york city"', mode="lexical") == []
+        for phrase in ('"new york"', '"city of lights"'):
+            assert [hit.id for hit in opened.search(phrase, mode="lexical")] == ["city"]
