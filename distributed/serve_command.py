@@ -36,11 +36,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="address of a Ray cluster; auto: the one of this machine, local: a new one. The application"
         " quarry-NAME serves an index; if it is not running, it is started and ends with this command",
     )
-    ray.add_argument("--replicas", type=int, default=1, metavar="N", help="copies of each shard (default: 1)")
+    ray.add_argument("--replicas", type=int, metavar="N", help="copies of each shard (default: 1)")
     ray.add_argument(
         "--replica-cpus",
         type=float,
-        default=1.0,
         metavar="N",
         help="processors that Ray reserves for each copy, and for each index (default: 1)",
     )
@@ -53,7 +52,11 @@ def run(args: argparse.Namespace) -> int:
         QuarryError: see `quarry.server.command.run` and `quarry.distributed.deployments.serve_index`.
     """
     if args.ray is None:
+        if args.replicas is not None or args.replica_cpus is not None:
+            raise InvalidSetting("--replicas and --replica-cpus are settings of Ray", expected="--ray ADDRESS too")
         return command.run(args)
+    args.replicas = 1 if args.replicas is None else args.replicas
+    args.replica_cpus = 1.0 if args.replica_cpus is None else args.replica_cpus
     from quarry.formats.shard_set import load_newest_shard_set
 
     names = {path.absolute(): f"quarry-{name}" for name, path in name_indexes(args.index).items()}

@@ -19,7 +19,7 @@ from quarry.engine.choices import Mode
 from quarry.engine.encoding.opening import EncoderSource
 from quarry.formats.errors import InvalidDocument, InvalidQuery, InvalidSetting
 from quarry.integrations.diverse_hits import select_diverse
-from quarry.integrations.llama_index_filters import Filter, translate_filters
+from quarry.integrations.llama_index_filters import Filter, is_without_conditions, translate_filters
 from quarry.integrations.open_index import OpenIndex
 
 __all__ = ["QuarryRetriever", "QuarryVectorStore"]
@@ -124,11 +124,13 @@ class QuarryVectorStore(BasePydanticVectorStore):
         """Delete the nodes with these ids that pass the filters, in one commit; see `clear` for all nodes.
 
         Raises:
-            InvalidSetting: neither ids nor filters are given.
+            InvalidSetting: neither ids nor filters are given, or the filters are empty.
             InvalidFilter: the filters cannot be translated, or compare values of different types.
         """
         if node_ids is None and filters is None:
             raise InvalidSetting("node_ids or filters say what to delete", expected="at least one of them")
+        if node_ids is None and filters is not None and is_without_conditions(filters):
+            raise InvalidSetting("the filters are empty", expected="a condition; clear() deletes all nodes")
         condition = None if filters is None else translate_filters(filters)
 
         def remove(index: Engine) -> int:

@@ -7,7 +7,7 @@ from llama_index.core.vector_stores import FilterCondition, FilterOperator, Meta
 from quarry.engine.arguments import shown
 from quarry.formats.errors import InvalidFilter
 
-__all__ = ["translate_filters"]
+__all__ = ["is_without_conditions", "translate_filters"]
 
 Filter = dict[str, object]
 
@@ -25,6 +25,11 @@ _OPERATORS = {
     FilterOperator.CONTAINS: "$eq",
 }
 _WITH_LISTS = {FilterOperator.IN, FilterOperator.NIN, FilterOperator.ANY, FilterOperator.ALL}
+
+
+def is_without_conditions(filters: MetadataFilters) -> bool:
+    """Return whether there is no condition in filters, or in those nested in them: every document passes."""
+    return all(isinstance(each, MetadataFilters) and is_without_conditions(each) for each in filters.filters)
 
 
 def translate_filters(filters: MetadataFilters) -> Filter:

@@ -11,7 +11,7 @@ from haystack.errors import FilterError
 
 from quarry.formats.errors import InvalidFilter
 
-__all__ = ["Filters", "filter_errors", "translate_filters"]
+__all__ = ["Filters", "filter_errors", "require_filters", "translate_filters"]
 
 Filters = Mapping[str, Any]
 
@@ -35,6 +35,18 @@ def translate_filters(filters: Filters | None) -> dict[str, object] | None:
         FilterError: they are malformed.
     """
     return _condition(filters) if filters else None
+
+
+def require_filters(filters: Filters | None) -> dict[str, object]:
+    """Return filters in the form of the engine, for calls that change the documents which pass them.
+
+    Raises:
+        FilterError: there are none, which might be a mistake that changes all documents, or they are malformed.
+    """
+    condition = translate_filters(filters)
+    if condition is None:
+        raise FilterError("filters are required here; without any, all documents would be meant")
+    return condition
 
 
 def _condition(given: object) -> dict[str, object]:

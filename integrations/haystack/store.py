@@ -16,7 +16,7 @@ from haystack.document_stores.types import DuplicatePolicy
 from quarry.engine import Document as StoredDocument
 from quarry.engine import Engine, Hit
 from quarry.formats.errors import InvalidDocument, InvalidQuery
-from quarry.integrations.haystack.filters import Filters, filter_errors, translate_filters
+from quarry.integrations.haystack.filters import Filters, filter_errors, require_filters, translate_filters
 from quarry.integrations.open_index import OpenIndex
 
 __all__ = ["QuarryDocumentStore"]
@@ -131,16 +131,17 @@ class QuarryDocumentStore:
 
         Args:
             documents: with texts, or with `embedding_dim` with embeddings.
-            policy: about documents whose ids the index has already; NONE: fail.
+            policy: about documents whose ids the index has already, or its value as a text; NONE: fail.
 
         Raises:
-            ValueError: these are not documents, or one has no text and texts are encoded.
+            ValueError: these are not documents, one has no text and texts are encoded, or there is no such policy.
             DuplicateDocumentError: a document has the id of another one, and the policy is to fail.
             InvalidDocument: the text, metadata or embedding of a document cannot be indexed, or an embedding is
                 missing in a store of embeddings. Nothing is written after an error.
         """
         if not isinstance(documents, list) or not all(isinstance(each, Document) for each in documents):
             raise ValueError("expected a list of Documents")
+        policy = DuplicatePolicy(policy)  # a text such as "overwrite" is equal to none of them
         for each in documents:
             self._check(each)
 
@@ -165,21 +166,28 @@ class QuarryDocumentStore:
         self._index.write(lambda index: index.delete(filter={}))
 
     def delete_by_filter(self, filters: Filters) -> int:
-        """Delete the documents that pass filters in one commit, and return how many there were."""
+        """Delete the documents that pass filters in one commit, and return how many there were.
+
+        Raises:
+            FilterError: there are no filters; `delete_all_documents` deletes all. Or they are malformed.
+        """
         with filter_errors():
-            return self._index.write(lambda index: index.delete(filter=translate_filters(filters) or {}))
+            condition = require_filters(filters)
+            return self._index.write(lambda index: index.delete(filter=condition))
 
     def update_by_filter(self, filters: Filters, meta: dict[str, Any]) -> int:
         """Change metadata of the documents that pass filters in one commit, and return how many there were.
 
         Args:
             filters: filters of Haystack.
-            meta: fields and their new values; other fields stay.
+            meta: fields and their new values, None: the field is removed; other fields stay.
+
+        Raises:
+            FilterError: there are no filters, or they are malformed.
         """
         with filter_errors():
-            return self._index.write(
-                lambda index: index.update_metadata(filter=translate_filters(filters) or {}, changes=meta)
-            )
+            condition = require_filters(filters)
+            return self._index.write(lambda index: index.update_metadata(filter=condition, changes=meta))
 
     def get_metadata_fields_info(self) -> dict[str, dict[str, str]]:
         """Return the type of each field of the metadata: keyword, long, float or boolean."""

@@ -119,6 +119,27 @@ def filled(document_store):
     return document_store
 
 
+@pytest.mark.parametrize("nothing", [None, {}, []])
+def test_a_change_by_filter_needs_one(filled, nothing):
+    with pytest.raises(FilterError, match="filters are required"):
+        filled.delete_by_filter(nothing)
+    with pytest.raises(FilterError, match="filters are required"):
+        filled.update_by_filter(nothing, {"n": 0})
+    assert sorted(each.meta["n"] for each in filled.filter_documents()) == [4, 4, 5]
+
+
+def test_a_policy_may_be_a_text(filled):
+    new = Document(id="ship", content="Another ship.")
+    assert filled.write_documents([new], "skip") == 0
+    with pytest.raises(DuplicateDocumentError):
+        filled.write_documents([new], "fail")
+    assert filled.write_documents([new], "overwrite") == 1
+    assert "Another ship." in {each.content for each in filled.filter_documents()}
+    for unknown in ("replace", None):
+        with pytest.raises(ValueError, match="DuplicatePolicy"):
+            filled.write_documents([new], unknown)
+
+
 class TestRetriever:
     @pytest.mark.parametrize("mode", ["hybrid", "dense", "lexical"])
     def test_modes(self, filled, mode):

@@ -155,6 +155,9 @@ class TestDeletion:
         store.delete_nodes([])
         with pytest.raises(InvalidSetting, match="what to delete"):
             store.delete_nodes()
+        for nothing in (only(), MetadataFilters(filters=[only(), only()])):
+            with pytest.raises(InvalidSetting, match="the filters are empty"):
+                store.delete_nodes(filters=nothing)
         assert len(store.client) == 1
         store.clear()
         assert len(store.client) == 0

@@ -77,6 +77,7 @@ def test_a_signal_right_after_the_start_ends_it(small_index: Path, number: signa
         (["{index}", "{index}"], "two indexes have the same name"),
         (["a="], "an empty path"),
         (["{index}", "--max-k", "0"], "max_k is out of range"),
+        (["{index}", "--replicas", "2"], "--replicas and --replica-cpus are settings of Ray"),
     ],
 )
 def test_what_cannot_be_served_is_one_line(
