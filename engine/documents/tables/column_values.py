@@ -34,6 +34,8 @@ def read_values(column: object, name: str) -> list[Any]:
     Raises:
         InvalidSetting: it is no column.
     """
+    if isinstance(column, np.ndarray) and column.dtype.kind in "mM" and column.ndim:
+        return list(column)  # `tolist` makes integers of those that Python's types cannot represent
     for method in _LISTS:
         convert = getattr(column, method, None)
         if callable(convert) and not isinstance(column, type):

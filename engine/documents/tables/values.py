@@ -21,7 +21,11 @@ import numpy as np
 __all__ = ["MISSING", "Missing", "id_from", "plain_value", "text_from"]
 
 _MAX_DEPTH = 10  # deeper values than metadata may have are refused there
-_MISSING_TYPES = frozenset({"NAType", "NaTType"})
+_MISSING_TYPES = frozenset({"MaskedConstant", "NAType", "NaTType"})
+_EPOCH = datetime(1970, 1, 1)  # times of numpy have no zone
+_FINER_DIGITS = {"ns": 3, "ps": 6, "fs": 9, "as": 12}  # digits of numpy's units after those of microseconds
+_SECONDS = {"W": 604_800, "D": 86_400, "h": 3600, "m": 60, "s": 1}
+_PARTS = {"ms": 10**3, "us": 10**6, "ns": 10**9, "ps": 10**12, "fs": 10**15, "as": 10**18}  # of a second
 
 
 class Missing:
@@ -66,30 +70,58 @@ def id_from(value: object) -> object:
 
 
 def _of_numpy(value: np.generic) -> object:
-    if isinstance(value, np.datetime64):
-        return MISSING if np.isnat(value) else str(value)
-    if isinstance(value, np.timedelta64):
-        is_duration = np.datetime_data(value.dtype)[0] not in {"generic", "Y", "M"}
-        return (MISSING if np.isnat(value) else _seconds(value)) if is_duration else value
+    if isinstance(value, np.datetime64 | np.timedelta64):
+        if np.isnat(value):
+            return MISSING
+        return _of_time(value) if isinstance(value, np.datetime64) else _of_duration(value)
     if isinstance(value, np.longdouble):
         return plain_value(float(value))
     item = value.item()
     return value if isinstance(item, np.generic) else plain_value(item)
 
 
-def _seconds(value: np.timedelta64) -> float:
-    return float(value / np.timedelta64(1, "s"))
+def _of_time(value: np.datetime64) -> object:
+    """Convert a date or time to text as `datetime.isoformat` writes it; one that has no such text stays."""
+    unit, step = np.datetime_data(value.dtype)
+    n_digits = _FINER_DIGITS.get(unit)
+    if n_digits is None:
+        item: object = value.item()
+        return item.isoformat() if isinstance(item, date) else value  # a datetime is a date
+    microseconds, rest = divmod(int(value.view(np.int64)) * step, 10**n_digits)
+    try:
+        moment = _EPOCH + timedelta(microseconds=microseconds)
+    except OverflowError:
+        return value
+    if not rest:
+        return moment.isoformat()
+    digits = f"{rest:0{n_digits}}"
+    while digits.endswith("000"):
+        digits = digits[:-3]
+    return moment.isoformat(timespec="microseconds") + digits
+
+
+def _of_duration(value: np.timedelta64) -> object:
+    """Convert a duration to seconds; one of years, of months or of no unit has no fixed length and stays."""
+    unit, step = np.datetime_data(value.dtype)
+    count = int(value.view(np.int64)) * step
+    if unit in _SECONDS:
+        return float(count * _SECONDS[unit])
+    return count / _PARTS[unit] if unit in _PARTS else value
 
 
 def _of_container(value: object, depth: int) -> object:
     if isinstance(value, Mapping):
         pairs = ((key, plain_value(member, depth + 1)) for key, member in value.items())
         return {key: member for key, member in pairs if member is not MISSING}
+    if isinstance(value, np.ndarray) and value.ndim == 0:
+        return plain_value(value[()], depth)
     members = (plain_value(member, depth + 1) for member in value)  # type: ignore[attr-defined]
     return [None if member is MISSING else member for member in members]
 
 
 def _of_library_type(value: object) -> object:
+    if isinstance(value, date) and not date.min.year <= value.year <= date.max.year:
+        return value  # of pandas, whose years are not limited to four digits
     if isinstance(value, datetime | date | time):
         return value.isoformat()
     if isinstance(value, timedelta):

@@ -311,3 +311,72 @@ def test_too_long_for_distances(tmp_path):
         vectors[500] = 60_000
         with pytest.raises(InvalidDocument, match="column 'vectors', row 500: is too long"):
             index.add_columns(vectors=vectors)
+
+
+TIMES = np.array(["2020-01-01T12", "2021-01-01T00:00:00.25", "NaT"], "M8[ns]")
+DURATIONS = np.array([1500, 2, "NaT"], "m8[ms]")
+
+
+def metadata_of(tmp_path, columns, *, as_table=False):
+    with Engine.open(tmp_path / "index", create=True, dim=4, encoder=None, writable=True) as index:
+        names = {"id": ["a", "b", "c"], "vectors": np.eye(3, 4)}
+        if as_table:
+            index.add_columns({**names, **columns})
+        else:
+            index.add_columns(ids=names["id"], vectors=names["vectors"], metadata=columns)
+        index.commit()
+        return [dict(document.metadata) for document in index.get(["a", "b", "c"])]
+
+
+@pytest.mark.parametrize("unit", ["us", "ns", "ps"])
+@pytest.mark.parametrize("as_table", [False, True], ids=["columns", "table"])
+def test_times_of_every_unit_are_texts_and_durations_seconds(tmp_path, unit, as_table):
+    times = TIMES if unit == "ns" else TIMES.astype(f"M8[{unit}]")
+    texts = ["2020-01-01T12:00:00", "2021-01-01T00:00:00.250000"]
+    if unit == "ps":  # reaches only some months around 1970
+        times = (TIMES - (TIMES[0] - np.datetime64("1970-01-01T12", "ns"))).astype("M8[ps]")
+        times[1], texts = (
+            np.datetime64("1970-02-01T00:00:00.25", "ps"),
+            [
+                "1970-01-01T12:00:00",
+                "1970-02-01T00:00:00.250000",
+            ],
+        )
+    durations = DURATIONS.astype(f"m8[{unit}]")
+    expected = [{"t": texts[0], "d": 1.5}, {"t": texts[1], "d": 0.002}, {}]
+    assert metadata_of(tmp_path, {"t": times, "d": durations}, as_table=as_table) == expected
+
+
+def test_times_in_lists_rows_and_series_are_equal(tmp_path):
+    pandas = pytest.importorskip("pandas")
+    columns = {
+        "array": TIMES,
+        "list": list(TIMES),
+        "series": pandas.Series(TIMES),
+        "masked": np.ma.array(TIMES, mask=[False, False, True]),
+    }
+    found = metadata_of(tmp_path, columns)
+    assert [len(set(row.values())) for row in found] == [1, 1, 0]
+
+
+def test_times_in_columns_of_two_dimensions(tmp_path):
+    times = np.stack([TIMES, TIMES[::-1]], axis=1)
+    texts = ["2020-01-01T12:00:00", "2021-01-01T00:00:00.250000", None]
+    expected = [{"t": [one, other]} for one, other in zip(texts, texts[::-1], strict=True)]
+    assert metadata_of(tmp_path, {"t": times}) == expected
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        np.array(["2020", "20200", "2020"], "M8[D]"),
+        np.array(["2020", "20200", "2020"], "M8[s]"),
+        np.array(["2020", "-0001", "2020"], "M8[us]"),
+        np.array(["NaT", 1, 2], "m8[Y]"),
+        np.array(["NaT", 1, 2], "m8[M]"),
+    ],
+    ids=["D", "s", "us", "Y", "M"],
+)
+def test_times_that_cannot_be_represented_are_refused(tmp_path, column):
+    with pytest.raises(InvalidDocument, match=r"row 1: field .metadata\.t. cannot be stored"):
+        metadata_of(tmp_path, {"t": column})

@@ -51,6 +51,20 @@ VALUES = [
     (np.longdouble(2), 2.0),
     (np.str_("a"), "a"),
     (np.datetime64("2024-05-06"), "2024-05-06"),
+    (np.datetime64("2024-05"), "2024-05-01"),
+    (np.datetime64("2024-05-06T07", "h"), "2024-05-06T07:00:00"),
+    (np.datetime64("2024-05-06T12", "ns"), "2024-05-06T12:00:00"),
+    (np.datetime64("2024-05-06T12:00:00.1", "ns"), "2024-05-06T12:00:00.100000"),
+    (np.datetime64("1969-12-31T23:59:59.999999999", "ns"), "1969-12-31T23:59:59.999999999"),
+    (np.datetime64("1970-01-01T00:00:00.000000000001", "ps"), "1970-01-01T00:00:00.000000000001"),
+    (np.datetime64("1970-01-01T00:00:00.000000001", "ps"), "1970-01-01T00:00:00.000000001"),
+    (np.array(np.datetime64("2024-05-06T12", "ns")), "2024-05-06T12:00:00"),
+    (np.ma.masked, MISSING),
+    (np.timedelta64("NaT"), MISSING),
+    (np.timedelta64("NaT", "Y"), MISSING),
+    (np.timedelta64(1_500, "ms"), 1.5),
+    (np.timedelta64(1, "ns"), 1e-9),
+    (np.timedelta64(10**15, "s"), 1e15),
     (np.timedelta64(90, "m"), 5400.0),
     (MOMENT, "2024-05-06T07:08:09+00:00"),
     (date(2024, 5, 6), "2024-05-06"),
@@ -73,7 +87,14 @@ def test_values_become_plain_ones(value: object, expected: object) -> None:
 
 
 def test_values_of_unknown_kinds_stay_and_are_refused() -> None:
-    for value in (b"bytes", 1j, np.timedelta64(1, "Y"), {1, 2}):
+    for value in (
+        b"bytes",
+        1j,
+        np.timedelta64(1, "Y"),
+        np.datetime64("20200-01-01"),
+        np.datetime64("20200-01-01T12", "s"),
+        {1, 2},
+    ):
         assert plain_value(value) is value
         with pytest.raises(InvalidDocument, match=r"metadata\.x.*cannot be stored"):
             read([{"body": "a", "x": value}], text="body")
