@@ -33,6 +33,7 @@ def to_pandas(rows: Sequence[Row]) -> Any:  # noqa: ANN401  # pandas has no type
         for name, kind in {
             "id": "object",
             "score": "float64",
+            "relevance": "float64",
             "title": "object",
             "text": "object",
             "metadata": "object",
@@ -60,7 +61,7 @@ def to_arrow(rows: Sequence[Row]) -> Any:  # noqa: ANN401  # pyarrow has no type
     shown = [{**row, "metadata": json.dumps(row["metadata"], ensure_ascii=False)} for row in rows]
     kinds = {
         **dict.fromkeys(("id", "title", "text", "metadata"), pyarrow.string()),
-        **dict.fromkeys(("score", "dense_score", "lexical_score"), pyarrow.float64()),
+        **dict.fromkeys(("score", "relevance", "dense_score", "lexical_score"), pyarrow.float64()),
     }
-    names = ("id", "score", "title", "text", "metadata", "dense_score", "lexical_score")
+    names = ("id", "score", "relevance", "title", "text", "metadata", "dense_score", "lexical_score")
     return pyarrow.Table.from_pylist(shown, schema=pyarrow.schema([(name, kinds[name]) for name in names]))

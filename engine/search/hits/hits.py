@@ -6,12 +6,16 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+import numpy as np
+
+from quarry.engine.arguments import shown
 from quarry.engine.documents.file_place import FilePlace, find_place
 from quarry.engine.lexical.query_words import MatchedWord
 from quarry.engine.scoring.ranking import Exactness
 from quarry.engine.search.hits.hit_tables import to_arrow, to_pandas
 from quarry.engine.search.hits.passages import Passage, PassageFinder
 from quarry.formats.documents.store import PackedDocument
+from quarry.formats.errors import InvalidSetting
 
 __all__ = ["Coverage", "Hit", "Hits", "Match", "snippet"]
 
@@ -201,9 +205,18 @@ class Hits(list[Hit]):
         return None if self and not known else any(relevance >= _ANSWERS for relevance in known)
 
     def at_least(self, relevance: float | None) -> Hits:
-        """Return the hits whose relevance is at least so high; all of them if None is given."""
+        """Return the hits whose relevance is at least so high; all of them if None is given.
+
+        Raises:
+            InvalidSetting: the relevance is not a number from 0 to 1.
+        """
         if relevance is None:
             return self
+        number: object = relevance.item() if isinstance(relevance, np.generic) else relevance
+        if type(number) not in (int, float) or not 0 <= relevance <= 1:
+            raise InvalidSetting(
+                "relevance is out of range", expected="a number from 0 to 1, or None", actual=shown(relevance)
+            )
         kept = [hit for hit in self if hit.relevance is not None and hit.relevance >= relevance]
         return Hits(kept, self.exactness, self.coverage)
 
@@ -218,8 +231,8 @@ class Hits(list[Hit]):
     def to_pandas(self) -> Any:  # noqa: ANN401  # pandas has no types
         """Return a DataFrame with a row for each hit, best first.
 
-        Its columns are id, score, title, text, metadata (dictionaries), dense_score and lexical_score. A score
-        that was not computed is NaN.
+        Its columns are id, score, relevance, title, text, metadata (dictionaries), dense_score and
+        lexical_score. A score that was not computed is NaN, and so is a relevance that is not known.
 
         Raises:
             BackendUnavailable: pandas is not installed.
@@ -229,7 +242,7 @@ class Hits(list[Hit]):
     def to_arrow(self) -> Any:  # noqa: ANN401  # pyarrow has no types
         """Return a ``pyarrow.Table`` with a row for each hit, best first.
 
-        Its columns are those of `to_pandas`, the metadata as JSON; a score that was not computed is null.
+        Its columns are those of `to_pandas`, the metadata as JSON; what is NaN there is null.
 
         Raises:
             BackendUnavailable: pyarrow is not installed.
@@ -241,6 +254,7 @@ class Hits(list[Hit]):
             {
                 "id": hit.id,
                 "score": float(hit.score),
+                "relevance": hit.relevance,
                 "title": hit.title,
                 "text": hit.text,
                 "metadata": dict(hit.metadata),

@@ -5,17 +5,18 @@ from __future__ import annotations
 import json
 import math
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from support.indexes.sharded import ENCODER
 
 from quarry import engine
-from quarry.engine import BackendUnavailable, Engine, Hits
+from quarry.engine import BackendUnavailable, Engine, Hits, InvalidSetting
 from quarry.engine.search.hits.hits import Hit
 
 METADATA = {"lang": "en", "nested": {"a": [1, None, 2.5, "é"]}, "big": (1 << 63) - 1}
-COLUMNS = ["id", "score", "title", "text", "metadata", "dense_score", "lexical_score"]
+COLUMNS = ["id", "score", "relevance", "title", "text", "metadata", "dense_score", "lexical_score"]
 
 
 @pytest.fixture(scope="module", params=[None, 2], ids=["whole", "sharded"])
@@ -71,9 +72,32 @@ def test_arrow(index):
     assert index.search("word", mode="lexical").to_arrow()["dense_score"].null_count == 4
 
 
+def test_relevance_in_tables(index):
+    pytest.importorskip("pandas")
+    pytest.importorskip("pyarrow")
+    found = index.search("word 2", k=2)
+    known = Hits([replace(found[0], relevance=0.75), replace(found[1], relevance=None)])
+    written = known.to_pandas()["relevance"]
+    assert written.dtype == np.float64
+    assert (written[0], math.isnan(written[1])) == (0.75, True)
+    assert known.to_arrow()["relevance"].to_pylist() == [0.75, None]
+
+
 @pytest.mark.parametrize("library", ["pandas", "pyarrow"])
 def test_a_missing_library_is_named(index, library, monkeypatch):
     monkeypatch.setitem(sys.modules, library, None)
     hits = index.search("word")
     with pytest.raises(BackendUnavailable, match=library):
         hits.to_pandas() if library == "pandas" else hits.to_arrow()
+
+
+@pytest.mark.parametrize("relevance", ["x", True, [0.5], -0.1, 1.5, math.nan])
+def test_a_relevance_that_is_no_number_is_refused(index, relevance):
+    with pytest.raises(InvalidSetting, match="relevance is out of range"):
+        index.search("word 2").at_least(relevance)
+
+
+def test_relevance_of_numpy(index):
+    found = index.search("word 2", k=2)
+    known = Hits([replace(found[0], relevance=0.75), replace(found[1], relevance=0.25)])
+    assert [hit.id for hit in known.at_least(np.float32(0.5))] == [found[0].id]
