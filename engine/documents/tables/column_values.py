@@ -6,7 +6,8 @@ Arrow data are read by pyarrow if they come from a library that gives neither li
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, MappingView
+from collections.abc import Set as AbstractSet
 from typing import Any
 
 import numpy as np
@@ -34,6 +35,7 @@ def read_values(column: object, name: str) -> list[Any]:
     Raises:
         InvalidSetting: it is no column.
     """
+    _check_order(column, name)
     if isinstance(column, np.ndarray) and column.dtype.kind in "mM" and column.ndim:
         return list(column)  # `tolist` makes integers of those that Python's types cannot represent
     for method in _LISTS:
@@ -59,6 +61,7 @@ def read_vector_column(column: object, name: str) -> npt.NDArray[Any]:
         InvalidDocument: a row has no vector, or one of another length; the message names the row.
         InvalidSetting: the column has no vectors.
     """
+    _check_order(column, name)
     if exports_arrow(column) and not hasattr(column, "__array__"):
         array = arrow_vectors(open_arrow_column(column, name), name)
     elif type(column).__module__.partition(".")[0] == "pyarrow":
@@ -69,6 +72,12 @@ def read_vector_column(column: object, name: str) -> npt.NDArray[Any]:
         actual = f"{array.dtype} of shape {array.shape}"
         raise InvalidSetting(f"{name} is not a column of vectors", expected=_VECTORS, actual=actual)
     return array
+
+
+def _check_order(column: object, name: str) -> None:
+    """Raise if a column is a set: its values would meet those of other columns in any order."""
+    if isinstance(column, AbstractSet) and not isinstance(column, MappingView):  # views have the mapping's order
+        raise InvalidSetting(f"{name} has no order", expected=_COLUMN, actual=kind_of(column))
 
 
 def _of_rows(column: object, name: str) -> npt.NDArray[Any]:

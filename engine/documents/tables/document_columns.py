@@ -150,7 +150,9 @@ def table_columns(table: object, given: Mapping[str, object]) -> dict[str, objec
     if given["metadata"] is None:
         others = [name for name in columns if name not in chosen.values()]
     else:
-        others = [_named(columns, name, "metadata") for name in read_values(given["metadata"], "metadata")]
+        names = given["metadata"]
+        names = list(names) if isinstance(names, set | frozenset) else read_values(names, "metadata")
+        others = [_named(columns, name, "metadata") for name in names]
     found = {argument: None if name is None else columns[name] for argument, name in chosen.items()}
     return {**found, "metadata": {name: columns[name] for name in others} or None}
 

@@ -380,3 +380,28 @@ def test_times_in_columns_of_two_dimensions(tmp_path):
 def test_times_that_cannot_be_represented_are_refused(tmp_path, column):
     with pytest.raises(InvalidDocument, match=r"row 1: field .metadata\.t. cannot be stored"):
         metadata_of(tmp_path, {"t": column})
+
+
+@pytest.mark.parametrize(
+    "columns",
+    [
+        {"ids": {"a", "b"}},
+        {"ids": frozenset({"a", "b"})},
+        {"texts": {"a", "b"}},
+        {"vectors": {(1.0, 0, 0, 0), (0, 1.0, 0, 0)}},
+        {"metadata": {"year": {1, 2}}},
+    ],
+    ids=["set", "frozenset", "texts", "vectors", "metadata"],
+)
+def test_columns_without_an_order_are_refused(tmp_path, columns):
+    with (
+        Engine.open(tmp_path / "index", create=True, dim=4, encoder=None, writable=True) as index,
+        pytest.raises(InvalidSetting, match="has no order"),
+    ):
+        index.add_columns(**{"ids": ["a", "b"], "vectors": np.eye(2, 4), **columns})
+
+
+def test_names_in_a_mapping_have_an_order(tmp_path):
+    by_id = {"b": [1.0, 0, 0, 0], "a": [0, 1.0, 0, 0]}
+    with Engine.open(tmp_path / "index", create=True, dim=4, encoder=None, writable=True) as index:
+        assert index.add_columns(ids=by_id.keys(), vectors=list(by_id.values())) == 2
