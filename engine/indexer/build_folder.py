@@ -17,6 +17,7 @@ from quarry.formats.write_lock import WriteLock
 
 __all__ = ["BuildFolder"]
 
+_ADVICE = "; overwrite=True (--overwrite) replaces it"
 _ATTEMPTS = 100  # each fails only if another build has deleted the folder in between
 
 
@@ -31,6 +32,7 @@ class BuildFolder:
         path: absolute path of the folder.
         overwrite: whether an index that is there may be replaced.
         wait_s: seconds to wait for another writer that holds the lock.
+        can_replace: whether the caller can ask for `overwrite`, for the error.
 
     Attributes:
         path: of the folder.
@@ -44,9 +46,10 @@ class BuildFolder:
 
     lock: WriteLock
 
-    def __init__(self, path: Path, overwrite: bool, wait_s: float = 0) -> None:
+    def __init__(self, path: Path, overwrite: bool, wait_s: float = 0, *, can_replace: bool = True) -> None:
         self.path = path
         self._overwrite = overwrite
+        self._can_replace = can_replace
         self._wait_s = wait_s
         self._is_made = False
         self._before = 0
@@ -63,8 +66,9 @@ class BuildFolder:
                 raise IndexExists("a file is in the way", path=in_the_way, expected="a folder, or nothing")
         elif not self._overwrite and (generation := _generation(self.path)):
             raise IndexExists(
-                "there is an index already; overwrite=True (--overwrite) replaces it",
+                "there is an index already" + _ADVICE * self._can_replace,
                 path=self.path,
+                expected=None if self._can_replace else "a folder that does not exist, or is empty",
                 actual=f"generation {generation}",
             )
 

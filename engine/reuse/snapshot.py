@@ -58,7 +58,7 @@ def write_snapshot(directory: Directory, path: Path) -> SnapshotReport:
         FormatError: a file of the index is damaged or missing.
         AccessFailed: a file cannot be read or written. After an error there is no new index at `path`.
     """
-    with BuildFolder(path.absolute(), overwrite=False) as folder, ExitStack() as stack:
+    with BuildFolder(path.absolute(), overwrite=False, can_replace=False) as folder, ExitStack() as stack:
         target = Directory(folder.path)
         if has_shard_set(directory):
             shard_set, shards = open_shards(directory, stack)

@@ -178,8 +178,9 @@ def test_an_index_in_the_way(path, tmp_path):
     engine.build(["mine"], tmp_path / "other", **options())
     with open_index(path) as index:
         for target in (path, tmp_path / "other"):
-            with pytest.raises(IndexExists):
+            with pytest.raises(IndexExists, match="does not exist, or is empty") as refused:
                 index.snapshot(target)
+            assert "overwrite" not in str(refused.value)
         (tmp_path / "file").write_text("mine")
         with pytest.raises(IndexExists, match="a file is in the way"):
             index.snapshot(tmp_path / "file")
