@@ -10,7 +10,7 @@ import numpy as np
 
 from quarry.formats.errors import InvalidSetting
 
-__all__ = ["checked_flag", "checked_integer", "checked_seconds", "is_one_of", "iterator_of", "shown"]
+__all__ = ["checked_flag", "checked_integer", "checked_seconds", "is_masked", "is_one_of", "iterator_of", "shown"]
 
 _SHOWN_CHARACTERS = 60
 _LONGEST_S = 86_400
@@ -72,6 +72,17 @@ def iterator_of(value: object) -> Iterator[object] | None:
         return iter(value) if isinstance(value, Iterable) else None
     except TypeError:
         return None
+
+
+def is_masked(value: object) -> bool:
+    """Return whether an array, or one in a list, has an element that is masked: `numpy.asarray` ignores masks."""
+    if isinstance(value, np.ma.MaskedArray):
+        return bool(np.ma.is_masked(value))
+    if isinstance(value, np.ndarray) and value.dtype == object:
+        value = value.tolist()
+    return isinstance(value, list | tuple) and any(
+        isinstance(each, np.ma.MaskedArray) and np.ma.is_masked(each) for each in value
+    )
 
 
 def is_one_of(value: object, names: Container[str]) -> bool:

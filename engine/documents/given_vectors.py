@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from quarry.engine.arguments import is_masked
 from quarry.engine.documents.place import Place, kind_of
 
 __all__ = ["MAX_VECTORS", "read_spans", "read_vectors"]
@@ -29,6 +30,8 @@ def read_vectors(value: object, place: Place) -> npt.NDArray[np.float32]:
     Raises:
         InvalidDocument: they are not numbers, not finite in float32, none, or of another shape.
     """
+    if is_masked(value):
+        raise place.error("vectors", "has a masked number", expected=_NUMBERS)
     try:
         given = np.asarray(value)
     except (ValueError, TypeError) as error:  # rows of different lengths, or a tensor of another device

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from quarry.engine.arguments import is_masked
 from quarry.engine.gpu.device_vectors import DeviceVectors
 from quarry.formats.errors import InvalidQuery
 
@@ -33,6 +34,8 @@ def query_vectors(queries: npt.ArrayLike, dim: int) -> Vectors:
     Raises:
         InvalidQuery: they are not numbers, not finite or above 1e18, or of another shape.
     """
+    if is_masked(queries):
+        raise InvalidQuery("query vectors have a masked number", expected="numbers")
     try:
         given = np.asarray(queries)
     except ValueError as error:  # rows of different lengths

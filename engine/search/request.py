@@ -7,6 +7,7 @@ from typing import Self
 
 import numpy as np
 
+from quarry.engine.arguments import is_masked
 from quarry.engine.encoding.queries import query_texts
 from quarry.engine.options import SearchKeywords, SearchOptions
 from quarry.engine.scoring.query_vectors import Vectors, query_vectors
@@ -45,6 +46,8 @@ class SearchRequest:
             if queries is None:
                 raise InvalidQuery("there is nothing to search for", expected="a text, a vector, both, or like")
             return cls(query_texts(queries), None, isinstance(queries, str))
+        if is_masked(vector):
+            raise InvalidQuery("vector has a masked number", expected="numbers")
         try:
             array = np.asarray(vector)
         except ValueError as error:  # rows of different lengths

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from quarry.engine.arguments import iterator_of
+from quarry.engine.arguments import is_masked, iterator_of
 from quarry.engine.documents.place import kind_of
 from quarry.engine.documents.tables.arrow import arrow_vectors, exports_arrow, open_arrow_column
 from quarry.formats.errors import InvalidDocument, InvalidSetting
@@ -84,8 +84,14 @@ def _of_rows(column: object, name: str) -> npt.NDArray[Any]:
     """Convert an array, or rows that are arrays or lists."""
     if isinstance(column, str | bytes | Mapping):
         raise InvalidSetting(f"{name} is not a column", expected=_COLUMN, actual=kind_of(column))
+    if is_masked(column):
+        row = next(number for number, row in enumerate(column) if is_masked(row))  # type: ignore[arg-type, var-annotated]
+        raise _row_error(name, row, "has a masked number", "numbers", "a mask")
     try:
         array: npt.NDArray[Any] = np.asarray(column)
+        if array.dtype == object and array.ndim == 1 and is_masked(array):
+            row = next(number for number, each in enumerate(array) if is_masked(each))
+            raise _row_error(name, row, "has a masked number", "numbers", "a mask")
         if array.dtype == object:
             array = np.array([np.asarray(row) for row in array.tolist()])
     except (ValueError, TypeError):

@@ -10,7 +10,7 @@ from support.indexes.word_encoder import WordEncoder
 
 from quarry import engine
 from quarry.engine import Engine
-from quarry.formats.errors import EncoderMismatch, InvalidDocument, InvalidSetting, ReadOnlyIndex
+from quarry.formats.errors import EncoderMismatch, InvalidDocument, InvalidQuery, InvalidSetting, ReadOnlyIndex
 
 DIM, N = 6, 500
 RNG = np.random.default_rng(0)
@@ -405,3 +405,19 @@ def test_names_in_a_mapping_have_an_order(tmp_path):
     by_id = {"b": [1.0, 0, 0, 0], "a": [0, 1.0, 0, 0]}
     with Engine.open(tmp_path / "index", create=True, dim=4, encoder=None, writable=True) as index:
         assert index.add_columns(ids=by_id.keys(), vectors=list(by_id.values())) == 2
+
+
+def test_masked_numbers_are_refused(tmp_path):
+    vectors = np.ma.array(np.eye(2, 4), mask=np.eye(2, 4)[::-1])
+    vectors[0] = np.eye(2, 4)[0]  # which unmasks the row
+    with Engine.open(tmp_path / "index", create=True, dim=4, encoder=None, writable=True) as index:
+        for column in (vectors, list(vectors), np.ma.array(vectors)):
+            with pytest.raises(InvalidDocument, match="row 1: has a masked number"):
+                index.add_columns(ids=["a", "b"], vectors=column)
+        for given in (vectors, vectors[1], list(vectors)):
+            with pytest.raises(InvalidDocument, match="has a masked number"):
+                index.add([{"id": "a", "vectors": given}])
+        for query in (vectors, vectors[1]):
+            with pytest.raises(InvalidQuery, match="masked number"):
+                index.search(vector=query)
+        assert index.add_columns(ids=["a"], vectors=vectors[:1]) == 1
