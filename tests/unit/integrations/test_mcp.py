@@ -211,3 +211,20 @@ def test_the_configuration_of_the_example(repository, tmp_path):
     tools, answers = talk(arguments, ("sync", {}), ("search", {"query": "when does rain fall?", "k": 1}))
     assert {"search", "get_document", "list_indexes", "add", "delete", "sync"} == set(tools)
     assert answers[1][0]["result"][0]["source"].startswith("rain.md")
+
+
+def test_arguments_that_a_tool_does_not_have_are_refused(path, tmp_path):
+    _, answers = talk(
+        [path],
+        ("search", {"query": "bread", "filters": {"year": 1900}}),
+        ("get_document", {"id": "ship", "indx": "notes"}),
+        ("list_indexes", {"verbose": True}),
+    )
+    assert [is_error for _, is_error in answers] == [True] * 3
+    for (content, _), name in zip(answers, ("filters", "indx", "verbose"), strict=True):
+        assert name in json.dumps(content)
+    index = OpenIndex(path)
+    tools = asyncio.run(make_server({"notes": index}, is_writable=True, synced={"notes": tmp_path}).list_tools())
+    index.close()
+    assert len(tools) == 6
+    assert all(tool.input_schema["additionalProperties"] is False for tool in tools)
